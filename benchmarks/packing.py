@@ -27,11 +27,11 @@ from reconciler.desired.settings.layers import resolve
 from reconciler.observed.snapshot import read_snapshot
 from reconciler.observed.state import cluster_state
 from reconciler.placement.pods.pending import pods_to_place
-from reconciler.placement.question import Placement
+from reconciler.placement.question import Placement, Question
 from reconciler.placement.scheduler import Scheduler
 from reconciler.plan.make.decide import Facts
+from reconciler.plan.make.gather import facts_of
 from reconciler.plan.make.inputs import Inputs
-from reconciler.plan.make.planner import facts_of
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = Path(os.environ.get("CONFORMANCE") or ROOT.parent / "shared" / "conformance")
@@ -94,7 +94,7 @@ def asked(inputs: Inputs, facts: Facts) -> tuple[Scheduler, Placement, float]:
     for _ in range(2):
         scheduler = Scheduler(facts.types.ready, facts.cluster, inputs.settings, inputs.now)
         start = time.process_time()
-        placement = scheduler.place(pods)
+        placement = scheduler.place(Question(pods=pods))
         seconds = time.process_time() - start
     return scheduler, placement, 1000 * seconds
 

@@ -42,7 +42,7 @@ from reconciler.model.settings import Settings
 from reconciler.observed.reader import SnapshotReader
 from reconciler.observed.snapshot import read_snapshot
 from reconciler.plan.value.plan import Revision
-from reconciler.plan.make.recall import Recall
+from reconciler.plan.recall import Recall
 
 gc.set_threshold(200_000, 20, 20)
 folder, now = Path(sys.argv[1]), datetime(2026, 3, 1, 12, tzinfo=UTC)

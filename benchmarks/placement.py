@@ -44,7 +44,7 @@ from reconciler.model.settings import Settings
 from reconciler.observed.snapshot import read_snapshot
 from reconciler.observed.state import cluster_state
 from reconciler.placement.pods.pending import pods_to_place
-from reconciler.placement.question import LaunchPool
+from reconciler.placement.question import LaunchPool, Question
 from reconciler.placement.scheduler import Scheduler
 
 folder, now = Path(sys.argv[1]), datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -62,7 +62,7 @@ start = time.process_time()
 pods = pods_to_place(cluster, now)
 launch_pools = [LaunchPool(pool, catalog) for pool in pools]
 scheduler = Scheduler(launch_pools, cluster, Settings(preference_policy=policy), now)
-placement = scheduler.place(pods)
+placement = scheduler.place(Question(pods=pods))
 seconds = time.process_time() - start
 print(json.dumps({
     "pods": len(pods),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import TYPE_CHECKING, Final, overload
 
 from reconciler.catalog.aws import bundle as bundled_file
 from reconciler.catalog.aws.bundle import Bundle, Header
@@ -18,6 +18,7 @@ from reconciler.catalog.aws.rows import AwsRows
 from reconciler.catalog.classfacts import ClassFacts
 from reconciler.catalog.columns import Columns, Rows
 from reconciler.model.errors import UsageError
+from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.instancetype import InstanceType, PriceOrigin
 from reconciler.model.karpenter.labels import WELL_KNOWN_AWS
 
@@ -94,7 +95,7 @@ class Catalog:
         self.price_overlaid: Final = price_overlaid
         self.capacity_overlaid: Final = capacity_overlaid
 
-    def traits(self) -> dict[str, Any]:
+    def traits(self) -> JsonDict:
         """Return the fields that a derived catalog inherits: all but its rows and digest."""
         return {
             "version": self.version,
@@ -130,6 +131,11 @@ class Catalog:
         """Return the type with that name (the first if a file repeats it), or None."""
         index = self._index.get(name)
         return None if index is None else self.types[index]
+
+    @property
+    def listed(self) -> Catalog:
+        """The catalog at the prices before overlays and commitments."""
+        return self
 
     def for_node_class(self, facts: ClassFacts) -> Catalog:
         """Return the types resolved for a node class.

@@ -7,7 +7,7 @@ resolved catalog.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -196,7 +196,7 @@ def class_facts(
     )
 
 
-def _kubelet_problem(kubelet: Mapping[str, Any]) -> str | None:
+def _kubelet_problem(kubelet: Mapping[str, object]) -> str | None:
     """Return why the kubelet settings cannot be evaluated, or None."""
     for name in ("maxPods", "podsPerCore"):
         value = kubelet.get(name)

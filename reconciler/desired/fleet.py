@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.desired import spellings
 from reconciler.desired.settings.layers import flattened
 from reconciler.desired.settings.repository import misplaced, remedy_of_misplaced
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
+from reconciler.model.json import JsonDict, JsonObject
 from reconciler.model.text.nearest import nearest
 from reconciler.source.document import Document, Pointer, parse_documents
 from reconciler.source.finding import Finding, field_path, shown
@@ -66,7 +67,7 @@ def lines_of_document(document: Document) -> dict[str, int]:
     }
 
 
-def _keys(data: Any, above: Pointer) -> Iterator[Pointer]:
+def _keys(data: object, above: Pointer) -> Iterator[Pointer]:
     if isinstance(data, Mapping):
         for key, value in data.items():
             yield (*above, str(key))
@@ -76,7 +77,7 @@ def _keys(data: Any, above: Pointer) -> Iterator[Pointer]:
 # What ``reconciler.yaml`` sets although only the operator may, each with its place.
 
 
-def check(config: Mapping[str, Any]) -> Iterator[Finding]:
+def check(config: JsonObject) -> Iterator[Finding]:
     """Yield a finding for each setting that a repository may not have."""
     for key, value in flattened(config):
         why = misplaced(key, value)
@@ -116,7 +117,7 @@ class Fleet:
     node_classes: tuple[Resource, ...] = ()
     capacity_buffers: tuple[Resource, ...] = ()
     workloads: tuple[Resource, ...] = ()
-    config: dict[str, Any] = field(default_factory=dict)
+    config: JsonDict = field(default_factory=dict)
     lock: Lock | None = None
     config_file: str = ""
     config_lines: Mapping[str, int] = field(default_factory=dict)
@@ -202,7 +203,7 @@ class _Reading:
         self.resources: dict[tuple[str, str, str], tuple[Resource, Entry]] = {}
         self.seen: dict[tuple[str, str, str], Entry] = {}
         self.skipped: dict[str, int] = {}
-        self.config: dict[str, Any] = {}
+        self.config: JsonDict = {}
         self.unread: list[Place] = []
         self.config_file = ""
         self.config_lines: dict[str, int] = {}

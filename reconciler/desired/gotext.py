@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Final
+from typing import Final
 
 _QUANTITY: Final = (
     r"(?P<sign>[+-]?)0*(?P<whole>[0-9]*)(?:\.(?P<fraction>[0-9]*))?"
@@ -91,7 +91,7 @@ _ESCAPED: Final = str.maketrans(
 )
 
 
-def json_text(value: Any) -> str:
+def json_text(value: object) -> str:
     """Return compact JSON with sorted keys, escaped for HTML as Go's ``json.Marshal`` does."""
     if isinstance(value, dict):
         entries = [f"{json_text(str(key))}:{json_text(value[key])}" for key in sorted(value)]

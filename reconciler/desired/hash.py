@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from reconciler.desired.gotext import json_text, quantity_text
 from reconciler.model.duration import NEVER, parse_nanoseconds
+from reconciler.model.json import JsonObject
 
 NODE_POOL_HASH_VERSION: Final = "v3"
 NODE_CLASS_HASH_VERSION: Final = "v6"
@@ -32,7 +33,7 @@ _PRIME: Final = 0x100000001B3
 _MASK: Final = 0xFFFFFFFFFFFFFFFF
 
 
-def node_pool_hash(data: Mapping[str, Any]) -> str:
+def node_pool_hash(data: Mapping[str, object]) -> str:
     """Return the hash of a NodePool, as its ``karpenter.sh/nodepool-hash`` annotation reads.
 
     ``data`` is the object as the API server stores it (see ``defaulted``). Only the template
@@ -44,7 +45,7 @@ def node_pool_hash(data: Mapping[str, Any]) -> str:
     return str(_node_claim_template(_mapping(data, "spec", "template")))
 
 
-def node_class_hash(data: Mapping[str, Any], ca_bundle: str = "") -> str:
+def node_class_hash(data: Mapping[str, object], ca_bundle: str = "") -> str:
     """Return the hash of an EC2NodeClass, as ``karpenter.k8s.aws/ec2nodeclass-hash`` reads.
 
     ``data`` is the object as the API server stores it (see ``defaulted``); ``ca_bundle`` is the
@@ -64,7 +65,7 @@ def node_class_hash(data: Mapping[str, Any], ca_bundle: str = "") -> str:
     return str(parts[0] ^ parts[1] ^ parts[2] ^ parts[3])
 
 
-def object_hash(data: Mapping[str, Any], ca_bundle: str = "") -> tuple[str, str] | None:
+def object_hash(data: JsonObject, ca_bundle: str = "") -> tuple[str, str] | None:
     """Return hash and hash version of an object as its author wrote it; None for other kinds."""
     match data.get("kind"):
         case "NodePool":
@@ -74,7 +75,7 @@ def object_hash(data: Mapping[str, Any], ca_bundle: str = "") -> tuple[str, str]
     return None
 
 
-def defaulted(data: Mapping[str, Any]) -> dict[str, Any]:
+def defaulted(data: Mapping[str, object]) -> dict[str, object]:
     """Return the object as the API server stores it, as far as its hash can tell.
 
     The CRDs give a NodePool's template ``expireAfter: 720h`` and a node class its metadata
@@ -107,18 +108,18 @@ _FAMILIES: Final = {
 }
 
 
-def _filled(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+def _filled(values: Mapping[str, object], defaults: Mapping[str, object]) -> dict[str, object]:
     return {**defaults, **{key: value for key, value in values.items() if value is not None}}
 
 
-def _mapping(data: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
+def _mapping(data: JsonObject, *path: str) -> JsonObject:
     """Return the mapping at ``path``; what is not there is empty."""
     for key in path:
         data = data.get(key) or {}
     return data
 
 
-def _ami_family(spec: Mapping[str, Any]) -> str:
+def _ami_family(spec: JsonObject) -> str:
     """Return the image family: as set, else that of the first alias, else Custom."""
     family = spec.get("amiFamily")
     if family is not None:
@@ -172,7 +173,7 @@ def _texts(value: Mapping[str, str]) -> int:
 
 
 def _list_of(shape: Shape) -> Shape:
-    def hashed(values: list[Any]) -> int:
+    def hashed(values: list[object]) -> int:
         total = 0
         for value in values:
             total ^= shape(value)
@@ -206,7 +207,7 @@ class _Field(NamedTuple):
 def _struct(name: str, *fields: _Field) -> Shape:
     """Return how a Go struct is hashed: ``fields`` are those that count, as declared."""
 
-    def hashed(value: Mapping[str, Any]) -> int:
+    def hashed(value: Mapping[str, object]) -> int:
         total = _text(name)
         for key, go_name, shape, plain in fields:
             item = value.get(key)
@@ -263,14 +264,14 @@ _NODE_CLAIM_TEMPLATE_SPEC: Final = _struct(
 )
 
 
-def _node_claim_template(value: Mapping[str, Any]) -> int:
+def _node_claim_template(value: Mapping[str, object]) -> int:
     """Hash a template: Never is Go's nil, and requirements count for presence, not content."""
     metadata = {k: v for k, v in _mapping(value, "metadata").items() if k in _METADATA_KEYS}
     spec = {k: v for k, v in _mapping(value, "spec").items() if v is not None and v != NEVER}
     return _TEMPLATE({"metadata": _present(metadata), "spec": _present(spec)})
 
 
-def _present(value: dict[str, Any]) -> dict[str, Any] | None:
+def _present(value: dict[str, object]) -> dict[str, object] | None:
     """Return a struct that stands by value in another: None when all its fields are unset."""
     return value if any(item is not None for item in value.values()) else None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
+from reconciler.model.json import JsonDict, JsonObject
 from reconciler.model.karpenter.nodeclass import (
     AMI,
     EC2NodeClass,
@@ -115,17 +116,17 @@ class Lock(_Part, frozen=True, kw_only=True):
 
 def digest_of(lock: Lock) -> str:
     """Return the digest over everything in a lock but the digest itself."""
-    plain: dict[str, Any] = msgspec.to_builtins(lock)
+    plain: dict[str, object] = msgspec.to_builtins(lock)
     return _digest({k: v for k, v in plain.items() if k not in ("digest", "apiVersion", "kind")})
 
 
-def selectors_digest(node_class: Mapping[str, Any]) -> str:
+def selectors_digest(node_class: JsonObject) -> str:
     """Return a digest of what an EC2NodeClass selects in the account."""
     spec = node_class.get("spec", {})
     return _digest({key: spec[key] for key in _SELECTORS if key in spec})
 
 
-def choices_digest(node_pool: Mapping[str, Any]) -> str:
+def choices_digest(node_pool: JsonObject) -> str:
     """Return a digest of what decides which instance types a NodePool allows."""
     template = node_pool.get("spec", {}).get("template", {})
     labels = template.get("metadata", {}).get("labels", {})
@@ -143,7 +144,7 @@ def encode(lock: Lock) -> bytes:
     The same lock gives the same bytes, and a change of one thing is a change of its line.
     """
     signed = msgspec.structs.replace(lock, digest=digest_of(lock))
-    plain: dict[str, Any] = msgspec.to_builtins(signed)
+    plain: JsonDict = msgspec.to_builtins(signed)
     plain["apiVersion"], plain["kind"] = signed.api_version, signed.kind
     first = ("apiVersion", "kind", "digest", "lockedAt", "region", "catalog")
     last = ("nodePools", "nodeClasses", "types")
@@ -176,7 +177,7 @@ def _write(lines: list[str], key: str, value: Any, depth: int, end: str) -> None
     lines.append(f"{indent}{stop}{end}")
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     compact = msgspec.json.encode(value, order="sorted")
     return msgspec.json.format(compact, indent=0).decode()
 

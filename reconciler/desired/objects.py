@@ -13,6 +13,7 @@ import msgspec
 from reconciler.desired.fleet import Fleet
 from reconciler.model.decode import decode
 from reconciler.model.errors import UnreadableError
+from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.capacitybuffer import (
     SCALABLE,
     CapacityBuffer,
@@ -94,17 +95,17 @@ def _one(resource: Resource, kind: type[T]) -> T:
         raise UnreadableError(f"{resource.kind} {resource.name}: {error}", where=where) from error
 
 
-def file_objects(fleet: Fleet) -> tuple[dict[str, Any], ...]:
+def file_objects(fleet: Fleet) -> tuple[JsonDict, ...]:
     """Return the fleet's config and its lock as objects, to be recorded and compared as such.
 
     What the lock says of itself is left out, as are passwords in addresses.
     """
-    found: list[dict[str, Any]] = []
+    found: list[JsonDict] = []
     if fleet.config:
         known = {"kind": "Configuration", "metadata": {"name": CONFIG_FILES[0]}}
         found.append({**_without_secrets(fleet.config), **known})
     if fleet.lock is not None:
-        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(fleet.lock))
+        plain: dict[str, object] = msgspec.json.decode(msgspec.json.encode(fleet.lock))
         kept = {k: v for k, v in plain.items() if k not in _OF_THE_LOCK_ITSELF}
         found.append({**kept, "kind": "Lock", "metadata": {"name": LOCK_FILE}})
     return tuple(found)
@@ -113,7 +114,7 @@ def file_objects(fleet: Fleet) -> tuple[dict[str, Any], ...]:
 _OF_THE_LOCK_ITSELF: Final = ("apiVersion", "digest", "lockedAt", "nodePools")
 
 
-def _without_secrets(value: Any) -> Any:
+def _without_secrets(value: object) -> Any:
     if isinstance(value, str):
         return without_secrets(value)
     if isinstance(value, dict):

@@ -6,9 +6,10 @@ Found before the schema would only say «no such field»: the author learns what
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from reconciler.model.diagnostics import Severity
+from reconciler.model.json import JsonDict
 from reconciler.source.document import Pointer
 from reconciler.source.finding import Finding
 from reconciler.source.schema import value_at
@@ -29,7 +30,7 @@ _ANNOTATIONS: Final = {
 }
 
 
-def check(kind: str, data: dict[str, Any]) -> list[Finding]:
+def check(kind: str, data: JsonDict) -> list[Finding]:
     """Return the old spellings in an object; ``data`` may still hold nulls."""
     match kind:
         case "NodePool":
@@ -46,7 +47,7 @@ def _old(pointer: Pointer, message: str, hint: str, *replaces: Pointer) -> Findi
     return Finding(CODE, pointer, message, hint, of_key=of_key, replaces=replaces)
 
 
-def _disruption(data: dict[str, Any]) -> Iterator[Finding]:
+def _disruption(data: dict[str, object]) -> Iterator[Finding]:
     disruption = value_at(data, _DISRUPTION)
     if not isinstance(disruption, dict):
         return
@@ -69,7 +70,7 @@ def _disruption(data: dict[str, Any]) -> Iterator[Finding]:
                 yield _old(at, f'"{reason}" is a v1beta1 value', f"write {_REASONS[reason]}")
 
 
-def _claim(data: dict[str, Any], at: Pointer) -> Iterator[Finding]:
+def _claim(data: dict[str, object], at: Pointer) -> Iterator[Finding]:
     spec = value_at(data, at)
     if not isinstance(spec, dict):
         return
@@ -90,7 +91,7 @@ def _claim(data: dict[str, Any], at: Pointer) -> Iterator[Finding]:
         )
 
 
-def _annotations(data: dict[str, Any]) -> Iterator[Finding]:
+def _annotations(data: dict[str, object]) -> Iterator[Finding]:
     at: Pointer = ("spec", "template", "metadata", "annotations")
     annotations = value_at(data, at)
     for old, new in _ANNOTATIONS.items():
@@ -99,7 +100,7 @@ def _annotations(data: dict[str, Any]) -> Iterator[Finding]:
             yield Finding(CODE, (*at, old), message, "", Severity.WARNING, of_key=True)
 
 
-def _node_class(data: dict[str, Any]) -> Iterator[Finding]:
+def _node_class(data: dict[str, object]) -> Iterator[Finding]:
     spec = data.get("spec")
     if not isinstance(spec, dict):
         return

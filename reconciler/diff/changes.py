@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from reconciler.desired.hash import object_hash
+from reconciler.model.json import JsonDict, JsonObject
 from reconciler.model.karpenter.requirements import Requirement, Requirements, requirement
 
-Object = Mapping[str, Any]
+Object = JsonObject
 
 CREATE: Final = "create"
 UPDATE: Final = "update"
@@ -30,8 +31,8 @@ class FieldChange:
     """
 
     path: str
-    old: Any
-    new: Any
+    old: object
+    new: object
     drifts: bool = False
 
 
@@ -102,14 +103,14 @@ def field_changes(before: Object, after: Object) -> tuple[FieldChange, ...]:
     return tuple(found)
 
 
-def _desired_part(item: Object) -> dict[str, Any]:
+def _desired_part(item: Object) -> JsonDict:
     metadata = item.get("metadata") or {}
     kept = {k: metadata[k] for k in ("labels", "annotations") if metadata.get(k)}
     rest = {k: v for k, v in item.items() if k not in ("apiVersion", "kind", "metadata", "status")}
     return {**rest, "metadata": kept}
 
 
-def _differing(old: Any, new: Any, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+def _differing(old: object, new: object, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     """Yield the paths of the leaves that differ; a branch on one side only is expanded."""
     branches = [side for side in (old, new) if isinstance(side, Mapping)]
     others = [side for side in (old, new) if not isinstance(side, Mapping) and side is not None]
@@ -124,13 +125,13 @@ def _differing(old: Any, new: Any, path: tuple[str, ...]) -> Iterator[tuple[str,
         yield from _differing(left.get(key), right.get(key), (*path, key))
 
 
-def _at(item: Any, path: Sequence[str]) -> Any:
+def _at(item: object, path: Sequence[str]) -> object:
     for step in path:
         item = item.get(step) if isinstance(item, Mapping) else None
     return item
 
 
-def _with(item: Any, path: Sequence[str], value: Any) -> dict[str, Any]:
+def _with(item: object, path: Sequence[str], value: object) -> dict[str, object]:
     """Return a copy of ``item`` with ``value`` at the leaf ``path``; None removes it."""
     copy = dict(item) if isinstance(item, Mapping) else {}
     if len(path) > 1:
@@ -153,7 +154,7 @@ def dotted(path: Sequence[str]) -> str:
     return text
 
 
-def drifts_nodes(item: Object, path: Sequence[str], new: Any) -> bool:
+def drifts_nodes(item: Object, path: Sequence[str], new: object) -> bool:
     """Return whether setting this one field to ``new`` replaces running nodes.
 
     Karpenter's own rule is applied: the hash of the object with the change is compared with the one
@@ -168,7 +169,7 @@ def drifts_nodes(item: Object, path: Sequence[str], new: Any) -> bool:
         return True  # unreadable on one side: the reviewer should check it
 
 
-def narrows(old: Any, new: Any) -> bool:
+def narrows(old: object, new: object) -> bool:
     """Return whether a node that met the ``old`` requirements may not meet the ``new`` ones.
 
     True if any key allows less than before; the labels of a given node may still match.

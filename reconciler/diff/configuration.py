@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from reconciler.diff.changes import UPDATE, Change, FieldChange
+from reconciler.model.json import JsonObject
 
 KIND: Final = "Configuration"
 
-Object = Mapping[str, Any]
+Object = JsonObject
 Place = Callable[[str], tuple[str, int]]
 """Finds file and line of a setting of the current file by its dotted key."""
 
@@ -29,11 +30,11 @@ def configuration_changes(
     return tuple(found)
 
 
-def _settings(config: Object | None) -> dict[str, Any]:
+def _settings(config: Object | None) -> dict[str, object]:
     return {k: v for k, v in (config or {}).items() if k not in _NO_SETTINGS and v is not None}
 
 
-def _differing(path: str, old: Any, new: Any) -> Iterator[FieldChange]:
+def _differing(path: str, old: object, new: object) -> Iterator[FieldChange]:
     """Yield the settings that differ; lists are leaves."""
     if old == new:
         return

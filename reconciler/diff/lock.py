@@ -6,17 +6,18 @@ state and does not count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from typing import Final
 
 from reconciler.diff.changes import CREATE, DELETE, UPDATE, Change, FieldChange
+from reconciler.model.json import JsonObject
 from reconciler.source.resource import LOCK_FILE
 
 KIND: Final = "Lock"
 IMAGES, SUBNETS, SECURITY_GROUPS = "amis", "subnets", "securityGroups"
 """The locked facts of a node class that may drift its nodes."""
 
-Object = Mapping[str, Any]
+Object = JsonObject
 Line = Callable[[str], int]
 """Finds the line of a field of the current file by its path, as ``nodeClasses.default.amis``."""
 
@@ -51,7 +52,7 @@ def _catalog(old: Object, new: Object, line: Line) -> Iterator[Change]:
     yield from _change("catalog", line("catalog"), *fields)
 
 
-def _catalog_facts(lock: Object) -> dict[str, Any]:
+def _catalog_facts(lock: Object) -> dict[str, object]:
     catalog = lock.get("catalog", {})
     sources = {
         f"{name}.source": catalog.get(name, {}).get("source")
@@ -99,7 +100,7 @@ def _groups(entry: Object) -> list[str] | None:
     return sorted(f"{g['id']} ({g['name']})" if g.get("name") else g["id"] for g in groups) or None
 
 
-_SUBJECTS: Final[dict[str, Callable[[Object], Any]]] = {
+_SUBJECTS: Final[dict[str, Callable[[Object], object]]] = {
     IMAGES: _images,
     SUBNETS: _subnets,
     SECURITY_GROUPS: _groups,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from reconciler.diff.changes import FieldChange, dotted
 from reconciler.model.duration import parse_nillable
@@ -21,7 +20,7 @@ def template_fields(claim: NodeClaim, pool: NodePool) -> tuple[FieldChange, ...]
     return tuple(FieldChange(p, old, new, drifts=True) for p, old, new in _differing(claim, pool))
 
 
-def _differing(claim: NodeClaim, pool: NodePool) -> Iterator[tuple[str, Any, Any]]:
+def _differing(claim: NodeClaim, pool: NodePool) -> Iterator[tuple[str, object, object]]:
     template = pool.spec.template
     for kind in ("annotations", "labels"):
         have: dict[str, str] = getattr(claim.metadata, kind)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
+import msgspec
+
 from reconciler.disruption.consolidation.memory import in_memory
 from reconciler.disruption.gates.consolidatable import consolidatable_at, left_over_until
 from reconciler.disruption.gates.guards import rollout_moments
@@ -21,8 +23,36 @@ from reconciler.model.karpenter.budget import Budget
 from reconciler.model.karpenter.labels import DO_NOT_DISRUPT
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.kubernetes.pod import Pod
-from reconciler.model.settings import FeatureGate, Settings
+from reconciler.model.settings import FeatureGate, Settings, Suspension, Window
 from reconciler.observed.state import ClusterState, StateNode
+
+
+class Windows(msgspec.Struct, frozen=True):
+    """What opens and closes by schedule: budgets, maintenance windows and suspensions."""
+
+    budgets: tuple[Budget, ...]
+    windows: tuple[Window, ...]
+    suspensions: tuple[Suspension, ...]
+
+    @classmethod
+    def of(cls, pools: Iterable[NodePool], settings: Settings) -> Windows:
+        """Return those of these NodePools and of the whole fleet."""
+        budgets = (*settings.fleet_budgets, *(b for p in pools for b in p.spec.disruption.budgets))
+        return cls(budgets, settings.windows, settings.suspensions)
+
+    def in_force(self, at: datetime) -> tuple[bool, ...]:
+        """Return which of them are in force at a moment, always in the same order."""
+        return (
+            *(budget.is_active(at) for budget in self.budgets if budget.schedule),
+            *(window.is_open(at) for window in self.windows),
+            *(suspension.is_active(at) for suspension in self.suspensions),
+        )
+
+    def moments(self, now: datetime) -> Iterator[datetime | None]:
+        """Yield when each is next in force or no longer is; None or a past moment if never."""
+        yield from (suspension.until for suspension in self.suspensions)
+        yield from (window.steady_until(now) for window in self.windows)
+        yield from (budget.steady_until(now) for budget in self.budgets)
 
 
 def next_moment(
@@ -39,11 +69,9 @@ def next_moment(
     ``history`` is the data of the rate limits.
     """
     by_name = {pool.name: pool for pool in pools}
-    moments = list(_of_policy(settings, now))
-    for pool in by_name.values():
-        moments += _of_budgets(pool.spec.disruption.budgets, now)
-        if ranks_by_age(cluster, pool, settings):
-            moments.append(now + datetime.resolution)
+    moments = list(Windows.of(by_name.values(), settings).moments(now))
+    if any(ranks_by_age(cluster, pool, settings) for pool in by_name.values()):
+        moments.append(now + datetime.resolution)
     for node in cluster.nodes:
         moments += _of_node(node, by_name.get(node.node_pool), settings)
     moments += (protected_until(pod) for pod in cluster.pods)
@@ -51,16 +79,6 @@ def next_moment(
         moments += (row.at + DAY for row in history.taken)
         moments += rollout_moments(history.rollouts, settings)
     return min((m for m in moments if m is not None and m > now), default=None)
-
-
-def _of_policy(settings: Settings, now: datetime) -> Iterator[datetime | None]:
-    yield from (one.until for one in settings.suspensions)
-    yield from (window.steady_until(now) for window in settings.windows)
-    yield from _of_budgets(settings.fleet_budgets, now)
-
-
-def _of_budgets(budgets: Iterable[Budget], now: datetime) -> Iterator[datetime | None]:
-    return (budget.steady_until(now) for budget in budgets)
 
 
 def _of_node(

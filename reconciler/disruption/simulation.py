@@ -29,7 +29,7 @@ from reconciler.model.kubernetes.pod import Amounts, Pod
 from reconciler.model.kubernetes.taint import Taint
 from reconciler.model.resources import format_resources, largest
 from reconciler.observed.state import ClusterState, StateNode
-from reconciler.placement.question import Placement, PlannedClaim
+from reconciler.placement.question import Placement, PlannedClaim, Question
 
 # The moves of a pass since its scheduler was built, and whether they affect a simulation.
 #
@@ -134,21 +134,8 @@ _NAMED_MAX: Final = 5
 class Placer(Protocol):
     """Places pods (``placement.Scheduler`` is one)."""
 
-    def place(
-        self,
-        pods: Sequence[Pod],
-        *,
-        without: Collection[str] = (),
-        strict_reservations: bool = True,
-        consolidation_guard: bool = False,
-        closed: Collection[str] = (),
-        worth: Mapping[str, float] | None = None,
-    ) -> Placement:
-        """Return the placement of the pods if ``without`` are removed and ``closed`` take none.
-
-        With ``worth``, new nodes are packed for cost, and existing room goes to the pods with the
-        highest value first.
-        """
+    def place(self, question: Question) -> Placement:
+        """Return the placement of the pods that the question names."""
         ...
 
     def worth(self, pods: Iterable[Pod]) -> Mapping[str, float]:
@@ -211,12 +198,14 @@ class Simulation:
         self.spent += len(self.cluster.nodes) * (1 + len(pods) // _PODS_LIKE_ONE)
         self.spent += _PACKING_LIKE * len(pods) if worth is not None else 0
         placement = self._placer.place(
-            pods,
-            without=self._moves.left_out.union(candidate.name for candidate in candidates),
-            strict_reservations=False,
-            consolidation_guard=consolidating,
-            closed=closed,
-            worth=worth,
+            Question(
+                pods=pods,
+                without=self._moves.left_out.union(candidate.name for candidate in candidates),
+                closed=frozenset(closed),
+                strict_reservations=False,
+                consolidation_guard=consolidating,
+                worth=worth,
+            )
         )
         virtual = {pod.key for candidate in candidates for pod in candidate.headroom}
         return self._outcome(placement, virtual)
@@ -240,7 +229,7 @@ class Simulation:
 
     def place(self, pods: Sequence[Pod], gone: Collection[str]) -> Placement:
         """Place pods that are pending, or whose nodes are removed forcefully."""
-        return self._placer.place(pods, without=frozenset(gone))
+        return self._placer.place(Question(pods=pods, without=frozenset(gone)))
 
     def commit(self, gone: Collection[str], placement: Placement, moved: Iterable[Pod]) -> None:
         """Record nodes as removed and their pods as moved."""

@@ -17,7 +17,7 @@ from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import Settings
 from reconciler.observed.fingerprint import Fingerprints
-from reconciler.plan.make.recall import Recall
+from reconciler.plan.recall import Recall
 from reconciler.plan.value.plan import InputDigests, Plan, Revision
 from reconciler.ports.state import RecordedObject, RunningCommand, Unavailable
 

@@ -9,7 +9,6 @@ a change that arrives together with an upgrade. We have recorded the object that
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -30,7 +29,7 @@ def restamped(
     claims: Iterable[NodeClaim],
     recorded: Sequence[RecordedObject],
     desired: Callable[[str, str], Hashed],
-    rehash: Callable[[Mapping[str, Any]], Hashed],
+    rehash: Callable[[Mapping[str, object]], Hashed],
 ) -> list[NodeClaim]:
     """Return the claims whose hashes have another version, with hashes of this version.
 
@@ -67,7 +66,7 @@ def _hash_today(
     have: str,
     known: RecordedObject | None,
     wanted: str,
-    rehash: Callable[[Mapping[str, Any]], Hashed],
+    rehash: Callable[[Mapping[str, object]], Hashed],
 ) -> str:
     """Return the hash of what the claim was made from; for a drifted claim its old hash.
 

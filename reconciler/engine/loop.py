@@ -33,7 +33,7 @@ from reconciler.model.errors import (
 )
 from reconciler.model.history import DAY
 from reconciler.model.settings import Settings
-from reconciler.plan.make.recall import Recall
+from reconciler.plan.recall import Recall
 from reconciler.plan.value.plan import Plan
 from reconciler.ports.clock import Clock
 from reconciler.ports.progress import EventKind

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -42,8 +42,8 @@ from reconciler.plan.make.covering import Covering
 from reconciler.plan.make.decide import Phase, untimed
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.make.pools import PoolTypes, node_class_of, pool_types
-from reconciler.plan.make.recall import Recall
-from reconciler.plan.value.nodes import PlannedNodeClaim, PriceSource
+from reconciler.plan.recall import Recall
+from reconciler.plan.value.nodes import PlannedNodeClaim
 from reconciler.plan.value.plan import InputDigests, Plan, Revision, input_digest
 from reconciler.ports.cloud import Instance
 from reconciler.ports.state import RecordedObject, RunningCommand, Unavailable
@@ -69,7 +69,7 @@ class PoolBlueprint:
     def of(self, planned: PlannedNodeClaim) -> PoolBlueprint:
         """Return the blueprint of a planned claim: commitments count if the plan relies on them."""
         source = planned.launch.price_source
-        is_covered = isinstance(source, PriceSource) and isinstance(source.note, str)
+        is_covered = source is not None and bool(source.note)
         if self.uncovered is None or is_covered:
             return self
         return replace(self, catalog=self.uncovered)
@@ -178,7 +178,7 @@ class PlannedFleet:
         """Return the drift hash of an object in git and its version, empty strings if none."""
         return self._hash(kind, name)
 
-    def rehash(self, data: Mapping[str, Any]) -> tuple[str, str]:
+    def rehash(self, data: Mapping[str, object]) -> tuple[str, str]:
         """Return the drift hash of an object by the rules of this release, and their version."""
         return object_hash(data, self.settings.cluster_ca_bundle) or ("", "")
 

@@ -38,7 +38,7 @@ from reconciler.model.ownership import Owner
 from reconciler.model.settings import Settings
 from reconciler.observed.fingerprint import Fingerprints
 from reconciler.plan.approval import departures, moved_inputs
-from reconciler.plan.make.recall import Recall
+from reconciler.plan.recall import Recall
 from reconciler.plan.value.plan import Plan, from_json, to_json
 from reconciler.ports.state import CommandPhase, RecordedPlan
 

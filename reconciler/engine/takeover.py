@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -20,6 +20,7 @@ from reconciler.engine.ownership import CLAIM_TAG
 from reconciler.engine.steps import lifecycle, provision
 from reconciler.engine.steps.provision import TypeLookup
 from reconciler.model.errors import LeaseLostError, ReconcilerError
+from reconciler.model.json import JsonObject
 from reconciler.model.karpenter.labels import (
     NODECLASS,
     NODECLASS_HASH,
@@ -111,7 +112,7 @@ class Claims:
     classes: frozenset[str]
     recorded: Sequence[NodeClaim]
     hash_of: Callable[[str, str], Hashed]
-    rehash: Callable[[Mapping[str, Any]], Hashed]
+    rehash: Callable[[Mapping[str, object]], Hashed]
     types: TypeLookup
 
 
@@ -180,7 +181,7 @@ def _new_stake(instance: Instance, ours: Claims) -> Stake:
 def _as_it_was(
     instance: Instance,
     claim: NodeClaim | None,
-    live: Mapping[tuple[str, str], Mapping[str, Any]],
+    live: Mapping[tuple[str, str], Mapping[str, object]],
     ours: Claims,
 ) -> Stake:
     """Return an instance with its claim from the cluster, and hashes of our own version."""
@@ -211,7 +212,7 @@ def _as_it_was(
 def _hash(
     claim: NodeClaim,
     key: str,
-    live: Mapping[str, Any] | None,
+    live: JsonObject | None,
     in_git: Hashed,
     ours: Claims,
 ) -> Hashed:

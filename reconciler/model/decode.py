@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 T = TypeVar("T")
 
 
-def decode(data: Any, kind: type[T]) -> T:
+def decode(data: object, kind: type[T]) -> T:
     """Return ``data`` as a ``kind``; a null field counts as one that is not there.
 
     Kubernetes reads it so, and Go programs write their empty lists as null.
@@ -23,7 +23,7 @@ def decode(data: Any, kind: type[T]) -> T:
         return msgspec.convert(_without_nulls(data), kind, strict=False)
 
 
-def _without_nulls(data: Any) -> Any:
+def _without_nulls(data: object) -> object:
     if isinstance(data, dict):
         return {key: _without_nulls(value) for key, value in data.items() if value is not None}
     if isinstance(data, list):

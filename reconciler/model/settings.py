@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from reconciler.model.duration import Duration
+from reconciler.model.json import JsonDict
 from reconciler.model.schedule import next_change, parse_schedule, steady_until, time_zone
 
 if TYPE_CHECKING:
@@ -240,7 +241,7 @@ class PoolOptions:
 
     def over(self, fleet: PoolSettings) -> PoolSettings:
         """Return the options of the NodePool: its own values, otherwise those of the fleet."""
-        chosen: dict[str, Any] = {}
+        chosen: JsonDict = {}
         for option in fields(PoolSettings):
             own = getattr(self, option.name)
             chosen[option.name] = getattr(fleet, option.name) if own is None else own

@@ -34,9 +34,9 @@ from reconciler.model.kubernetes.cluster import (
     PodDisruptionBudget,
     PodDisruptionBudgetSpec,
 )
-from reconciler.model.kubernetes.metadata import Condition, LabelSelector, Metadata
+from reconciler.model.kubernetes.metadata import Condition, HasMetadata, LabelSelector, Metadata
 from reconciler.model.kubernetes.node import Node, NodeStatus
-from reconciler.model.kubernetes.pod import Pod, PodSpec, PodStatus
+from reconciler.model.kubernetes.pod import NodeSelectorExpression, Pod, PodSpec, PodStatus
 from reconciler.model.resources import parse_quantity
 
 # Where in a snapshot something is wrong: worked out only when there is something to say.
@@ -104,7 +104,7 @@ _OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
 class Isolated:
     """An object that cannot be read: what stands in for it, None if nothing, and the finding."""
 
-    item: Any
+    item: object
     finding: Diagnostic
 
 
@@ -146,7 +146,7 @@ class _OtherClass(msgspec.Struct, frozen=True):
         return self.metadata.name
 
 
-def isolated_live(data: Any, kind: str, place: Callable[[], str]) -> Isolated | None:
+def isolated_live(data: object, kind: str, place: Callable[[], str]) -> Isolated | None:
     """Return that an object of one of our own kinds cannot be read; None if it can.
 
     Nothing stands in for it: desired state comes from git.
@@ -168,7 +168,7 @@ class _Name(msgspec.Struct, frozen=True):
     namespace: str = ""
 
 
-def _part(data: Any, name: str, otherwise: T) -> T:
+def _part(data: object, name: str, otherwise: T) -> T:
     """Return a part of an object as far as it can be read: ``otherwise`` where it cannot."""
     part = data.get(name) if isinstance(data, dict) else None
     try:
@@ -182,7 +182,7 @@ def undecoded(raw: bytes | msgspec.Raw, kind: type, problem: str, where: str) ->
     data = msgspec.json.decode(raw)
     short = _part(data, "metadata", _Name())
     metadata = _part(data, "metadata", Metadata(name=short.name, namespace=short.namespace))
-    item: Any = None
+    item: HasMetadata | None = None
     if kind is Pod:
         item = Pod(metadata, PodSpec(node_name=_part(data, "spec", _Spec()).node_name))
     elif kind in (Node, PodDisruptionBudget):
@@ -190,13 +190,13 @@ def undecoded(raw: bytes | msgspec.Raw, kind: type, problem: str, where: str) ->
     return _isolated(item, problem, where)
 
 
-def _isolated(item: Any, problem: str, where: str) -> Isolated:
+def _isolated(item: object, problem: str, where: str) -> Isolated:
     stand_in, effect = _stand_in(item)
     hint = f"until it is fixed, {effect}"
     return Isolated(stand_in, Diagnostic(Severity.WARNING, CODE, f"{where}: {problem}", hint=hint))
 
 
-def _stand_in(item: Any) -> tuple[Any, str]:
+def _stand_in(item: object) -> tuple[object, str]:
     """Return what is used in place of an object, and what follows from that."""
     match item:
         case Pod() if item.spec.node_name:
@@ -276,7 +276,7 @@ def _check_selectors(spec: PodSpec) -> None:
         _selector(selector)
 
 
-def _expressions(spec: PodSpec) -> Iterator[Any]:
+def _expressions(spec: PodSpec) -> Iterator[NodeSelectorExpression]:
     affinity = spec.affinity.node_affinity if spec.affinity is not None else None
     if affinity is None:
         return

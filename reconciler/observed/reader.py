@@ -35,7 +35,7 @@ class SnapshotReader:
         Raises:
             UnreadableError: it is not a snapshot, or an object in it has not the shape of its kind.
         """
-        known, fresh, order = self._known, dict[bytes, Any](), list[bytes]()
+        known, fresh, order = self._known, dict[bytes, object](), list[bytes]()
         for number, raw in enumerate(items_of(content, source), 1):
             key = blake2b(raw, digest_size=16).digest()
             item = known.get(key)
@@ -52,7 +52,7 @@ class SnapshotReader:
 
         An object that cannot be read is set aside with a finding.
         """
-        known, fresh, order = self._known, dict[bytes, Any](), list[bytes]()
+        known, fresh, order = self._known, dict[bytes, object](), list[bytes]()
         for source, kind, items in lists:
             head = blake2b(kind.encode(), digest_size=16)
             for number, raw in enumerate(items, 1):
@@ -66,7 +66,7 @@ class SnapshotReader:
                 order.append(key)
         return self._settled(fresh, order)
 
-    def _settled(self, fresh: dict[bytes, Any], order: list[bytes]) -> Snapshot:
+    def _settled(self, fresh: dict[bytes, object], order: list[bytes]) -> Snapshot:
         """Keep what was read, and return the snapshot of it."""
         if order != self._order:
             self._last = assembled(fresh[key] for key in order)

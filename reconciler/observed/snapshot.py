@@ -15,6 +15,7 @@ import msgspec
 from reconciler.model.decode import decode
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.errors import UnreadableError
+from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.capacitybuffer import (
     CapacityBuffer,
     Deployment,
@@ -34,6 +35,7 @@ from reconciler.model.kubernetes.cluster import (
     Service,
     StorageClass,
 )
+from reconciler.model.kubernetes.metadata import HasMetadata
 from reconciler.model.kubernetes.node import CSINode, Node
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.observed.isolation import (
@@ -47,7 +49,7 @@ from reconciler.observed.isolation import (
 )
 from reconciler.observed.pods import Pods
 
-_KINDS: Final[dict[str, Any]] = {
+_KINDS: Final[JsonDict] = {
     "Node": Node,
     "NodeClaim": NodeClaim,
     "Pod": Pod,
@@ -133,8 +135,8 @@ class Snapshot:
     replica_sets: tuple[ReplicaSet, ...] = ()
     replication_controllers: tuple[ReplicationController, ...] = ()
     services: tuple[Service, ...] = ()
-    live: tuple[dict[str, Any], ...] = ()
-    other_classes: tuple[dict[str, Any], ...] = ()
+    live: tuple[JsonDict, ...] = ()
+    other_classes: tuple[dict[str, object], ...] = ()
     skipped: dict[str, int] = field(default_factory=dict)
     findings: tuple[Diagnostic, ...] = ()
     records: RawRecords | None = None
@@ -145,7 +147,7 @@ class Snapshot:
         classes = (o for o in (*self.live, *self.other_classes) if o["kind"].endswith(_ANY_CLASS))
         return frozenset((o["kind"], o["metadata"]["name"]) for o in classes if _is_unready(o))
 
-    def objects(self) -> Iterator[tuple[str, Any]]:
+    def objects(self) -> Iterator[tuple[str, HasMetadata]]:
         """Yield every decoded object with its kind, in a fixed order."""
         for kind, name in _FIELDS.items():
             for item in getattr(self, name):
@@ -157,17 +159,17 @@ class Snapshot:
         return Pods.of(self.pods)
 
 
-def _is_unready(node_class: dict[str, Any]) -> bool:
+def _is_unready(node_class: JsonDict) -> bool:
     conditions = (node_class.get("status") or {}).get("conditions") or ()
     return any(c["type"] == "Ready" and c["status"] != "True" for c in conditions)
 
 
-def snapshot_of(objects: Iterable[Any], live: Iterable[dict[str, Any]] = ()) -> Snapshot:
+def snapshot_of(objects: Iterable[object], live: Iterable[dict[str, object]] = ()) -> Snapshot:
     """Return the snapshot that holds these decoded objects, in the order of their names."""
-    by_kind: dict[type, list[Any]] = {kind: [] for kind in _KINDS.values()}
+    by_kind: dict[type, list[object]] = {kind: [] for kind in _KINDS.values()}
     for item in objects:
         by_kind[type(item)].append(item)
-    rows: dict[str, Any] = {
+    rows: JsonDict = {
         name: tuple(sorted(by_kind[_KINDS[kind]], key=_order)) for kind, name in _FIELDS.items()
     }
     rows["pods"] = Pods(rows["pods"])
@@ -239,7 +241,7 @@ def decoded(raw: bytes | msgspec.Raw, place: SnapshotPlace) -> Any:
         raise _too_deep(place.of(raw)) from error
 
 
-def _understood(raw: bytes | msgspec.Raw, place: SnapshotPlace) -> Any:
+def _understood(raw: bytes | msgspec.Raw, place: SnapshotPlace) -> object:
     name = _kind_of(raw, place)
     kind = _KINDS.get(name)
     if kind is not None:
@@ -268,10 +270,10 @@ def decoded_as(raw: bytes | msgspec.Raw, kind: str, place: SnapshotPlace) -> Any
     return isolated(item, lambda: place.source) or item
 
 
-def assembled(objects: Iterable[Any]) -> Snapshot:
+def assembled(objects: Iterable[object]) -> Snapshot:
     """Return the snapshot of objects as ``decoded`` gives them."""
-    structs: list[Any] = []
-    live: list[dict[str, Any]] = []
+    structs: list[object] = []
+    live: list[JsonDict] = []
     skipped: dict[str, int] = {}
     findings: list[Diagnostic] = []
     records: RawRecords | None = None
@@ -305,7 +307,7 @@ def assembled(objects: Iterable[Any]) -> Snapshot:
     )
 
 
-def _order(item: Any) -> tuple[str, str]:
+def _order(item: HasMetadata) -> tuple[str, str]:
     return (item.metadata.namespace, item.metadata.name)
 
 
@@ -389,7 +391,7 @@ def _yaml_documents(text: bytes, source: str) -> list[bytes]:
     return [_as_json(d, f"document {n}", source) for n, d in enumerate(documents, 1)]
 
 
-def _as_json(document: Any, name: str, source: str) -> bytes:
+def _as_json(document: object, name: str, source: str) -> bytes:
     """Return what YAML says as the JSON that it stands for."""
     content = msgspec.json.encode(document)
     try:
@@ -411,7 +413,7 @@ def _no_object(raw: bytes | msgspec.Raw, place: SnapshotPlace, error: Exception)
     return UnreadableError(text, where=place.of(raw))
 
 
-def _decoded(raw: bytes | msgspec.Raw, kind: Any, named: str, place: SnapshotPlace) -> Any:
+def _decoded(raw: bytes | msgspec.Raw, kind: type, named: str, place: SnapshotPlace) -> object:
     """Return the Struct that the JSON of an object of a kind holds, which errors call ``named``."""
     try:
         return msgspec.json.decode(raw, type=kind, strict=False)

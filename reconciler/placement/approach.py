@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -31,7 +31,7 @@ class Approach(msgspec.Struct, frozen=True):
     cohort by cohort.
     """
 
-    key: Callable[[Cohort], tuple[Any, ...]]
+    key: Callable[[Cohort], tuple[object, ...]]
     to_front: bool
     mingles: bool = False
 
@@ -62,17 +62,17 @@ def _mingled(cohorts: list[Cohort]) -> Iterator[Turn]:
         yield cohorts[index], sum(1 for _ in run)
 
 
-def _by_cpu(cohort: Cohort) -> tuple[Any, ...]:
+def _by_cpu(cohort: Cohort) -> tuple[object, ...]:
     shape = cohort.shape
     return (-shape.cpu, -shape.memory, queue_position(cohort.pods[0]))
 
 
-def _by_memory(cohort: Cohort) -> tuple[Any, ...]:
+def _by_memory(cohort: Cohort) -> tuple[object, ...]:
     shape = cohort.shape
     return (-shape.memory, -shape.cpu, queue_position(cohort.pods[0]))
 
 
-def _by_rules(cohort: Cohort) -> tuple[Any, ...]:
+def _by_rules(cohort: Cohort) -> tuple[object, ...]:
     """Sort by the number of rules that keep pods apart; unconstrained pods fill the gaps.
 
     Affinity does not count: pods with affinity have to follow the pods they are attracted to.
@@ -83,7 +83,7 @@ def _by_rules(cohort: Cohort) -> tuple[Any, ...]:
     return (-apart, *_by_cpu(cohort))
 
 
-def _by_requirements(cohort: Cohort) -> tuple[Any, ...]:
+def _by_requirements(cohort: Cohort) -> tuple[object, ...]:
     """Sort by the number of node requirements: constrained pods open nodes, others join them."""
     return (-len(cohort.stages[0].step.demand.requirements), *_by_cpu(cohort))
 

@@ -14,6 +14,7 @@ import msgspec
 from reconciler.model.karpenter.instancetype import InstanceType, Offering
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.karpenter.requirements import Requirements
+from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.kubernetes.taint import Taint
 from reconciler.model.resources import Resources
 
@@ -101,6 +102,26 @@ class Placement:
     relaxed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     given_up: DroppedPreferences | None = None
     uninitialized_targets: frozenset[str] = frozenset()
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """Which pods to place, and how the cluster differs from the one that the scheduler knows.
+
+    Nodes named in ``without`` are left out, and their capacity is returned to limits. Nodes that
+    are ``closed`` take no new pods, though the pods on them count. Without
+    ``strict_reservations``, a pod that could use reserved capacity takes other capacity instead of
+    waiting when none is left. ``consolidation_guard`` keeps running pods off nodes whose pods
+    changed recently. ``worth`` is the cost of each pod on new nodes, USD an hour. With it, new
+    nodes are packed for cost regardless of the settings, and the most expensive pods get the
+    existing room.
+    """
+
+    pods: Sequence[Pod]
+    without: frozenset[str] = frozenset()
+    closed: frozenset[str] = frozenset()
+    strict_reservations: bool = True
+    consolidation_guard: bool = False
+    worth: Mapping[str, float] | None = None
 
 
 class LaunchCatalog(Protocol):

@@ -6,14 +6,11 @@ pods. Disruption calls it for every candidate.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
-
-import msgspec
-from msgspec.structs import replace as replaced
 
 from reconciler.catalog.table import table_of
 from reconciler.model.karpenter.labels import NODEPOOL
@@ -34,7 +31,7 @@ from reconciler.placement.pods.cohort import Cohort
 from reconciler.placement.pods.pending import impossible, invalid
 from reconciler.placement.pods.shape import Shape, Shapes, queue_position
 from reconciler.placement.pods.volumes import needs
-from reconciler.placement.question import LaunchPool, Placement, Rejection
+from reconciler.placement.question import LaunchPool, Placement, Question, Rejection
 from reconciler.placement.solve import PlacementPass
 from reconciler.placement.topology.census import Census, Universe
 from reconciler.placement.topology.groups import Topology
@@ -49,17 +46,6 @@ NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 
 _Sorted = Mapping[Shape, list[Pod]]
 """Pods by shape."""
-
-
-class _World(msgspec.Struct, frozen=True):
-    """How a call differs from the state that the scheduler was built for."""
-
-    without: frozenset[str]
-    strict_reservations: bool
-    guard: bool = False
-    depth: Depth = "whole"
-    closed: frozenset[str] = frozenset()
-    worth: Mapping[str, float] | None = None
 
 
 class Scheduler:
@@ -163,40 +149,18 @@ class Scheduler:
                 mask |= 1 << index
         return mask
 
-    def place(
-        self,
-        pods: Sequence[Pod],
-        *,
-        without: Collection[str] = (),
-        strict_reservations: bool = True,
-        consolidation_guard: bool = False,
-        closed: Collection[str] = (),
-        worth: Mapping[str, float] | None = None,
-    ) -> Placement:
-        """Return where each of ``pods`` is placed, new NodeClaims, and why other pods do not fit.
+    def place(self, question: Question) -> Placement:
+        """Return where each pod is placed, new NodeClaims, and why other pods do not fit.
 
-        ``without`` are names of nodes to leave out, with their capacity returned to limits. Nodes
-        that are being deleted or are ``closed`` take no new pods, though the pods on them count.
-        Without ``strict_reservations``, a pod that could use reserved capacity takes other capacity
-        instead of waiting when none is left. ``consolidation_guard`` keeps running pods off nodes
-        whose pods changed recently. ``worth`` is the cost of each pod on new nodes. With it, new
-        nodes are packed for cost regardless of the settings, and the most expensive pods get the
-        existing room.
+        Nodes that are being deleted take no new pods, though the pods on them count.
         """
-        depth: Depth = "whole" if worth is None else "brief"
-        world = _World(
-            frozenset(without),
-            strict_reservations,
-            consolidation_guard,
-            depth,
-            frozenset(closed),
-            worth,
-        )
-        by_shape = self._shapes.sorted(pods)
-        if worth is None and self._packs(world):
-            attempt, saving = self._within_preference_budget(by_shape, world)
+        by_shape = self._shapes.sorted(question.pods)
+        if question.worth is not None:
+            attempt, saving = self._attempt(by_shape, question, "brief"), 0.0
+        elif self._packs(question):
+            attempt, saving = self._within_preference_budget(by_shape, question)
         else:
-            attempt, saving = self._attempt(by_shape, world), 0.0
+            attempt, saving = self._attempt(by_shape, question), 0.0
         return answer(attempt, self._all_templates, self._salt, saving)
 
     def survey(self, pod: Pod) -> Survey | Rejection:
@@ -211,9 +175,10 @@ class Scheduler:
         if problem is not None:
             return problem
         cohort = Cohort(shape, members, guarded=False)
-        world = _World(frozenset({pod.spec.node_name} - {""}), strict_reservations=False)
-        self._topology([cohort], world.without)
-        return survey(self._pass(world, to_front=True), self._all_templates, cohort)
+        own = frozenset({pod.spec.node_name} - {""})
+        question = Question(pods=(pod,), without=own, strict_reservations=False)
+        self._topology([cohort], own)
+        return survey(self._pass(question, to_front=True), self._all_templates, cohort)
 
     def template(self, node_pool: str) -> PoolTemplate | None:
         """Return the template of a NodePool, or None if it cannot launch nodes."""
@@ -242,7 +207,11 @@ class Scheduler:
         return {pod.key: values[shape] for shape, members in by_shape.items() for pod in members}
 
     def _attempt(
-        self, by_shape: _Sorted, world: _World, bare: frozenset[Shape] = frozenset()
+        self,
+        by_shape: _Sorted,
+        question: Question,
+        depth: Depth = "whole",
+        bare: frozenset[Shape] = frozenset(),
     ) -> Attempt:
         """Place the pods, those of ``bare`` shapes without their preferences."""
         refused: dict[str, tuple[Rejection, ...]] = {}
@@ -251,21 +220,23 @@ class Scheduler:
             pods = self._without_invalid(shape, members, refused)
             made = self._bare_shapes.sorted(pods) if shape in bare else {shape: pods}
             for which, alike in made.items():
-                cohorts += self._cohorts(which, alike, world.guard)
+                cohorts += self._cohorts(which, alike, question.consolidation_guard)
         cohorts.sort(key=lambda c: c.shape.model.is_virtual)
         without = {shape: by_shape[shape] for shape in by_shape if shape in bare}
-        return Attempt(self._best(cohorts, world), cohorts, refused, without)
+        return Attempt(self._best(cohorts, question, depth), cohorts, refused, without)
 
-    def _within_preference_budget(self, by_shape: _Sorted, world: _World) -> tuple[Attempt, float]:
+    def _within_preference_budget(
+        self, by_shape: _Sorted, question: Question
+    ) -> tuple[Attempt, float]:
         """Return the attempt without the preferences that cost too much, and the saving."""
         has_preferences = any(shape.preferences for shape in by_shape)
         if not has_preferences or self._goal.preference_cost_max >= 1:
-            return self._attempt(by_shape, world), 0.0
+            return self._attempt(by_shape, question), 0.0
         from reconciler.placement.packing.bound import rough
         from reconciler.placement.packing.preferences import Thrift
 
         def attempt(bare: Collection[Shape], depth: Depth) -> Attempt:
-            return self._attempt(by_shape, replaced(world, depth=depth), frozenset(bare))
+            return self._attempt(by_shape, question, depth, frozenset(bare))
 
         full = attempt((), "third")
         packed = (c for c in full.solving.claims if self._goal.packs(c.template))
@@ -276,14 +247,14 @@ class Scheduler:
         least = rough(shapes, self._templates, self._free)
         return Thrift(self._goal, attempt).applied(full, with_preferences, least)
 
-    def _packs(self, world: _World) -> bool:
+    def _packs(self, question: Question) -> bool:
         """Return whether new nodes are packed for cost."""
-        asked = world.strict_reservations and self._goal.packs_some(self._templates)
-        return world.worth is not None or asked
+        asked = question.strict_reservations and self._goal.packs_some(self._templates)
+        return question.worth is not None or asked
 
-    def _best(self, cohorts: list[Cohort], world: _World) -> PlacementPass:
+    def _best(self, cohorts: list[Cohort], question: Question, depth: Depth) -> PlacementPass:
         """Return the best pass tried; cohorts and counts are left in its final state."""
-        topology = self._topology(cohorts, world.without)
+        topology = self._topology(cohorts, question.without)
         at_first = topology.saved()
         best: tuple[ApproachScore, PlacementPass] | None = None
         left: tuple[list[dict[str, int]], list[tuple[int, int]]] = (at_first, [])
@@ -292,7 +263,7 @@ class Scheduler:
                 topology.restore(at_first)
                 for cohort in cohorts:
                     cohort.rewind()
-            solving = self._pass(world, to_front=approach.to_front)
+            solving = self._pass(question, to_front=approach.to_front)
             solving.run(queue(cohorts, approach))
             reached = score(solving, cohorts)
             if best is None or reached.improves_on(best[0]):
@@ -304,26 +275,26 @@ class Scheduler:
         topology.restore(left[0])
         for cohort, (waiting_from, first) in zip(cohorts, left[1], strict=True):
             cohort.waiting_from, cohort.first = waiting_from, first
-        if self._packs(world):
+        if self._packs(question):
             from reconciler.placement.packing.cheapest import cheapest
             from reconciler.placement.packing.tries import Tries
 
-            fresh = partial(self._pass, world, to_front=True)
-            tries = Tries(cohorts, topology, at_first, fresh, world.worth)
-            goal = self._goal if world.worth is None else self._goal.for_all()
-            return cheapest(best[1], tries, goal, world.depth)
+            fresh = partial(self._pass, question, to_front=True)
+            tries = Tries(cohorts, topology, at_first, fresh, question.worth)
+            goal = self._goal if question.worth is None else self._goal.for_all()
+            return cheapest(best[1], tries, goal, depth)
         return best[1]
 
-    def _pass(self, world: _World, *, to_front: bool) -> PlacementPass:
-        guarded = self._guarded if world.guard else 0
+    def _pass(self, question: Question, *, to_front: bool) -> PlacementPass:
+        guarded = self._guarded if question.consolidation_guard else 0
         return PlacementPass(
             templates=self._templates,
-            nodes=NodeUse(self._nodes, world.without | world.closed, self._attached, guarded),
-            limits=self._limits(world.without),
+            nodes=NodeUse(self._nodes, question.without | question.closed, self._attached, guarded),
+            limits=self._limits(question.without),
             reservations=Reservations(
                 [t.table for t in self._templates],
                 enabled=self._settings.gate(FeatureGate.RESERVED_CAPACITY),
-                strict=world.strict_reservations,
+                strict=question.strict_reservations,
             ),
             demands=self._demands,
             order=Order(to_front=to_front),

@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
-from msgspec import UnsetType
 
 from reconciler.model.errors import UnreadableError
+from reconciler.model.json import JsonDict
 from reconciler.observed.fingerprint import difference
+from reconciler.plan.render.summary import summary_of
 from reconciler.plan.value.actions import Action
 from reconciler.plan.value.disruption import PlannedCommand
 from reconciler.plan.value.nodes import PlannedNodeClaim, PlannedNodeClass
@@ -31,7 +32,6 @@ from reconciler.plan.value.plan import (
     input_digest,
     to_json,
 )
-from reconciler.plan.value.summary import summary_of
 
 # The file of a saved plan: the plan as JSON, with a digest over everything else in the file.
 #
@@ -73,7 +73,7 @@ def read_saved(content: bytes, source: str) -> Plan:
         )
     plan = from_json(content, source)
     try:
-        stated: dict[str, Any] = msgspec.json.decode(content)
+        stated: dict[str, object] = msgspec.json.decode(content)
     except (msgspec.MsgspecError, RecursionError, ValueError) as error:
         raise UnreadableError(f"not a plan: {error}", where=source, remedy=_SAVE) from error
     digest = stated.pop("digest", None)
@@ -101,7 +101,7 @@ def read_saved(content: bytes, source: str) -> Plan:
             where=source,
             remedy=_SAVE,
         )
-    if not isinstance(plan.approved_as, msgspec.UnsetType):
+    if plan.approved_as is not None:
         raise UnreadableError("the plan has been applied already", where=source, remedy=_SAVE)
     return plan
 
@@ -190,7 +190,7 @@ def departures(approved: Plan, fresh: Plan, observed: Mapping[str, str] | None =
     if approved.fleet != fresh.fleet:
         return [f"the plan is of fleet {_text(approved.fleet)}, not {_text(fresh.fleet)}"]
     objects: Sequence[str] = ()
-    if observed is not None and not isinstance(approved.observed, UnsetType):
+    if observed is not None and approved.observed:
         objects = difference(approved.observed, observed)
     found = moved_inputs(approved.inputs, fresh.inputs, approved.revision, fresh.revision, objects)
     if not found and approved.inputs != fresh.inputs:
@@ -270,8 +270,8 @@ def _machine(claim: PlannedNodeClaim) -> str:
 
 
 def _classes(approved: Plan, fresh: Plan) -> list[str]:
-    old = {item.name: item for item in approved.launch_classes}
-    new = {item.name: item for item in fresh.launch_classes}
+    old = {item.name: item for item in approved.node_classes}
+    new = {item.name: item for item in fresh.node_classes}
     found = []
     for name in sorted(old.keys() | new.keys()):
         before, after = old.get(name), new.get(name)
@@ -281,8 +281,8 @@ def _classes(approved: Plan, fresh: Plan) -> list[str]:
     return found
 
 
-def _builtins(item: PlannedNodeClass | None) -> dict[str, Any]:
-    found: dict[str, Any] = {} if item is None else msgspec.to_builtins(item)
+def _builtins(item: PlannedNodeClass | None) -> dict[str, object]:
+    found: JsonDict = {} if item is None else msgspec.to_builtins(item.written())
     return found
 
 
@@ -309,16 +309,16 @@ def _taken(rows: Iterable[tuple[bytes, T]], spare: Counter[bytes]) -> list[T]:
     return found
 
 
-def _plain_claim(claim: PlannedNodeClaim) -> dict[str, Any]:
+def _plain_claim(claim: PlannedNodeClaim) -> JsonDict:
     """Return what a launch is but for its name and when its price was read."""
-    plain: dict[str, Any] = msgspec.to_builtins(claim)
+    plain: JsonDict = msgspec.to_builtins(claim.written())
     del plain["name"]
     plain["launch"].get("priceSource", {}).pop("at", None)
     return plain
 
 
-def _plain_command(command: PlannedCommand) -> dict[str, Any]:
-    plain: dict[str, Any] = msgspec.to_builtins(command)
+def _plain_command(command: PlannedCommand) -> dict[str, object]:
+    plain: dict[str, object] = msgspec.to_builtins(command.written())
     return {key: value for key, value in plain.items() if key not in _MOMENTARY_COMMAND}
 
 
@@ -361,7 +361,7 @@ def _steps(plan: Plan) -> list[bytes]:
 
 
 def _step(action: Action, claims: Mapping[str, bytes], commands: Mapping[str, bytes]) -> bytes:
-    plain: dict[str, Any] = msgspec.to_builtins(action)
+    plain: JsonDict = msgspec.to_builtins(action.written())
     for drawn in ("id", "dependsOn", "command", "nodeClaim"):
         del plain[drawn]
     claim = action.node_claim or ""
@@ -374,7 +374,7 @@ def _encoded(value: object) -> bytes:
     return msgspec.json.encode(value, order="sorted")
 
 
-def _differing(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
+def _differing(old: Mapping[str, object], new: Mapping[str, object], prefix: str = "") -> list[str]:
     """Return the fields that differ, each with both values."""
     found: list[str] = []
     for key in sorted(old.keys() | new.keys()):
@@ -397,7 +397,7 @@ def _names(nodes: Iterable[str]) -> str:
     return ", ".join(every[:3]) + (f" and {len(every) - 3} more" if len(every) > 3 else "")
 
 
-def _text(text: str | UnsetType, most: int = 80) -> str:
+def _text(text: str, most: int = 80) -> str:
     """Return a text of a plan file as it may stand in a message: short, on one line, printable."""
     plain = "".join(c if c.isprintable() else "�" for c in str(text))
     return plain if len(plain) <= most else f"{plain[:most]}…"

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.source.scalars import integer, key_text, real, resolve
-from reconciler.source.yamlevents import parser_of
+from reconciler.source.yamlevents import YamlEvent, YamlParser, parser_of
 
 Pointer = tuple[str | int, ...]
 
@@ -168,8 +168,8 @@ class _Composer:
         self.expanded = 0
         self.aliases = 0
         self.documents = 0
-        self.parser: Any = None
-        self.anchors: dict[str, tuple[Any, Mark, int] | None] = {}
+        self.parser: YamlParser | None = None
+        self.anchors: dict[str, tuple[object, Mark, int] | None] = {}
 
     def open(self) -> None:
         """Start parsing."""
@@ -180,8 +180,9 @@ class _Composer:
             self.parser = parser_of(self.text)
         self._event()
 
-    def _event(self) -> Any:
+    def _event(self) -> YamlEvent:
         with _Translated(self):
+            assert self.parser is not None, "the stream has been started"
             return self.parser.get_event()
 
     def next_document(self) -> Document | None:
@@ -198,7 +199,7 @@ class _Composer:
         self._event()
         return Document(self.file, data, mark, self.text)
 
-    def _node(self, event: Any, depth: int) -> tuple[Any, Mark, int]:
+    def _node(self, event: YamlEvent, depth: int) -> tuple[Any, Mark, int]:
         """Return the data, its mark, and its number of nodes with aliases expanded."""
         at = _at(event)
         events = self.events
@@ -209,7 +210,7 @@ class _Composer:
         if anchor is not None:
             self.anchors[anchor] = None
         if isinstance(event, events.ScalarEvent):
-            node: tuple[Any, Mark, int] = (self._scalar(event, at), (*at, None), 1)
+            node: tuple[object, Mark, int] = (self._scalar(event, at), (*at, None), 1)
         elif depth >= self.limits.depth_max:
             raise _Refused("too-deep", f"nested more than {self.limits.depth_max} levels deep", at)
         elif isinstance(event, events.MappingStartEvent):
@@ -226,7 +227,7 @@ class _Composer:
         if self.nodes > self.limits.nodes_max:
             raise _Refused("too-large", f"more than {self.limits.nodes_max} values in a file", at)
 
-    def _alias(self, anchor: str, at: tuple[int, int]) -> tuple[Any, Mark, int]:
+    def _alias(self, anchor: str, at: tuple[int, int]) -> tuple[object, Mark, int]:
         if anchor not in self.anchors:
             raise _Refused("unknown-anchor", f"undefined anchor &{anchor[:60]}", at)
         node = self.anchors[anchor]
@@ -243,9 +244,11 @@ class _Composer:
             )
         return node
 
-    def _sequence(self, event: Any, at: tuple[int, int], depth: int) -> tuple[Any, Mark, int]:
+    def _sequence(
+        self, event: YamlEvent, at: tuple[int, int], depth: int
+    ) -> tuple[object, Mark, int]:
         self._check_tag(event, "seq", at)
-        data: list[Any] = []
+        data: list[object] = []
         marks: list[Mark] = []
         size = 1
         while not isinstance(event := self._event(), self.events.SequenceEndEvent):
@@ -255,11 +258,13 @@ class _Composer:
             size += count
         return data, (*at, marks), size
 
-    def _mapping(self, event: Any, at: tuple[int, int], depth: int) -> tuple[Any, Mark, int]:
+    def _mapping(
+        self, event: YamlEvent, at: tuple[int, int], depth: int
+    ) -> tuple[object, Mark, int]:
         self._check_tag(event, "map", at)
-        data: dict[str, Any] = {}
+        data: dict[str, object] = {}
         marks: dict[str, tuple[tuple[int, int], Mark]] = {}
-        merges: list[tuple[Any, Mark]] = []
+        merges: list[tuple[object, Mark]] = []
         size = 1
         while not isinstance(event := self._event(), self.events.MappingEndEvent):
             key_at = _at(event)
@@ -277,7 +282,7 @@ class _Composer:
             self._merge(value, mark, data, marks)
         return data, (*at, marks), size
 
-    def _key(self, event: Any, at: tuple[int, int], depth: int) -> Any:
+    def _key(self, event: YamlEvent, at: tuple[int, int], depth: int) -> Any:
         """Return the text of a key, the merge marker, or None if the key is not text."""
         events = self.events
         if isinstance(event, events.ScalarEvent) and event.value == "<<" and event.implicit[0]:
@@ -300,9 +305,9 @@ class _Composer:
 
     def _merge(
         self,
-        value: Any,
+        value: object,
         mark: Mark,
-        data: dict[str, Any],
+        data: dict[str, object],
         marks: dict[str, tuple[tuple[int, int], Mark]],
     ) -> None:
         """Add the keys of a ``<<`` that the mapping does not define itself; the first one wins."""
@@ -322,7 +327,7 @@ class _Composer:
                     data[key] = item
                     marks[key] = source_mark[2][key]
 
-    def _scalar(self, event: Any, at: tuple[int, int]) -> Any:
+    def _scalar(self, event: YamlEvent, at: tuple[int, int]) -> object:
         text: str = event.value
         tag: str | None = event.tag
         if tag is None or tag == "!":
@@ -357,7 +362,7 @@ class _Composer:
             return text
         return value
 
-    def _check_tag(self, event: Any, kind: str, at: tuple[int, int]) -> None:
+    def _check_tag(self, event: YamlEvent, kind: str, at: tuple[int, int]) -> None:
         if event.tag not in (None, "!", _TAG + kind):
             self._find("unsupported-tag", f"the tag {_shown_tag(event.tag)} is not supported", at)
 
@@ -417,7 +422,7 @@ def _end_of(text: str) -> tuple[int, int]:
     return len(lines), len(lines[-1]) + 1
 
 
-def _at(event: Any) -> tuple[int, int]:
+def _at(event: YamlEvent) -> tuple[int, int]:
     """Return where an event starts, counted from 1."""
     mark = event.start_mark
     return mark.line + 1, mark.column + 1

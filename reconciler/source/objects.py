@@ -48,7 +48,7 @@ class Entry(NamedTuple):
         return self.document.place((*self.base, *pointer), of_key=of_key)
 
 
-def without_nulls(data: Any) -> Any:
+def without_nulls(data: object) -> object:
     """Return ``data`` without the null entries of mappings, as the API server prunes them.
 
     Data without nulls is returned as it is, not copied.
@@ -72,7 +72,7 @@ def entries(document: Document) -> Iterator[tuple[Entry, Finding | None]]:
 
 
 def _entries(
-    document: Document, base: Pointer, data: Any, depth: int
+    document: Document, base: Pointer, data: object, depth: int
 ) -> Iterator[tuple[Entry, Finding | None]]:
     entry = Entry(document, base, data)
     if not isinstance(data, dict):
@@ -95,7 +95,7 @@ def _entries(
     yield Entry(document, base, data, kind, api_version), _version_fault(kind, api_version)
 
 
-def _header(data: dict[str, Any]) -> Finding | None:
+def _header(data: dict[str, object]) -> Finding | None:
     """Return the finding on ``apiVersion`` and ``kind``, one for both."""
     lacking = [field for field in ("apiVersion", "kind") if data.get(field) in (None, "")]
     if lacking:

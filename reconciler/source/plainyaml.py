@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from reconciler.model.json import JsonDict
 from reconciler.source.scalars import key_text, resolve
-from reconciler.source.yamlevents import parser_of
+from reconciler.source.yamlevents import YamlEvent, parser_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,7 +29,7 @@ _LETTERS: Final = ("y", "Y", "n", "N")
 _MERGE: Final = object()
 
 
-def load_all(content: bytes) -> list[Any]:
+def load_all(content: bytes) -> list[object]:
     """Return the documents without empty ones; of a duplicate key the last value counts.
 
     Raises:
@@ -73,16 +74,16 @@ class _Reader:
         self.error = MarkedYAMLError
         self.next = parser_of(text).get_event
 
-    def documents(self) -> Iterable[Any]:
+    def documents(self) -> Iterable[object]:
         self.next()
         while isinstance(self.next(), self.events.DocumentStartEvent):
             yield self._value(self.next(), 1)
             self.next()
 
-    def _refused(self, problem: str, event: Any) -> Exception:
+    def _refused(self, problem: str, event: YamlEvent) -> Exception:
         return self.error(None, None, problem, event.start_mark)
 
-    def _value(self, event: Any, depth: int) -> Any:
+    def _value(self, event: YamlEvent, depth: int) -> object:
         events = self.events
         if isinstance(event, events.AliasEvent):
             raise self._refused("an alias is not read here", event)
@@ -99,9 +100,9 @@ class _Reader:
             items.append(self._value(event, depth + 1))
         return items
 
-    def _mapping(self, depth: int) -> dict[str, Any]:
-        data: dict[str, Any] = {}
-        merged: dict[str, Any] = {}
+    def _mapping(self, depth: int) -> JsonDict:
+        data: dict[str, object] = {}
+        merged: dict[str, object] = {}
         while not isinstance(event := self.next(), self.events.MappingEndEvent):
             key = self._key(event)
             at = self.next()
@@ -115,7 +116,7 @@ class _Reader:
                 merged.update(source)
         return {**merged, **data} if merged else data
 
-    def _key(self, event: Any) -> Any:
+    def _key(self, event: YamlEvent) -> Any:
         if not isinstance(event, self.events.ScalarEvent):
             raise self._refused("a key must be a string, not a list, mapping or alias", event)
         if event.value == "<<" and event.implicit[0]:
@@ -125,7 +126,7 @@ class _Reader:
             raise self._refused("a key must be a string, not null", event)
         return key
 
-    def _scalar(self, event: Any) -> Any:
+    def _scalar(self, event: YamlEvent) -> Any:
         text: str = event.value
         if event.tag is None:
             return resolve(text) if event.implicit[0] and text not in _LETTERS else text
@@ -134,7 +135,7 @@ class _Reader:
         return text
 
 
-def dump(data: Any, *, sort_keys: bool = True) -> str:
+def dump(data: object, *, sort_keys: bool = True) -> str:
     """Return data as one YAML document in block style, for readers of YAML 1.1 and 1.2."""
     from io import StringIO
 
@@ -153,17 +154,17 @@ def _writer(*, sort_keys: bool) -> Any:
         """The rules of YAML 1.1, without requiring a directive in every file."""
 
         @property
-        def processing_version(self) -> Any:
+        def processing_version(self) -> object:
             return (1, 1)
 
     class Representer(SafeRepresenter):
         """Writes equal values in full instead of as aliases."""
 
-        def ignore_aliases(self, data: Any) -> bool:
+        def ignore_aliases(self, data: object) -> bool:
             del data
             return True
 
-        def represent_str(self, data: str) -> Any:
+        def represent_str(self, data: str) -> object:
             style = None if isinstance(resolve(data), str) else "'"
             return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
 

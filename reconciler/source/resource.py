@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
+
+from reconciler.model.json import JsonDict
 
 # One object of a fleet folder, and the files that contain no objects.
 
@@ -19,7 +21,7 @@ class Resource(NamedTuple):
     api_version: str
     name: str
     namespace: str
-    data: dict[str, Any]
+    data: JsonDict
     file: str
     line: int
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler._resources import resource
 from reconciler.model.duration import NEVER, parse_nillable, parse_span
+from reconciler.model.json import JsonDict
 from reconciler.model.resources import parse_quantity
 from reconciler.model.text.nearest import LIKE, did_you_mean, nearest
 from reconciler.source.document import Pointer
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from jsonschema import ValidationError
     from jsonschema.protocols import Validator
 
-Schema = dict[str, Any]
-Errors = dict[str, Any]
+Schema = JsonDict
+Errors = JsonDict
 """The ``ValidationError`` of one value for each keyword that it violates."""
 
 _TYPE_WORDS: Final = {
@@ -94,7 +95,7 @@ def _validator(name: str, definition: str) -> Validator:
     return validator
 
 
-def _go_pattern(_: Validator, pattern: str, value: Any, __: Schema) -> Iterator[ValidationError]:
+def _go_pattern(_: Validator, pattern: str, value: object, __: Schema) -> Iterator[ValidationError]:
     from jsonschema import ValidationError
 
     if isinstance(value, str) and _pattern(pattern).search(value) is None:
@@ -107,7 +108,7 @@ def _pattern(text: str) -> re.Pattern[str]:
     return re.compile(text.replace("$", r"\Z"), re.ASCII)
 
 
-def _grammar(_: Validator, named: str, value: Any, __: Schema) -> Iterator[ValidationError]:
+def _grammar(_: Validator, named: str, value: object, __: Schema) -> Iterator[ValidationError]:
     from jsonschema import ValidationError
 
     if isinstance(value, (str, int, float)) and not isinstance(value, bool):
@@ -118,7 +119,7 @@ def _grammar(_: Validator, named: str, value: Any, __: Schema) -> Iterator[Valid
 
 
 def _items(
-    validator: Validator, items: Schema, value: Any, node: Schema
+    validator: Validator, items: Schema, value: object, node: Schema
 ) -> Iterator[ValidationError]:
     """Validate the entries of a list; only the allowed number of them if it is too long."""
     from jsonschema import Draft202012Validator
@@ -128,7 +129,7 @@ def _items(
 
 
 def _properties(
-    validator: Validator, fields: Schema, value: Any, node: Schema
+    validator: Validator, fields: Schema, value: object, node: Schema
 ) -> Iterator[ValidationError]:
     """Validate the fields, and report misspelled ones if the schema allows additional fields."""
     from jsonschema import Draft202012Validator, ValidationError
@@ -160,7 +161,7 @@ _FORMATS: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
 
 
 def _faults(
-    value: Any, pointer: Pointer, errors: dict[Pointer, Errors], ways: set[Pointer]
+    value: object, pointer: Pointer, errors: dict[Pointer, Errors], ways: set[Pointer]
 ) -> Iterator[Finding]:
     """Yield the findings on a value and then, in its own order, on its content."""
     of_value = errors.get(pointer, {})
@@ -172,7 +173,7 @@ def _faults(
         return
     if isinstance(value, dict):
         yield from _mapping(of_value, value, pointer)
-        items: Iterable[tuple[str | int, Any]] = value.items()
+        items: Iterable[tuple[str | int, object]] = value.items()
     elif isinstance(value, list):
         yield from _list(of_value, value, pointer)
         items = enumerate(value)
@@ -188,7 +189,7 @@ def _faults(
             yield from _faults(below, at, errors, ways)
 
 
-def _wrong_type(pointer: Pointer, value: Any, wanted: str | list[str]) -> Finding:
+def _wrong_type(pointer: Pointer, value: object, wanted: str | list[str]) -> Finding:
     types = [wanted] if isinstance(wanted, str) else wanted
     words = " or ".join(_TYPE_WORDS[t] for t in types)
     hint = ""
@@ -216,7 +217,7 @@ def _reads_as(text: str, types: list[str]) -> bool:
     return "number" in types or ("integer" in types and number.is_integer())
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     if isinstance(value, bool):
         return f"the boolean {shown(value)}"
     if isinstance(value, str):
@@ -226,7 +227,7 @@ def _kind(value: Any) -> str:
     return shown(value)
 
 
-def _mapping(errors: Errors, value: dict[str, Any], pointer: Pointer) -> Iterator[Finding]:
+def _mapping(errors: Errors, value: dict[str, object], pointer: Pointer) -> Iterator[Finding]:
     if "required" in errors:
         node = errors["required"].schema
         meant = _meant(value, node).values()
@@ -244,7 +245,7 @@ def _too_many(error: Any, value: Any, pointer: Pointer) -> Finding:
     return Finding("too-many", pointer, message)
 
 
-def _unknown(errors: Errors, value: Any) -> dict[Any, str | None]:
+def _unknown(errors: Errors, value: Any) -> dict[object, str | None]:
     """Return the unknown keys of a mapping, each with the probably intended field."""
     error = errors.get("additionalProperties", errors.get(_MISTYPED))
     if error is None:
@@ -256,7 +257,7 @@ def _unknown(errors: Errors, value: Any) -> dict[Any, str | None]:
     return {key: meant.get(key) for key in value if key not in fields}
 
 
-def _meant(value: dict[str, Any], node: Schema) -> dict[str, str]:
+def _meant(value: dict[str, object], node: Schema) -> dict[str, str]:
     """Return the misspelled keys, each with the probably intended field.
 
     An open mapping may have fields that were added later, so only a key that is nearly equal to a
@@ -286,7 +287,7 @@ def _unknown_field(pointer: Pointer, meant: str | None) -> Finding:
     return Finding("unknown-field", pointer, message, hint, of_key=True, replaces=replaces)
 
 
-def _list(errors: Errors, value: list[Any], pointer: Pointer) -> Iterator[Finding]:
+def _list(errors: Errors, value: list[object], pointer: Pointer) -> Iterator[Finding]:
     if "minItems" in errors:
         least = errors["minItems"].validator_value
         message = f"has {len(value)} entries; needs at least {least}"
@@ -300,7 +301,7 @@ def _list(errors: Errors, value: list[Any], pointer: Pointer) -> Iterator[Findin
                 yield Finding("duplicate-entry", (*pointer, index), message, "remove one")
 
 
-def _not_allowed(errors: Errors, value: Any, pointer: Pointer) -> Finding:
+def _not_allowed(errors: Errors, value: object, pointer: Pointer) -> Finding:
     allowed = (
         errors["enum"].validator_value if "enum" in errors else [errors["const"].validator_value]
     )
@@ -355,7 +356,7 @@ def _quantities(number: str, suffix: str) -> str:
     return f"did you mean {binary}?" if "i" in suffix else f"did you mean {binary} or {decimal}?"
 
 
-def _choice(allowed: Iterable[Any]) -> str:
+def _choice(allowed: Iterable[object]) -> str:
     words = [str(a) for a in allowed]
     return words[0] if len(words) == 1 else f"one of {', '.join(words)}"
 

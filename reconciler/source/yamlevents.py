@@ -11,7 +11,8 @@ letters in its input and restored in the events; positions do not change.
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final, Protocol
 
 _APART: Final = r"\s,\[\]{}"
 _MISREAD: Final = re.compile(
@@ -24,7 +25,30 @@ _MISREAD: Final = re.compile(
 _PRIVATE_USE: Final = range(0xE000, 0xF900)
 
 
-def parser_of(text: str) -> Any:
+class YamlMark(Protocol):
+    """A place in a text, counted from 0."""
+
+    line: int
+    column: int
+
+
+class YamlEvent(Protocol):
+    """What all readers of YAML need of an event; which kind it is, ``isinstance`` tells."""
+
+    anchor: str | None
+    tag: str
+    value: str
+    implicit: Sequence[bool]
+    start_mark: YamlMark
+
+
+class YamlParser(Protocol):
+    """Gives the events of a text one after another."""
+
+    def get_event(self) -> YamlEvent: ...
+
+
+def parser_of(text: str) -> YamlParser:
     """Return a parser of ``text``; its ``get_event`` returns one event after the other.
 
     Without ``ruamel.yaml.clib``, ruamel.yaml's own parser reads the same documents, more slowly and
@@ -38,11 +62,12 @@ def parser_of(text: str) -> Any:
     except ImportError:
         from ruamel.yaml import YAML
 
-        _, parser = YAML(typ="safe", pure=True).get_constructor_parser(text)
-        return parser
+        pure: YamlParser = YAML(typ="safe", pure=True).get_constructor_parser(text)[1]
+        return pure
     letters = [c for c in map(chr, _PRIVATE_USE) if c not in text][:2]
     if len(letters) < 2:
-        return CParser(text)
+        plain: YamlParser = CParser(text)
+        return plain
     colon, mark = letters
 
     def replaced(match: re.Match[str]) -> str:
@@ -51,18 +76,19 @@ def parser_of(text: str) -> Any:
         return colon if match["colon"] else mark if match["mark"] else match[0]
 
     prepared = _MISREAD.sub(replaced, text)
-    return CParser(text) if prepared == text else _Restoring(CParser(prepared), colon, mark)
+    parser: YamlParser = CParser(prepared)
+    return parser if prepared == text else _Restoring(parser, colon, mark)
 
 
 class _Restoring:
     """A parser that restores characters which were replaced in its text."""
 
-    def __init__(self, parser: Any, colon: str, mark: str) -> None:
+    def __init__(self, parser: YamlParser, colon: str, mark: str) -> None:
         self._next = parser.get_event
         self._colon = colon
         self._mark = mark
 
-    def get_event(self) -> Any:
+    def get_event(self) -> YamlEvent:
         """Return the next event."""
         event = self._next()
         value = getattr(event, "value", None)

@@ -102,7 +102,7 @@ def view_of(desired: Desired, result: Pass) -> FleetView:
         nodes=nodes,
         actions=plan.actions,
         unschedulable=plan.unschedulable,
-        blockers=_blockers(plan.held_by),
+        blockers=_blockers(plan.blockers),
         in_progress=result.under_way,
     )
 

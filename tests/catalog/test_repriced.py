@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from reconciler.catalog.adjusted.offerings import RepricedCatalog
-from reconciler.catalog.adjusted.overlaid import OverlaidCatalog
+from collections.abc import Callable
+
+import pytest
+
+from reconciler.catalog.adjusted import offerings
 from reconciler.catalog.catalog import Catalog, bundled
+from reconciler.catalog.columns import OfferingColumns, append_offerings
 
 
 def twice(*_: str) -> float:
@@ -18,9 +22,9 @@ def told(catalog: Catalog) -> dict[str, object]:
 def test_overlaid_types_are_retained_by_derived_catalogs() -> None:
     base = bundled("us-east-1")
     first, second = base.names[0], base.names[1]
-    overlaid = OverlaidCatalog(base, {0: 1.5}, {1: {"example.com/card": 1000}})
-    repriced = RepricedCatalog(overlaid, twice, "twice")
-    again = OverlaidCatalog(repriced, {}, {2: {"example.com/card": 1000}})
+    overlaid = offerings.overlaid(base, {0: 1.5}, {1: {"example.com/card": 1000}})
+    repriced = offerings.repriced(overlaid, twice, "twice")
+    again = offerings.overlaid(repriced, {}, {2: {"example.com/card": 1000}})
     for catalog in (overlaid, repriced, again):
         assert first in catalog.price_overlaid
         assert second in catalog.capacity_overlaid
@@ -28,6 +32,28 @@ def test_overlaid_types_are_retained_by_derived_catalogs() -> None:
     assert base.names[2] in again.capacity_overlaid
     assert len({c.digest for c in (base, overlaid, repriced, again)}) == 4
     assert repriced.types[0].offerings[0].price == 3.0
+
+
+ADJUSTMENTS: dict[str, Callable[[Catalog], Catalog]] = {
+    "refused": lambda c: offerings.without_refused(c, [(c.names[3], "us-east-1a", "on-demand")]),
+    "repriced": lambda c: offerings.repriced(c, twice, "twice"),
+    "overlaid": lambda c: offerings.overlaid(c, {5: 1.5}, {1: {"example.com/card": 1000}}),
+    "paid": lambda c: offerings.overlaid(c, {5: 0.0}, {}, paid={5: "savings plan"}),
+}
+
+
+@pytest.mark.parametrize("second", ADJUSTMENTS)
+@pytest.mark.parametrize("first", ADJUSTMENTS)
+def test_an_adjusted_catalog_has_the_same_offerings_by_type_and_by_column(
+    first: str, second: str
+) -> None:
+    catalog = ADJUSTMENTS[second](ADJUSTMENTS[first](bundled("us-east-1")))
+    by_type = OfferingColumns([], [], [], [], [], [], {})
+    for index in range(8):
+        append_offerings(by_type, index, catalog.types[index].offerings)
+    count, rows = len(by_type.type), catalog.columns.offerings
+    assert rows.price[:count] == by_type.price
+    assert rows.available[:count] == by_type.available
 
 
 def test_derived_catalogs_inherit_all_fields() -> None:

@@ -10,7 +10,7 @@ import pytest
 from reconciler.engine.desired import Desired
 from reconciler.engine.reconcile import GIVEN, STEPS, Mandate, Pass, Step
 from reconciler.engine.world import World
-from reconciler.plan.make.recall import Recall
+from reconciler.plan.recall import Recall
 
 TYPES = dict(zip(GIVEN, (World, Desired, Mandate, Recall), strict=True))
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from reconciler.engine.observation import observe
 from reconciler.engine.reconcile import owner_of
 from reconciler.engine.starting import start
-from reconciler.plan.make.recall import Recall
+from reconciler.plan.recall import Recall
 from reconciler.ports.journal import Verb
 from tests.engine.trouble import moved, tainted, three_nodes
 from tests.engine.world import a_deployment, a_pool, a_world

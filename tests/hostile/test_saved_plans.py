@@ -23,8 +23,8 @@ from reconciler.engine.observation import observe
 from reconciler.engine.reconcile import owner_of
 from reconciler.model.errors import StalePlanError, UnreadableError
 from reconciler.plan.approval import departures, encode_saved, read_saved
-from reconciler.plan.make.recall import Recall
-from reconciler.plan.value.plan import Plan
+from reconciler.plan.recall import Recall
+from reconciler.plan.value.plan import Plan, to_json
 from tests.cli.test_end_to_end import Shop, shop
 from tests.engine.crashes import CutError, Points
 from tests.engine.test_crash import LARGE
@@ -56,7 +56,7 @@ def forged(plan: Plan, change: Callable[[dict[str, Any]], None]) -> Plan:
 def sealed(data: dict[str, Any]) -> bytes:
     """Return the file of a plan with the digest that fits its content."""
     del data["digest"]
-    content = msgspec.json.encode(msgspec.json.decode(json.dumps(data), type=Plan), order="sorted")
+    content = to_json(msgspec.json.decode(json.dumps(data), type=Plan))
     return json.dumps({**json.loads(content), "digest": sha256(content).hexdigest()}).encode()
 
 
@@ -337,7 +337,7 @@ def test_a_new_image_makes_the_plan_stale(waiting: World) -> None:
     older = msgspec.structs.replace(
         plan,
         node_classes=tuple(
-            msgspec.structs.replace(c, images=c.images[1:]) for c in plan.launch_classes
+            msgspec.structs.replace(c, images=c.images[1:]) for c in plan.node_classes
         ),
     )
     with pytest.raises(StalePlanError, match=r"EC2NodeClass default differs: images"):

@@ -21,7 +21,7 @@ from reconciler.model.settings import DEFAULT_FEATURE_GATES, Settings
 from reconciler.observed.snapshot import read_snapshot
 from reconciler.observed.state import cluster_state
 from reconciler.placement.pods.pending import pods_to_place
-from reconciler.placement.question import LaunchPool, Placement
+from reconciler.placement.question import LaunchPool, Placement, Question
 from reconciler.placement.scheduler import Scheduler
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -270,7 +270,7 @@ def a_scheduler(
 def placed(objects: Iterable[Object], **how: Any) -> Placement:
     """Return the placement of the pods of a cluster that need a node."""
     scheduler, cluster = a_scheduler(objects, **how)
-    return scheduler.place(pods_to_place(cluster, NOW))
+    return scheduler.place(Question(pods=pods_to_place(cluster, NOW)))
 
 
 def plan_of(placement: Placement) -> Object:

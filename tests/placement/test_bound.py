@@ -14,7 +14,7 @@ from reconciler.placement.packing import covering
 from reconciler.placement.packing.bound import Bound, HeldBy
 from reconciler.placement.packing.simplex import Program, maximum
 from reconciler.placement.pods.pending import pods_to_place
-from reconciler.placement.question import Placement
+from reconciler.placement.question import Placement, Question
 from tests.examples import examples
 from tests.placement.builders import (
     CAPACITY_TYPE,
@@ -36,7 +36,7 @@ def bounded(world: Iterable[Object], packing: str = "default") -> tuple[Placemen
     """Return the placement of a cluster's pods, and the bound for those that were placed."""
     scheduler, cluster = a_scheduler(world, types=UNEVEN, packing=packing)
     waiting = pods_to_place(cluster, NOW)
-    placement = scheduler.place(waiting)
+    placement = scheduler.place(Question(pods=waiting))
     seats = {key for claim in placement.claims for key in claim.pods} | placement.on_nodes.keys()
     placed: list[Pod] = [pod for pod in waiting if pod.key in seats]
     return placement, scheduler.bound(placed)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from reconciler.placement.question import Question
 from tests.placement.builders import (
     Object,
     a_daemon_set,
@@ -46,7 +47,7 @@ def test_a_running_pod_that_claims_devices_keeps_its_node() -> None:
     running = _asking("the pod", node="n-1")
     scheduler, cluster = a_scheduler([a_pool(), *a_node("n-1"), *a_node("n-2"), running])
 
-    placement = scheduler.place(cluster.pods, without=["n-1"])
+    placement = scheduler.place(Question(pods=cluster.pods, without=frozenset({"n-1"})))
 
     assert [r.code for r in placement.unschedulable["default/app-0"]] == ["ResourceClaimsIgnored"]
 

@@ -17,6 +17,7 @@ from reconciler.placement.pods.headroom import (
     Headroom,
     headroom,
 )
+from reconciler.placement.question import Question
 from tests.placement.builders import (
     HOST,
     Object,
@@ -179,7 +180,7 @@ def test_calling_a_scheduler_twice_gives_the_same_result() -> None:
     world = [a_pool(), *a_node("n-1", cpu="2"), *pods(3, cpu="500m"), *_virtual(3, "500m")]
     scheduler, cluster = a_scheduler(world)
 
-    first, second = (scheduler.place(cluster.pending) for _ in range(2))
+    first, second = (scheduler.place(Question(pods=cluster.pending)) for _ in range(2))
 
     assert first.on_nodes == second.on_nodes
     assert [c.pods for c in first.claims] == [c.pods for c in second.claims]

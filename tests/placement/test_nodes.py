@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reconciler.placement.pods.pending import pods_to_place
+from reconciler.placement.question import Question
 from tests.placement.builders import (
     CAPACITY_TYPE,
     HOST,
@@ -95,9 +96,10 @@ def test_excluded_nodes_take_no_pods_and_their_pods_do_not_count() -> None:
     alone = pods(2, node="n1", affinity=apart(rule("kubernetes.io/hostname")))[:1]
     world = [a_pool(limits={"nodes": "1"}), *a_node("n1"), *alone]
     scheduler, cluster = a_scheduler(world)
-    placement = scheduler.place(cluster.pods, without={"n1"})
+    question = Question(pods=cluster.pods, without=frozenset({"n1"}))
+    placement = scheduler.place(question)
     assert [c.pods for c in placement.claims] == [("default/app-00",)]
-    assert scheduler.place(cluster.pods, without={"n1"}) == placement
+    assert scheduler.place(question) == placement
 
 
 def test_a_claim_without_an_instance_takes_pods_and_counts_for_limits() -> None:
@@ -122,7 +124,8 @@ def test_only_consolidation_avoids_recently_changed_nodes() -> None:
     pool = a_pool(disruption={"consolidateAfter": "1m"})
     running = a_pod("old-0", node="n2")
     scheduler, cluster = a_scheduler([pool, node, claim, *a_node("n2"), running, *pods(1)])
-    moved = scheduler.place(cluster.pods, without={"n2"}, consolidation_guard=True)
+    question = Question(pods=cluster.pods, without=frozenset({"n2"}), consolidation_guard=True)
+    moved = scheduler.place(question)
     assert moved.on_nodes == {"default/app-00": "n1"}
     assert [c.pods for c in moved.claims] == [("default/old-0",)]
     assert pods_to_place(cluster, NOW) == cluster.pending

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from reconciler.model.settings import Packing, PoolOptions
-from reconciler.placement.question import Placement
+from reconciler.placement.question import Placement, Question
 from tests.placement.builders import (
     ARCH,
     CAPACITY_TYPE,
@@ -146,6 +146,6 @@ def test_the_bound_holds_for_pods_without_their_preferences() -> None:
     types = (*TYPES, a_type("arm", 2, 0.9, arch="arm64"))
     world = [a_pool(), *pods(4, affinity=affinity)]
     scheduler, cluster = a_scheduler(world, types=types, packing=Packing.CHEAPEST)
-    placement = scheduler.place(cluster.pods)
+    placement = scheduler.place(Question(pods=cluster.pods))
     assert given_up(placement) == {"app"}
     assert scheduler.bound(cluster.pods).cost <= cost(placement) + 1e-9

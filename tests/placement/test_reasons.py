@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from reconciler.placement.nodes.daemons import unreadable
-from reconciler.placement.question import Rejection
+from reconciler.placement.question import Question, Rejection
 from tests.placement.builders import (
     ARCH,
     CAPACITY_TYPE,
@@ -254,7 +254,7 @@ def test_an_invalid_daemon_set_counts_everywhere_and_is_reported() -> None:
     odd = a_daemon_set("odd", "1", affinity=on([wanted(ZONE, "Near", "zone-a")]))
     scheduler, cluster = a_scheduler([a_pool(), a_pod("app-0", "15"), odd])
     assert [name for name, _ in unreadable(cluster)] == ["default/odd"]
-    (reason,) = scheduler.place(cluster.pods).unschedulable["default/app-0"]
+    (reason,) = scheduler.place(Question(pods=cluster.pods)).unschedulable["default/app-0"]
     assert "the largest allowed instance type has 14.9 (excluding DaemonSets)" in reason.message
 
 

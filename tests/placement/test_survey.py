@@ -7,7 +7,7 @@ from typing import Any
 from reconciler.model.decode import decode
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.placement.explain.survey import PoolVerdict, Survey
-from reconciler.placement.question import Rejection
+from reconciler.placement.question import Question, Rejection
 from tests.placement.builders import (
     ARCH,
     HOST,
@@ -117,6 +117,6 @@ def test_a_reused_scheduler_gives_the_same_survey_as_a_new_one() -> None:
     choosy = pods(3, "choosy", labels={"app": "app"}, topologySpreadConstraints=[spread(ZONE)])
     world = [a_pool(), *plain, *choosy]
     asked, cluster = a_scheduler(world)
-    asked.place([pod for pod in cluster.pods if "plain" in pod.key])
+    asked.place(Question(pods=[pod for pod in cluster.pods if "plain" in pod.key]))
     fresh, again = a_scheduler(world)
-    assert asked.place(cluster.pods) == fresh.place(again.pods)
+    assert asked.place(Question(pods=cluster.pods)) == fresh.place(Question(pods=again.pods))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from hypothesis import strategies as st
-from msgspec import UNSET
 
 from reconciler.model.karpenter.nodepool import NodeSelectorRequirement
 from reconciler.model.karpenter.requirements import Operator
@@ -207,8 +206,7 @@ plans = st.builds(
         )
     ),
     cost=costs,
-    blockers=st.just(UNSET)
-    | tuples(
+    blockers=tuples(
         st.builds(
             PlannedBlocker,
             kind=words,

@@ -16,8 +16,9 @@ from reconciler.plan.explain.answer import Explanation
 from reconciler.plan.explain.calendar import SPAN, calendar_of, explain_node_pool
 from reconciler.plan.explain.node import explain_fully
 from reconciler.plan.explain.reasons import explain_node
+from reconciler.plan.make.gather import facts_of
 from reconciler.plan.make.inputs import Inputs
-from reconciler.plan.make.planner import facts_of, make_plan
+from reconciler.plan.planning import plan_of
 from tests.plan.test_planner import NOW, a_class, a_node, a_pod, a_pool, inputs
 
 ACT = {"consolidateAfter": "0s", "budgets": [{"nodes": "1"}]}
@@ -31,9 +32,9 @@ def asked(*observed: dict, rules: dict | None = None, **config: object) -> Input
 
 
 def told(question: Inputs, node: str) -> Explanation:
-    plan = make_plan(question)
+    plan = plan_of(question)
     answer = explain_node(plan, node, f"claim-{node}")
-    return explain_fully(answer, question, facts_of(question), plan)
+    return explain_fully(answer, facts_of(question), plan)
 
 
 def pool_told(question: Inputs) -> Explanation:
@@ -72,7 +73,7 @@ def test_a_node_that_is_as_cheap_as_can_be_says_what_would_have_to_change() -> N
 def test_a_node_that_waits_its_turn_names_the_command_before_it() -> None:
     fleet = [o for n in ("a", "b") for o in (*a_node(n), a_pod(f"p-{n}", 6000, n))]
     question = asked(*fleet)
-    [command] = make_plan(question).commands
+    [command] = plan_of(question).commands
     [other] = {"a", "b"} - {*command.nodes}
     answer = told(question, other)
     assert answer.verdict == "it can be consolidated, in a later pass"
@@ -88,9 +89,9 @@ def test_a_setting_that_says_no_is_told_with_its_name() -> None:
 
 def test_a_node_that_is_not_there_keeps_its_answer() -> None:
     question = asked(*a_node("n"))
-    plan = make_plan(question)
+    plan = plan_of(question)
     answer = explain_node(plan, "gone", "")
-    assert explain_fully(answer, question, facts_of(question), plan) == answer
+    assert explain_fully(answer, facts_of(question), plan) == answer
 
 
 def test_the_calendar_covers_seven_days_without_a_gap() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from reconciler.model.settings import DEFAULT_FEATURE_GATES, FeatureGate, Settings
 from reconciler.plan.explain.reasons import explain_buffer, explain_pod
-from reconciler.plan.make.planner import make_plan
+from reconciler.plan.planning import plan_of
 from reconciler.plan.render.html import render_html
 from reconciler.plan.render.markdown import render_markdown
 from reconciler.plan.render.text import render_text
@@ -78,7 +78,7 @@ def a_plan(*desired: Object, observed: list[Object] | None = None, **fields: Any
     """Return the plan of a pool that launches on demand and disrupts at once."""
     pool = a_pool(**EAGER)
     pool["spec"]["template"]["spec"]["requirements"] = [ON_DEMAND]
-    return make_plan(inputs([pool, a_class(), *desired], observed or [], settings=ON, **fields))
+    return plan_of(inputs([pool, a_class(), *desired], observed or [], settings=ON, **fields))
 
 
 def test_room_is_launched_for_pods_that_are_not_there() -> None:
@@ -88,7 +88,7 @@ def test_room_is_launched_for_pods_that_are_not_there() -> None:
     assert (claim.reason, claim.pods, claim.requests["cpu"]) == ("Headroom", (), "3")
     assert [(a.kind, a.reason) for a in plan.actions] == [("provision", "Headroom")]
     assert (plan.placements, plan.unschedulable) == ((), ())
-    (room,) = plan.buffers
+    (room,) = plan.headroom
     assert (room.buffer, room.replicas, room.code) == ("web/web", 3, "RequiresNewCapacity")
     assert room.node_claims == {claim.name: 3}
 
@@ -97,7 +97,7 @@ def test_room_on_nodes_that_are_there_launches_nothing() -> None:
     plan = a_plan(THREE, a_template(), observed=a_node("n-1", "medium"))
 
     assert plan.node_claims == ()
-    (room,) = plan.buffers
+    (room,) = plan.headroom
     assert (room.code, room.nodes) == ("FitsExistingCapacity", {"n-1": 3})
     assert room.message == "capacity for 3 pods on existing nodes"
 
@@ -108,7 +108,7 @@ def test_real_pods_take_the_room_and_it_is_made_anew() -> None:
     plan = a_plan(THREE, a_template(), observed=observed)
 
     assert {p.node for p in plan.placements} == {"n-1"}
-    (room,) = plan.buffers
+    (room,) = plan.headroom
     assert sum(room.nodes.values()) + sum(room.node_claims.values()) == 3
     assert [claim.reason for claim in plan.node_claims] == ["Headroom"]
 
@@ -125,20 +125,20 @@ def test_a_share_is_of_what_the_cluster_runs_now_or_else_of_what_git_says() -> N
     in_git = a_plan(HALF, a_deployment(4))
     scaled = a_plan(HALF, a_deployment(4), observed=[a_deployment(10)])
 
-    assert [in_git.buffers[0].replicas, scaled.buffers[0].replicas] == [2, 5]
+    assert [in_git.headroom[0].replicas, scaled.headroom[0].replicas] == [2, 5]
 
 
 def test_a_buffer_of_the_cluster_counts_and_one_of_git_goes_before_it() -> None:
     observed = [a_buffer(podTemplateRef={"name": "web"}, replicas=1), a_template()]
 
-    assert a_plan(observed=observed).buffers[0].replicas == 1
-    assert a_plan(THREE, observed=observed).buffers[0].replicas == 3
+    assert a_plan(observed=observed).headroom[0].replicas == 1
+    assert a_plan(THREE, observed=observed).headroom[0].replicas == 3
 
 
 def test_with_the_gate_off_nothing_happens_and_it_is_said() -> None:
-    plan = make_plan(inputs([a_pool(), a_class(), THREE, a_template()]))
+    plan = plan_of(inputs([a_pool(), a_class(), THREE, a_template()]))
 
-    assert (plan.node_claims, plan.buffers) == ((), ())
+    assert (plan.node_claims, plan.headroom) == ((), ())
     (finding,) = (d for d in plan.diagnostics if d.code == "capacitybuffer-gate-off")
     assert "web/web" in finding.message
     assert "featureGates.CapacityBuffer=true" in (finding.hint or "")
@@ -147,7 +147,7 @@ def test_with_the_gate_off_nothing_happens_and_it_is_said() -> None:
 def test_a_buffer_whose_template_is_missing_keeps_no_room_and_is_named() -> None:
     plan = a_plan(THREE)
 
-    (room,) = plan.buffers
+    (room,) = plan.headroom
     assert (room.replicas, room.code) == (0, "PodTemplateNotFound")
     (finding,) = (d for d in plan.diagnostics if d.code == "capacitybuffer-unresolved")
     assert "web/web" in finding.message
@@ -156,7 +156,7 @@ def test_a_buffer_whose_template_is_missing_keeps_no_room_and_is_named() -> None
 def test_room_that_nobody_can_give_is_told_with_reasons_and_blocks_no_pod() -> None:
     plan = a_plan(THREE, a_template("9"), observed=[a_pod("p-1", 500)])
 
-    (room,) = plan.buffers
+    (room,) = plan.headroom
     assert room.unschedulable == 3
     assert [(r.node_pool, r.code) for r in room.reasons] == [("general", "TooLarge")]
     assert [p.pod for p in plan.placements] == ["web/p-1"]
@@ -228,7 +228,7 @@ def test_what_is_free_beside_the_room_may_be_used() -> None:
 
     assert _moves(plan) == [("Underutilized", ("n-2",))]
     assert [(p.pod, p.node) for p in plan.placements] == [("web/p-2", "n-1")]
-    assert plan.buffers[0].nodes == {"n-1": 1}
+    assert plan.headroom[0].nodes == {"n-1": 1}
 
 
 def test_a_pod_disruption_budget_says_nothing_about_virtual_pods() -> None:
@@ -274,15 +274,15 @@ def test_with_room_in_it_a_plan_hangs_together(cluster: tuple, count: int, cpu: 
     desired = [a_pool(disruption={"budgets": [{"nodes": "100%"}]}), a_class(), buffer]
     observed = [*objects_of(cluster), a_template(f"{cpu}m")]
 
-    plan = make_plan(inputs(desired, observed, settings=ON))
+    plan = plan_of(inputs(desired, observed, settings=ON))
 
     assert_hangs_together(plan)
     assert not any("capacity-buffer" in p.pod for p in plan.placements)
     assert not any("capacity-buffer" in p for c in plan.node_claims for p in c.pods)
-    (room,) = plan.buffers
+    (room,) = plan.headroom
     found = sum(room.nodes.values()) + sum(room.node_claims.values()) + room.unschedulable
     assert found == room.replicas == count
-    assert to_json(make_plan(inputs(desired, observed[::-1], settings=ON))) == to_json(plan)
+    assert to_json(plan_of(inputs(desired, observed[::-1], settings=ON))) == to_json(plan)
 
 
 # what people and programs see

@@ -1,4 +1,4 @@
-"""What holds of every plan, asked of ``make_plan`` itself."""
+"""What holds of every plan, asked of ``plan_of`` itself."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from reconciler.model.settings import FeatureGate, Packing, Settings
 from reconciler.observed.snapshot import read_snapshot
 from reconciler.observed.state import cluster_state
 from reconciler.plan.graph import ActionGraph
-from reconciler.plan.make import planner
 from reconciler.plan.make.actions import Namer
 from reconciler.plan.make.decide import decided_by, situation_of, untimed
+from reconciler.plan.make.gather import facts_of
 from reconciler.plan.make.inputs import Inputs
-from reconciler.plan.make.planner import facts_of, make_plan
+from reconciler.plan.planning import plan_of
 from reconciler.plan.value.plan import InputDigests, Plan, to_json
 from tests.examples import examples
 
@@ -177,10 +177,10 @@ def objects_of(cluster: tuple) -> list[dict]:
 def test_a_plan_hangs_together(cluster: tuple, data: st.DataObject) -> None:
     observed = objects_of(cluster)
     desired = [a_pool(disruption={"budgets": [{"nodes": "100%"}]}), a_class()]
-    plan = make_plan(inputs(desired, observed))
+    plan = plan_of(inputs(desired, observed))
     assert_hangs_together(plan)
     shuffled = data.draw(st.permutations(observed))
-    assert to_json(make_plan(inputs(desired[::-1], shuffled))) == to_json(plan)
+    assert to_json(plan_of(inputs(desired[::-1], shuffled))) == to_json(plan)
 
 
 def assert_hangs_together(plan: Plan) -> None:
@@ -209,15 +209,15 @@ def test_where_nothing_runs_the_short_way_decides_the_same(cpus: list[int]) -> N
     waiting = [a_pod(f"p-{i}", cpu) for i, cpu in enumerate(cpus)]
     asked = inputs([a_pool(), a_class()], waiting)
     facts = facts_of(asked)
-    short = decided_by(asked, facts, (), "salt", untimed)
-    whole = decide(situation_of(asked, facts, (), "salt"))
+    short = decided_by(facts, "salt", untimed)
+    whole = decide(situation_of(facts, "salt"))
     assert short.placement == whole.placement
     assert (whole.commands, whole.blocked, whole.deferred) == ((), (), ())
 
 
 def test_a_replacement_is_launched_before_its_node_goes() -> None:
     observed = [*a_node("node-0"), a_pod("p-0", 500, "node-0")]
-    plan = make_plan(inputs([a_pool(), a_class()], observed))
+    plan = plan_of(inputs([a_pool(), a_class()], observed))
     assert [a.kind for a in plan.actions] == ["provision", "replace", "terminate"]
     assert [a.wave for a in plan.actions] == [0, 1, 2]
     assert plan.commands[0].savings == pytest.approx(0.35 - 0.05)
@@ -227,9 +227,9 @@ def test_a_replacement_is_launched_before_its_node_goes() -> None:
 
 def test_another_state_gives_new_claims_other_names() -> None:
     asked = inputs([a_pool(), a_class()], [a_pod("p")])
-    first, second = (make_plan(replace(asked, serial=serial)) for serial in (1, 2))
+    first, second = (plan_of(replace(asked, serial=serial)) for serial in (1, 2))
     assert first.node_claims[0].name != second.node_claims[0].name
-    assert make_plan(asked) == make_plan(asked)
+    assert plan_of(asked) == plan_of(asked)
 
 
 def test_a_name_that_is_taken_is_varied() -> None:
@@ -258,37 +258,37 @@ NOT_READY = [{"type": "Ready", "status": "False", "reason": "SubnetsNotFound"}]
 def test_a_pool_launches_only_with_a_class_that_is_ready(
     desired: list[dict], any_class: bool, code: str | None
 ) -> None:
-    plan = make_plan(inputs(desired, [a_pod("p")], any_class=any_class))
+    plan = plan_of(inputs(desired, [a_pod("p")], any_class=any_class))
     assert bool(plan.node_claims) is (code is None)
     assert (code is None) or code in {d.code for d in plan.diagnostics}
 
 
 def test_what_was_looked_up_for_a_class_may_stand_in_the_cluster() -> None:
     observed = [a_pod("p"), a_class(conditions=NOT_READY)]
-    plan = make_plan(inputs([a_pool(), a_class()], observed))
+    plan = plan_of(inputs([a_pool(), a_class()], observed))
     assert plan.node_claims == ()
 
 
 def test_overlays_need_their_gate_and_show_the_price_before() -> None:
     desired = [a_pool(), a_class(), an_overlay("0.01")]
-    off = make_plan(inputs(desired, [a_pod("p")]))
+    off = plan_of(inputs(desired, [a_pod("p")]))
     assert off.node_claims[0].launch.price == 0.05
     assert "overlay-gate-off" in {d.code for d in off.diagnostics}
     gates = Settings(feature_gates={FeatureGate.NODE_OVERLAY: True})
-    on = make_plan(inputs(desired, [a_pod("p")], settings=gates))
+    on = plan_of(inputs(desired, [a_pod("p")], settings=gates))
     assert (on.node_claims[0].launch.price, on.node_claims[0].launch.base_price) == (0.01, 0.1)
 
 
 def test_a_refused_offering_is_not_asked_for_again() -> None:
     refused = [("small", zone, "spot") for zone in ("z-a", "z-b")]
-    plan = make_plan(inputs([a_pool(), a_class()], [a_pod("p")], refused=refused))
+    plan = plan_of(inputs([a_pool(), a_class()], [a_pod("p")], refused=refused))
     assert plan.node_claims[0].launch.price > 0.05
 
 
 def test_static_pools_get_what_they_lack() -> None:
     static = a_pool("fixed", replicas=2)
     gates = Settings(feature_gates={FeatureGate.STATIC_CAPACITY: True})
-    plan = make_plan(inputs([static, a_class()], settings=gates))
+    plan = plan_of(inputs([static, a_class()], settings=gates))
     assert [c.reason for c in plan.node_claims] == ["Static", "Static"]
     assert plan.cost.by_node_pool["fixed"].nodes_after == 2
 
@@ -297,13 +297,13 @@ def test_nodes_without_a_price_are_counted() -> None:
     observed = a_node("node-0", **{"karpenter.sh/do-not-disrupt": "true"})
     for item in observed:
         item["metadata"]["labels"]["node.kubernetes.io/instance-type"] = "gone"
-    plan = make_plan(inputs([a_pool(), a_class()], observed))
+    plan = plan_of(inputs([a_pool(), a_class()], observed))
     assert (plan.cost.unpriced, plan.cost.before) == (1, 0.0)
 
 
 def test_findings_of_the_files_stand_in_the_plan() -> None:
     finding = Diagnostic(Severity.WARNING, "odd", "looks odd", Place("a.yaml", 3, 5), "spec.x", "h")
-    plan = make_plan(inputs([a_pool(), a_class()], diagnostics=(finding, finding)))
+    plan = plan_of(inputs([a_pool(), a_class()], diagnostics=(finding, finding)))
     found = [d for d in plan.diagnostics if d.code == "odd"]
     assert [(d.file, d.line, d.column, d.path, d.hint) for d in found] == [
         ("a.yaml", 3, 5, "spec.x", "h")
@@ -317,23 +317,21 @@ def test_preferences_that_are_given_up_are_named_with_what_that_saves() -> None:
     pods = [a_pod(f"web-{i}") for i in range(3)]
     for pod in pods:
         pod["spec"]["affinity"] = affinity
-    plan = make_plan(
-        inputs([a_class(), a_pool()], pods, settings=Settings(packing=Packing.CHEAPEST))
-    )
+    plan = plan_of(inputs([a_class(), a_pool()], pods, settings=Settings(packing=Packing.CHEAPEST)))
     (said,) = (f for f in plan.diagnostics if f.code == "preferences-given-up")
     assert said.severity == "warning"  # so that a pull request shows it unfolded
     assert said.message == (
         "soft preferences of 3 pods (web/web-*\xa0(3)) are dropped, which saves $0.1000 an hour"
     )
     assert [p.given_up for p in plan.placements] == [p.relaxed for p in plan.placements]
-    usual = make_plan(inputs([a_class(), a_pool()], pods))
+    usual = plan_of(inputs([a_class(), a_pool()], pods))
     assert not any(f.code == "preferences-given-up" for f in usual.diagnostics)
 
 
 def test_the_digest_of_the_inputs_follows_each_of_them() -> None:
     asked = inputs([a_pool(), a_class()])
     digests = {
-        make_plan(replace(asked, digests=InputDigests(**{name: "moved"}))).inputs_digest
+        plan_of(replace(asked, digests=InputDigests(**{name: "moved"}))).inputs_digest
         for name in InputDigests.__struct_fields__
     }
     assert len(digests) == len(InputDigests.__struct_fields__)
@@ -346,5 +344,5 @@ def test_phases_are_told() -> None:
         told.append(name)
         return untimed(name)
 
-    planner.make_plan(inputs([a_pool(), a_class()], [*a_node("n"), a_pod("p")]), phase)
+    plan_of(inputs([a_pool(), a_class()], [*a_node("n"), a_pod("p")]), phase)
     assert {"catalog", "placement", "disruption"} <= set(told)

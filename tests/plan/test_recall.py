@@ -30,16 +30,16 @@ from reconciler.observed.reader import SnapshotReader
 from reconciler.observed.snapshot import read_snapshot
 from reconciler.observed.state import ClusterState, cluster_state
 from reconciler.plan.make.inputs import Inputs
-from reconciler.plan.make.planner import make_plan
-from reconciler.plan.make.recall import Recall, steady_until
+from reconciler.plan.planning import plan_of
+from reconciler.plan.recall import Recall, steady_until
 from reconciler.plan.value.plan import Plan, to_json
 from tests.disruption.builders import NOW, SIZES, a_catalog, a_node, a_pod, stamp
 from tests.examples import examples
 from tests.plan.watched import Notes, Present
 
 READS_THE_CLOCK = {
-    "catalog/commitments/coverage.py": "plan/make/recall.py: the ends of commitments",
-    "catalog/adjusted/discovered.py": "plan/make/recall.py: what is remembered of memory",
+    "catalog/commitments/coverage.py": "plan/recall.py: the ends of commitments",
+    "catalog/adjusted/discovered.py": "plan/recall.py: what is remembered of memory",
     "diff/drift.py": "diff/drift.py: type_checked_from",
     "disruption/gates/consolidatable.py": "disruption/calendar.py: consolidatable_at",
     "disruption/cost.py": "disruption/methods/forceful.py: ranks_by_age",
@@ -53,7 +53,7 @@ READS_THE_CLOCK = {
     "model/settings.py": "disruption/calendar.py: suspensions, windows",
     "model/schedule.py": "disruption/calendar.py: steady_until of budgets and windows",
     "placement/scheduler.py": "disruption/calendar.py: consolidatable_at",
-    "plan/make/findings.py": "plan/make/recall.py: due_at",
+    "plan/make/findings.py": "plan/recall.py: due_at",
 }
 """Where the present is compared or reckoned with, and who knows when that turns out otherwise."""
 
@@ -63,9 +63,9 @@ DECIDES_NOTHING = {
     "plan/explain/node.py",  # tells what was decided
     "placement/nodes/limits.py",  # what is held now, no moment
     "plan/explain/calendar.py",  # not asked for a plan
-    "plan/make/recall.py",
+    "plan/recall.py",
     "plan/rest/carry.py",  # of a clock of its own, for which no plan is kept
-    "plan/value/summary.py",  # how many nodes now
+    "plan/render/summary.py",  # how many nodes now
     "plan/render/wording.py",
 }
 
@@ -322,7 +322,7 @@ def test_a_loop_that_recalls_plans_as_one_that_does_not(world: World, data: st.D
 
     for _ in range(4):
         inputs = world.inputs(now, reader)
-        assert to_json(recall.plan(inputs)) == to_json(make_plan(world.inputs(now)))
+        assert to_json(recall.plan(inputs)) == to_json(plan_of(world.inputs(now)))
         world = data.draw(changed(world))
         now = data.draw(_moments(inputs))
 
@@ -343,7 +343,7 @@ def test_no_rule_asks_the_clock_for_a_moment_that_is_not_reckoned_with(
     inputs = world.inputs(NOW + later)
     notes = Notes(inputs.now)
 
-    plan = make_plan(replace(inputs, now=Present(inputs.now, notes)))
+    plan = plan_of(replace(inputs, now=Present(inputs.now, notes)))
 
     assert [value for value in _values(replace(plan, at=NOW)) if isinstance(value, Present)] == []
     until = steady_until(inputs)

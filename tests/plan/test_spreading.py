@@ -10,7 +10,8 @@ import pytest
 from reconciler.desired.settings.layers import resolve
 from reconciler.model.errors import UsageError
 from reconciler.model.settings import Settings
-from reconciler.plan.make.planner import facts_of, make_plan
+from reconciler.plan.make.gather import facts_of
+from reconciler.plan.planning import plan_of
 from reconciler.plan.value.plan import Plan
 from tests.plan.test_planner import a_class, a_node, a_pool, inputs
 
@@ -69,7 +70,7 @@ def a_plan(
     observed: list[Object], *constraints: Object, desired: list[Object] | None = None
 ) -> Plan:
     wanted = desired or [a_pool(), a_class()]
-    return make_plan(inputs(wanted, observed, settings=configured(*constraints)))
+    return plan_of(inputs(wanted, observed, settings=configured(*constraints)))
 
 
 def zones(plan: Plan) -> list[int]:
@@ -174,7 +175,7 @@ def test_workloads_of_git_are_spread_without_any_cluster() -> None:
     cluster = cluster_state(snapshot_of([*made.pods, *made.namespaces]))
     from msgspec.structs import replace
 
-    assert zones(make_plan(replace(asked, cluster=cluster))) == [2, 2]
+    assert zones(plan_of(replace(asked, cluster=cluster))) == [2, 2]
 
 
 # the selector

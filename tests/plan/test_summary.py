@@ -3,26 +3,25 @@
 # ruff: noqa: E501 - a case reads best on one line
 
 import pytest
-from msgspec import UNSET, UnsetType
 
+from reconciler.plan.render.summary import summary_lines
 from reconciler.plan.value.costs import Cost
-from reconciler.plan.value.summary import summary_lines
 from tests.plan.builders import a_plan
 
 
 @pytest.mark.parametrize(
     ("bound", "gap", "held", "said"),
     [
-        (None, UNSET, UNSET, None),
-        (0.5, UNSET, UNSET, None),
-        (0.5, 0.0, UNSET, "This is already the cheapest possible set of nodes."),
+        (None, None, None, None),
+        (0.5, None, None, None),
+        (0.5, 0.0, None, "This is already the cheapest possible set of nodes."),
         (0.5, 0.04, "PodRules", "Theoretical minimum for these pods: $0.5000/hour. This plan costs 4% more."),
         (0.5, 1.42, "Packing", "Theoretical minimum for these pods: $0.5000/hour. This plan costs 2.4×. Try `--set packing=cheapest`."),
         (0.5, 0.3, "PodRules", "30% above the theoretical minimum because of topology spread and (anti-)affinity."),
     ],
 )  # fmt: skip
 def test_the_sum_says_how_far_the_nodes_are_above_the_least(
-    bound: float | None, gap: float | UnsetType, held: str | UnsetType, said: str | None
+    bound: float | None, gap: float | None, held: str | None, said: str | None
 ) -> None:
     cost = Cost(before=0.0, after=1.0, lower_bound=bound, bound_gap=gap, bound_held_by=held)
     assert summary_lines(a_plan(cost=cost))[2:] == ([said] if said else [])

@@ -45,7 +45,7 @@ from reconciler.model.errors import CloudError, ClusterError, TransientCloudErro
 from reconciler.model.karpenter.labels import DISRUPTED_TAINT, NODEPOOL
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.observed.snapshot import Snapshot
-from reconciler.plan.make.recall import Recall
+from reconciler.plan.recall import Recall
 from reconciler.plan.value.plan import InputDigests, Revision
 from reconciler.ports.journal import Journal
 from reconciler.ports.state import StateStore

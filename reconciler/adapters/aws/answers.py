@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING
 
 from reconciler.adapters.aws.launch.fleet import instance_tags
 from reconciler.adapters.aws.tags import as_map
@@ -12,10 +12,19 @@ from reconciler.model.karpenter.labels import ON_DEMAND, RESERVED, SPOT
 from reconciler.model.settings import Settings
 from reconciler.ports.cloud import Instance, Launch, Refusal
 
+if TYPE_CHECKING:
+    from mypy_boto3_ec2.type_defs import (
+        CreateFleetInstanceTypeDef,
+        CreateFleetResultTypeDef,
+        FilterTypeDef,
+        InstanceTypeDef,
+    )
+
+
 # Filters of Describe calls.
 
 
-def tag_filters(tags: Mapping[str, str]) -> list[dict[str, Any]]:
+def tag_filters(tags: Mapping[str, str]) -> list[FilterTypeDef]:
     """Return the filters of a tag term: all of them must match, ``*`` matches any value."""
     return [
         {"Name": "tag-key", "Values": [key]}
@@ -25,7 +34,7 @@ def tag_filters(tags: Mapping[str, str]) -> list[dict[str, Any]]:
     ]
 
 
-def instance_of(row: Mapping[str, Any]) -> Instance:
+def instance_of(row: InstanceTypeDef) -> Instance:
     """Return the instance in an entry of DescribeInstances."""
     return Instance(
         id=row["InstanceId"],
@@ -44,7 +53,7 @@ def instance_of(row: Mapping[str, Any]) -> Instance:
     )
 
 
-def _capacity_type(row: Mapping[str, Any]) -> str:
+def _capacity_type(row: InstanceTypeDef) -> str:
     if row.get("SpotInstanceRequestId") or row.get("InstanceLifecycle") == SPOT:
         return SPOT
     preference = row.get("CapacityReservationSpecification", {}).get(
@@ -56,7 +65,7 @@ def _capacity_type(row: Mapping[str, Any]) -> str:
 
 
 def launched(
-    answer: Mapping[str, Any], lot: Sequence[Launch], settings: Settings, now: datetime
+    answer: CreateFleetResultTypeDef, lot: Sequence[Launch], settings: Settings, now: datetime
 ) -> Sequence[Instance]:
     """Return the instances that CreateFleet launched, in its order.
 
@@ -75,7 +84,11 @@ def launched(
 
 
 def _launched(
-    identity: str, row: Mapping[str, Any], launch: Launch, settings: Settings, now: datetime
+    identity: str,
+    row: CreateFleetInstanceTypeDef,
+    launch: Launch,
+    settings: Settings,
+    now: datetime,
 ) -> Instance:
     place = row.get("LaunchTemplateAndOverrides", {}).get("Overrides", {})
     subnet = place.get("SubnetId", "")
@@ -95,7 +108,7 @@ def _launched(
     )
 
 
-def refusals(answer: Mapping[str, Any], launch: Launch) -> tuple[Refusal, ...]:
+def refusals(answer: CreateFleetResultTypeDef, launch: Launch) -> tuple[Refusal, ...]:
     """Return the offerings that CreateFleet rejected, including when it launched an instance."""
     rows = {}
     for row in answer.get("Errors") or []:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.adapters.aws.clients import Connect
 from reconciler.adapters.aws.errors import boto_errors, our_error
@@ -24,6 +24,14 @@ from reconciler.model.karpenter.labels import SPOT
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
 from reconciler.ports.clock import Clock
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2.client import EC2Client
+    from mypy_boto3_ec2.type_defs import FilterTypeDef, TagTypeDef
+    from mypy_boto3_service_quotas.client import ServiceQuotasClient
+    from mypy_boto3_sqs.type_defs import GetQueueUrlResultTypeDef
+    from mypy_boto3_sts.type_defs import GetCallerIdentityResponseTypeDef
+
 
 # vCPU quotas of an account, by the groups of instance families that EC2 counts together.
 
@@ -62,11 +70,10 @@ def quota_of(instance_type: str) -> Quota:
     return _BY_PREFIX.get(letters.group() if letters else "", STANDARD)
 
 
-def limit_of(quotas: Any, code: str) -> float:
+def limit_of(quotas: ServiceQuotasClient, code: str) -> float:
     """Return the vCPU limit of the account; ``quotas`` is a client of Service Quotas."""
     answer = quotas.get_service_quota(ServiceCode=_SERVICE, QuotaCode=code)
-    value: float = answer["Quota"]["Value"]
-    return value
+    return answer["Quota"]["Value"]
 
 
 SKEW_MOST: Final = timedelta(minutes=5)
@@ -80,7 +87,7 @@ _ABSENT: Final = frozenset(
 
 _PARAMETER: Final = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
 _PROFILE: Final = "reconciler-check"
-_READS: Final[Mapping[str, Mapping[str, Any]]] = {
+_READS: Final[Mapping[str, Mapping[str, object]]] = {
     "DescribeImages": {"Owners": ["self"]},
     "DescribeInstanceTypes": {"MaxResults": 5},
     "DescribeInstanceTypeOfferings": {"MaxResults": 5},
@@ -109,7 +116,7 @@ class Checks:
         who = f"{answer['Arn']} in account {answer['Account']}"
         return [passed("credentials", "", who), self._skew(answer)]
 
-    def _skew(self, answer: Mapping[str, Any]) -> Check:
+    def _skew(self, answer: GetCallerIdentityResponseTypeDef) -> Check:
         stated = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
         if not stated:
             return unknown("clock", "", "the answer has no date")
@@ -152,7 +159,7 @@ class Checks:
             return _refused("permission", call.name, trial.error)
         return unknown("permission", call.name, str(trial.error))
 
-    def _trial_of(self, call: Operation, mine: Sequence[str]) -> Callable[[], Any] | str:
+    def _trial_of(self, call: Operation, mine: Sequence[str]) -> Callable[[], object] | str:
         """Return a way to try a call without effect, or why there is none."""
         if call.service == "ec2":
             return self._ec2_trial(call, mine)
@@ -164,33 +171,34 @@ class Checks:
             call.operation, ("skipped: this call cannot be tried without side effects")
         )
 
-    def _reads(self) -> Mapping[str, Callable[[], Any]]:
+    def _reads(self) -> Mapping[str, Callable[[], object]]:
         """Return read-only calls to services other than EC2, by operation."""
-        settings = self._settings
-
-        def client(service: str) -> Any:
-            return self._connect(service, _ATTEMPTS)
+        settings, connect = self._settings, self._connect
 
         return {
-            "GetProducts": lambda: client("pricing").get_products(
+            "GetProducts": lambda: connect("pricing", _ATTEMPTS).get_products(
                 ServiceCode="AmazonEC2", MaxResults=1
             ),
-            "GetParameter": lambda: client("ssm").get_parameter(Name=_PARAMETER),
-            "DescribeCluster": lambda: client("eks").describe_cluster(name=settings.cluster_name),
-            "GetInstanceProfile": lambda: client("iam").get_instance_profile(
+            "GetParameter": lambda: connect("ssm", _ATTEMPTS).get_parameter(Name=_PARAMETER),
+            "DescribeCluster": lambda: connect("eks", _ATTEMPTS).describe_cluster(
+                name=settings.cluster_name
+            ),
+            "GetInstanceProfile": lambda: connect("iam", _ATTEMPTS).get_instance_profile(
                 InstanceProfileName=_PROFILE
             ),
-            "ListInstanceProfiles": lambda: client("iam").list_instance_profiles(MaxItems=1),
+            "ListInstanceProfiles": lambda: connect("iam", _ATTEMPTS).list_instance_profiles(
+                MaxItems=1
+            ),
             "GetQueueUrl": self._queue_url,
             "ReceiveMessage": self._peek,
         }
 
-    def _ec2_trial(self, call: Operation, mine: Sequence[str]) -> Callable[[], Any] | str:
+    def _ec2_trial(self, call: Operation, mine: Sequence[str]) -> Callable[[], object] | str:
         ec2 = self._ec2()
         if call.operation == "TerminateInstances" and mine:
             return lambda: ec2.terminate_instances(InstanceIds=list(mine[:1]), DryRun=True)
         if call.operation == "CreateTags" and mine:
-            tags = [{"Key": "Name", "Value": "check"}]
+            tags: list[TagTypeDef] = [{"Key": "Name", "Value": "check"}]
             return lambda: ec2.create_tags(Resources=list(mine[:1]), Tags=tags, DryRun=True)
         if call.operation.startswith("Describe"):
             from botocore import xform_name
@@ -220,7 +228,9 @@ class Checks:
 
     def _instances(self) -> list[str]:
         """Return an instance of the fleet to use in trials, if there is one."""
-        filters = [{"Name": "tag:reconciler/fleet", "Values": [self._settings.fleet]}]
+        filters: list[FilterTypeDef] = [
+            {"Name": "tag:reconciler/fleet", "Values": [self._settings.fleet]}
+        ]
         try:
             answer = self._ec2().describe_instances(Filters=filters, MaxResults=5)
         except boto_errors():
@@ -297,17 +307,17 @@ class Checks:
             return _refused("queue", name, our_error("sqs:GetQueueUrl", error))
         return passed("queue", name, url)
 
-    def _queue_url(self) -> Any:
+    def _queue_url(self) -> GetQueueUrlResultTypeDef:
         name = self._settings.interruption_queue
         return self._connect("sqs", _ATTEMPTS).get_queue_url(QueueName=name)
 
-    def _peek(self) -> Any:
+    def _peek(self) -> object:
         """Receive a message and leave it in the queue, visible as before."""
         return self._connect("sqs", _ATTEMPTS).receive_message(
             QueueUrl=self._queue_url()["QueueUrl"], VisibilityTimeout=0, WaitTimeSeconds=0
         )
 
-    def _ec2(self) -> Any:
+    def _ec2(self) -> EC2Client:
         return self._connect("ec2", _ATTEMPTS)
 
 

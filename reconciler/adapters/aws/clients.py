@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
 from threading import Lock
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, overload
 from urllib.parse import urlparse
 
 from reconciler.adapters.aws.errors import Failure, failure_of_code
@@ -22,6 +22,22 @@ from reconciler.model.settings import Settings
 from reconciler.model.text.urls import is_loopback, is_unencrypted, without_secrets
 from reconciler.ports.clock import Clock
 from reconciler.ports.progress import CallMeter
+
+if TYPE_CHECKING:
+    from boto3.session import Session
+    from botocore.client import BaseClient
+    from botocore.config import Config
+    from botocore.loaders import Loader
+    from botocore.session import Session as BotocoreSession
+    from mypy_boto3_ec2.client import EC2Client
+    from mypy_boto3_eks.client import EKSClient
+    from mypy_boto3_iam.client import IAMClient
+    from mypy_boto3_pricing.client import PricingClient
+    from mypy_boto3_savingsplans.client import SavingsPlansClient
+    from mypy_boto3_service_quotas.client import ServiceQuotasClient
+    from mypy_boto3_sqs.client import SQSClient
+    from mypy_boto3_ssm.client import SSMClient
+    from mypy_boto3_sts.client import STSClient
 
 # Rate limiting of EC2 calls: a token bucket for each family of operations.
 #
@@ -122,7 +138,7 @@ class Throttle:
         self._clock = clock
         self.buckets = {family: Bucket(rate, clock) for family, rate in RATES.items()}
 
-    def watch(self, client: Any) -> None:
+    def watch(self, client: BaseClient) -> None:
         """Make every attempt of an EC2 client wait for a token, and observe its result.
 
         botocore's own retries count as attempts.
@@ -130,12 +146,17 @@ class Throttle:
         client.meta.events.register("before-send.ec2", self._wait)
         client.meta.events.register("response-received.ec2", self._hear)
 
-    def _wait(self, event_name: str, **_: Any) -> None:
+    def _wait(self, event_name: str, **_: object) -> None:
         seconds = self.buckets[_family(event_name)].take()
         if seconds > 0:
             self._clock.wait(seconds, lambda: False)
 
-    def _hear(self, event_name: str, parsed_response: Any = None, **_: Any) -> None:
+    def _hear(
+        self,
+        event_name: str,
+        parsed_response: Mapping[str, Mapping[str, str]] | None = None,
+        **_: object,
+    ) -> None:
         code = ((parsed_response or {}).get("Error") or {}).get("Code", "")
         if code and failure_of_code(code) is Failure.THROTTLED:
             self.buckets[_family(event_name)].refused()
@@ -156,7 +177,26 @@ _SESSION_NAME_MAX: Final = 64
 class Connect(Protocol):
     """Creates a client of an AWS service that tries each call at most ``attempts`` times."""
 
-    def __call__(self, service: str, attempts: int) -> Any: ...
+    @overload
+    def __call__(self, service: Literal["ec2"], attempts: int) -> EC2Client: ...
+    @overload
+    def __call__(self, service: Literal["eks"], attempts: int) -> EKSClient: ...
+    @overload
+    def __call__(self, service: Literal["iam"], attempts: int) -> IAMClient: ...
+    @overload
+    def __call__(self, service: Literal["pricing"], attempts: int) -> PricingClient: ...
+    @overload
+    def __call__(self, service: Literal["savingsplans"], attempts: int) -> SavingsPlansClient: ...
+    @overload
+    def __call__(
+        self, service: Literal["service-quotas"], attempts: int
+    ) -> ServiceQuotasClient: ...
+    @overload
+    def __call__(self, service: Literal["sqs"], attempts: int) -> SQSClient: ...
+    @overload
+    def __call__(self, service: Literal["ssm"], attempts: int) -> SSMClient: ...
+    @overload
+    def __call__(self, service: Literal["sts"], attempts: int) -> STSClient: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,9 +314,9 @@ class _Session:
         self._confirm = confirm
         self._throttle = throttle
         self._lock = Lock()
-        self._boto: Any = None
+        self._boto: Session | None = None
         self._made_up: dict[str, str] = {}
-        self._clients: dict[tuple[str, int], Any] = {}
+        self._clients: dict[tuple[str, int], BaseClient] = {}
 
     def client(self, service: str, attempts: int) -> Any:
         """Return the client of a service. Clients may be shared by threads, sessions may not."""
@@ -286,10 +326,10 @@ class _Session:
                 known = self._clients[service, attempts] = self._made(service, attempts)
             return known
 
-    def _made(self, service: str, attempts: int) -> Any:
+    def _made(self, service: str, attempts: int) -> BaseClient:
         if self._boto is None:
             self._boto = self._open()
-        client = self._boto.client(
+        client: BaseClient = _untyped(self._boto).client(
             service,
             region_name=self._region_of(service),
             endpoint_url=self._account.endpoint_url or None,
@@ -306,7 +346,7 @@ class _Session:
             client.meta.events.register_last("before-send", self._before_send)
         return client
 
-    def _before_send(self, **_: Any) -> None:
+    def _before_send(self, **_: object) -> None:
         assert self._confirm is not None, "registered where there is something to ask"
         self._confirm()
 
@@ -318,14 +358,14 @@ class _Session:
             return pricing_region(self._account.region)
         return self._account.region or None
 
-    def _open(self) -> Any:
+    def _open(self) -> Session:
         """Return a boto3 session, configured from the environment and files.
 
         An imitation accepts any credentials: if none are configured, dummy ones are used.
         """
         import boto3
 
-        session: Any = boto3.session.Session(region_name=self._account.region or None)
+        session = boto3.session.Session(region_name=self._account.region or None)
         _share_models(session._session)  # noqa: SLF001 - boto3 gives no other way to its botocore session
         if self._account.is_imitation:
             providers = session._session.get_component("credential_provider")  # noqa: SLF001 - boto3 gives no other way to its botocore session
@@ -337,7 +377,7 @@ class _Session:
                 }
         return self._assumed(session) if self._account.role_arn else session
 
-    def _assumed(self, session: Any) -> Any:
+    def _assumed(self, session: Session) -> Session:
         """Return a session in the role of the fleet; its credentials are renewed automatically.
 
         The role is assumed with the first call that needs it, so a rejection is an error of that
@@ -353,8 +393,8 @@ class _Session:
 
         account = self._account
 
-        def sts(service: str, **credentials: str) -> Any:
-            client = session.client(
+        def sts(service: str, **credentials: str) -> BaseClient:
+            client: BaseClient = _untyped(session).client(
                 service,
                 endpoint_url=account.endpoint_url or None,
                 config=_config(3),
@@ -368,7 +408,7 @@ class _Session:
             more["ExternalId"] = account.external_id
         own = session.get_credentials() or Credentials("embedded", "embedded")
         fetcher = AssumeRoleCredentialFetcher(sts, own, account.role_arn, extra_args=more)
-        inner: Any = botocore.session.get_session()
+        inner = _untyped(botocore.session.get_session())
         inner._credentials = DeferredRefreshableCredentials(  # noqa: SLF001 - botocore has no setter for credentials that renew themselves
             refresh_using=fetcher.fetch_credentials, method="assume-role"
         )
@@ -378,14 +418,19 @@ class _Session:
         return assumed
 
 
-def _share_models(session: Any) -> None:
+def _untyped(session: object) -> Any:
+    """Return a session for what the stubs lack: services by variable name, and private members."""
+    return session
+
+
+def _share_models(session: BotocoreSession) -> None:
     """Let a botocore session use the API models that other sessions have loaded."""
     loader = _loader(session.get_config_variable("data_path"))
     session.register_component("data_loader", loader)
 
 
 @lru_cache(maxsize=4)
-def _loader(data_path: str | None) -> Any:
+def _loader(data_path: str | None) -> Loader:
     """Return the loader of the API models, which caches them.
 
     Each fleet and each role has a session. A session with a loader of its own reads the model of
@@ -410,7 +455,7 @@ def _expect_encrypted(url: str) -> None:
         )
 
 
-def _config(attempts: int) -> Any:
+def _config(attempts: int) -> Config:
     from botocore.config import Config
 
     return Config(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from reconciler.adapters.aws.answers import instance_of
 from reconciler.adapters.aws.clients import Connect
@@ -24,6 +24,10 @@ from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
 from reconciler.ports.clock import Clock
 from reconciler.ports.cloud import Instance, Launch, LaunchAnswer
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2.type_defs import FilterTypeDef
+
 
 ATTEMPTS: Final = 5
 """How often botocore tries a call that is safe to repeat."""
@@ -188,7 +192,7 @@ class AwsCompute:
             return first or second
         return None
 
-    def _describe(self, *filters: dict[str, Any]) -> list[Instance]:
+    def _describe(self, *filters: FilterTypeDef) -> list[Instance]:
         with translated(_LIST):
             pages = self._ec2.get_paginator("describe_instances").paginate(
                 Filters=list(filters), PaginationConfig={"PageSize": self._page_size}

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 from reconciler.model.errors import CloudError, ReconcilerError, TransientCloudError
+from reconciler.model.json import JsonObject
 
 
 class Failure(StrEnum):
@@ -145,8 +146,7 @@ def _has_no_credentials(error: Exception) -> bool:
 
 def code_of(error: Exception) -> str:
     """Return AWS' own code of an error, or the name of its class."""
-    response: Any = getattr(error, "response", None)
-    code = (response or {}).get("Error", {}).get("Code")
+    code = _response(error).get("Error", {}).get("Code")
     return str(code) if code else type(error).__name__
 
 
@@ -155,10 +155,14 @@ def request_id_of(error: Exception) -> str:
     return str(_metadata(error).get("RequestId", ""))
 
 
-def _metadata(error: Exception) -> dict[str, Any]:
-    response: Any = getattr(error, "response", None)
-    metadata: dict[str, Any] = (response or {}).get("ResponseMetadata", {})
+def _metadata(error: Exception) -> JsonObject:
+    metadata: JsonObject = _response(error).get("ResponseMetadata", {})
     return metadata
+
+
+def _response(error: Exception) -> JsonObject:
+    """Return what AWS answered, as botocore keeps it in its errors."""
+    return getattr(error, "response", None) or {}
 
 
 def boto_errors() -> tuple[type[Exception], ...]:
@@ -212,6 +216,5 @@ def place(call: str, request_id: str) -> str:
 
 
 def _message(error: Exception) -> str:
-    response: Any = getattr(error, "response", None)
-    message = (response or {}).get("Error", {}).get("Message", "")
+    message = _response(error).get("Error", {}).get("Message", "")
     return f"{code_of(error)}: {message or error}"

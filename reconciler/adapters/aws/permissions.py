@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 from reconciler.adapters.aws.tags import CLUSTER, FLEET
 from reconciler.model.karpenter.labels import NODECLASS, NODEPOOL
@@ -244,7 +244,7 @@ class Names:
     role: str = "${NodeRole}"
 
 
-def policy(need: Need, names: Names) -> dict[str, Any]:
+def policy(need: Need, names: Names) -> dict[str, object]:
     """Return the smallest IAM policy for planning, or for running a fleet.
 
     Launches are allowed only with the cluster's tags, and changes and deletions only on resources
@@ -267,7 +267,7 @@ def policy(need: Need, names: Names) -> dict[str, Any]:
     return {"Version": "2012-10-17", "Statement": statements}
 
 
-def _statements(scope: Scope, actions: list[str], names: Names) -> list[dict[str, Any]]:
+def _statements(scope: Scope, actions: list[str], names: Names) -> list[dict[str, object]]:
     if scope is Scope.LAUNCH:
         return _launch_statements(names)
     if scope is Scope.PROFILES:
@@ -275,7 +275,7 @@ def _statements(scope: Scope, actions: list[str], names: Names) -> list[dict[str
     prefix = f"arn:{names.partition}"
     here = f"{names.region}:{names.account}"
     instances = f"{prefix}:ec2:{names.region}:*:instance/*"
-    bounds: dict[Scope, tuple[str, dict[str, Any]]] = {
+    bounds: Mapping[Scope, tuple[str, Mapping[str, object]]] = {
         Scope.REGION: ("*", {"StringEquals": {"aws:RequestedRegion": names.region}}),
         Scope.ANY: ("*", {}),
         Scope.PARAMETERS: (f"{prefix}:ssm:{names.region}::parameter/aws/service/*", {}),
@@ -336,13 +336,13 @@ _USED: Final = (
 )
 
 
-def _launch_statements(names: Names) -> list[dict[str, Any]]:
+def _launch_statements(names: Names) -> list[dict[str, object]]:
     """Return what a launch needs: resources it uses, its template, and what it creates and tags."""
     arn = f"arn:{names.partition}:ec2:{names.region}"
     launch = ["ec2:CreateFleet", "ec2:RunInstances"]
     tagged = _tagged("Request", names, NODEPOOL)
     makers = ["CreateFleet", "CreateLaunchTemplate", "RunInstances"]
-    creating = {**tagged["StringEquals"], "ec2:CreateAction": makers}
+    creating: dict[str, object] = {**tagged["StringEquals"], "ec2:CreateAction": makers}
     return [
         _statement("LaunchWithThese", launch, [f"{arn}:*:{kind}/*" for kind in _USED], {}),
         _statement(
@@ -366,7 +366,7 @@ def _launch_statements(names: Names) -> list[dict[str, Any]]:
     ]
 
 
-def _profile_statements(names: Names) -> list[dict[str, Any]]:
+def _profile_statements(names: Names) -> list[dict[str, object]]:
     """Return what instance profiles need: creation with our tags, and changes of existing ones.
 
     A profile has no tags while it is being created, so tagging is restricted by its name and its
@@ -388,7 +388,7 @@ def _profile_statements(names: Names) -> list[dict[str, Any]]:
     ]
 
 
-def _tagged(what: str, names: Names, *present: str) -> dict[str, Any]:
+def _tagged(what: str, names: Names, *present: str) -> dict[str, dict[str, str]]:
     """Return the condition that a request or a resource has the tags of our cluster.
 
     ``present`` are keys that must exist with any value. A request must have the cluster in both
@@ -403,9 +403,9 @@ def _tagged(what: str, names: Names, *present: str) -> dict[str, Any]:
 
 
 def _statement(
-    sid: str, actions: list[str], resource: str | list[str], condition: Mapping[str, Any]
-) -> dict[str, Any]:
-    statement: dict[str, Any] = {
+    sid: str, actions: list[str], resource: str | list[str], condition: Mapping[str, object]
+) -> dict[str, object]:
+    statement: dict[str, object] = {
         "Sid": sid,
         "Effect": "Allow",
         "Action": actions,

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from reconciler.model.karpenter.labels import NODECLASS, NODEPOOL
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.ownership import CLUSTER_TAG, FLEET_TAG, Owner, cluster_key
 from reconciler.model.settings import Settings
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2.literals import ResourceTypeType
+    from mypy_boto3_ec2.type_defs import TagSpecificationTypeDef, TagTypeDef
+
 
 CLUSTER: Final = CLUSTER_TAG
 NODECLAIM: Final = "karpenter.sh/nodeclaim"
@@ -38,16 +43,16 @@ def shared_tags(claim: NodeClaim, node_class: EC2NodeClass, cluster: str) -> dic
     return dict(sorted(tags.items()))
 
 
-def as_list(tags: Mapping[str, str]) -> list[dict[str, str]]:
+def as_list(tags: Mapping[str, str]) -> list[TagTypeDef]:
     """Return tags in boto3's form, sorted by key."""
     return [{"Key": key, "Value": tags[key]} for key in sorted(tags)]
 
 
-def as_map(tags: list[dict[str, Any]] | None) -> dict[str, str]:
+def as_map(tags: Sequence[Mapping[str, object]] | None) -> dict[str, str]:
     """Return a boto3 tag list as a map."""
-    return {tag["Key"]: tag.get("Value", "") for tag in tags or []}
+    return {str(tag["Key"]): str(tag.get("Value", "")) for tag in tags or []}
 
 
-def specification(kind: str, tags: Mapping[str, str]) -> dict[str, Any]:
+def specification(kind: ResourceTypeType, tags: Mapping[str, str]) -> TagSpecificationTypeDef:
     """Return one entry of ``TagSpecifications``."""
     return {"ResourceType": kind, "Tags": as_list(tags)}

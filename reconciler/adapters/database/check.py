@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
-from sqlalchemy import Connection, Table, func, inspect, select, text
+from sqlalchemy import ColumnElement, Connection, Table, func, inspect, select, text
 
 from reconciler.adapters.database.connection import Database
 from reconciler.adapters.database.migration import HEAD, revision_of
@@ -44,7 +44,7 @@ class Inconsistency(NamedTuple):
     message: str
 
 
-_BODIES: Final[tuple[tuple[Table, Any, Any], ...]] = (
+_BODIES: Final[tuple[tuple[Table, ColumnElement[str], type], ...]] = (
     (node_claim, node_claim.c.name, NodeClaim),
     (command, command.c.id, RunningCommand),
     (object_, object_.c.name, RecordedObject),
@@ -114,7 +114,7 @@ def _bodies(connection: Connection, fleet: str) -> list[Inconsistency]:
     """Return the rows whose body is not what it should be."""
     faults = []
     for table, name, kind in _BODIES:
-        decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(kind)
+        decoder: msgspec.json.Decoder[object] = msgspec.json.Decoder(kind)
         query = select(name.label("name"), table.c.body).where(table.c.fleet == fleet)
         for row in connection.execute(query.order_by(name)):
             try:

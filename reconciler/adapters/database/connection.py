@@ -16,11 +16,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
-from sqlalchemy import Connection, Engine, create_engine, event, update
+from sqlalchemy import Connection, Engine, Table, create_engine, event, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
@@ -133,7 +133,7 @@ def plain(text: str) -> str:
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
 
 
-def body_of(value: Any) -> str:
+def body_of(value: object) -> str:
     """Return a value as JSON whose bytes depend on nothing but the value."""
     return msgspec.json.encode(value, order="deterministic").decode()
 
@@ -215,7 +215,7 @@ class Database:
         )
 
 
-def insert(connection: Connection, table: Any) -> sqlite.Insert | postgresql.Insert:
+def insert(connection: Connection, table: Table) -> sqlite.Insert | postgresql.Insert:
     """Return an INSERT that knows ON CONFLICT, in the dialect of the connection."""
     if connection.dialect.name == "sqlite":
         return sqlite.insert(table)

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from sqlalchemy import Connection, delete, exists, func, or_, select
+from sqlalchemy import Connection, Executable, delete, exists, func, or_, select
 
 from reconciler.adapters.database.connection import Database, plain, time_of, time_text, value_of
 from reconciler.adapters.database.pruning import Tally, prune, pruned_before
@@ -220,7 +220,7 @@ class DatabaseHistory:
         query = select(func.max(decision.c.sequence)).where(decision.c.fleet == self.database.fleet)
         return int(connection.execute(query).scalar() or 0)
 
-    def _gone(self, query: Any) -> list[GoneClaim]:
+    def _gone(self, query: Executable) -> list[GoneClaim]:
         with self.database.reading() as connection:
             rows = connection.execute(query).all()
         place = self.database.place

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, and_, func, select, update
 
 from reconciler.adapters.database.connection import (
     Database,
@@ -87,7 +86,7 @@ class DatabaseJournal:
     def _is(self, intent: str) -> ColumnElement[bool]:
         return and_(intents_table.c.fleet == self.database.fleet, intents_table.c.id == intent)
 
-    def _entries(self) -> Select[Any]:
+    def _entries(self) -> Select[object]:
         """Return the query for intents, each with the outcome that holds."""
         return (
             select(
@@ -107,11 +106,11 @@ class DatabaseJournal:
             .where(intents_table.c.fleet == self.database.fleet)
         )
 
-    def _read(self, query: Select[Any]) -> list[JournalEntry]:
+    def _read(self, query: Select[object]) -> list[JournalEntry]:
         with self.database.reading() as connection:
             return [self._entry(row) for row in connection.execute(query)]
 
-    def _entry(self, row: Row[Any]) -> JournalEntry:
+    def _entry(self, row: Row[object]) -> JournalEntry:
         place = self.database.place
         return JournalEntry(
             sequence=row.sequence,
@@ -129,7 +128,7 @@ class DatabaseJournal:
             ).scalars()
         )
 
-    def _last_sequence(self, connection: Connection, table: Any) -> int:
+    def _last_sequence(self, connection: Connection, table: Table) -> int:
         found = connection.execute(
             select(func.max(table.c.sequence)).where(table.c.fleet == self.database.fleet)
         ).scalar()

@@ -22,7 +22,7 @@ from pathlib import Path
 from threading import Event, RLock, Thread
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row, func, select, text, update
+from sqlalchemy import Connection, Executable, Row, func, select, text, update
 from sqlalchemy.exc import DBAPIError
 
 from reconciler.adapters.database import tables
@@ -34,6 +34,7 @@ from reconciler.model.errors import (
     LeaseLostError,
     ReconcilerError,
 )
+from reconciler.model.json import JsonDict
 from reconciler.model.ownership import NO_CLUSTER, ClusterId
 
 LOCK: Final = "lock"
@@ -331,7 +332,7 @@ class ServerLease:
             raise database.fence.lost(database.fleet, database.place)
         self._renewed_at = started
 
-    def _execute(self, statement: Any) -> int:
+    def _execute(self, statement: Executable) -> int:
         """Execute a statement on the lease's own connection; return how many rows it changed."""
         with translated(self.database.place):
             for is_last in (self._connection is None, True):
@@ -375,7 +376,7 @@ def _add_rows(connection: Connection, fleet: str) -> None:
 def _raise_epoch(connection: Connection, fleet: str, cluster: ClusterId) -> int:
     """Raise the epoch of a fleet and return it; note which cluster it acts for, where it does."""
     row = tables.fleet.c
-    values: dict[str, Any] = {"epoch": row.epoch + 1}
+    values: JsonDict = {"epoch": row.epoch + 1}
     if cluster:
         values["cluster"] = cluster.key
     connection.execute(update(tables.fleet).where(row.name == fleet).values(values))

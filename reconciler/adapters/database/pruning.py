@@ -22,7 +22,7 @@ from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from sqlalchemy import Connection, Table, and_, delete, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Table, and_, delete, func, or_, select
 
 from reconciler.adapters.database.connection import Database, insert, time_of, time_text
 from reconciler.adapters.database.tables import (
@@ -96,9 +96,9 @@ class _Survey:
     last_plan: str = ""
     held: set[str] = field(default_factory=set)
     claims: dict[str, str | None] = field(default_factory=dict)
-    goes: dict[str, list[Any]] = field(default_factory=dict)
+    goes: dict[str, list[object]] = field(default_factory=dict)
 
-    def rows(self, table: Table, *columns: Any) -> Sequence[Any]:
+    def rows(self, table: Table, *columns: ColumnElement[Any]) -> Sequence[Any]:
         query = select(*columns).where(table.c.fleet == self.fleet)
         return self.connection.execute(query).all()
 
@@ -319,7 +319,7 @@ def _remove(survey: _Survey) -> None:
         survey.connection.execute(delete(unavailable).where(c.fleet == survey.fleet, named))
 
 
-def _lots(keys: Sequence[Any]) -> Iterable[Sequence[Any]]:
+def _lots(keys: Sequence[object]) -> Iterable[Sequence[Any]]:
     return (keys[start : start + _A_STATEMENT] for start in range(0, len(keys), _A_STATEMENT))
 
 

@@ -9,9 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Final, TypeVar
 
-from sqlalchemy import Connection, Row, Select, delete, func, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Executable,
+    Row,
+    Select,
+    Table,
+    delete,
+    func,
+    select,
+    update,
+)
 
 from reconciler.adapters.database.connection import (
     Database,
@@ -35,6 +46,7 @@ from reconciler.adapters.database.tables import (
     unavailable,
 )
 from reconciler.model.history import Obstacle, Rollout
+from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.ports.state import (
     CommandPhase,
@@ -45,6 +57,9 @@ from reconciler.ports.state import (
 )
 
 # A durable map from name to bytes, for an adapter that imitates a part of the world.
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,10 +285,10 @@ class DatabaseStateStore:
             key_columns = ("instance_type", "zone", "capacity_type")
             self._put(connection, unavailable, rows, key=key_columns)
 
-    def _is_ours(self, table: Any) -> Any:
+    def _is_ours(self, table: Table) -> ColumnElement[bool]:
         return table.c.fleet == self.database.fleet
 
-    def _values(self, query: Any, kind: Any, word: str) -> list[Any]:
+    def _values(self, query: Executable, kind: type[T], word: str) -> list[T]:
         place = self.database.place
         with self.database.reading() as connection:
             rows = connection.execute(query).all()
@@ -282,8 +297,8 @@ class DatabaseStateStore:
     def _put(
         self,
         connection: Connection,
-        table: Any,
-        rows: Sequence[dict[str, Any]],
+        table: Table,
+        rows: Sequence[JsonDict],
         *,
         key: Iterable[str],
     ) -> None:
@@ -386,7 +401,7 @@ class DatabaseStateStore:
         )
         return True
 
-    def _claim_row(self, claim: NodeClaim) -> dict[str, Any]:
+    def _claim_row(self, claim: NodeClaim) -> dict[str, object]:
         provider_id = claim.status.provider_id
         return {
             "fleet": self.database.fleet,
@@ -399,7 +414,7 @@ class DatabaseStateStore:
             "gone_reason": "",
         }
 
-    def _object_row(self, recorded: RecordedObject) -> dict[str, Any]:
+    def _object_row(self, recorded: RecordedObject) -> dict[str, object]:
         return {
             "fleet": self.database.fleet,
             "kind": recorded.kind,
@@ -410,11 +425,11 @@ class DatabaseStateStore:
         }
 
 
-def _commands() -> Select[Any]:
+def _commands() -> Select[object]:
     return select(command.c.id.label("name"), command.c.body)
 
 
-def _plan_of(row: Row[Any]) -> RecordedPlan:
+def _plan_of(row: Row[object]) -> RecordedPlan:
     return RecordedPlan(
         digest=row.digest,
         revision=row.revision,
@@ -429,7 +444,7 @@ def _offering(value: Unavailable) -> tuple[str, str, str]:
     return (value.instance_type, value.zone, value.capacity_type)
 
 
-def _unavailable_of(row: Row[Any]) -> Unavailable:
+def _unavailable_of(row: Row[object]) -> Unavailable:
     return Unavailable(
         instance_type=row.instance_type,
         zone=row.zone,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Final
 
 from sqlalchemy import Connection, LargeBinary, Table, func, select
 
@@ -17,6 +17,7 @@ from reconciler.adapters.database.connection import Database
 from reconciler.adapters.database.migration import HEAD
 from reconciler.adapters.database.tables import fleet, lease, metadata
 from reconciler.model.errors import StateError, UnreadableError
+from reconciler.model.json import JsonDict
 
 FORMAT: Final = "reconciler-state"
 _BATCH: Final = 500
@@ -103,7 +104,7 @@ def _rows(
 ) -> tuple[int, int | None]:
     """Write rows until the last line; return how many, and how many that line tells."""
     tables = {table.name: table for table in _tables()}
-    batch: list[dict[str, Any]] = []
+    batch: list[JsonDict] = []
     current: Table | None = None
     count = 0
     for number, line in lines:
@@ -122,12 +123,12 @@ def _rows(
     return count, None
 
 
-def _write(connection: Connection, table: Table | None, rows: list[dict[str, Any]]) -> None:
+def _write(connection: Connection, table: Table | None, rows: list[dict[str, object]]) -> None:
     if table is not None and rows:
         connection.execute(table.insert(), rows)
 
 
-def _row(table: Table, entry: dict[str, Any], number: int, source: str) -> dict[str, Any]:
+def _row(table: Table, entry: JsonDict, number: int, source: str) -> JsonDict:
     row = entry.get("row")
     wanted = {c.name: c for c in table.columns if c.name != "fleet"}
     if not isinstance(row, dict) or row.keys() != wanted.keys():
@@ -144,13 +145,13 @@ def _row(table: Table, entry: dict[str, Any], number: int, source: str) -> dict[
     return row
 
 
-def _fits(value: Any, kind: type, *, nullable: bool) -> bool:
+def _fits(value: object, kind: type, *, nullable: bool) -> bool:
     if value is None:
         return nullable
     return isinstance(value, kind) and not isinstance(value, bool)
 
 
-def _plain(table: Table, values: dict[str, Any]) -> dict[str, Any]:
+def _plain(table: Table, values: JsonDict) -> dict[str, object]:
     return {
         name: base64.b64encode(value).decode()
         if isinstance(table.c[name].type, LargeBinary)
@@ -159,11 +160,11 @@ def _plain(table: Table, values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _line(value: dict[str, Any]) -> str:
+def _line(value: dict[str, object]) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def _object(line: str, number: int, source: str) -> dict[str, Any]:
+def _object(line: str, number: int, source: str) -> JsonDict:
     try:
         value = json.loads(line)
     except ValueError as error:

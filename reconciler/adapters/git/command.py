@@ -15,7 +15,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Final
+from typing import IO, Final
 
 from reconciler.model.errors import UnreadableError
 from reconciler.model.text.urls import without_secrets
@@ -232,8 +232,8 @@ def start(
     *,
     cwd: str,
     environment: Mapping[str, str],
-    stderr: Any = subprocess.DEVNULL,
-    stdin: Any = subprocess.DEVNULL,
+    stderr: int | IO[bytes] = subprocess.DEVNULL,
+    stdin: int | IO[bytes] = subprocess.DEVNULL,
 ) -> subprocess.Popen[bytes]:
     """Start git.
 

@@ -7,7 +7,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from reconciler.adapters.git.folder import is_fleet_file
 from reconciler.adapters.git.repository import find
@@ -128,7 +128,7 @@ def _observe(
 
     # said where a folder appears while it is being added: watchdog's own race, and harmless
     warnings.filterwarnings("ignore", "Callback with id .* already exists", RuntimeWarning)
-    observer: Any = Observer()
+    observer: BaseObserver = Observer()
     handler = Handler()
     try:
         observer.schedule(handler, root, recursive=True)
@@ -142,7 +142,7 @@ def _observe(
         observer.unschedule_all()
         remedy = "raise fs.inotify.max_user_watches, or use --repo, which polls instead"
         raise UnreadableError(str(error), where=root, remedy=remedy) from error
-    return observer  # type: ignore[no-any-return]
+    return observer
 
 
 def _below(path: str, folder: str) -> str | None:

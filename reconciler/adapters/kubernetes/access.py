@@ -85,7 +85,7 @@ def _expect_encrypted(server: str) -> None:
         )
 
 
-def _load(settings: Settings, configuration: Any) -> str:
+def _load(settings: Settings, configuration: object) -> str:
     """Fill the client's configuration, and return what it was filled from."""
     from kubernetes import config
     from yaml import YAMLError  # the client reads kubeconfigs with PyYAML, which it requires
@@ -112,7 +112,7 @@ def _load(settings: Settings, configuration: Any) -> str:
     return f"context {settings.kube_context or active['name']}"
 
 
-def _load_service_account(configuration: Any) -> str:
+def _load_service_account(configuration: object) -> str:
     from kubernetes import config
 
     if _IN_CLUSTER not in os.environ:

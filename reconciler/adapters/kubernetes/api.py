@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -220,7 +220,7 @@ class Api:
         method: str,
         path: str,
         query: Mapping[str, str] | None = None,
-        body: Any = None,
+        body: object = None,
         *,
         content: str = JSON,
         is_answer: Callable[[ApiError], bool] = _never,
@@ -278,13 +278,13 @@ class Api:
             finally:
                 answer.close()
 
-    def _once(self, method: str, target: str, body: Any, content: str) -> bytes:
+    def _once(self, method: str, target: str, body: object, content: str) -> bytes:
         with self._border(f"{method} {target}"):
             said: bytes = self._asked(method, target, body, content, self.timeout_s).read()
             return said
 
     def _asked(
-        self, method: str, target: str, body: Any, content: str, silence_s: float
+        self, method: str, target: str, body: object, content: str, silence_s: float
     ) -> HTTPResponse:
         """Make a call once, by the client's connection, without its models.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -26,6 +26,7 @@ from reconciler.adapters.kubernetes.api import (
 from reconciler.adapters.kubernetes.drain import Drain
 from reconciler.adapters.kubernetes.kinds import NODE, OBSERVED
 from reconciler.model.errors import ClusterError
+from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.node import Node
 from reconciler.observed.reader import SnapshotReader
@@ -160,7 +161,7 @@ class KubernetesCluster:
             else:
                 return
 
-    def _read(self, node: str) -> dict[str, Any] | None:
+    def _read(self, node: str) -> JsonDict | None:
         """Return the Node as it is now, None if it is gone."""
         try:
             content = self._api.call("GET", f"{NODE.path}/{node}")
@@ -169,7 +170,7 @@ class KubernetesCluster:
                 return None
             raise
         try:
-            return msgspec.json.decode(content, type=dict[str, Any])
+            return msgspec.json.decode(content, type=dict[str, object])
         except msgspec.MsgspecError as error:
             raise ClusterError(
                 "the answer is not a Node", where=f"GET {NODE.path}/{node}"

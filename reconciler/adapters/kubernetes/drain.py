@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -173,6 +173,6 @@ def _path(pod: Pod) -> str:
     return f"/api/v1/namespaces/{pod.namespace}/pods/{pod.metadata.name}"
 
 
-def _only(pod: Pod) -> dict[str, Any]:
+def _only(pod: Pod) -> dict[str, object]:
     """Return the condition that it is this very pod, and no later one of its name."""
     return {"preconditions": {"uid": pod.metadata.uid}}

@@ -7,7 +7,7 @@ The one declaration: lists are made from it, the ClusterRoles of ``docs/kubernet
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ PERMISSIONS: Final = (
 )  # fmt: skip
 
 
-def cluster_role(name: str, *, writes: bool) -> dict[str, Any]:
+def cluster_role(name: str, *, writes: bool) -> dict[str, object]:
     """Return the least ClusterRole: with ``writes`` for ``apply`` and ``run``, else for a plan."""
     verbs: dict[tuple[str, str], list[str]] = {}
     for needed in PERMISSIONS:

@@ -6,7 +6,9 @@ Kinds that a cluster does not know, such as NodePools where Karpenter never was,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
+
+from reconciler.model.json import JsonDict
 
 KINDS: Final = (
     "nodepools.karpenter.sh",
@@ -33,7 +35,7 @@ _OPTIONAL: Final = ("karpenter.sh", "karpenter.k8s.aws", "autoscaling.x-k8s.io")
 _UNKNOWN: Final = "the server doesn't have a resource type"
 
 
-def objects_of_cluster(kubectl: str, context: str | None) -> Sequence[Any]:
+def objects_of_cluster(kubectl: str, context: str | None) -> Sequence[object]:
     """Return every object that a plan reads.
 
     Raises:
@@ -42,7 +44,7 @@ def objects_of_cluster(kubectl: str, context: str | None) -> Sequence[Any]:
     return [item for kind in KINDS for item in _objects_of(kind, kubectl, context)]
 
 
-def _objects_of(kind: str, kubectl: str, context: str | None) -> Sequence[Any]:
+def _objects_of(kind: str, kubectl: str, context: str | None) -> Sequence[object]:
     import subprocess
 
     import msgspec
@@ -65,7 +67,7 @@ def _objects_of(kind: str, kubectl: str, context: str | None) -> Sequence[Any]:
         remedy = "run the same kubectl command by hand to see why"
         raise ClusterError(last, where=f"kubectl get {kind}", remedy=remedy)
     try:
-        items: list[Any] = msgspec.json.decode(done.stdout)["items"]
+        items: list[JsonDict] = msgspec.json.decode(done.stdout)["items"]
     except (msgspec.DecodeError, KeyError, TypeError) as error:
         raise ClusterError("the output is not a List", where=f"kubectl get {kind}") from error
     return items

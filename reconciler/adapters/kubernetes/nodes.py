@@ -7,10 +7,11 @@ that nothing is missing. Fields that we do not know stay as they are.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
+from reconciler.model.json import JsonDict, JsonObject
 from reconciler.model.karpenter.labels import (
     DISRUPTED_TAINT,
     INITIALIZED,
@@ -27,8 +28,8 @@ _MARK: Final = "karpenter"
 _DISRUPTED: Final = Taint(DISRUPTED_TAINT, "NoSchedule")
 _UNREGISTERED: Final = Taint(UNREGISTERED_TAINT, "NoExecute")
 
-Object = Mapping[str, Any]
-Patch = dict[str, Any]
+Object = JsonObject
+Patch = JsonDict
 
 
 def registration(node: Object, claim: NodeClaim) -> Patch | None:
@@ -112,7 +113,7 @@ def _labels(node: Object) -> Mapping[str, str]:
     return node["metadata"].get("labels") or {}
 
 
-def _taints(node: Object) -> list[dict[str, Any]]:
+def _taints(node: Object) -> list[JsonDict]:
     return list((node.get("spec") or {}).get("taints") or [])
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
 
 from reconciler.adapters.simulated.cluster import EmbeddedCluster
 from reconciler.adapters.simulated.conditions import Chance, Conditions
@@ -169,7 +168,7 @@ class WatchedCluster(EmbeddedCluster):
     def _places(self) -> dict[str, str]:
         return {key: record.node for key, record in self._record.pods.items()}
 
-    def _notify(self, kind: EventKind, message: str, node: str, **facts: Any) -> None:
+    def _notify(self, kind: EventKind, message: str, node: str, **facts: str) -> None:
         reason = facts.pop("reason", "")
         record = self._record.nodes.get(node)
         claim = self._claims.get(record.node.spec.provider_id) if record is not None else None

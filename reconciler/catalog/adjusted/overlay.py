@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from reconciler.catalog.adjusted.overlaid import OverlaidCatalog
+from reconciler.catalog.adjusted.offerings import overlaid
 from reconciler.catalog.aws.offerings import NO_PRICE
 from reconciler.catalog.catalog import Catalog
 from reconciler.catalog.columns import Columns
@@ -339,7 +339,7 @@ class _Ledger:
             for position, o in sorted(self.prices.items())
         }
         opened = frozenset(p for p, overlay in self.prices.items() if self._opens(overlay, p))
-        return OverlaidCatalog(catalog, prices, dict(sorted(self.capacities.items())), opened)
+        return overlaid(catalog, prices, dict(sorted(self.capacities.items())), opened)
 
     def _opens(self, overlay: NodeOverlay, position: int) -> bool:
         """Return whether the overlay makes an offering available that lacked only a price.

@@ -25,6 +25,7 @@ from typing import Any
 
 from reconciler.catalog.aws.bundle import PATH, Bundle, Region, Zone, encode
 from reconciler.catalog.aws.machine import MachineType, is_usable, reduce_body
+from reconciler.model.json import JsonObject
 
 PRICE_REGION = "us-east-1"
 
@@ -34,7 +35,7 @@ class Answers:
     """EC2's responses as bundled with a release of moto: bodies, and locations by region."""
 
     release: str
-    bodies: Mapping[str, Any]
+    bodies: JsonObject
     zones: Mapping[str, Mapping[str, frozenset[str]]]
     zone_ids: Mapping[str, Mapping[str, frozenset[str]]]
 

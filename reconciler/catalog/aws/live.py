@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from hashlib import sha256
-from typing import Any
 
 import msgspec
 
 from reconciler.catalog.aws.bundle import Bundle, Header, Region, Zone
 from reconciler.catalog.aws.machine import MachineType, is_usable, reduce_body
+from reconciler.model.json import JsonObject
 
 Zones = Mapping[str, frozenset[str]]
 """The instance types that each zone offers."""
 
 
-def live_machines(bodies: Iterable[Mapping[str, Any]], bundle: Bundle) -> tuple[MachineType, ...]:
+def live_machines(bodies: Iterable[JsonObject], bundle: Bundle) -> tuple[MachineType, ...]:
     """Return the machines in responses of ``DescribeInstanceTypes``, by name.
 
     A body that lacks a mandatory field is replaced by the bundled one, or left out.
@@ -41,7 +41,7 @@ def live_machines(bodies: Iterable[Mapping[str, Any]], bundle: Bundle) -> tuple[
     return tuple(found[name] for name in sorted(found))
 
 
-def _reduced(body: Mapping[str, Any], before: MachineType | None) -> MachineType:
+def _reduced(body: JsonObject, before: MachineType | None) -> MachineType:
     if before is None:
         return reduce_body(body)
     machine = reduce_body(body, network_mbps=before.network_mbps)

@@ -8,11 +8,12 @@ code.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
+from reconciler.model.json import JsonObject
 from reconciler.model.karpenter.instancetype import InstanceType
 from reconciler.model.karpenter.labels import WELL_KNOWN_AWS
 from reconciler.model.karpenter.nodeclass import AMI
@@ -112,7 +113,7 @@ class MachineType(msgspec.Struct, array_like=True, frozen=True, gc=False):
         return match[2] if match else None
 
 
-def is_usable(body: Mapping[str, Any]) -> bool:
+def is_usable(body: JsonObject) -> bool:
     """Return whether a node can run on the type, by the two filters of Karpenter's fetch."""
     virtualization = body.get("SupportedVirtualizationTypes", ())
     architectures = body.get("ProcessorInfo", {}).get("SupportedArchitectures", ())
@@ -120,8 +121,8 @@ def is_usable(body: Mapping[str, Any]) -> bool:
 
 
 def reduce_body(
-    body: Mapping[str, Any],
-    limits: Mapping[str, Any] | None = None,
+    body: JsonObject,
+    limits: JsonObject | None = None,
     network_mbps: int | None = None,
 ) -> MachineType:
     """Return the facts of a ``DescribeInstanceTypes`` body.
@@ -176,7 +177,7 @@ def kebab(text: str) -> str:
     return text.lower().replace(" ", "-")
 
 
-def _cards(network: Mapping[str, Any]) -> tuple[int, ...]:
+def _cards(network: JsonObject) -> tuple[int, ...]:
     """Return the number of interfaces of each network card, the default card first."""
     default = network.get("DefaultNetworkCardIndex", 0)
     cards = sorted(network["NetworkCards"], key=lambda c: c["NetworkCardIndex"])
@@ -184,7 +185,7 @@ def _cards(network: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(c["MaximumNetworkInterfaces"] for c in cards)
 
 
-def _gpus(body: Mapping[str, Any]) -> tuple[Gpu, ...]:
+def _gpus(body: JsonObject) -> tuple[Gpu, ...]:
     return tuple(
         Gpu(
             g["Name"],
@@ -196,14 +197,14 @@ def _gpus(body: Mapping[str, Any]) -> tuple[Gpu, ...]:
     )
 
 
-def _inference(body: Mapping[str, Any]) -> tuple[Accelerator, ...]:
+def _inference(body: JsonObject) -> tuple[Accelerator, ...]:
     return tuple(
         Accelerator(a["Name"], a["Manufacturer"], a["Count"])
         for a in body.get("InferenceAcceleratorInfo", {}).get("Accelerators", ())
     )
 
 
-def _neuron(body: Mapping[str, Any]) -> tuple[Accelerator, ...]:
+def _neuron(body: JsonObject) -> tuple[Accelerator, ...]:
     return tuple(
         Accelerator(d["Name"], "AWS", d["Count"], d.get("CoreInfo", {}).get("Count", 0))
         for d in body.get("NeuronInfo", {}).get("NeuronDevices", ())

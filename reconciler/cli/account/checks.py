@@ -185,14 +185,14 @@ def _for_the_plan(
 
 
 def _launches(request: FleetRequest, imitation: Imitation | None) -> Sequence[PlannedNodeClaim]:
-    from reconciler.plan.make.planner import make_plan
+    from reconciler.plan.planning import plan_of
 
     if request.snapshot is not None:
         from reconciler.cli.shared.question import read_inputs
         from reconciler.cli.shared.timings import Timings
 
-        return make_plan(read_inputs(request, Timings())).node_claims
-    return make_plan(live_inputs(request, imitation)).node_claims
+        return plan_of(read_inputs(request, Timings())).node_claims
+    return plan_of(live_inputs(request, imitation)).node_claims
 
 
 def _cluster(settings: Settings, *, writes: bool) -> Iterator[Check]:

@@ -193,12 +193,12 @@ def _approval(
     from reconciler.cli.wiring.assembly import live_inputs
     from reconciler.model.errors import StalePlanError
     from reconciler.plan.approval import departures
-    from reconciler.plan.make.planner import make_plan
+    from reconciler.plan.planning import plan_of
 
-    facts = live_inputs(request.fleet)
-    plan = make_plan(facts)
+    inputs = live_inputs(request.fleet)
+    plan = plan_of(inputs)
     if saved is not None:
-        moved = departures(saved, plan, facts.observed)
+        moved = departures(saved, plan, inputs.observed)
         if moved:
             raise StalePlanError(moved)
     if shows:

@@ -156,12 +156,14 @@ def _on_the_spot(request: ExplainRequest) -> tuple[PlanSource, Explanation]:
     from reconciler.cli.shared.timings import Timings
     from reconciler.plan.explain.inquiry import Inquiry
     from reconciler.plan.make.planner import make_plan
+    from reconciler.plan.planning import gathered
 
-    facts = read_inputs(request.fleet, Timings())
+    inputs = read_inputs(request.fleet, Timings())
+    facts = gathered(inputs)
     plan = make_plan(facts)
     source = PlanSource(plan, plan.digest, f"plan {plan.digest}")
     if request.kind == "nodepool":
-        return source, _of_pool(source, request.name, facts)
+        return source, _of_pool(source, request.name, inputs)
     inquiry = Inquiry(facts, plan)
     if request.kind == "pod":
         return source, inquiry.of_pod(_of_pod(source, request.name, inquiry))
@@ -172,9 +174,8 @@ def _on_the_spot(request: ExplainRequest) -> tuple[PlanSource, Explanation]:
     if request.kind == "nodeclaim":
         return source, inquiry.of_claim(answer)
     from reconciler.plan.explain.node import explain_fully
-    from reconciler.plan.make.planner import facts_of
 
-    return source, explain_fully(answer, facts, facts_of(facts), plan)
+    return source, explain_fully(answer, facts, plan)
 
 
 def _of_pool(source: PlanSource, name: str, inputs: Inputs) -> Explanation:
@@ -252,7 +253,7 @@ def _answer(
         buffer = reasons.explain_buffer(plan, request.name)
         if buffer is None:
             raise _unknown(
-                "buffer", request.name, source.name, [room.buffer for room in plan.buffers]
+                "buffer", request.name, source.name, [room.buffer for room in plan.headroom]
             )
         return buffer
     if pair is None:

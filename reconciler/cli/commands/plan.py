@@ -83,12 +83,12 @@ def run(request: PlanRequest) -> int:
     from reconciler.cli.shared.timings import Timings
 
     timings = Timings()
-    facts = read_inputs(request.fleet, timings)
-    from reconciler.plan.make.planner import make_plan
+    inputs = read_inputs(request.fleet, timings)
+    from reconciler.plan.planning import plan_of
 
-    plan = make_plan(facts, timings)
+    plan = plan_of(inputs, timings)
     with timings("render"):
-        text = render(plan, request, facts)
+        text = render(plan, request, inputs)
         if request.file:
             from reconciler.cli.shared.planfile import save
 
@@ -104,8 +104,8 @@ def run(request: PlanRequest) -> int:
 
 def _refuses(plan: Plan) -> bool:
     """Return whether pods cannot be scheduled, and report it on stderr."""
+    from reconciler.plan.render.summary import unschedulable
     from reconciler.plan.render.wording import counted, format_pods
-    from reconciler.plan.value.summary import unschedulable
 
     pods = unschedulable(plan)
     if pods:
@@ -116,7 +116,7 @@ def _refuses(plan: Plan) -> bool:
     return bool(pods)
 
 
-def render(plan: Plan, request: PlanRequest, facts: Inputs) -> str:
+def render(plan: Plan, request: PlanRequest, inputs: Inputs) -> str:
     """Return the plan in the output format of the request."""
     match request.output:
         case "json":
@@ -143,8 +143,8 @@ def render(plan: Plan, request: PlanRequest, facts: Inputs) -> str:
         case "requests":
             from reconciler.cli.output.requests import render_requests
 
-            return render_requests(plan, facts)
-    return render_for_terminal(plan, sys.stdout, next_command(plan, request, facts.observation))
+            return render_requests(plan, inputs)
+    return render_for_terminal(plan, sys.stdout, next_command(plan, request, inputs.observation))
 
 
 def render_for_terminal(plan: Plan, out: TextIO, next_step: str = "") -> str:

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -97,7 +96,7 @@ class DemoStage:
         settings = Settings(region=REGION, endpoint_url=url)
         self._imitation = Imitation(
             clock,
-            cache(connector(settings)),
+            connector(settings),
             workers=1,
             joining_s=20,
             ready_s=20,
@@ -150,9 +149,9 @@ class DemoStage:
 
     def plan(self, base: str | None = None) -> Plan:
         """Return what ``reconciler plan`` shows, compared with ``base`` if given."""
-        from reconciler.plan.make.planner import make_plan
+        from reconciler.plan.planning import plan_of
 
-        return make_plan(live_inputs(self._request(base), self._imitation))
+        return plan_of(live_inputs(self._request(base), self._imitation))
 
     def apply(self) -> Pass:
         """Do what ``reconciler apply`` does."""

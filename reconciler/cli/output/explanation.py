@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import UnsetType
-
 from reconciler.cli.output.listing import age, clock_time, columns
 from reconciler.model.text.visible import one_line, visible
 from reconciler.plan.render.wording import counted, dollars, format_price_source, listed
@@ -107,7 +105,7 @@ def _filter_name(name: str) -> str:
 def _offering(offering: LaunchOffering, now: datetime) -> tuple[str, ...]:
     """Return an offering with its price, and the source and age of that price."""
     source = offering.price_source
-    origin = () if isinstance(source, UnsetType) else (format_price_source(source, now),)
+    origin = () if source is None else (format_price_source(source, now),)
     what = (offering.instance_type, offering.capacity_type, offering.zone)
     return (*what, _price(offering), *origin)
 
@@ -135,10 +133,11 @@ def document(
     """Return the answer as an object, without the parts that do not apply."""
     import msgspec
 
+    written = answer.written()
     more = {
         name: msgspec.to_builtins(value)
         for name in ("nodes", "pools", "filters", "offerings", "constraints")
-        if (value := getattr(answer, name))
+        if (value := getattr(written, name))
     }
     return {
         "apiVersion": "reconciler/v1",

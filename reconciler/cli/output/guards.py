@@ -49,7 +49,7 @@ def blockers(plan: Plan | None) -> list[dict[str, Any]]:
             "forgone": b.forgone,
             "unpriced": b.unpriced,
         }
-        for b in (plan.held_by if plan is not None else ())
+        for b in (plan.blockers if plan is not None else ())
     ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,11 +19,11 @@ def render_requests(plan: Plan, inputs: Inputs) -> str:
     Raises:
         CloudError: facts of the cluster are missing, without which a launch cannot be requested.
     """
-    from reconciler.adapters.aws.launch.requests import once_each, request_rows
+    from reconciler.adapters.aws.launch.requests import RequestRow, once_each, request_rows
     from reconciler.engine.steps.preview import launches_of
     from reconciler.model.errors import CloudError
 
-    rows: list[dict[str, Any]] = []
+    rows: list[RequestRow] = []
     failures: list[CloudError] = []
     for launch, blueprint in launches_of(plan, inputs):
         try:

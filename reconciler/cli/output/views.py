@@ -202,7 +202,7 @@ def _action(plan: str, action: Action, run: PlanRun) -> Item:
             "apiVersion": API,
             "kind": "Action",
             "metadata": {"name": action.id},
-            "spec": msgspec.to_builtins(action),
+            "spec": msgspec.to_builtins(action.written()),
             "status": {"state": state, "plan": plan, "why": why},
         },
     )

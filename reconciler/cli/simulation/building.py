@@ -17,7 +17,7 @@ from reconciler.adapters.simulated.firststate import FirstState, first_state
 from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf
 from reconciler.adapters.simulated.record import encoded
 from reconciler.adapters.simulated.watched import WatchedCluster
-from reconciler.catalog.adjusted.offerings import RepricedCatalog
+from reconciler.catalog.adjusted.offerings import repriced
 from reconciler.catalog.catalog import Catalog
 from reconciler.cli.shared import moment, sources
 from reconciler.cli.shared.question import read_types
@@ -82,7 +82,7 @@ class SimulatedFleet(PlannedFleet):
             def factor(instance_type: str, zone: str, capacity_type: str) -> float:
                 return conditions.factor((instance_type, zone, capacity_type), moment)
 
-            known = replace(self, catalog=RepricedCatalog(self.catalog, factor, name))
+            known = replace(self, catalog=repriced(self.catalog, factor, name))
             self._priced[name] = known
         return known
 

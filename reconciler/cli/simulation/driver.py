@@ -36,7 +36,7 @@ from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.settings import Settings
 from reconciler.observed.state import quiet_since
 from reconciler.plan.make.findings import due_at
-from reconciler.plan.make.recall import Recall
+from reconciler.plan.recall import Recall
 from reconciler.ports.journal import Journal, Verb
 from reconciler.ports.progress import EventKind, Progress
 from reconciler.ports.state import StateStore

@@ -11,6 +11,7 @@ from typing import Any
 
 from reconciler.desired.rules.nodepool import PREDICATES, Predicate
 from reconciler.desired.rules.runtime import RUNTIME
+from reconciler.model.json import JsonDict
 from reconciler.source.document import Pointer
 from reconciler.source.finding import Finding
 from reconciler.source.schema import load, resolved
@@ -36,7 +37,7 @@ def check(name: str, data: Any, faulty: list[Finding]) -> list[Finding]:
     return list(found.values())
 
 
-def _as_meant(data: Any, faulty: list[Finding]) -> Any:
+def _as_meant(data: object, faulty: list[Finding]) -> object:
     """Return the object with its mistyped keys put right, so that no rule misses what they say."""
     for finding in faulty:
         if finding.code == "unknown-field" and finding.replaces:
@@ -80,8 +81,8 @@ def _quietly(checks: Iterator[Iterator[Finding]], *, has_faults: bool) -> Iterat
 
 
 def _hanging(
-    schema: dict[str, Any],
-    node: dict[str, Any],
+    schema: dict[str, object],
+    node: JsonDict,
     data: Any,
     pointer: Pointer,
     predicates: dict[str, Predicate],
@@ -103,7 +104,7 @@ def _hanging(
             yield from _hanging(schema, node["items"], value, (*pointer, index), predicates)
 
 
-def _violations(name: str, judge: Predicate, data: Any, pointer: Pointer) -> Iterator[Finding]:
+def _violations(name: str, judge: Predicate, data: object, pointer: Pointer) -> Iterator[Finding]:
     for below, message, hint in judge(data):
         at = (*pointer, *below)
         of_key = bool(below) and isinstance(below[-1], str) and name not in _OF_VALUE

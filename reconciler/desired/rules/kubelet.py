@@ -6,11 +6,12 @@ The API server takes any mapping there; Karpenter's controller refuses what is w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from typing import Final
 
 from reconciler.model.diagnostics import Severity
 from reconciler.model.duration import parse_nanoseconds
+from reconciler.model.json import JsonDict
 from reconciler.model.resources import parse_quantity
 from reconciler.source.document import Pointer
 from reconciler.source.finding import Finding, shown
@@ -52,7 +53,7 @@ _FAMILIES: Final = {
 }
 
 
-def check_kubelet(data: dict[str, Any]) -> Iterator[Finding]:
+def check_kubelet(data: JsonDict) -> Iterator[Finding]:
     """Yield what Karpenter's controller would refuse in ``spec.kubelet``."""
     kubelet = data["spec"].get("kubelet")
     if not kubelet:
@@ -71,7 +72,7 @@ def check_kubelet(data: dict[str, Any]) -> Iterator[Finding]:
     yield from _supported(data["spec"], kubelet)
 
 
-def _signals(kubelet: dict[str, Any], field: str, fault_of: Any) -> Iterator[Finding]:
+def _signals(kubelet: JsonDict, field: str, fault_of: Callable[[str], str]) -> Iterator[Finding]:
     for signal, value in kubelet.get(field, {}).items():
         at = (*_AT, field, signal)
         if signal not in _SIGNALS:
@@ -105,7 +106,7 @@ def _grace_fault(value: str) -> str:
     return "a duration cannot be negative" if length < 0 else ""
 
 
-def _pairs(kubelet: dict[str, Any]) -> Iterator[Finding]:
+def _pairs(kubelet: JsonDict) -> Iterator[Finding]:
     soft = kubelet.get("evictionSoft", {})
     grace = kubelet.get("evictionSoftGracePeriod", {})
     for field, own, other, other_field in (
@@ -119,7 +120,7 @@ def _pairs(kubelet: dict[str, Any]) -> Iterator[Finding]:
                 yield Finding("kubelet-pair", (*_AT, field, signal), message, hint, of_key=True)
 
 
-def _reserved(kubelet: dict[str, Any], field: str) -> Iterator[Finding]:
+def _reserved(kubelet: JsonDict, field: str) -> Iterator[Finding]:
     for name, value in kubelet.get(field, {}).items():
         at = (*_AT, field, name)
         if name not in _RESERVABLE:
@@ -150,7 +151,7 @@ def _expression(at: Pointer, text: str, is_plain: bool) -> Iterator[Finding]:
         yield Finding("kubelet-expression", at, message, hint, Severity.INFO)
 
 
-def _numbers(kubelet: dict[str, Any]) -> Iterator[Finding]:
+def _numbers(kubelet: JsonDict) -> Iterator[Finding]:
     high, low = "imageGCHighThresholdPercent", "imageGCLowThresholdPercent"
     for field in (high, low):
         if not 0 <= kubelet.get(field, 0) <= 100:
@@ -169,7 +170,7 @@ def _numbers(kubelet: dict[str, Any]) -> Iterator[Finding]:
         yield Finding("kubelet-threshold-order", (*_AT, high), message)
 
 
-def _supported(spec: dict[str, Any], kubelet: dict[str, Any]) -> Iterator[Finding]:
+def _supported(spec: dict[str, object], kubelet: JsonDict) -> Iterator[Finding]:
     """Only AL2023 and Custom hand every setting on; the other families drop what they do not know.
 
     A warning: Karpenter marks such a class as not ready, but launches from one that says it is.
@@ -193,7 +194,7 @@ def _unsupported(field: str, message: str, hint: str = "") -> Finding:
     return Finding("kubelet-unsupported", at, message, hint, Severity.WARNING, of_key=True)
 
 
-def ami_family(spec: dict[str, Any]) -> str:
+def ami_family(spec: JsonDict) -> str:
     """Return the image family: as set, else of the alias, else Custom."""
     if "amiFamily" in spec:
         return str(spec["amiFamily"])

@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Final
 
 from reconciler.desired.rules.nodepool import Predicate, Violation, not_empty
+from reconciler.model.json import JsonDict
 from reconciler.source.finding import shown
 
 
-def _list_not_empty(terms: list[Any]) -> Iterator[Violation]:
+def _list_not_empty(terms: list[JsonDict]) -> Iterator[Violation]:
     if not terms:
         yield (), "is empty; at least one term is needed", ""
 
@@ -24,7 +25,7 @@ def _has_one_of(*fields: str) -> Predicate:
     """Every term has at least one of the fields."""
     words = ", ".join(fields)
 
-    def check(terms: list[Any]) -> Iterator[Violation]:
+    def check(terms: list[JsonDict]) -> Iterator[Violation]:
         for index, term in enumerate(terms):
             if not any(field in term for field in fields):
                 yield (index,), f"must have at least one of {words}", ""
@@ -35,7 +36,7 @@ def _has_one_of(*fields: str) -> Predicate:
 def _one_of(*fields: str) -> Predicate:
     words = ", ".join(fields)
 
-    def check(value: dict[str, Any]) -> Iterator[Violation]:
+    def check(value: dict[str, object]) -> Iterator[Violation]:
         if not any(field in value for field in fields):
             yield (), f"needs at least one of {words}", ""
 
@@ -45,7 +46,7 @@ def _one_of(*fields: str) -> Predicate:
 def _alone_in_any(field: str, *others: str) -> Predicate:
     """No term has ``field`` together with others."""
 
-    def check(terms: list[Any]) -> Iterator[Violation]:
+    def check(terms: list[JsonDict]) -> Iterator[Violation]:
         for index, term in enumerate(terms):
             yield from _together(index, term, field, others)
 
@@ -55,7 +56,7 @@ def _alone_in_any(field: str, *others: str) -> Predicate:
 def _alone_in_all(field: str, *others: str) -> Predicate:
     """Not every term has ``field`` together with others: Karpenter's rule, weak as it is."""
 
-    def check(terms: list[Any]) -> Iterator[Violation]:
+    def check(terms: list[JsonDict]) -> Iterator[Violation]:
         found = [list(_together(index, term, field, others)) for index, term in enumerate(terms)]
         if terms and all(found):
             for violations in found:
@@ -67,7 +68,7 @@ def _alone_in_all(field: str, *others: str) -> Predicate:
 
 
 def _together(
-    index: int, term: dict[str, Any], field: str, others: Iterable[str]
+    index: int, term: dict[str, object], field: str, others: Iterable[str]
 ) -> Iterator[Violation]:
     extra = [other for other in others if other in term]
     if field in term and extra:
@@ -75,7 +76,7 @@ def _together(
         yield (index,), message, f"keep {field}, or the others"
 
 
-def _alias_alone(terms: list[Any]) -> Iterator[Violation]:
+def _alias_alone(terms: list[JsonDict]) -> Iterator[Violation]:
     if len(terms) > 1:
         for index, term in enumerate(terms):
             if "alias" in term:
@@ -127,7 +128,7 @@ def _family_of_alias(family: str) -> Predicate:
     """``amiFamily`` agrees with an alias of ``family``, or is Custom."""
     right = _ALIAS_FAMILIES[family]
 
-    def check(spec: dict[str, Any]) -> Iterator[Violation]:
+    def check(spec: JsonDict) -> Iterator[Violation]:
         chosen = spec.get("amiFamily")
         if chosen in (None, right, "Custom"):
             return
@@ -138,7 +139,7 @@ def _family_of_alias(family: str) -> Predicate:
     return check
 
 
-def _family_missing(spec: dict[str, Any]) -> Iterator[Violation]:
+def _family_missing(spec: JsonDict) -> Iterator[Violation]:
     if "amiFamily" not in spec and not any("alias" in term for term in spec["amiSelectorTerms"]):
         yield (
             ("amiFamily",),
@@ -147,7 +148,7 @@ def _family_missing(spec: dict[str, Any]) -> Iterator[Violation]:
         )
 
 
-def _role_or_profile(spec: dict[str, Any]) -> Iterator[Violation]:
+def _role_or_profile(spec: dict[str, object]) -> Iterator[Violation]:
     if "role" in spec and "instanceProfile" in spec:
         message = "must specify exactly one of 'role' and 'instanceProfile', not both"
         yield ("instanceProfile",), message, "remove one of them"
@@ -155,19 +156,19 @@ def _role_or_profile(spec: dict[str, Any]) -> Iterator[Violation]:
         yield ("role",), "must specify exactly one of 'role' and 'instanceProfile'", ""
 
 
-def _selector_tags(tags: dict[str, Any]) -> Iterator[Violation]:
+def _selector_tags(tags: dict[str, object]) -> Iterator[Violation]:
     for key, value in tags.items():
         if key == "" or value == "":
             yield (key,), "empty tag keys or values aren't supported", "use * for any value"
 
 
-def _tag_key(tags: dict[str, Any]) -> Iterator[Violation]:
+def _tag_key(tags: JsonDict) -> Iterator[Violation]:
     if "" in tags:
         yield ("",), "empty tag keys aren't supported", "remove it"
 
 
 def _no_tag(refused: str) -> Predicate:
-    def check(tags: dict[str, Any]) -> Iterator[Violation]:
+    def check(tags: dict[str, object]) -> Iterator[Violation]:
         if refused in tags:
             yield (
                 (refused,),
@@ -178,34 +179,34 @@ def _no_tag(refused: str) -> Predicate:
     return check
 
 
-def _no_cluster_tag(tags: dict[str, Any]) -> Iterator[Violation]:
+def _no_cluster_tag(tags: dict[str, object]) -> Iterator[Violation]:
     for key in tags:
         if key.startswith("kubernetes.io/cluster"):
             yield (key,), "tags under kubernetes.io/cluster are restricted", "remove it"
 
 
-def _group_exclusive(value: dict[str, Any]) -> Iterator[Violation]:
+def _group_exclusive(value: dict[str, object]) -> Iterator[Violation]:
     if "name" in value and "id" in value:
         yield ("id",), "'name' and 'id' are mutually exclusive", "keep one of them"
 
 
-def _volume_source(ebs: dict[str, Any]) -> Iterator[Violation]:
+def _volume_source(ebs: dict[str, object]) -> Iterator[Violation]:
     if "snapshotID" not in ebs and "volumeSize" not in ebs:
         yield (), "snapshotID or volumeSize must be defined", "example: volumeSize: 100Gi"
 
 
-def _volume_initialization(ebs: dict[str, Any]) -> Iterator[Violation]:
+def _volume_initialization(ebs: dict[str, object]) -> Iterator[Violation]:
     if "volumeInitializationRate" in ebs and not ebs.get("snapshotID"):
         yield ("volumeInitializationRate",), "requires snapshotID", "only snapshots are initialized"
 
 
-def _root_volume(mappings: list[Any]) -> Iterator[Violation]:
+def _root_volume(mappings: list[JsonDict]) -> Iterator[Violation]:
     roots = [i for i, mapping in enumerate(mappings) if mapping.get("rootVolume") is True]
     for index in roots[1:]:
         yield (index, "rootVolume"), "must have only one blockDeviceMappings with rootVolume", ""
 
 
-def _primary_interface(interfaces: list[Any]) -> Iterator[Violation]:
+def _primary_interface(interfaces: list[JsonDict]) -> Iterator[Violation]:
     primary = {"deviceIndex": 0, "networkCardIndex": 0, "interfaceType": "interface"}
     if interfaces and not any(primary.items() <= interface.items() for interface in interfaces):
         message = "the primary interface is missing"
@@ -213,7 +214,7 @@ def _primary_interface(interfaces: list[Any]) -> Iterator[Violation]:
         yield (), message, hint
 
 
-def _interface_pairs(interfaces: list[Any]) -> Iterator[Violation]:
+def _interface_pairs(interfaces: list[JsonDict]) -> Iterator[Violation]:
     pairs = [(i["networkCardIndex"], i["deviceIndex"]) for i in interfaces]
     cards = Counter(i["networkCardIndex"] for i in interfaces if i["interfaceType"] == "efa-only")
     seen: set[tuple[int, int]] = set()

@@ -17,6 +17,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from reconciler.model.json import JsonDict
 from reconciler.model.text.nearest import nearest
 from reconciler.source.document import Pointer
 from reconciler.source.finding import shown
@@ -72,7 +73,7 @@ def _key_domain(domain: str, allowed: frozenset[str]) -> Predicate:
 def _map_domain(domain: str, allowed: frozenset[str]) -> Predicate:
     check_key = _key_domain(domain, allowed)
 
-    def check(labels: dict[str, Any]) -> Iterator[Violation]:
+    def check(labels: dict[str, object]) -> Iterator[Violation]:
         for key in labels:
             for _, message, hint in check_key(key):
                 yield (key,), message, hint
@@ -89,7 +90,7 @@ def _not_key(refused: str, why: str) -> Predicate:
 
 
 def _not_in_map(refused: str, why: str) -> Predicate:
-    def check(labels: dict[str, Any]) -> Iterator[Violation]:
+    def check(labels: JsonDict) -> Iterator[Violation]:
         if refused in labels:
             yield (refused,), f"label {shown(refused)} is not allowed: {why}", "remove it"
 
@@ -101,7 +102,7 @@ _BY_NODE: Final = "each node has its own"
 
 
 def _needs_values(operator: str) -> Predicate:
-    def check(requirements: list[Any]) -> Iterator[Violation]:
+    def check(requirements: list[JsonDict]) -> Iterator[Violation]:
         for index, requirement in enumerate(requirements):
             if requirement.get("operator") == operator and not requirement.get("values"):
                 yield (index, "values"), f"is empty; {operator} needs at least one value", ""
@@ -109,7 +110,7 @@ def _needs_values(operator: str) -> Predicate:
     return check
 
 
-def _bound(requirements: list[Any]) -> Iterator[Violation]:
+def _bound(requirements: list[JsonDict]) -> Iterator[Violation]:
     for index, requirement in enumerate(requirements):
         operator = requirement.get("operator")
         if operator not in _BOUNDS:
@@ -128,7 +129,7 @@ def is_natural(text: str) -> bool:
     return _INTEGER.fullmatch(text) is not None and 0 <= int(text) < 2**63
 
 
-def _min_values(requirements: list[Any]) -> Iterator[Violation]:
+def _min_values(requirements: list[JsonDict]) -> Iterator[Violation]:
     for index, requirement in enumerate(requirements):
         least = requirement.get("minValues")
         values = requirement.get("values") or []
@@ -137,7 +138,7 @@ def _min_values(requirements: list[Any]) -> Iterator[Violation]:
             yield (index, "minValues"), message, "list more values, or lower minValues"
 
 
-def _budgets(budgets: list[Any]) -> Iterator[Violation]:
+def _budgets(budgets: list[JsonDict]) -> Iterator[Violation]:
     for index, budget in enumerate(budgets):
         has_schedule, has_duration = "schedule" in budget, "duration" in budget
         if has_schedule != has_duration:
@@ -147,7 +148,7 @@ def _budgets(budgets: list[Any]) -> Iterator[Violation]:
             yield (index, missing), message, f"set both, or remove {present}"
 
 
-def _static_limits(spec: dict[str, Any]) -> Iterator[Violation]:
+def _static_limits(spec: JsonDict) -> Iterator[Violation]:
     limits = spec.get("limits")
     if "replicas" in spec and limits and set(limits) != {"nodes"}:
         for key in sorted(set(limits) - {"nodes"}):
@@ -155,7 +156,7 @@ def _static_limits(spec: dict[str, Any]) -> Iterator[Violation]:
             yield ("limits", key), message, "remove it"
 
 
-def _static_weight(spec: dict[str, Any]) -> Iterator[Violation]:
+def _static_weight(spec: dict[str, object]) -> Iterator[Violation]:
     if "replicas" in spec and "weight" in spec:
         yield ("weight",), "is not supported on a static NodePool (replicas is set)", "remove it"
 
@@ -166,7 +167,7 @@ def not_empty(text: str) -> Iterator[Violation]:
         yield (), "is empty", ""
 
 
-def _overlay_capacity(capacity: dict[str, Any]) -> Iterator[Violation]:
+def _overlay_capacity(capacity: dict[str, object]) -> Iterator[Violation]:
     for name in sorted({"cpu", "memory", "ephemeral-storage", "pods"} & set(capacity)):
         yield (
             (name,),
@@ -175,7 +176,7 @@ def _overlay_capacity(capacity: dict[str, Any]) -> Iterator[Violation]:
         )
 
 
-def _overlay_price(spec: dict[str, Any]) -> Iterator[Violation]:
+def _overlay_price(spec: dict[str, object]) -> Iterator[Violation]:
     if "price" in spec and "priceAdjustment" in spec:
         yield (
             ("priceAdjustment",),
@@ -184,13 +185,13 @@ def _overlay_price(spec: dict[str, Any]) -> Iterator[Violation]:
         )
 
 
-def _buffer_size(spec: dict[str, Any]) -> Iterator[Violation]:
+def _buffer_size(spec: dict[str, object]) -> Iterator[Violation]:
     if "podTemplateRef" in spec and not {"replicas", "limits"} & set(spec):
         text = "needs replicas or limits; neither is set"
         yield ("podTemplateRef",), text, "set replicas"
 
 
-def _buffer_reference(spec: dict[str, Any]) -> Iterator[Violation]:
+def _buffer_reference(spec: dict[str, object]) -> Iterator[Violation]:
     if "podTemplateRef" in spec and "scalableRef" in spec:
         yield ("scalableRef",), "cannot be set together with podTemplateRef", "remove one"
 

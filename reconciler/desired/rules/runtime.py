@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from reconciler.model.diagnostics import Severity
+from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, ON_DEMAND, RESERVED, SPOT, normalized
 from reconciler.source.document import Pointer
 from reconciler.source.finding import Finding, shown
 
-Rule = Callable[[dict[str, Any]], Iterator[Finding]]
+Rule = Callable[[dict[str, object]], Iterator[Finding]]
 
 _CAPACITY_TYPES: Final = (ON_DEMAND, RESERVED, SPOT)
 _NAME: Final = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]", re.ASCII)
@@ -46,7 +47,7 @@ def value_fault(value: str) -> str:
     return ""
 
 
-def _labels(data: dict[str, Any]) -> Iterator[Finding]:
+def _labels(data: dict[str, object]) -> Iterator[Finding]:
     at: Pointer = ("spec", "template", "metadata", "labels")
     for key in _get(data, at, {}):
         fault = key_fault(key)
@@ -57,7 +58,7 @@ def _labels(data: dict[str, Any]) -> Iterator[Finding]:
 
 
 def _taints(at: Pointer) -> Rule:
-    def check(data: dict[str, Any]) -> Iterator[Finding]:
+    def check(data: dict[str, object]) -> Iterator[Finding]:
         spec = _get(data, at, {})
         seen: set[tuple[str, str]] = set()
         for field in ("taints", "startupTaints"):
@@ -79,7 +80,7 @@ def _taints(at: Pointer) -> Rule:
 
 
 def _requirements(at: Pointer) -> Rule:
-    def check(data: dict[str, Any]) -> Iterator[Finding]:
+    def check(data: dict[str, object]) -> Iterator[Finding]:
         for index, requirement in enumerate(_get(data, at, ())):
             here = (*at, index)
             fault = key_fault(requirement["key"])
@@ -96,7 +97,7 @@ def _requirements(at: Pointer) -> Rule:
     return check
 
 
-def _capacity_types(requirement: dict[str, Any], here: Pointer) -> Iterator[Finding]:
+def _capacity_types(requirement: JsonDict, here: Pointer) -> Iterator[Finding]:
     """With In, some value must be a capacity type that exists; others are only logged."""
     if normalized(requirement["key"]) != CAPACITY_TYPE or requirement.get("operator") != "In":
         return
@@ -119,7 +120,7 @@ def _capacity_types(requirement: dict[str, Any], here: Pointer) -> Iterator[Find
             yield Finding("unknown-capacity-type", at, message, hint, Severity.WARNING)
 
 
-def _budgets(data: dict[str, Any]) -> Iterator[Finding]:
+def _budgets(data: dict[str, object]) -> Iterator[Finding]:
     for index, budget in enumerate(_get(data, ("spec", "disruption", "budgets"), ())):
         here = ("spec", "disruption", "budgets", index)
         if "schedule" in budget or "timeZone" in budget:
@@ -129,7 +130,7 @@ def _budgets(data: dict[str, Any]) -> Iterator[Finding]:
             yield Finding("never-disrupts", (*here, "nodes"), message, "", Severity.INFO)
 
 
-def _schedule(budget: dict[str, Any], here: Pointer) -> Iterator[Finding]:
+def _schedule(budget: JsonDict, here: Pointer) -> Iterator[Finding]:
     from reconciler.model.schedule import parse_schedule, time_zone
 
     for field, parse, code in (
@@ -148,14 +149,14 @@ def _schedule(budget: dict[str, Any], here: Pointer) -> Iterator[Finding]:
         )
 
 
-def _kubelet(data: dict[str, Any]) -> Iterator[Finding]:
+def _kubelet(data: JsonDict) -> Iterator[Finding]:
     if data["spec"].get("kubelet"):
         from reconciler.desired.rules.kubelet import check_kubelet
 
         yield from check_kubelet(data)
 
 
-def _get(data: Any, pointer: Pointer, default: Any) -> Any:
+def _get(data: object, pointer: Pointer, default: object) -> Any:
     for step in pointer:
         if not isinstance(data, dict) or step not in data:
             return default

@@ -13,6 +13,7 @@ from reconciler.model.billing import (
     ReservedInstancesTerms,
     SavingsPlanTerms,
 )
+from reconciler.model.json import JsonObject
 from reconciler.model.karpenter.labels import ON_DEMAND, SPOT
 
 # Reads savings plans and reserved instances from our config.
@@ -25,7 +26,7 @@ _PLAN_KEYS: Final = (
 _RESERVED_KEYS: Final = ("instanceType", "count", "region", "zone", *_USE, "until", "note")
 
 
-def savings_plans(value: Any) -> tuple[SavingsPlanTerms, ...]:
+def savings_plans(value: object) -> tuple[SavingsPlanTerms, ...]:
     """Return the savings plans, in order.
 
     Raises:
@@ -34,7 +35,7 @@ def savings_plans(value: Any) -> tuple[SavingsPlanTerms, ...]:
     return tuple(read_entries(value, _PLAN_KEYS, _plan))
 
 
-def reserved_instances(value: Any) -> tuple[ReservedInstancesTerms, ...]:
+def reserved_instances(value: object) -> tuple[ReservedInstancesTerms, ...]:
     """Return the reserved instances, in order.
 
     Raises:
@@ -43,7 +44,7 @@ def reserved_instances(value: Any) -> tuple[ReservedInstancesTerms, ...]:
     return tuple(read_entries(value, _RESERVED_KEYS, _reserved))
 
 
-def _plan(entry: Mapping[str, Any]) -> SavingsPlanTerms:
+def _plan(entry: Mapping[str, object]) -> SavingsPlanTerms:
     kind, family = text_in(entry, "type"), text_in(entry, "family")
     if kind not in (COMPUTE, EC2_INSTANCE):
         raise ValueError(f"type: {kind!r} is not allowed (one of {COMPUTE}, {EC2_INSTANCE})")
@@ -65,7 +66,7 @@ def _plan(entry: Mapping[str, Any]) -> SavingsPlanTerms:
     )
 
 
-def _reserved(entry: Mapping[str, Any]) -> ReservedInstancesTerms:
+def _reserved(entry: JsonObject) -> ReservedInstancesTerms:
     instance_type = text_in(entry, "instanceType")
     if "." not in instance_type:
         raise ValueError(
@@ -86,7 +87,7 @@ def _reserved(entry: Mapping[str, Any]) -> ReservedInstancesTerms:
     )
 
 
-def _use(entry: Mapping[str, Any]) -> float | None:
+def _use(entry: Mapping[str, object]) -> float | None:
     """Return the utilization in percent, which stands in place of what others use."""
     stated, billed = _USE
     if stated in entry and billed in entry:
@@ -94,7 +95,7 @@ def _use(entry: Mapping[str, Any]) -> float | None:
     return _number(entry, billed, 100.0)
 
 
-def _number(entry: Mapping[str, Any], key: str, most: float = 1e9) -> float | None:
+def _number(entry: JsonObject, key: str, most: float = 1e9) -> float | None:
     if key not in entry:
         return None
     value = entry[key]
@@ -103,7 +104,7 @@ def _number(entry: Mapping[str, Any], key: str, most: float = 1e9) -> float | No
     return float(value)
 
 
-def _count(entry: Mapping[str, Any], key: str) -> int | None:
+def _count(entry: JsonObject, key: str) -> int | None:
     number = _number(entry, key)
     if number is not None and number != int(number):
         raise ValueError(f"{key}: {entry[key]!r} must be an integer")
@@ -130,7 +131,7 @@ def discount(value: Any) -> float:
     return number
 
 
-def price_rules(value: Any) -> tuple[PriceRule, ...]:
+def price_rules(value: object) -> tuple[PriceRule, ...]:
     """Return the rules of the price book, in order.
 
     Raises:
@@ -139,7 +140,7 @@ def price_rules(value: Any) -> tuple[PriceRule, ...]:
     return tuple(read_entries(value, _KEYS, _rule))
 
 
-def _rule(entry: Mapping[str, Any]) -> PriceRule:
+def _rule(entry: Mapping[str, object]) -> PriceRule:
     if ("price" in entry) is ("discountPercent" in entry):
         raise ValueError("price: set either price or discountPercent")
     kinds = names_in(entry, "capacityTypes", (ON_DEMAND, SPOT))

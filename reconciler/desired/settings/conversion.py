@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 from reconciler.desired.settings.keys import KEYS, POOL_OPTIONS, split_pool_option
 from reconciler.desired.settings.policy import written
 from reconciler.model.duration import Duration
+from reconciler.model.json import JsonDict, JsonObject
 from reconciler.model.settings import (
     DEFAULT_FEATURE_GATES,
     FeatureGate,
@@ -38,14 +39,14 @@ _LISTS: Final = {
 }
 
 
-def settings_from(chosen: Mapping[str, Any]) -> Settings:
+def settings_from(chosen: JsonObject) -> Settings:
     """Return the settings with the chosen values, by dotted key, in place of the defaults."""
     gates = {
         gate: chosen.get(f"{_GATES}{gate}", default)
         for gate, default in DEFAULT_FEATURE_GATES.items()
     }
     group = {KEYS[key].attribute: v for key, v in chosen.items() if key.startswith(_GROUP)}
-    pools: dict[str, dict[str, Any]] = {}
+    pools: dict[str, JsonDict] = {}
     subnets: dict[str, int] = {}
     for key, value in sorted(chosen.items()):
         level, _, rest = key.partition(".")
@@ -63,9 +64,9 @@ def settings_from(chosen: Mapping[str, Any]) -> Settings:
     )
 
 
-def values_of(settings: Settings, chosen: Mapping[str, Any]) -> dict[str, Any]:
+def values_of(settings: Settings, chosen: Mapping[str, object]) -> dict[str, object]:
     """Return every setting by its dotted key as a user writes it, defaults included."""
-    values: dict[str, Any] = {}
+    values: JsonDict = {}
     for key, definition in KEYS.items():
         if key.startswith(_GATES):
             values[key] = settings.gate(FeatureGate(definition.attribute))
@@ -79,7 +80,7 @@ def values_of(settings: Settings, chosen: Mapping[str, Any]) -> dict[str, Any]:
     return values | own
 
 
-def _written(value: Any, unset: str = "") -> Any:
+def _written(value: object, unset: str = "") -> object:
     """Return a value as it would stand in the file."""
     if value is None:
         return unset

@@ -57,7 +57,7 @@ class Key(NamedTuple):
 
     key: str
     attribute: str
-    read: Callable[[Any], Any]
+    read: Callable[[object], Any]
     unset: str = ""
 
 
@@ -107,7 +107,7 @@ def unknown(name: str, where: str, what: str, candidates: Iterable[str]) -> Usag
     return UsageError(f"{name[:80]}: {what}", where=where, remedy=remedy)
 
 
-def _option(option: PoolOption, read: Callable[[Any], Any]) -> Key:
+def _option(option: PoolOption, read: Callable[[object], object]) -> Key:
     return Key(option.value, option.attribute, read)
 
 

@@ -35,6 +35,7 @@ from reconciler.desired.settings.keys import (
 )
 from reconciler.desired.settings.repository import misplaced, remedy_of_misplaced
 from reconciler.model.errors import UsageError
+from reconciler.model.json import JsonObject
 from reconciler.model.settings import Settings
 from reconciler.model.text.urls import without_secrets
 
@@ -88,7 +89,7 @@ class OperatorFile(NamedTuple):
     """The operator's configuration file: its absolute path, and its data."""
 
     path: str
-    data: Mapping[str, Any]
+    data: JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ class Resolved:
     """
 
     settings: Settings
-    values: Mapping[str, Any]
+    values: JsonObject
     origins: Mapping[str, Origin]
 
 
@@ -108,13 +109,13 @@ class _Given(NamedTuple):
     """One value of one layer; ``spelled`` is what to name in an error."""
 
     key: str
-    value: Any
+    value: object
     origin: Origin
     spelled: str
 
 
 def resolve(
-    config: Mapping[str, Any],
+    config: Mapping[str, object],
     environ: Mapping[str, str],
     sets: Sequence[str] = (),
     *,
@@ -137,7 +138,7 @@ def resolve(
         *_from_environment(environ),
         *_from_flags(sets),
     ]
-    chosen: dict[str, Any] = {}
+    chosen: dict[str, object] = {}
     origins: dict[str, Origin] = {}
     for entry in given:
         key = definition_of(entry.key, entry.spelled)
@@ -154,13 +155,13 @@ def resolve(
     return Resolved(settings, values, {key: origins.get(key, DEFAULT) for key in values})
 
 
-def flattened(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def flattened(config: Mapping[str, object]) -> Iterator[tuple[str, Any]]:
     """Yield the settings of a configuration file by their dotted keys."""
     entries = {k: v for k, v in config.items() if k not in ("apiVersion", "kind")}
     return _flattened(entries, "")
 
 
-def _from_config(config: Mapping[str, Any]) -> Iterator[_Given]:
+def _from_config(config: Mapping[str, object]) -> Iterator[_Given]:
     origin = Origin(Layer.FILE, CONFIG_FILE)
     for key, value in flattened(config):
         why = misplaced(key, value)
@@ -183,7 +184,7 @@ def _from_operator(file: OperatorFile | None) -> Iterator[_Given]:
             yield _Given(key, value, origin, file.path)
 
 
-def _flattened(entries: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+def _flattened(entries: Mapping[str, object], prefix: str) -> Iterator[tuple[str, object]]:
     for key, value in entries.items():
         if isinstance(value, Mapping):
             yield from _flattened(value, f"{prefix}{key}.")

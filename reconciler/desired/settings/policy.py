@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from reconciler.model.duration import Duration, parse_duration
+from reconciler.model.json import JsonObject
 from reconciler.model.schedule import parse_schedule, time_zone
 from reconciler.model.settings import UNLIMITED, NodeLimit, Suspension, Window
 
@@ -24,7 +25,7 @@ _REASONS: Final = ("Drifted", "Empty", "Underutilized")
 _NODES: Final = re.compile(r"(100|[0-9]{1,2})%|[0-9]{1,9}", re.ASCII)
 
 
-def nodes(value: Any) -> NodeLimit:
+def nodes(value: object) -> NodeLimit:
     """Return a number of nodes, or a percentage of them; no limit where none is named.
 
     Raises:
@@ -38,7 +39,7 @@ def nodes(value: Any) -> NodeLimit:
     return NodeLimit(int(text.removesuffix("%")), is_percentage=text.endswith("%"))
 
 
-def budgets(value: Any) -> tuple[Budget, ...]:
+def budgets(value: object) -> tuple[Budget, ...]:
     """Return the budgets of the whole fleet, in the form of a NodePool's.
 
     Raises:
@@ -61,7 +62,7 @@ def budgets(value: Any) -> tuple[Budget, ...]:
     return tuple(made)
 
 
-def windows(value: Any) -> tuple[Window, ...]:
+def windows(value: object) -> tuple[Window, ...]:
     """Return the windows outside which nothing is disrupted.
 
     Raises:
@@ -84,7 +85,7 @@ def windows(value: Any) -> tuple[Window, ...]:
     return tuple(made)
 
 
-def suspensions(value: Any) -> tuple[Suspension, ...]:
+def suspensions(value: object) -> tuple[Suspension, ...]:
     """Return the suspensions; each has an owner.
 
     Raises:
@@ -107,12 +108,12 @@ def suspensions(value: Any) -> tuple[Suspension, ...]:
     return tuple(made)
 
 
-def written(entries: Iterable[Any]) -> list[dict[str, Any]]:
+def written(entries: Iterable[object]) -> list[dict[str, object]]:
     """Return entries as they would stand in the file, without what they leave open."""
     return [dict(_fields(entry)) for entry in entries]
 
 
-def _fields(entry: Any) -> Iterator[tuple[str, Any]]:
+def _fields(entry: Any) -> Iterator[tuple[str, object]]:
     names = getattr(entry, "__struct_fields__", None) or entry.__dataclass_fields__
     for name in names:
         value = getattr(entry, name)
@@ -122,7 +123,7 @@ def _fields(entry: Any) -> Iterator[tuple[str, Any]]:
             yield key, _written(value)
 
 
-def _written(value: Any) -> Any:
+def _written(value: object) -> object:
     if isinstance(value, tuple):
         return [_written(one) for one in value]
     if isinstance(value, datetime):
@@ -130,7 +131,7 @@ def _written(value: Any) -> Any:
     return str(value) if isinstance(value, (Duration, StrEnum)) else value
 
 
-def list_entries(value: Any, allowed: tuple[str, ...]) -> Iterator[Mapping[str, Any]]:
+def list_entries(value: object, allowed: tuple[str, ...]) -> Iterator[JsonObject]:
     """Yield the entries, each an object of the allowed keys; errors get the entry's number.
 
     Raises:
@@ -150,7 +151,7 @@ def list_entries(value: Any, allowed: tuple[str, ...]) -> Iterator[Mapping[str, 
 
 
 def read_entries(
-    value: Any, allowed: tuple[str, ...], read: Callable[[Mapping[str, Any]], _T]
+    value: object, allowed: tuple[str, ...], read: Callable[[Mapping[str, object]], _T]
 ) -> Iterator[_T]:
     """Yield what ``read`` makes of each entry; its errors get the entry's number as well.
 
@@ -165,7 +166,7 @@ def read_entries(
         yield made
 
 
-def _from_json(text: str) -> Any:
+def _from_json(text: str) -> object:
     import json
 
     try:
@@ -174,7 +175,9 @@ def _from_json(text: str) -> Any:
         raise ValueError(f"must be a list in JSON, not {text[:40]!r}") from error
 
 
-def names_in(entry: Mapping[str, Any], key: str, allowed: tuple[str, ...] = ()) -> tuple[str, ...]:
+def names_in(
+    entry: Mapping[str, object], key: str, allowed: tuple[str, ...] = ()
+) -> tuple[str, ...]:
     """Return the list of names under ``key``, empty without it.
 
     Raises:
@@ -189,7 +192,7 @@ def names_in(entry: Mapping[str, Any], key: str, allowed: tuple[str, ...] = ()) 
     return tuple(value)
 
 
-def _reasons(entry: Mapping[str, Any]) -> tuple[DisruptionReason, ...]:
+def _reasons(entry: Mapping[str, object]) -> tuple[DisruptionReason, ...]:
     names = names_in(entry, "reasons", _REASONS)
     if not names:
         return ()
@@ -198,7 +201,7 @@ def _reasons(entry: Mapping[str, Any]) -> tuple[DisruptionReason, ...]:
     return tuple(map(DisruptionReason, names))
 
 
-def text_in(entry: Mapping[str, Any], key: str) -> str:
+def text_in(entry: JsonObject, key: str) -> str:
     """Return the text under ``key``, empty without it.
 
     Raises:
@@ -210,7 +213,7 @@ def text_in(entry: Mapping[str, Any], key: str) -> str:
     return value
 
 
-def _timed(entry: Mapping[str, Any]) -> None:
+def _timed(entry: Mapping[str, object]) -> None:
     """Check schedule, duration and time zone: what cannot be read must not open or close."""
     parse_schedule(text_in(entry, "schedule"))
     if parse_duration(text_in(entry, "duration")).total_seconds() <= 0:
@@ -218,7 +221,7 @@ def _timed(entry: Mapping[str, Any]) -> None:
     time_zone(text_in(entry, "timeZone") or None)
 
 
-def until(value: Any) -> datetime:
+def until(value: object) -> datetime:
     """Return the moment at which something ends.
 
     Raises:

@@ -25,14 +25,14 @@ _DAY: Final = timedelta(days=1)
 _URL: Final = r"https?://(?:[^/?#\s@:\[\]]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?(?:/[^\s?#]*)?"
 
 
-def read_text(value: Any) -> str:
+def read_text(value: object) -> str:
     """Return a text; what YAML reads as something else is not one."""
     if not isinstance(value, str):
         raise ValueError(f"must be a string, not {value!r}")  # noqa: TRY004 - of the author's making
     return value
 
 
-def read_name(value: Any) -> str:
+def read_name(value: object) -> str:
     """Return the name of a fleet: a label value of Kubernetes."""
     text = read_text(value)
     if not re.fullmatch(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", text, re.ASCII):
@@ -42,11 +42,11 @@ def read_name(value: Any) -> str:
     return text
 
 
-def one_of(choices: type[_Choice]) -> Callable[[Any], _Choice]:
+def one_of(choices: type[_Choice]) -> Callable[[object], _Choice]:
     """Return the function that reads one of the choices."""
     allowed = tuple(choice.value for choice in choices)
 
-    def read(value: Any) -> _Choice:
+    def read(value: object) -> _Choice:
         if value not in allowed:
             raise ValueError(f"{value!r} is not allowed (one of {', '.join(allowed)})")
         return choices(value)
@@ -54,7 +54,7 @@ def one_of(choices: type[_Choice]) -> Callable[[Any], _Choice]:
     return read
 
 
-def read_flag(value: Any) -> bool:
+def read_flag(value: object) -> bool:
     """Return a truth value."""
     if isinstance(value, bool):
         return value
@@ -63,7 +63,7 @@ def read_flag(value: Any) -> bool:
     raise ValueError(f"{value!r} must be true or false")
 
 
-def read_count(value: Any) -> int:
+def read_count(value: object) -> int:
     """Return an integer of at least 0."""
     text = str(value)
     if isinstance(value, bool) or not re.fullmatch(r"[0-9]{1,12}", text, re.ASCII):
@@ -71,7 +71,7 @@ def read_count(value: Any) -> int:
     return int(text)
 
 
-def read_share(value: Any) -> float:
+def read_share(value: object) -> float:
     """Return a share from 0 to 1."""
     number = read_amount(value)
     if number > 1:
@@ -86,7 +86,7 @@ def read_amount(value: Any) -> float:
     return float(value)
 
 
-def read_duration(value: Any) -> Duration:
+def read_duration(value: object) -> Duration:
     """Return a duration longer than zero."""
     text = read_text(value)
     if parse_nanoseconds(text) <= 0:
@@ -94,7 +94,7 @@ def read_duration(value: Any) -> Duration:
     return Duration(text)
 
 
-def read_wait(value: Any) -> Duration:
+def read_wait(value: object) -> Duration:
     """Return a duration that may be zero, which switches its option off."""
     text = read_text(value)
     if parse_nanoseconds(text) < 0:
@@ -102,7 +102,7 @@ def read_wait(value: Any) -> Duration:
     return Duration(text)
 
 
-def read_kept(value: Any) -> Duration | None:
+def read_kept(value: object) -> Duration | None:
     """Return for how long records are kept, None for ``Never``: they are not removed at all."""
     text = read_text(value)
     if text == NEVER:
@@ -113,7 +113,7 @@ def read_kept(value: Any) -> Duration | None:
     return kept
 
 
-def read_percent(value: Any) -> float:
+def read_percent(value: object) -> float:
     """Return a percentage from 0 to 100."""
     number = read_amount(value)
     if number > 100:
@@ -121,14 +121,14 @@ def read_percent(value: Any) -> float:
     return number
 
 
-def read_constraints(value: Any) -> tuple[DefaultConstraint, ...]:
+def read_constraints(value: object) -> tuple[DefaultConstraint, ...]:
     """Return the default topology spread constraints."""
     from reconciler.desired.settings.spreading import constraints  # only where there are any
 
     return constraints(value)
 
 
-def read_region(value: Any) -> str:
+def read_region(value: object) -> str:
     """Return the name of a region."""
     text = read_text(value)
     if not re.fullmatch(r"[a-z]{2,}(-[a-z0-9]+)+", text, re.ASCII):
@@ -136,35 +136,35 @@ def read_region(value: Any) -> str:
     return text
 
 
-def read_price_rules(value: Any) -> tuple[PriceRule, ...]:
+def read_price_rules(value: object) -> tuple[PriceRule, ...]:
     """Return the rules of the price book."""
     from reconciler.desired.settings.billing import price_rules
 
     return price_rules(value)
 
 
-def read_savings_plans(value: Any) -> tuple[SavingsPlanTerms, ...]:
+def read_savings_plans(value: object) -> tuple[SavingsPlanTerms, ...]:
     """Return the savings plans."""
     from reconciler.desired.settings.billing import savings_plans
 
     return savings_plans(value)
 
 
-def read_reserved_instances(value: Any) -> tuple[ReservedInstancesTerms, ...]:
+def read_reserved_instances(value: object) -> tuple[ReservedInstancesTerms, ...]:
     """Return the reserved instances."""
     from reconciler.desired.settings.billing import reserved_instances
 
     return reserved_instances(value)
 
 
-def read_discount(value: Any) -> float:
+def read_discount(value: object) -> float:
     """Return the discount of the price book in percent."""
     from reconciler.desired.settings.billing import discount
 
     return discount(value)
 
 
-def read_endpoint(value: Any) -> str:
+def read_endpoint(value: object) -> str:
     """Return the URL of an endpoint: https, or plain http on this machine."""
     text = read_text(value)
     if text and "://" in text and not re.match(r"https?://[^/?#\s]", text, re.IGNORECASE):
@@ -174,7 +174,7 @@ def read_endpoint(value: Any) -> str:
     return text
 
 
-def read_url(value: Any) -> str:
+def read_url(value: object) -> str:
     """Return the URL of an endpoint without a user or a query in it."""
     text = read_endpoint(value)
     if text and not re.fullmatch(_URL, text, re.IGNORECASE):
@@ -182,7 +182,7 @@ def read_url(value: Any) -> str:
     return text
 
 
-def read_role(value: Any) -> str:
+def read_role(value: object) -> str:
     """Return the ARN of a role."""
     text = read_text(value)
     if not re.fullmatch(r"arn:[a-z-]+:iam::[0-9]{12}:role/\S+", text, re.ASCII):
@@ -190,7 +190,7 @@ def read_role(value: Any) -> str:
     return text
 
 
-def read_session(value: Any) -> str:
+def read_session(value: object) -> str:
     """Return the name of a session of AssumeRole."""
     text = read_text(value)
     if not re.fullmatch(r"[A-Za-z0-9_+=,.@-]{2,64}", text, re.ASCII):

@@ -6,7 +6,7 @@ What says where credentials go, or which programs run, is the operator's alone.
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Final
 
 from reconciler.desired.settings.keys import environment_name
 
@@ -22,7 +22,7 @@ OPERATOR_ONLY: Final = frozenset(
 """What a repository may not set at all; of ``state`` it may only set a folder of its own."""
 
 
-def misplaced(key: str, value: Any) -> str:
+def misplaced(key: str, value: object) -> str:
     """Return why a repository may not set ``key`` to ``value``, empty where it may."""
     if key in OPERATOR_ONLY:
         return "can be set only by the operator: it controls where credentials go or what runs"

@@ -6,10 +6,11 @@ What kube-scheduler would refuse is refused: then the two cannot mean different 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from reconciler.desired.rules.runtime import key_fault
 from reconciler.desired.settings.policy import read_entries, text_in
+from reconciler.model.json import JsonObject
 from reconciler.model.settings import DefaultConstraint
 
 _KEYS: Final = (
@@ -24,7 +25,7 @@ _ACTIONS: Final = ("DoNotSchedule", "ScheduleAnyway")
 _POLICIES: Final = ("Honor", "Ignore")
 
 
-def constraints(value: Any) -> tuple[DefaultConstraint, ...]:
+def constraints(value: object) -> tuple[DefaultConstraint, ...]:
     """Return the constraints that hold for pods without any of their own.
 
     Raises:
@@ -39,7 +40,7 @@ def constraints(value: Any) -> tuple[DefaultConstraint, ...]:
     return tuple(made)
 
 
-def _constraint(entry: Mapping[str, Any]) -> DefaultConstraint:
+def _constraint(entry: Mapping[str, object]) -> DefaultConstraint:
     key = text_in(entry, "topologyKey")
     fault = key_fault(key) if key else "must be a label"
     if fault:
@@ -57,7 +58,7 @@ def _constraint(entry: Mapping[str, Any]) -> DefaultConstraint:
     )
 
 
-def _positive(entry: Mapping[str, Any], key: str) -> int | None:
+def _positive(entry: Mapping[str, object], key: str) -> int | None:
     value = entry.get(key)
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
         raise ValueError(f"{key}: {value!r} must be an integer of at least 1")
@@ -65,7 +66,7 @@ def _positive(entry: Mapping[str, Any], key: str) -> int | None:
 
 
 def _one_of(
-    entry: Mapping[str, Any], key: str, allowed: tuple[str, ...], *, optional: bool = False
+    entry: JsonObject, key: str, allowed: tuple[str, ...], *, optional: bool = False
 ) -> str | None:
     value = entry.get(key)
     if value is None and optional:

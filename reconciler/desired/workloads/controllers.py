@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from zlib import crc32
 
 import msgspec
@@ -143,7 +143,7 @@ def _serial(number: int) -> str:
     return text
 
 
-def _template_hash(template: Any) -> str:
+def _template_hash(template: object) -> str:
     """Return a short name of a template that changes with it, free of vowels as Kubernetes' own."""
     value = crc32(json_text(template).encode())
     text = ""

@@ -25,6 +25,7 @@ from reconciler.desired.workloads.controllers import (
 from reconciler.desired.workloads.shape import PODS_MAX
 from reconciler.model.decode import decode
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
+from reconciler.model.json import JsonDict
 from reconciler.model.kubernetes.cluster import (
     ClaimSpec,
     DaemonSet,
@@ -35,7 +36,7 @@ from reconciler.model.kubernetes.cluster import (
     PriorityClass,
     StorageClass,
 )
-from reconciler.model.kubernetes.metadata import Condition, Metadata
+from reconciler.model.kubernetes.metadata import Condition, HasMetadata, Metadata
 from reconciler.model.kubernetes.node import CSINode
 from reconciler.model.kubernetes.pod import (
     PersistentVolumeClaimSource,
@@ -266,7 +267,7 @@ class _Expansion:
         )
 
 
-def _in_namespace(resource: Resource) -> dict[str, Any]:
+def _in_namespace(resource: Resource) -> JsonDict:
     """Return the object's data with the namespace that it is in."""
     metadata = {**resource.data.get("metadata", {}), "namespace": resource.namespace}
     return {**resource.data, "metadata": metadata}
@@ -279,7 +280,7 @@ def _named(namespace: Namespace | None, name: str) -> Namespace:
     return Namespace(msgspec.structs.replace(metadata, labels=labels))
 
 
-def _order(item: Any) -> tuple[str, str]:
+def _order(item: HasMetadata) -> tuple[str, str]:
     return (item.metadata.namespace, item.metadata.name)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from reconciler.model.diagnostics import Severity
+from reconciler.model.json import JsonDict
 from reconciler.source import schema
 from reconciler.source.document import Pointer
 from reconciler.source.finding import Finding, shown
@@ -25,13 +26,13 @@ _VALUELESS: Final = ("Exists", "DoesNotExist")
 _BOUNDS: Final = ("Gt", "Lt")
 
 
-def check(kind: str, data: dict[str, Any]) -> list[Finding]:
+def check(kind: str, data: JsonDict) -> list[Finding]:
     """Return the faults of a workload, one for each."""
     shape = schema.check(SCHEMA, data, kind)
     return shape or list(_faults(kind, data))
 
 
-def pods_of(kind: str, data: dict[str, Any]) -> int:
+def pods_of(kind: str, data: JsonDict) -> int:
     """Return how many pods a workload asks for, as ``workloads.expand`` makes them."""
     spec = data.get("spec") or {}
     match kind:
@@ -45,12 +46,12 @@ def pods_of(kind: str, data: dict[str, Any]) -> int:
     return 0
 
 
-def _number(spec: dict[str, Any], field: str, otherwise: int = 1) -> int:
+def _number(spec: JsonDict, field: str, otherwise: int = 1) -> int:
     number = spec.get(field)
     return otherwise if number is None else int(number)
 
 
-def _faults(kind: str, data: dict[str, Any]) -> Iterator[Finding]:
+def _faults(kind: str, data: JsonDict) -> Iterator[Finding]:
     """Yield what the schema cannot say; the shape is right."""
     spec = data.get("spec", {})
     if kind == "Pod":
@@ -66,7 +67,7 @@ def _faults(kind: str, data: dict[str, Any]) -> Iterator[Finding]:
             yield Finding("budget-both", at, message, "keep one of them", of_key=True)
 
 
-def _selector(spec: dict[str, Any]) -> Iterator[Finding]:
+def _selector(spec: JsonDict) -> Iterator[Finding]:
     """Yield that a controller would not find its own pods; the plan is right all the same."""
     yield from _expressions(spec.get("selector", {}), ("spec", "selector"))
     labels = spec["template"].get("metadata", {}).get("labels", {})
@@ -77,7 +78,7 @@ def _selector(spec: dict[str, Any]) -> Iterator[Finding]:
             yield Finding("selector-mismatch", at, message, "", Severity.WARNING)
 
 
-def _pod(spec: dict[str, Any], at: Pointer) -> Iterator[Finding]:
+def _pod(spec: JsonDict, at: Pointer) -> Iterator[Finding]:
     for field in ("affinity", "topologySpreadConstraints"):
         yield from _expressions(spec.get(field), (*at, field))
     for index, toleration in enumerate(spec.get("tolerations", ())):
@@ -92,7 +93,7 @@ def _pod(spec: dict[str, Any], at: Pointer) -> Iterator[Finding]:
             yield from _resources(container.get("resources", {}), (*at, field, index, "resources"))
 
 
-def _toleration(toleration: dict[str, Any], at: Pointer) -> Iterator[Finding]:
+def _toleration(toleration: dict[str, object], at: Pointer) -> Iterator[Finding]:
     operator = toleration.get("operator", "Equal")
     if operator == "Exists" and toleration.get("value"):
         message = "Exists takes no value"
@@ -102,7 +103,7 @@ def _toleration(toleration: dict[str, Any], at: Pointer) -> Iterator[Finding]:
         yield Finding("toleration-key", (*at, "key"), message)
 
 
-def _resources(resources: dict[str, Any], at: Pointer) -> Iterator[Finding]:
+def _resources(resources: JsonDict, at: Pointer) -> Iterator[Finding]:
     from reconciler.model.resources import parse_quantity
 
     limits = resources.get("limits", {})

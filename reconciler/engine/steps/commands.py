@@ -30,7 +30,7 @@ from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.resources import NODES, parse_resources, pods
 from reconciler.plan.make.actions import provision_id
-from reconciler.plan.make.decide import vanished_pools
+from reconciler.plan.make.gather import vanished_pools
 from reconciler.plan.run import ActionEvent, ActionState, PlanRun, RunEvent
 from reconciler.plan.value.actions import ActionKind
 from reconciler.plan.value.disruption import PlannedCommand
@@ -166,13 +166,13 @@ def start(effects: Effects, command: PlannedCommand, seen: Observation) -> bool:
         revision=effects.revision,
         plan=effects.plan,
         savings=command.savings,
-        message=command.event,
+        message=command.message,
         node_pools=tuple(pools.get(name, "") for name in command.node_claims),
         voluntary=not command.forceful,
     )
     world.store.put_command(running)
     nodes = ", ".join(command.nodes or command.node_claims)
-    why = f" ({command.event})" if command.event else ""
+    why = f" ({command.message})" if command.message else ""
     world.notify(
         EventKind.COMMAND_STARTED,
         f"{command.reason}: {command.decision} {nodes}{why}",

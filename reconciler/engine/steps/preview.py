@@ -8,8 +8,8 @@ from datetime import datetime
 from reconciler.engine.planning import PoolBlueprint
 from reconciler.engine.steps import provision
 from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.plan.make.gather import facts_of
 from reconciler.plan.make.inputs import Inputs
-from reconciler.plan.make.planner import facts_of
 from reconciler.plan.make.pools import node_class_of
 from reconciler.plan.value.plan import Plan
 from reconciler.ports.cloud import Launch

@@ -58,7 +58,7 @@ def keep_obstacles(world: World, seen: Observation, plan: Plan) -> None:
     """Record since when blockers exist, where they have changed."""
     found = tuple(
         Obstacle(b.kind, b.name, b.since or seen.at, b.forgone)
-        for b in sorted(plan.held_by, key=lambda b: (b.kind, b.name))
+        for b in sorted(plan.blockers, key=lambda b: (b.kind, b.name))
     )
     if found != seen.history.obstacles:
         world.store.put_obstacles(found)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
+from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.nodepool import NodeSelectorRequirement
 from reconciler.model.kubernetes.metadata import Condition, Metadata, condition
 
@@ -91,7 +91,7 @@ class EC2NodeClassSpec(_Struct, frozen=True):
     role: str = ""
     instance_profile: str | None = None
     tags: dict[str, str] = {}
-    kubelet: dict[str, Any] = {}
+    kubelet: JsonDict = {}
     block_device_mappings: tuple[BlockDeviceMapping, ...] = ()
     instance_store_policy: str | None = None
     network_interfaces: tuple[NetworkInterface, ...] = ()

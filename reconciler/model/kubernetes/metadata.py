@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import Protocol
 
 import msgspec
 
@@ -105,3 +106,10 @@ class LabelSelector(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
             if labels.get(key) != value:
                 return False
         return all(expression.matches(labels) for expression in self.match_expressions)
+
+
+class HasMetadata(Protocol):
+    """An object of Kubernetes, of whatever kind."""
+
+    @property
+    def metadata(self) -> Metadata: ...

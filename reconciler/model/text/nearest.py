@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 LIKE: Final = 0.6
 """The least likeness, from 0 to 1, at which a word is worth proposing."""
@@ -11,7 +11,7 @@ LIKE: Final = 0.6
 _LONGEST: Final = 200
 
 
-def nearest(word: Any, known: Iterable[Any], cutoff: float = LIKE) -> str | None:
+def nearest(word: object, known: Iterable[object], cutoff: float = LIKE) -> str | None:
     """Return the known word that is most like ``word``, None where none is; case does not count.
 
     ``cutoff`` is the least likeness, from 0 to 1.
@@ -34,7 +34,9 @@ def _likeness_at_most(one: str, other: str) -> float:
     return 2 * shared / ((len(one) + len(other)) or 1)
 
 
-def did_you_mean(word: Any, known: Iterable[Any], otherwise: str = "", cutoff: float = LIKE) -> str:
+def did_you_mean(
+    word: object, known: Iterable[object], otherwise: str = "", cutoff: float = LIKE
+) -> str:
     """Return ``did you mean …?`` where a known word is near, else ``otherwise``."""
     near = nearest(word, known, cutoff)
     return f"did you mean {near}?" if near else otherwise

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import msgspec
+from typing import ClassVar
 
 from reconciler.plan.explain.decisions import Decision, Subject
 from reconciler.plan.value.nodes import LaunchOffering
+from reconciler.plan.value.part import Part
 
 
-class _Part(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
+class _Part(Part, frozen=True, kw_only=True, omit_defaults=True):
     pass
 
 
@@ -35,6 +36,8 @@ class PoolAnswer(_Part, frozen=True):
     lacks: str = ""
     launch: LaunchOffering | None = None
 
+    parts: ClassVar = ("launch",)
+
 
 class NodesAnswer(_Part, frozen=True):
     """The nodes that are there: how many, how many suit the pod, and which would take it."""
@@ -57,7 +60,7 @@ class ConstraintCost(_Part, frozen=True):
     placed: int = 0
 
 
-class Explanation(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class Explanation(Part, frozen=True, kw_only=True):
     """What a plan says about one thing.
 
     ``verdict`` is one sentence; ``facts`` are what will be done with it, ``reasons`` what stands
@@ -76,3 +79,5 @@ class Explanation(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     filters: tuple[FilterCount, ...] = ()
     offerings: tuple[LaunchOffering, ...] = ()
     constraints: tuple[ConstraintCost, ...] = ()
+
+    parts: ClassVar = ("pools", "offerings")

@@ -67,7 +67,7 @@ def _of_claims(plan: Plan) -> list[Decision]:
 def _of_buffers(plan: Plan) -> list[Decision]:
     return [
         _without_place("CapacityBuffer", room.buffer, reason)
-        for room in plan.buffers
+        for room in plan.headroom
         for reason in room.reasons
     ]
 

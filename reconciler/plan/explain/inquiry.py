@@ -6,7 +6,7 @@ could go if it were the only pending one, and what the pods would cost without o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -23,7 +23,7 @@ from reconciler.placement.explain.loosening import (
 from reconciler.placement.explain.survey import Filters, PoolVerdict, PricedOffering, claim_filters
 from reconciler.placement.pods.headroom import buffer_of
 from reconciler.placement.pods.pending import pods_to_place
-from reconciler.placement.question import LaunchPool, Placement, Rejection
+from reconciler.placement.question import LaunchPool, Placement, Question, Rejection
 from reconciler.placement.scheduler import Scheduler
 from reconciler.plan.explain.answer import (
     ConstraintCost,
@@ -34,8 +34,7 @@ from reconciler.plan.explain.answer import (
 )
 from reconciler.plan.explain.decisions import Decision
 from reconciler.plan.make.actions import launch_offering, unlaunched_claim
-from reconciler.plan.make.inputs import Inputs
-from reconciler.plan.make.planner import facts_of
+from reconciler.plan.make.facts import Facts
 from reconciler.plan.render.wording import dollars
 from reconciler.plan.value.nodes import LaunchOffering, LaunchReason, PlannedNodeClaim
 from reconciler.plan.value.plan import Plan
@@ -46,26 +45,18 @@ CONSTRAINTS_MAX: Final = 16
 _OFFERINGS_SHOWN: Final = 5
 
 
-class _Question(NamedTuple):
-    """Pods to place, and the names of nodes that go."""
-
-    pods: Sequence[Pod]
-    without: Collection[str] = ()
-
-
 class Inquiry:
-    """Answers from a plan and the inputs that it was made from."""
+    """Answers from a plan and the facts that it was made from."""
 
-    def __init__(self, inputs: Inputs, plan: Plan) -> None:
-        self._inputs = inputs
+    def __init__(self, facts: Facts, plan: Plan) -> None:
         self._plan = plan
-        self._facts = facts_of(inputs)
+        self._facts = facts
         self._by_key = {pod.key: pod for pod in self._facts.cluster.pods}
         self._scheduler = self._asking(self._facts.types.ready)
 
     def _asking(self, pools: Iterable[LaunchPool]) -> Scheduler:
-        inputs = self._inputs
-        return Scheduler(pools, self._facts.cluster, inputs.settings, inputs.now)
+        facts = self._facts
+        return Scheduler(pools, facts.cluster, facts.settings, facts.now)
 
     # pods
 
@@ -203,29 +194,29 @@ class Inquiry:
         pool = self._facts.types.by_name[planned.node_pool].node_pool
         known = constraints_of((pod.spec for pod in own), pool)[:CONSTRAINTS_MAX]
         workloads = {_workload(pod) for pod in own}
-        now = _sum(self._scheduler.place(question.pods, without=question.without))
+        now = _sum(self._scheduler.place(question))
         found = [
             self._cost(constraint, question, workloads, planned.node_pool, now)
             for constraint in known
         ]
         return tuple(sorted(found, key=lambda c: (-c.placed, -c.saves, c.constraint)))
 
-    def _asked(self, planned: PlannedNodeClaim) -> _Question | None:
+    def _asked(self, planned: PlannedNodeClaim) -> Question | None:
         """Return the question that the claim is part of the answer to; None where nothing asks."""
         facts, plan = self._facts, self._plan
         if planned.reason in (LaunchReason.UNSCHEDULABLE, LaunchReason.HEADROOM):
-            return _Question(pods_to_place(facts.cluster, self._inputs.now))
+            return Question(pods=pods_to_place(facts.cluster, facts.now))
         command = next((c for c in plan.commands if planned.name in c.replacements), None)
         if command is None:
             return None
         seats = [p.pod for p in plan.placements if p.node_claim in command.replacements]
         pods = [self._by_key[name] for name in seats if name in self._by_key]
-        return _Question(pods, command.nodes)
+        return Question(pods=pods, without=frozenset(command.nodes))
 
     def _cost(
         self,
         constraint: Constraint,
-        question: _Question,
+        question: Question,
         workloads: Collection[tuple[str, str]],
         node_pool: str,
         now: _Sum,
@@ -243,7 +234,7 @@ class Inquiry:
             else p
             for p in self._facts.types.ready
         ]
-        then = _sum(self._asking(pools).place(pods, without=question.without))
+        then = _sum(self._asking(pools).place(replace(question, pods=pods)))
         placed = now.unplaced - then.unplaced
         # An order of packing may be unlucky; whoever is free to keep to a constraint loses nothing.
         saves = now.cost - then.cost if placed > 0 else max(now.cost - then.cost, 0.0)

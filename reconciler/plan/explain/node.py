@@ -27,9 +27,8 @@ from reconciler.model.kubernetes.pod import Pod
 from reconciler.observed.state import StateNode
 from reconciler.plan.explain.answer import Explanation
 from reconciler.plan.explain.reasons import format_budget
-from reconciler.plan.make.decide import Facts, situation_of
-from reconciler.plan.make.inputs import Inputs
-from reconciler.plan.make.moves import drift_of
+from reconciler.plan.make.decide import situation_of
+from reconciler.plan.make.facts import Facts
 from reconciler.plan.render.wording import counted, dollars, listed, moment, monthly
 from reconciler.plan.value.plan import Plan
 
@@ -61,7 +60,7 @@ _REMEDIES: Final = {
 _UNDERUTILIZED: Final = DisruptionReason.UNDERUTILIZED.value
 
 
-def explain_fully(answer: Explanation, inputs: Inputs, facts: Facts, plan: Plan) -> Explanation:
+def explain_fully(answer: Explanation, facts: Facts, plan: Plan) -> Explanation:
     """Return the answer about a node, with what the rules decide about it alone.
 
     The answer about a node that does not exist or is not managed is returned unchanged.
@@ -69,8 +68,7 @@ def explain_fully(answer: Explanation, inputs: Inputs, facts: Facts, plan: Plan)
     node = facts.cluster.by_name.get(answer.name)
     if node is None or node.claim is None:
         return answer
-    drift = drift_of(inputs, facts.types, facts.classes)
-    work = open_pass(situation_of(inputs, facts, drift)).work
+    work = open_pass(situation_of(facts)).work
     candidate = next((c for c in work.roster.candidates if c.name == node.name), None)
     if candidate is None:
         refusal = next((r for n, r in work.roster.refusals if n.name == node.name), None)
@@ -84,7 +82,7 @@ def explain_fully(answer: Explanation, inputs: Inputs, facts: Facts, plan: Plan)
         verdict = "it can be consolidated, in a later pass"
         said.append(turn)
     told = [fact for fact in answer.facts if not fact.startswith("budget of ")]
-    memory = _format_memory(node.claim, inputs)
+    memory = _format_memory(node.claim, facts)
     format_facts = (_format_node(node, candidate), *told, *said, *memory, *_budgets(node, plan))
     return replace(answer, verdict=verdict, facts=format_facts)
 
@@ -101,10 +99,10 @@ def _format_node(node: StateNode, candidate: Candidate | None) -> str:
     return f"{kind}{capacity}{where}{price}; {counted(pods, 'pod')} to reschedule"
 
 
-def _format_memory(claim: NodeClaim, inputs: Inputs) -> Iterator[str]:
+def _format_memory(claim: NodeClaim, facts: Facts) -> Iterator[str]:
     """Yield the offerings that consolidation replaced and that flap damping still excludes."""
-    for one, ends in in_memory(claim, inputs.settings):
-        if inputs.now < ends:
+    for one, ends in in_memory(claim, facts.settings):
+        if facts.now < ends:
             yield (
                 f"consolidation replaced {one} with this node at {moment(one.at)}; that offering"
                 f" is excluded until {moment(ends)} (undoPeriod)"

@@ -6,8 +6,6 @@ answer is the reason of the decision itself and is not computed a second time.
 
 from __future__ import annotations
 
-from msgspec import UnsetType
-
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.plan.explain.answer import Explanation
 from reconciler.plan.explain.decisions import Subject, decisions_of
@@ -57,7 +55,7 @@ def explain_pod(plan: Plan, name: str) -> Explanation | None:
     placed = next((p for p in plan.placements if p.pod == name), None)
     if placed is None:
         return None
-    dear = () if isinstance(placed.given_up, UnsetType) else placed.given_up
+    dear = placed.given_up
     facts = [_format_preference(p, too_dear=p in dear) for p in placed.relaxed]
     if placed.node:
         verdict = f"it fits on the existing node {placed.node}"
@@ -83,7 +81,7 @@ def explain_buffer(plan: Plan, name: str) -> Explanation | None:
 
     The namespace can be omitted where only one buffer has the name.
     """
-    every = {room.buffer: room for room in plan.buffers}
+    every = {room.buffer: room for room in plan.headroom}
     names = [name] if name in every else [b for b in every if b.rpartition("/")[2] == name]
     if len(names) != 1:
         return None
@@ -190,10 +188,10 @@ def _format_command(command: PlannedCommand) -> str:
         if command.savings is not None and command.savings > 0
         else ""
     )
-    if saved and command.saved_for_each_pod is not None:
-        saved += f" ({dollars(command.saved_for_each_pod)} per pod moved)"
+    if saved and command.savings_per_eviction is not None:
+        saved += f" ({dollars(command.savings_per_eviction)} per pod moved)"
     forceful = ", regardless of disruption budgets" if command.forceful else ""
-    why = f" ({command.reason.lower()} by {command.event})" if command.event else ""
+    why = f" ({command.reason.lower()} by {command.message})" if command.message else ""
     does = f"command {command.id}: {command.decision} {with_others}"
     return f"{does}{after}{saved}{forceful}{why}"
 

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from reconciler.catalog.catalog import Catalog
 from reconciler.model.karpenter.instancetype import Offering
@@ -96,16 +95,16 @@ def launch_offering(
     )
 
 
-def price_source(offering: Offering) -> PriceSource | msgspec.UnsetType:
+def price_source(offering: Offering) -> PriceSource | None:
     """Return whence an offering's price comes; nothing where a catalogue file states it."""
     origin = offering.origin
     if origin is None:
-        return msgspec.UNSET
+        return None
     return PriceSource(
         source=origin.source,
-        at=origin.at if origin.at is not None else msgspec.UNSET,
-        basis=origin.basis or msgspec.UNSET,
-        note=origin.note or msgspec.UNSET,
+        at=origin.at,
+        basis=origin.basis,
+        note=origin.note,
     )
 
 
@@ -113,14 +112,7 @@ def _base_price(instance_type: str, offering: Offering, catalog: LaunchCatalog) 
     """Return the price before commitments and overlays, None where none changed it."""
     if not isinstance(catalog, Catalog) or instance_type not in catalog.price_overlaid:
         return None
-    from reconciler.catalog.adjusted.overlaid import OverlaidCatalog
-
-    if not isinstance(catalog, OverlaidCatalog):
-        return None
-    base = catalog.base
-    while isinstance(base, OverlaidCatalog):
-        base = base.base
-    kind = base.get(instance_type)
+    kind = catalog.listed.get(instance_type)
     return kind.price_of(offering.zone, offering.capacity_type) if kind is not None else None
 
 
@@ -174,7 +166,7 @@ class UnlaunchedClaim(msgspec.Struct, frozen=True):
     name: str
     node_pool: str
     launch: LaunchOffering | None
-    image: PlannedImage | UnsetType = UNSET
+    image: PlannedImage | None = None
 
 
 def actions_of(
@@ -223,7 +215,7 @@ def _provision(
     node_pool: str,
     reason: str,
     launch: LaunchOffering | None,
-    image: PlannedImage | UnsetType,
+    image: PlannedImage | None,
     command: str | None,
 ) -> Action:
     return Action(

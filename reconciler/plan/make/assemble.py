@@ -6,11 +6,10 @@ and every pod stands once: with the first part that gave it a place.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, cast
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.kubernetes.pod import Pod
@@ -18,7 +17,10 @@ from reconciler.model.resources import add, format_resources
 from reconciler.observed.state import ClusterState
 from reconciler.placement.question import LaunchPool, Placement, PlannedClaim, Rejection
 from reconciler.plan.make.actions import Namer, planned_node_claim
+from reconciler.plan.make.disclosure import planned_field
+from reconciler.plan.render.wording import counted
 from reconciler.plan.value.actions import DeferredClaim
+from reconciler.plan.value.changes import DriftedClaim
 from reconciler.plan.value.disruption import (
     BlockedNode,
     Decision,
@@ -29,6 +31,7 @@ from reconciler.plan.value.disruption import (
 from reconciler.plan.value.nodes import (
     LaunchReason,
     PlacedPod,
+    PlannedHeadroom,
     PlannedNodeClaim,
     Reason,
     UnschedulablePod,
@@ -37,10 +40,16 @@ from reconciler.plan.value.nodes import (
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from reconciler.diff.drift import Drift
     from reconciler.disruption.command import Block, BudgetState, Command, Decisions, Deferral
     from reconciler.disruption.command import Blocker as Held
     from reconciler.model.history import History
+    from reconciler.placement.pods.headroom import Headroom
     from reconciler.plan.make.decide import Places
+
+
+FITS: Final = "FitsExistingCapacity"
+GROWS: Final = "RequiresNewCapacity"
 
 
 class _Seat(msgspec.Struct, frozen=True):
@@ -142,7 +151,7 @@ class Seating:
                 node=None if seat.where in self._names else seat.where,
                 node_claim=self._names.get(seat.where),
                 relaxed=seat.relaxed,
-                given_up=seat.given_up or UNSET,
+                given_up=seat.given_up,
             )
             for pod, seat in sorted(self._seats.items())
             if pod not in self._virtual
@@ -184,16 +193,16 @@ def planned_command(command: Command, seating: Seating) -> PlannedCommand:
         pods_evicted=command.pods_evicted,
         savings_per_eviction=_per_eviction(command),
         forceful=command.is_forceful,
-        message=command.message or UNSET,
+        message=command.message,
     )
 
 
-def _per_eviction(command: Command) -> float | UnsetType:
+def _per_eviction(command: Command) -> float | None:
     """Return what a consolidation saves for each pod that it moves."""
     saved = command.savings_per_eviction
     is_consolidation = command.reason is DisruptionReason.UNDERUTILIZED
     if not is_consolidation or not command.pods_evicted or saved is None:
-        return UNSET
+        return None
     return round(saved, 9)
 
 
@@ -274,3 +283,80 @@ def pool_budget(state: BudgetState) -> PoolBudget:
         next_change=state.next_change,
         binding=state.binding,
     )
+
+
+def drifted_claims(drift: Iterable[Drift]) -> tuple[DriftedClaim, ...]:
+    """Return drift as the plan lists it."""
+    return tuple(
+        DriftedClaim(
+            node_claim=d.node_claim,
+            node=d.node,
+            node_pool=d.node_pool,
+            reason=d.reason,
+            recorded_hash=d.recorded_hash,
+            desired_hash=d.desired_hash,
+            fields=tuple(map(planned_field, d.fields)),
+            side=d.side.value,
+        )
+        for d in drift
+    )
+
+
+def planned_headroom(
+    rooms: Sequence[Headroom],
+    seats: Mapping[str, str],
+    new: Iterable[str],
+    placement: Placement | None,
+) -> tuple[PlannedHeadroom, ...]:
+    """Return where the room of each buffer is.
+
+    ``seats`` are the places of all pods, by pod; ``new`` are those of them that this plan makes.
+    """
+    claims = frozenset(new)
+    homeless: dict[str, tuple[Rejection, ...]] = {}
+    if placement is not None:
+        homeless = {**placement.deferred, **placement.unschedulable}
+    return tuple(_planned(room, seats, claims, homeless) for room in rooms)
+
+
+def _planned(
+    room: Headroom,
+    seats: Mapping[str, str],
+    new: frozenset[str],
+    homeless: Mapping[str, tuple[Rejection, ...]],
+) -> PlannedHeadroom:
+    if not room.pods:
+        return PlannedHeadroom(buffer=room.buffer, code=room.code, message=room.message)
+    nodes: dict[str, int] = {}
+    claims: dict[str, int] = {}
+    left = [pod.key for pod in room.pods if pod.key not in seats]
+    for pod in room.pods:
+        where = seats.get(pod.key)
+        if where is not None:
+            counts = claims if where in new else nodes
+            counts[where] = counts.get(where, 0) + 1
+    reasons = homeless.get(left[0], ()) if left else ()
+    return PlannedHeadroom(
+        buffer=room.buffer,
+        replicas=len(room.pods),
+        nodes=dict(sorted(nodes.items())),
+        node_claims=dict(sorted(claims.items())),
+        unschedulable=len(left),
+        code=GROWS if left or claims else FITS,
+        message=_said(len(room.pods), sum(nodes.values()), sum(claims.values()), len(left)),
+        reasons=tuple(
+            Reason(node_pool=r.node_pool, code=r.code, message=r.message) for r in reasons
+        ),
+    )
+
+
+def _said(total: int, there: int, new: int, left: int) -> str:
+    pods = counted(total, "pod")
+    if there == total:
+        return f"capacity for {pods} on existing nodes"
+    parts = [
+        f"{there} on existing nodes" if there else "",
+        f"{new} on nodes to be launched" if new else "",
+        f"{left} unschedulable" if left else "",
+    ]
+    return f"capacity for {pods}: {', '.join(filter(None, parts))}"

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping
 from math import fsum
 
 import msgspec
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from reconciler.catalog.catalog import Catalog
@@ -44,8 +43,8 @@ def with_bound(
     return replace(
         cost,
         lower_bound=round(bound.cost, 9),
-        bound_gap=round(gap, 6) if gap is not None else UNSET,
-        bound_held_by=bound.held_by(launched) or UNSET,
+        bound_gap=None if gap is None else round(gap, 6),
+        bound_held_by=bound.held_by(launched),
     )
 
 

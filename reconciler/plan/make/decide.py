@@ -6,28 +6,21 @@ even loaded, so that a plan of a repository alone starts fast.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from reconciler.model.decode import decode
-from reconciler.model.karpenter.nodeclass import EC2NodeClass
-from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.kubernetes.pod import Pod
-from reconciler.model.settings import RemovalPolicy
 from reconciler.observed.state import ClusterState
 from reconciler.placement.pods.pending import pods_to_place
-from reconciler.placement.question import Placement
+from reconciler.placement.question import Placement, Question
 from reconciler.placement.scheduler import Scheduler
-from reconciler.plan.make.inputs import Inputs, Object
-from reconciler.plan.make.pools import PoolTypes
+from reconciler.plan.make.facts import Facts
 
 if TYPE_CHECKING:
-    from reconciler.catalog.commitments.coverage import Cover
-    from reconciler.diff.drift import Drift
     from reconciler.disruption.command import (
         Block,
         Blocker,
@@ -38,8 +31,6 @@ if TYPE_CHECKING:
     )
     from reconciler.disruption.simulation import Placer
     from reconciler.disruption.situation import Situation
-    from reconciler.placement.pods.headroom import Headroom
-    from reconciler.placement.question import LaunchPool
 
 Phase = Callable[[str], AbstractContextManager[None]]
 """Is told which phase the work within belongs to; the planner itself reads no clock."""
@@ -48,22 +39,6 @@ Phase = Callable[[str], AbstractContextManager[None]]
 def untimed(_: str) -> AbstractContextManager[None]:
     """Take no note of any phase."""
     return nullcontext()
-
-
-class Facts(msgspec.Struct, frozen=True):
-    """The inputs in the values of the model: pools with their types, classes as looked up.
-
-    The pods of ``cluster`` are also those that ``headroom`` asks for. ``covers`` are the
-    commitments that have room; ``uncovered`` gives the types at prices without them.
-    """
-
-    pools: tuple[NodePool, ...]
-    classes: Mapping[str, EC2NodeClass]
-    types: PoolTypes
-    cluster: ClusterState
-    headroom: tuple[Headroom, ...] = ()
-    covers: tuple[Cover, ...] = ()
-    uncovered: Callable[[], Mapping[str, LaunchPool]] = dict
 
 
 class Places(msgspec.Struct, frozen=True):
@@ -78,16 +53,14 @@ class Places(msgspec.Struct, frozen=True):
     blockers: tuple[Blocker, ...] = ()
 
 
-def scheduler_of(inputs: Inputs, facts: Facts, salt: str) -> Callable[[], Scheduler]:
+def scheduler_of(facts: Facts, salt: str) -> Callable[[], Scheduler]:
     """Return what gives the scheduler of a plan: made when first asked for, then kept."""
-    renew = _scheduler(inputs, facts, salt)
+    renew = _scheduler(facts, salt)
     return cache(lambda: renew(facts.cluster, 0))
 
 
 def decided_by(
-    inputs: Inputs,
     facts: Facts,
-    drift: Sequence[Drift],
     salt: str,
     phase: Phase,
     scheduler: Callable[[], Scheduler] | None = None,
@@ -96,25 +69,23 @@ def decided_by(
 
     ``scheduler`` gives that of the cluster as it is, where the caller wants to ask it as well.
     """
-    first = scheduler or scheduler_of(inputs, facts, salt)
+    first = scheduler or scheduler_of(facts, salt)
     if facts.cluster.unlaunched or any(node.is_managed for node in facts.cluster.nodes):
         from reconciler.disruption.decide import decide
 
         with phase("placement"):
-            situation = situation_of(inputs, facts, drift, salt, phase, first)
+            situation = situation_of(facts, salt, phase, first)
         with phase("disruption"):
             return decide(situation)
-    pending = pods_to_place(facts.cluster, inputs.now)
+    pending = pods_to_place(facts.cluster, facts.now)
     if not pending:
         return Places(None)
     with phase("placement"):
-        return Places(first().place(pending))
+        return Places(first().place(Question(pods=pending)))
 
 
 def situation_of(
-    inputs: Inputs,
     facts: Facts,
-    drift: Sequence[Drift],
     salt: str = "",
     phase: Phase = untimed,
     scheduler: Callable[[], Scheduler] | None = None,
@@ -123,7 +94,7 @@ def situation_of(
     from reconciler.disruption.situation import Situation
     from reconciler.model.history import History
 
-    renew = _scheduler(inputs, facts, salt)
+    renew = _scheduler(facts, salt)
     first = scheduler() if scheduler is not None else renew(facts.cluster, 0)
     return Situation(
         cluster=facts.cluster,
@@ -131,25 +102,25 @@ def situation_of(
         launch_pools=facts.types.every,
         scheduler=_Timed(first, phase),
         renew=renew,
-        settings=inputs.settings,
-        drifted=drift,
-        now=inputs.now,
-        pending=pods_to_place(facts.cluster, inputs.now),
-        interrupted=inputs.interrupted,
-        allow_removal=_removable(inputs, facts),
-        last_known=vanished_pools(inputs.known_before, facts.pools),
-        nominated=inputs.nominated,
-        history=inputs.history or History(),
-        lists_blockers=inputs.lists_blockers,
+        settings=facts.settings,
+        drifted=facts.drift,
+        now=facts.now,
+        pending=pods_to_place(facts.cluster, facts.now),
+        interrupted=facts.interrupted,
+        allow_removal=facts.removable,
+        last_known=facts.vanished,
+        nominated=facts.nominated,
+        history=facts.history or History(),
+        lists_blockers=facts.lists_blockers,
     )
 
 
-def _scheduler(inputs: Inputs, facts: Facts, salt: str) -> Callable[[ClusterState, int], Scheduler]:
+def _scheduler(facts: Facts, salt: str) -> Callable[[ClusterState, int], Scheduler]:
     """Return what makes the scheduler of a cluster; each further one gives other names."""
 
     def renew(cluster: ClusterState, number: int) -> Scheduler:
         name = f"{salt}\n{number}" if number else salt
-        return Scheduler(facts.types.ready, cluster, inputs.settings, inputs.now, salt=name)
+        return Scheduler(facts.types.ready, cluster, facts.settings, facts.now, salt=name)
 
     return renew
 
@@ -161,50 +132,11 @@ class _Timed:
         self._scheduler = scheduler
         self._phase = phase
 
-    def place(
-        self,
-        pods: Sequence[Pod],
-        *,
-        without: Collection[str] = (),
-        strict_reservations: bool = True,
-        consolidation_guard: bool = False,
-        closed: Collection[str] = (),
-        worth: Mapping[str, float] | None = None,
-    ) -> Placement:
+    def place(self, question: Question) -> Placement:
         """Ask the scheduler."""
-        with self._phase("placement" if strict_reservations else "disruption"):
-            return self._scheduler.place(
-                pods,
-                without=without,
-                strict_reservations=strict_reservations,
-                consolidation_guard=consolidation_guard,
-                closed=closed,
-                worth=worth,
-            )
+        with self._phase("placement" if question.strict_reservations else "disruption"):
+            return self._scheduler.place(question)
 
     def worth(self, pods: Iterable[Pod]) -> Mapping[str, float]:
         """Ask the scheduler."""
         return self._scheduler.worth(pods)
-
-
-def vanished_pools(recorded: Iterable[Object], pools: Iterable[NodePool]) -> tuple[NodePool, ...]:
-    """Return the NodePools among ``recorded`` objects that ``pools``, those of git, lack.
-
-    Of two objects with one name the last counts.
-    """
-    desired = {pool.name for pool in pools}
-    known: dict[str, NodePool] = {}
-    for item in recorded:
-        name = item.get("metadata", {}).get("name", "")
-        if item.get("kind") == "NodePool" and name not in desired:
-            known[name] = decode(item, NodePool)
-    return tuple(known[name] for name in sorted(known))
-
-
-def _removable(inputs: Inputs, facts: Facts) -> frozenset[str]:
-    """Return the NodePools whose removal is allowed: by name, or all that vanished."""
-    if inputs.settings.removal_policy != RemovalPolicy.ALLOW:
-        return inputs.allow_removal
-    desired = {pool.name for pool in facts.pools}
-    owned = {n.node_pool for n in facts.cluster.nodes if n.is_managed and n.node_pool}
-    return inputs.allow_removal | (owned - desired)

@@ -10,9 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+
+from reconciler.plan.value.changes import PlannedFieldChange
+
+if TYPE_CHECKING:
+    from reconciler.diff.changes import FieldChange as ChangedField
 
 _USER_DATA: Final = "userData"
 _HIDDEN: Final = frozenset(
@@ -44,7 +49,7 @@ def hashed(text: str) -> str:
     return f"{_digest(text, 16)} ({lines} line{'' if lines == 1 else 's'})"
 
 
-def hidden(value: Any) -> str:
+def hidden(value: object) -> str:
     """Return what stands for a value that may be a password.
 
     The hash is too short to confirm a guess, and long enough to show most changes.
@@ -52,18 +57,35 @@ def hidden(value: Any) -> str:
     return f"hidden, {_digest(value, 4)}"
 
 
-def _digest(value: Any, digits: int) -> str:
+def _digest(value: object, digits: int) -> str:
     content = msgspec.json.encode(value, order="sorted")
     return f"sha256:{sha256(content).hexdigest()[:digits]}"
 
 
-def disclosed_field(value: Any, path: str) -> Any:
+def planned_field(field: ChangedField) -> PlannedFieldChange:
+    """Return a changed field as a plan may contain it."""
+    old, new = (disclosed_field(_plain(side), field.path) for side in (field.old, field.new))
+    return PlannedFieldChange(path=field.path, old=old, new=new, drifts=field.drifts)
+
+
+def _plain(value: object) -> object:
+    """Return a value as JSON has it, so that reading the plan back gives the same one."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    return str(value)
+
+
+def disclosed_field(value: object, path: str) -> object:
     """Return the value of a field as a plan may contain it; ``path`` is as diagnostics write it."""
     steps = [quoted or plain for quoted, plain in _STEP.findall(path)]
     return disclosed(value, steps)
 
 
-def disclosed(value: Any, path: Sequence[str] = ()) -> Any:
+def disclosed(value: object, path: Sequence[str] = ()) -> Any:
     """Return a value as a plan may contain it; ``path`` are the keys that lead to it."""
     if value is None:
         return None
@@ -88,7 +110,7 @@ def _is_open(annotation: str) -> bool:
     return known and annotation != _LAST_APPLIED
 
 
-def _entry(item: Any) -> Any:
+def _entry(item: object) -> object:
     """Return an entry of an environment: its name, and a hash of the rest."""
     if not isinstance(item, Mapping):
         return hidden(item)

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from reconciler.catalog.catalog import Catalog
 from reconciler.disruption.methods.drift import drifted_since
 from reconciler.model.diagnostics import Diagnostic
@@ -33,11 +31,10 @@ from reconciler.plan.value.actions import DeferredClaim
 from reconciler.plan.value.changes import DriftedClaim
 from reconciler.plan.value.disruption import BlockedNode, PlannedCommand
 from reconciler.plan.value.nodes import PlannedNodeClaim
-from reconciler.plan.value.plan import PlanFinding
+from reconciler.plan.value.plan import PlanFinding, PlannedLock
 from reconciler.source.resource import LOCK_FILE
 
 if TYPE_CHECKING:
-    from reconciler.desired.lock import Lock
     from reconciler.disruption.command import Decisions
     from reconciler.plan.make.decide import Places
 
@@ -60,10 +57,10 @@ def finding(diagnostic: Diagnostic) -> PlanFinding:
     )
 
 
-def of_lock(lock: Lock | None) -> Iterator[PlanFinding]:
+def of_lock(lock: PlannedLock | None) -> Iterator[PlanFinding]:
     """Report that images, zones and prices come from a lock."""
     if lock is not None:
-        message = f"images, subnets and prices locked at {moment(lock.locked_at)}"
+        message = f"images, subnets and prices locked at {moment(lock.at)}"
         yield PlanFinding(severity="info", code="locked", message=message, file=LOCK_FILE)
 
 
@@ -90,7 +87,7 @@ def _sources(claims: Sequence[PlannedNodeClaim]) -> Iterator[PlanFinding]:
     told = False
     for claim in claims:
         source = claim.launch.price_source
-        if isinstance(source, msgspec.UnsetType):
+        if source is None:
             continue
         told = told or source.source not in ("bundled", "estimate", "reservation")
         said = format_price_source(source)

@@ -1,4 +1,4 @@
-"""CapacityBuffers in a plan: whose they are, and where the room of each is.
+"""CapacityBuffers of a plan: whose they are, and what room they ask for.
 
 A buffer counts wherever it is declared, in git or in the cluster; where both have one of a name,
 git's does. What it names is looked for in the cluster first, since what runs there now is what
@@ -7,7 +7,7 @@ room is kept for, and a workload may be scaled by others than git.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -18,12 +18,9 @@ from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.settings import FeatureGate
 from reconciler.observed.state import ClusterState
 from reconciler.placement.pods.headroom import BufferTemplates, Headroom, headroom
-from reconciler.placement.question import Placement, Rejection
 from reconciler.placement.topology import defaultspread
 from reconciler.placement.topology.defaultspread import DefaultSpread, Owner
 from reconciler.plan.make.inputs import Inputs
-from reconciler.plan.render.wording import counted
-from reconciler.plan.value.nodes import PlannedHeadroom, Reason
 from reconciler.plan.value.plan import PlanFinding
 
 # Where the default spread of pods finds their controllers: in the cluster, and in git.
@@ -58,8 +55,6 @@ def _owners(pods: Iterable[Pod]) -> Iterator[Owner]:
                 yield owner.kind, f"{pod.namespace}/{owner.name}"
 
 
-FITS: Final = "FitsExistingCapacity"
-GROWS: Final = "RequiresNewCapacity"
 _QUIET: Final = ("OtherStrategy", "BufferEmpty")
 """Codes of what is as its author may have meant it."""
 
@@ -95,66 +90,6 @@ def with_headroom(cluster: ClusterState, rooms: Iterable[Headroom]) -> ClusterSt
     """Return the cluster in which the virtual pods wait beside the real ones."""
     virtual = tuple(pod for room in rooms for pod in room.pods)
     return replace(cluster, pods=(*cluster.pods, *virtual)) if virtual else cluster
-
-
-def planned_headroom(
-    rooms: Sequence[Headroom],
-    seats: Mapping[str, str],
-    new: Iterable[str],
-    placement: Placement | None,
-) -> tuple[PlannedHeadroom, ...]:
-    """Return where the room of each buffer is.
-
-    ``seats`` are the places of all pods, by pod; ``new`` are those of them that this plan makes.
-    """
-    claims = frozenset(new)
-    homeless: dict[str, tuple[Rejection, ...]] = {}
-    if placement is not None:
-        homeless = {**placement.deferred, **placement.unschedulable}
-    return tuple(_planned(room, seats, claims, homeless) for room in rooms)
-
-
-def _planned(
-    room: Headroom,
-    seats: Mapping[str, str],
-    new: frozenset[str],
-    homeless: Mapping[str, tuple[Rejection, ...]],
-) -> PlannedHeadroom:
-    if not room.pods:
-        return PlannedHeadroom(buffer=room.buffer, code=room.code, message=room.message)
-    nodes: dict[str, int] = {}
-    claims: dict[str, int] = {}
-    left = [pod.key for pod in room.pods if pod.key not in seats]
-    for pod in room.pods:
-        where = seats.get(pod.key)
-        if where is not None:
-            counts = claims if where in new else nodes
-            counts[where] = counts.get(where, 0) + 1
-    reasons = homeless.get(left[0], ()) if left else ()
-    return PlannedHeadroom(
-        buffer=room.buffer,
-        replicas=len(room.pods),
-        nodes=dict(sorted(nodes.items())),
-        node_claims=dict(sorted(claims.items())),
-        unschedulable=len(left),
-        code=GROWS if left or claims else FITS,
-        message=_said(len(room.pods), sum(nodes.values()), sum(claims.values()), len(left)),
-        reasons=tuple(
-            Reason(node_pool=r.node_pool, code=r.code, message=r.message) for r in reasons
-        ),
-    )
-
-
-def _said(total: int, there: int, new: int, left: int) -> str:
-    pods = counted(total, "pod")
-    if there == total:
-        return f"capacity for {pods} on existing nodes"
-    parts = [
-        f"{there} on existing nodes" if there else "",
-        f"{new} on nodes to be launched" if new else "",
-        f"{left} unschedulable" if left else "",
-    ]
-    return f"capacity for {pods}: {', '.join(filter(None, parts))}"
 
 
 def of_buffers(inputs: Inputs, rooms: Iterable[Headroom]) -> Iterator[PlanFinding]:

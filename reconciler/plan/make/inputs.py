@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -12,6 +12,7 @@ from reconciler.catalog.adjusted.discovered import Discoveries
 from reconciler.catalog.catalog import Catalog
 from reconciler.desired.fleet import Fleet
 from reconciler.model.diagnostics import Diagnostic
+from reconciler.model.json import JsonObject
 from reconciler.model.settings import Settings
 from reconciler.observed.state import ClusterState
 from reconciler.plan.make.pools import ClassKey, OfferingKey
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from reconciler.diff.nodeclass import LiveInstance
     from reconciler.model.history import History
 
-Object = Mapping[str, Any]
+Object = JsonObject
 
 
 class Inputs(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +77,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     lists_blockers: bool = True
     withheld: str = ""
     unready_classes: frozenset[ClassKey] = frozenset()
-    observation: ObservationSource | msgspec.UnsetType = msgspec.UNSET
+    observation: ObservationSource | None = None
     observed: Mapping[str, str] = {}
 
     @property

@@ -14,7 +14,6 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from reconciler.catalog.aws.machine import image_for
 from reconciler.model.karpenter.instancetype import LAUNCH_PREFERENCE, InstanceType, Offering
@@ -50,38 +49,34 @@ class BootImages:
         self._pools = pools
         self._found = cache(self._find)
 
-    def of(self, node_pool: str, instance_type: str | None) -> PlannedImage | UnsetType:
-        """Return the image, UNSET where nothing is known of the NodePool's class."""
+    def of(self, node_pool: str, instance_type: str | None) -> PlannedImage | None:
+        """Return the image, None where nothing is known of the NodePool's class."""
         return self._found(node_pool, instance_type)
 
     def on(self, claim: PlannedNodeClaim) -> PlannedNodeClaim:
         """Return the claim with the image that its expected instance type boots."""
         found = self.of(claim.node_pool, claim.launch.instance_type)
-        return (
-            claim if isinstance(found, UnsetType) else msgspec.structs.replace(claim, image=found)
-        )
+        return claim if found is None else msgspec.structs.replace(claim, image=found)
 
     def on_unlaunched(self, claim: UnlaunchedClaim) -> UnlaunchedClaim:
         """Return a claim that was made before with the image that it is expected to boot."""
         launch = claim.launch
         found = self.of(claim.node_pool, launch.instance_type if launch is not None else None)
-        return (
-            claim if isinstance(found, UnsetType) else msgspec.structs.replace(claim, image=found)
-        )
+        return claim if found is None else msgspec.structs.replace(claim, image=found)
 
-    def _find(self, node_pool: str, instance_type: str | None) -> PlannedImage | UnsetType:
+    def _find(self, node_pool: str, instance_type: str | None) -> PlannedImage | None:
         pool = self._pools.get(node_pool)
         if pool is None:
-            return UNSET
+            return None
         node_class = node_class_of(pool.node_pool, self._classes)
         if node_class is None:
-            return UNSET
+            return None
         kind = pool.types.get(instance_type) if instance_type else None
         ami = image_for(node_class.status.amis, kind) if kind is not None else None
         if ami is not None:
             return planned_image(ami, node_class)
         alias = _alias(node_class)
-        return PlannedImage(alias=alias) if alias and not node_class.status.amis else UNSET
+        return PlannedImage(alias=alias) if alias and not node_class.status.amis else None
 
 
 def planned_image(ami: AMI, node_class: EC2NodeClass) -> PlannedImage:
@@ -97,12 +92,12 @@ def launch_classes(
     node_pools: Iterable[str],
     pools: Mapping[str, LaunchPool],
     classes: Mapping[str, EC2NodeClass],
-) -> tuple[PlannedNodeClass, ...] | UnsetType:
-    """Return the node classes of these NodePools by name, UNSET where none is known."""
+) -> tuple[PlannedNodeClass, ...]:
+    """Return the node classes of these NodePools by name; none where none is known."""
     named = (pools[name].node_pool for name in set(node_pools) if name in pools)
     found = (node_class_of(pool, classes) for pool in named)
     known = {node_class.name: node_class for node_class in found if node_class is not None}
-    return tuple(planned_node_class(known[name]) for name in sorted(known)) or UNSET
+    return tuple(planned_node_class(known[name]) for name in sorted(known))
 
 
 def planned_node_class(node_class: EC2NodeClass) -> PlannedNodeClass:

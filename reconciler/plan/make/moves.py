@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 
@@ -11,20 +11,14 @@ from reconciler.desired.fleet import Fleet
 from reconciler.desired.hash import object_hash
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import FeatureGate
-from reconciler.plan.make.disclosure import disclosed_field
+from reconciler.plan.make.disclosure import planned_field
 from reconciler.plan.make.inputs import Inputs, Object
 from reconciler.plan.make.pools import PoolTypes
-from reconciler.plan.value.changes import (
-    ChangeKind,
-    DriftedClaim,
-    PlannedChange,
-    PlannedFieldChange,
-)
+from reconciler.plan.value.changes import ChangeKind, PlannedChange
 from reconciler.source.resource import CONFIG_FILES, Resource
 
 if TYPE_CHECKING:
     from reconciler.diff.changes import Change as Changed
-    from reconciler.diff.changes import FieldChange as ChangedField
     from reconciler.diff.drift import Drift
 
 _OURS: Final = ("NodePool", "NodeOverlay", "EC2NodeClass")
@@ -146,7 +140,7 @@ def _change(change: Changed, fleet: Fleet, drift: list[Drift]) -> PlannedChange:
         name=change.name,
         file=change.file,
         line=change.line,
-        fields=tuple(map(_field, change.fields)),
+        fields=tuple(map(planned_field, change.fields)),
         drifted=_drifted_by(change, fleet, drift) if change.drifts else (),
     )
 
@@ -175,36 +169,3 @@ def _drifted_by(change: Changed, fleet: Fleet, drift: list[Drift]) -> tuple[str,
 def _class_name(pool: Resource) -> str:
     name: str = pool.data["spec"]["template"]["spec"]["nodeClassRef"]["name"]
     return name
-
-
-def drifted_claims(drift: Iterable[Drift]) -> tuple[DriftedClaim, ...]:
-    """Return drift as the plan lists it."""
-    return tuple(
-        DriftedClaim(
-            node_claim=d.node_claim,
-            node=d.node,
-            node_pool=d.node_pool,
-            reason=d.reason,
-            recorded_hash=d.recorded_hash,
-            desired_hash=d.desired_hash,
-            fields=tuple(map(_field, d.fields)),
-            side=d.side.value,
-        )
-        for d in drift
-    )
-
-
-def _field(field: ChangedField) -> PlannedFieldChange:
-    old, new = (disclosed_field(_plain(side), field.path) for side in (field.old, field.new))
-    return PlannedFieldChange(path=field.path, old=old, new=new, drifts=field.drifts)
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as JSON has it, so that reading the plan back gives the same one."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if value is None or isinstance(value, (bool, int, float)):
-        return value
-    return str(value)

@@ -192,7 +192,7 @@ def _resolved(
 
 def _committed(resolved: Mapping[str, Catalog], covers: Sequence[Cover]) -> dict[str, Catalog]:
     """Return the catalogues under commitments; pools that shared one share one still."""
-    from reconciler.catalog.adjusted.offerings import committed
+    from reconciler.catalog.commitments.pricing import committed
 
     made: dict[int, Catalog] = {}
     for catalog in resolved.values():

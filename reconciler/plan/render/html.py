@@ -9,6 +9,7 @@ from typing import Final
 
 from reconciler.model.text.visible import html_text
 from reconciler.plan.render.steps import ActionGroup, grouped, steps_of
+from reconciler.plan.render.summary import summary_lines
 from reconciler.plan.render.wording import (
     blocker_title,
     compared,
@@ -31,7 +32,6 @@ from reconciler.plan.render.wording import (
 from reconciler.plan.value.actions import Action, ActionKind
 from reconciler.plan.value.changes import PlannedChange
 from reconciler.plan.value.plan import Plan
-from reconciler.plan.value.summary import summary_lines
 
 # The order of a plan's actions as a drawing: a column for each wave, an edge for each wait.
 
@@ -324,7 +324,7 @@ def _blocked(plan: Plan) -> str:
 
 
 def _blockers(plan: Plan) -> str:
-    if not plan.held_by:
+    if not plan.blockers:
         return ""
     rows = [
         (
@@ -334,7 +334,7 @@ def _blockers(plan: Plan) -> str:
             html_text(format_forgone_savings(one.forgone, one.unpriced)),
             html_text(f"{one.message} ({one.owner})" if one.owner else one.message),
         )
-        for one in plan.held_by
+        for one in plan.blockers
     ]
     table = _table(("blocker", "nodes", "since", "savings forgone", ""), rows, "<<<><")
     return _section("Blockers", "savings forgone per month", table)
@@ -358,7 +358,7 @@ def _unschedulable(plan: Plan) -> str:
 
 
 def _headroom(plan: Plan) -> str:
-    if not plan.buffers:
+    if not plan.headroom:
         return ""
     rows = [
         (
@@ -369,7 +369,7 @@ def _headroom(plan: Plan) -> str:
                 for r in room.reasons
             ),
         )
-        for room in plan.buffers
+        for room in plan.headroom
     ]
     note = counted(len(rows), "CapacityBuffer")
     return _section("Headroom", note, _table(("buffer", "capacity"), rows, "<<"))

@@ -13,6 +13,7 @@ from reconciler.model.text.visible import markdown_code, markdown_text
 from reconciler.plan.render.layout import clipped
 from reconciler.plan.render.mermaid import render_mermaid
 from reconciler.plan.render.steps import ActionGroup, grouped, steps_of
+from reconciler.plan.render.summary import summary_lines
 from reconciler.plan.render.wording import (
     blocker_title,
     compared,
@@ -33,7 +34,6 @@ from reconciler.plan.render.wording import (
 )
 from reconciler.plan.value.changes import PlannedChange
 from reconciler.plan.value.plan import Plan
-from reconciler.plan.value.summary import summary_lines
 
 CHARACTERS_MAX: Final = 65_536
 """GitHub refuses a longer comment."""
@@ -246,7 +246,7 @@ class _Comment:
         return [_folded(title, table)]
 
     def _blockers(self) -> list[str]:
-        held = self._plan.held_by
+        held = self._plan.blockers
         if not held:
             return []
         rows = [
@@ -281,7 +281,7 @@ class _Comment:
         return [_folded(title, self._table(("pods", "reasons"), rows, "<<"), opened=True)]
 
     def _headroom(self) -> list[str]:
-        rooms = self._plan.buffers
+        rooms = self._plan.headroom
         if not rooms:
             return []
         rows = [

@@ -5,9 +5,9 @@ All renderings for people share these steps; programs read the actions themselve
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from math import fsum
-from typing import Any, Final, Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
 import msgspec
 
@@ -68,7 +68,7 @@ def steps_of(plan: Plan) -> list[ActionGroup]:
     return [*steps, *(s for s in taken if s.coming), *(s for s in taken if not s.coming)]
 
 
-def grouped(items: Iterable[T], key: Any) -> list[list[T]]:
+def grouped(items: Iterable[T], key: Callable[[T], object]) -> list[list[T]]:
     """Return the items in groups of equal keys, in the order in which the keys first occur."""
     groups: dict[Hashable, list[T]] = {}
     for item in items:
@@ -82,7 +82,7 @@ def _launch_key(action: Action) -> Hashable:
 
 
 def _image(action: Action) -> str:
-    return "" if isinstance(action.image, msgspec.UnsetType) else image_label(action.image)
+    return "" if action.image is None else image_label(action.image)
 
 
 def _images(actions: Iterable[Action]) -> str:
@@ -159,11 +159,11 @@ def _why(
     why = "; ".join(causes) if causes and commands[0].reason == DisruptionReason.DRIFTED else ""
     moved = sum(command.pods_evicted for command in commands)
     moves = f"{counted(moved, 'pod')} rescheduled" if moved else ""
-    if moves and all(command.saved_for_each_pod is not None for command in commands):
+    if moves and all(command.savings_per_eviction is not None for command in commands):
         saved = fsum(command.savings or 0.0 for command in commands)
         moves += f"; saves {dollars(saved / moved)}/hour per pod moved"
     forceful = "disruption budgets do not apply" if commands[0].forceful else ""
-    words = list(dict.fromkeys(command.event for command in commands if command.event))
+    words = list(dict.fromkeys(command.message for command in commands if command.message))
     said = why or (listed(words, 2) if words else format_reason(commands[0].reason))
     return (said, *filter(None, ("; ".join(filter(None, (moves, forceful))),)))
 

@@ -17,6 +17,7 @@ import msgspec
 from reconciler.model.text.visible import DECEIVING, one_line, visible
 from reconciler.plan.render.layout import Canvas, clipped, fitting, table
 from reconciler.plan.render.steps import ActionGroup, grouped, steps_of
+from reconciler.plan.render.summary import summary_lines, summed
 from reconciler.plan.render.wording import (
     blocker_title,
     compared,
@@ -40,7 +41,6 @@ from reconciler.plan.value.costs import PoolCost
 from reconciler.plan.value.disruption import BlockedNode, PlannedBlocker
 from reconciler.plan.value.nodes import LaunchReason
 from reconciler.plan.value.plan import Plan
-from reconciler.plan.value.summary import summary_lines, summed
 
 # A plan whose texts can be shown as they stand.
 
@@ -61,7 +61,7 @@ def all_visible(value: T) -> T:
     return _filtered(value)  # type: ignore[no-any-return]
 
 
-def _filtered(value: Any) -> Any:
+def _filtered(value: object) -> Any:
     if isinstance(value, Enum):
         return value
     if isinstance(value, str):
@@ -317,7 +317,7 @@ def _blocked(paper: Canvas, plan: Plan) -> None:
 
 
 def _blockers(paper: Canvas, plan: Plan) -> None:
-    held = plan.held_by
+    held = plan.blockers
     if not held:
         return
     paper.heading("Blockers", "(savings forgone per month)")
@@ -357,17 +357,17 @@ def _unschedulable(paper: Canvas, plan: Plan) -> None:
 
 
 def _headroom(paper: Canvas, plan: Plan) -> None:
-    if not plan.buffers:
+    if not plan.headroom:
         return
-    paper.heading("Headroom", f"({counted(len(plan.buffers), 'CapacityBuffer')})")
-    for room in plan.buffers[:GROUPS_MAX]:
+    paper.heading("Headroom", f"({counted(len(plan.headroom), 'CapacityBuffer')})")
+    for room in plan.headroom[:GROUPS_MAX]:
         paper.wrapped(room.buffer, 2)
         paper.wrapped(room.message, 6, *(() if room.replicas else ("dim",)))
         pools = max((len(r.node_pool or "") for r in room.reasons), default=0)
         for reason in room.reasons:
             pool = f"{reason.node_pool or '':<{pools}}  " if pools else ""
             paper.wrapped(reason.message, 6, before=pool)
-    _rest(paper, len(plan.buffers) - GROUPS_MAX, "buffer")
+    _rest(paper, len(plan.headroom) - GROUPS_MAX, "buffer")
 
 
 def _findings(paper: Canvas, plan: Plan) -> None:

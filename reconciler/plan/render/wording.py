@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from msgspec import UnsetType
-
+from reconciler.model.json import JsonDict
 from reconciler.plan.value.changes import PlannedChange
 from reconciler.plan.value.costs import HOURS_A_MONTH
 from reconciler.plan.value.nodes import PlannedImage, PriceSource
@@ -155,13 +154,13 @@ def format_price_source(source: PriceSource, now: datetime | None = None) -> str
 
     With ``now``, the age replaces the date: ``spot price history, 3 h old``.
     """
-    basis = "" if isinstance(source.basis, UnsetType) else source.basis
+    basis = source.basis
     said = _PRICES.get(source.source, source.source)
-    if not isinstance(source.note, UnsetType):
+    if source.note:
         said += f" ({source.note})"
     if basis:
         said += f" on {_PRICES.get(basis, basis)}"
-    if isinstance(source.at, UnsetType):
+    if source.at is None:
         return said
     return (
         f"{said} of {source.at.astimezone(UTC):%Y-%m-%d}"
@@ -220,7 +219,7 @@ _OBSERVED = {
 
 def format_observation(plan: Plan) -> str:
     """Return where the plan saw its cluster, empty where that is not recorded."""
-    return "" if isinstance(plan.observation, UnsetType) else _OBSERVED[plan.observation]
+    return "" if plan.observation is None else _OBSERVED[plan.observation]
 
 
 def compared(plan: Plan) -> str:
@@ -242,13 +241,13 @@ def short(commit: str) -> str:
     return commit[:8] if is_hash else commit
 
 
-def format_value(value: Any, width: int = 60) -> str:
+def format_value(value: object, width: int = 60) -> str:
     """Return the value of a field on one line, truncated to ``width``."""
     text = _value(value)
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     if value is None:
         return "(not set)"
     if isinstance(value, bool):
@@ -265,7 +264,7 @@ def _value(value: Any) -> str:
     return str(value)
 
 
-def _requirement(entry: dict[str, Any]) -> str:
+def _requirement(entry: JsonDict) -> str:
     values = entry.get("values") or ()
     text = f"{entry['key']} {entry['operator']}"
     if values:
@@ -275,7 +274,7 @@ def _requirement(entry: dict[str, Any]) -> str:
     return text
 
 
-def list_changes(old: Any, new: Any) -> tuple[Sequence[Any], Sequence[Any]] | None:
+def list_changes(old: Any, new: Any) -> tuple[Sequence[object], Sequence[object]] | None:
     """Return the entries removed and added, None where the values are not lists of objects."""
     both = (old or []), (new or [])
     if not all(isinstance(side, (list, tuple)) for side in both):

@@ -8,7 +8,7 @@ same inputs end at the same point on every machine.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
 from datetime import datetime, timedelta
@@ -17,8 +17,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from reconciler.diff.drift import Drift
-from reconciler.disruption.calendar import protected_until
+from reconciler.disruption.calendar import Windows, protected_until
 from reconciler.disruption.command import Command, Decisions, Deferral, WaitsFor
 from reconciler.disruption.decide import decide
 from reconciler.disruption.deliberation import WORK_MAX
@@ -36,10 +35,11 @@ from reconciler.placement.nodes.static import static_claims
 from reconciler.placement.question import Placement, PlannedClaim
 from reconciler.plan.make.actions import Namer
 from reconciler.plan.make.costs import money, owned_nodes
-from reconciler.plan.make.decide import Facts, Places, decided_by, situation_of, untimed
+from reconciler.plan.make.decide import Places, decided_by, situation_of, untimed
+from reconciler.plan.make.facts import Facts
+from reconciler.plan.make.gather import facts_of, with_cluster
 from reconciler.plan.make.inputs import Inputs
-from reconciler.plan.make.moves import drift_of
-from reconciler.plan.make.planner import facts_of, outcome_of, with_cluster
+from reconciler.plan.make.planner import outcome_of
 from reconciler.plan.rest.nodes import InstantLauncher
 from reconciler.plan.rest.world import FleetTransition, RestingFleet, holders, moved, opened
 from reconciler.plan.value.costs import Cost
@@ -183,36 +183,21 @@ _WINDOWS_MAX: Final = 50
 """How many openings and closings of windows are gone through for a combination that is new."""
 
 
-def gates(pools: Iterable[NodePool], settings: Settings, at: datetime) -> tuple[bool, ...]:
-    """Return which scheduled budgets, windows and suspensions are in force at a moment."""
-    budgets = (*settings.fleet_budgets, *(b for p in pools for b in p.spec.disruption.budgets))
-    return (
-        *(budget.is_active(at) for budget in budgets if budget.schedule),
-        *(window.is_open(at) for window in settings.windows),
-        *(suspension.is_active(at) for suspension in settings.suspensions),
-    )
-
-
-def next_gates(
-    pools: Sequence[NodePool], settings: Settings, now: datetime, seen: Collection[tuple[bool, ...]]
+def next_opening(
+    windows: Windows, now: datetime, seen: Collection[tuple[bool, ...]]
 ) -> datetime | None:
     """Return when windows will next stand as they did not in ``seen``, None if never.
 
     Consolidation asks nothing while its budget is closed, so nothing says that it waits.
     """
-    budgets = (*settings.fleet_budgets, *(b for p in pools for b in p.spec.disruption.budgets))
     at = now
     for _ in range(_WINDOWS_MAX):
-        moments = [
-            *(budget.steady_until(at) for budget in budgets),
-            *(window.steady_until(at) for window in settings.windows),
-            *(suspension.until for suspension in settings.suspensions),
-        ]
+        moments = windows.moments(at)
         following = min((m for m in moments if m is not None and m > at), default=None)
         if following is None or following - now > HORIZON:
             return None
         at = following
-        if gates(pools, settings, at) not in seen:
+        if windows.in_force(at) not in seen:
             return at
     return None
 
@@ -257,8 +242,8 @@ class Rest:
 
     ``at`` is the moment it came to, ``last`` the end of its last action, None without one.
     ``rested`` says that nothing is left to do, ``ended`` that the limit of work came before it;
-    where neither holds, something waits beyond the horizon. ``decisions`` and ``drift`` are the
-    last answer; ``cost_first`` (USD an hour), ``drifted_first`` and ``first`` are of the first
+    where neither holds, something waits beyond the horizon. ``decisions`` are the last answer, to
+    ``facts``; ``cost_first`` (USD an hour), ``drifted_first`` and ``first`` are of the first
     one.
     """
 
@@ -275,7 +260,6 @@ class Rest:
     ended: bool = False
     first: Cost | None = None
     decisions: Decisions | Places = field(default_factory=Decisions)
-    drift: tuple[Drift, ...] = ()
 
     def owned(self) -> dict[str, float]:
         """Return what each managed node costs by NodeClaim, USD an hour; 0 where nobody knows.
@@ -284,12 +268,12 @@ class Rest:
         """
         if self.inputs.settings.commitments is None:
             return self.world.owned
-        return prices_of(self.facts, self.inputs)
+        return prices_of(self.facts)
 
 
-def prices_of(facts: Facts, inputs: Inputs) -> dict[str, float]:
+def prices_of(facts: Facts) -> dict[str, float]:
     """Return what each managed node costs now by NodeClaim, USD an hour; 0 where nobody knows."""
-    owned = owned_nodes(facts.cluster, facts.types.by_name, inputs.catalog)
+    owned = owned_nodes(facts.cluster, facts.types.by_name, facts.catalog)
     return {node.node_claim: node.price or 0.0 for node in owned}
 
 
@@ -302,26 +286,27 @@ def carried(
     then rests as of the first of these questions.
     """
     world = opened(world, start)
+    history = settled(history, inputs.settings, start)
     facts = facts_of(_asked(inputs, world, start, history))
-    world = with_fields(world, prices={**prices_of(facts, inputs), **world.prices})
+    world = with_fields(world, prices={**prices_of(facts), **world.prices})
+    windows = Windows.of(facts.pools, inputs.settings)
     launcher = InstantLauncher.of(facts, inputs.fleet, inputs.settings)
     rest = Rest(inputs, world, facts, start, start, history, money(world.owned.values()))
     number = 0
     quiet, seen = rest, set[tuple[bool, ...]]()
     while not (number and work.is_over):
-        history = settled(rest.history, inputs.settings, rest.at)
-        asked = _asked(inputs, rest.world, rest.at, history)
-        facts = with_cluster(facts, asked)
-        drift = drift_of(asked, facts.types, facts.classes)
-        answer = _answer(asked, facts, drift, f"rest\n{number}", work)
+        if number:
+            history = settled(rest.history, inputs.settings, rest.at)
+            facts = with_cluster(facts, _asked(inputs, rest.world, rest.at, history))
+        answer = _answer(facts, f"rest\n{number}", work)
         static = static_claims(
             facts.types.ready, facts.cluster, inputs.settings, salt=f"rest\n{number}"
         )
         if not number:
-            first = outcome_of(asked, facts, answer, static).cost
-            rest = with_fields(rest, drifted_first=len(drift), first=first)
+            first = outcome_of(facts, answer, static).cost
+            rest = with_fields(rest, drifted_first=len(facts.drift), first=first)
         number += 1
-        rest = with_fields(rest, decisions=answer, drift=drift, facts=facts, history=history)
+        rest = with_fields(rest, decisions=answer, facts=facts, history=history)
         step = _step(rest, answer, static, launcher, inputs.settings)
         if step is not None:
             rest = step
@@ -330,8 +315,8 @@ def carried(
         hope = next_hope(rest.world.cluster, facts.pools, inputs.settings, answer.deferred, rest.at)
         if not seen or hope is not None:
             quiet = rest
-        seen.add(gates(facts.pools, inputs.settings, rest.at))
-        opening = next_gates(facts.pools, inputs.settings, rest.at, seen)
+        seen.add(windows.in_force(rest.at))
+        opening = next_opening(windows, rest.at, seen)
         following = min((at for at in (hope, opening) if at is not None), default=None)
         if following is None:
             return with_fields(quiet, rested=True)
@@ -355,15 +340,13 @@ def _asked(inputs: Inputs, world: RestingFleet, now: datetime, history: History)
     )
 
 
-def _answer(
-    asked: Inputs, facts: Facts, drift: Sequence[Drift], salt: str, work: Work
-) -> Decisions | Places:
+def _answer(facts: Facts, salt: str, work: Work) -> Decisions | Places:
     """Return what the planner decides, with no more work than is left."""
     cluster = facts.cluster
     work.spend(_ANSWER + _NODE * len(cluster.nodes) + _POD * len(cluster.pending))
     if not cluster.unlaunched and not any(node.is_managed for node in cluster.nodes):
-        return decided_by(asked, facts, drift, salt, untimed)
-    situation = situation_of(asked, facts, drift, salt)
+        return decided_by(facts, salt, untimed)
+    situation = situation_of(facts, salt)
     most = nodes_for(max(work.left, 0), len(cluster.nodes))
     answer = decide(with_fields(situation, work_max=max(min(WORK_MAX, most), 1)))
     work.spend(answer.work)

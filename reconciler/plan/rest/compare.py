@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from dataclasses import replace as with_fields
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -90,7 +90,7 @@ def _range(rest: Rest, side: RestingSide) -> tuple[float, float]:
 
 def _outstanding(rest: Rest) -> list[StateNode]:
     """Return the nodes that are drifted and not blocked: they will be replaced."""
-    drifted = {drift.node_claim for drift in rest.drift}
+    drifted = {drift.node_claim for drift in rest.facts.drift}
     blocked = {
         block.node for block in rest.decisions.blocked if block.reason == DisruptionReason.DRIFTED
     }
@@ -172,7 +172,7 @@ def _never(rest: Rest, unknown: bool) -> bool:
 
 
 def _blocked(rest: Rest) -> list[StuckNode]:
-    drifted = {drift.node_claim for drift in rest.drift}
+    drifted = {drift.node_claim for drift in rest.facts.drift}
     by_name = rest.world.cluster.by_name
     found = []
     for block in rest.decisions.blocked:
@@ -308,7 +308,7 @@ def _decides_alike(one: Inputs, other: Inputs, *, but_for_budgets: bool = False)
     return next(rows) == next(rows)
 
 
-def _deciding(fleet: Fleet, *, but_for_budgets: bool) -> Iterator[tuple[str, Any]]:
+def _deciding(fleet: Fleet, *, but_for_budgets: bool) -> Iterator[tuple[str, object]]:
     """Yield what of a fleet's files decisions depend on."""
     for resource in fleet.node_pools:
         data = resource.data

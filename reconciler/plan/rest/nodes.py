@@ -44,7 +44,7 @@ from reconciler.model.settings import Settings
 from reconciler.observed.state import StateNode
 from reconciler.placement.question import LaunchPool, PlannedClaim
 from reconciler.plan.make.actions import TYPES_MAX
-from reconciler.plan.make.decide import Facts
+from reconciler.plan.make.facts import Facts
 from reconciler.plan.make.launch import launch_choices
 from reconciler.plan.make.pools import node_class_of
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-
-import msgspec
+from typing import ClassVar
 
 from reconciler.plan.value.disruption import Wait
 from reconciler.plan.value.nodes import PlannedImage
@@ -40,7 +39,9 @@ class Action(Part, frozen=True, kw_only=True):
     instance_type: str | None = None
     zone: str | None = None
     capacity_type: str | None = None
-    image: PlannedImage | msgspec.UnsetType = msgspec.UNSET
+    image: PlannedImage | None = None
+
+    left_out: ClassVar = ("image",)
 
 
 class DeferredClaim(Part, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -40,10 +40,12 @@ class Cost(Part, frozen=True, kw_only=True):
     currency: str = "USD"
     per: str = "hour"
     lower_bound: float | None = None
-    bound_gap: float | msgspec.UnsetType = msgspec.UNSET
-    bound_held_by: str | msgspec.UnsetType = msgspec.UNSET
+    bound_gap: float | None = None
+    bound_held_by: str | None = None
     by_node_pool: dict[str, PoolCost] = msgspec.field(default_factory=dict)
     unpriced: int = 0
+
+    left_out: ClassVar = ("bound_gap", "bound_held_by")
 
 
 class FleetAtRest(Part, frozen=True, kw_only=True):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
-
-import msgspec
+from typing import ClassVar, Literal
 
 from reconciler.plan.value.part import Part
 
@@ -32,20 +30,11 @@ class PlannedCommand(Part, frozen=True, kw_only=True):
     savings: float | None = None
     score: float | None = None
     pods_evicted: int = 0
-    savings_per_eviction: float | msgspec.UnsetType = msgspec.UNSET
+    savings_per_eviction: float | None = None
     forceful: bool = False
-    message: str | msgspec.UnsetType = msgspec.UNSET
+    message: str = ""
 
-    @property
-    def saved_for_each_pod(self) -> float | None:
-        """USD an hour for each pod that has to move, None where none does or it is no matter."""
-        saved = self.savings_per_eviction
-        return None if isinstance(saved, msgspec.UnsetType) else saved
-
-    @property
-    def event(self) -> str:
-        """The message, empty without one."""
-        return "" if isinstance(self.message, msgspec.UnsetType) else self.message
+    left_out: ClassVar = ("savings_per_eviction", "message")
 
 
 class BlockedNode(Part, frozen=True, kw_only=True):

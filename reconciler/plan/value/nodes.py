@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import ClassVar
 
 import msgspec
 
+from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.nodepool import NodeSelectorRequirement
 from reconciler.model.kubernetes.taint import Taint
 from reconciler.plan.value.part import Part
@@ -17,9 +18,11 @@ class PriceSource(Part, frozen=True, kw_only=True):
     """Whence a price comes (``PriceOrigin``): which list, when it was read, what was changed."""
 
     source: str
-    at: datetime | msgspec.UnsetType = msgspec.UNSET
-    basis: str | msgspec.UnsetType = msgspec.UNSET
-    note: str | msgspec.UnsetType = msgspec.UNSET
+    at: datetime | None = None
+    basis: str = ""
+    note: str = ""
+
+    left_out: ClassVar = ("at", "basis", "note")
 
 
 class PlannedImage(Part, frozen=True, kw_only=True):
@@ -41,7 +44,7 @@ class PlannedNodeClass(Part, frozen=True, kw_only=True):
     """
 
     name: str
-    spec: dict[str, Any] = msgspec.field(default_factory=dict)
+    spec: JsonDict = msgspec.field(default_factory=dict)
     images: tuple[PlannedImage, ...] = ()
     subnets: tuple[str, ...] = ()
     security_groups: tuple[str, ...] = ()
@@ -59,7 +62,10 @@ class LaunchOffering(Part, frozen=True, kw_only=True):
     price: float
     base_price: float | None = None
     estimated: bool = False
-    price_source: PriceSource | msgspec.UnsetType = msgspec.UNSET
+    price_source: PriceSource | None = None
+
+    left_out: ClassVar = ("price_source",)
+    parts: ClassVar = ("price_source",)
 
 
 class LaunchReason(StrEnum):
@@ -86,7 +92,10 @@ class PlannedNodeClaim(Part, frozen=True, kw_only=True):
     taints: tuple[Taint, ...] = ()
     startup_taints: tuple[Taint, ...] = ()
     launch: LaunchOffering
-    image: PlannedImage | msgspec.UnsetType = msgspec.UNSET
+    image: PlannedImage | None = None
+
+    left_out: ClassVar = ("image",)
+    parts: ClassVar = ("launch",)
 
 
 class PlacedPod(Part, frozen=True, kw_only=True):
@@ -100,7 +109,9 @@ class PlacedPod(Part, frozen=True, kw_only=True):
     node: str | None = None
     node_claim: str | None = None
     relaxed: tuple[str, ...] = ()
-    given_up: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    given_up: tuple[str, ...] = ()
+
+    left_out: ClassVar = ("given_up",)
 
 
 class Reason(Part, frozen=True, kw_only=True):

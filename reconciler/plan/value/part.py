@@ -2,8 +2,40 @@
 
 from __future__ import annotations
 
+from copy import copy
+from typing import ClassVar, Self
+
 import msgspec
 
 
 class Part(msgspec.Struct, frozen=True, rename="camel"):
-    """A part of a plan, in the spelling of its schema."""
+    """A part of a plan, in the spelling of its schema.
+
+    A field named in ``left_out`` is not encoded while it is None or empty; all others always are.
+    ``parts`` are the fields with parts that leave something out themselves.
+    """
+
+    left_out: ClassVar[tuple[str, ...]] = ()
+    parts: ClassVar[tuple[str, ...]] = ()
+
+    def written(self) -> Self:
+        """Return the part as msgspec encodes it: UNSET in every field that is left out.
+
+        Only for an encoder: the fields of what it returns do not have their types.
+        """
+        fresh = copy(self)
+        for name in self.left_out:
+            if _is_nothing(getattr(self, name)):
+                msgspec.structs.force_setattr(fresh, name, msgspec.UNSET)
+        for name in self.parts:
+            value: Part | tuple[Part, ...] | None = getattr(self, name)
+            if isinstance(value, Part):
+                msgspec.structs.force_setattr(fresh, name, value.written())
+            elif value:
+                msgspec.structs.force_setattr(fresh, name, tuple([v.written() for v in value]))
+        return fresh
+
+
+def _is_nothing(value: object) -> bool:
+    """Return whether a value is None or empty; zero is neither."""
+    return value is None or (not value and value != 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 import msgspec
 
@@ -109,7 +109,7 @@ class Plan(Part, frozen=True, kw_only=True):
     node_claims: tuple[PlannedNodeClaim, ...] = ()
     placements: tuple[PlacedPod, ...] = ()
     unschedulable: tuple[UnschedulablePod, ...] = ()
-    headroom: tuple[PlannedHeadroom, ...] | msgspec.UnsetType = msgspec.UNSET
+    headroom: tuple[PlannedHeadroom, ...] = ()
     drift: tuple[DriftedClaim, ...] = ()
     commands: tuple[PlannedCommand, ...] = ()
     blocked: tuple[BlockedNode, ...] = ()
@@ -118,23 +118,25 @@ class Plan(Part, frozen=True, kw_only=True):
     deferred: tuple[DeferredClaim, ...] = ()
     cost: Cost
     diagnostics: tuple[PlanFinding, ...] = ()
-    blockers: tuple[PlannedBlocker, ...] | msgspec.UnsetType = msgspec.UNSET
-    lock: PlannedLock | msgspec.UnsetType = msgspec.UNSET
-    node_classes: tuple[PlannedNodeClass, ...] | msgspec.UnsetType = msgspec.UNSET
-    approved_as: str | msgspec.UnsetType = msgspec.UNSET
-    at_rest: AtRest | msgspec.UnsetType = msgspec.UNSET
-    observation: ObservationSource | msgspec.UnsetType = msgspec.UNSET
-    observed: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    blockers: tuple[PlannedBlocker, ...] = ()
+    lock: PlannedLock | None = None
+    node_classes: tuple[PlannedNodeClass, ...] = ()
+    approved_as: str | None = None
+    at_rest: AtRest | None = None
+    observation: ObservationSource | None = None
+    observed: dict[str, str] = msgspec.field(default_factory=dict)
 
-    @property
-    def change(self) -> AtRest | None:
-        """What the change since the base costs, None where nobody asked."""
-        return None if isinstance(self.at_rest, msgspec.UnsetType) else self.at_rest
-
-    @property
-    def held_by(self) -> tuple[PlannedBlocker, ...]:
-        """What keeps nodes from going; none where nothing does, or where nobody asked."""
-        return () if isinstance(self.blockers, msgspec.UnsetType) else self.blockers
+    left_out: ClassVar = (
+        "headroom",
+        "blockers",
+        "lock",
+        "node_classes",
+        "approved_as",
+        "at_rest",
+        "observation",
+        "observed",
+    )
+    parts: ClassVar = ("node_claims", "placements", "commands", "actions", "cost")
 
     @property
     def digest(self) -> str:
@@ -142,19 +144,9 @@ class Plan(Part, frozen=True, kw_only=True):
 
         A plan that is carried out under an approval goes by the digest that was approved.
         """
-        if not isinstance(self.approved_as, msgspec.UnsetType):
+        if self.approved_as is not None:
             return self.approved_as
         return content_digest(to_json(self))
-
-    @property
-    def launch_classes(self) -> tuple[PlannedNodeClass, ...]:
-        """The node classes that the plan launches with, none where it launches nothing."""
-        return () if isinstance(self.node_classes, msgspec.UnsetType) else self.node_classes
-
-    @property
-    def buffers(self) -> tuple[PlannedHeadroom, ...]:
-        """The CapacityBuffers, none where there are none."""
-        return () if isinstance(self.headroom, msgspec.UnsetType) else self.headroom
 
     @property
     def is_empty(self) -> bool:
@@ -183,7 +175,7 @@ def input_digest(*parts: bytes) -> str:
 
 def to_json(plan: Plan) -> bytes:
     """Return the plan as one line of JSON: keys sorted, floats in their shortest decimal form."""
-    return msgspec.json.encode(plan, order="sorted")
+    return msgspec.json.encode(plan.written(), order="sorted")
 
 
 def from_json(content: bytes, source: str = "the plan") -> Plan:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from reconciler.adapters.aws.bootstrap.setup import Setup
 from reconciler.model.errors import CloudError
+from reconciler.model.json import JsonDict
 
 _MOUNT: Final = "000-mount-instance-storage"
 _DIRECTORIES: Final = ("/var/lib/containerd", "/var/lib/kubelet", "/var/log/pods")
@@ -102,7 +103,7 @@ def user_data(setup: Setup) -> str:
     return _written({**document, "settings": settings})
 
 
-def _lower(table: Any, known: Collection[str]) -> dict[str, Any]:
+def _lower(table: object, known: Collection[str]) -> JsonDict:
     """Return a table with its known keys in lower case, whatever their case was.
 
     Raises:
@@ -116,25 +117,25 @@ def _lower(table: Any, known: Collection[str]) -> dict[str, Any]:
     return {key.lower() if key.lower() in known else key: table[key] for key in table}
 
 
-def _written(document: dict[str, Any]) -> str:
+def _written(document: JsonDict) -> str:
     """Return the settings as TOML, sorted by key, so that equal settings give equal bytes."""
     import tomli_w
 
     return tomli_w.dumps(_in_order(document))
 
 
-def _in_order(value: Any) -> Any:
+def _in_order(value: object) -> Any:
     if isinstance(value, dict):
         return {key: _in_order(value[key]) for key in sorted(value)}
     return [_in_order(item) for item in value] if isinstance(value, list) else value
 
 
-def _kubernetes(setup: Setup, own: dict[str, Any]) -> dict[str, Any]:
+def _kubernetes(setup: Setup, own: JsonDict) -> JsonDict:
     cluster, kubelet = setup.cluster, setup.kubelet
     taints: dict[str, list[str]] = {}
     for taint in setup.taints:
         taints.setdefault(taint.key, []).append(f"{taint.value}:{taint.effect}")
-    table: dict[str, Any] = {
+    table: JsonDict = {
         "api-server": cluster.endpoint,
         "cluster-certificate": cluster.ca_bundle,
         "cluster-name": cluster.name,
@@ -153,7 +154,7 @@ def _kubernetes(setup: Setup, own: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in table.items() if value != ""}
 
 
-def _mount(version: str) -> dict[str, Any]:
+def _mount(version: str) -> JsonDict:
     """Return the command that joins the instance stores.
 
     Before 1.46.0 it requires the directories to put there. An unknown version is treated as older,

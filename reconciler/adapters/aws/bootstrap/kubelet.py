@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from reconciler.adapters.aws.bootstrap.expressions import evaluate
 from reconciler.adapters.aws.bootstrap.setup import Setup
+from reconciler.model.json import JsonDict, JsonObject
 from reconciler.model.karpenter.instancetype import InstanceType
 from reconciler.model.resources import MILLI, PODS, parse_quantity
 
@@ -18,7 +18,7 @@ Reserved = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
 """The reservations of a kubelet: for each field, its resources with their quantities."""
 
 
-def resolved(kubelet: Mapping[str, Any], kind: InstanceType, *, expressions: bool) -> Reserved:
+def resolved(kubelet: JsonObject, kind: InstanceType, *, expressions: bool) -> Reserved:
     """Return the reservations of a machine of that type.
 
     A value that is not a quantity is an expression (``expressions.py``) over the facts of the type.
@@ -40,7 +40,7 @@ def resolved(kubelet: Mapping[str, Any], kind: InstanceType, *, expressions: boo
     return tuple(rows)
 
 
-def with_reserved(kubelet: Mapping[str, Any], reserved: Reserved) -> dict[str, Any]:
+def with_reserved(kubelet: JsonObject, reserved: Reserved) -> JsonDict:
     """Return the settings with the evaluated reservations."""
     others = {key: value for key, value in kubelet.items() if key not in _RESERVED}
     return {**others, **{field: dict(values) for field, values in reserved}}
@@ -89,13 +89,13 @@ def flags(setup: Setup) -> str:
     return " ".join(row for row in rows if row)
 
 
-def _number(name: str, value: Any) -> str:
+def _number(name: str, value: object) -> str:
     if value is None:
         return ""
     return f"--{name}={str(value).lower() if isinstance(value, bool) else value}"
 
 
-def _pairs(name: str, values: Mapping[str, Any] | None, sign: str) -> str:
+def _pairs(name: str, values: JsonObject | None, sign: str) -> str:
     if not values:
         return ""
     text = ",".join(f"{key}{sign}{values[key]}" for key in sorted(values))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
+from reconciler.model.json import JsonObject
 from reconciler.model.karpenter.labels import (
     CAPACITY_TYPE,
     UNREGISTERED_TAINT,
@@ -45,7 +46,7 @@ class Setup:
     labels: Mapping[str, str]
     taints: tuple[Taint, ...]
     max_pods: int
-    kubelet: Mapping[str, Any] = field(default_factory=dict)
+    kubelet: JsonObject = field(default_factory=dict)
     custom: str = ""
     raid0: bool = False
     image_version: str = ""

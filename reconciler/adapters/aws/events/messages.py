@@ -12,8 +12,9 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, TypeGuard
+from typing import Final, TypeGuard
 
+from reconciler.model.json import JsonObject
 from reconciler.ports.cloud import Interruption, InterruptionKind
 
 UNREADABLE: Final = "unreadable"
@@ -75,7 +76,7 @@ def _label(text: str) -> str:
     return shown if shown.isascii() and shown.isprintable() else ascii(shown)[1:-1][:_LABEL_WIDTH]
 
 
-def _time(event: Mapping[str, Any], now: datetime) -> datetime:
+def _time(event: JsonObject, now: datetime) -> datetime:
     try:
         at = datetime.fromisoformat(str(event.get("time")))
         if at.tzinfo is None or at > now + _AHEAD_MOST:
@@ -85,7 +86,7 @@ def _time(event: Mapping[str, Any], now: datetime) -> datetime:
         return now
 
 
-def _instance(detail: Mapping[str, Any]) -> tuple[str, ...]:
+def _instance(detail: JsonObject) -> tuple[str, ...]:
     identity = detail.get("instance-id")
     return (identity,) if _is_instance(identity) else ()
 
@@ -94,26 +95,26 @@ def _is_instance(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and _INSTANCE.fullmatch(value) is not None
 
 
-def _spot(detail: Mapping[str, Any]) -> _Announcement | None:
+def _spot(detail: JsonObject) -> _Announcement | None:
     action = detail.get("instance-action")
     other = f" ({_label(action)})" if isinstance(action, str) and action != "terminate" else ""
     text = f"spot interruption warning{other}"[:_TEXT_WIDTH]
     return _of(InterruptionKind.SPOT_INTERRUPTION, _instance(detail), text)
 
 
-def _rebalance(detail: Mapping[str, Any]) -> _Announcement | None:
+def _rebalance(detail: JsonObject) -> _Announcement | None:
     kind = InterruptionKind.REBALANCE_RECOMMENDATION
     return _of(kind, _instance(detail), "rebalance recommendation")
 
 
-def _state(detail: Mapping[str, Any]) -> _Announcement | None:
+def _state(detail: JsonObject) -> _Announcement | None:
     """Parse a state change; pending and running need no action."""
     state = detail.get("state")
     kind = _STATES.get(state) if isinstance(state, str) else None
     return _of(kind, _instance(detail), f"instance {state}") if kind is not None else None
 
 
-def _health(detail: Mapping[str, Any]) -> _Announcement | None:
+def _health(detail: JsonObject) -> _Announcement | None:
     """Parse a health event: only EC2's scheduled changes count, and one may list many instances."""
     if (detail.get("service"), detail.get("eventTypeCategory")) != ("EC2", "scheduledChange"):
         return None
@@ -126,7 +127,7 @@ def _health(detail: Mapping[str, Any]) -> _Announcement | None:
     return _of(InterruptionKind.SCHEDULED_CHANGE, instances, text[:_TEXT_WIDTH])
 
 
-def _reservation(detail: Mapping[str, Any]) -> _Announcement | None:
+def _reservation(detail: JsonObject) -> _Announcement | None:
     kind = InterruptionKind.RESERVATION_INTERRUPTION
     return _of(kind, _instance(detail), "capacity reservation interruption warning")
 
@@ -135,9 +136,7 @@ def _of(kind: InterruptionKind, instances: tuple[str, ...], text: str) -> _Annou
     return (kind, instances, text) if instances else None
 
 
-_READERS: Final[
-    Mapping[tuple[str, str, str], Callable[[Mapping[str, Any]], _Announcement | None]]
-] = {
+_READERS: Final[Mapping[tuple[str, str, str], Callable[[JsonObject], _Announcement | None]]] = {
     ("0", "aws.ec2", "EC2 Spot Instance Interruption Warning"): _spot,
     ("0", "aws.ec2", "EC2 Instance Rebalance Recommendation"): _rebalance,
     ("0", "aws.ec2", "EC2 Instance State-change Notification"): _state,

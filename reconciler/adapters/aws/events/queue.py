@@ -13,7 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from reconciler.adapters.aws.clients import Connect
 from reconciler.adapters.aws.errors import Failure, failure_of, translated
@@ -22,6 +22,11 @@ from reconciler.adapters.listening import listening
 from reconciler.model.errors import ReconcilerError
 from reconciler.ports.clock import Clock
 from reconciler.ports.cloud import Interruption
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs.client import SQSClient
+    from mypy_boto3_sqs.type_defs import DeleteMessageBatchRequestEntryTypeDef
+
 
 WAIT_S: Final = 20
 """How long one call waits for messages: the maximum of SQS, in seconds."""
@@ -63,7 +68,7 @@ class InterruptionQueue:
         self._region = region
         self._url = name if "://" in name else ""
         self._lock = threading.Lock()
-        self._sqs: Any = None
+        self._sqs: SQSClient | None = None
         self._inbox: dict[str, tuple[Interruption, str]] = {}
         self._outbox: dict[str, str] = {}
         self._problem = self._kind = ""
@@ -190,7 +195,9 @@ class InterruptionQueue:
 
     def _delete(self, batch: dict[str, str]) -> None:
         """Delete messages; one whose handle is too old is delivered again, and deleted then."""
-        entries = [{"Id": str(n), "ReceiptHandle": h} for n, h in enumerate(batch.values())]
+        entries: list[DeleteMessageBatchRequestEntryTypeDef] = [
+            {"Id": str(n), "ReceiptHandle": h} for n, h in enumerate(batch.values())
+        ]
         sqs = self._client()
         with translated("sqs:DeleteMessageBatch"):
             answer = sqs.delete_message_batch(QueueUrl=self._url, Entries=entries)
@@ -212,7 +219,7 @@ class InterruptionQueue:
                     ],
                 )
 
-    def _client(self) -> Any:
+    def _client(self) -> SQSClient:
         if self._sqs is None:
             self._sqs = self._connect("sqs", _ATTEMPTS)
         if not self._url:

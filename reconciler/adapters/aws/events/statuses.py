@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from reconciler.adapters.aws.clients import Connect
 from reconciler.adapters.aws.errors import Failure, boto_errors, failure_of, our_error
@@ -20,6 +20,10 @@ from reconciler.adapters.listening import listening
 from reconciler.model.errors import ReconcilerError
 from reconciler.ports.clock import Clock
 from reconciler.ports.cloud import Interruption, InterruptionKind, Interruptions
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2.type_defs import FilterTypeDef, InstanceStatusTypeDef
+
 
 # All sources of interruptions combined.
 
@@ -72,7 +76,6 @@ _QUESTIONS: Final = (
     ("system-status.status", ("impaired",)),
     ("event.code", _EVENTS),
 )
-_CHECKS: Final = {"InstanceStatus": "instance", "SystemStatus": "system"}
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -144,14 +147,14 @@ class InstanceStatuses:
                 yield from _checked(row, now)
                 yield from _scheduled(row, now)
 
-    def _rows(self, name: str, values: Sequence[str]) -> list[dict[str, Any]]:
+    def _rows(self, name: str, values: Sequence[str]) -> list[InstanceStatusTypeDef]:
         """Return all pages of a response.
 
         Raises:
             TransientCloudError, CloudError: a page failed.
         """
         ec2 = self._connect("ec2", _ATTEMPTS)
-        filters = [{"Name": name, "Values": list(values)}]
+        filters: list[FilterTypeDef] = [{"Name": name, "Values": list(values)}]
         try:
             pages = ec2.get_paginator("describe_instance_status").paginate(Filters=filters)
             return [row for page in pages for row in page["InstanceStatuses"]]
@@ -160,10 +163,11 @@ class InstanceStatuses:
             raise our_error(_CALL, error) from error
 
 
-def _checked(row: Mapping[str, Any], now: datetime) -> Iterator[Interruption]:
+def _checked(row: InstanceStatusTypeDef, now: datetime) -> Iterator[Interruption]:
     """Yield the checks that have failed for long enough; the filter may have been ignored."""
-    for key, name in _CHECKS.items():
-        status = row.get(key) or {}
+    checks = (("instance", row.get("InstanceStatus")), ("system", row.get("SystemStatus")))
+    for name, known in checks:
+        status = known or {}
         since = [
             detail["ImpairedSince"].astimezone(UTC)
             for detail in status.get("Details") or []
@@ -177,7 +181,7 @@ def _checked(row: Mapping[str, Any], now: datetime) -> Iterator[Interruption]:
         yield Interruption(identity, InterruptionKind.IMPAIRED, (row["InstanceId"],), at, text)
 
 
-def _scheduled(row: Mapping[str, Any], now: datetime) -> Iterator[Interruption]:
+def _scheduled(row: InstanceStatusTypeDef, now: datetime) -> Iterator[Interruption]:
     """Yield the scheduled events of an instance that are not over."""
     for event in row.get("Events") or []:
         code, description = event.get("Code"), event.get("Description") or ""

@@ -7,14 +7,22 @@ once, for a person to complete and commit, and not in every pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from reconciler.adapters.aws.clients import Connect
 from reconciler.adapters.aws.errors import translated
 from reconciler.model.billing import COMPUTE, EC2_INSTANCE, ReservedInstancesTerms, SavingsPlanTerms
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2.type_defs import FilterTypeDef, ReservedInstancesTypeDef
+    from mypy_boto3_savingsplans.type_defs import (
+        DescribeSavingsPlansRequestTypeDef,
+        SavingsPlanTypeDef,
+    )
+
 
 _ATTEMPTS: Final = 5
 _PLANS_MAX: Final = 1000
@@ -37,12 +45,12 @@ def bought(connect: Connect, region: str) -> Bought:
         TransientCloudError, CloudError: AWS did not respond, or not completely.
     """
     plans, reserved, passed_over = [], [], []
-    for row in sorted(_plans(connect), key=lambda r: r.get("savingsPlanId", "")):
-        why = _no_plan_of_ours(row)
+    for plan in sorted(_plans(connect), key=lambda p: p.get("savingsPlanId", "")):
+        why = _no_plan_of_ours(plan)
         if why:
-            passed_over.append(f"savings plan {row.get('savingsPlanId', '')}: {why}")
+            passed_over.append(f"savings plan {plan.get('savingsPlanId', '')}: {why}")
         else:
-            plans.append(_plan(row))
+            plans.append(_plan(plan))
     for row in sorted(_reserved(connect), key=lambda r: r["ReservedInstancesId"]):
         why = _no_node_of_ours(row)
         if why:
@@ -52,35 +60,34 @@ def bought(connect: Connect, region: str) -> Bought:
     return Bought(tuple(plans), tuple(reserved), tuple(passed_over))
 
 
-def _plans(connect: Connect) -> Iterator[Mapping[str, Any]]:
+def _plans(connect: Connect) -> Iterator[SavingsPlanTypeDef]:
     """Yield the active plans from all pages; boto3 has no paginator for them."""
     client = connect("savingsplans", _ATTEMPTS)
-    more: dict[str, str] = {}
+    asked: DescribeSavingsPlansRequestTypeDef = {"states": ["active"], "maxResults": _PLANS_MAX}
     while True:
         with translated("savingsplans:DescribeSavingsPlans"):
-            answer = client.describe_savings_plans(states=["active"], maxResults=_PLANS_MAX, **more)
+            answer = client.describe_savings_plans(**asked)
         yield from answer.get("savingsPlans") or []
         if not answer.get("nextToken"):
             return
-        more = {"nextToken": answer["nextToken"]}
+        asked["nextToken"] = answer["nextToken"]
 
 
-def _reserved(connect: Connect) -> list[Mapping[str, Any]]:
-    filters = [{"Name": "state", "Values": ["active"]}]
+def _reserved(connect: Connect) -> Sequence[ReservedInstancesTypeDef]:
+    filters: list[FilterTypeDef] = [{"Name": "state", "Values": ["active"]}]
     with translated("ec2:DescribeReservedInstances"):
         answer = connect("ec2", _ATTEMPTS).describe_reserved_instances(Filters=filters)
-    rows: list[Mapping[str, Any]] = answer["ReservedInstances"]
-    return rows
+    return answer["ReservedInstances"]
 
 
-def _no_plan_of_ours(row: Mapping[str, Any]) -> str:
+def _no_plan_of_ours(row: SavingsPlanTypeDef) -> str:
     """Return why a plan covers no node, empty if it may."""
     if row.get("savingsPlanType") not in (COMPUTE, EC2_INSTANCE):
         return f"its type is {row.get('savingsPlanType')}"
     return f"its currency is {row['currency']}" if row.get("currency", "USD") != "USD" else ""
 
 
-def _plan(row: Mapping[str, Any]) -> SavingsPlanTerms:
+def _plan(row: SavingsPlanTypeDef) -> SavingsPlanTerms:
     is_bound = row["savingsPlanType"] == EC2_INSTANCE
     return SavingsPlanTerms(
         type=row["savingsPlanType"],
@@ -92,7 +99,7 @@ def _plan(row: Mapping[str, Any]) -> SavingsPlanTerms:
     )
 
 
-def _no_node_of_ours(row: Mapping[str, Any]) -> str:
+def _no_node_of_ours(row: ReservedInstancesTypeDef) -> str:
     """Return why reserved instances cover no node, empty if they may."""
     if row.get("ProductDescription") not in _LINUX:
         return f"they are for {row.get('ProductDescription')}"
@@ -100,7 +107,7 @@ def _no_node_of_ours(row: Mapping[str, Any]) -> str:
     return f"their tenancy is {tenancy}" if tenancy != "default" else ""
 
 
-def _terms(row: Mapping[str, Any], region: str) -> ReservedInstancesTerms:
+def _terms(row: ReservedInstancesTypeDef, region: str) -> ReservedInstancesTerms:
     is_zonal = row.get("Scope") == "Availability Zone"
     return ReservedInstancesTerms(
         instance_type=row["InstanceType"],

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -29,6 +29,11 @@ from reconciler.catalog.aws.machine import MachineType
 from reconciler.model.errors import CloudError, ReconcilerError, StateError
 from reconciler.model.settings import Settings
 from reconciler.ports.clock import Clock
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2.client import EC2Client
+    from mypy_boto3_ec2.type_defs import FilterTypeDef, InstanceTypeInfoTypeDef
+
 
 # Cache files of AWS responses, stored beside the state; losing them only costs a few calls.
 
@@ -92,13 +97,13 @@ def folder_of(settings: Settings, place: str) -> Folder:
 
 _TYPES_A_PAGE: Final = 100
 _OFFERINGS_A_PAGE: Final = 1000
-_FILTERS: Final = [
+_FILTERS: Final[Sequence[FilterTypeDef]] = [
     {"Name": "supported-virtualization-type", "Values": ["hvm"]},
     {"Name": "processor-info.supported-architecture", "Values": ["x86_64", "arm64"]},
 ]
 
 
-def describe_types(ec2: Any) -> list[dict[str, Any]]:
+def describe_types(ec2: EC2Client) -> list[InstanceTypeInfoTypeDef]:
     """Return the types on which a node can run, as EC2 describes them.
 
     Raises:
@@ -115,7 +120,7 @@ def describe_types(ec2: Any) -> list[dict[str, Any]]:
     return bodies
 
 
-def describe_offerings(ec2: Any) -> Zones:
+def describe_offerings(ec2: EC2Client) -> Zones:
     """Return the types that each zone offers.
 
     Raises:
@@ -244,14 +249,18 @@ class AccountFacts:
         return self._known("spot", _Kept[Spot], read, size)
 
     def _known(
-        self, name: str, form: Any, read: Callable[[_T | None], _T], size: Callable[[_T], int]
+        self,
+        name: str,
+        form: type[_Kept[_T]],
+        read: Callable[[_T | None], _T],
+        size: Callable[[_T], int],
     ) -> Known[_T]:
         """Return stored data if it is recent enough, else fresh data, else the stored data.
 
         ``read`` is called with the stored data.
         """
         now = self._clock.now().replace(microsecond=0)
-        kept: _Kept[_T] | None = self._kept(name, form)
+        kept = self._kept(name, form)
         if kept is not None and timedelta(0) <= now - kept.at < self._max_age:
             return Known(kept.value, kept.at)
         failed = self._failed.get(name)
@@ -270,7 +279,7 @@ class AccountFacts:
             return Known(None, problem=failed[1])
         return Known(kept.value, kept.at, failed[1])
 
-    def _kept(self, name: str, form: Any) -> Any:
+    def _kept(self, name: str, form: type[_Kept[_T]]) -> _Kept[_T] | None:
         """Return the stored data; an unreadable file counts as missing, so that AWS is asked."""
         content = self._keep.read(self._file(name))
         if content is None:
@@ -302,7 +311,7 @@ def kept_at(keep: Keep) -> dict[str, datetime]:
     return found
 
 
-def _packed(kept: _Kept[Any]) -> bytes:
+def _packed(kept: _Kept[_T]) -> bytes:
     return zlib.compress(msgspec.msgpack.encode(kept, order="deterministic"), 1)
 
 

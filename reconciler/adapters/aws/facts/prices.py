@@ -8,12 +8,19 @@ ignored: nothing is free.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from reconciler.adapters.aws.errors import translated
 from reconciler.model.errors import CloudError
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2.client import EC2Client
+    from mypy_boto3_ec2.type_defs import SpotPriceTypeDef
+    from mypy_boto3_pricing.client import PricingClient
+    from mypy_boto3_pricing.type_defs import FilterTypeDef as PricingFilterTypeDef
+
 
 _PRODUCTS: Final = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")
 _SPOT_A_PAGE: Final = 1000
@@ -40,7 +47,7 @@ def currency_of(region: str) -> str:
     return "CNY" if region.startswith("cn-") else "USD"
 
 
-def on_demand_prices(pricing: Any, region: str) -> dict[str, float]:
+def on_demand_prices(pricing: PricingClient, region: str) -> dict[str, float]:
     """Return the on-demand price of each type, an hour in the region's currency.
 
     Shared and bare-metal machines are in two lists, and a region has both.
@@ -68,7 +75,7 @@ def on_demand_prices(pricing: Any, region: str) -> dict[str, float]:
     return dict(sorted(prices.items()))
 
 
-def _filters(region: str, tenancy: str, family: str) -> list[dict[str, str]]:
+def _filters(region: str, tenancy: str, family: str) -> list[PricingFilterTypeDef]:
     wanted = {
         "regionCode": region,
         "serviceCode": "AmazonEC2",
@@ -101,7 +108,7 @@ def _listed(texts: Iterable[str], currency: str) -> Iterator[tuple[str, float]]:
             yield str(name), max(real)
 
 
-def spot_prices(ec2: Any, now: datetime) -> dict[str, dict[str, float]]:
+def spot_prices(ec2: EC2Client, now: datetime) -> dict[str, dict[str, float]]:
     """Return the spot prices at ``now``, by type and zone, USD an hour.
 
     Raises:
@@ -126,7 +133,7 @@ def spot_prices(ec2: Any, now: datetime) -> dict[str, dict[str, float]]:
     return prices
 
 
-def _note(newest: dict[tuple[str, str], tuple[datetime, float]], row: Mapping[str, Any]) -> None:
+def _note(newest: dict[tuple[str, str], tuple[datetime, float]], row: SpotPriceTypeDef) -> None:
     """Retain the newest price of each type and zone; an imitation of EC2 may ignore the filter."""
     if row.get("ProductDescription") not in _PRODUCTS:
         return

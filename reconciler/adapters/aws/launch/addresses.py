@@ -10,10 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from reconciler.adapters.aws.nodeclass.images import Types
 from reconciler.model.resources import MILLI, PODS
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2.type_defs import CreateFleetRequestTypeDef, CreateFleetResultTypeDef
+
 
 NONE_FREE: Final = "InsufficientFreeAddressesInSubnet"
 """EC2's error code for a full subnet."""
@@ -64,7 +68,7 @@ class Addresses:
             if taken.look == self._look:
                 self._add(unused, +1)
 
-    def exhausted(self, answer: Mapping[str, Any]) -> None:
+    def exhausted(self, answer: CreateFleetResultTypeDef) -> None:
         """Record the subnets that are full according to CreateFleet."""
         rows = [r for r in answer.get("Errors") or [] if r.get("ErrorCode") == NONE_FREE]
         places = (r.get("LaunchTemplateAndOverrides", {}).get("Overrides", {}) for r in rows)
@@ -78,7 +82,7 @@ class Addresses:
                 self._free[subnet] += sign * count
 
 
-def uses_of(fleet: Mapping[str, Any], types: Types, count: int) -> dict[str, int]:
+def uses_of(fleet: CreateFleetRequestTypeDef, types: Types, count: int) -> dict[str, int]:
     """Return the minimum number of addresses that a request takes in each subnet.
 
     A node takes one for each pod that it can hold, computed for the smallest of its types.

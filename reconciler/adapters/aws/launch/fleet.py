@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from reconciler.adapters.aws.tags import FLEET, INTENT, NODECLAIM, shared_tags, specification
 from reconciler.model.karpenter.labels import MIN_VALUES_RELAXED, ON_DEMAND, RESERVED, SPOT
 from reconciler.model.karpenter.nodeclass import EC2NodeClass, Subnet
 from reconciler.model.settings import Settings
 from reconciler.ports.cloud import Launch, LaunchOption
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2.literals import InstanceTypeType
+    from mypy_boto3_ec2.type_defs import (
+        CreateFleetRequestTypeDef,
+        FleetLaunchTemplateOverridesRequestTypeDef,
+    )
+
 
 MAX_TYPES: Final = 60
 CAPACITY_BLOCK: Final = "capacity-block"
@@ -20,16 +28,16 @@ _MAX_TOKEN: Final = 64
 
 def fleet_parameters(
     launch: Launch,
-    configs: Sequence[tuple[str, Sequence[dict[str, Any]]]],
+    configs: Sequence[tuple[str, Sequence[FleetLaunchTemplateOverridesRequestTypeDef]]],
     settings: Settings,
     count: int = 1,
-) -> dict[str, Any]:
+) -> CreateFleetRequestTypeDef:
     """Return the call that launches ``count`` instances (aws reference 3.1).
 
     ``configs`` are the launch templates by name, each with its overrides.
     """
     tags = instance_tags(launch, settings)
-    parameters: dict[str, Any] = {
+    parameters: dict[str, object] = {
         "Type": "instant",
         "ClientToken": client_token(launch.token),
         "LaunchTemplateConfigs": [
@@ -46,13 +54,14 @@ def fleet_parameters(
     relaxed = launch.node_claim.metadata.annotations.get(MIN_VALUES_RELAXED) == "true"
     if context and not relaxed:
         parameters["Context"] = context
-    return parameters
+    # botocore checks the call against its model; its names of types and markets are literals.
+    return cast("CreateFleetRequestTypeDef", parameters)
 
 
-def _market(option: LaunchOption, count: int, *, overlaid: bool) -> dict[str, Any]:
+def _market(option: LaunchOption, count: int, *, overlaid: bool) -> dict[str, object]:
     """Return the capacity type of the fleet and its allocation strategy."""
 
-    def target(capacity_type: str) -> dict[str, Any]:
+    def target(capacity_type: str) -> dict[str, object]:
         return {
             "TargetCapacitySpecification": {
                 "TotalTargetCapacity": count,
@@ -85,16 +94,16 @@ def market_type(option: LaunchOption) -> str:
 
 def overrides(
     options: Sequence[LaunchOption], image: str, subnets: Mapping[str, Subnet]
-) -> list[dict[str, Any]]:
+) -> list[FleetLaunchTemplateOverridesRequestTypeDef]:
     """Return one override for each type and zone that has a subnet; the first of equals is used."""
-    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    rows: dict[tuple[str, str], FleetLaunchTemplateOverridesRequestTypeDef] = {}
     for option in options:
         subnet = subnets.get(option.zone)
         key = (option.instance_type, option.zone)
         if subnet is None or key in rows:
             continue
         rows[key] = {
-            "InstanceType": option.instance_type,
+            "InstanceType": cast("InstanceTypeType", option.instance_type),
             "SubnetId": subnet.id,
             "AvailabilityZone": option.zone,
             "ImageId": image,

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from threading import Lock
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from reconciler.adapters.aws.answers import launched, refusals
 from reconciler.adapters.aws.errors import (
@@ -44,6 +44,11 @@ from reconciler.model.errors import (
 from reconciler.model.settings import Settings
 from reconciler.ports.clock import Clock
 from reconciler.ports.cloud import Instance, Launch, LaunchAnswer, Refusal
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2.client import EC2Client
+    from mypy_boto3_ec2.type_defs import CreateFleetResultTypeDef
+
 
 # The delay before a call is retried.
 
@@ -86,7 +91,7 @@ class Launcher:
 
     def __init__(
         self,
-        ec2: Any,
+        ec2: EC2Client,
         templates: LaunchTemplates,
         profiles: Profiles,
         settings: Settings,
@@ -226,7 +231,7 @@ class Launcher:
         return TransientCloudError(translated.message, where=translated.where, remedy=_SOON)
 
     def _read(
-        self, lot: Sequence[Launch], answer: dict[str, Any], *, unclear: bool
+        self, lot: Sequence[Launch], answer: CreateFleetResultTypeDef, *, unclear: bool
     ) -> Sequence[LaunchAnswer | Exception]:
         launch = lot[0]
         instances = launched(answer, lot, self._settings, self._clock.now())

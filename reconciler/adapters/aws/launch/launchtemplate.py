@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from reconciler.adapters.aws.bootstrap.family import user_data
 from reconciler.adapters.aws.bootstrap.kubelet import with_reserved
@@ -32,10 +32,16 @@ from reconciler.model.settings import (
 )
 from reconciler.ports.cloud import Launch
 
+if TYPE_CHECKING:
+    from mypy_boto3_ec2.type_defs import RequestLaunchTemplateDataTypeDef
+
+
 # The network interfaces of a machine.
 
 
-def interfaces(node_class: EC2NodeClass, build: Build, ip_family: IPFamily) -> list[dict[str, Any]]:
+def interfaces(
+    node_class: EC2NodeClass, build: Build, ip_family: IPFamily
+) -> list[dict[str, object]]:
     """Return one entry for each interface: the class's own, else EFA ones, else a single one.
 
     An EFA-only interface has no address, and therefore neither prefixes nor connection tracking.
@@ -70,10 +76,10 @@ def interfaces(node_class: EC2NodeClass, build: Build, ip_family: IPFamily) -> l
 
 
 def _interface(
-    node_class: EC2NodeClass, ip_family: IPFamily, groups: list[str], **place: Any
-) -> dict[str, Any]:
+    node_class: EC2NodeClass, ip_family: IPFamily, groups: list[str], **place: object
+) -> dict[str, object]:
     spec = node_class.spec
-    row: dict[str, Any] = {**place, "Groups": groups}
+    row: dict[str, object] = {**place, "Groups": groups}
     if place.get("InterfaceType") == "efa-only":
         return row
     if spec.associate_public_ip_address is not None:
@@ -122,21 +128,21 @@ _DEFAULTS: Final[Mapping[str, tuple[BlockDeviceMapping, ...]]] = {
 }
 
 
-def block_devices(node_class: EC2NodeClass) -> list[dict[str, Any]]:
+def block_devices(node_class: EC2NodeClass) -> list[dict[str, object]]:
     """Return ``BlockDeviceMappings``; a Custom class without its own uses those of the image."""
     own = node_class.spec.block_device_mappings
     return [_mapping(m) for m in own or _DEFAULTS.get(node_class.ami_family, ())]
 
 
-def _mapping(mapping: BlockDeviceMapping) -> dict[str, Any]:
-    row: dict[str, Any] = {"DeviceName": mapping.device_name} if mapping.device_name else {}
+def _mapping(mapping: BlockDeviceMapping) -> dict[str, object]:
+    row: dict[str, object] = {"DeviceName": mapping.device_name} if mapping.device_name else {}
     if mapping.ebs is not None:
         row["Ebs"] = _volume(mapping.ebs)
     return row
 
 
-def _volume(ebs: BlockDevice) -> dict[str, Any]:
-    row: dict[str, Any] = {
+def _volume(ebs: BlockDevice) -> dict[str, object]:
+    row: dict[str, object] = {
         "DeleteOnTermination": ebs.delete_on_termination,
         "Encrypted": ebs.encrypted,
         "Iops": ebs.iops or None,
@@ -170,12 +176,14 @@ _WITHOUT_IPV6_METADATA: Final = frozenset(
 )
 
 
-def template_data(launch: Launch, build: Build, settings: Settings) -> dict[str, Any]:
+def template_data(
+    launch: Launch, build: Build, settings: Settings
+) -> RequestLaunchTemplateDataTypeDef:
     """Return ``LaunchTemplateData`` for the machines of one build (aws reference 3.3)."""
     claim, node_class, spec = launch.node_claim, launch.node_class, launch.node_class.spec
     capacity_type = launch.options[0].capacity_type
     tags = shared_tags(claim, node_class, settings.cluster_name)
-    data: dict[str, Any] = {
+    data: dict[str, object] = {
         "ImageId": build.image,
         "Monitoring": {"Enabled": bool(spec.detailed_monitoring)},
         "MetadataOptions": _metadata(spec.metadata_options, settings.region),
@@ -183,11 +191,8 @@ def template_data(launch: Launch, build: Build, settings: Settings) -> dict[str,
         "Placement": _placement(claim, placement_group_of(node_class, settings)),
         "EnclaveOptions": {"Enabled": _NITRO_SANDBOX in claim.spec.resources.requests},
         "TagSpecifications": [
-            specification(kind, tags)
-            for kind in (
-                "network-interface",
-                *(["spot-instances-request"] * (capacity_type == SPOT)),
-            )
+            specification("network-interface", tags),
+            *([specification("spot-instances-request", tags)] if capacity_type == SPOT else []),
         ],
     }
     devices = block_devices(node_class)
@@ -206,7 +211,8 @@ def template_data(launch: Launch, build: Build, settings: Settings) -> dict[str,
     )
     if text:
         data["UserData"] = base64.b64encode(text.encode()).decode("ascii")
-    return data
+    # botocore checks the call against its model; the names in it are literals.
+    return cast("RequestLaunchTemplateDataTypeDef", data)
 
 
 def ip_family(settings: Settings) -> IPFamily:
@@ -247,7 +253,7 @@ def _image_version(node_class: EC2NodeClass) -> str:
     return next((t.alias.partition("@")[2] for t in terms if t.alias), "")
 
 
-def _reservation(build: Build) -> dict[str, Any]:
+def _reservation(build: Build) -> dict[str, object]:
     """Return the reservation that the machine uses; without one, open ones are excluded as well."""
     if not build.reservation:
         return {"CapacityReservationPreference": "none"}
@@ -257,8 +263,8 @@ def _reservation(build: Build) -> dict[str, Any]:
     }
 
 
-def _metadata(options: MetadataOptions, region: str) -> dict[str, Any]:
-    row: dict[str, Any] = {
+def _metadata(options: MetadataOptions, region: str) -> dict[str, object]:
+    row: dict[str, object] = {
         "HttpEndpoint": options.http_endpoint,
         "HttpPutResponseHopLimit": options.http_put_response_hop_limit,
         "HttpTokens": options.http_tokens,
@@ -269,11 +275,11 @@ def _metadata(options: MetadataOptions, region: str) -> dict[str, Any]:
     return row
 
 
-def _placement(claim: NodeClaim, group: PlacementGroup | None) -> Mapping[str, Any]:
+def _placement(claim: NodeClaim, group: PlacementGroup | None) -> Mapping[str, object]:
     allowed = requirements_of(claim.spec.requirements)
     tenancy = allowed.allowed(_TENANCY)
     dedicated = tenancy.has("dedicated") and not tenancy.has("default")
-    placement: dict[str, Any] = {"Tenancy": "dedicated" if dedicated else "default"}
+    placement: dict[str, object] = {"Tenancy": "dedicated" if dedicated else "default"}
     if group is not None and (group.id or group.name):
         placement.update({"GroupId": group.id} if group.id else {"GroupName": group.name})
         if group.strategy == PlacementStrategy.PARTITION and _PARTITION in allowed:

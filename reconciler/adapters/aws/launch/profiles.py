@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import hashlib
 from threading import Lock
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from reconciler.adapters.aws.clients import Connect
 from reconciler.adapters.aws.errors import Failure, boto_errors, code_of, failure_of, our_error
-from reconciler.adapters.aws.tags import CLUSTER, FLEET, as_list
+from reconciler.adapters.aws.tags import CLUSTER, FLEET
 from reconciler.model.errors import TransientCloudError
 from reconciler.model.karpenter.labels import NODECLASS
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import ClusterKind, Settings
+
+if TYPE_CHECKING:
+    from mypy_boto3_iam.client import IAMClient
+
 
 _ATTEMPTS: Final = 5
 _FULL: Final = "LimitExceeded"
@@ -100,7 +104,7 @@ class Profiles:
                 ) from error
             raise failure from error
 
-    def _roles(self, iam: Any, name: str, node_class: EC2NodeClass) -> list[str]:
+    def _roles(self, iam: IAMClient, name: str, node_class: EC2NodeClass) -> list[str]:
         """Return the roles of a profile that exists or was just created."""
         try:
             found = iam.get_instance_profile(InstanceProfileName=name)["InstanceProfile"]
@@ -111,7 +115,7 @@ class Profiles:
             return []
         return [row["RoleName"] for row in found["Roles"]]
 
-    def _create(self, iam: Any, name: str, node_class: EC2NodeClass) -> None:
+    def _create(self, iam: IAMClient, name: str, node_class: EC2NodeClass) -> None:
         cluster = self._settings.cluster_name
         tags = {
             **node_class.spec.tags,
@@ -124,7 +128,7 @@ class Profiles:
             iam.create_instance_profile(
                 InstanceProfileName=name,
                 Path=profile_path(self._settings),
-                Tags=as_list(tags),
+                Tags=[{"Key": key, "Value": tags[key]} for key in sorted(tags)],
             )
         except boto_errors() as error:
             if failure_of(error) is not Failure.EXISTS:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final, TypedDict
 
 from reconciler.adapters.aws.launch.fleet import (
     first_types,
@@ -27,16 +27,32 @@ from reconciler.model.errors import CloudError
 from reconciler.model.settings import FeatureGate, Settings
 from reconciler.ports.cloud import Launch, LaunchOption
 
+if TYPE_CHECKING:
+    from mypy_boto3_ec2.type_defs import (
+        CreateFleetRequestTypeDef,
+        CreateLaunchTemplateRequestTypeDef,
+        RequestLaunchTemplateDataTypeDef,
+    )
+
 TEMPLATE_PREFIX: Final = "reconciler/"
 """The prefix of all launch template names."""
+
+
+class RequestRow(TypedDict):
+    """One request as ``plan -o requests`` prints it."""
+
+    service: str
+    operation: str
+    nodeClaim: str
+    parameters: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchRequests:
     """The EC2 requests of a launch: its templates, then the fleet."""
 
-    templates: tuple[dict[str, Any], ...]
-    fleet: dict[str, Any]
+    templates: tuple[CreateLaunchTemplateRequestTypeDef, ...]
+    fleet: CreateFleetRequestTypeDef
 
 
 def launch_requests(
@@ -62,7 +78,7 @@ def launch_requests(
             ),
             remedy="check spec.amiSelectorTerms and the architectures that the NodePool allows",
         )
-    templates: dict[str, dict[str, Any]] = {}
+    templates: dict[str, CreateLaunchTemplateRequestTypeDef] = {}
     configs = []
     for build, group in groups.items():
         rows = overrides(group, build.image, subnets)
@@ -107,7 +123,7 @@ def _builds(
     return groups
 
 
-def request_rows(launch: Launch, types: Types, settings: Settings) -> list[dict[str, Any]]:
+def request_rows(launch: Launch, types: Types, settings: Settings) -> list[RequestRow]:
     """Return the requests of one launch, its templates before the fleet that uses them.
 
     Raises:
@@ -120,14 +136,14 @@ def request_rows(launch: Launch, types: Types, settings: Settings) -> list[dict[
 
 def planned_requests(
     launches: Sequence[Launch], types: Types, settings: Settings
-) -> list[dict[str, Any]]:
+) -> list[RequestRow]:
     """Return the requests of all launches, in order, each template once before its first fleet."""
     return once_each(row for call in launches for row in request_rows(call, types, settings))
 
 
-def once_each(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def once_each(rows: Iterable[RequestRow]) -> list[RequestRow]:
     """Return the requests without duplicate templates."""
-    known: set[str] = set()
+    known: set[object] = set()
     kept = []
     for row in rows:
         name = row["parameters"].get("LaunchTemplateName")
@@ -137,7 +153,7 @@ def once_each(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return kept
 
 
-def _row(operation: str, launch: Launch, parameters: dict[str, Any]) -> dict[str, Any]:
+def _row(operation: str, launch: Launch, parameters: Mapping[str, object]) -> RequestRow:
     return {
         "service": "ec2",
         "operation": operation,
@@ -146,19 +162,23 @@ def _row(operation: str, launch: Launch, parameters: dict[str, Any]) -> dict[str
     }
 
 
-def _template(launch: Launch, data: dict[str, Any], settings: Settings) -> dict[str, Any]:
+def _template(
+    launch: Launch, data: RequestLaunchTemplateDataTypeDef, settings: Settings
+) -> CreateLaunchTemplateRequestTypeDef:
     """Return the call that creates a template, named after its content."""
     tags = shared_tags(launch.node_claim, launch.node_class, settings.cluster_name)
-    content = {
-        "LaunchTemplateData": data,
-        "TagSpecifications": [specification("launch-template", tags)],
-    }
+    specifications = [specification("launch-template", tags)]
+    content = {"LaunchTemplateData": data, "TagSpecifications": specifications}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     digest = hashlib.sha256(text.encode()).hexdigest()[:20]
-    return {"LaunchTemplateName": f"{TEMPLATE_PREFIX}{digest}", **content}
+    return {
+        "LaunchTemplateName": f"{TEMPLATE_PREFIX}{digest}",
+        "LaunchTemplateData": data,
+        "TagSpecifications": specifications,
+    }
 
 
-def _some(names: Any) -> str:
+def _some(names: Iterable[str]) -> str:
     unique = list(dict.fromkeys(names))
     more = f" and {len(unique) - 3} more" if len(unique) > 3 else ""
     return ", ".join(unique[:3]) + more

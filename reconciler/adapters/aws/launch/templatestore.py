@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from threading import Lock
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from reconciler.adapters.aws.clients import Connect
 from reconciler.adapters.aws.errors import Failure, boto_errors, failure_of, our_error, translated
@@ -20,6 +20,13 @@ from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
 from reconciler.ports.clock import Clock
 from reconciler.ports.cloud import Leftover
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2.client import EC2Client
+    from mypy_boto3_ec2.type_defs import CreateLaunchTemplateRequestTypeDef, FilterTypeDef
+    from mypy_boto3_iam.client import IAMClient
+    from mypy_boto3_iam.type_defs import InstanceProfileTypeDef
+
 
 # Orphaned launch templates and instance profiles.
 #
@@ -48,7 +55,7 @@ class AwsLeftovers:
 
     def __init__(
         self,
-        ec2: Any,
+        ec2: EC2Client,
         connect: Connect,
         settings: Settings,
         clock: Clock,
@@ -100,7 +107,9 @@ class AwsLeftovers:
         return True
 
     def _idle_templates(self, now: datetime) -> list[Leftover]:
-        filters = [{"Name": f"tag:{CLUSTER}", "Values": [self._settings.cluster_name]}]
+        filters: list[FilterTypeDef] = [
+            {"Name": f"tag:{CLUSTER}", "Values": [self._settings.cluster_name]}
+        ]
         with translated("ec2:DescribeLaunchTemplates"):
             pages = self._ec2.get_paginator("describe_launch_templates").paginate(Filters=filters)
             rows = [row for page in pages for row in page["LaunchTemplates"]]
@@ -130,7 +139,7 @@ class AwsLeftovers:
                 roles = tuple(role["RoleName"] for role in rows[name].get("Roles") or [])
                 yield Leftover(PROFILE, name, roles=roles)
 
-    def _is_idle(self, iam: Any, row: dict[str, Any]) -> bool:
+    def _is_idle(self, iam: IAMClient, row: InstanceProfileTypeDef) -> bool:
         """Return whether this fleet created a profile, and no instance of the account has it.
 
         A profile that is listed but cannot be read is being created or deleted.
@@ -143,7 +152,7 @@ class AwsLeftovers:
             raise our_error("iam:GetInstanceProfile", error) from error
         if not owner_of(self._settings).owns(as_map(found["InstanceProfile"].get("Tags"))):
             return False
-        filters = [
+        filters: list[FilterTypeDef] = [
             {"Name": "iam-instance-profile.arn", "Values": [row["Arn"]]},
             {
                 "Name": "instance-state-name",
@@ -154,7 +163,9 @@ class AwsLeftovers:
             pages = self._ec2.get_paginator("describe_instances").paginate(Filters=filters)
             return not any(r["Instances"] for page in pages for r in page["Reservations"])
 
-    def _delete(self, client: Any, service: str, operation: str, **parameters: str) -> None:
+    def _delete(
+        self, client: EC2Client | IAMClient, service: str, operation: str, **parameters: str
+    ) -> None:
         call = f"{service}:" + "".join(word.capitalize() for word in operation.split("_"))
         try:
             getattr(client, operation)(**parameters)
@@ -169,14 +180,14 @@ _CALL: Final = "ec2:CreateLaunchTemplate"
 class LaunchTemplates:
     """Caches which templates exist, so that a second launch needs no call."""
 
-    def __init__(self, ec2: Any, clock: Clock) -> None:
+    def __init__(self, ec2: EC2Client, clock: Clock) -> None:
         self._ec2 = ec2
         self._clock = clock
         self._known: set[str] = set()
         self._used: dict[str, datetime] = {}
         self._lock = Lock()
 
-    def ensure(self, templates: Sequence[dict[str, Any]]) -> None:
+    def ensure(self, templates: Sequence[CreateLaunchTemplateRequestTypeDef]) -> None:
         """Create those that are not known to exist.
 
         Raises:
@@ -190,7 +201,7 @@ class LaunchTemplates:
                     self._create(template)
                     self._known.add(name)
 
-    def recreate(self, templates: Sequence[dict[str, Any]]) -> None:
+    def recreate(self, templates: Sequence[CreateLaunchTemplateRequestTypeDef]) -> None:
         """Create them again after somebody else deleted one."""
         with self._lock:
             self._known.difference_update(t["LaunchTemplateName"] for t in templates)
@@ -207,7 +218,7 @@ class LaunchTemplates:
             self._known.discard(name)
             self._used.pop(name, None)
 
-    def _create(self, template: dict[str, Any]) -> None:
+    def _create(self, template: CreateLaunchTemplateRequestTypeDef) -> None:
         try:
             self._ec2.create_launch_template(**template)
         except boto_errors() as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from reconciler.adapters.aws.answers import tag_filters
 from reconciler.adapters.aws.clients import Connect
@@ -18,6 +18,15 @@ from reconciler.model.karpenter.nodepool import NodeSelectorRequirement
 from reconciler.model.karpenter.requirements import Operator
 from reconciler.model.settings import Settings
 from reconciler.ports.clock import Clock
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2.client import EC2Client
+    from mypy_boto3_ec2.type_defs import (
+        DescribeImagesRequestPaginateTypeDef,
+        FilterTypeDef,
+        ImageTypeDef,
+    )
+
 
 # The SSM parameters of an alias such as ``al2023@latest``.
 
@@ -121,7 +130,7 @@ _STAND_IN: Final = "al2023-ami-2023*"
 class _Candidate:
     """An image as EC2 describes it, with the requirements of its types."""
 
-    row: dict[str, Any]
+    row: ImageTypeDef
     needs: Needs
 
     def is_deprecated(self, now: datetime) -> bool:
@@ -145,7 +154,7 @@ class _Candidate:
 class ImageFinder:
     """Finds the images of a class."""
 
-    def __init__(self, ec2: Any, connect: Connect, settings: Settings, clock: Clock) -> None:
+    def __init__(self, ec2: EC2Client, connect: Connect, settings: Settings, clock: Clock) -> None:
         self._ec2 = ec2
         self._connect = connect
         self._settings = settings
@@ -195,8 +204,8 @@ class ImageFinder:
         Imitations of EC2 do not have EKS' images, and none of theirs will boot. Some give all
         images the same creation time, or a new one at each call.
         """
-        best: dict[NodeSelectorRequirement, dict[str, Any]] = {}
-        filters = [{"Name": "name", "Values": [_STAND_IN]}]
+        best: dict[NodeSelectorRequirement, ImageTypeDef] = {}
+        filters: list[FilterTypeDef] = [{"Name": "name", "Values": [_STAND_IN]}]
         for row, arch in self._described(filters, owners=["amazon"]):
             if arch not in best or row.get("Name", "") > best[arch].get("Name", ""):
                 best[arch] = row
@@ -227,10 +236,10 @@ class ImageFinder:
         return found
 
     def _described(
-        self, filters: list[dict[str, Any]], owners: Sequence[str] = ()
-    ) -> Iterable[tuple[dict[str, Any], NodeSelectorRequirement]]:
+        self, filters: list[FilterTypeDef], owners: Sequence[str] = ()
+    ) -> Iterable[tuple[ImageTypeDef, NodeSelectorRequirement]]:
         """Yield the available images with the architecture that they require."""
-        query: dict[str, Any] = {
+        query: DescribeImagesRequestPaginateTypeDef = {
             "Filters": [*filters, {"Name": "state", "Values": ["available"]}],
             "IncludeDeprecated": True,
         }

@@ -6,9 +6,9 @@ is missing at once (aws reference 4).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -42,6 +42,16 @@ from reconciler.model.kubernetes.metadata import Condition
 from reconciler.model.settings import FeatureGate, Settings
 from reconciler.ports.clock import Clock
 
+if TYPE_CHECKING:
+    from mypy_boto3_ec2.client import EC2Client
+    from mypy_boto3_ec2.type_defs import (
+        CapacityReservationTypeDef,
+        DescribePlacementGroupsRequestTypeDef,
+        FilterTypeDef,
+        SubnetTypeDef,
+    )
+
+
 # The placement group of a class; without a selector no permission is needed.
 
 
@@ -50,13 +60,15 @@ _UNKNOWN: Final = "InvalidPlacementGroup"
 """The prefix of the EC2 error codes for a group that does not exist."""
 
 
-def placement_group(ec2: Any, selector: PlacementGroupSelector) -> FoundPlacementGroup | None:
+def placement_group(ec2: EC2Client, selector: PlacementGroupSelector) -> FoundPlacementGroup | None:
     """Return the group with that id or name, None if there is no usable one.
 
     Raises:
         TransientCloudError, CloudError: EC2 did not respond.
     """
-    named = {"GroupIds": [selector.id]} if selector.id else {"GroupNames": [selector.name]}
+    named: DescribePlacementGroupsRequestTypeDef = (
+        {"GroupIds": [selector.id]} if selector.id else {"GroupNames": [selector.name]}
+    )
     try:
         rows = ec2.describe_placement_groups(**named)["PlacementGroups"]
     except boto_errors() as error:
@@ -90,14 +102,14 @@ _CRITERIA: Final = ("open", "targeted")
 
 
 def reservations(
-    ec2: Any, terms: Sequence[SelectorTerm], now: datetime
+    ec2: EC2Client, terms: Sequence[SelectorTerm], now: datetime
 ) -> list[CapacityReservation]:
     """Return the active reservations that the terms select, by id.
 
     Raises:
         TransientCloudError, CloudError: a call or a page of it failed.
     """
-    rows: dict[str, Mapping[str, Any]] = {}
+    rows: dict[str, CapacityReservationTypeDef] = {}
     for term in terms:
         found = _by_id(ec2, term.id) if term.id else _by_filters(ec2, term)
         rows |= {row["CapacityReservationId"]: row for row in found}
@@ -105,7 +117,7 @@ def reservations(
     return [reservation for reservation in known if reservation is not None]
 
 
-def _by_id(ec2: Any, identity: str) -> list[Mapping[str, Any]]:
+def _by_id(ec2: EC2Client, identity: str) -> Sequence[CapacityReservationTypeDef]:
     """Query a single id: a call with several fails completely if one does not exist."""
     try:
         answer = ec2.describe_capacity_reservations(CapacityReservationIds=[identity])
@@ -113,12 +125,14 @@ def _by_id(ec2: Any, identity: str) -> list[Mapping[str, Any]]:
         if failure_of(error) is Failure.NOT_FOUND:
             return []
         raise our_error(_CALL_RESERVATIONS, error) from error
-    rows: list[Mapping[str, Any]] = answer["CapacityReservations"]
-    return rows
+    return answer["CapacityReservations"]
 
 
-def _by_filters(ec2: Any, term: SelectorTerm) -> Iterator[Mapping[str, Any]]:
-    filters = [{"Name": "state", "Values": ["active"]}, *tag_filters(term.tags)]
+def _by_filters(ec2: EC2Client, term: SelectorTerm) -> Iterator[CapacityReservationTypeDef]:
+    filters: list[FilterTypeDef] = [
+        {"Name": "state", "Values": ["active"]},
+        *tag_filters(term.tags),
+    ]
     if term.owner_id:
         filters.append({"Name": "owner-id", "Values": [term.owner_id]})
     if term.instance_match_criteria:
@@ -130,7 +144,7 @@ def _by_filters(ec2: Any, term: SelectorTerm) -> Iterator[Mapping[str, Any]]:
             yield from page["CapacityReservations"]
 
 
-def _reservation(row: Mapping[str, Any], now: datetime) -> CapacityReservation | None:
+def _reservation(row: CapacityReservationTypeDef, now: datetime) -> CapacityReservation | None:
     """Return a reservation, None if it has ended or is of an unknown kind."""
     kind, criteria = row.get("ReservationType") or "default", row.get("InstanceMatchCriteria", "")
     end = row["EndDate"].astimezone(UTC) if row.get("EndDate") is not None else None
@@ -175,7 +189,7 @@ class Resolver:
 
     def __init__(
         self,
-        ec2: Any,
+        ec2: EC2Client,
         connect: Connect,
         settings: Settings,
         clock: Clock,
@@ -298,10 +312,12 @@ class Resolver:
 
     def _subnets(self, terms: Sequence[SelectorTerm]) -> list[Subnet]:
         """Return the subnets, those with the most free addresses first, then by id."""
-        rows: dict[str, dict[str, Any]] = {}
+        rows: dict[str, SubnetTypeDef] = {}
+        pages = self._ec2.get_paginator("describe_subnets")
         for filters in _queries(terms, "subnet-id"):
-            for row in self._pages("describe_subnets", "Subnets", filters):
-                rows[row["SubnetId"]] = row
+            with translated("ec2:DescribeSubnets"):
+                for page in pages.paginate(Filters=filters):
+                    rows.update({row["SubnetId"]: row for row in page["Subnets"]})
         self._addresses.seen({i: r.get("AvailableIpAddressCount", 0) for i, r in rows.items()})
         ordered = sorted(
             rows.values(), key=lambda r: (-r.get("AvailableIpAddressCount", 0), r["SubnetId"])
@@ -313,18 +329,13 @@ class Resolver:
 
     def _security_groups(self, terms: Sequence[SelectorTerm]) -> list[SecurityGroup]:
         rows: dict[str, str] = {}
+        pages = self._ec2.get_paginator("describe_security_groups")
         for filters in _queries(terms, "group-id"):
-            for row in self._pages("describe_security_groups", "SecurityGroups", filters):
-                rows[row["GroupId"]] = row.get("GroupName", "")
+            with translated("ec2:DescribeSecurityGroups"):
+                for page in pages.paginate(Filters=filters):
+                    found = page["SecurityGroups"]
+                    rows.update({row["GroupId"]: row.get("GroupName", "") for row in found})
         return [SecurityGroup(identity, rows[identity]) for identity in sorted(rows)]
-
-    def _pages(
-        self, operation: str, key: str, filters: list[dict[str, Any]]
-    ) -> Iterable[dict[str, Any]]:
-        call = "ec2:" + "".join(word.capitalize() for word in operation.split("_"))
-        with translated(call):
-            for page in self._ec2.get_paginator(operation).paginate(Filters=filters):
-                yield from page[key]
 
 
 def _falls_behind(found: EC2NodeClassStatus, known: _Known) -> bool:
@@ -348,10 +359,10 @@ def _places(status: EC2NodeClassStatus) -> set[str]:
     }
 
 
-def _queries(terms: Sequence[SelectorTerm], id_filter: str) -> list[list[dict[str, Any]]]:
+def _queries(terms: Sequence[SelectorTerm], id_filter: str) -> list[list[FilterTypeDef]]:
     """Return the filters of each call: one for all ids, one for each other term."""
     ids = sorted({term.id for term in terms if term.id})
-    queries: list[list[dict[str, Any]]] = [[{"Name": id_filter, "Values": ids}]] if ids else []
+    queries: list[list[FilterTypeDef]] = [[{"Name": id_filter, "Values": ids}]] if ids else []
     for term in terms:
         filters = tag_filters(term.tags) if not term.id else []
         if term.name:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -28,6 +28,10 @@ from reconciler.model.kubernetes.metadata import Condition, Metadata
 from reconciler.model.settings import Settings
 from reconciler.ports.clock import Clock
 from reconciler.ports.cloud import Launch, LaunchOption
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2.client import EC2Client
+
 
 # Dry runs: EC2 reports whether it would execute a call.
 #
@@ -61,7 +65,7 @@ class Trial:
         return isinstance(self.error, TransientCloudError)
 
 
-def tried(name: str, call: Callable[..., Any], **parameters: Any) -> Trial:
+def tried(name: str, call: Callable[..., object], **parameters: object) -> Trial:
     """Try a call, ``name`` as in ``ec2:CreateFleet``, and return the outcome.
 
     An imitation that ignores ``DryRun`` executes a reading call: that counts as allowed as well.
@@ -95,7 +99,7 @@ _POOL: Final = "validation"
 class Validation:
     """Validates node classes, and caches the results."""
 
-    def __init__(self, ec2: Any, settings: Settings, types_of: TypesOf, clock: Clock) -> None:
+    def __init__(self, ec2: EC2Client, settings: Settings, types_of: TypesOf, clock: Clock) -> None:
         self._ec2 = ec2
         self._settings = settings
         self._types_of = types_of
@@ -193,14 +197,12 @@ def _launch_of(node_class: EC2NodeClass, types: Types) -> Launch | None:
     return None
 
 
-def _run_requests(requests: LaunchRequests) -> Iterator[dict[str, Any]]:
+def _run_requests(requests: LaunchRequests) -> Iterator[dict[str, object]]:
     """Yield RunInstances with the template's content, once for each subnet of the fleet."""
-    data = {
-        key: value
-        for key, value in requests.templates[0]["LaunchTemplateData"].items()
-        if key != "TagSpecifications"
-    }
-    network, *others = data.pop("NetworkInterfaces")
+    template = requests.templates[0]["LaunchTemplateData"]
+    own = ("TagSpecifications", "NetworkInterfaces")
+    data = {key: value for key, value in template.items() if key not in own}
+    network, *others = template["NetworkInterfaces"]
     tags = [row for row in requests.fleet["TagSpecifications"] if row["ResourceType"] != "fleet"]
     for override in requests.fleet["LaunchTemplateConfigs"][0]["Overrides"]:
         yield {

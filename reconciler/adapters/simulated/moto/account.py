@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from reconciler.adapters.simulated.moto.wire import Request, Response, encoded, nested
+from reconciler.model.json import JsonObject
 from reconciler.model.karpenter.nodeclass import EC2NodeClass, SelectorTerm
 from reconciler.ports.clock import Clock
 
@@ -185,15 +186,13 @@ class EmbeddedAccount:
     def template_groups(self, name: str) -> list[str]:
         """Return the security groups that the interfaces of a template name."""
         template = self.backend.get_launch_template_by_name(name)
-        data: Mapping[str, Any] = template.latest_version().data
+        data: JsonObject = template.latest_version().data
         rows = data.get("NetworkInterfaces") or []
         return sorted({group for row in rows for group in row.get("Groups") or []})
 
     def template_profile(self, name: str) -> str:
         """Return the instance profile that a template names, empty without one."""
-        data: Mapping[str, Any] = (
-            self.backend.get_launch_template_by_name(name).latest_version().data
-        )
+        data: JsonObject = self.backend.get_launch_template_by_name(name).latest_version().data
         profile: str = (data.get("IamInstanceProfile") or {}).get("Name", "")
         return profile
 
@@ -201,9 +200,7 @@ class EmbeddedAccount:
         """Return the capacity reservation that a template targets, empty without one."""
         if not name:
             return ""
-        data: Mapping[str, Any] = (
-            self.backend.get_launch_template_by_name(name).latest_version().data
-        )
+        data: JsonObject = self.backend.get_launch_template_by_name(name).latest_version().data
         target = (data.get("CapacityReservationSpecification") or {}).get(
             "CapacityReservationTarget"
         )
@@ -254,7 +251,7 @@ class EmbeddedAccount:
         if any(profile.name == name for profile in known.values()):
             self.backend.associate_iam_instance_profile(instance.id, name)
 
-    def _call(self, operation: str, **parameters: Any) -> Response:
+    def _call(self, operation: str, **parameters: object) -> Response:
         body = encoded({"Action": operation, "Version": "2016-11-15", **parameters})
         kind = "application/x-www-form-urlencoded; charset=utf-8"
         answer = self.forward(
@@ -352,14 +349,14 @@ def _drop_closed() -> None:
     while _CLOSED:
         number = _CLOSED.popleft()
         for accounts in services._instances:  # noqa: SLF001 - moto can only remove all accounts
-            regions: dict[str, Any] = accounts.pop(number, {})
+            regions: dict[str, object] = accounts.pop(number, {})
             for backend in regions.values():
                 _empty(backend)
             regions.clear()
     _drop_tracked()
 
 
-def _empty(backend: Any) -> None:
+def _empty(backend: object) -> None:
     """Let go of what a backend has: caches of moto keep some of its objects, and they keep it."""
     for by_id in getattr(backend, "subnets", {}).values():
         for subnet in by_id.values():

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 from xml.etree import ElementTree as ET
 
 from reconciler.adapters.simulated.moto.wire import Request, Response, encoded, error, nested, xml
+from reconciler.model.json import JsonDict, JsonObject
 
 # The filter of DescribeInstances by instance profile, which moto lacks.
 
@@ -49,13 +50,13 @@ class PlacementGroups:
     """The groups, by their id."""
 
     def __init__(self) -> None:
-        self._rows: dict[str, dict[str, Any]] = {}
+        self._rows: dict[str, JsonDict] = {}
 
     def put(
         self, identity: str, name: str, strategy: str, partitions: int = 0, state: str = "available"
     ) -> None:
         """Make a group, or change the one of that id."""
-        row: dict[str, Any] = {
+        row: dict[str, object] = {
             "groupId": identity,
             "groupName": name,
             "strategy": strategy,
@@ -127,7 +128,7 @@ class Health:
         body = f'<{name} xmlns="{_NAMESPACE}">{content}</{name}>'
         return Response(200, body.encode(), {"Content-Type": "text/xml;charset=UTF-8"})
 
-    def _is_asked_for(self, instance: str, asked: Mapping[str, Any]) -> bool:
+    def _is_asked_for(self, instance: str, asked: JsonObject) -> bool:
         name, values = asked["Name"], asked["Value"]
         if name == "event.code":
             return any(event["code"] in values for event in self._events.get(instance, ()))
@@ -136,7 +137,7 @@ class Health:
     def _status(self, instance: str, check: str) -> str:
         return "impaired" if (instance, check) in self._impaired else "ok"
 
-    def _row(self, instance: str) -> dict[str, Any]:
+    def _row(self, instance: str) -> JsonDict:
         return {
             "instanceId": instance,
             "instanceState": {"code": "16", "name": "running"},
@@ -145,7 +146,7 @@ class Health:
             "systemStatus": self._summary(instance, "system"),
         }
 
-    def _summary(self, instance: str, check: str) -> dict[str, Any]:
+    def _summary(self, instance: str, check: str) -> dict[str, object]:
         since = self._impaired.get((instance, check))
         detail = {"name": "reachability", "status": "passed"}
         if since is not None:

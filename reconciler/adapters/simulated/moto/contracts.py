@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from reconciler.adapters.simulated.moto.wire import Request, Response, nested, xml
+from reconciler.model.json import JsonDict
 
 _NAMESPACE: Final = "http://ec2.amazonaws.com/doc/2016-11-15/"
 
@@ -15,8 +16,8 @@ class Contracts:
     """What an account has bought."""
 
     def __init__(self) -> None:
-        self._plans: list[dict[str, Any]] = []
-        self._reserved: list[dict[str, Any]] = []
+        self._plans: list[dict[str, object]] = []
+        self._reserved: list[JsonDict] = []
 
     def add_plan(self, identity: str, kind: str, commitment: str, end: str, **more: str) -> None:
         """Buy a savings plan; ``more`` are further members, as the API spells them."""
@@ -51,7 +52,7 @@ class Contracts:
         asked = json.loads(request.body or b"{}")
         rows = [row for row in self._plans if row["state"] in asked.get("states", [row["state"]])]
         start, size = int(asked.get("nextToken") or 0), rows_a_page or 1000
-        body: dict[str, Any] = {"savingsPlans": rows[start : start + size]}
+        body: JsonDict = {"savingsPlans": rows[start : start + size]}
         if start + size < len(rows):
             body["nextToken"] = str(start + size)
         return Response(200, json.dumps(body).encode(), {"Content-Type": "application/json"})

@@ -95,7 +95,7 @@ class EmbeddedEC2:
         self.calls: list[ReceivedCall] = []
         self.after_call: Callable[[str], None] = lambda _operation: None
         self._lock = RLock()
-        self._clients: dict[tuple[str, int], Any] = {}
+        self._clients: dict[tuple[str, int], object] = {}
         self._account = EmbeddedAccount(
             str(next(_ACCOUNTS)), region, clock, starting_s=starting_s, stopping_s=stopping_s
         )
@@ -137,7 +137,7 @@ class EmbeddedEC2:
             self._account.settle()
             return self._account.living()
 
-    def connect(self, service: str, attempts: int) -> Any:
+    def connect(self, service: str, attempts: int) -> object:
         """Return a boto3 client that speaks with this account, within the process.
 
         The signature is that of ``Connect`` of the AWS adapter.
@@ -195,7 +195,7 @@ class EmbeddedEC2:
             config=Config(retries={"mode": "standard", "total_max_attempts": attempts}),
         )
 
-        def send(request: Any, **_: Any) -> Any:
+        def send(request: object, **_: object) -> Any:
             return self._answered(service, request)
 
         client.meta.events.register(f"before-send.{service}", send)
@@ -256,7 +256,7 @@ class EmbeddedEC2:
     def _health(self, request: Request) -> Response:
         return self.health.answer(request, self._account.living())
 
-    def _answered(self, service: str, request: Any) -> Any:
+    def _answered(self, service: str, request: Any) -> object:
         """Answer a prepared request of botocore; errors are those of its HTTP layer."""
         from botocore.awsrequest import AWSResponse
         from botocore.compat import HTTPHeaders
@@ -292,13 +292,13 @@ class _Raw:
     def __init__(self, body: bytes) -> None:
         self._body = body
 
-    def stream(self, **_: Any) -> Any:
+    def stream(self, **_: object) -> object:
         yield self._body
 
-    def read(self, *_: Any) -> bytes:
+    def read(self, *_: object) -> bytes:
         body, self._body = self._body, b""
         return body
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 from xml.etree import ElementTree as ET
 
 from reconciler.adapters.simulated.market import NO_CAPACITY, CapacityMarket, Override, Shortage
 from reconciler.adapters.simulated.moto.account import EmbeddedAccount
 from reconciler.adapters.simulated.moto.reserved import EmbeddedReservations
 from reconciler.adapters.simulated.moto.wire import Request, Response, encoded, error, nested, xml
+from reconciler.model.json import JsonDict
 
 _IDS: Final = re.compile(rb"<item>(i-[0-9a-f]+)</item>")
 _INSTANCES: Final = "{*}fleetInstanceSet"
@@ -69,7 +70,7 @@ class Fleets:
             self._by_token[token] = (request.body, answer)
         return answer
 
-    def _launched(self, request: Request, parameters: dict[str, Any]) -> Response:
+    def _launched(self, request: Request, parameters: JsonDict) -> Response:
         """Give as many instances as are asked for, out of one pool after the other."""
         target = parameters["TargetCapacitySpecification"]
         capacity_type = target.get("DefaultTargetCapacityType", "on-demand")
@@ -118,7 +119,7 @@ class Fleets:
             return count, Shortage(chosen, NO_CAPACITY, message)
         return count, None
 
-    def _overrides(self, parameters: dict[str, Any]) -> list[Override]:
+    def _overrides(self, parameters: JsonDict) -> list[Override]:
         rows = []
         for number, config in enumerate(parameters.get("LaunchTemplateConfigs", [])):
             template = config["LaunchTemplateSpecification"].get("LaunchTemplateName", "")
@@ -143,7 +144,7 @@ class Fleets:
         return rows
 
     def _forwarded(
-        self, request: Request, parameters: dict[str, Any], chosen: Override, count: int
+        self, request: Request, parameters: JsonDict, chosen: Override, count: int
     ) -> Response:
         """Let moto launch exactly the chosen override, this number of times."""
         config = parameters["LaunchTemplateConfigs"][chosen.config]
@@ -208,9 +209,7 @@ def _grouped(answer: Response) -> ET.Element:
     return first
 
 
-def _error_row(
-    parameters: dict[str, Any], shortage: Shortage, capacity_type: str
-) -> dict[str, Any]:
+def _error_row(parameters: JsonDict, shortage: Shortage, capacity_type: str) -> JsonDict:
     chosen = shortage.override
     config = parameters["LaunchTemplateConfigs"][chosen.config]
     spec = config["LaunchTemplateSpecification"]

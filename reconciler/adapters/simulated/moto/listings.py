@@ -27,6 +27,7 @@ from reconciler.adapters.simulated.moto.wire import (
     service_model,
     xml,
 )
+from reconciler.model.json import JsonDict, JsonObject
 
 # Pages: moto gives everything at once, AWS gives as much as it likes and says that there is more.
 #
@@ -104,7 +105,7 @@ def smaller(request: Request, most: int) -> Request:
     if not most:
         return request
     if request.service == "pricing":
-        asked: dict[str, Any] = json.loads(request.body or b"{}")
+        asked: JsonDict = json.loads(request.body or b"{}")
         asked["MaxResults"] = min(int(asked.get("MaxResults", most)), most)
         return replace(request, body=json.dumps(asked).encode())
     form = nested(request.form)
@@ -167,7 +168,7 @@ class Listings:
         rows = [row for row in self._spot(now) if not products or row[_PRODUCT] in products]
         return _page(form, "DescribeSpotPriceHistory", rows)
 
-    def _spot(self, now: datetime) -> Iterator[dict[str, Any]]:
+    def _spot(self, now: datetime) -> Iterator[dict[str, object]]:
         for name, zone in self.offered:
             price = self._market.price(name, zone, "spot")
             if price is None:
@@ -190,17 +191,17 @@ _FILTERS: Final = {
 }
 
 
-def _is_asked_for(body: Mapping[str, Any], form: Mapping[str, Any]) -> bool:
+def _is_asked_for(body: Mapping[str, object], form: JsonObject) -> bool:
     """Return whether every filter accepts the type."""
     return all(set(f["Value"]) & set(_FILTERS[f["Name"]](body)) for f in form.get("Filter", ()))
 
 
-def _page(form: Mapping[str, Any], operation: str, rows: Sequence[Mapping[str, Any]]) -> Response:
+def _page(form: JsonObject, operation: str, rows: Sequence[Mapping[str, object]]) -> Response:
     """Return the page that the call asks for; the token is the number of the next row."""
     size = int(form.get("MaxResults") or 0) or len(rows)
     start = int(form.get("NextToken") or 0)
     shape = _output(operation)
-    content: dict[str, Any] = {"requestId": "request-id"}
+    content: dict[str, object] = {"requestId": "request-id"}
     content |= _spelled(shape, {_rows_of(operation): list(rows[start : start + size])})
     if start + size < len(rows):
         content["nextToken"] = str(start + size)
@@ -246,8 +247,8 @@ def _read(path: Path) -> Any:
 
 
 @lru_cache(maxsize=1)
-def _bodies() -> dict[str, Any]:
-    bodies: dict[str, Any] = _read(_resources() / "instance_types.json.gz")
+def _bodies() -> JsonDict:
+    bodies: dict[str, object] = _read(_resources() / "instance_types.json.gz")
     return bodies
 
 

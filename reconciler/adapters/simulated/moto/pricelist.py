@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
-from typing import Any, Final
+from typing import Final
 
 from reconciler.adapters.simulated.moto.wire import Request, Response
+from reconciler.model.json import JsonDict, JsonObject
 
 _PAGE: Final = 100
 _FAMILY: Final = "Compute Instance"
@@ -32,12 +33,12 @@ OnDemand = Callable[[str], float | None]
 
 def get_products(request: Request, region: str, types: Iterable[str], price: OnDemand) -> Response:
     """Return the page of products that all filters of the call accept."""
-    asked: dict[str, Any] = json.loads(request.body or b"{}")
+    asked: JsonDict = json.loads(request.body or b"{}")
     wanted = {f["Field"]: f["Value"] for f in asked.get("Filters", [])}
     rows = [row for row in _products(region, types, price) if _accepts(wanted, row)]
     size = min(int(asked.get("MaxResults", _PAGE)), _PAGE)
     start = int(asked.get("NextToken") or 0)
-    body: dict[str, Any] = {
+    body: JsonDict = {
         "FormatVersion": "aws_v1",
         "PriceList": [json.dumps(row) for row in rows[start : start + size]],
     }
@@ -46,7 +47,7 @@ def get_products(request: Request, region: str, types: Iterable[str], price: OnD
     return Response(200, json.dumps(body).encode(), {"Content-Type": "application/x-amz-json-1.1"})
 
 
-def _accepts(wanted: Mapping[str, str], row: Mapping[str, Any]) -> bool:
+def _accepts(wanted: Mapping[str, str], row: JsonObject) -> bool:
     product = row["product"]
     facts = {
         **product["attributes"],
@@ -58,7 +59,7 @@ def _accepts(wanted: Mapping[str, str], row: Mapping[str, Any]) -> bool:
     return all(folded.get(field.lower()) == value for field, value in wanted.items())
 
 
-def _products(region: str, types: Iterable[str], price: OnDemand) -> Iterator[dict[str, Any]]:
+def _products(region: str, types: Iterable[str], price: OnDemand) -> Iterator[JsonDict]:
     for name in sorted(types):
         amount = price(name)
         if amount is None:
@@ -75,7 +76,7 @@ def _products(region: str, types: Iterable[str], price: OnDemand) -> Iterator[di
 
 def _product(
     name: str, region: str, kind: tuple[str, str, str, str], amount: float
-) -> dict[str, Any]:
+) -> dict[str, object]:
     system, software, status, tenancy = kind
     sku = sha256(repr((name, region, kind)).encode()).hexdigest()[:16].upper()
     term, dimension = f"{sku}.JRTCKXETXF", f"{sku}.JRTCKXETXF.6YS6EN2CT7"

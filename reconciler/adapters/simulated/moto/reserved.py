@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 from xml.etree import ElementTree as ET
 
 from reconciler.adapters.simulated.moto.wire import Request, Response, error, nested, xml
+from reconciler.model.json import JsonDict
 
 _NAMESPACE: Final = "http://ec2.amazonaws.com/doc/2016-11-15/"
 
@@ -80,8 +81,8 @@ class EmbeddedReservations:
         body = f'<{name} xmlns="{_NAMESPACE}">{content}</{name}>'
         return Response(200, body.encode(), {"Content-Type": "text/xml;charset=UTF-8"})
 
-    def _row(self, known: Reserved, living: Collection[str]) -> dict[str, Any]:
-        row: dict[str, Any] = {
+    def _row(self, known: Reserved, living: Collection[str]) -> JsonDict:
+        row: dict[str, object] = {
             "capacityReservationId": known.id,
             "ownerId": known.owner,
             "instanceType": known.instance_type,

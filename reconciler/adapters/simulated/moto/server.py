@@ -46,7 +46,7 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
     ec2: EmbeddedEC2
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request: Any, client_address: object) -> None:
         """Say nothing of a caller that hung up, as one that was killed does."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
@@ -93,5 +93,5 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(answer.body)
 
-    def log_message(self, *_: Any) -> None:
+    def log_message(self, *_: object) -> None:
         """Say nothing: the calls are in ``EmbeddedEC2.calls``."""

@@ -14,6 +14,8 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode
 from xml.sax.saxutils import escape
 
+from reconciler.model.json import JsonDict
+
 # The AWS SDK as the imitation uses it: with one session, which reads the API models only once.
 
 
@@ -70,16 +72,16 @@ class Response:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-def nested(form: Sequence[tuple[str, str]]) -> dict[str, Any]:
+def nested(form: Sequence[tuple[str, str]]) -> JsonDict:
     """Return flat parameters as the maps and lists that they spell."""
-    tree: dict[str, Any] = {}
+    tree: JsonDict = {}
     for name, value in form:
         here = tree
         *parents, last = name.split(".")
         for step in parents:
             here = here.setdefault(step, {})
         here[last] = value
-    lists: dict[str, Any] = _lists(tree)
+    lists: JsonDict = _lists(tree)
     return lists
 
 
@@ -91,7 +93,7 @@ def _lists(value: Any) -> Any:
     return {key: _lists(item) for key, item in value.items()}
 
 
-def flat(value: Any, name: str = "") -> list[tuple[str, str]]:
+def flat(value: object, name: str = "") -> list[tuple[str, str]]:
     """Return maps and lists as flat parameters."""
     if isinstance(value, dict):
         items = [(f"{name}.{key}" if name else key, item) for key, item in value.items()]
@@ -102,7 +104,7 @@ def flat(value: Any, name: str = "") -> list[tuple[str, str]]:
     return [pair for key, item in items for pair in flat(item, key)]
 
 
-def encoded(value: Mapping[str, Any]) -> bytes:
+def encoded(value: Mapping[str, object]) -> bytes:
     """Return parameters as the body of a query call."""
     return urlencode(flat(dict(value))).encode()
 
@@ -126,7 +128,7 @@ def error(service: str, status: int, code: str, message: str, request_id: str) -
     return Response(status, body.encode(), {"Content-Type": "text/xml;charset=UTF-8"})
 
 
-def xml(value: Any) -> str:
+def xml(value: object) -> str:
     """Return maps, lists and texts as EC2's XML; the entries of a list are ``item``."""
     if isinstance(value, dict):
         return "".join(f"<{key}>{xml(item)}</{key}>" for key, item in value.items())

@@ -21,10 +21,11 @@ from reconciler.catalog.catalog import Catalog
 from reconciler.desired.objects import node_pools
 from reconciler.diff.drift import type_checked_from
 from reconciler.disruption.calendar import next_moment
-from reconciler.plan.make.decide import Phase, untimed, vanished_pools
+from reconciler.plan.make.decide import Phase, untimed
 from reconciler.plan.make.findings import due_at
+from reconciler.plan.make.gather import vanished_pools
 from reconciler.plan.make.inputs import Inputs
-from reconciler.plan.make.planner import make_plan
+from reconciler.plan.planning import plan_of
 from reconciler.plan.value.plan import Plan
 
 _APART: Final = ("now", "catalog", "memory")
@@ -61,11 +62,11 @@ class Recall:
         self._last: _Answer | None = None
 
     def plan(self, inputs: Inputs, phase: Phase = untimed) -> Plan:
-        """Return what ``make_plan`` returns for ``inputs``, byte for byte."""
+        """Return what ``plan_of`` returns for ``inputs``, byte for byte."""
         last = self._last
         if last is None or not last.holds_for(inputs):
             self._last = None  # what is over makes room before the work, which needs it most
-            plan = make_plan(inputs, phase)
+            plan = plan_of(inputs, phase)
             self._last = _Answer(inputs, plan, steady_until(inputs))
             return plan
         return replace(last.plan, at=inputs.now)

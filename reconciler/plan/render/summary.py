@@ -64,7 +64,7 @@ class Summary(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
 
 def summary_of(plan: Plan) -> Summary:
     """Return the headline of a plan."""
-    change, now, pods = plan.change, _now(plan), len(unschedulable(plan))
+    change, now, pods = plan.at_rest, _now(plan), len(unschedulable(plan))
     if change is None:
         return Summary(text=tuple(summary_lines(plan)), unschedulable=pods, now=now)
     return Summary(
@@ -82,7 +82,7 @@ def summary_of(plan: Plan) -> Summary:
 
 def unschedulable(plan: Plan) -> list[str]:
     """Return the pods that cannot be scheduled, now or once the fleet is at rest."""
-    later = plan.change.unschedulable if plan.change is not None else ()
+    later = plan.at_rest.unschedulable if plan.at_rest is not None else ()
     return sorted({*later, *(pod.pod for pod in plan.unschedulable)})
 
 
@@ -96,7 +96,7 @@ def _now(plan: Plan) -> Now:
 def summary_lines(plan: Plan) -> list[str]:
     """Return the headline: pods without a place, what the change costs, what happens now."""
     now = [_action_line(plan), _cost_line(plan)]
-    if plan.change is not None:
+    if plan.at_rest is not None:
         now[0] = f"Now: {now[0][0].lower()}{now[0][1:]}"
     return [*_unschedulable_line(plan), *_change_lines(plan), *now, *_bound_line(plan)]
 
@@ -105,14 +105,14 @@ def _unschedulable_line(plan: Plan) -> list[str]:
     pods = unschedulable(plan)
     if not pods:
         return []
-    when = " now" if plan.change is not None and not plan.change.unschedulable else ""
+    when = " now" if plan.at_rest is not None and not plan.at_rest.unschedulable else ""
     said = _clipped(format_pods(pods), _PODS_WIDTH)
     return [f"{counted(len(pods), 'pod')} cannot be scheduled{when}: {said}."]
 
 
 def _change_lines(plan: Plan) -> list[str]:
     """Return what the change since the base costs and does, until the fleet is at rest."""
-    change = plan.change
+    change = plan.at_rest
     return [] if change is None else [_price_of(change), _nodes_of(change), *_stuck_in(change)]
 
 
@@ -184,7 +184,7 @@ def _action_line(plan: Plan) -> str:
 def _bound_line(plan: Plan) -> list[str]:
     """Return how far the new nodes are above the least that they could cost, and why."""
     bound, gap, held = plan.cost.lower_bound, plan.cost.bound_gap, plan.cost.bound_held_by
-    if bound is None or not isinstance(gap, float):
+    if bound is None or gap is None:
         return []
     if hourly(bound * (1 + gap)) == hourly(bound):
         return ["This is already the cheapest possible set of nodes."]

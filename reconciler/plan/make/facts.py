@@ -1,0 +1,105 @@
+"""Everything that one plan is made from, gathered beforehand (``gather``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from reconciler.catalog.catalog import Catalog
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
+from reconciler.model.karpenter.nodepool import NodePool
+from reconciler.model.settings import Settings
+from reconciler.observed.state import ClusterState
+from reconciler.plan.make.pools import PoolTypes
+from reconciler.plan.value.changes import PlannedChange
+from reconciler.plan.value.costs import AtRest, Cost
+from reconciler.plan.value.plan import (
+    ComparedWith,
+    InputDigests,
+    ObservationSource,
+    PlanFinding,
+    PlannedLock,
+    Revision,
+    content_digest,
+)
+
+if TYPE_CHECKING:
+    from reconciler.catalog.commitments.coverage import Cover
+    from reconciler.diff.drift import Drift
+    from reconciler.model.history import History
+    from reconciler.placement.pods.headroom import Headroom
+    from reconciler.placement.question import LaunchPool
+
+
+class BaseCost(msgspec.Struct, frozen=True):
+    """What a change since a base costs, and what the base's own plan comes to."""
+
+    at_rest: AtRest
+    base: Cost
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """The facts of one plan, in the values of the model.
+
+    Of the desired state: the NodePools, their ``classes`` as looked up, and the ``types`` that they
+    may launch. ``covers`` are the commitments that have room; ``uncovered`` gives the types at
+    prices without them. ``catalog`` prices the nodes of pools that are gone.
+
+    Of the cluster: its pods are also those that ``headroom`` asks for. ``interrupted`` are
+    NodeClaims that EC2 takes back, with the event that says so. ``vanished`` are NodePools that git
+    no longer has; the nodes of the ``removable`` ones may go. ``nominated`` are NodeClaims whose
+    pods are still on their way. ``history`` is what the rate limits remember.
+
+    Of both: the NodeClaims that drifted, what git ``changes``, and what the change since a base
+    costs (``base_cost``). ``findings`` are about these facts; those of CapacityBuffers stand apart,
+    since they come last in a plan. ``withheld`` says why nothing may be launched or removed now.
+    """
+
+    now: datetime
+    settings: Settings
+    catalog: Catalog
+    pools: tuple[NodePool, ...]
+    classes: Mapping[str, EC2NodeClass]
+    types: PoolTypes
+    covers: tuple[Cover, ...] = ()
+    uncovered: Callable[[], Mapping[str, LaunchPool]] = dict
+    lock: PlannedLock | None = None
+    cluster: ClusterState
+    headroom: tuple[Headroom, ...] = ()
+    interrupted: Mapping[str, str] = {}
+    vanished: tuple[NodePool, ...] = ()
+    removable: frozenset[str] = frozenset()
+    nominated: frozenset[str] = frozenset()
+    history: History | None = None
+    lists_blockers: bool = True
+    drift: tuple[Drift, ...] = ()
+    changes: tuple[PlannedChange, ...] = ()
+    base_cost: BaseCost | None = None
+    findings: tuple[PlanFinding, ...] = ()
+    buffer_findings: tuple[PlanFinding, ...] = ()
+    withheld: str = ""
+    revision: Revision = Revision()
+    compared_with: ComparedWith = ""
+    serial: int = 0
+    digests: InputDigests = InputDigests()
+    observation: ObservationSource | None = None
+    observed: Mapping[str, str] = {}
+
+    @property
+    def inputs_digest(self) -> str:
+        """One digest of all inputs."""
+        names = self.digests.__struct_fields__
+        return content_digest(*(getattr(self.digests, name).encode() for name in names))
+
+    @property
+    def salt(self) -> str:
+        """What goes into the names of new NodeClaims: other inputs give other names."""
+        return f"{self.inputs_digest}\n{self.serial}"
+
+    @property
+    def virtual(self) -> frozenset[str]:
+        """The pods that CapacityBuffers stand for."""
+        return frozenset(pod.key for room in self.headroom for pod in room.pods)

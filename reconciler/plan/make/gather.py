@@ -1,0 +1,239 @@
+"""Gathers the facts of a plan from what was read: files, a cluster, a catalogue and settings.
+
+The planner is given the result, and so is whoever asks a single question of it (``explain``, the
+search for the fleet at rest). What is not always needed is loaded only where it is, so that a plan
+of a repository alone starts fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from reconciler.desired.objects import node_claims, node_classes, node_overlays, node_pools
+from reconciler.model.decode import decode
+from reconciler.model.karpenter.nodeclass import EC2NodeClass, EC2NodeClassStatus
+from reconciler.model.karpenter.nodepool import NodePool
+from reconciler.model.settings import RemovalPolicy
+from reconciler.observed.state import ClusterState
+from reconciler.plan.make import findings
+from reconciler.plan.make.decide import Phase, untimed
+from reconciler.plan.make.facts import Facts
+from reconciler.plan.make.inputs import Inputs, Object
+from reconciler.plan.make.moves import changes_of, drift_of
+from reconciler.plan.make.pools import Memory, PoolTypes, pool_types
+from reconciler.plan.value.plan import PlanFinding, PlannedLock
+
+if TYPE_CHECKING:
+    from reconciler.catalog.commitments.coverage import Cover, Coverage
+    from reconciler.placement.pods.headroom import Headroom
+
+
+def facts_of(inputs: Inputs, phase: Phase = untimed) -> Facts:
+    """Return what the inputs mean; what their change costs is left open (``base_cost``)."""
+    with phase("catalog"):
+        facts = _facts(inputs)
+    facts = _with_drift(facts, inputs)
+    return msgspec.structs.replace(facts, changes=changes_of(inputs, facts.drift))
+
+
+def _facts(inputs: Inputs) -> Facts:
+    pools = node_pools(inputs.fleet)
+    classes = _classes(inputs)
+    coverage = None
+    if inputs.settings.commitments is not None:
+        from reconciler.plan.make.covering import covering, of_commitments
+
+        coverage = covering(inputs.settings, inputs.cluster, inputs.catalog, inputs.now)
+
+    @cache
+    def priced(covers: tuple[Cover, ...] = ()) -> PoolTypes:
+        return pool_types(
+            pools,
+            classes,
+            node_overlays(inputs.fleet),
+            inputs.catalog,
+            inputs.settings,
+            any_class=inputs.any_class,
+            unready=inputs.unready_classes,
+            refused=inputs.refused,
+            memory=_memory(inputs, classes),
+            covers=covers,
+        )
+
+    types = priced(coverage.covers if coverage is not None else ())
+    if coverage is not None:
+        types = msgspec.structs.replace(
+            types, findings=(*types.findings, *of_commitments(coverage))
+        )
+    facts = Facts(
+        now=inputs.now,
+        settings=inputs.settings,
+        catalog=inputs.catalog,
+        pools=pools,
+        classes=classes,
+        types=types,
+        covers=coverage.covers if coverage is not None else (),
+        uncovered=lambda: priced().by_name,
+        lock=_lock(inputs),
+        cluster=inputs.cluster,
+        withheld=inputs.withheld,
+        revision=inputs.revision,
+        compared_with=inputs.compared_with,
+        serial=inputs.serial,
+        digests=inputs.digests,
+        observation=inputs.observation,
+        observed=inputs.observed,
+    )
+    return _observed(facts, inputs, coverage)
+
+
+def with_cluster(facts: Facts, inputs: Inputs) -> Facts:
+    """Return the facts of ``inputs``, which ask what was asked before of another cluster.
+
+    What the desired state means is not worked out anew, unless commitments make prices depend on
+    what runs.
+    """
+    is_covered = inputs.settings.commitments is not None
+    fresh = _facts(inputs) if is_covered else _observed(facts, inputs, None)
+    return _with_drift(fresh, inputs)
+
+
+def _with_drift(facts: Facts, inputs: Inputs) -> Facts:
+    drift = drift_of(inputs, facts.types, facts.classes)
+    return msgspec.structs.replace(facts, drift=drift)
+
+
+def _observed(facts: Facts, inputs: Inputs, coverage: Coverage | None) -> Facts:
+    """Return the facts with what depends on the cluster and on the clock, except for drift."""
+    cluster, rooms = _with_headroom(inputs, _with_own_claims(inputs))
+    if coverage is not None:
+        from reconciler.plan.make.covering import with_paid
+
+        cluster = with_paid(cluster, coverage)
+    if inputs.settings.default_constraints:
+        from reconciler.plan.make.headroom import with_default_spread
+
+        cluster = with_default_spread(cluster, inputs)
+    return msgspec.structs.replace(
+        facts,
+        now=inputs.now,
+        cluster=cluster,
+        headroom=rooms,
+        interrupted=inputs.interrupted,
+        vanished=_vanished(inputs, facts.pools),
+        removable=_removable(inputs, facts.pools, cluster),
+        nominated=inputs.nominated,
+        history=inputs.history,
+        lists_blockers=inputs.lists_blockers,
+        findings=(
+            *map(findings.finding, inputs.diagnostics),
+            *facts.types.findings,
+            *findings.of_daemon_sets(cluster),
+        ),
+        buffer_findings=tuple(_of_buffers(inputs, rooms)),
+    )
+
+
+def _with_headroom(
+    inputs: Inputs, cluster: ClusterState
+) -> tuple[ClusterState, tuple[Headroom, ...]]:
+    """Return the cluster with the pods that CapacityBuffers ask room for, and those buffers."""
+    if not inputs.fleet.capacity_buffers and not cluster.capacity_buffers:
+        return cluster, ()
+    from reconciler.plan.make.headroom import headroom_of, with_headroom
+
+    rooms = headroom_of(inputs)
+    return with_headroom(cluster, rooms), rooms
+
+
+def _of_buffers(inputs: Inputs, rooms: tuple[Headroom, ...]) -> Iterator[PlanFinding]:
+    if inputs.fleet.capacity_buffers or inputs.cluster.capacity_buffers:
+        from reconciler.plan.make.headroom import of_buffers
+
+        yield from of_buffers(inputs, rooms)
+
+
+def _memory(inputs: Inputs, classes: Mapping[str, EC2NodeClass]) -> Mapping[str, Memory]:
+    """Return what nodes of each class were seen to have, in this look or an earlier one."""
+    if not inputs.memory and not inputs.cluster.nodes:
+        return {}
+    from reconciler.catalog.adjusted.discovered import discovered, memory_of
+
+    known = inputs.memory or discovered(inputs.cluster.nodes, classes, {}, inputs.now)
+    return {name: memory_of(node_class, known) for name, node_class in classes.items()}
+
+
+def _classes(inputs: Inputs) -> dict[str, EC2NodeClass]:
+    """Return the desired classes; what was looked up for them may stand in the cluster's own."""
+    live = {
+        o["metadata"]["name"]: o["status"]
+        for o in inputs.live
+        if o.get("kind") == "EC2NodeClass" and o.get("status")
+    }
+    classes: dict[str, EC2NodeClass] = {}
+    for node_class in node_classes(inputs.fleet):
+        status = live.get(node_class.name)
+        if status is not None and node_class.status == EC2NodeClassStatus():
+            node_class = msgspec.structs.replace(
+                node_class, status=decode(status, EC2NodeClassStatus)
+            )
+        classes[node_class.name] = node_class
+    lock = inputs.fleet.lock_for(inputs.settings.region)
+    if lock is None:
+        return classes
+    from reconciler.desired.lock import pinned
+
+    return {name: pinned(c, lock.entry(name)) for name, c in classes.items()}
+
+
+def _lock(inputs: Inputs) -> PlannedLock | None:
+    lock = inputs.fleet.lock_for(inputs.settings.region)
+    if lock is None:
+        return None
+    return PlannedLock(at=lock.locked_at, digest=lock.digest, catalog=lock.catalog.bundle)
+
+
+def _with_own_claims(inputs: Inputs) -> ClusterState:
+    """Return the cluster with the NodeClaims that git declares and nobody has made yet."""
+    declared = node_claims(inputs.fleet)
+    if not declared:
+        return inputs.cluster
+    known = {n.claim.name for n in inputs.cluster.nodes if n.claim is not None}
+    known.update(claim.name for claim in inputs.cluster.unlaunched)
+    fresh = [claim for claim in declared if claim.name not in known]
+    return replace(inputs.cluster, unlaunched=(*inputs.cluster.unlaunched, *fresh))
+
+
+def _vanished(inputs: Inputs, pools: Iterable[NodePool]) -> tuple[NodePool, ...]:
+    """Return the NodePools that git no longer has; without nodes nothing asks for them."""
+    if not inputs.cluster.nodes and not inputs.cluster.unlaunched:
+        return ()
+    return vanished_pools(inputs.known_before, pools)
+
+
+def vanished_pools(recorded: Iterable[Object], pools: Iterable[NodePool]) -> tuple[NodePool, ...]:
+    """Return the NodePools among ``recorded`` objects that ``pools``, those of git, lack.
+
+    Of two objects with one name the last counts.
+    """
+    desired = {pool.name for pool in pools}
+    known: dict[str, NodePool] = {}
+    for item in recorded:
+        name = item.get("metadata", {}).get("name", "")
+        if item.get("kind") == "NodePool" and name not in desired:
+            known[name] = decode(item, NodePool)
+    return tuple(known[name] for name in sorted(known))
+
+
+def _removable(inputs: Inputs, pools: Iterable[NodePool], cluster: ClusterState) -> frozenset[str]:
+    """Return the NodePools whose removal is allowed: by name, or all that vanished."""
+    if inputs.settings.removal_policy != RemovalPolicy.ALLOW:
+        return inputs.allow_removal
+    desired = {pool.name for pool in pools}
+    owned = {n.node_pool for n in cluster.nodes if n.is_managed and n.node_pool}
+    return inputs.allow_removal | (owned - desired)

@@ -1,0 +1,29 @@
+"""From inputs to a plan: the one way of previews, of the engine and of simulations."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from reconciler.plan.make.decide import Phase, untimed
+from reconciler.plan.make.facts import BaseCost, Facts
+from reconciler.plan.make.gather import facts_of
+from reconciler.plan.make.inputs import Inputs
+from reconciler.plan.make.planner import make_plan
+from reconciler.plan.value.plan import Plan
+
+
+def plan_of(inputs: Inputs, phase: Phase = untimed) -> Plan:
+    """Return the plan for ``inputs``: the same inputs give the same plan."""
+    return make_plan(gathered(inputs, phase), phase)
+
+
+def gathered(inputs: Inputs, phase: Phase = untimed) -> Facts:
+    """Return the facts of a plan, with what the change costs where there is a base."""
+    facts = facts_of(inputs, phase)
+    if inputs.against is None:
+        return facts
+    from reconciler.plan.rest.compare import compared
+
+    with phase("disruption"):
+        at_rest, base = compared(inputs, inputs.against)
+    return replace(facts, base_cost=BaseCost(at_rest, base))
