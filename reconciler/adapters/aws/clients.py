@@ -278,7 +278,7 @@ def connector(settings: Settings, clock: Clock | None = None) -> Connect:
 def _measure(client: Any, service: str, meter: CallMeter) -> None:
     """Pass each call of a client to ``meter``, with the time that its attempts took together."""
 
-    def begin(context: dict[str, Any], **_: Any) -> None:
+    def begin(context: dict[str, Any], **_: object) -> None:
         context["reconciler_started"] = time.perf_counter()
 
     def end(
@@ -286,7 +286,7 @@ def _measure(client: Any, service: str, meter: CallMeter) -> None:
         context: dict[str, Any],
         parsed: Mapping[str, Any] | None = None,
         exception: Exception | None = None,
-        **_: Any,
+        **_: object,
     ) -> None:
         error = ((parsed or {}).get("Error") or {}).get("Code", "")
         outcome = type(exception).__name__ if exception is not None else str(error or "ok")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from reconciler.cli.parser import inputs
 from reconciler.cli.shared import exitcode, operatorfile
@@ -64,7 +64,7 @@ def run(request: ConfigRequest) -> int:
     return exitcode.DONE
 
 
-def _config(path: str) -> dict[str, Any]:
+def _config(path: str) -> dict[str, object]:
     """Return the data of the folder's ``reconciler.yaml``, empty where there is none."""
     from reconciler.desired.fleet import SourceFile, read_fleet
     from reconciler.model.errors import InvalidFleetError, UnreadableError
@@ -91,7 +91,7 @@ def _config(path: str) -> dict[str, Any]:
     return {}
 
 
-def _as_json(resolved: Resolved) -> dict[str, Any]:
+def _as_json(resolved: Resolved) -> dict[str, object]:
     return {
         key: {"value": _shown(value), "origin": origin.layer.value, "where": origin.where}
         for key, value in resolved.values.items()
@@ -99,7 +99,7 @@ def _as_json(resolved: Resolved) -> dict[str, Any]:
     }
 
 
-def _shown(value: Any) -> Any:
+def _shown(value: object) -> object:
     from reconciler.model.text.urls import without_secrets
 
     return without_secrets(value, is_value=True) if isinstance(value, str) else value
@@ -117,7 +117,7 @@ def _print_table(resolved: Resolved) -> None:
         print("  ".join(cells).rstrip())
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     """Return a value as it would be written in the file; nothing for an empty text."""
     if isinstance(value, bool):
         return "true" if value else "false"

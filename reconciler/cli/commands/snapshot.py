@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from reconciler.cli.parser import inputs
 
@@ -80,7 +80,7 @@ def run(request: SnapshotRequest) -> int:
     return DONE
 
 
-def captured(request: SnapshotRequest) -> Sequence[Any]:
+def captured(request: SnapshotRequest) -> Sequence[object]:
     """Return the objects of the fleet or cluster that the request names.
 
     Raises:
@@ -110,7 +110,7 @@ def _is_of_fleet(request: SnapshotRequest) -> bool:
     return is_recorded(request.fleet)
 
 
-def _encoded(items: Iterable[Any], output: str) -> bytes:
+def _encoded(items: Iterable[object], output: str) -> bytes:
     import msgspec
 
     whole = {"apiVersion": "v1", "kind": "List", "items": list(items)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.parser import inputs
 from reconciler.cli.shared import exitcode, records, watching
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from reconciler.cli.shared.records import Recorded
     from reconciler.cli.shared.request import StateRequest
+    from reconciler.model.json import JsonDict
     from reconciler.plan.value.plan import Plan
 
 _PHASES: Final = ("Pending", "Launched", "Registered", "Ready", "Terminating")
@@ -67,7 +68,7 @@ def _view(request: StatusRequest) -> watching.View:
     return watching.View(format_document(facts, request.output), facts)
 
 
-def facts_of(recorded: Recorded) -> dict[str, Any]:
+def facts_of(recorded: Recorded) -> JsonDict:
     """Return the status as an object; money is USD an hour."""
     from reconciler.cli.output import guards
     from reconciler.cli.output.listing import stamp
@@ -148,7 +149,7 @@ def _ownership(plan: Plan | None) -> list[dict[str, str]]:
     return [{"code": f.code, "message": f.message} for f in found if f.code in (UNKNOWN, CONTESTED)]
 
 
-def _plan(recorded: Recorded) -> dict[str, Any] | None:
+def _plan(recorded: Recorded) -> JsonDict | None:
     """Return the sum of the newest plan."""
     from reconciler.cli.output.listing import stamp
     from reconciler.plan.value.plan import from_json
@@ -169,7 +170,7 @@ def _plan(recorded: Recorded) -> dict[str, Any] | None:
     }
 
 
-def _progress(recorded: Recorded) -> dict[str, Any] | None:
+def _progress(recorded: Recorded) -> JsonDict | None:
     """Return how far the plan that was applied last has come."""
     from reconciler.cli.shared.runs import newest_run
 
@@ -188,7 +189,7 @@ def _progress(recorded: Recorded) -> dict[str, Any] | None:
     }
 
 
-def _text(recorded: Recorded, facts: dict[str, Any], known: str) -> str:
+def _text(recorded: Recorded, facts: JsonDict, known: str) -> str:
     from reconciler.cli.output.listing import columns, shown
     from reconciler.plan.render.wording import short
 
@@ -221,7 +222,7 @@ def _text(recorded: Recorded, facts: dict[str, Any], known: str) -> str:
     return text + _in_doubt(facts) + _doubts(facts) + _unavailable(facts)
 
 
-def _in_doubt(facts: dict[str, Any]) -> str:
+def _in_doubt(facts: JsonDict) -> str:
     """Return the instances that keep the fleet from changing."""
     if not facts["ownership"]:
         return ""
@@ -232,7 +233,7 @@ def _in_doubt(facts: dict[str, Any]) -> str:
     )
 
 
-def _plan_rows(plan: dict[str, Any] | None) -> list[tuple[str, str]]:
+def _plan_rows(plan: JsonDict | None) -> list[tuple[str, str]]:
     from reconciler.cli.output.listing import shown
     from reconciler.plan.render.wording import counted, dollars
 
@@ -255,14 +256,14 @@ def _plan_rows(plan: dict[str, Any] | None) -> list[tuple[str, str]]:
     return [*rows, ("Projected cost:", f"{dollars(plan['cost']['after'])}/hour")]
 
 
-def _progress_rows(progress: dict[str, Any] | None) -> list[tuple[str, str]]:
+def _progress_rows(progress: JsonDict | None) -> list[tuple[str, str]]:
     if progress is None:
         return []
     states = ", ".join(f"{number} {state}" for state, number in progress["states"].items())
     return [("Actions:", f"{states} (plan {progress['plan']})")]
 
 
-def _unfinished(progress: dict[str, Any] | None) -> str:
+def _unfinished(progress: JsonDict | None) -> str:
     """Return the first actions that are not finished, each with what it waits for."""
     from reconciler.cli.output.listing import columns
 
@@ -300,7 +301,7 @@ def _commands(recorded: Recorded) -> str:
     return "\n" + columns([header, *rows])
 
 
-def _doubts(facts: dict[str, Any]) -> str:
+def _doubts(facts: JsonDict) -> str:
     from reconciler.cli.output.listing import columns
 
     if not facts["inDoubt"]:
@@ -311,7 +312,7 @@ def _doubts(facts: dict[str, Any]) -> str:
     )
 
 
-def _unavailable(facts: dict[str, Any]) -> str:
+def _unavailable(facts: JsonDict) -> str:
     from reconciler.cli.output.listing import columns, shown
 
     if not facts["unavailable"]:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from reconciler.model.history import Rollout
+    from reconciler.model.json import JsonDict
     from reconciler.plan.value.plan import Plan
 
 _SHOWN: Final = 12
 
 
-def rollouts(found: Iterable[Rollout]) -> list[dict[str, Any]]:
+def rollouts(found: Iterable[Rollout]) -> list[JsonDict]:
     """Return the rollouts that are in progress or have failures, as objects."""
     from reconciler.cli.output.listing import stamp
 
@@ -33,7 +34,7 @@ def rollouts(found: Iterable[Rollout]) -> list[dict[str, Any]]:
     ]
 
 
-def blockers(plan: Plan | None) -> list[dict[str, Any]]:
+def blockers(plan: Plan | None) -> list[JsonDict]:
     """Return what blocks disruption in the newest plan; money is USD an hour."""
     from reconciler.cli.output.listing import stamp
 
@@ -53,12 +54,12 @@ def blockers(plan: Plan | None) -> list[dict[str, Any]]:
     ]
 
 
-def text(facts: dict[str, Any]) -> str:
+def text(facts: JsonDict) -> str:
     """Return both as text for a terminal, empty if there are none."""
     return _rollouts(facts["rollouts"]) + _blockers(facts["blockers"])
 
 
-def _rollouts(rows: list[dict[str, Any]]) -> str:
+def _rollouts(rows: list[JsonDict]) -> str:
     from reconciler.cli.output.listing import columns, shown
 
     if not rows:
@@ -75,7 +76,7 @@ def _rollouts(rows: list[dict[str, Any]]) -> str:
     return "\n" + columns(table) + advice
 
 
-def _blockers(rows: list[dict[str, Any]]) -> str:
+def _blockers(rows: list[JsonDict]) -> str:
     from reconciler.cli.output.listing import columns, shown
     from reconciler.plan.render.wording import format_forgone_savings
 

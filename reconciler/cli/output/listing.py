@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from reconciler.model.text.visible import one_line
 from reconciler.plan.render.layout import table
@@ -19,7 +18,7 @@ class Item:
     name: str
     cells: tuple[str, ...]
     wide: tuple[str, ...]
-    document: Mapping[str, Any]
+    document: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +44,17 @@ def columns(rows: Sequence[Sequence[str]], indent: int = 0) -> str:
     return "".join(f"{' ' * indent}{line}\n" for line in lines)
 
 
-def as_list(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def as_list(documents: Sequence[Mapping[str, object]]) -> dict[str, object]:
     """Return objects as a Kubernetes List."""
     return {"apiVersion": "v1", "kind": "List", "metadata": {}, "items": list(documents)}
 
 
-def as_json(value: Any) -> str:
+def as_json(value: object) -> str:
     """Return a value as JSON for people and programs: sorted keys, one to a line."""
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def format_document(value: Any, output: str, *, sort_keys: bool = True) -> str:
+def format_document(value: object, output: str, *, sort_keys: bool = True) -> str:
     """Return a value as ``output`` has it, ``json`` or ``yaml``."""
     if output == "json":
         return json.dumps(value, indent=2, sort_keys=sort_keys, ensure_ascii=False) + "\n"

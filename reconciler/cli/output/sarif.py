@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
 from reconciler import __version__
 from reconciler.model.diagnostics import Diagnostic, Severity
+from reconciler.model.json import JsonDict
 
 _LEVELS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
 _SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -57,17 +58,17 @@ def render_sarif(diagnostics: Sequence[Diagnostic], folder: str = "") -> str:
     return json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def _rule(code: str) -> dict[str, Any]:
+def _rule(code: str) -> JsonDict:
     words = code.replace("-", " ")
     text = HELP.get(code, f"{words[:1].upper()}{words[1:]}.")
     name = "".join(part[:1].upper() + part[1:] for part in code.split("-"))
     return {"id": code, "name": name, "shortDescription": {"text": text}, "help": {"text": text}}
 
 
-def _result(diagnostic: Diagnostic, rule: int, folder: str) -> dict[str, Any]:
+def _result(diagnostic: Diagnostic, rule: int, folder: str) -> JsonDict:
     what = f"{diagnostic.path}: " if diagnostic.path else ""
     hint = f" ({diagnostic.hint})" if diagnostic.hint else ""
-    result: dict[str, Any] = {
+    result: JsonDict = {
         "ruleId": diagnostic.code,
         "ruleIndex": rule,
         "level": _LEVELS[diagnostic.severity],

@@ -18,6 +18,7 @@ from reconciler.ports.usage import SHELF, FleetUsage, NodeUsage
 
 if TYPE_CHECKING:
     from reconciler.cli.shared.records import Recorded
+    from reconciler.model.json import JsonDict
     from reconciler.plan.run import PlanRun
     from reconciler.plan.value.actions import Action
     from reconciler.ports.state import RecordedObject, RecordedPlan, RunningCommand
@@ -64,7 +65,7 @@ def _percent(share: float | None) -> str:
     return "" if share is None else f"{share:.0%}"
 
 
-def _with_usage(document: dict[str, Any], usage: NodeUsage | None) -> dict[str, Any]:
+def _with_usage(document: JsonDict, usage: NodeUsage | None) -> JsonDict:
     """Return a document with ``status.usage``: USD an hour, pods, and shares from 0."""
     if usage is None:
         return document
@@ -255,7 +256,7 @@ def found(listing: Listing, kind: str, name: str, recorded: Recorded) -> Item:
     raise StateError(f"no {singular} {name} is recorded", where=recorded.where, remedy=remedy)
 
 
-def claim_document(claim: NodeClaim) -> dict[str, Any]:
+def claim_document(claim: NodeClaim) -> JsonDict:
     """Return a claim as the Kubernetes API spells it, with the condition that sums up the others.
 
     Karpenter's NodeClaim is Ready when it is launched, registered and initialized.
@@ -276,7 +277,7 @@ def _ready(claim: NodeClaim) -> dict[str, str]:
     return {**ready, "lastTransitionTime": stamp(since)} if since else ready
 
 
-def _node_document(claim: NodeClaim) -> dict[str, Any]:
+def _node_document(claim: NodeClaim) -> JsonDict:
     status = claim.status
     ready = "True" if phase_of(claim) == "Ready" else "Unknown"
     return {
@@ -374,7 +375,7 @@ def _plan(plan: RecordedPlan, recorded: Recorded) -> Item:
     )
 
 
-def _command_document(command: RunningCommand) -> dict[str, Any]:
+def _command_document(command: RunningCommand) -> JsonDict:
     body = msgspec.to_builtins(command)
     return {
         "apiVersion": API,
