@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[1]
-ANY_MAX = 161
+ANY_MAX = 139
 
 
 def structure() -> ModuleType:

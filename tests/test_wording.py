@@ -17,6 +17,7 @@ CHECKED = ("reconciler/cli", "reconciler/adapters", "docs")
 
 REWRITTEN = (
     "reconciler/adapters/aws",
+    "reconciler/adapters/database",
     "reconciler/catalog",
     "reconciler/cli",
     "reconciler/diff",

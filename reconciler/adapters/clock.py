@@ -1,4 +1,4 @@
-"""The clock on the wall."""
+"""The system clock."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _GLANCE_S: Final = 0.05
 
 
 class SystemClock:
-    """The machine's own time; waiting really waits, and looks up every twentieth of a second.
+    """The time of this machine; waiting checks its condition twenty times a second.
 
-    With ``start`` the clock is set to that moment when it is made, and goes on from there.
+    With ``start`` the clock begins at that time.
     """
 
     def __init__(self, start: datetime | None = None) -> None:
@@ -21,11 +21,11 @@ class SystemClock:
         self._ahead = start - datetime.now(UTC) if start is not None else timedelta()
 
     def now(self) -> datetime:
-        """Return the present time in UTC."""
+        """Return the current time in UTC."""
         return datetime.now(UTC) + self._ahead
 
     def wait(self, seconds: float, until: Callable[[], bool]) -> None:
-        """Return after ``seconds``, or as soon as ``until`` says so."""
+        """Return after ``seconds``, or as soon as ``until`` returns True."""
         deadline = time.monotonic() + seconds
         while not until():
             left = deadline - time.monotonic()

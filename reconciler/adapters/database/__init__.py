@@ -1,1 +1,1 @@
-"""What is recorded, in SQLite or PostgreSQL: claims, plans, the journal, the lease."""
+"""The recorded state in SQLite or PostgreSQL: claims, plans, the journal, the lease."""

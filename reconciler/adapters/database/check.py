@@ -1,4 +1,4 @@
-"""Whether the recorded state is sound: what a look at it shows that ought not to be so."""
+"""Consistency checks of the recorded state."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from reconciler.ports.state import RecordedObject, RunningCommand
 
 
 class Gravity(StrEnum):
-    """How much a fault matters: a note is information, an error must be fixed."""
+    """The severity of a problem: a note is information, an error must be fixed."""
 
     ERROR = "error"
     NOTE = "note"
 
 
 class Inconsistency(NamedTuple):
-    """One thing that is not as it should be; ``code`` is stable."""
+    """A problem of the recorded state; ``code`` is stable."""
 
     gravity: Gravity
     code: str
@@ -56,10 +56,10 @@ _BODIES: Final[tuple[tuple[Table, ColumnElement[str], type], ...]] = (
 
 
 def check(database: Database) -> list[Inconsistency]:
-    """Return everything that is wrong with the state of a fleet, in a fixed order.
+    """Return all problems of the state of a fleet, in a fixed order.
 
     Raises:
-        StateError: it cannot even be read.
+        StateError: the state cannot be read.
     """
     found = revision_of(database.engine, database.place)
     if found != HEAD:
@@ -81,7 +81,7 @@ def check(database: Database) -> list[Inconsistency]:
 
 
 def _file(connection: Connection) -> list[Inconsistency]:
-    """Return what SQLite finds when it reads every page of its file."""
+    """Return the problems that SQLite finds when it reads every page of its file."""
     if connection.dialect.name != "sqlite":
         return []
     rows = connection.exec_driver_sql("PRAGMA integrity_check(20)").scalars().all()
@@ -95,9 +95,9 @@ def _tables(connection: Connection) -> list[Inconsistency]:
 
 
 def _orphans(connection: Connection) -> list[Inconsistency]:
-    """Return rows whose fleet or intent is not there.
+    """Return rows whose fleet or intent is missing.
 
-    A server never lets them in; SQLite does where another tool wrote without foreign keys.
+    A server rejects such rows. SQLite accepts them from tools that disable foreign keys.
     """
     if connection.dialect.name != "sqlite":
         return []
@@ -111,7 +111,7 @@ def _orphans(connection: Connection) -> list[Inconsistency]:
 
 
 def _bodies(connection: Connection, fleet: str) -> list[Inconsistency]:
-    """Return the rows whose body is not what it should be."""
+    """Return the rows whose body cannot be decoded."""
     faults = []
     for table, name, kind in _BODIES:
         decoder: msgspec.json.Decoder[object] = msgspec.json.Decoder(kind)
@@ -126,7 +126,7 @@ def _bodies(connection: Connection, fleet: str) -> list[Inconsistency]:
 
 
 def _outcomes(connection: Connection, fleet: str) -> list[Inconsistency]:
-    """Return the intents that do not point at their last outcome."""
+    """Return the intents that do not refer to their last outcome."""
     last = (
         select(outcome.c.intent, func.max(outcome.c.sequence).label("sequence"))
         .where(outcome.c.fleet == fleet)
@@ -149,7 +149,7 @@ def _outcomes(connection: Connection, fleet: str) -> list[Inconsistency]:
 
 
 def _instances(connection: Connection, fleet: str) -> list[Inconsistency]:
-    """Return the instances that more than one living claim names as its own."""
+    """Return the instances that more than one existing claim has."""
     query = (
         select(node_claim.c.instance_id, func.count())
         .where(

@@ -1,8 +1,8 @@
-"""Connections to the two databases, and transactions that behave alike on both.
+"""Connections to SQLite and PostgreSQL, and transactions that behave alike on both.
 
-SQLite's file is opened in WAL mode with every commit synced to the disk: what a method wrote
-before it returned survives any crash. A transaction that writes says so when it begins, and so
-waits for another writer instead of failing half way.
+SQLite's file is opened in WAL mode with every commit synced to disk: what a method wrote before it
+returned survives any crash. A writing transaction declares that when it begins, so it waits for
+another writer instead of failing halfway.
 """
 
 from __future__ import annotations
@@ -34,10 +34,8 @@ from reconciler.adapters.nofollow import refuse_link
 from reconciler.model.errors import StateError
 from reconciler.model.text.urls import taken_apart, without_secrets
 
-# The border where the errors of a database or a disk become ours.
-#
-# Whatever stops the store is the state's fault in our sense, and its operator can fix it: the
-# message says which file or server, what it said, and what to do.
+# Errors of a database or a disk become StateErrors here. The message names the file or server, the
+# original error, and what the operator can do.
 
 
 RESTORE: Final = (
@@ -76,9 +74,9 @@ _REMEDIES: Final = (
 
 @contextmanager
 def translated(place: str) -> Iterator[None]:
-    """Raise a StateError about ``place`` in place of a database's or a disk's own error.
+    """Raise a StateError about ``place`` instead of a database's or a disk's own error.
 
-    A violated constraint is a mistake of ours and passes unchanged.
+    A violated constraint is a defect of this program and passes unchanged.
     """
     try:
         yield
@@ -89,7 +87,7 @@ def translated(place: str) -> Iterator[None]:
 
 
 def state_error(place: str, error: Exception) -> StateError:
-    """Return the StateError that tells ``error``, in one line."""
+    """Return ``error`` as a StateError, in one line."""
     said = without_secrets(_first_line(error))
     lower = said.lower()
     remedy = next((advice for sign, advice in _REMEDIES if sign in lower), "")
@@ -110,14 +108,14 @@ def _first_line(error: Exception) -> str:
     return lines[0].rstrip(": ") if lines else type(cause).__name__
 
 
-# Between values and rows: times, JSON, and text that both databases can hold.
+# Conversions between values and rows: times, JSON, and text that both databases can store.
 
 
 T = TypeVar("T")
 
 
 def time_text(at: datetime) -> str:
-    """Return a time as UTC text with microseconds, which sorts as time passes."""
+    """Return a time as UTC text with microseconds, which sorts chronologically."""
     assert at.tzinfo is not None, "a time has no time zone"
     moment = at.astimezone(UTC).replace(tzinfo=None)
     return moment.isoformat(timespec="microseconds") + "Z"
@@ -129,12 +127,12 @@ def time_of(text: str) -> datetime:
 
 
 def plain(text: str) -> str:
-    """Return ``text`` without what PostgreSQL or UTF-8 cannot hold: NUL and lone surrogates."""
+    """Return ``text`` without characters that PostgreSQL or UTF-8 cannot store."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
 
 
 def body_of(value: object) -> str:
-    """Return a value as JSON whose bytes depend on nothing but the value."""
+    """Return a value as JSON; equal values give equal bytes."""
     return msgspec.json.encode(value, order="deterministic").decode()
 
 
@@ -142,7 +140,7 @@ def value_of(body: str, kind: type[T], *, name: str, place: str) -> T:
     """Return the value that ``body_of`` wrote.
 
     Raises:
-        StateError: the row was changed by another hand.
+        StateError: another program changed the row.
     """
     try:
         return msgspec.json.decode(body, type=kind)
@@ -155,7 +153,7 @@ def value_of(body: str, kind: type[T], *, name: str, place: str) -> T:
 
 
 _WAIT_S: Final = 10
-"""How long a writer waits for another one, and a client for a server."""
+"""How long a writer waits for another writer, and a client for a server."""
 
 _NOT_WRITABLE: Final = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
 
@@ -167,21 +165,21 @@ _LIVENESS: Final = {
     "keepalives_count": 3,
     "tcp_user_timeout": 6000,
 }
-"""Parameters of libpq by which a connection to a server that vanished fails within seconds.
+"""Parameters of libpq that make a connection to a vanished server fail within seconds.
 
-The timeout is in milliseconds. Without it a write waits for many minutes, far beyond the lease.
+The timeout is in milliseconds. Without it a write would wait for minutes, far beyond the lease.
 """
 
 _SQLITE_MIN: Final = (3, 37)
-"""The first SQLite with STRICT tables."""
+"""The first version of SQLite with STRICT tables."""
 
 
 @dataclass(frozen=True, slots=True)
 class Database:
     """One fleet's share of a database.
 
-    ``place`` is how messages name it: a file, or a URL without its password. ``folder`` is the
-    state directory, None for a server. ``fence`` knows whether this process may write.
+    ``place`` names it in messages: a file, or a URL without its password. ``folder`` is the state
+    directory, None for a server. ``fence`` decides whether this process may write.
     """
 
     engine: Engine
@@ -192,13 +190,13 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Give a connection within a transaction that only reads."""
+        """Yield a connection within a read-only transaction."""
         with translated(self.place), self.engine.connect() as connection, connection.begin():
             yield connection
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """Give a connection within a transaction that is the only one to write for this fleet.
+        """Yield a connection within the only transaction that writes for this fleet.
 
         Raises:
             LeaseLostError: this process does not hold the lease of the fleet.
@@ -208,7 +206,7 @@ class Database:
             yield connection
 
     def raise_serial(self, connection: Connection) -> None:
-        """Note that a belief changed; ``connection`` is one of ``writing``."""
+        """Increase the serial of the fleet; ``connection`` comes from ``writing``."""
         table = tables.fleet
         connection.execute(
             update(table).where(table.c.name == self.fleet).values(serial=table.c.serial + 1)
@@ -216,7 +214,7 @@ class Database:
 
 
 def insert(connection: Connection, table: Table) -> sqlite.Insert | postgresql.Insert:
-    """Return an INSERT that knows ON CONFLICT, in the dialect of the connection."""
+    """Return an INSERT with support for ON CONFLICT, in the dialect of the connection."""
     if connection.dialect.name == "sqlite":
         return sqlite.insert(table)
     return postgresql.insert(table)
@@ -224,7 +222,7 @@ def insert(connection: Connection, table: Table) -> sqlite.Insert | postgresql.I
 
 @contextmanager
 def begin_writing(engine: Engine) -> Iterator[Connection]:
-    """Give a connection within a transaction that is allowed to write."""
+    """Yield a connection within a transaction that may write."""
     with engine.connect() as connection:
         writer = connection.execution_options(reconciler_writes=True)
         with writer.begin():
@@ -232,9 +230,9 @@ def begin_writing(engine: Engine) -> Iterator[Connection]:
 
 
 def connect_sqlite(folder: Path, *, writes: bool = True) -> Engine:
-    """Return an engine for the file in ``folder``, which must exist; the file is made if needed.
+    """Return an engine for the file in ``folder``, which must exist; the file is created if needed.
 
-    Unless it ``writes``, a file system that is read-only is no obstacle.
+    Unless it ``writes``, a read-only file system is sufficient.
 
     Raises:
         StateError: the SQLite of this Python is too old.
@@ -270,10 +268,10 @@ def connect_sqlite(folder: Path, *, writes: bool = True) -> Engine:
 
 
 def _read_only(path: Path) -> sqlite3.Connection:
-    """Return a connection to a file on a file system that cannot be written.
+    """Return a connection to a file on a read-only file system.
 
-    SQLite wants to make a file beside one in WAL mode to read it, unless it is called immutable.
-    It is while it has no log: whoever writes to it makes one first.
+    To read a file in WAL mode SQLite creates another one beside it, unless the file is declared
+    immutable. It is immutable while it has no log, because every writer creates one first.
     """
     log = path.with_name(f"{path.name}-wal")
     url = f"{path.as_uri()}?mode=ro" + ("" if log.exists() else "&immutable=1")
@@ -290,8 +288,8 @@ def _begin(connection: Connection) -> None:
 def _server_url(location: str, shown: str) -> URL:
     """Return the parts of a database URL.
 
-    User and password are taken out before SQLAlchemy and the driver read the rest, so that no
-    message of theirs can show a part of them.
+    User and password are removed before SQLAlchemy and the driver parse the rest, so that none of
+    their messages can show a part of them.
 
     Raises:
         StateError: it is malformed.
@@ -315,17 +313,17 @@ def _server_url(location: str, shown: str) -> URL:
     except (ArgumentError, ValueError):
         what = what or "the state location is not a URL"
     if what or re.search(r"\s", bare):
-        # chained to nothing: what the parsers say shows parts of the URL
+        # not chained: the messages of the parsers show parts of the URL
         what = what or "the state location is not a URL because it contains a space"
         raise StateError(what, where=shown, remedy=remedy)
     return url.set(username=user or url.username, password=password or url.password)
 
 
 def connect_server(location: str, fleet: str) -> tuple[Engine, str]:
-    """Return an engine for a database URL, and the URL as messages may show it.
+    """Return an engine for a database URL, and the URL without secrets for messages.
 
     Raises:
-        StateError: the URL is none, or of a database that we do not know.
+        StateError: the URL is malformed, or its database is not supported.
     """
     remedy = "use postgresql+psycopg://user@host:5432/database, or the path of a folder"
     shown = without_secrets(location, is_value=True)
@@ -340,8 +338,8 @@ def connect_server(location: str, fleet: str) -> tuple[Engine, str]:
         engine = create_engine(
             url,
             pool_pre_ping=True,
-            # What the URL says comes first. A proxy that pools transactions gives each of them
-            # another session, which does not know our prepared statements.
+            # Options of the URL take precedence. A proxy that pools transactions uses different
+            # sessions, in which prepared statements would be unknown.
             connect_args={
                 "prepare_threshold": None,
                 **{key: value for key, value in arguments.items() if key not in url.query},
@@ -358,7 +356,7 @@ def connect_server(location: str, fleet: str) -> tuple[Engine, str]:
 
 
 def _expect_known_options(url: URL, shown: str) -> None:
-    """Refuse options that the driver would complain about by name: it may be half a password.
+    """Reject options that the driver would name in an error: one may be half a password.
 
     Raises:
         StateError: the URL has one.

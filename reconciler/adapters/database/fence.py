@@ -1,9 +1,9 @@
-"""The fence: a write of a process that no longer holds the lease changes nothing.
+"""Fencing: a write of a process that no longer holds the lease changes nothing.
 
-Each time a lease is acquired, the epoch in the row of its fleet rises. Every transaction that
+Each acquisition of a lease increases the epoch in the row of its fleet. Every transaction that
 writes locks this row first and compares the epoch with the one that its process acquired. The
-next holder raises the epoch in the same row. So a write is either committed before the epoch
-rises, or refused.
+next holder increases the epoch in the same row. So a write is either committed before the epoch
+increases, or rejected.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ the epoch. It is shorter than the lifetime of a lease.
 
 _CHECKED_ON_SERVER: Final = text(
     "SELECT epoch, set_config('idle_in_transaction_session_timeout', :idle, true),"
-    # What a method wrote survives a crash of the server, whatever the server's default is.
+    # Committed writes survive a crash of the server, whatever its default is.
     " CASE current_setting('synchronous_commit') WHEN 'off'"
     " THEN set_config('synchronous_commit', 'on', true) END"
     " FROM fleet WHERE name = :fleet FOR UPDATE"
@@ -48,11 +48,11 @@ class Fence:
         self.epoch, self._why = epoch, ""
 
     def leave(self, why: str = "") -> None:
-        """Note that the lease was given back, or ``why`` it was lost."""
+        """Note that the lease was released, or ``why`` it was lost."""
         self.epoch, self._why = None, why
 
     def lost(self, fleet: str, place: str) -> LeaseLostError:
-        """Return the error for whoever acts for ``fleet`` without its lease."""
+        """Return the error for acting for ``fleet`` without its lease."""
         return LeaseLostError(
             f"this process no longer holds the lease of fleet {fleet}"
             if self._why

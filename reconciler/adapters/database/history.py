@@ -1,6 +1,6 @@
-"""What was: commands that ended, claims that are gone, reasons that were given.
+"""The history: ended commands, removed claims, earlier reasons.
 
-Only people ask for it, through ``get``, ``describe`` and ``explain``; no decision rests on it.
+``get``, ``describe`` and ``explain`` show it to people; no decision depends on it.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from reconciler.plan.explain.decisions import Decision
 from reconciler.ports.state import RunningCommand
 
 DECISIONS_KEPT: Final = 20_000
-"""How many reasons a fleet remembers; the oldest go first."""
+"""The number of reasons kept for a fleet; the oldest are removed first."""
 
 
 class GoneClaim(NamedTuple):
-    """A claim as it was last recorded, and when and why it went."""
+    """A removed claim as last recorded, with the time and reason of its removal."""
 
     claim: NodeClaim
     at: datetime
@@ -41,7 +41,7 @@ class GoneClaim(NamedTuple):
 
 
 class GivenReason(NamedTuple):
-    """A reason, and in which plan it was first given."""
+    """A reason, and the plan that first gave it."""
 
     decision: Decision
     at: datetime
@@ -50,14 +50,14 @@ class GivenReason(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DatabaseHistory:
-    """The past of a fleet. Its methods raise StateError when the database cannot be used."""
+    """The history of a fleet. Its methods raise StateError if the database cannot be used."""
 
     database: Database
 
     def fleets(self) -> Sequence[str]:
-        """Return the names of every fleet of which this database has records.
+        """Return the names of all fleets with records in this database.
 
-        A fleet whose lease was acquired and for which nothing was written has none.
+        A fleet for which only a lease was acquired has none.
         """
         has_records = or_(
             fleet.c.serial > 0,
@@ -71,7 +71,7 @@ class DatabaseHistory:
             return connection.execute(query).scalars().all()
 
     def commands(self, *, limit: int = 100) -> Sequence[RunningCommand]:
-        """Return the newest commands, ended ones too, newest first."""
+        """Return the newest commands, running or ended, newest first."""
         query = (
             select(command.c.id, command.c.body)
             .where(command.c.fleet == self.database.fleet)
@@ -84,7 +84,7 @@ class DatabaseHistory:
         return [value_of(r.body, RunningCommand, name=f"command {r.id}", place=place) for r in rows]
 
     def gone_claims(self, *, limit: int = 100) -> Sequence[GoneClaim]:
-        """Return the claims that went last, newest first."""
+        """Return the claims removed last, newest first."""
         query = (
             select(node_claim)
             .where(
@@ -97,7 +97,7 @@ class DatabaseHistory:
         return self._gone(query)
 
     def gone_claim(self, name: str) -> GoneClaim | None:
-        """Return the claim of that name if it is gone."""
+        """Return the removed claim with the name, or None."""
         query = select(node_claim).where(
             node_claim.c.fleet == self.database.fleet,
             node_claim.c.gone_at.is_not(None),
@@ -106,7 +106,7 @@ class DatabaseHistory:
         return next(iter(self._gone(query)), None)
 
     def revision(self) -> tuple[str, datetime] | None:
-        """Return the revision that was carried out last, and since when."""
+        """Return the revision that was applied last, and since when."""
         query = (
             select(revision.c.revision, revision.c.at)
             .where(revision.c.fleet == self.database.fleet)
@@ -125,18 +125,18 @@ class DatabaseHistory:
         *,
         carries_out: bool = True,
     ) -> tuple[Tally, ...]:
-        """Remove what is settled and older than ``keep`` (``pruning.prune``)."""
+        """Remove settled records older than ``keep`` (``pruning.prune``)."""
         return prune(self.database, now, keep, needed, carries_out=carries_out)
 
     def pruned_before(self) -> datetime | None:
-        """Return up to when the past may be gone, None where nothing was ever removed."""
+        """Return the time before which history may be missing, None if nothing was removed."""
         return pruned_before(self.database)
 
     def put_decisions(self, plan: str, at: datetime, decisions: Sequence[Decision]) -> None:
-        """Remember the reasons that ``plan`` gives.
+        """Record the reasons in ``plan``.
 
-        A subject to which the same is said as last time gains no row, so that what is remembered
-        is how reasons changed, and a quiet fleet does not grow its history.
+        A subject with the same reasons as before gets no new row, so the history shows how reasons
+        changed and does not grow while a fleet is quiet.
         """
         if not decisions:
             return
@@ -173,7 +173,7 @@ class DatabaseHistory:
                 )
 
     def decisions(self, kind: str, name: str, *, limit: int = 20) -> Sequence[GivenReason]:
-        """Return the reasons that were given about one subject, newest first."""
+        """Return the reasons about one subject, newest first."""
         query = (
             select(decision)
             .where(
@@ -196,7 +196,7 @@ class DatabaseHistory:
         ]
 
     def _last_reasons(self, connection: Connection) -> dict[tuple[str, str], list[tuple[str, str]]]:
-        """Return for each subject the reasons of the last plan that gave it new ones."""
+        """Return the latest reasons of each subject."""
         recency = func.rank().over(
             partition_by=(decision.c.kind, decision.c.name),
             order_by=(decision.c.at.desc(), decision.c.plan.desc()),

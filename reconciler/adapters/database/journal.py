@@ -1,7 +1,7 @@
-"""The journal: what we set out to do to the world, written before it is tried.
+"""The journal of intended effects, written before they are tried.
 
-Rows are only ever added. An intent that is repeated keeps its first row; an outcome is a row of
-its own, and the last one holds.
+Rows are only added. A repeated intent keeps its first row. An outcome is a row of its own, and the
+last outcome of an intent counts.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class DatabaseJournal:
         return and_(intents_table.c.fleet == self.database.fleet, intents_table.c.id == intent)
 
     def _entries(self) -> Select[object]:
-        """Return the query for intents, each with the outcome that holds."""
+        """Return the query for intents with their last outcome."""
         return (
             select(
                 intents_table.c.sequence,

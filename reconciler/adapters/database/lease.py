@@ -1,9 +1,9 @@
-"""The right to act for a fleet, held by one process at a time.
+"""The lease of a fleet: only its holder may act.
 
 In a state directory it is a lock on a file, which ends with its process. On a server it is a row
 with a lifetime by the server's clock: it outlives a cut connection, and it ends without its holder.
 Either way, acquiring it raises the epoch of the fleet, by which every write is fenced
-(``fence.py``). The lease decides who should act; the fence decides whose writes count.
+(``fence.py``). The lease decides who should act; the fence decides which writes are accepted.
 
 Nothing here depends on a session of the server, so that a proxy may pool its connections.
 """
@@ -46,8 +46,8 @@ _RENEWED_AFTER: Final = 0.25
 _DEADLINE: Final = 0.7
 """Shares of the lifetime: when it is renewed, and when its holder stops without a renewal.
 
-The deadline is counted from before the renewal is sent, on a clock that goes on while the process
-is frozen. So the holder stops before the server lets anybody else in.
+The deadline counts from before the renewal is sent, by a clock that continues while the process is
+frozen. So the holder stops before the server accepts another one.
 """
 
 _ACQUIRING: Final = 0x7265636F6F
@@ -60,14 +60,14 @@ _NOT_AVAILABLE: Final = "55P03"
 def is_held(renewed_ms: int, lifetime_ms: int, now_ms: int) -> bool:
     """Return whether a lease that was renewed at one time of the server is valid at another.
 
-    A renewal in the future is that of a clock that was set back. It counts for no longer than one
-    in the past would, so that a standby never waits for the old time.
+    A renewal in the future means that the clock was set back. It counts no longer than one in the
+    past would, so that a standby never waits for the old time.
     """
     return abs(now_ms - renewed_ms) < lifetime_ms
 
 
 def _elapsing() -> float:
-    """Return seconds of a clock that goes on while the machine sleeps, where there is one."""
+    """Return the seconds of a clock that continues while the machine sleeps, if there is one."""
     boot = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if boot is None else time.clock_gettime(boot)
 
@@ -110,12 +110,12 @@ class FileLease:
             raise self.database.fence.lost(self.database.fleet, self.database.place)
 
     def release(self) -> None:
-        """Give it back."""
+        """Release the lease."""
         self.database.fence.leave()
         self._unlock()
 
     def holder(self) -> str | None:
-        """Return who holds the lease, None where nobody does, without taking it."""
+        """Return the holder of the lease, or None, without taking it."""
         return self._lock.holder()
 
     def _unlock(self) -> None:
@@ -131,7 +131,7 @@ class FileLease:
         try:
             self.locks.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError:
-            return  # a home that cannot be written is a container's: nobody else is in it
+            return  # a read-only home is a container's, which has no other user
         lock = _cluster_lock(self.locks, cluster, self.database.fleet)
         lock.acquire()
         self._of_cluster = lock
@@ -204,12 +204,12 @@ class ServerLease:
                 raise
             except ReconcilerError as error:
                 if self._age_s() < self._share_s(_DEADLINE):
-                    return  # it is still ours, and the next call tries again
+                    return  # the lease is still held, and the next call retries
                 database.fence.leave(f"it could not be renewed for {self._age_s():.0f} s ({error})")
                 raise database.fence.lost(database.fleet, database.place) from error
 
     def release(self) -> None:
-        """Give it back; where the server does not answer, it ends with its lifetime."""
+        """Release the lease; if the server does not answer, it expires."""
         self._released.set()
         with self._mutex:
             epoch = self.database.fence.epoch
@@ -230,7 +230,7 @@ class ServerLease:
             self._thread = None
 
     def holder(self) -> str | None:
-        """Return who holds the lease, None where nobody does, without taking it."""
+        """Return the holder of the lease, or None, without taking it."""
         with self.database.reading() as connection:
             now = _now_ms(connection)
             row = connection.execute(
@@ -248,7 +248,7 @@ class ServerLease:
                 return self._acquire_in(connection, cluster)
         except DBAPIError as error:
             if getattr(error.orig, "sqlstate", None) == _NOT_AVAILABLE:
-                # Its holder is writing, or was frozen while it wrote: the server ends that soon.
+                # The holder is writing, or was frozen while writing: the server ends that soon.
                 raise self._held(self.holder() or "another process") from error
             with translated(database.place):
                 raise
@@ -306,18 +306,18 @@ class ServerLease:
         )
 
     def _keep(self, released: Event) -> None:
-        """Renew the lease until it is given back or lost."""
+        """Renew the lease until it is released or lost."""
         while not released.wait(self._share_s(_RENEWED_AFTER) / 2):
             try:
                 self.confirm()
             except ReconcilerError:
-                return  # whoever acts next is told so
+                return  # the next effect reports it
 
     def _renew(self) -> None:
-        """Renew the row of this epoch; a connection that was cut is made anew once.
+        """Renew the row of this epoch; a broken connection is opened again once.
 
         Raises:
-            LeaseLostError: the row is of another epoch by now.
+            LeaseLostError: the row has another epoch.
             StateError: the server does not answer.
         """
         database, started = self.database, self.clock()
@@ -348,7 +348,7 @@ class ServerLease:
         if self._connection is None:
             engine = self.database.engine.execution_options(isolation_level="AUTOCOMMIT")
             connection = engine.connect()
-            connection.detach()  # out of the pool, whose connections writers may all have taken
+            connection.detach()  # outside the pool, whose connections writers may occupy
             self._connection = connection
         return self._connection
 
@@ -374,7 +374,7 @@ def _add_rows(connection: Connection, fleet: str) -> None:
 
 
 def _raise_epoch(connection: Connection, fleet: str, cluster: ClusterId) -> int:
-    """Raise the epoch of a fleet and return it; note which cluster it acts for, where it does."""
+    """Increase the epoch of a fleet and return it; record its cluster, if any."""
     row = tables.fleet.c
     values: JsonDict = {"epoch": row.epoch + 1}
     if cluster:
@@ -386,7 +386,7 @@ def _raise_epoch(connection: Connection, fleet: str, cluster: ClusterId) -> int:
 def _expect_no_other_fleet(
     connection: Connection, database: Database, cluster: ClusterId, now_ms: int
 ) -> None:
-    """Refuse to act for a cluster that another fleet of this database acts for or has nodes in.
+    """Refuse a cluster that another fleet of this database acts for or has nodes in.
 
     Raises:
         LeaseHeldError: a process acts for the other fleet.

@@ -1,4 +1,4 @@
-"""A lock on a file that the kernel takes back when its holder dies, however it dies."""
+"""A file lock that the kernel releases when its holder dies, however it dies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from reconciler.model.errors import LeaseHeldError, LockedError, StateError
 
 _POLL_S: Final = 0.05
 _PATIENCE: Final = 20
-"""How many more times a lock is tried whose holder has not written down who it is."""
+"""How often a lock is retried whose holder has not written its name yet."""
 
 REMEDY: Final = "stop it, or wait until it ends"
 
@@ -36,10 +36,10 @@ class FileLock:
     _descriptor: int | None = field(default=None, init=False)
 
     def acquire(self) -> None:
-        """Take the lock; who has it may take it again.
+        """Take the lock; its holder may take it again.
 
         Raises:
-            LeaseHeldError: another process has it.
+            LeaseHeldError: another process holds it.
             StateError: the file cannot be locked.
         """
         if self._descriptor is not None:
@@ -57,7 +57,7 @@ class FileLock:
         self._descriptor = descriptor
 
     def release(self) -> None:
-        """Give it back."""
+        """Release the lock."""
         if self._descriptor is None:
             return
         descriptor, self._descriptor = self._descriptor, None
@@ -66,7 +66,7 @@ class FileLock:
         os.close(descriptor)
 
     def holder(self) -> str | None:
-        """Return who has the lock, None where nobody has, without taking it."""
+        """Return the holder of the lock, or None, without taking it."""
         import fcntl
 
         with translated(str(self.path)):
@@ -74,7 +74,7 @@ class FileLock:
                 return None
             descriptor = open_file(self.path, os.O_RDONLY)
         try:
-            # A shared lock, so that two who ask at once do not take each other for the holder.
+            # A shared lock, so that two readers do not take each other for the holder.
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return _described(os.pread(descriptor, 4096, 0))
@@ -114,7 +114,7 @@ class FileLock:
             except BlockingIOError:
                 content = os.pread(descriptor, 4096, 0)
                 if not content and attempt < _PATIENCE:
-                    # Somebody only asks (see ``holder``), or has taken it this moment.
+                    # Another process is reading (see ``holder``), or has just taken the lock.
                     time.sleep(_POLL_S)
                     continue
                 raise LeaseHeldError(
@@ -143,9 +143,9 @@ def _now() -> str:
 
 
 def _described(content: bytes) -> str:
-    """Return who has a lock, from what its holder wrote into the file."""
+    """Return the holder of a lock, as written into the file."""
     lines = content.decode("utf-8", "replace").splitlines()
-    if len(lines) < 3:  # the holder has only just taken it
+    if len(lines) < 3:  # the holder has just taken it
         return "another process"
     note = f" for {lines[3]}" if len(lines) > 3 else ""
     return f"process {lines[0]} (`{lines[2]}`, since {lines[1]}){note}"

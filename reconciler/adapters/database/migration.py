@@ -1,8 +1,8 @@
-"""Bring the recorded state to the form that this release understands; forward only.
+"""Migrations of the recorded state to the schema of this release; forward only.
 
-What a release wrote is never read by an older one, and a database that already holds something
-is copied before it changes (a server's is its operator's to back up). Alembic is imported only
-when there is something to do: a start finds the schema current by reading one row.
+An older release never reads what a newer one wrote. A SQLite file is copied before it is migrated;
+a server is backed up by its operator. Alembic is imported only for a migration: at a normal start
+one row shows that the schema is current.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from reconciler.adapters.database.tables import VERSION_TABLE
 from reconciler.model.errors import StateError
 
 HEAD: Final = "0005"
-"""The newest migration in ``state/versions``; a test holds the two alike."""
+"""The newest migration in ``state/versions``; a test compares the two."""
 
 _ADVISORY_KEY: Final = 0x7265636F6E
-"""«recon» as a number: the lock on a server under which one starter migrates."""
+""""recon" as a number: the advisory lock on a server under which one process migrates."""
 
 
 def revision_of(engine: Engine, place: str) -> str | None:
-    """Return the migration that a database is at, or None when it is empty.
+    """Return the migration of a database, or None if it is empty.
 
     Raises:
-        StateError: it cannot be read, is not ours, or was written by a newer release.
+        StateError: it cannot be read, is not a recorded state, or is newer than this release.
     """
     with translated(place), engine.connect() as connection:
         return _revision(connection, place)
 
 
 def migrate(engine: Engine, place: str, folder: Path | None) -> list[str]:
-    """Do the missing migrations in one transaction and return their numbers.
+    """Run the missing migrations in one transaction and return their numbers.
 
-    ``folder`` is where SQLite's file lies, None for a server.
+    ``folder`` contains SQLite's file; it is None for a server.
     """
     with translated(place), begin_writing(engine) as connection:
         if folder is None:
@@ -74,7 +74,7 @@ def _revision(connection: Connection, place: str) -> str | None:
 
 
 def _copy(folder: Path) -> None:
-    """Copy SQLite's file to ``state.db.before-NNNN``, whole or not at all."""
+    """Copy SQLite's file to ``state.db.before-NNNN``, completely or not at all."""
     target = folder / f"{FILE}.before-{HEAD}"
     unfinished = target.with_name(target.name + ".part")
     unfinished.unlink(missing_ok=True)

@@ -1,16 +1,15 @@
-"""Taking out of the records what is settled and old: nothing that a decision or a person needs.
+"""Pruning: removal of settled, old records that neither decisions nor people need.
 
-It is one transaction, so that whoever dies in the middle of it has removed nothing. What stays,
-however old it is:
+It is one transaction, so a process that dies in between has removed nothing. Kept at any age:
 
-- every intent in doubt, the newest ones, and all that belongs to the last plan carried out;
-- the launch of every NodeClaim that is there: by it an instance without a claim is told to be our
-  own left-over, and not a stranger's. A launch is counted back from what was done last and not from
-  now, since whoever was away for long may still find such an instance;
-- commands that run, that a wave waits for, or whose NodeClaims are not gone for as long;
-- the newest plan, the revision in force, and of every subject the reason that was given last.
+- every intent in doubt, the newest ones, and all that belong to the last applied plan;
+- the launch of every existing NodeClaim: it proves that an instance without a claim is ours. The
+  age of a launch counts back from the last effect and not from now, since a daemon that was stopped
+  for long may still find such an instance;
+- running commands, those that a wave waits for, and those whose NodeClaims were removed recently;
+- the newest plan, the current revision, and the last reason of every subject.
 
-No serial moves by it: what is believed stays the same.
+Pruning does not change the serial.
 """
 
 from __future__ import annotations
@@ -42,18 +41,18 @@ from reconciler.ports.journal import Verb
 from reconciler.ports.state import CommandPhase
 
 LEAST: Final = DAY
-"""No less is ever kept: the daily maximum counts the commands of a day."""
+"""The minimum that is kept: the daily maximum counts the commands of a day."""
 
 MARK: Final = "pruned-before"
-"""The name on the shelf under which stands up to when the past is gone."""
+"""The name on the shelf of the time before which history may be missing."""
 
 _OVER: Final = (CommandPhase.DONE.value, CommandPhase.ROLLED_BACK.value)
 _A_STATEMENT: Final = 500
-"""How many rows one statement names: SQLite takes no more than some thousand values."""
+"""The number of rows in one statement: SQLite limits the number of values."""
 
 
 class Tally(NamedTuple):
-    """Of one kind of record, how many rows go and how many stay."""
+    """The number of removed and kept rows of one kind of record."""
 
     kind: str
     gone: int
@@ -82,10 +81,10 @@ class _Intent(msgspec.Struct, frozen=True, rename="camel"):
 
 @dataclass
 class _Survey:
-    """What is there, and what of it goes.
+    """The existing rows, and those to be removed.
 
-    What is not older than the time text ``recent`` stays, of launches than ``launched``. Intents
-    that are ``needed`` stay, and the rows of the claims in ``held``.
+    Rows not older than the time text ``recent`` are kept, launches not older than ``launched``.
+    ``needed`` intents are kept, and the rows of the claims in ``held``.
     """
 
     connection: Connection
@@ -103,7 +102,7 @@ class _Survey:
         return self.connection.execute(query).all()
 
     def is_gone(self, claim: str, before: str) -> bool:
-        """Return whether a claim is gone since before that time, or forgotten altogether."""
+        """Return whether a claim was removed before that time, or has no record."""
         at = self.claims.get(claim, "")
         return at is not None and at < before
 
@@ -116,7 +115,7 @@ def prune(
     *,
     carries_out: bool = True,
 ) -> tuple[Tally, ...]:
-    """Remove what is settled and older than ``keep``; return what goes and stays, by kind.
+    """Remove settled records older than ``keep``; return the numbers by kind.
 
     ``needed`` are intents whose instances EC2 shows. Unless it ``carries_out``, nothing is removed.
 
@@ -142,7 +141,7 @@ def prune(
 
 
 def pruned_before(database: Database) -> datetime | None:
-    """Return up to when the past may be gone, None where nothing was ever removed."""
+    """Return the time before which history may be missing, None if nothing was removed."""
     query = select(shelf.c.content).where(shelf.c.fleet == database.fleet, shelf.c.name == MARK)
     with database.reading() as connection:
         content = connection.execute(query).scalar()
@@ -150,7 +149,7 @@ def pruned_before(database: Database) -> datetime | None:
 
 
 def _surveyed(survey: _Survey) -> Iterator[Tally]:
-    """Note what goes, kind by kind: what is kept of one decides about the next."""
+    """Decide what is removed, kind by kind: what is kept of one decides about the next."""
     claims = survey.rows(node_claim, node_claim.c.name, node_claim.c.gone_at)
     survey.claims = {row.name: row.gone_at for row in claims}
     for kind, judge in _KINDS:
@@ -198,14 +197,14 @@ def _commands(survey: _Survey) -> _Judged:
 
 
 def _has_ended(value: _Command, survey: _Survey) -> bool:
-    """Return whether a command ended before the limit; one that is rolled back is over soon."""
+    """Return whether a command ended before the limit."""
     if value.phase is CommandPhase.ROLLED_BACK:
         return True
     return all(survey.is_gone(name, survey.recent) for name in value.node_claims)
 
 
 def _intents(survey: _Survey) -> _Judged:
-    """Judge effects; only the bodies of what is old are read, and only one lot at a time."""
+    """Decide about effects, reading only the bodies of old ones, in batches."""
     c, o = intent.c, outcome.c
     ours = c.fleet == survey.fleet
     total, newest, newest_end = survey.connection.execute(
@@ -215,7 +214,9 @@ def _intents(survey: _Survey) -> _Judged:
         select(c.id, c.verb, c.body, o.at.label("ended_at"))
         .join_from(intent, outcome, and_(o.fleet == c.fleet, o.sequence == c.last_outcome))
         .where(ours, o.at < survey.recent)
-        .where(c.sequence != newest, c.last_outcome != newest_end)  # counting goes on from them
+        .where(
+            c.sequence != newest, c.last_outcome != newest_end
+        )  # new rows continue their numbering
         .order_by(c.sequence)
         .execution_options(yield_per=_A_STATEMENT)
     )
@@ -230,7 +231,7 @@ def _intents(survey: _Survey) -> _Judged:
 
 
 def _may_have_instances(row: Any, value: _Intent, survey: _Survey) -> bool:
-    """Return whether an instance of a launch may still turn up."""
+    """Return whether an instance of a launch may still appear."""
     if row.verb == Verb.LAUNCH.value:
         claims = [value.target]
     elif row.verb == Verb.LAUNCH_BATCH.value:
@@ -290,11 +291,11 @@ _KINDS: Final[tuple[tuple[str, Callable[[_Survey], _Judged]], ...]] = (
     ("revisions", _revisions),
     ("refusals", _refusals),
 )
-"""What is judged, in this order."""
+"""The kinds of records, in the order in which they are decided."""
 
 
 def _remove(survey: _Survey) -> None:
-    """Delete what goes; what points at something before what it points at."""
+    """Delete the rows; those with references before those that they refer to."""
     goes = survey.goes
     for table, column, keys in (
         (outcome, outcome.c.intent, goes["effects"]),
@@ -324,7 +325,7 @@ def _lots(keys: Sequence[object]) -> Iterable[Sequence[Any]]:
 
 
 def _mark(survey: _Survey) -> None:
-    """Note up to when the past is gone; it never comes back."""
+    """Record the time before which history is missing."""
     known = survey.connection.execute(
         select(shelf.c.content).where(shelf.c.fleet == survey.fleet, shelf.c.name == MARK)
     ).scalar()

@@ -1,4 +1,4 @@
-"""Open the recorded state, wherever it is kept."""
+"""Opening the recorded state, in a folder or on a server."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from reconciler.adapters.nofollow import open_file
 from reconciler.model.errors import StateError
 
 _HIDDEN: Final = ".reconciler"
-"""The state directory within a fleet folder: it may hold a clone before it holds a state."""
+"""The state directory in a fleet folder; it may contain a clone before it contains a state."""
 
 _WAIT_S: Final = 30
-"""How long a starter waits for another one that migrates."""
+"""How long a process waits for another one that migrates."""
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseState:
-    """Everything that is recorded about one fleet. Close it, or use it in a ``with``.
+    """The recorded state of one fleet. Close it, or use it in a ``with`` statement.
 
-    Its parts may be used by several threads at once.
+    Its parts are thread-safe.
     """
 
     database: Database
@@ -48,7 +48,7 @@ class DatabaseState:
     lease: FileLease | ServerLease
 
     def close(self) -> None:
-        """Give back the lease and every connection."""
+        """Release the lease and close all connections."""
         self.lease.release()
         self.database.engine.dispose()
 
@@ -134,7 +134,7 @@ def _make_folder(folder: Path) -> None:
             )
         if nearest != folder:
             folder.parent.mkdir(parents=True, exist_ok=True)
-            with suppress(FileExistsError):  # another starter was faster
+            with suppress(FileExistsError):  # another process was faster
                 folder.mkdir(mode=0o700)
         elif folder.name != _HIDDEN:
             return  # somebody's own folder; what git sees of it is theirs to say

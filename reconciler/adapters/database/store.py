@@ -1,7 +1,7 @@
-"""The StateStore: what we did and believe. Every method is one transaction.
+"""The StateStore. Every method is one transaction.
 
-A write that leaves everything as it was leaves the serial as it was, so that a quiet pass does
-not make a saved plan stale. Plans are no belief: recording one leaves the serial alone.
+A write that changes nothing does not change the serial, so a quiet pass does not make a saved plan
+stale. Recording a plan does not change the serial either.
 """
 
 from __future__ import annotations
@@ -56,15 +56,12 @@ from reconciler.ports.state import (
     Unavailable,
 )
 
-# A durable map from name to bytes, for an adapter that imitates a part of the world.
-
-
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseShelf:
-    """The Shelf of a fleet; what stands on it is no belief and leaves the serial alone."""
+    """The Shelf of a fleet; writing to it does not change the serial."""
 
     database: Database
 
@@ -91,7 +88,7 @@ class DatabaseShelf:
 
 
 PLANS_KEPT: Final = 500
-"""How many plans a fleet remembers that were never carried out; those that were stay."""
+"""The number of plans kept that were never applied; applied plans are always kept."""
 
 _OVER: Final = (CommandPhase.DONE.value, CommandPhase.ROLLED_BACK.value)
 
@@ -302,7 +299,7 @@ class DatabaseStateStore:
         *,
         key: Iterable[str],
     ) -> None:
-        """Insert or overwrite ``rows`` and raise the serial, unless there are none."""
+        """Insert or overwrite ``rows`` and increase the serial, unless there are none."""
         if not rows:
             return
         statement = insert(connection, table)
@@ -368,7 +365,7 @@ class DatabaseStateStore:
                         "at": new.at,
                         "serial": new.serial,
                         "body": new.body,
-                        # A plan that was carried out stays so, however often it is made again.
+                        # A plan that was applied stays marked as applied when it is made again.
                         "carried_out_at": func.coalesce(new.carried_out_at, plan.c.carried_out_at),
                     },
                 )
@@ -382,7 +379,7 @@ class DatabaseStateStore:
             )
 
     def _note_revision(self, connection: Connection, name: str, at: datetime) -> bool:
-        """Note that a revision was carried out; return whether it was another one than before."""
+        """Record that a revision was applied; return whether it differs from the last one."""
         last = connection.execute(
             select(revision.c.sequence, revision.c.revision)
             .where(self._is_ours(revision))

@@ -1,9 +1,9 @@
-"""The tables of the recorded state, as the newest migration leaves them.
+"""The tables of the recorded state after the newest migration.
 
-Every row belongs to a fleet, so that several fleets can share a database. A value of the model
-is kept whole, as JSON in ``body``; beside it stand as columns only what is looked for or counted.
-Times are text, UTC with microseconds, which sorts as it reads and is the same in both databases.
-``state/versions`` makes these tables; a test holds the two alike.
+Every row belongs to a fleet, so several fleets can share a database. A value of the model is stored
+completely, as JSON in ``body``; only what is searched or counted has a column of its own. Times are
+UTC text with microseconds, which sorts chronologically in both databases. The migrations in
+``state/versions`` create these tables; a test compares the two.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sqlalchemy import (
 )
 
 VERSION_TABLE: Final = "schema_revision"
-"""Where Alembic notes the migration that was done last."""
+"""The table in which Alembic records the last migration."""
 
 metadata: Final = MetaData()
 
@@ -54,8 +54,8 @@ fleet: Final = Table(
     _text("cluster"),
     sqlite_strict=True,
 )
-"""``epoch`` rises whenever the lease is acquired; ``cluster`` is what was acted for last, as
-``account/region/name``, empty where EC2 was simulated."""
+"""``epoch`` increases with each acquisition of the lease. ``cluster`` is the last cluster as
+``account/region/name``, empty if EC2 was simulated."""
 
 lease: Final = Table(
     "lease",
@@ -68,9 +68,9 @@ lease: Final = Table(
     PrimaryKeyConstraint("fleet"),
     sqlite_strict=True,
 )
-"""Who holds the lease of a fleet on a server, and when it was renewed by the server's clock.
+"""The holder of a fleet's lease on a server, and its last renewal by the server's clock.
 
-It is not in the row of the fleet, which a long write locks: the lease is renewed meanwhile."""
+It is separate from the row of the fleet, which long writes lock: the lease is renewed meanwhile."""
 
 revision: Final = Table(
     "revision",
@@ -82,7 +82,7 @@ revision: Final = Table(
     PrimaryKeyConstraint("fleet", "sequence"),
     sqlite_strict=True,
 )
-"""The revisions that were carried out, one row each time another one was."""
+"""The applied revisions, with a row for each change."""
 
 object_: Final = Table(
     "object",
@@ -129,7 +129,7 @@ node_claim: Final = Table(
     Index("node_claim_by_instance", "fleet", "instance_id"),
     sqlite_strict=True,
 )
-"""Claims that are gone keep their row, with when and why."""
+"""Removed claims keep their row, with the time and reason."""
 
 command: Final = Table(
     "command",
@@ -168,8 +168,8 @@ intent: Final = Table(
     ),
     sqlite_strict=True,
 )
-"""What we set out to do. Only ``last_outcome``, the sequence of the outcome that holds, moves on:
-each pass asks for what is in doubt, and should not read all history for it."""
+"""The intended effects. Only ``last_outcome``, the sequence of the last outcome, is updated: each
+pass asks for the intents in doubt, and must not read the whole history for that."""
 
 outcome: Final = Table(
     "journal_outcome",
@@ -185,7 +185,7 @@ outcome: Final = Table(
     Index("journal_outcome_by_intent", "fleet", "intent"),
     sqlite_strict=True,
 )
-"""How intents ended; rows are only ever added, and the last one of an intent holds."""
+"""Outcomes of intents; rows are only added, and the last one of an intent counts."""
 
 unavailable: Final = Table(
     "unavailable",
@@ -226,7 +226,7 @@ decision: Final = Table(
     Index("decision_by_subject", "fleet", "kind", "name", "sequence"),
     sqlite_strict=True,
 )
-"""Why something was not done, for each subject and pass."""
+"""The reasons why something was not done, by subject and pass."""
 
 rollout: Final = Table(
     "rollout",
@@ -237,7 +237,7 @@ rollout: Final = Table(
     PrimaryKeyConstraint("fleet", "node_pool"),
     sqlite_strict=True,
 )
-"""How far the waves of each NodePool have come, and what has failed on the way."""
+"""The progress of each NodePool's waves, and their failures."""
 
 obstacle: Final = Table(
     "obstacle",
@@ -249,4 +249,4 @@ obstacle: Final = Table(
     PrimaryKeyConstraint("fleet", "kind", "name"),
     sqlite_strict=True,
 )
-"""What keeps nodes from going, and since when."""
+"""The blockers of disruption, and since when they exist."""

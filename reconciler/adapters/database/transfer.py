@@ -1,7 +1,7 @@
-"""The state of one fleet as lines of JSON, to move it to another database or keep it elsewhere.
+"""Export and import of a fleet's state as lines of JSON.
 
-The first line says what the file is, the last how many rows it has: a file that was cut off is
-not mistaken for a smaller state. Rows stand in an order in which they can be written again.
+The first line identifies the file, and the last one has the number of rows, so a truncated file is
+not mistaken for a smaller state. Rows are in an order in which they can be inserted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BATCH: Final = 500
 
 
 def export_lines(database: Database) -> Iterator[str]:
-    """Yield the lines, all from one moment; each ends with a newline."""
+    """Yield the lines of a consistent export, each with a newline."""
     with database.reading() as connection:
         if connection.dialect.name != "sqlite":
             connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
@@ -46,11 +46,11 @@ def export_lines(database: Database) -> Iterator[str]:
 def import_lines(database: Database, lines: Iterable[str], source: str) -> int:
     """Write exported rows into a fleet without records; return their number.
 
-    It happens whole or not at all. The fleet may bear another name than the one that was exported.
+    Either all rows are written or none. The fleet may have another name than the exported one.
 
     Raises:
-        StateError: something is recorded for the fleet already.
-        UnreadableError: ``source`` is no export, is cut off, or is of another release.
+        StateError: the fleet already has records.
+        UnreadableError: ``source`` is not an export, is truncated, or has another schema.
     """
     with database.writing() as connection:
         _refuse_unless_empty(connection, database)
@@ -67,7 +67,7 @@ def import_lines(database: Database, lines: Iterable[str], source: str) -> int:
 
 
 def _tables() -> list[Table]:
-    """Return what is exported: not who holds the lease, which is of this database alone."""
+    """Return the exported tables: all except the lease, which belongs to this database."""
     return [table for table in metadata.sorted_tables if table not in (fleet, lease)]
 
 
@@ -102,7 +102,7 @@ def _head(line: str, source: str) -> int:
 def _rows(
     connection: Connection, database: Database, lines: Iterable[tuple[int, str]], source: str
 ) -> tuple[int, int | None]:
-    """Write rows until the last line; return how many, and how many that line tells."""
+    """Write rows until the last line; return their number, and the number in that line."""
     tables = {table.name: table for table in _tables()}
     batch: list[JsonDict] = []
     current: Table | None = None
