@@ -239,14 +239,19 @@ def test_the_nearest_fleet_counts(
 
 @pytest.mark.parametrize("command", ["validate", "plan", "config", "status", "run", "check"])
 def test_a_subfolder_of_a_fleet_is_refused(
-    fleet: Path, command: str, capsys: pytest.CaptureFixture[str]
+    fleet: Path,
+    command: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     below = fleet / "pools" / "web"
-    assert main([command, str(below)]) == 1
-    assert capsys.readouterr().err == (
-        f'Error: PATH: folder "{below}" is inside the fleet "{fleet}"; '
-        f"pass the complete fleet: {fleet}\n"
-    )
+    for folder, shown in ((fleet.parent, fleet.name), (fleet / "pools", str(fleet))):
+        monkeypatch.chdir(folder)
+        assert main([command, str(below)]) == 1
+        assert capsys.readouterr().err == (
+            f'Error: PATH: folder "{below}" is inside the fleet "{shown}"; '
+            f"pass the complete fleet: {shown}\n"
+        )
 
 
 def test_path_within_the_repository_may_not_be_a_subfolder_of_a_fleet_either(

@@ -67,5 +67,6 @@ def _has_config(folder: str, owner: int) -> bool:
 
 
 def _relative(folder: str) -> str:
-    """Return the shorter form of a path: from the current folder, or from the root."""
-    return min(os.path.relpath(folder), folder, key=len)
+    """Return a path below the current folder in its relative form, any other unchanged."""
+    below = os.path.relpath(folder)
+    return folder if below.split(os.sep, 1)[0] == os.pardir else below
