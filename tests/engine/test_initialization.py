@@ -40,7 +40,7 @@ def looked_at(world: World, **requests: str) -> tuple[str, str, str]:
     (claim,) = world.claims.values()
     pass_ = world.converge()
     (node,) = pass_.seen.snapshot.nodes
-    found = lifecycle.seen(asking(claim, **requests), node, world.clock.now())
+    found = lifecycle.with_node(asking(claim, **requests), node, world.clock.now())
     condition = found.condition(lifecycle.INITIALIZED)
     assert condition is not None
     return condition.status, condition.reason, condition.message

@@ -67,10 +67,11 @@ class Fence:
         Raises:
             LeaseLostError: this process does not hold the lease; nothing was written.
         """
-        if self.epoch is None and self._required:
+        mine = self.epoch  # read once: the thread that renews the lease may lose it meanwhile
+        if mine is None and self._required:
             raise self.lost(fleet, place)
         epoch = self._locked(connection, fleet)
-        if epoch is None and self.epoch is None:
+        if epoch is None and mine is None:
             connection.execute(
                 text(
                     "INSERT INTO fleet (name, serial, epoch, cluster) VALUES (:fleet, 0, 0, '')"
@@ -79,8 +80,8 @@ class Fence:
                 {"fleet": fleet},
             )
             self._locked(connection, fleet)
-        elif self.epoch is not None and epoch != self.epoch:
-            self.leave(f"another process acquired it (epoch {epoch}, ours was {self.epoch})")
+        elif mine is not None and epoch != mine:
+            self.leave(f"another process acquired it (epoch {epoch}, ours was {mine})")
             raise self.lost(fleet, place)
 
     def _locked(self, connection: Connection, fleet: str) -> int | None:

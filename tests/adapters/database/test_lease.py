@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import event, text
 
 from reconciler.adapters.database import fence
 from reconciler.adapters.database.lease import LIFETIME, ServerLease, is_held
@@ -169,6 +169,25 @@ def test_a_process_without_the_lease_reads_and_does_not_write(tmp_path: Path) ->
         with pytest.raises(LeaseLostError, match="does not hold the lease of fleet web"):
             state.store.put_node_claims([a_claim("a")])
         assert list(state.store.node_claims()) == []
+
+
+def test_a_lease_that_is_found_lost_during_the_check_fences_the_write(server: str) -> None:
+    """A leader that wakes writes and renews at once, in two threads."""
+    fleet = "woken"
+    with leader(server, fleet) as woken:
+        with woken.database.engine.begin() as connection:
+            connection.execute(text("UPDATE fleet SET epoch = epoch + 1 WHERE name = 'woken'"))
+        before = list(export_lines(woken.database))
+
+        def lose(*facts: object) -> None:
+            if "SELECT epoch" in str(facts[2]):
+                woken.database.fence.leave("the other thread could not renew it")
+
+        event.listen(woken.database.engine, "before_cursor_execute", lose)
+        with pytest.raises(LeaseLostError):
+            woken.store.put_node_claims([a_claim("late")])
+        event.remove(woken.database.engine, "before_cursor_execute", lose)
+        assert list(export_lines(woken.database)) == before
 
 
 def test_a_lease_that_was_given_back_is_free_at_once_and_fences_its_holder(server: str) -> None:
