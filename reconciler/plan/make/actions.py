@@ -1,8 +1,8 @@
-"""From decisions to actions: what is launched, what waits for it, and what goes then.
+"""From decisions to actions: launches, replacements and terminations with their dependencies.
 
-A command that replaces has a hinge between its launches and its terminations: the ``replace``
-action waits until every replacement is initialized, validates the command again, and only then
-lets the nodes go. A command that only deletes has nothing to wait for.
+A replacing command has a ``replace`` action between its launches and its terminations. It waits
+until every replacement is initialized and validates the command again; only then are the nodes
+terminated. A command that only deletes has no dependencies.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from reconciler.plan.value.actions import Action, ActionKind
 from reconciler.plan.value.disruption import PlannedCommand
 from reconciler.plan.value.nodes import LaunchOffering, PlannedImage, PlannedNodeClaim, PriceSource
 
-# From what the scheduler planned to the NodeClaims of a plan, under names of their own.
+# From claims of the scheduler to the NodeClaims of a plan, with final names.
 
 
 TYPES_MAX: Final = 60
-"""How many instance types a launch request names: CreateFleet takes no more."""
+"""The maximum number of instance types in a launch request, a limit of CreateFleet."""
 
 _NAME_MAX: Final = 63
 
 
 class Namer:
-    """Gives NodeClaims names that no other has: the name that was planned, where it is free."""
+    """Gives NodeClaims unique names: the planned name, if it is free."""
 
     def __init__(self, taken: Iterable[str]) -> None:
         self._taken = set(taken)
@@ -83,7 +83,7 @@ def _entry(spec: RequirementSpec) -> NodeSelectorRequirement:
 def launch_offering(
     instance_type: str, offering: Offering, catalog: LaunchCatalog
 ) -> LaunchOffering:
-    """Return an offering as a launch is expected to yield it."""
+    """Return an offering as the expected result of a launch."""
     return LaunchOffering(
         instance_type=instance_type,
         zone=offering.zone,
@@ -96,7 +96,7 @@ def launch_offering(
 
 
 def price_source(offering: Offering) -> PriceSource | None:
-    """Return whence an offering's price comes; nothing where a catalogue file states it."""
+    """Return the source of an offering's price, None if a catalogue file states it."""
     origin = offering.origin
     if origin is None:
         return None
@@ -109,7 +109,7 @@ def price_source(offering: Offering) -> PriceSource | None:
 
 
 def _base_price(instance_type: str, offering: Offering, catalog: LaunchCatalog) -> float | None:
-    """Return the price before commitments and overlays, None where none changed it."""
+    """Return the price before commitments and overlays, None if none changed it."""
     if not isinstance(catalog, Catalog) or instance_type not in catalog.price_overlaid:
         return None
     kind = catalog.listed.get(instance_type)
@@ -117,7 +117,7 @@ def _base_price(instance_type: str, offering: Offering, catalog: LaunchCatalog) 
 
 
 def unlaunched_claim(claim: NodeClaim, pool: LaunchPool | None) -> UnlaunchedClaim:
-    """Return a claim without an instance, with the cheapest that it may become."""
+    """Return a claim without an instance, with its cheapest possible launch."""
     if pool is None:
         return UnlaunchedClaim(claim.name, claim.node_pool, None)
     requirements = requirements_of(claim.spec.requirements)
@@ -143,10 +143,10 @@ def unlaunched_claim(claim: NodeClaim, pool: LaunchPool | None) -> UnlaunchedCla
 
 
 class OwnedNode(msgspec.Struct, frozen=True):
-    """A node that a NodePool owns, as far as its labels and the catalogue tell.
+    """A node of a NodePool, as known from its labels and the catalogue.
 
-    ``name`` is the Node's, or its NodeClaim's where there is no Node yet. ``price`` is USD an
-    hour, None where the catalogue has none for it.
+    ``name`` is the Node's, or its NodeClaim's before it has joined. ``price`` is USD an hour, None
+    if the catalogue has none.
     """
 
     name: str
@@ -161,7 +161,7 @@ class OwnedNode(msgspec.Struct, frozen=True):
 
 
 class UnlaunchedClaim(msgspec.Struct, frozen=True):
-    """A NodeClaim that was made and has no instance yet; this plan launches it."""
+    """A created NodeClaim without an instance, which this plan launches."""
 
     name: str
     node_pool: str
@@ -175,10 +175,9 @@ def actions_of(
     commands: Iterable[PlannedCommand],
     nodes: Mapping[str, OwnedNode],
 ) -> tuple[Action, ...]:
-    """Return the actions that carry out the claims and commands, in waves.
+    """Return the actions for the claims and commands, in waves.
 
-    ``nodes`` are found by the name of their NodeClaim, or of the Node where a command knows no
-    claim.
+    The keys of ``nodes`` are names of NodeClaims, or of Nodes if a command knows no claim.
     """
     every = list(commands)
     command_of = {name: command.id for command in every for name in command.replacements}

@@ -1,7 +1,7 @@
-"""From what placement and disruption decided to the parts of a plan.
+"""From the decisions of placement and disruption to the parts of a plan.
 
-Both answer in values of their own floors. Here every new NodeClaim gets the name it will bear,
-and every pod stands once: with the first part that gave it a place.
+Every new NodeClaim gets its final name here, and every pod is listed once, with the first part that
+places it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ GROWS: Final = "RequiresNewCapacity"
 
 
 class _Seat(msgspec.Struct, frozen=True):
-    """Where a pod is to be, and which preferences it does without, for lack or for their cost."""
+    """The placement of a pod, and its preferences that were dropped or are too expensive."""
 
     where: str
     relaxed: tuple[str, ...]
@@ -61,9 +61,9 @@ class _Seat(msgspec.Struct, frozen=True):
 
 
 class Seating:
-    """The new NodeClaims under their final names, and the place of each pod.
+    """The new NodeClaims with their final names, and the placement of each pod.
 
-    ``virtual`` pods have seats, but are in no list of pods: there never are such pods.
+    ``virtual`` pods are placed but not listed, because they do not exist.
     """
 
     def __init__(
@@ -80,9 +80,9 @@ class Seating:
         self._seats: dict[str, _Seat] = {}
 
     def take(self, placement: Placement, reason: str) -> None:
-        """Take the claims and places of one part.
+        """Add the claims and placements of one part.
 
-        A pod that has a place already keeps it; only the room of a CapacityBuffer may move on.
+        A pod that is placed already keeps its place; only pods of CapacityBuffers may move.
         """
         for claim in placement.claims:
             self.take_claim(claim, reason)
@@ -105,7 +105,7 @@ class Seating:
 
     @property
     def seats(self) -> Mapping[str, str]:
-        """Where each pod is to be: a node that is there, or the final name of a new claim."""
+        """The placement of each pod: an existing node, or the final name of a new claim."""
         return {pod: self._names.get(s.where, s.where) for pod, s in self._seats.items()}
 
     @property
@@ -118,7 +118,7 @@ class Seating:
         return self._names[planned]
 
     def node_claims(self, pods: Iterable[Pod]) -> tuple[PlannedNodeClaim, ...]:
-        """Return the claims by name, each with every pod that has its place there."""
+        """Return the claims by name, each with all pods placed on it."""
         by_key = {pod.key: pod for pod in pods}
         seated: dict[str, list[str]] = {}
         for pod, seat in self._seats.items():
@@ -165,7 +165,7 @@ def seated(
     pools: Mapping[str, LaunchPool],
     virtual: Collection[str] = frozenset(),
 ) -> Seating:
-    """Return every new claim and every place: pods that wait first, then what commands move."""
+    """Return all new claims and placements: pending pods first, then pods that commands move."""
     seating = Seating(namer, pools, virtual)
     for claim in static:
         seating.take_claim(claim, LaunchReason.STATIC.value)
@@ -198,7 +198,7 @@ def planned_command(command: Command, seating: Seating) -> PlannedCommand:
 
 
 def _per_eviction(command: Command) -> float | None:
-    """Return what a consolidation saves for each pod that it moves."""
+    """Return the savings of a consolidation per pod that it moves."""
     saved = command.savings_per_eviction
     is_consolidation = command.reason is DisruptionReason.UNDERUTILIZED
     if not is_consolidation or not command.pods_evicted or saved is None:
@@ -209,9 +209,9 @@ def _per_eviction(command: Command) -> float | None:
 def unschedulable_pods(
     placement: Placement | None, virtual: Collection[str] = frozenset()
 ) -> tuple[UnschedulablePod, ...]:
-    """Return the pods without a place, by name, each with the reasons of every pool.
+    """Return the unschedulable pods by name, each with the reasons of every pool.
 
-    Among them are those that wait for reserved capacity: the next pass asks again.
+    They include pods that wait for reserved capacity, which the next pass tries again.
     """
     if placement is None:
         return ()
@@ -253,7 +253,7 @@ def deferred_claim(deferral: Deferral) -> DeferredClaim:
 
 
 def planned_blocker(held: Held, history: History | None, now: datetime) -> PlannedBlocker:
-    """Return a blocker as the plan lists it, with since when it is known to be one."""
+    """Return a blocker as the plan lists it, with the time since when it is known."""
     known = history.obstacle(held.kind, held.name) if history is not None else None
     fresh = now if history is not None else None
     return PlannedBlocker(
@@ -273,7 +273,7 @@ def planned_blocker(held: Held, history: History | None, now: datetime) -> Plann
 
 
 def pool_budget(state: BudgetState) -> PoolBudget:
-    """Return what budgets say as the plan lists it."""
+    """Return budgets as the plan lists them."""
     return PoolBudget(
         node_pool=state.node_pool,
         reason=state.reason.value,
@@ -308,9 +308,9 @@ def planned_headroom(
     new: Iterable[str],
     placement: Placement | None,
 ) -> tuple[PlannedHeadroom, ...]:
-    """Return where the room of each buffer is.
+    """Return the capacity of each buffer.
 
-    ``seats`` are the places of all pods, by pod; ``new`` are those of them that this plan makes.
+    ``seats`` are the placements of all pods, by pod; ``new`` are those on new nodes.
     """
     claims = frozenset(new)
     homeless: dict[str, tuple[Rejection, ...]] = {}

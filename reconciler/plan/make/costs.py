@@ -21,10 +21,8 @@ from reconciler.plan.value.costs import Cost, PoolCost
 from reconciler.plan.value.disruption import PlannedCommand
 from reconciler.plan.value.nodes import PlannedNodeClaim
 
-# How far the new nodes of a plan are above the least that they could cost, and why.
-#
-# Judged are the nodes for pods that wait or lose their node by force. Prices alone count: what a
-# node costs beside its price is not in a plan's dollars either.
+# The distance of the cost of new nodes from its theoretical minimum, and the reason. It covers the
+# nodes for pending pods and for pods that lose their node by force, by price only.
 
 
 def with_bound(
@@ -33,7 +31,7 @@ def with_bound(
     cluster: ClusterState,
     placement: Placement | None,
 ) -> Cost:
-    """Return the cost with the bound for ``placement``; as it is where nothing new is launched."""
+    """Return the cost with the bound for ``placement``; unchanged if nothing is launched."""
     if placement is None or not placement.claims:
         return cost
     placed = {pod for claim in placement.claims for pod in claim.pods} | placement.on_nodes.keys()
@@ -84,7 +82,7 @@ def _owned(node: StateNode, pools: Mapping[str, LaunchPool], catalog: Catalog) -
 
 
 class _Account(msgspec.Struct):
-    """What a NodePool owns, while it is counted."""
+    """The running totals of a NodePool."""
 
     nodes_before: int = 0
     nodes_after: int = 0
@@ -101,7 +99,7 @@ class _Account(msgspec.Struct):
 
 
 def with_base(cost: Cost, base: Cost) -> Cost:
-    """Return a cost beside that of the base's own plan."""
+    """Return a cost with that of the base's own plan."""
     by_node_pool = {}
     for name in sorted(cost.by_node_pool.keys() | base.by_node_pool.keys()):
         was = base.by_node_pool.get(name, PoolCost())
@@ -118,9 +116,9 @@ def cost_of(
     node_claims: Iterable[PlannedNodeClaim],
     unlaunched: Iterable[UnlaunchedClaim],
 ) -> Cost:
-    """Return the cost before and after; every pool has its line, also one without a node.
+    """Return the cost before and after; every pool is listed, even without nodes.
 
-    Nodes that already go away count before and not after.
+    Nodes that are already being removed count before and not after.
     """
     accounts = {name: _Account() for name in pools}
     gone = {name for command in commands for name in (*command.node_claims, *command.nodes)}

@@ -1,4 +1,4 @@
-"""The actions of a plan, and what has to wait."""
+"""The actions of a plan, and deferred ones."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class ActionKind(StrEnum):
 
 
 class Action(Part, frozen=True, kw_only=True):
-    """One step. It starts when every action of ``depends_on`` has succeeded.
+    """An action. It starts when every action in ``depends_on`` has succeeded.
 
-    ``cost_delta`` is USD an hour, negative for a node that goes; None where it has no price.
-    ``image`` is that of a launch.
+    ``cost_delta`` is USD an hour, negative for a removed node, None without a price. ``image`` is
+    the image of a launch.
     """
 
     id: str
@@ -45,7 +45,7 @@ class Action(Part, frozen=True, kw_only=True):
 
 
 class DeferredClaim(Part, frozen=True, kw_only=True):
-    """What must wait, for what, and until when at the earliest."""
+    """A NodeClaim whose disruption is deferred, the reason, and the earliest time."""
 
     node_claim: str
     node: str | None = None

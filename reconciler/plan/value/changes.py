@@ -12,7 +12,7 @@ ChangeKind = Literal["create", "update", "delete"]
 
 
 class PlannedFieldChange(Part, frozen=True, kw_only=True):
-    """One field that differs; ``drifts`` says that running nodes no longer match it."""
+    """A field that differs; ``drifts`` means that running nodes no longer match it."""
 
     path: str
     old: Any = msgspec.field(default=None, name="from")
@@ -21,7 +21,7 @@ class PlannedFieldChange(Part, frozen=True, kw_only=True):
 
 
 class PlannedChange(Part, frozen=True, kw_only=True):
-    """An object that git creates, updates or deletes; ``drifted`` are the NodeClaims it drifts."""
+    """An object that git creates, updates or deletes; ``drifted`` are the affected NodeClaims."""
 
     op: ChangeKind
     kind: str
@@ -33,7 +33,7 @@ class PlannedChange(Part, frozen=True, kw_only=True):
 
 
 class DriftedClaim(Part, frozen=True, kw_only=True):
-    """A NodeClaim that no longer is what git wants; ``side`` says who moved."""
+    """A NodeClaim that no longer matches git; ``side`` tells which side changed."""
 
     node_claim: str
     node: str | None = None

@@ -1,4 +1,4 @@
-"""What the fleet costs before and after, and once nothing is left to do."""
+"""The cost of the fleet before and after a plan, and at rest."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ HOURS_A_MONTH: Final = 730
 
 
 class PoolCost(Part, frozen=True, kw_only=True):
-    """Nodes of a NodePool and what they cost, USD an hour, before and after the plan.
+    """The nodes of a NodePool and their cost in USD an hour, before and after the plan.
 
-    With ``--base``, ``nodes_base`` and ``base`` are what the plan of that commit comes to.
+    With ``--base``, ``nodes_base`` and ``base`` are the result of that commit's plan.
     """
 
     nodes_before: int = 0
@@ -26,12 +26,12 @@ class PoolCost(Part, frozen=True, kw_only=True):
 
 
 class Cost(Part, frozen=True, kw_only=True):
-    """USD an hour of all nodes that a NodePool owns; ``unpriced`` counts those without a price.
+    """The cost of all nodes of NodePools in USD an hour; ``unpriced`` counts nodes without a price.
 
-    With ``--base``, ``base`` is what the plan of that commit comes to: ``after`` less ``base`` is
-    what the change itself costs. ``lower_bound`` is the least that new nodes for the pods that
-    wait can cost; ``bound_gap`` says how far the planned ones are above it, as a share of it, and
-    ``bound_held_by`` what holds them there. Neither is written where there is nothing to say.
+    With ``--base``, ``base`` is the result of that commit's plan: ``after`` minus ``base`` is the
+    cost of the change itself. ``lower_bound`` is the minimum cost of new nodes for the pending
+    pods, ``bound_gap`` the share by which the planned ones exceed it, and ``bound_held_by`` the
+    reason. Both are left out if they do not apply.
     """
 
     before: float
@@ -49,14 +49,14 @@ class Cost(Part, frozen=True, kw_only=True):
 
 
 class FleetAtRest(Part, frozen=True, kw_only=True):
-    """A fleet of which nothing is left to do: its nodes, and what they cost in USD an hour."""
+    """A fleet with nothing left to do: its nodes, and their cost in USD an hour."""
 
     nodes: int
     per_hour: float
 
 
 class StuckNode(Part, frozen=True, kw_only=True):
-    """A node that cannot come to rest: what it should go for, and what keeps it."""
+    """A node that cannot come to rest: the reason to disrupt it, and what blocks that."""
 
     node_claim: str
     node: str | None = None
@@ -66,13 +66,13 @@ class StuckNode(Part, frozen=True, kw_only=True):
 
 
 class AtRest(Part, frozen=True, kw_only=True):
-    """What a change costs: the difference between two fleets at rest.
+    """The cost of a change: the difference between two fleets at rest.
 
-    ``before`` is the fleet under the base, ``after`` that fleet carried on under the head.
-    ``per_hour`` and ``per_month`` are their difference in USD. ``bounds`` are the least and the
-    most that ``per_hour`` may be where the limit of work ended the search, else None. ``replaced``
-    are nodes that give way to others. ``rollout`` is the time until the last action has ended
-    (ISO 8601), None where it never does or the limit came first.
+    ``before`` is the fleet under the base, ``after`` the same fleet continued under the head.
+    ``per_hour`` and ``per_month`` are their difference in USD. ``bounds`` are the minimum and
+    maximum of ``per_hour`` if the limit of work ended the search, otherwise None. ``replaced``
+    counts replaced nodes. ``rollout`` is the time until the last action has ended (ISO 8601), None
+    if it never ends or the limit ended the search.
     """
 
     before: FleetAtRest
@@ -87,10 +87,10 @@ class AtRest(Part, frozen=True, kw_only=True):
 
     @property
     def launched(self) -> int:
-        """How many more nodes there are than before."""
+        """The number of nodes more than before."""
         return max(0, self.after.nodes - self.before.nodes)
 
     @property
     def removed(self) -> int:
-        """How many fewer nodes there are than before."""
+        """The number of nodes fewer than before."""
         return max(0, self.before.nodes - self.after.nodes)

@@ -1,4 +1,4 @@
-"""Which nodes go, which may not, and what their budgets allow."""
+"""Nodes to be disrupted, nodes that cannot be, and what their budgets allow."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Wait = Literal["budget", "schedule", "consolidateAfter", "validation", "policy",
 
 
 class PlannedCommand(Part, frozen=True, kw_only=True):
-    """Nodes that go together, and what must be ready before they do.
+    """Nodes that are removed together, and the replacements that must be ready before.
 
-    ``savings`` is USD an hour. ``forceful`` commands do not wait for budgets. ``message`` is what
-    there is to say of the reason, such as which word of EC2 interrupts; most have none.
-    ``savings_per_eviction`` is the share of the savings for each pod that a consolidation moves.
+    ``savings`` is USD an hour. ``forceful`` commands ignore budgets. ``message`` has details of the
+    reason, such as the event of an interruption; most commands have none.
+    ``savings_per_eviction`` is the savings per pod that a consolidation moves.
     """
 
     id: str
@@ -38,7 +38,7 @@ class PlannedCommand(Part, frozen=True, kw_only=True):
 
 
 class BlockedNode(Part, frozen=True, kw_only=True):
-    """A node that a method wants to disrupt and may not, and who says so."""
+    """A node that a disruption method selected and that cannot be disrupted, with the reason."""
 
     node: str
     node_pool: str = ""
@@ -48,13 +48,12 @@ class BlockedNode(Part, frozen=True, kw_only=True):
 
 
 class PlannedBlocker(Part, frozen=True, kw_only=True):
-    """Something that keeps nodes from going, with all nodes that it holds.
+    """Something that blocks the disruption of nodes, with all nodes that it blocks.
 
-    ``kind`` and ``name`` say what it is (``PodDisruptionBudget`` ``shop/web``, ``NodePool``
-    ``db``), or by NodePool and reason what its nodes wait for (``Budget`` ``web/Drifted``).
-    ``since`` is when it was seen first, None where nobody keeps a record. ``forgone`` is what
-    consolidation of the nodes would save, in USD an hour, None where none is priced; ``unpriced``
-    counts those that are not.
+    ``kind`` and ``name`` identify it (``PodDisruptionBudget`` ``shop/web``, ``NodePool`` ``db``),
+    or by NodePool and reason what its nodes wait for (``Budget`` ``web/Drifted``). ``since`` is
+    when it was first observed, None without records. ``forgone`` is what consolidation of the
+    nodes would save, in USD an hour, None if none has a price; ``unpriced`` counts those without.
     """
 
     kind: str
@@ -72,7 +71,7 @@ class PlannedBlocker(Part, frozen=True, kw_only=True):
 
 
 class PoolBudget(Part, frozen=True, kw_only=True):
-    """What the budgets of a NodePool allow for one reason now."""
+    """The disruptions that the budgets of a NodePool allow for one reason now."""
 
     node_pool: str
     reason: str

@@ -1,4 +1,4 @@
-"""NodeClaims to be launched, and where pods go."""
+"""NodeClaims to be launched, and the placement of pods."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reconciler.plan.value.part import Part
 
 
 class PriceSource(Part, frozen=True, kw_only=True):
-    """Whence a price comes (``PriceOrigin``): which list, when it was read, what was changed."""
+    """The source of a price (``PriceOrigin``): the list, when it was read, and adjustments."""
 
     source: str
     at: datetime | None = None
@@ -28,7 +28,7 @@ class PriceSource(Part, frozen=True, kw_only=True):
 class PlannedImage(Part, frozen=True, kw_only=True):
     """The image that a launch boots.
 
-    ``id`` is empty where the plan knows no account; then ``alias`` says what AWS is asked for.
+    ``id`` is empty if the plan has no access to the account; ``alias`` then names the request.
     """
 
     id: str = ""
@@ -37,10 +37,10 @@ class PlannedImage(Part, frozen=True, kw_only=True):
 
 
 class PlannedNodeClass(Part, frozen=True, kw_only=True):
-    """What an EC2NodeClass brings to the launches of this plan, as it was resolved.
+    """A resolved EC2NodeClass of the launches of this plan.
 
-    ``spec`` is as git has it, with a hash in the place of its user data; the other fields are what
-    the selectors in it found, by id.
+    ``spec`` is that of git, with a hash instead of its user data; the other fields are the ids that
+    its selectors match.
     """
 
     name: str
@@ -54,7 +54,7 @@ class PlannedNodeClass(Part, frozen=True, kw_only=True):
 
 
 class LaunchOffering(Part, frozen=True, kw_only=True):
-    """What a launch is expected to yield; prices are USD an hour."""
+    """The expected result of a launch; prices are USD an hour."""
 
     instance_type: str
     zone: str
@@ -69,7 +69,7 @@ class LaunchOffering(Part, frozen=True, kw_only=True):
 
 
 class LaunchReason(StrEnum):
-    """Why a NodeClaim is launched that replaces nothing."""
+    """Why a NodeClaim is launched that is not a replacement."""
 
     UNSCHEDULABLE = "Unschedulable"
     HEADROOM = "Headroom"
@@ -77,7 +77,7 @@ class LaunchReason(StrEnum):
 
 
 class PlannedNodeClaim(Part, frozen=True, kw_only=True):
-    """A NodeClaim to be made, with all that it may become and what it will most likely be."""
+    """A NodeClaim to be created, with its possible instance types and the expected launch."""
 
     name: str
     node_pool: str
@@ -99,10 +99,10 @@ class PlannedNodeClaim(Part, frozen=True, kw_only=True):
 
 
 class PlacedPod(Part, frozen=True, kw_only=True):
-    """Where a pod would go: a node that is there, or a NodeClaim of this plan.
+    """The placement of a pod: on an existing node, or on a NodeClaim of this plan.
 
-    ``relaxed`` are preferences that it has to do without; ``given_up`` those of them that could
-    be had and are too dear, not written where there are none.
+    ``relaxed`` are dropped preferences; ``given_up`` are those of them that are possible but too
+    expensive, left out if there are none.
     """
 
     pod: str
@@ -115,7 +115,7 @@ class PlacedPod(Part, frozen=True, kw_only=True):
 
 
 class Reason(Part, frozen=True, kw_only=True):
-    """Why a pod finds no place; ``node_pool`` is None where no pool is to blame."""
+    """Why a pod cannot be scheduled; ``node_pool`` is None if no NodePool is concerned."""
 
     node_pool: str | None = None
     code: str = ""
@@ -128,11 +128,11 @@ class UnschedulablePod(Part, frozen=True, kw_only=True):
 
 
 class PlannedHeadroom(Part, frozen=True, kw_only=True):
-    """Where the room is that a CapacityBuffer (``namespace/name``) keeps for ``replicas`` pods.
+    """The capacity that a CapacityBuffer (``namespace/name``) reserves for ``replicas`` pods.
 
-    ``nodes`` and ``node_claims`` count the pods that there is room for, on nodes that are there
-    and on NodeClaims of this plan; ``unschedulable`` are those that find none, for ``reasons``.
-    ``code`` is Karpenter's word for how the buffer stands.
+    ``nodes`` and ``node_claims`` count the pods that fit on existing nodes and on NodeClaims of
+    this plan; ``unschedulable`` counts those that fit nowhere, for ``reasons``. ``code`` is
+    Karpenter's name for the state of the buffer.
     """
 
     buffer: str

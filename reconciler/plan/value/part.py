@@ -1,4 +1,4 @@
-"""What all parts of a plan share: frozen, and spelled as ``schemas/plan.v1.json`` spells them."""
+"""The base of all parts of a plan: frozen, with the field names of ``schemas/plan.v1.json``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 
 class Part(msgspec.Struct, frozen=True, rename="camel"):
-    """A part of a plan, in the spelling of its schema.
+    """A part of a plan, with the field names of its schema.
 
     A field named in ``left_out`` is not encoded while it is None or empty; all others always are.
     ``parts`` are the fields with parts that leave something out themselves.

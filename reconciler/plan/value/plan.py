@@ -1,4 +1,4 @@
-"""The plan: what will be done, in which order, for which reasons, and what it costs."""
+"""The plan: actions, their order, reasons and cost."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ DIGEST_LENGTH: Final = 12
 
 
 ObservationSource = Literal["cluster", "embedded", "snapshot", "workloads"]
-"""Where a plan saw its cluster: a real one, an imitated one, a file, or none at all: then it plans
-the workloads of the fleet folder."""
+"""The source of the observed cluster: a real or imitated one, a file, or none. Without a cluster
+the workloads in the fleet folder are planned."""
 
 ComparedWith = Literal["", "base", "records", "cluster"]
 
 
 class Revision(Part, frozen=True, kw_only=True):
-    """Which commit of which repository was planned; ``head`` is None outside a repository."""
+    """The planned commit and its repository; ``head`` is None outside a repository."""
 
     head: str | None = None
     base: str | None = None
@@ -45,7 +45,7 @@ class Revision(Part, frozen=True, kw_only=True):
 
 
 class InputDigests(Part, frozen=True, kw_only=True):
-    """One digest for each input, so that a stale plan can say which of them moved."""
+    """A digest of each input, so that a stale plan can name those that changed."""
 
     git: str = ""
     snapshot: str = ""
@@ -54,16 +54,16 @@ class InputDigests(Part, frozen=True, kw_only=True):
     engine: str = ""
 
     def moved(self, now: InputDigests) -> list[str]:
-        """Return the names of the inputs that are no longer the same, in a fixed order."""
+        """Return the names of the inputs that differ, in a fixed order."""
         return [
             name for name in self.__struct_fields__ if getattr(self, name) != getattr(now, name)
         ]
 
 
 class PlannedLock(Part, frozen=True, kw_only=True):
-    """The lock file that images, places and prices come from: when it was written, its digest.
+    """The lock file that provides images, subnets and prices: its time and digest.
 
-    ``catalog`` is the version of the bundled instance types that it was written beside.
+    ``catalog`` is the version of the bundled instance types when it was written.
     """
 
     at: datetime
@@ -72,7 +72,7 @@ class PlannedLock(Part, frozen=True, kw_only=True):
 
 
 class PlanFinding(Part, frozen=True, kw_only=True):
-    """A diagnostic, flat as the schema has it."""
+    """A diagnostic in the flat form of the schema."""
 
     severity: str
     code: str
@@ -85,14 +85,14 @@ class PlanFinding(Part, frozen=True, kw_only=True):
 
 
 class Plan(Part, frozen=True, kw_only=True):
-    """The same facts give the same plan, and the same plan the same bytes and ``digest``.
+    """A plan. Equal facts give equal plans, and equal plans equal bytes and an equal ``digest``.
 
-    ``serial`` is that of the recorded state it was made from. ``compared_with`` says since what
-    the ``changes`` are: another commit, our records, or the cluster's own objects.
-    ``headroom`` is written where there are CapacityBuffers. ``node_classes`` are those that the
-    plan launches with. ``at_rest`` is what the change since a base costs.
-    ``observation`` says where the cluster was seen. ``observed`` has a fingerprint for each object
-    that decisions rest on, so that a refused approval can name what has changed.
+    ``serial`` is that of the recorded state. ``compared_with`` names what the ``changes`` are
+    relative to: another commit, our records, or the cluster's own objects. ``headroom`` is left
+    out without CapacityBuffers. ``node_classes`` are those of the launches. ``at_rest`` is the cost
+    of the change since a base. ``observation`` names the source of the cluster. ``observed`` has a
+    fingerprint of each object that decisions depend on, so that a refused approval can name what
+    has changed.
     ``approved_as`` is the digest of the saved plan that approved this one.
     """
 
@@ -140,9 +140,9 @@ class Plan(Part, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> str:
-        """What a reviewer approves: the first characters of a hash over the whole plan.
+        """The first characters of a hash over the complete plan, which a reviewer approves.
 
-        A plan that is carried out under an approval goes by the digest that was approved.
+        A plan that is applied under an approval has the approved digest.
         """
         if self.approved_as is not None:
             return self.approved_as
@@ -155,14 +155,14 @@ class Plan(Part, frozen=True, kw_only=True):
 
 
 def content_digest(*parts: bytes) -> str:
-    """Return a short digest, to name things by; see ``input_digest``."""
+    """Return a short digest for names; see ``input_digest``."""
     return input_digest(*parts)[:DIGEST_LENGTH]
 
 
 def input_digest(*parts: bytes) -> str:
-    """Return a digest that nobody can find other parts for.
+    """Return a collision-resistant digest of parts.
 
-    Each part counts with its length, so that none runs into another.
+    The length of each part is included, so that different parts never look alike.
     """
     from hashlib import sha256
 
@@ -182,7 +182,7 @@ def from_json(content: bytes, source: str = "the plan") -> Plan:
     """Return the plan that ``to_json`` wrote.
 
     Raises:
-        UnreadableError: it is not a plan, or one of another version.
+        UnreadableError: it is not a plan of this version.
     """
     try:
         plan = msgspec.json.decode(content, type=Plan)
