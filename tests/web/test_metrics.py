@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -11,8 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from reconciler.engine.loop import Pulse, run
 from reconciler.engine.reconcile import Mandate
 from reconciler.model.errors import TransientCloudError, UnreadableError
+from reconciler.web.gauges import snake_case
 from reconciler.web.health import DaemonHealth
-from reconciler.web.metrics import FleetMetrics, snake_case
+from reconciler.web.metrics import FleetMetrics
 from reconciler.web.observer import WebNotifier, WebObserver
 from tests.engine.trouble import moved, three_nodes
 from tests.engine.world import TAGS, World
@@ -83,7 +84,7 @@ class Throttled:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
-    def instances(self) -> None:
+    def instances(self) -> NoReturn:
         raise TransientCloudError("throttled", where="DescribeInstances")
 
 

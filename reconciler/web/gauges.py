@@ -1,0 +1,267 @@
+"""The state that the last pass of a daemon left, as gauges."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from reconciler.engine.desired import Desired
+from reconciler.engine.reconcile import Pass
+from reconciler.model.karpenter.labels import ARCH, CAPACITY_TYPE, INSTANCE_TYPE, ZONE
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodepool import NodePool
+from reconciler.model.resources import MILLI, NODES, add, parse_resources, pods
+from reconciler.observed.state import ClusterState, StateNode
+
+_NODE_LABELS: Final = (
+    "node_name",
+    "nodepool",
+    "instance_type",
+    "capacity_type",
+    "zone",
+    "arch",
+    "resource_type",
+)
+_WORD_START: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+
+
+def snake_case(word: str) -> str:
+    """Return a reason as Karpenter labels it: ``Underutilized`` → ``underutilized``."""
+    return "".join(
+        f"_{letter}" if i and letter in _WORD_START else letter for i, letter in enumerate(word)
+    ).lower()
+
+
+def label_of(claim: NodeClaim, name: str) -> str:
+    """Return a label of a claim, empty without it."""
+    return claim.metadata.labels.get(name, "")
+
+
+class LastPass(Collector):
+    """The state that the last pass left, as gauges; nothing before the first pass."""
+
+    def __init__(self) -> None:
+        self._families: tuple[GaugeMetricFamily, ...] = ()
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield the gauges of the last pass."""
+        yield from self._families
+
+    def show(self, desired: Desired, result: Pass, in_doubt: int, at: float) -> None:
+        """Replace the gauges by those of a pass that ended at the Unix time ``at``."""
+        state = result.seen.state()
+        self._families = (
+            *_pass_gauges(desired, result, in_doubt, at),
+            *_cost_gauges(result),
+            *_pod_gauges(result, state),
+            *_pool_gauges(desired, result, state),
+            *_node_gauges(state),
+        )
+
+
+def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, value=value)
+
+
+def _gauges(
+    name: str, text: str, labels: Iterable[str], rows: Mapping[tuple[str, ...], float]
+) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, text, labels=list(labels))
+    for values, amount in sorted(rows.items()):
+        family.add_metric(values, amount)
+    return family
+
+
+def _pass_gauges(
+    desired: Desired, result: Pass, in_doubt: int, at: float
+) -> Iterator[GaugeMetricFamily]:
+    plan, seen = result.plan, result.seen
+    yield _gauge(
+        "reconciler_last_pass_timestamp_seconds", "When the last pass ended successfully.", at
+    )
+    yield _gauges(
+        "reconciler_revision_info",
+        "Constant 1, labelled with the commit in effect.",
+        ["revision"],
+        {(desired.revision,): 1},
+    )
+    yield _gauges(
+        "reconciler_plan_actions",
+        "Actions of the last plan, by kind.",
+        ["kind"],
+        {(kind,): n for kind, n in Tally(a.kind.value for a in plan.actions).items()},
+    )
+    yield _gauge(
+        "reconciler_operations_in_progress", "Operations not finished yet.", result.under_way
+    )
+    yield _gauge("reconciler_journal_in_doubt", "Journalled effects without an outcome.", in_doubt)
+    yield _gauges(
+        "reconciler_unclear_instances",
+        "Instances whose tags and records disagree; launches and disruption are suspended.",
+        ["state"],
+        {
+            ("unknown",): len(seen.doubts.unknown),
+            ("contested",): len(seen.doubts.contested),
+        },
+    )
+    yield _gauges(
+        "reconciler_blocked_nodes",
+        "Nodes that a disruption method selected and that cannot be disrupted.",
+        ["nodepool", "reason"],
+        Tally((blocked.node_pool, snake_case(blocked.reason)) for blocked in plan.blocked),
+    )
+    yield _gauges(
+        "reconciler_drifted_nodeclaims",
+        "NodeClaims that differ from git, by reason.",
+        ["nodepool", "reason"],
+        Tally((drifted.node_pool, drifted.reason) for drifted in plan.drift),
+    )
+
+
+def _cost_gauges(result: Pass) -> Iterator[GaugeMetricFamily]:
+    cost = result.plan.cost
+    yield _gauges(
+        "karpenter_nodepools_cost_total",
+        "Cost of the nodes of a NodePool in USD an hour, by list prices and overlays.",
+        ["nodepool"],
+        {(pool,): pool_cost.before for pool, pool_cost in cost.by_node_pool.items()},
+    )
+    yield _gauges(
+        "reconciler_cost_dollars_per_hour",
+        "Cost of the fleet in USD an hour: now, and once the last plan is applied.",
+        ["when"],
+        {("now",): cost.before, ("planned",): cost.after},
+    )
+    yield _gauge("reconciler_unpriced_nodes", "Nodes without a known price.", cost.unpriced)
+
+
+def _pod_gauges(result: Pass, state: ClusterState) -> Iterator[GaugeMetricFamily]:
+    pending, now = state.pending, result.seen.at
+    waiting = [
+        (now - pod.metadata.creation_timestamp).total_seconds()
+        for pod in pending
+        if pod.metadata.creation_timestamp is not None
+    ]
+    yield _gauges(
+        "karpenter_scheduler_queue_depth",
+        "Pending pods.",
+        ["controller"],
+        {("provisioner",): len(pending)},
+    )
+    yield _gauges(
+        "karpenter_scheduler_unschedulable_pods_count",
+        "Pending pods that no NodePool can serve.",
+        ["controller"],
+        {("provisioner",): len(result.plan.unschedulable)},
+    )
+    yield _gauge(
+        "reconciler_oldest_pending_pod_seconds",
+        "Age of the oldest pending pod, 0 without one.",
+        max(waiting, default=0.0),
+    )
+
+
+def _pool_gauges(
+    desired: Desired, result: Pass, state: ClusterState
+) -> Iterator[GaugeMetricFamily]:
+    usage: dict[tuple[str, ...], float] = {}
+    for pool in desired.node_pools:
+        owned = [claim for claim in result.seen.claims if claim.node_pool == pool.name]
+        amounts = add(*(parse_resources(claim.status.capacity) for claim in owned))
+        amounts = {**amounts, NODES: pods(len(owned))}
+        usage |= {(pool.name, name): amount / MILLI for name, amount in amounts.items()}
+    yield _gauges(
+        "karpenter_nodepools_usage",
+        "Capacity of the nodes of a NodePool.",
+        ["nodepool", "resource_type"],
+        usage,
+    )
+    yield _gauges(
+        "karpenter_nodepools_limit",
+        "Limits of a NodePool.",
+        ["nodepool", "resource_type"],
+        dict(_limits(desired.node_pools)),
+    )
+    yield _gauges(
+        "karpenter_nodepools_allowed_disruptions",
+        "Nodes of a NodePool that its budgets allow to be disrupted now.",
+        ["nodepool", "reason"],
+        {(b.node_pool, snake_case(b.reason)): b.allowed for b in result.plan.budgets},
+    )
+    yield _gauge("karpenter_cluster_state_node_count", "Nodes of the cluster.", len(state.nodes))
+    yield _gauges(
+        "reconciler_nodeclaims",
+        "NodeClaims by NodePool, capacity type and phase.",
+        ["nodepool", "capacity_type", "phase"],
+        Tally((c.node_pool, label_of(c, CAPACITY_TYPE), _phase(c)) for c in result.seen.claims),
+    )
+
+
+def _limits(pools: Iterable[NodePool]) -> Iterator[tuple[tuple[str, str], float]]:
+    for pool in pools:
+        for name, amount in pool.limits().items():
+            yield (pool.name, name), amount / MILLI
+
+
+def _phase(claim: NodeClaim) -> str:
+    if claim.is_deleting:
+        return "terminating"
+    reached = (kind for kind in ("Initialized", "Registered", "Launched") if claim.is_true(kind))
+    return next(reached, "pending").lower()
+
+
+def _node_gauges(state: ClusterState) -> Iterator[GaugeMetricFamily]:
+    nodes = [node for node in state.nodes if node.is_managed and node.node is not None]
+    kinds = (
+        ("karpenter_nodes_allocatable", "Allocatable resources of a node.", _allocatable),
+        (
+            "karpenter_nodes_total_pod_requests",
+            "Resources requested by the pods of a node, including DaemonSets.",
+            _requested,
+        ),
+        (
+            "karpenter_nodes_total_daemon_requests",
+            "Resources requested by the DaemonSet pods of a node.",
+            _requested_by_daemons,
+        ),
+    )
+    for name, text, amounts_of in kinds:
+        rows = {
+            (*_identity(node), resource): amount / MILLI
+            for node in nodes
+            for resource, amount in amounts_of(node).items()
+        }
+        yield _gauges(name, text, _NODE_LABELS, rows)
+    allocatable = add(*(node.allocatable for node in nodes))
+    requested = add(*(node.used for node in nodes))
+    yield _gauges(
+        "karpenter_cluster_utilization_percent",
+        "Share of the allocatable resources that pods request, in percent.",
+        ["resource_type"],
+        {
+            (name,): 100 * requested.get(name, 0) / amount
+            for name, amount in allocatable.items()
+            if amount > 0
+        },
+    )
+
+
+def _allocatable(node: StateNode) -> Mapping[str, int]:
+    return node.allocatable
+
+
+def _requested(node: StateNode) -> Mapping[str, int]:
+    return node.used
+
+
+def _requested_by_daemons(node: StateNode) -> Mapping[str, int]:
+    return node.daemons_used
+
+
+def _identity(node: StateNode) -> tuple[str, ...]:
+    labels = (INSTANCE_TYPE, CAPACITY_TYPE, ZONE, ARCH)
+    return (node.name, node.node_pool, *(node.labels.get(label, "") for label in labels))
