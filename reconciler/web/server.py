@@ -24,6 +24,7 @@ from reconciler.web.metrics import FleetMetrics
 
 _PORT_MAX: Final = 65535
 _BACKLOG: Final = 64
+_CONNECTIONS_MAX: Final = 100
 _CLOSE_S: Final = 5.0
 
 
@@ -99,6 +100,7 @@ def listening(address: str, app: ASGIApp) -> Iterator[str]:
             lifespan="off",
             server_header=False,
             timeout_graceful_shutdown=1,
+            limit_concurrency=_CONNECTIONS_MAX,
         )
         server = uvicorn.Server(config)
         thread = threading.Thread(

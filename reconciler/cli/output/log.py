@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from threading import RLock
 from typing import Final, Literal, TextIO
 
 from reconciler.model.duration import format_duration
@@ -115,9 +116,14 @@ class LogNotifier:
         self._clock = clock
         self._form = form
         self._problems: dict[tuple[EventKind, str], _Problem] = {}
+        self._lock = RLock()  # libraries log from threads of their own
 
     def notify(self, progress: Progress) -> None:
         """Log an event, unless it is a problem that was logged a moment ago."""
+        with self._lock:
+            self._notify(progress)
+
+    def _notify(self, progress: Progress) -> None:
         if progress.kind not in _LASTING:
             self._write(level_of(progress.kind), progress, progress.message)
             return
@@ -139,6 +145,10 @@ class LogNotifier:
 
     def passed(self, started: datetime) -> None:
         """Log the end of problems that a pass since ``started`` has not met again."""
+        with self._lock:
+            self._resolve(started)
+
+    def _resolve(self, started: datetime) -> None:
         for key, problem in list(self._problems.items()):
             if problem.seen_at >= started:
                 continue
@@ -158,10 +168,11 @@ class LogNotifier:
     def library(self, level: Level, logger: str, message: str) -> None:
         """Log what a library logs or warns about."""
         now = self._clock.now()
-        if self._form == "json":
-            self._line({"level": level, "logger": logger, "message": message}, now)
-        else:
-            self._text(now, level, logger, message)
+        with self._lock:
+            if self._form == "json":
+                self._line({"level": level, "logger": logger, "message": message}, now)
+            else:
+                self._text(now, level, logger, message)
 
     def _write(self, level: Level, progress: Progress, message: str) -> None:
         if self._form == "text":

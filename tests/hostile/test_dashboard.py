@@ -1,0 +1,69 @@
+"""The dashboard of a daemon: what it shows of others' text, and to whom."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+import pytest
+
+from reconciler.ports.progress import EventKind, Progress
+from reconciler.web.dashboard import DashboardAccess
+from reconciler.web.server import is_loopback_address
+from tests.hostile.threats import Threat, attack
+from tests.web.test_dashboard import Site
+
+AT = datetime(2026, 11, 22, tzinfo=UTC)
+MARKUP = (
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "</td></tr></table><h1>approved</h1>",
+    "{{ 7 * 7 }}",
+    "\u202etxt.exe",
+    "\x1b[2J",
+)
+
+
+@attack(Threat.OUTPUT, "markup in a name or message that the dashboard shows")
+@pytest.mark.parametrize(
+    "text", MARKUP, ids=["script", "image", "table", "template", "direction", "escape"]
+)
+def test_others_text_is_shown_and_not_interpreted(text: str) -> None:
+    site = Site()
+    site.dashboard.fleet = text
+    site.dashboard.happened(Progress(AT, EventKind.FAILED, text))
+    for path in ("/", "/events"):
+        page = site.page(path)
+        assert not re.search(r"<(script(?! src=)|img|h1>approved)", page)
+        assert "\u202e" not in page
+        assert "\x1b" not in page
+        assert "49" not in re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "", page)
+
+
+@attack(Threat.SECRETS, "a reader of the dashboard without a token")
+@pytest.mark.parametrize("path", ["/", "/nodes", "/events", "/stream", "/static/live.js", "//"])
+def test_without_a_token_there_is_nothing_to_see(path: str) -> None:
+    site = Site(access=DashboardAccess(token="s3cret"))
+    site.dashboard.happened(Progress(AT, EventKind.LAUNCHED, "shop-1"))
+    status, text, _ = site.get(path)
+    assert status == 401
+    assert "shop" not in text
+
+
+@attack(Threat.SECRETS, "a dashboard that listens on all interfaces without a token")
+@pytest.mark.parametrize("address", ["*:8080", "0.0.0.0:8080", "10.0.0.1:8080", "[::]:8080"])
+def test_beyond_loopback_the_dashboard_needs_a_token(address: str) -> None:
+    site = Site(access=DashboardAccess(is_open=is_loopback_address(address)))
+    assert site.get("/")[0] == 404
+    assert site.get("/stream")[0] == 404
+    assert site.get("/healthz")[0] == 200
+
+
+@attack(Threat.SECRETS, "a file of the server asked for through the dashboard")
+@pytest.mark.parametrize(
+    "path",
+    ["/static/../view.py", "/static/%2e%2e/view.py", "/static/..%2fview.py", "/static//etc/passwd"],
+    ids=["dots", "encoded dots", "encoded slash", "absolute"],
+)
+def test_only_its_own_files_are_served(path: str) -> None:
+    assert Site().get(path)[0] == 404
