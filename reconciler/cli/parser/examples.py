@@ -23,6 +23,7 @@ EXAMPLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "run": (
         ("run fleet", "follow the commits of a checkout"),
         ("run --repo https://github.com/acme/fleet --ref main", "follow a remote branch"),
+        ("run fleet --listen 127.0.0.1:8080", "serve metrics, probes and a dashboard"),
     ),
     "simulate": (
         ("simulate fleet", "simulate until nothing is left to do"),
