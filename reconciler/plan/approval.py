@@ -1,9 +1,9 @@
-"""Whether a new plan is the plan that was approved.
+"""Comparison of a new plan with the approved one.
 
-Both are plans of the same fleet at different times. They are equal when their inputs are equal and
-when they do the same: the same launches from the same node classes, the same disruption commands,
-in the same order. Times (ages, when a window opens), texts and the names of NodeClaims, which are
-random in each plan, are not compared.
+Both are plans of the same fleet at different times. They are equal if their inputs are equal and
+they do the same: the same launches from the same node classes, the same disruption commands, in the
+same order. Times (ages, when a window opens), texts and the names of NodeClaims, which are random
+in each plan, are not compared.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class ActionGraph:
     """Actions by id, with an edge from each action to every action that waits for it.
 
-    A cycle, a duplicate id and a dependency on an unknown action are our own mistakes: they raise
-    an AssertionError that names the actions.
+    A cycle, a duplicate id and a dependency on an unknown action are defects of this program: they
+    raise an AssertionError that names the actions.
     """
 
     actions: Mapping[str, Action]

@@ -1,9 +1,10 @@
-"""The last plan of a pass loop, which stays the answer for as long as nothing has changed.
+"""The last plan of a loop, which is reused while nothing has changed.
 
 Planning is a function of ``Inputs``. A later question has the same answer when everything in it is
 equal to what was asked before, object by object, and no moment has come since at which a rule reads
-the clock otherwise (``steady_until``). Then the plan of before is given again, at its new moment;
-else a plan is made as ever. Nothing is guessed from identity, counters or the time that has passed.
+the clock otherwise (``steady_until``). Then the previous plan is returned with the new time;
+otherwise a new plan is made. Nothing is guessed from identity, counters or the time that has
+passed.
 
 One ``Recall`` belongs to one pass loop and goes with it. It keeps one question and its answer.
 """

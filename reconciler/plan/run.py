@@ -130,7 +130,7 @@ class PlanRun:
     """The states of a plan's actions, in the order of its graph.
 
     An event that the table does not have in the action's state changes nothing and is kept in
-    ``illegal``: it is a mistake of ours, and must not stop a daemon.
+    ``illegal``: it is a defect of this program, and must not stop a daemon.
     """
 
     def __init__(self, actions: Iterable[Action]) -> None:

@@ -1,7 +1,7 @@
-"""Asks placement and disruption together, in the one way that all plans are made.
+"""The decisions of placement and disruption, made in the same way for all plans.
 
-Where nothing runs nothing can be disrupted: then only placement is asked, and disruption is not
-even loaded, so that a plan of a repository alone starts fast.
+Without nodes nothing can be disrupted. Then only placement decides, and disruption is not even
+loaded, so that a plan of a repository alone starts fast.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from reconciler.disruption.situation import Situation
 
 Phase = Callable[[str], AbstractContextManager[None]]
-"""Is told which phase the work within belongs to; the planner itself reads no clock."""
+"""Receives the phase of the work within; the planner itself reads no clock."""
 
 
 def untimed(_: str) -> AbstractContextManager[None]:
-    """Take no note of any phase."""
+    """Ignore the phase."""
     return nullcontext()
 
 

@@ -1,8 +1,8 @@
-"""Drift that does not get anywhere: named after a deadline, with what holds it.
+"""Findings of a plan, among them drift that makes no progress.
 
-A drifted node behind a PodDisruptionBudget, a protected pod or a budget of nought is blocked, which
-is as it should be, and stays so without a word for as long as nobody looks. Kubernetes knows the
-same of Deployments, and its name for it is kept: a progress deadline.
+A drifted node behind a PodDisruptionBudget, a protected pod or a budget of zero stays blocked, and
+nobody notices. After a deadline it is reported with what blocks it, under Kubernetes' name for the
+same situation of Deployments: a progress deadline.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from reconciler.plan.make.decide import Places
 
 
-# What a plan has to say beside its decisions: about its inputs, and about its own limits.
+# Findings besides the decisions: about inputs, and about the limits of the plan.
 
 
 def finding(diagnostic: Diagnostic) -> PlanFinding:
@@ -68,7 +68,7 @@ def of_catalog(catalog: Catalog, claims: Sequence[PlannedNodeClaim]) -> Iterator
     """Report where prices come from, and how many launches use an estimate."""
     for warning in catalog.warnings:
         yield PlanFinding(severity="warning", code="catalog-fallback", message=warning)
-    source = catalog.source.rpartition("/")[2]  # wherever the file lies, it is the same input
+    source = catalog.source.rpartition("/")[2]  # the location of the file does not matter
     yield PlanFinding(severity="info", code="catalog", message=f"instance types: {source}")
     estimated = sum(claim.launch.estimated for claim in claims)
     for note in catalog.notes:
@@ -171,7 +171,7 @@ def overdue(
     settings: Settings,
     now: datetime,
 ) -> tuple[Overdue, ...]:
-    """Return the drifted claims that no command takes now and whose deadline has passed."""
+    """Return the drifted claims whose deadline has passed and that no command replaces now."""
     going = {name for command in commands for name in command.node_claims}
     why = {item.node_claim: item.message for item in reversed([*deferred])}
     by_node = {item.node: item.message for item in reversed([*blocked])}
@@ -200,7 +200,7 @@ def overdue(
 
 
 def due_at(claim: NodeClaim, settings: Settings) -> datetime | None:
-    """Return when a drifted claim should have been replaced; None where nobody asks that."""
+    """Return when a drifted claim should have been replaced; None without a deadline."""
     deadline = settings.pool(claim.node_pool).progress_deadline
     since = drifted_since(claim)
     return since + deadline if since is not None and deadline > timedelta(0) else None

@@ -1,8 +1,7 @@
 """Gathers the facts of a plan from what was read: files, a cluster, a catalogue and settings.
 
-The planner is given the result, and so is whoever asks a single question of it (``explain``, the
-search for the fleet at rest). What is not always needed is loaded only where it is, so that a plan
-of a repository alone starts fast.
+The planner gets the result, as do ``explain`` and the search for the fleet at rest. Rarely needed
+modules are loaded on use, so that a plan of a repository alone starts fast.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def facts_of(inputs: Inputs, phase: Phase = untimed) -> Facts:
-    """Return what the inputs mean; what their change costs is left open (``base_cost``)."""
+    """Return the facts of the inputs, without the cost of a change (``base_cost``)."""
     with phase("catalog"):
         facts = _facts(inputs)
     facts = _with_drift(facts, inputs)
@@ -95,8 +94,8 @@ def _facts(inputs: Inputs) -> Facts:
 def with_cluster(facts: Facts, inputs: Inputs) -> Facts:
     """Return the facts of ``inputs``, which ask what was asked before of another cluster.
 
-    What the desired state means is not worked out anew, unless commitments make prices depend on
-    what runs.
+    The desired state is not evaluated again, unless commitments make prices depend on the running
+    nodes.
     """
     is_covered = inputs.settings.commitments is not None
     fresh = _facts(inputs) if is_covered else _observed(facts, inputs, None)
@@ -159,7 +158,7 @@ def _of_buffers(inputs: Inputs, rooms: tuple[Headroom, ...]) -> Iterator[PlanFin
 
 
 def _memory(inputs: Inputs, classes: Mapping[str, EC2NodeClass]) -> Mapping[str, Memory]:
-    """Return what nodes of each class were seen to have, in this look or an earlier one."""
+    """Return the memory that nodes of each class turned out to have, now or earlier."""
     if not inputs.memory and not inputs.cluster.nodes:
         return {}
     from reconciler.catalog.adjusted.discovered import discovered, memory_of
@@ -199,7 +198,7 @@ def _lock(inputs: Inputs) -> PlannedLock | None:
 
 
 def _with_own_claims(inputs: Inputs) -> ClusterState:
-    """Return the cluster with the NodeClaims that git declares and nobody has made yet."""
+    """Return the cluster with the NodeClaims that git declares and that do not exist yet."""
     declared = node_claims(inputs.fleet)
     if not declared:
         return inputs.cluster
@@ -210,7 +209,7 @@ def _with_own_claims(inputs: Inputs) -> ClusterState:
 
 
 def _vanished(inputs: Inputs, pools: Iterable[NodePool]) -> tuple[NodePool, ...]:
-    """Return the NodePools that git no longer has; without nodes nothing asks for them."""
+    """Return the NodePools that git no longer has; they matter only if there are nodes."""
     if not inputs.cluster.nodes and not inputs.cluster.unlaunched:
         return ()
     return vanished_pools(inputs.known_before, pools)

@@ -1,8 +1,8 @@
-"""CapacityBuffers of a plan: whose they are, and what room they ask for.
+"""CapacityBuffers of a plan: where they are declared, and the capacity they reserve.
 
-A buffer counts wherever it is declared, in git or in the cluster; where both have one of a name,
-git's does. What it names is looked for in the cluster first, since what runs there now is what
-room is kept for, and a workload may be scaled by others than git.
+Buffers are declared in git or in the cluster; git takes precedence. The workload that a buffer
+names is searched in the cluster first: capacity is reserved for what runs there, and others than
+git may scale a workload.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from reconciler.plan.value.plan import PlanFinding
 
 
 def with_default_spread(cluster: ClusterState, inputs: Inputs) -> ClusterState:
-    """Return the cluster whose pods bear the configured spread where they name none."""
+    """Return the cluster with the configured default spread on pods without one."""
     every = [*cluster.pods, *(pod for node in cluster.nodes for pod in node.pods)]
     _, in_git = templates(inputs.fleet, frozenset(_owners(every)))
     scalables = {**in_git, **cluster.scalables}

@@ -2,8 +2,8 @@
 
 The AWS provider narrows a claim once more before it calls CreateFleet (``filter.go``): to what is
 available now, to one kind of reservation, to ordinary types where exotic ones are not needed, to
-spot that is not dearer than on-demand; then to sixty types and one capacity type. A preview of
-the requests and the engine use this one choice.
+spot that is not more expensive than on-demand; then to sixty types and one capacity type. A preview
+of the requests and the engine use this one choice.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class BootImages:
         self._found = cache(self._find)
 
     def of(self, node_pool: str, instance_type: str | None) -> PlannedImage | None:
-        """Return the image, None where nothing is known of the NodePool's class."""
+        """Return the image, None if the NodePool's class is unknown."""
         return self._found(node_pool, instance_type)
 
     def on(self, claim: PlannedNodeClaim) -> PlannedNodeClaim:
@@ -117,7 +117,7 @@ def planned_node_class(node_class: EC2NodeClass) -> PlannedNodeClass:
 
 
 TYPES_MAX: Final = 60
-"""How many instance types one CreateFleet names (the provider's own limit)."""
+"""The maximum number of instance types in a CreateFleet (the provider's own limit)."""
 
 _RESERVATION_TYPE: Final = "karpenter.k8s.aws/capacity-reservation-type"
 _INTERRUPTIBLE: Final = "karpenter.k8s.aws/capacity-reservation-interruptible"
@@ -140,7 +140,7 @@ class LaunchChoice:
 
     @property
     def price(self) -> float:
-        """The least it may cost, USD an hour."""
+        """The minimum price in USD an hour."""
         return min(o.price for o in self.offerings)
 
     def only(self, keep: Callable[[Offering], bool]) -> LaunchChoice:

@@ -1,4 +1,4 @@
-"""Which side moved: what git changes, and which NodeClaims no longer match it."""
+"""What git changes, and which NodeClaims no longer match it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _OURS: Final = ("NodePool", "NodeOverlay", "EC2NodeClass")
 _FILES: Final = ("Configuration", "Lock")
-"""What stands in files of ours is compared in its own way."""
+"""Kinds that are our own files, which are compared differently."""
 
 
 def drift_of(

@@ -1,7 +1,7 @@
 """Makes a plan: the one planner of previews, of the engine and of simulations.
 
-The order is that of the questions: where do waiting pods go, which nodes may go now, and what
-follows for actions and dollars. Pure: every fact is in ``Facts``, and nothing is done.
+First pending pods are placed, then nodes are selected for disruption; actions and costs follow from
+that. Pure: every fact is in ``Facts``, and nothing is changed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from reconciler.placement.question import PlannedClaim
 
 
-# A plan that does nothing: what is there may not be what the records say, so nobody acts on it.
+# A plan that does nothing, because the records may not match the account.
 
 
 WITHHELD = "Withheld"
@@ -146,7 +146,7 @@ def make_plan(facts: Facts, phase: Phase = untimed) -> Plan:
 
 
 class Decided(msgspec.Struct, frozen=True):
-    """What decisions come to: new NodeClaims and the place of each pod, commands, and dollars."""
+    """The result of decisions: new NodeClaims, placements, commands, and cost."""
 
     seating: assemble.Seating
     claims: tuple[PlannedNodeClaim, ...]
@@ -193,7 +193,7 @@ def _headroom(
 
 
 def _blockers(facts: Facts, decisions: Decisions | Places) -> tuple[PlannedBlocker, ...]:
-    """Return what keeps nodes from going, dearest first; nothing is written where nothing does."""
+    """Return the blockers of disruption, the most expensive first."""
     made = [assemble.planned_blocker(b, facts.history, facts.now) for b in decisions.blockers]
     dearest = sorted(made, key=lambda b: (-(b.forgone or 0.0), b.kind, b.name))
     return tuple(dearest)
@@ -206,7 +206,7 @@ def _overdue(
     blocked: Sequence[BlockedNode],
     deferred: Sequence[DeferredClaim],
 ) -> Iterator[PlanFinding]:
-    """Yield what drifted long ago and is still there."""
+    """Yield the nodes that drifted long ago and still exist."""
     if not drifted:
         return
     claims = {node.claim.name: node.claim for node in facts.cluster.nodes if node.claim is not None}

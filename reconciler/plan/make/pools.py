@@ -1,6 +1,6 @@
 """What each NodePool may launch: the catalogue as its class resolves it and overlays price it.
 
-One place for this, since a preview and the engine must see the same types at the same prices.
+Previews and the engine share it, so that both use the same types at the same prices.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def pool_types(
 
 
 def node_class_of(pool: NodePool, classes: Mapping[str, EC2NodeClass]) -> EC2NodeClass | None:
-    """Return the EC2NodeClass that a pool names, None where it is not known or another's kind."""
+    """Return the EC2NodeClass that a pool names, None if unknown or of another kind."""
     ref = pool.spec.template.spec.node_class_ref
     return classes.get(ref.name) if ref.label[0] == NODECLASS else None
 
@@ -191,7 +191,7 @@ def _resolved(
 
 
 def _committed(resolved: Mapping[str, Catalog], covers: Sequence[Cover]) -> dict[str, Catalog]:
-    """Return the catalogues under commitments; pools that shared one share one still."""
+    """Return the catalogues with commitments; pools that shared one still do."""
     from reconciler.catalog.commitments.pricing import committed
 
     made: dict[int, Catalog] = {}
@@ -255,7 +255,7 @@ def _unready(
     *,
     any_class: bool,
 ) -> PlanFinding | None:
-    """Return why the pool launches nothing, None if it may."""
+    """Return why the pool cannot launch, None if it can."""
     ref = pool.spec.template.spec.node_class_ref
     node_class = node_class_of(pool, classes)
     said = (ref.kind, ref.name) in unready

@@ -1,8 +1,8 @@
-"""Carries a fleet on, answer after answer of the planner, until nothing is left to do.
+"""Continues a fleet, plan after plan, until nothing is left to do.
 
-The clock is virtual. A launch takes ``LAUNCH``, a node that goes ``REMOVAL``; between two answers
-that change nothing it leaps to the next moment at which one may. All work is counted, so that the
-same inputs end at the same point on every machine.
+The clock is virtual. A launch takes ``LAUNCH``, a removal ``REMOVAL``. If a plan changes nothing,
+the clock jumps to the next moment at which one may. All work is counted, so that the same inputs
+end at the same point on every machine.
 """
 
 from __future__ import annotations

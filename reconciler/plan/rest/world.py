@@ -1,7 +1,7 @@
-"""The cluster in memory: what one answer of the planner makes of it.
+"""The cluster in memory, and the effect of one plan on it.
 
-Nodes that go are gone, nodes that were launched are ready, and pods run where Kubernetes puts
-them. A pod that nobody may evict keeps its node, which then drains for ever.
+Disrupted nodes are removed, launched nodes are ready, and pods run where Kubernetes schedules them.
+A pod that cannot be evicted keeps its node, which never finishes draining.
 """
 
 from __future__ import annotations
