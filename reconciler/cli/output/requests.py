@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,8 +17,10 @@ if TYPE_CHECKING:
 def render_requests(plan: Plan, inputs: Inputs) -> str:
     """Return a JSON array of requests in boto3's form, each template before its first fleet.
 
+    A launch that Karpenter would reject before its first request is reported on stderr.
+
     Raises:
-        CloudError: facts of the cluster are missing, without which a launch cannot be requested.
+        CloudError: the facts of the cluster are unknown, so launches cannot be requested.
     """
     from reconciler.adapters.aws.launch.requests import RequestRow, once_each, request_rows
     from reconciler.engine.steps.preview import launches_of
@@ -30,8 +33,10 @@ def render_requests(plan: Plan, inputs: Inputs) -> str:
             rows += request_rows(launch, blueprint.instance_type, inputs.settings)
         except CloudError as error:
             failures.append(error)
-    if failures:
+    if failures and not inputs.settings.cluster_endpoint:
         raise _incomplete(failures)
+    for failure in failures:
+        print(f"Error: {failure}", file=sys.stderr)
     return json.dumps(once_each(rows), indent=2, sort_keys=True) + "\n"
 
 
