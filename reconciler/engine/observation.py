@@ -85,6 +85,10 @@ class Observation:
 
         Nodes of running commands count as being removed. Pods are on the nodes launched for them.
         """
+        return self._state
+
+    @cached_property
+    def _state(self) -> ClusterState:
         return cluster_state(seated(self.snapshot, self.at), marked_claims(self.commands))
 
 

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from reconciler.engine.desired import Desired
 from reconciler.engine.reconcile import Pass
 from reconciler.engine.steps.lifecycle import INITIALIZED
+from reconciler.engine.steps.usage import usage_of
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from reconciler.model.resources import CPU, MEMORY
 from reconciler.observed.state import StateNode
@@ -85,7 +86,7 @@ def view_of(desired: Desired, result: Pass) -> FleetView:
     plan, seen = result.plan, result.seen
     state = seen.state()
     blocked = {b.node: f"{b.reason}: {b.message}" for b in plan.blocked}
-    nodes = tuple(_node(node, blocked, seen.at) for node in state.nodes if node.is_managed)
+    nodes = tuple(_node(node, desired, blocked, seen.at) for node in state.nodes if node.is_managed)
     names = [pool.name for pool in desired.node_pools]
     names += sorted({node.node_pool for node in nodes} - set(names))
     cost = plan.cost
@@ -112,8 +113,8 @@ def _blockers(blockers: Iterable[PlannedBlocker]) -> tuple[PlannedBlocker, ...]:
     return tuple(sorted(blockers, key=lambda b: (-(b.forgone or 0.0), b.kind, b.name)))
 
 
-def _node(node: StateNode, blocked: Mapping[str, str], now: datetime) -> NodeView:
-    claim = node.claim
+def _node(node: StateNode, desired: Desired, blocked: Mapping[str, str], now: datetime) -> NodeView:
+    claim, usage = node.claim, usage_of(node, desired)
     created = claim.metadata.creation_timestamp if claim is not None else None
     return NodeView(
         name=node.name,
@@ -122,9 +123,9 @@ def _node(node: StateNode, blocked: Mapping[str, str], now: datetime) -> NodeVie
         capacity_type=node.labels.get(CAPACITY_TYPE, ""),
         zone=node.labels.get(ZONE, ""),
         state=_state(node),
-        pods=sum(not pod.is_terminal for pod in node.pods),
-        cpu=_share(node, CPU),
-        memory=_share(node, MEMORY),
+        pods=usage.pods,
+        cpu=usage.share(CPU) or 0.0,
+        memory=usage.share(MEMORY) or 0.0,
         age=now - created if created is not None else None,
         blocked=blocked.get(node.name, ""),
     )
@@ -134,11 +135,6 @@ def _state(node: StateNode) -> str:
     if node.is_deleting:
         return "terminating"
     return "ready" if node.claim is None or node.claim.is_true(INITIALIZED) else "starting"
-
-
-def _share(node: StateNode, resource: str) -> float:
-    room = node.allocatable.get(resource, 0)
-    return node.used.get(resource, 0) / room if room > 0 else 0.0
 
 
 def _pools(

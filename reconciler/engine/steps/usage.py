@@ -1,17 +1,19 @@
-"""Record what each node costs and how much of it is used, for the commands that list nodes."""
+"""What each node costs and how much of it is used, for those who list nodes."""
 
 from __future__ import annotations
 
+from math import isnan
 from typing import Final
 
 from reconciler.engine.desired import Desired
 from reconciler.engine.observation import Observation
 from reconciler.engine.world import World
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
+from reconciler.model.resources import CPU, MEMORY
 from reconciler.observed.state import StateNode
 from reconciler.ports.usage import FleetUsage, NodeUsage
 
-_RESOURCES: Final = ("cpu", "memory")
+_RESOURCES: Final = (CPU, MEMORY)
 
 
 def record(world: World, seen: Observation, desired: Desired) -> None:
@@ -19,21 +21,22 @@ def record(world: World, seen: Observation, desired: Desired) -> None:
     if world.keep_usage is None:
         return
     nodes = {
-        node.claim.name: _usage_of(node, desired)
+        node.claim.name: usage_of(node, desired)
         for node in seen.state().nodes
         if node.claim is not None
     }
     world.keep_usage(FleetUsage(seen.at, nodes))
 
 
-def _usage_of(node: StateNode, desired: Desired) -> NodeUsage:
+def usage_of(node: StateNode, desired: Desired) -> NodeUsage:
+    """Return the price and the usage of a node."""
     labels = node.labels
     kind = desired.instance_type(node.node_pool, labels.get(INSTANCE_TYPE, ""))
     price = None
     if kind is not None:
         price = kind.price_of(labels.get(ZONE, ""), labels.get(CAPACITY_TYPE, ""))
     return NodeUsage(
-        None if price is None or price != price else price,  # noqa: PLR0124 - not a number
+        None if price is None or isnan(price) else price,
         sum(not pod.is_terminal for pod in node.pods),
         {name: node.used.get(name, 0) for name in _RESOURCES},
         {name: node.allocatable.get(name, 0) for name in _RESOURCES},
