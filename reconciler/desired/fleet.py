@@ -271,7 +271,7 @@ class _Reading:
     def _keep(self, entry: Entry, findings: list[Finding]) -> None:
         """Record the object, unless one of that name is there or it has an error."""
         for finding in findings:
-            if not self._is_told(entry, finding):
+            if not self._is_covered(entry, finding):
                 self._add(entry, finding)
         if not entry.name:
             return
@@ -291,7 +291,7 @@ class _Reading:
             )  # fmt: skip
             self.resources[key] = (resource, entry)
 
-    def _is_told(self, entry: Entry, finding: Finding) -> bool:
+    def _is_covered(self, entry: Entry, finding: Finding) -> bool:
         """Return whether the value could not be read in the first place, as a finding says."""
         place = entry.place(finding.pointer)
         return any(

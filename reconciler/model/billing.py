@@ -84,7 +84,7 @@ class PriceRule:
     """A rule for the offerings that match every list that it has.
 
     ``families`` are such as ``m7g``. Either ``price`` (USD an hour) or ``discount_percent`` is
-    set; a negative discount makes dearer.
+    set; a negative discount is a surcharge.
     """
 
     families: tuple[str, ...] = ()

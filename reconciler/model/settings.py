@@ -349,7 +349,7 @@ class Settings(PoolSettings):
 
 @dataclass(frozen=True, slots=True)
 class Suspension:
-    """A «no» that someone has said: until a moment, or until it is taken out again."""
+    """A suspension of disruption by its owner, until a moment or until it is removed."""
 
     owner: str
     until: datetime | None = None

@@ -28,6 +28,7 @@ from reconciler.engine.desired import Desired
 from reconciler.engine.reconcile import Pass
 from reconciler.model.duration import format_duration
 from reconciler.model.text.visible import visible
+from reconciler.plan.value.costs import HOURS_A_MONTH
 from reconciler.ports.progress import Progress
 from reconciler.web.health import DaemonHealth
 from reconciler.web.view import FleetView, NodeView, view_of
@@ -156,7 +157,8 @@ def dashboard_routes(dashboard: Dashboard) -> list[Route | Mount]:
     def nodes(request: Request) -> Response:
         view = dashboard.view()
         chosen = _chosen(view.nodes if view else (), request)
-        page = min(_number(request), max(0, (len(chosen) - 1) // PAGE_SIZE))
+        last = max(0, (len(chosen) - 1) // PAGE_SIZE)
+        page = min(_number(request), last)
         shown = chosen[page * PAGE_SIZE : (page + 1) * PAGE_SIZE]
         query = {key: request.query_params.get(key, "") for key in ("pool", "state", "q")}
         return dashboard.page(
@@ -165,7 +167,7 @@ def dashboard_routes(dashboard: Dashboard) -> list[Route | Mount]:
             nodes=shown,
             total=len(chosen),
             number=page,
-            last=max(0, (len(chosen) - 1) // PAGE_SIZE),
+            last=last,
             query=query,
         )
 
@@ -283,6 +285,7 @@ def _environment() -> Environment:
     pages.filters |= {
         "money": _money,
         "signed": _signed,
+        "monthly": lambda per_hour: per_hour * HOURS_A_MONTH,
         "moment": _moment,
         "age": _age,
         "percent": lambda share: f"{share * 100:.0f}%",

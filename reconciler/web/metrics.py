@@ -92,6 +92,13 @@ class _Counters:
     """What is counted over the life of the process."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        self._count_karpenter(registry)
+        self._count_ours(registry)
+        self._is_invalid_from = 0.0
+        self._reasons: dict[str, str] = {}
+
+    def _count_karpenter(self, registry: CollectorRegistry) -> None:
+        """Register the metrics that Karpenter has too."""
         build = Gauge(
             "karpenter_build_info",
             "Constant 1, labelled with the version of reconciler.",
@@ -99,25 +106,76 @@ class _Counters:
             registry=registry,
         )
         build.labels(__version__).set(1)
-        self.passes = Counter(
-            "reconciler_passes",
-            "Passes of the reconcile loop, by result.",
-            ["result"],
-            registry=registry,
+
+        def counter(name: str, meaning: str, *labels: str) -> Counter:
+            return Counter(f"karpenter_{name}", meaning, labels, registry=registry)
+
+        self.created = counter(
+            "nodeclaims_created", "NodeClaims created.", "reason", "nodepool", "min_values_relaxed"
+        )
+        self.terminated = counter(
+            "nodeclaims_terminated",
+            "NodeClaims terminated.",
+            "nodepool",
+            "capacity_type",
+            "zone",
+        )
+        self.disrupted = counter(
+            "nodeclaims_disrupted",
+            "NodeClaims that disruption commands remove.",
+            "reason",
+            "nodepool",
+            "capacity_type",
+        )
+        self.decisions = counter(
+            "voluntary_disruption_decisions",
+            "Disruption commands started.",
+            "decision",
+            "reason",
+            "consolidation_type",
+        )
+        self.failures = counter(
+            "voluntary_disruption_queue_failures", "Disruption commands rolled back."
+        )
+        self.interruptions = counter(
+            "interruption_received_messages",
+            "Interruption events that concern a node of this fleet.",
+            "message_type",
+        )
+
+    def _count_ours(self, registry: CollectorRegistry) -> None:
+        """Register the metrics that Karpenter does not have."""
+
+        def counter(name: str, meaning: str, *labels: str) -> Counter:
+            return Counter(f"reconciler_{name}", meaning, labels, registry=registry)
+
+        def gauge(name: str, meaning: str) -> Gauge:
+            return Gauge(f"reconciler_{name}", meaning, registry=registry)
+
+        self.passes = counter("passes", "Passes of the reconcile loop, by result.", "result")
+        self.events = counter("events", "Events as in the log, by kind.", "kind")
+        self.savings = counter(
+            "consolidation_savings_dollars_per_hour",
+            "Sum of the hourly savings of the commands started.",
+        )
+        self.calls = counter(
+            "api_calls",
+            "Calls of AWS and Kubernetes; outcome is ok or an error code.",
+            "service",
+            "operation",
+            "outcome",
+        )
+        self.lease = gauge(
+            "lease_held", "1 while this process holds the lease of its fleet, else 0."
+        )
+        self.invalid_since = gauge(
+            "invalid_revision_since_timestamp_seconds",
+            "Since when the newest revision is invalid or unreadable; 0 if it is not.",
         )
         self.pass_duration = Histogram(
             "reconciler_pass_duration_seconds",
             "Duration of a pass.",
             buckets=PASS_BUCKETS,
-            registry=registry,
-        )
-        self.events = Counter(
-            "reconciler_events", "Events as in the log, by kind.", ["kind"], registry=registry
-        )
-        self.calls = Counter(
-            "reconciler_api_calls",
-            "Calls of AWS and Kubernetes; outcome is ok or an error code.",
-            ["service", "operation", "outcome"],
             registry=registry,
         )
         self.call_duration = Histogram(
@@ -127,58 +185,6 @@ class _Counters:
             buckets=CALL_BUCKETS,
             registry=registry,
         )
-        self.created = Counter(
-            "karpenter_nodeclaims_created",
-            "NodeClaims created.",
-            ["reason", "nodepool", "min_values_relaxed"],
-            registry=registry,
-        )
-        self.terminated = Counter(
-            "karpenter_nodeclaims_terminated",
-            "NodeClaims terminated.",
-            ["nodepool", "capacity_type", "zone"],
-            registry=registry,
-        )
-        self.disrupted = Counter(
-            "karpenter_nodeclaims_disrupted",
-            "NodeClaims that disruption commands remove.",
-            ["reason", "nodepool", "capacity_type"],
-            registry=registry,
-        )
-        self.decisions = Counter(
-            "karpenter_voluntary_disruption_decisions",
-            "Disruption commands started.",
-            ["decision", "reason", "consolidation_type"],
-            registry=registry,
-        )
-        self.failures = Counter(
-            "karpenter_voluntary_disruption_queue_failures",
-            "Disruption commands rolled back.",
-            registry=registry,
-        )
-        self.interruptions = Counter(
-            "karpenter_interruption_received_messages",
-            "Interruption events that concern a node of this fleet.",
-            ["message_type"],
-            registry=registry,
-        )
-        self.savings = Counter(
-            "reconciler_consolidation_savings_dollars_per_hour",
-            "Sum of the hourly savings of the commands started.",
-            registry=registry,
-        )
-        self.lease = Gauge(
-            "reconciler_lease_held",
-            "1 while this process holds the lease of its fleet, else 0.",
-            registry=registry,
-        )
-        self.invalid_since = Gauge(
-            "reconciler_invalid_revision_since_timestamp_seconds",
-            "Since when the newest revision is invalid or unreadable; 0 if it is not.",
-            registry=registry,
-        )
-        self._is_invalid_from = 0.0
-        self._reasons: dict[str, str] = {}
 
     def passed(self, result: Pass, seconds: float) -> None:
         self.passes.labels("succeeded").inc()

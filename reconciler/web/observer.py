@@ -68,7 +68,7 @@ class WebNotifier:
         self._then.notify(progress)
 
 
-def beating(stop: Callable[[], bool], health: DaemonHealth) -> Callable[[], bool]:
+def reporting_alive(stop: Callable[[], bool], health: DaemonHealth) -> Callable[[], bool]:
     """Return ``stop`` in a form that also notes that the daemon is alive."""
 
     def beat_and_ask() -> bool:

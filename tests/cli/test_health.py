@@ -6,21 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.cli.commands.health import beating
+from reconciler.cli.commands.health import with_heartbeat
 from reconciler.cli.main import main
 from reconciler.model.errors import StateError
 
 
 def test_a_recent_heartbeat_is_healthy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "heartbeat"
-    beating(str(file), lambda: False)()
+    with_heartbeat(str(file), lambda: False)()
     assert main(["health", "--heartbeat", str(file)]) == 0
     assert capsys.readouterr().out.startswith("healthy: last heartbeat ")
 
 
 def test_an_old_heartbeat_is_unhealthy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "heartbeat"
-    beating(str(file), lambda: False)()
+    with_heartbeat(str(file), lambda: False)()
     an_hour_ago = time.time() - 3600
     os.utime(file, (an_hour_ago, an_hour_ago))
     assert main(["health", "--heartbeat", str(file), "--max-age", "59m"]) == 1
@@ -41,7 +41,7 @@ def test_the_environment_names_the_heartbeat(
 ) -> None:
     file = tmp_path / "heartbeat"
     monkeypatch.setenv("RECONCILER_HEARTBEAT", str(file))
-    beating(str(file), lambda: False)()
+    with_heartbeat(str(file), lambda: False)()
     assert main(["health"]) == 0
     assert main(["config"]) == 0, "the variable is no setting, and no mistake"
 
@@ -53,9 +53,9 @@ def test_wrong_usage_is_an_error(wrong: list[str], monkeypatch: pytest.MonkeyPat
 
 
 def test_the_answer_to_stop_is_passed_on(tmp_path: Path) -> None:
-    asked = beating(str(tmp_path / "heartbeat"), lambda: True)
+    asked = with_heartbeat(str(tmp_path / "heartbeat"), lambda: True)
     assert asked() is True
-    assert beating(None, lambda: True)() is True
+    assert with_heartbeat(None, lambda: True)() is True
 
 
 def test_a_link_in_place_of_the_heartbeat_is_refused(tmp_path: Path) -> None:
@@ -63,5 +63,5 @@ def test_a_link_in_place_of_the_heartbeat_is_refused(tmp_path: Path) -> None:
     target.write_text("content")
     (tmp_path / "heartbeat").symlink_to(target)
     with pytest.raises(StateError, match="symbolic link"):
-        beating(str(tmp_path / "heartbeat"), lambda: False)()
+        with_heartbeat(str(tmp_path / "heartbeat"), lambda: False)()
     assert target.read_text() == "content"

@@ -12,7 +12,7 @@ from reconciler.model.errors import ClusterError
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from tests.engine.test_crash import LARGE, complaints
 from tests.engine.trouble import moved, three_nodes
-from tests.engine.world import World, a_deployment, a_pool, a_world
+from tests.engine.world import Engine, World, a_deployment, a_pool, a_world
 
 
 @dataclass
@@ -61,6 +61,13 @@ class Stubborn:
             raise ClusterError("a webhook says no", where=f"PATCH /api/v1/nodes/{node}")
 
 
+def passes(world: World, engine: Engine, count: int) -> None:
+    """Run passes, one a second."""
+    for _ in range(count):
+        engine.run_once()
+        world.clock.advance(1)
+
+
 def labelled(world: World, label: str) -> int:
     engine = world.engine()
     seen = engine.ports.cluster.observe(
@@ -95,9 +102,7 @@ def test_nothing_is_launched_for_nodes_that_cannot_be_tainted() -> None:
     before = set(world.instances())
     moved(world, budget="3")
     engine = world.engine()
-    for _ in range(6):
-        engine.run_once()
-        world.clock.advance(1)
+    passes(world, engine, 6)
     assert set(world.instances()) == before
     assert world.store.commands() == []
     assert "taint" in world.ears.said("CommandRolledBack")[-1]
@@ -117,9 +122,7 @@ def test_others_are_replaced_where_one_cannot_be_tainted() -> None:
     before = set(world.instances())
     moved(world, budget="3")
     engine = world.engine()
-    for _ in range(20):
-        engine.run_once()
-        world.clock.advance(1)
+    passes(world, engine, 20)
     assert len(before & set(world.instances())) == 1, "the others are gone"
     assert len(world.instances()) == 3
 
@@ -131,9 +134,7 @@ def test_others_are_drained() -> None:
     before = set(world.instances())
     moved(world, budget="3")
     engine = world.engine()
-    for _ in range(12):
-        engine.run_once()
-        world.clock.advance(1)
+    passes(world, engine, 12)
     assert len(before & set(world.instances())) == 1, "the others are gone"
     assert "a webhook says no" in world.ears.said("Failed")[-1]
     stubborn.verbs = set()

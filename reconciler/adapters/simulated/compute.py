@@ -63,7 +63,7 @@ class SimulatedCompute:
         self._asked: dict[str, tuple[str, str]] = {}
         self._launches: dict[str, int] = {}
         self._addresses: set[str] = set()
-        self._told: datetime = clock.now()
+        self._advanced_to: datetime = clock.now()
 
     # the port
 
@@ -138,8 +138,8 @@ class SimulatedCompute:
 
     def advance(self) -> list[SpotInterruption]:
         """Let happen what was due since the last time; return the notices that EC2 gave."""
-        now, since = self._clock.now(), self._told
-        self._told = now
+        now, since = self._clock.now(), self._advanced_to
+        self._advanced_to = now
         notices = []
         for machine in self.machines.values():
             if machine.gone_at is not None and machine.gone_at <= since:

@@ -91,7 +91,7 @@ def run(request: HealthRequest) -> int:
     return DONE if is_healthy else FAILED
 
 
-def beating(file: str | None, stop: Callable[[], bool]) -> Callable[[], bool]:
+def with_heartbeat(file: str | None, stop: Callable[[], bool]) -> Callable[[], bool]:
     """Return ``stop`` in a form that touches ``file`` when it is called, every few seconds at most.
 
     The loop calls it between passes and while it waits, and never within a pass.

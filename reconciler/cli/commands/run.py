@@ -102,7 +102,7 @@ def request_of(args: argparse.Namespace) -> RunRequest:
 def run(request: RunRequest) -> int:
     """Run until SIGTERM or SIGINT; the pass in hand is finished first."""
     from reconciler.adapters.clock import SystemClock
-    from reconciler.cli.commands.health import beating
+    from reconciler.cli.commands.health import with_heartbeat
     from reconciler.cli.output.log import FORMATS, LogNotifier, libraries_logged
     from reconciler.cli.shared import stopping
     from reconciler.cli.shared.exitcode import DONE
@@ -111,7 +111,9 @@ def run(request: RunRequest) -> int:
     form = next(known for known in FORMATS if known == request.log_format)
     log = LogNotifier(sys.stdout, SystemClock(), form, colour=sys.stdout.isatty())
     with stopping.on_signal() as stop, libraries_logged(log), ExitStack() as stack:
-        monitoring = stack.enter_context(monitored(request, log, beating(request.heartbeat, stop)))
+        monitoring = stack.enter_context(
+            monitored(request, log, with_heartbeat(request.heartbeat, stop))
+        )
         keep(request, monitoring.notifier, monitoring.stop, observer=monitoring.observer)
     return DONE
 

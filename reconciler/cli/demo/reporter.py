@@ -45,7 +45,7 @@ class Reporter:
         self._narrator = narrator
         self._pools = pools
         self._store: StateStore | None = None
-        self._told: list[Progress] = []
+        self._pending: list[Progress] = []
         self._said: set[str] = set()
 
     def begin(self, store: StateStore) -> None:
@@ -56,14 +56,14 @@ class Reporter:
 
     def notify(self, progress: Progress) -> None:
         """Keep it until the pass is over."""
-        self._told.append(progress)
+        self._pending.append(progress)
 
     def end_of_pass(self) -> None:
         """Report the events since the last pass; what continues is reported once."""
         assert self._store is not None, "a reporter needs a fleet to report on"
         claims, commands = self._store.node_claims(), self._store.commands()
         self._count(claims, commands)
-        told, self._told = self._told, []
+        told, self._pending = self._pending, []
         every = list(_lines(told, claims, commands))
         lines = [
             (at, sign, text) for at, sign, text in every if sign.strip() or text not in self._said

@@ -5,20 +5,19 @@ from __future__ import annotations
 from typing import TextIO
 
 from reconciler.model.text.visible import Painted, one_line
-from reconciler.ports.progress import Progress
+from reconciler.ports.progress import EventKind, Progress
 
 _COLOURS = {
-    "Launched": "32",
-    "Initialized": "32",
-    "Adopted": "32",
-    "Recovered": "36",
-    "CommandStarted": "33",
-    "CommandRolledBack": "31",
-    "Failed": "31",
-    "LaunchFailed": "31",
-    "IllegalTransition": "31",
-    "Unavailable": "31",
-    "Terminated": "35",
+    EventKind.LAUNCHED: "32",
+    EventKind.INITIALIZED: "32",
+    EventKind.RECOVERED: "36",
+    EventKind.COMMAND_STARTED: "33",
+    EventKind.COMMAND_ROLLED_BACK: "31",
+    EventKind.FAILED: "31",
+    EventKind.LAUNCH_FAILED: "31",
+    EventKind.ILLEGAL_TRANSITION: "31",
+    EventKind.UNAVAILABLE: "31",
+    EventKind.TERMINATED: "35",
 }
 
 

@@ -90,7 +90,7 @@ def monitored(
     from reconciler.web.dashboard import Dashboard, DashboardAccess
     from reconciler.web.health import DaemonHealth
     from reconciler.web.metrics import FleetMetrics
-    from reconciler.web.observer import WebNotifier, WebObserver, beating
+    from reconciler.web.observer import WebNotifier, WebObserver, reporting_alive
     from reconciler.web.server import app_of, is_loopback_address, listening
 
     metrics, health = FleetMetrics(), DaemonHealth()
@@ -101,7 +101,7 @@ def monitored(
         yield Monitoring(
             WebNotifier(log, metrics, health, dashboard),
             DaemonObserver(log, WebObserver(metrics, health, dashboard)),
-            beating(stop, health),
+            reporting_alive(stop, health),
         )
 
 

@@ -24,7 +24,7 @@ class Standby:
 
     notifier: Notifier
     stop: Callable[[], bool]
-    _told: str = field(default="", init=False)
+    _last_text: str = field(default="", init=False)
     _since: datetime | None = field(default=None, init=False)
 
     @property
@@ -43,8 +43,8 @@ class Standby:
         now = clock.now()
         self._since = self._since or now
         text = error.message if isinstance(error, LeaseHeldError) else str(error)
-        if text != self._told:
-            self._told = text
+        if text != self._last_text:
+            self._last_text = text
             self._notify(now, EventKind.STANDBY, f"waiting for the lease: {text}")
         clock.wait(POLL_S, self.stop)
         return not self.stop()
@@ -55,7 +55,7 @@ class Standby:
             return
         now = clock.now()
         waited_s = (now - self._since).total_seconds()
-        self._since, self._told = None, ""
+        self._since, self._last_text = None, ""
         text = f"acquired the lease after {waited_s:.0f} s; recovering as after a crash"
         self._notify(now, EventKind.LEASE_ACQUIRED, text)
 

@@ -117,7 +117,7 @@ _KEYS: Final = (
 
 
 def discount(value: Any) -> float:
-    """Return a discount in percent; a negative one makes dearer, a whole one is none.
+    """Return a discount in percent; a negative one is a surcharge, and 100 is refused.
 
     Raises:
         ValueError: it is no such number.

@@ -267,8 +267,8 @@ def explain_node_pool(
 
 
 def _row(span: Span) -> str:
-    said = ", ".join(f"{reason} {span.allowed[reason]}" for reason in sorted(DisruptionReason))
-    return f"{moment(span.start)} to {moment(span.end)}: {said}"
+    amounts = ", ".join(f"{reason} {span.allowed[reason]}" for reason in sorted(DisruptionReason))
+    return f"{moment(span.start)} to {moment(span.end)}: {amounts}"
 
 
 def _unreadable(pool: NodePool, now: datetime) -> Iterator[tuple[str, str]]:

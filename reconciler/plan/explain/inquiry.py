@@ -87,8 +87,8 @@ class Inquiry:
             return answer
         found = self._scheduler.survey(pod)
         if isinstance(found, Rejection):
-            said = Decision(kind="Pod", name=answer.name, code=found.code, message=found.message)
-            return replace(answer, reasons=tuple(dict.fromkeys((*answer.reasons, said))))
+            reason = Decision(kind="Pod", name=answer.name, code=found.code, message=found.message)
+            return replace(answer, reasons=tuple(dict.fromkeys((*answer.reasons, reason))))
         nodes = NodesAnswer(total=found.nodes_total, suited=found.nodes_suited, takers=found.nodes)
         return replace(answer, nodes=nodes, pools=tuple(map(self._pool_answer, found.pools)))
 
@@ -177,12 +177,12 @@ class Inquiry:
         cheapest = unlaunched_claim(node.claim, pool).launch
         if cheapest is None:
             return answer
-        said = (
+        fact = (
             "cheapest offering that its requirements allow now: "
             f"{cheapest.instance_type} {cheapest.capacity_type} in {cheapest.zone}"
             f" for {dollars(cheapest.price)} an hour"
         )
-        return replace(answer, facts=(*answer.facts, said), offerings=(cheapest,))
+        return replace(answer, facts=(*answer.facts, fact), offerings=(cheapest,))
 
     # what constraints cost
 

@@ -72,19 +72,19 @@ def explain_fully(answer: Explanation, facts: Facts, plan: Plan) -> Explanation:
     candidate = next((c for c in work.roster.candidates if c.name == node.name), None)
     if candidate is None:
         refusal = next((r for n, r in work.roster.refusals if n.name == node.name), None)
-        said, may_go = [*_refused(refusal)], False
+        lines, may_go = [*_refused(refusal)], False
     else:
         blocked = [*_format_blocker(candidate)]
         cheaper, may_go = _format_replacement(candidate, work, told=bool(blocked))
-        said = blocked + cheaper
+        lines = blocked + cheaper
     verdict = answer.verdict
     if may_go and not answer.reasons and (turn := _format_turn(node, plan)) is not None:
         verdict = "it can be consolidated, in a later pass"
-        said.append(turn)
-    told = [fact for fact in answer.facts if not fact.startswith("budget of ")]
+        lines.append(turn)
+    others = [fact for fact in answer.facts if not fact.startswith("budget of ")]
     memory = _format_memory(node.claim, facts)
-    format_facts = (_format_node(node, candidate), *told, *said, *memory, *_budgets(node, plan))
-    return replace(answer, verdict=verdict, facts=format_facts)
+    answers = (_format_node(node, candidate), *others, *lines, *memory, *_budgets(node, plan))
+    return replace(answer, verdict=verdict, facts=answers)
 
 
 def _format_node(node: StateNode, candidate: Candidate | None) -> str:
@@ -157,24 +157,24 @@ def _format_replacement(
         return [], False
     asked = unprotected(candidate)
     outcome = work.simulation.without([asked], consolidating=True)
-    claims, said = outcome.placement.claims, []
+    claims, lines = outcome.placement.claims, []
     if outcome.failure is None and len(claims) == 1:
         claim = ordered(claims[0])
-        said.append(
+        lines.append(
             f"cheapest replacement considered: {claim.types[0].name}"
             f" for {dollars(expected_price(claim))} an hour ({dollars(candidate.price)} now)"
         )
     elif outcome.failure is None and not claims:
-        said.append("its pods fit on the other nodes, without a new one")
+        lines.append("its pods fit on the other nodes, without a new one")
     answer = compute([asked], work)
     if isinstance(answer, Proposal):
         answer = scored(answer, work)
     if isinstance(answer, Proposal):
         verb = "potential savings:" if told else "consolidation would save"
-        return [*said, f"{verb} {monthly(answer.savings)} a month"], not told
+        return [*lines, f"{verb} {monthly(answer.savings)} a month"], not told
     if not told:
-        said += [f"consolidation blocked: {answer.message} ({answer.code})", *_remedy(answer.code)]
-    return said, False
+        lines += [f"consolidation blocked: {answer.message} ({answer.code})", *_remedy(answer.code)]
+    return lines, False
 
 
 def _format_turn(node: StateNode, plan: Plan) -> str | None:

@@ -197,28 +197,28 @@ def _format_command(command: PlannedCommand) -> str:
 
 
 def _format_drift(plan: Plan, names: set[str]) -> list[str]:
-    said = []
+    lines = []
     for drifted in plan.drift:
         if not names & {drifted.node_claim, drifted.node or ""}:
             continue
         who = f", {format_side(drifted.side)}" if drifted.side else ""
-        said.append(f"drifted: {drifted.reason}{who}")
-        said += [
+        lines.append(f"drifted: {drifted.reason}{who}")
+        lines += [
             f"  {f.path}: {format_value(f.old)} → {format_value(f.new)}" for f in drifted.fields
         ]
-    return said
+    return lines
 
 
 def _format_budgets(plan: Plan, names: set[str]) -> list[str]:
     """Return what the budgets of its NodePool allow, by reason."""
     pools = {b.node_pool for b in plan.blocked if b.node in names}
     pools |= {d.node_pool for d in plan.deferred if names & {d.node_claim, d.node or ""}}
-    said = []
+    lines = []
     for budget in plan.budgets:
         if budget.node_pool not in pools:
             continue
-        said.append(format_budget(budget))
-    return said
+        lines.append(format_budget(budget))
+    return lines
 
 
 def format_budget(budget: PoolBudget) -> str:

@@ -90,10 +90,10 @@ def _sources(claims: Sequence[PlannedNodeClaim]) -> Iterator[PlanFinding]:
         if source is None:
             continue
         told = told or source.source not in ("bundled", "estimate", "reservation")
-        said = format_price_source(source)
-        counts[said] = counts.get(said, 0) + 1
+        name = format_price_source(source)
+        counts[name] = counts.get(name, 0) + 1
     if told:
-        parts = (f"{said} ({counted(n, 'launch', 'launches')})" for said, n in counts.items())
+        parts = (f"{name} ({counted(n, 'launch', 'launches')})" for name, n in counts.items())
         yield PlanFinding(
             severity="info", code="prices", message=f"price sources: {', '.join(parts)}"
         )

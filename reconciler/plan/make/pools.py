@@ -258,8 +258,8 @@ def _unready(
     """Return why the pool cannot launch, None if it can."""
     ref = pool.spec.template.spec.node_class_ref
     node_class = node_class_of(pool, classes)
-    said = (ref.kind, ref.name) in unready
-    if said or (node_class is not None and not node_class.is_ready):
+    is_unready = (ref.kind, ref.name) in unready
+    if is_unready or (node_class is not None and not node_class.is_ready):
         return _launches_nothing(pool, "nodeclass-not-ready", f"{ref.kind} {ref.name} is not ready")
     if node_class is None and not any_class:
         missing = f"{ref.kind or 'node class'} {ref.name} not found in the fleet folder"
