@@ -75,7 +75,7 @@ def a_pool(template: dict[str, Any] | None = None, **spec: Any) -> str:
     data = read_yaml(POOL)
     data["spec"].update(spec)
     data["spec"]["template"]["spec"].update(template or {})
-    return dump(data)
+    return json.dumps(data, indent=1)  # YAML too, and written at once however long it is
 
 
 def requirements(*entries: dict[str, Any]) -> str:
@@ -84,7 +84,7 @@ def requirements(*entries: dict[str, Any]) -> str:
 
 def an_overlay(**spec: Any) -> str:
     wanted = [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]}]
-    return dump(
+    return json.dumps(
         {
             "apiVersion": "karpenter.sh/v1alpha1",
             "kind": "NodeOverlay",
