@@ -50,6 +50,11 @@ def in_turn(turn: int, values: Sequence[T]) -> Sequence[T]:
     return [*values[start:], *values[:start]]
 
 
-def examples(exhaustive: int) -> int:
-    """Return how many examples a test tries in this run, of those that an exhaustive run tries."""
+def examples(exhaustive: int, usual: int | None = None) -> int:
+    """Return how many examples a test tries in this run, of those that an exhaustive run tries.
+
+    A usual run tries a fifth of them, or ``usual`` where a test is slow.
+    """
+    if usual is not None and settings().max_examples == DEFAULT:
+        return usual
     return max(_LEAST, exhaustive * settings().max_examples // (_TIMES * DEFAULT))

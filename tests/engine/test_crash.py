@@ -182,6 +182,7 @@ def killed_wherever(
     return points, failed
 
 
+@pytest.mark.exhaustive
 @settings(
     max_examples=examples(40),
     derandomize=True,

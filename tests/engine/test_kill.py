@@ -1,7 +1,7 @@
 """``kill -9`` at any moment, and what the next process makes of it, counted instance by instance.
 
-A seed decides on the moments. The default run kills once in each phase. An exhaustive run kills
-several times, with four seeds or as many as ``RECONCILER_KILL_SEEDS`` says.
+A seed decides on the moments. All of these tests are exhaustive ones; there are four seeds, or as
+many as ``RECONCILER_KILL_SEEDS`` says.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import pytest
 
 from reconciler.adapters.simulated.faults import Fault
 from tests.engine.processes import Site, a_site
+
+pytestmark = pytest.mark.exhaustive
 
 SEEDS = range(int(os.environ.get("RECONCILER_KILL_SEEDS", "4")))
 QUICK = ("--interval", "100ms", "-q", "--auto-approve")
@@ -43,13 +45,7 @@ def standing(site: Site) -> dict[str, Any]:
     return status
 
 
-@pytest.mark.parametrize(
-    ("seed", "kills"),
-    [
-        pytest.param(0, 1),
-        *(pytest.param(seed, 2, marks=pytest.mark.exhaustive) for seed in SEEDS),
-    ],
-)
+@pytest.mark.parametrize(("seed", "kills"), [(seed, 2) for seed in SEEDS])
 def test_a_killed_apply_goes_on_where_it_was(seed: int, kills: int, tmp_path: Path) -> None:
     chance = random.Random(seed)
     with a_site(tmp_path) as site:
@@ -79,13 +75,7 @@ def test_a_killed_apply_goes_on_where_it_was(seed: int, kills: int, tmp_path: Pa
 JOINED = ("--set", "aws.batchLaunchesFrom=2")
 
 
-@pytest.mark.parametrize(
-    ("seed", "kills"),
-    [
-        pytest.param(0, 1),
-        *(pytest.param(seed, 3, marks=pytest.mark.exhaustive) for seed in SEEDS),
-    ],
-)
+@pytest.mark.parametrize(("seed", "kills"), [(seed, 3) for seed in SEEDS])
 def test_a_killed_apply_deals_out_what_joined_launches_gave(
     seed: int, kills: int, tmp_path: Path
 ) -> None:

@@ -87,6 +87,7 @@ def test_a_standby_ends_when_it_is_told_to(site: Site) -> None:
     assert daemon.poll() is None
 
 
+@pytest.mark.exhaustive
 def test_a_leader_that_was_frozen_in_a_launch_writes_and_launches_nothing_more(
     site: Site,
 ) -> None:
@@ -165,6 +166,7 @@ def everything(site: Site) -> list[str]:
         return list(export_lines(state.database))
 
 
+@pytest.mark.exhaustive
 def test_a_checkout_that_turns_out_empty_changes_nothing(site: Site) -> None:
     site.finish("apply", "--auto-approve", "--interval", "100ms", "-q")
     before = set(site.cloud.living())

@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> int:
         catalogue.PAGE.write_text(catalogue.page(), encoding="utf-8")
         return 0
     verdicts = Verdicts()
-    code = pytest.main(["-q", "-n", "0", *(arguments or ["tests"])], plugins=[verdicts])
+    code = pytest.main(["-q", "-n", "0", "-m", "", *(arguments or ["tests"])], plugins=[verdicts])
     found = [verdict for rows in verdicts.rows.values() for _, verdict in rows]
     for threat in Threat:
         print(f"\n{threat.value}")

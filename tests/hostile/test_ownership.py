@@ -298,7 +298,7 @@ def test_the_daemon_says_once_why_it_stands_still_and_goes_on_by_itself() -> Non
         passes += 1
         if passes == 40:
             untag(world, stranger, "reconciler/fleet")
-        return passes > 400
+        return passes > 150
 
     run(
         engine.ports,

@@ -254,6 +254,7 @@ def outcome(world: World) -> tuple[Any, ...]:
     return (launches(world), world.fleet(), commands, specs)
 
 
+@pytest.mark.exhaustive
 @attack(Threat.PLAN, "a plan file in which any one value was changed")
 def test_any_changed_value_is_refused_or_has_no_effect() -> None:
     """Every leaf in turn; those that are let through are then put into one plan and carried out.
@@ -380,6 +381,7 @@ def begun(points: Points, world: World, plan: Plan) -> tuple[int, list[str]]:
     return before, points.names[before:]
 
 
+@pytest.mark.exhaustive
 @attack(Threat.PLAN, "a process that is killed anywhere in an approved plan, and started again")
 def test_an_approved_plan_that_is_cut_anywhere_goes_on_and_goes_no_further() -> None:
     """The plan takes one of three drifted nodes: resumed, it ends with one replaced or none."""

@@ -107,6 +107,7 @@ def prune(world: SmallWorld, state: DatabaseState) -> int:
     return sum(tally.gone for tally in tallies)
 
 
+@pytest.mark.exhaustive
 @example([Step(1, 3, "lost", 1, 50), Step(1, 3, "", 4, 0)])
 @settings(max_examples=examples(25), deadline=None)
 @given(steps)

@@ -308,7 +308,7 @@ def test_whatever_happens_the_laws_hold() -> None:
     run_state_machine_as_test(
         Histories,
         settings=settings(
-            max_examples=examples(1000),
+            max_examples=examples(1000, usual=50),
             phases=[Phase.generate],  # seven steps are short enough to read: none is shrunk
             report_multiple_bugs=False,
             stateful_step_count=7,
