@@ -11,6 +11,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Final
 
+from reconciler.engine.departure import deleted_node, hold, lost_nodes
 from reconciler.engine.ownership import NO_DOUBTS, Doubts, doubts
 from reconciler.engine.steps import lifecycle
 from reconciler.engine.steps.nomination import seated
@@ -114,19 +115,18 @@ def observe(world: World, pools: Sequence[NodePool], owner: Owner) -> Observatio
         lifecycle.with_instance(claim, by_id.get(lifecycle.instance_id(claim)), at)
         for claim in recorded
     ]
-    known = identified(
-        world.cluster.observe(claims, instances),
-        {i.id: i.private_dns_name for i in instances if i.private_dns_name},
-    )
+    whole = world.cluster.observe(claims, instances)
+    known = identified(whole, {i.id: i.private_dns_name for i in instances if i.private_dns_name})
     seen = known.snapshot
     now = world.clock.now()
     nodes = {n.spec.provider_id: n for n in seen.nodes if n.spec.provider_id}
+    lost = lost_nodes(world, _joined(claims, by_id), {n.name for n in whole.nodes}, now)
     pods = Pods.of(seen.pods).holding
     after = {pool.name: pool.spec.disruption.consolidates_after for pool in pools}
     updated = []
     for claim in claims:
         node = nodes.get(claim.status.provider_id)
-        fresh = _looked_at(world, claim, node, now)
+        fresh = lost.claims.get(claim.name) or _looked_at(world, claim, node, now)
         if node is not None:
             fresh = lifecycle.with_pods(fresh, pods.get(node.name, ()), now)
         updated.append(lifecycle.consolidatable(fresh, after.get(claim.node_pool), now))
@@ -138,7 +138,7 @@ def observe(world: World, pools: Sequence[NodePool], owner: Owner) -> Observatio
         instances,
         replace(seen, node_claims=tuple(updated)),
         commands,
-        (*_unheard(world), *seen.findings, *known.findings),
+        (*_unheard(world), *seen.findings, *known.findings, *lost.findings),
         owner=owner,
         doubts=doubts(instances, updated, world.journal, owner, now),
         disputed=known.disputed,
@@ -174,10 +174,23 @@ def _unlisted(
     return world.compute.look_up(missing) if missing else ()
 
 
+def _joined(claims: Iterable[NodeClaim], instances: Mapping[str, Instance]) -> list[NodeClaim]:
+    """Return the claims whose instances run and whose nodes have joined."""
+    found = []
+    for claim in claims:
+        instance = instances.get(lifecycle.instance_id(claim))
+        runs = instance is not None and instance.state == "running"
+        if runs and claim.is_true(lifecycle.REGISTERED) and not claim.is_deleting:
+            found.append(claim)
+    return found
+
+
 def _looked_at(world: World, claim: NodeClaim, node: Node | None, now: datetime) -> NodeClaim:
     """Return the claim updated from its node, and put missing labels and taints on the node."""
     if node is None or claim.is_deleting or not claim.is_true(lifecycle.LAUNCHED):
         return lifecycle.with_node(claim, node, now)
+    if node.metadata.deletion_timestamp is not None:
+        return deleted_node(world, claim, node, now)
     labels = node.metadata.labels
     if labels.get(REGISTERED) != "true" and not _carried_out(
         world,
@@ -188,6 +201,7 @@ def _looked_at(world: World, claim: NodeClaim, node: Node | None, now: datetime)
         "joined",
     ):
         return claim
+    hold(world, claim, node)
     fresh = lifecycle.with_node(claim, node, now)
     if fresh.is_true(lifecycle.INITIALIZED) and labels.get(INITIALIZED) != "true":
         _carried_out(

@@ -12,6 +12,9 @@ from typing import Final
 
 FLEET_TAG: Final = "reconciler/fleet"
 CLUSTER_TAG: Final = "eks:eks-cluster-name"
+NODE_FINALIZER: Final = "reconciler/termination"
+"""Our finalizer: a Node that somebody deletes stays until its pods and its instance are gone."""
+
 _CLUSTER_PREFIX: Final = "kubernetes.io/cluster/"
 _OWNED: Final = "owned"
 

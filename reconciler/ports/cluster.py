@@ -30,6 +30,12 @@ class Cluster(Protocol):
     def register(self, node: str, claim: NodeClaim) -> None:
         """Give a node that has joined the labels, annotations and taints of its claim."""
 
+    def hold(self, node: str) -> None:
+        """Make sure that a Node which somebody deletes exists until its instance is gone."""
+
+    def has_node(self, node: str) -> bool:
+        """Return whether a Node of that name exists now."""
+
     def initialize(self, node: str) -> None:
         """Mark a node as initialized."""
 

@@ -50,6 +50,7 @@ class EventKind(StrEnum):
     DRAINED = "Drained"
     TERMINATED = "Terminated"
     VANISHED = "Vanished"
+    NODE_DELETED = "NodeDeleted"
     # pods
     POD_BOUND = "PodBound"
     POD_EVICTED = "PodEvicted"

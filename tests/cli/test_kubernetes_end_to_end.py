@@ -294,6 +294,94 @@ def test_a_fleet_follows_the_pods_of_a_cluster(
     assert len(town.joined) == 4
 
 
+def started(site: Site, replicas: int = 2) -> Town:
+    """Return the town once each pod runs on a node of its own."""
+    town = site.town
+    town.replicas = replicas
+    site.keep(lambda: town.settled() and len(site.ears.said("Initialized")) == replicas)
+    return town
+
+
+def test_a_node_that_somebody_deletes_is_drained_and_its_instance_terminated(site: Site) -> None:
+    town = started(site)
+    for node in site.nodes():
+        assert node["metadata"]["finalizers"] == ["reconciler/termination"]
+    victim = min(town.kube.of("nodes"))
+    town.fewest = town.replicas
+    town.kube.delete("nodes", victim)
+    assert victim in town.kube.of("nodes"), "our finalizer holds it"
+    site.keep(lambda: victim not in town.kube.of("nodes") and town.settled())
+    assert town.fewest >= 1, "the budget held"
+    assert any(c.part == "eviction" for c in town.kube.calls)
+    assert len(town.cloud.living()) == len(site.nodes()) == 2
+    assert len(town.joined) == 3, "one node was launched for its pod"
+    assert f"Node {victim} was deleted" in site.ears.said("NodeDeleted")[0]
+    assert site.ears.said("Failed") == []
+
+
+def test_the_instance_of_a_node_that_is_gone_is_terminated_at_once(site: Site) -> None:
+    town = started(site)
+    victim = min(town.kube.of("nodes"))
+    orphan = town.kube.of("nodes")[victim]["spec"]["providerID"].rpartition("/")[2]
+    town.kube.remove("nodes", victim)
+    for name, pod in town.kube.of("pods").items():
+        if pod["spec"].get("nodeName") == victim:
+            town.kube.remove("pods", name)
+    site.keep(lambda: orphan not in town.cloud.living() and town.settled())
+    assert len(town.cloud.living()) == len(site.nodes()) == 2
+    assert len(town.joined) == 3
+    assert f"Node {victim} is gone" in site.ears.said("NodeDeleted")[0]
+
+
+def test_a_fleet_none_of_whose_nodes_is_there_is_left_alone(site: Site) -> None:
+    town = started(site)
+    before = set(town.cloud.living())
+    for name in list(town.kube.of("nodes")):
+        town.kube.remove("nodes", name)
+    looks = len(town.kube.calls) + 100
+    town.replicas = 0
+    site.keep(lambda: len(town.kube.calls) > looks)
+    assert set(town.cloud.living()) == before
+    assert site.ears.said("NodeDeleted") == []
+
+
+def test_a_node_that_the_list_lacked_but_that_exists_keeps_its_instance(site: Site) -> None:
+    town = started(site)
+    before = set(town.cloud.living())
+    hidden = min(town.kube.of("nodes"))
+    town.kube.hidden = frozenset({hidden})
+    looks = len(town.kube.calls) + 100
+    site.keep(lambda: len(town.kube.calls) > looks)
+    assert set(town.cloud.living()) == before
+
+
+def test_a_finalizer_that_is_removed_comes_back(site: Site) -> None:
+    town = started(site)
+    name = min(town.kube.of("nodes"))
+    town.kube.change("nodes", name, lambda node: node["metadata"].update(finalizers=["x.io/y"]))
+    site.keep(lambda: len(town.kube.of("nodes")[name]["metadata"]["finalizers"]) == 2)
+    assert town.kube.of("nodes")[name]["metadata"]["finalizers"][0] == "x.io/y"
+
+
+def test_a_node_object_that_cannot_be_deleted_is_tried_again(site: Site) -> None:
+    town = started(site)
+    moving, left = town.fault, [3]
+
+    def forbid(call: Call) -> None:
+        moving(call)
+        patch = call.body if call.method == "PATCH" else {}
+        if left[0] and patch.get("metadata", {}).get("finalizers") == []:
+            left[0] -= 1
+            raise RefusedError(403, "Forbidden", "a webhook denies it")
+
+    town.kube.fault = forbid
+    victim = min(town.kube.of("nodes"))
+    town.kube.delete("nodes", victim)
+    site.keep(lambda: victim not in town.kube.of("nodes") and town.settled())
+    assert left == [0]
+    assert len(site.nodes()) == 2
+
+
 def test_check_asks_the_api_for_each_permission(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:

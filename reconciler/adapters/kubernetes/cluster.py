@@ -50,6 +50,7 @@ class KubernetesCluster:
         self._reader = SnapshotReader()
         self._seen: dict[str, Node] = {}
         self._ours: frozenset[str] = frozenset()
+        self._held: set[str] = set()
         self._drain = Drain(api, Snapshot())
 
     @property
@@ -91,6 +92,16 @@ class KubernetesCluster:
             return nodes.registration(found, claim)
 
         self._change(node, registration)
+        self._held.add(node)
+
+    def hold(self, node: str) -> None:
+        """Put our finalizer on a Node that has joined; one that is being deleted is left as is."""
+        self._change(node, nodes.hold, may_be_gone=True)
+        self._held.add(node)
+
+    def has_node(self, node: str) -> bool:
+        """Return whether a Node of that name exists now, whatever the last list showed."""
+        return self._read(node) is not None
 
     def initialize(self, node: str) -> None:
         """Mark a node as initialized."""
@@ -113,8 +124,9 @@ class KubernetesCluster:
         known = self._target(node)
         if known is None:
             return
-        if nodes.TERMINATION_FINALIZER in known.metadata.finalizers:
+        if known.metadata.finalizers or node in self._held:
             self._change(node, nodes.release, may_be_gone=True)
+            self._held.discard(node)
         body = {"kind": "DeleteOptions", "apiVersion": "v1"}
         try:
             self._api.call(

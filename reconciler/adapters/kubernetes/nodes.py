@@ -20,10 +20,12 @@ from reconciler.model.karpenter.labels import (
 )
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.taint import Taint
+from reconciler.model.ownership import NODE_FINALIZER
 
 EXCLUDED_FROM_BALANCERS: Final = "node.kubernetes.io/exclude-from-external-load-balancers"
 DO_NOT_SYNC_TAINTS: Final = "karpenter.sh/do-not-sync-taints"
-TERMINATION_FINALIZER: Final = "karpenter.sh/termination"
+
+KARPENTER_FINALIZER: Final = "karpenter.sh/termination"
 _MARK: Final = "karpenter"
 _DISRUPTED: Final = Taint(DISRUPTED_TAINT, "NoSchedule")
 _UNREGISTERED: Final = Taint(UNREGISTERED_TAINT, "NoExecute")
@@ -33,7 +35,7 @@ Patch = JsonDict
 
 
 def registration(node: Object, claim: NodeClaim) -> Patch | None:
-    """Give a node the labels, annotations and taints of its claim, and end its quarantine.
+    """Give a node the labels, annotations and taints of its claim, hold it, end its quarantine.
 
     Taints come once: a node that is registered already, or whose kubelet was given its taints,
     keeps those that it has (Karpenter's ``lifecycle/registration.go``).
@@ -46,7 +48,18 @@ def registration(node: Object, claim: NodeClaim) -> Patch | None:
         if not any(_is(t, taint) for t in taints):
             taints.append(msgspec.to_builtins(taint))
     labels = {**claim.metadata.labels, REGISTERED: "true"}
-    return _patch(node, labels=labels, annotations=claim.metadata.annotations, taints=taints)
+    return _patch(
+        node,
+        labels=labels,
+        annotations=claim.metadata.annotations,
+        taints=taints,
+        finalizers=_held(node),
+    )
+
+
+def hold(node: Object) -> Patch | None:
+    """Put our finalizer on a node, unless it is being deleted already."""
+    return _patch(node, finalizers=_held(node))
 
 
 def initialization(node: Object) -> Patch | None:
@@ -76,13 +89,22 @@ def departure(node: Object) -> Patch | None:
 
 
 def release(node: Object) -> Patch | None:
-    """Take Karpenter's finalizer off, which a node that was taken over from it still bears."""
-    metadata = node["metadata"]
-    have = metadata.get("finalizers") or []
-    kept = [name for name in have if name != TERMINATION_FINALIZER]
-    if kept == have:
-        return None
-    return {"metadata": {"finalizers": kept, "resourceVersion": metadata["resourceVersion"]}}
+    """Remove our finalizer, and Karpenter's, which an adopted node still has."""
+    ours = (NODE_FINALIZER, KARPENTER_FINALIZER)
+    return _patch(node, finalizers=[name for name in _finalizers(node) if name not in ours])
+
+
+def surrender(node: Object) -> Patch | None:
+    """Remove our finalizer from a node that lives on without us."""
+    return _patch(node, finalizers=[name for name in _finalizers(node) if name != NODE_FINALIZER])
+
+
+def _held(node: Object) -> list[str]:
+    """Return the finalizers with ours; the API takes no new one on a node that is being deleted."""
+    have = _finalizers(node)
+    if NODE_FINALIZER in have or node["metadata"].get("deletionTimestamp"):
+        return have
+    return [*have, NODE_FINALIZER]
 
 
 def _patch(
@@ -91,6 +113,7 @@ def _patch(
     labels: Mapping[str, str | None] | None = None,
     annotations: Mapping[str, str] | None = None,
     taints: Sequence[Object] | None = None,
+    finalizers: Sequence[str] | None = None,
 ) -> Patch | None:
     """Return the merge patch that leads there, for this version of the node alone."""
     metadata: Patch = {}
@@ -102,6 +125,8 @@ def _patch(
     missing = {k: v for k, v in (annotations or {}).items() if noted.get(k) != v}
     if missing:
         metadata["annotations"] = missing
+    if finalizers is not None and list(finalizers) != _finalizers(node):
+        metadata["finalizers"] = list(finalizers)
     moved = taints is not None and list(taints) != _taints(node)
     if not metadata and not moved:
         return None
@@ -111,6 +136,10 @@ def _patch(
 
 def _labels(node: Object) -> Mapping[str, str]:
     return node["metadata"].get("labels") or {}
+
+
+def _finalizers(node: Object) -> list[str]:
+    return list(node["metadata"].get("finalizers") or [])
 
 
 def _taints(node: Object) -> list[JsonDict]:

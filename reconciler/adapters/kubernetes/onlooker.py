@@ -21,10 +21,13 @@ class Onlooker:
 
     def __init__(self, observe: Observe) -> None:
         self._observe = observe
+        self._names: frozenset[str] = frozenset()
 
     def observe(self, claims: Sequence[NodeClaim], instances: Sequence[Instance]) -> Snapshot:
         """Return what runs now."""
-        return self._observe(claims, instances)
+        seen = self._observe(claims, instances)
+        self._names = frozenset(node.name for node in seen.nodes)
+        return seen
 
     def taint(self, node: str) -> None:
         """Do nothing."""
@@ -34,6 +37,13 @@ class Onlooker:
 
     def register(self, node: str, claim: NodeClaim) -> None:
         """Do nothing."""
+
+    def hold(self, node: str) -> None:
+        """Do nothing."""
+
+    def has_node(self, node: str) -> bool:
+        """Return whether the last look showed it."""
+        return node in self._names
 
     def initialize(self, node: str) -> None:
         """Do nothing."""

@@ -122,6 +122,13 @@ class EmbeddedCluster:
         record.node = node_objects.registered(record.node, claim)
         self._save()
 
+    def hold(self, node: str) -> None:
+        """Do nothing: nobody else deletes a Node here."""
+
+    def has_node(self, node: str) -> bool:
+        """Return whether a Node of that name exists now."""
+        return node in self._record.nodes
+
     def initialize(self, node: str) -> None:
         """Mark a node as initialized."""
         record = self._known(node)

@@ -118,9 +118,7 @@ def _let_go(
             return
         used.subtract(_capacity(claim))
         why = f"it would exceed the limit of NodePool {pool.name} for {', '.join(beyond)}"
-        gone = lifecycle.deleted(claim, now)
-        gone = lifecycle.with_condition(gone, "DisruptionReason", "True", now, "RolledBack", why)
-        world.store.put_node_claims([gone])
+        world.store.put_node_claims([lifecycle.removed(claim, now, "RolledBack", why)])
         text = f"{claim.name} is terminated again: {why}"
         world.notify(EventKind.FAILED, text, node_claim=claim.name, node_pool=pool.name)
 
@@ -294,17 +292,7 @@ def let_go(
     """Delete the claims of a command, which cannot be undone."""
     world = effects.world
     reason = command.reason
-    gone = [
-        lifecycle.with_condition(
-            lifecycle.deleted(c, seen.at),
-            "DisruptionReason",
-            "True",
-            seen.at,
-            reason,
-            command.message or reason,
-        )
-        for c in claims
-    ]
+    gone = [lifecycle.removed(c, seen.at, reason, command.message or reason) for c in claims]
     world.store.put_node_claims(gone)
     _record(effects, command, CommandPhase.TERMINATING)
     what = "replacements are ready" if command.replacements else "revalidated, draining can start"

@@ -258,8 +258,7 @@ def _going(claim: NodeClaim, seen: Observation) -> NodeClaim:
     mark = claim.condition(INTERRUPTED)
     assert mark is not None
     reason = ForcefulReason.INTERRUPTED.value
-    gone = lifecycle.deleted(claim, seen.at)
-    return lifecycle.with_condition(gone, "DisruptionReason", "True", seen.at, reason, mark.message)
+    return lifecycle.removed(claim, seen.at, reason, mark.message)
 
 
 def _notify(world: World, event: Interruption, claim: NodeClaim) -> None:

@@ -48,6 +48,7 @@ REGISTRATION_TIMEOUT: Final = timedelta(minutes=15)
 VANISHED_AFTER: Final = timedelta(seconds=30)
 """How long EC2's list may lack an existing instance, because the list lags."""
 
+DISRUPTION_REASON: Final = "DisruptionReason"
 MISSING: Final = "InstanceMissing"
 TERMINATING: Final = "InstanceTerminating"
 _LAUNCHING: Final = "Launching"
@@ -165,6 +166,12 @@ def deleted(claim: NodeClaim, now: datetime) -> NodeClaim:
     if claim.metadata.deletion_timestamp is not None:
         return claim
     return replace(claim, metadata=replace(claim.metadata, deletion_timestamp=now))
+
+
+def removed(claim: NodeClaim, now: datetime, reason: str, message: str) -> NodeClaim:
+    """Return the claim as deleted, with the reason for its termination."""
+    gone = deleted(claim, now)
+    return with_condition(gone, DISRUPTION_REASON, "True", now, reason, message)
 
 
 def drain_deadline(claim: NodeClaim) -> datetime | None:

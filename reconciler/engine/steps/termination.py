@@ -199,17 +199,23 @@ def _held_up(node: Node, seen: Observation) -> list[str]:
 
 
 def _forget(effects: Effects, claim: NodeClaim, node: Node | None) -> None:
+    """Delete the Node of a claim whose instance is gone, then forget the claim.
+
+    A claim whose Node could not be deleted stays for the next pass: our finalizer holds the Node,
+    and nobody else would remove it.
+    """
     world = effects.world
     if node is not None:
         gone = effects.intent(Verb.DELETE_NODE, node.name, reason=_reason(claim))
-        effects.carry_out([gone], lambda: world.cluster.delete_node(node.name))
+        if not effects.carry_out([gone], lambda: world.cluster.delete_node(node.name)):
+            return
     world.store.forget_node_claim(claim.name, world.clock.now(), "the instance is gone")
     world.notify(EventKind.TERMINATED, f"{claim.name} is gone", node_claim=claim.name)
 
 
 def _reason(claim: NodeClaim) -> str:
     """Return why the claim is terminated, as recorded by its command."""
-    known = claim.condition("DisruptionReason")
+    known = claim.condition(lifecycle.DISRUPTION_REASON)
     return because(known.reason, known.message) if known is not None else ""
 
 

@@ -87,7 +87,7 @@ class Kube:
     ``fault`` is asked before each call and may raise. ``rules`` are those of a ClusterRole, None
     where everything is allowed. ``leaving`` keeps deleted pods of a node as terminating until
     ``sweep``. A watch tells what is there, then ``told`` line by line, and ends, unless it is to
-    go on (``watches``) with what changes.
+    go on (``watches``) with what changes. Lists leave out what is ``hidden``.
     """
 
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -99,6 +99,7 @@ class Kube:
     absent: frozenset[str] = frozenset({"capacitybuffers"})
     told: list[bytes] = field(default_factory=list)
     watches: bool = False
+    hidden: frozenset[str] = frozenset()
     objects: dict[tuple[str, str, str, str], Object] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
     lock: Any = field(default_factory=RLock)
@@ -132,11 +133,23 @@ class Kube:
             change(item)
             self._touch(item)
 
+    def delete(self, resource: str, name: str) -> None:
+        """Delete an object as ``kubectl delete`` does: one with finalizers waits for them."""
+        with self.lock:
+            key = next(k for k in self.objects if (k[1], k[3]) == (resource, name))
+            self._delete(key, self.objects[key], None)
+
+    def remove(self, resource: str, name: str) -> None:
+        """Remove an object whatever its finalizers, as somebody does who strips them."""
+        with self.lock:
+            for key in [k for k in self.objects if (k[1], k[3]) == (resource, name)]:
+                del self.objects[key]
+
     def sweep(self) -> None:
         """Let every pod that was asked to leave be gone."""
         with self.lock:
             for key, item in list(self.objects.items()):
-                if "deletionTimestamp" in item["metadata"]:
+                if key[1] == "pods" and "deletionTimestamp" in item["metadata"]:
                     del self.objects[key]
 
     def expire_tokens(self) -> None:
@@ -169,7 +182,7 @@ class Kube:
         if call.method == "GET":
             return item
         if call.method == "PATCH":
-            return self._patch(item, call.body)
+            return self._patch(key, item, call.body)
         return self._delete(key, item, call.body)
 
     def _allows(self, verb: str, group: str, resource: str) -> bool:
@@ -190,6 +203,7 @@ class Kube:
             {k: v for k, v in item.items() if k not in ("kind", "apiVersion")}
             for key, item in sorted(self.objects.items())
             if key[:2] == (call.group, call.resource) and _selected(item, wanted)
+            if key[3] not in self.hidden
         ]
         start, token = 0, call.query.get("continue")
         if token is not None:
@@ -226,12 +240,18 @@ class Kube:
                 return
             yield b""
 
-    def _patch(self, item: Object, patch: Object) -> Object:
-        expected = patch["metadata"].get("resourceVersion", item["metadata"]["resourceVersion"])
-        if expected != item["metadata"]["resourceVersion"]:
+    def _patch(self, key: tuple[str, str, str, str], item: Object, patch: Object) -> Object:
+        meta = item["metadata"]
+        expected = patch["metadata"].get("resourceVersion", meta["resourceVersion"])
+        if expected != meta["resourceVersion"]:
             raise RefusedError(409, "Conflict", "the object has been modified")
+        added = set(patch["metadata"].get("finalizers") or ()) - set(meta.get("finalizers") or ())
+        if added and "deletionTimestamp" in meta:
+            raise RefusedError(422, "Invalid", "no new finalizers if the object is being deleted")
         _merge(item, copy.deepcopy(patch))
         self._touch(item)
+        if "deletionTimestamp" in meta and "finalizers" in meta and not meta["finalizers"]:
+            del self.objects[key]
         return item
 
     def _evict(self, key: tuple[str, str, str, str], pod: Object, body: Object) -> Object:
@@ -255,7 +275,9 @@ class Kube:
         if key[1] == "pods":
             self._leave(key, item, (body or {}).get("gracePeriodSeconds", 30))
         elif item["metadata"].get("finalizers"):
-            item["metadata"]["deletionTimestamp"] = f"{self.now():%Y-%m-%dT%H:%M:%SZ}"
+            now = f"{self.now():%Y-%m-%dT%H:%M:%SZ}"
+            if item["metadata"].setdefault("deletionTimestamp", now) == now:
+                self._touch(item)
         else:
             del self.objects[key]
         return {"kind": "Status", "status": "Success"}

@@ -1,0 +1,104 @@
+"""Nodes that somebody else removes from the cluster: what becomes of their NodeClaims.
+
+From registration on a Node has a finalizer of ours, so that ``kubectl delete node`` drains it
+first, terminates its instance, and only then lets it go (Karpenter's ``node.termination``). A Node
+that is gone all the same, because its finalizer was removed, ends its NodeClaim at once: nothing
+can run on its instance until a kubelet registers anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from reconciler.engine.steps import lifecycle
+from reconciler.engine.world import World
+from reconciler.model.diagnostics import Diagnostic, Severity
+from reconciler.model.errors import ClusterError
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.kubernetes.node import Node
+from reconciler.model.ownership import NODE_FINALIZER
+from reconciler.ports.progress import EventKind
+
+NODE_DELETED: Final = "NodeDeleted"
+NODE_GONE: Final = "NodeGone"
+"""Reasons of a termination that somebody outside has caused."""
+
+
+@dataclass(frozen=True)
+class LostNodes:
+    """The claims of Nodes that are gone, as deleted, by name; and what is doubtful about them."""
+
+    claims: Mapping[str, NodeClaim] = field(default_factory=dict)
+    findings: tuple[Diagnostic, ...] = ()
+
+
+def hold(world: World, claim: NodeClaim, node: Node) -> None:
+    """Put our finalizer on a Node that lacks it; a failure stops no other node."""
+    if NODE_FINALIZER in node.metadata.finalizers:
+        return
+    try:
+        world.cluster.hold(node.name)
+    except ClusterError as error:
+        world.notify(EventKind.FAILED, str(error), node_claim=claim.name, node_pool=claim.node_pool)
+
+
+def deleted_node(world: World, claim: NodeClaim, node: Node, now: datetime) -> NodeClaim:
+    """Return the claim of a Node that somebody has deleted, as deleted."""
+    what = f"Node {node.name} was deleted"
+    world.notify(
+        EventKind.NODE_DELETED,
+        f"{what}: it is drained, then its instance is terminated",
+        node_claim=claim.name,
+        node_pool=claim.node_pool,
+    )
+    return lifecycle.removed(claim, now, NODE_DELETED, what)
+
+
+def lost_nodes(
+    world: World, joined: Sequence[NodeClaim], names: AbstractSet[str], now: datetime
+) -> LostNodes:
+    """Return the claims whose Nodes are gone; ``names`` are those of the Nodes that were listed.
+
+    Each is asked for by name before that counts. If no Node of the fleet is left, and it had
+    several, then this is another cluster or a restored one: that is a finding, and ends no claim.
+    """
+    missing = [c for c in joined if c.status.node_name and c.status.node_name not in names]
+    if len(missing) == len(joined) > 1:
+        return LostNodes(findings=(_none_left(missing),))
+    ended = {}
+    for claim in missing:
+        name = claim.status.node_name
+        if _exists(world, claim):
+            continue
+        what = f"Node {name} is gone"
+        world.notify(
+            EventKind.NODE_DELETED,
+            f"{what}: its instance is terminated",
+            node_claim=claim.name,
+            node_pool=claim.node_pool,
+        )
+        ended[claim.name] = lifecycle.removed(claim, now, NODE_GONE, what)
+    return LostNodes(ended)
+
+
+def _exists(world: World, claim: NodeClaim) -> bool:
+    """Return whether the Node of a claim exists; where nobody can tell, it does."""
+    try:
+        return world.cluster.has_node(claim.status.node_name)
+    except ClusterError as error:
+        world.notify(EventKind.FAILED, str(error), node_claim=claim.name, node_pool=claim.node_pool)
+        return True
+
+
+def _none_left(missing: Sequence[NodeClaim]) -> Diagnostic:
+    return Diagnostic(
+        Severity.WARNING,
+        "nodes-missing",
+        f"{len(missing)} instances of this fleet run, but none of their Nodes is in the cluster",
+        hint="check that this is the right cluster; if the Nodes were deleted, terminate the "
+        "instances in EC2",
+    )
