@@ -51,6 +51,7 @@ COMMANDS: Final[dict[str, CommandSpec]] = {
                 "apply": "apply a plan until the fleet matches git",
                 "run": "run the daemon that keeps the fleet in sync with git",
                 "resume": "resume disruption that was halted after failures",
+                "uninstall": "remove the finalizer from the nodes of a cluster",
             },
         ),
         (

@@ -3,7 +3,7 @@
 From registration on a Node has a finalizer of ours, so that ``kubectl delete node`` drains it
 first, terminates its instance, and only then lets it go (Karpenter's ``node.termination``). A Node
 that is gone all the same, because its finalizer was removed, ends its NodeClaim at once: nothing
-can run on its instance until a kubelet registers anew.
+can run on its instance until its kubelet registers again.
 """
 
 from __future__ import annotations

@@ -48,6 +48,9 @@ EXAMPLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         ("explain node ip-10-0-0-1.ec2.internal", "why is this node not disrupted?"),
         ("explain nodepool web fleet", "when may its nodes be disrupted?"),
     ),
+    "uninstall": (
+        ("uninstall --context production", "ask, then remove the finalizer from every node"),
+    ),
     "resume": (("resume fleet --node-pool web", "resume disruption in one NodePool"),),
     "history": (
         ("history fleet --limit 10", "list the last ten operations"),

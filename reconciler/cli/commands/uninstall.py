@@ -1,0 +1,106 @@
+"""``reconciler uninstall``: remove what reconciler has put on the Nodes of a cluster.
+
+Every registered Node has a finalizer of ours. Without a daemon nobody removes it, and a Node that
+is deleted would stay for good. Nodes, pods and instances are not touched.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from reconciler.cli.parser import inputs
+
+if TYPE_CHECKING:
+    import argparse
+
+    from reconciler.adapters.kubernetes.api import Api
+    from reconciler.cli.shared.request import StateRequest
+
+_ROUNDS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class UninstallRequest:
+    """The cluster, how long to watch for a daemon that still runs, and whether to ask."""
+
+    fleet: StateRequest
+    settle: timedelta
+    is_approved: bool
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the cluster."""
+    inputs.add_path(parser)
+    add = parser.add_argument
+    add("--context", metavar="NAME", help="context of the kubeconfig to use")
+    add("--auto-approve", action="store_true", help="do not ask")
+    add(
+        "--settle", default="15s", metavar="DURATION",
+        help="how long no finalizer may come back before the command ends (default: 15s)",
+    )  # fmt: skip
+    inputs.add_flags(parser, inputs.RECORDED)
+
+
+def request_of(args: argparse.Namespace) -> UninstallRequest:
+    """Return what the arguments ask for."""
+    fleet = inputs.state_request(args, args.path)
+    if args.context:
+        fleet = replace(fleet, settings=(*fleet.settings, f"kubernetes.context={args.context}"))
+    return UninstallRequest(fleet, inputs.read_duration(args.settle, "--settle"), args.auto_approve)
+
+
+def run(request: UninstallRequest) -> int:
+    """Remove the finalizers, and make sure that no daemon puts them back."""
+    from reconciler.adapters.clock import SystemClock
+    from reconciler.cli.shared import exitcode, records
+    from reconciler.cli.wiring.cluster import api_of
+
+    clock = SystemClock()
+    api = api_of(records.settings_of(request.fleet).settings, clock)
+    if not request.is_approved and not _confirms(api):
+        return exitcode.FAILED
+    from reconciler.adapters.kubernetes.uninstallation import release_nodes
+
+    released: set[str] = set()
+    for _ in range(_ROUNDS):
+        found = release_nodes(api)
+        if not found:
+            print(f"Removed the finalizer from {len(released)} nodes of {api.access}.")
+            return exitcode.DONE
+        released.update(found)
+        clock.wait(request.settle.total_seconds(), lambda: False)
+    raise _still_running(found)
+
+
+def _confirms(api: Api) -> bool:
+    """Ask whether to change the Nodes; only ``yes`` does.
+
+    Raises:
+        UsageError: stdin is not a terminal.
+    """
+    from reconciler.model.errors import UsageError
+
+    if not sys.stdin.isatty():
+        raise UsageError(
+            "cannot ask for approval, because stdin is not a terminal",
+            where="uninstall",
+            remedy="pass --auto-approve",
+        )
+    print(f"Remove the finalizer of reconciler from every Node of {api.access}? Stop its daemon")
+    print("first. Only `yes` is accepted: ", end="", flush=True)
+    if sys.stdin.readline().strip() == "yes":
+        return True
+    print("Cancelled. Nothing was changed.")
+    return False
+
+
+def _still_running(nodes: list[str]) -> Exception:
+    from reconciler.model.errors import ClusterError
+
+    return ClusterError(
+        f"the finalizer keeps coming back, now on {nodes[0]}: a daemon still runs",
+        remedy="stop every `reconciler run` of this cluster, and repeat the command",
+    )
