@@ -233,3 +233,26 @@ def test_records_that_cannot_be_read_stop_the_plan(
     said = capsys.readouterr().err
     assert says in said
     assert "capture the snapshot again" in said
+
+
+def test_a_simulation_starts_with_the_fleet_that_runs(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    launched(site)
+
+    def simulated(*words: str) -> dict[str, Any]:
+        capsys.readouterr()
+        assert main([*site.words("simulate"), *words, "-o", "json"]) == 0, capsys.readouterr().err
+        report: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return report
+
+    def launches(report: dict[str, Any]) -> int:
+        return sum(event["kind"] == "Launched" for event in report["events"])
+
+    now = simulated()
+    assert launches(now) == 0
+    assert now["cost"]["before"] == now["cost"]["after"] > 0
+    drift(site)
+    after = simulated("--until", "2h")
+    assert launches(after) == 2
+    assert after["cost"]["before"] == now["cost"]["before"]

@@ -13,7 +13,6 @@ import msgspec
 from reconciler.cli.shared.request import FleetRequest
 from reconciler.cli.simulation.building import Setting, SimulatedFleet, built, fleet_of
 from reconciler.cli.simulation.script import Script
-from reconciler.observed.snapshot import Snapshot
 from reconciler.plan.make.decide import untimed
 from tests.cli.commandlines import request_of
 from tests.engine.world import a_node_class, catalog_file
@@ -51,7 +50,7 @@ class Parsed:
 
     def fleet(self, objects: Sequence[Mapping[str, Any]]) -> SimulatedFleet:
         """Return another revision of the fleet."""
-        return fleet_of(self._request(objects), Snapshot(), untimed)
+        return fleet_of(self._request(objects), None, untimed)
 
     def _request(self, objects: Sequence[Mapping[str, Any]]) -> FleetRequest:
         write_fleet(self.folder, objects)

@@ -20,7 +20,7 @@ from reconciler.adapters.simulated.watched import WatchedCluster
 from reconciler.catalog.adjusted.offerings import repriced
 from reconciler.catalog.catalog import Catalog
 from reconciler.cli.shared import moment, sources
-from reconciler.cli.shared.question import read_types
+from reconciler.cli.shared.question import is_live, read_types
 from reconciler.cli.shared.request import FleetRequest
 from reconciler.cli.simulation.chronicle import Chronicle, ToldStore
 from reconciler.cli.simulation.driver import SimulationStage
@@ -40,6 +40,7 @@ from reconciler.engine.world import World
 from reconciler.model.karpenter.labels import NODEPOOL
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.kubernetes.metadata import Metadata
+from reconciler.model.settings import ClusterKind
 from reconciler.observed.identity import identified
 from reconciler.observed.snapshot import Snapshot, read_snapshot
 from reconciler.plan.make.decide import Phase
@@ -161,33 +162,63 @@ def built(request: FleetRequest, phase: Phase, script: Script, seed: int = 0) ->
     """
     start = moment.present(request.now)
     with phase("read"):
-        snapshot = _snapshot(request)
+        found = _snapshot(request)
+        snapshot, is_captured = found or Snapshot(), found is not None
         conditions = script.conditions(start)
         leaving = timedelta(seconds=conditions.latencies.leaving)
         first = first_state(snapshot, start, leaving)
-        head = fleet_of(request, snapshot, phase)
-        base = (
-            fleet_of(replace(request, ref=request.base), snapshot, phase) if request.base else None
-        )
-    present = _Present(first.workloads if request.snapshot else (base or head).workloads)
+        head = fleet_of(request, found, phase)
+        base = fleet_of(replace(request, ref=request.base), found, phase) if request.base else None
+    present = _Present(first.workloads if is_captured else (base or head).workloads)
     stage = _stage(start, first, head.catalog, present, conditions, script, seed)
     _record_first(stage, first, base or head, snapshot)
     deaths = script.deaths()
     if deaths:
         stage.world = mortal(stage.world, Steps(deaths))
-    return Setting(stage, head, base, start, present, is_captured=request.snapshot is not None)
+    return Setting(stage, head, base, start, present, is_captured=is_captured)
 
 
-def _snapshot(request: FleetRequest) -> Snapshot:
-    """Return the snapshot of ``--snapshot``, without it an empty one."""
-    if request.snapshot is None:
-        return Snapshot()
-    source = "stdin" if request.snapshot == "-" else request.snapshot
-    return identified(read_snapshot(sources.read_bytes(request.snapshot), source)).snapshot
+def _snapshot(request: FleetRequest) -> Snapshot | None:
+    """Return what runs now: the snapshot of ``--snapshot``, else the running fleet, as for a plan.
+
+    None where there is neither: then the workloads of the folder start on no nodes. So they do
+    with ``--base`` on an embedded cluster, whose workloads are those of a revision.
+    """
+    if request.snapshot is not None:
+        content = sources.read_bytes(request.snapshot)
+        source = "stdin" if request.snapshot == "-" else request.snapshot
+    else:
+        running = _running(request)
+        if running is None:
+            return None
+        content, source = running, "the cluster"
+    return identified(read_snapshot(content, source)).snapshot
 
 
-def fleet_of(request: FleetRequest, snapshot: Snapshot, phase: Phase) -> SimulatedFleet:
-    """Return desired state as the request names it, and what can be launched."""
+def _running(request: FleetRequest) -> bytes | None:
+    """Return the running fleet as a snapshot, None where a plan would not observe one either."""
+    fleet, _ = sources.read_desired(
+        sources.read_source(request),
+        any_class=request.catalog is not None,
+        allow_empty=request.may_be_empty,
+    )
+    resolved = sources.settings_of(request, fleet)
+    if not is_live(request, resolved):
+        return None
+    if request.base and resolved.settings.cluster == ClusterKind.EMBEDDED:
+        return None
+    from reconciler.cli.wiring.capturing import objects_of_fleet
+
+    whole = {"apiVersion": "v1", "kind": "List", "items": objects_of_fleet(request)}
+    return msgspec.json.encode(whole)
+
+
+def fleet_of(request: FleetRequest, captured_as: Snapshot | None, phase: Phase) -> SimulatedFleet:
+    """Return desired state as the request names it, and what can be launched.
+
+    With a snapshot its pods run, without one the workloads of the revision.
+    """
+    snapshot = captured_as or Snapshot()
     any_class = request.catalog is not None
     source = sources.read_source(request)
     fleet, findings = sources.read_desired(
@@ -199,7 +230,7 @@ def fleet_of(request: FleetRequest, snapshot: Snapshot, phase: Phase) -> Simulat
     if found is not None:
         settings = settings_for(found.records, resolved, "--snapshot")
         memory = Discovery(found.records.memory)
-    workloads, more = (Workloads(), ()) if request.snapshot else expand(fleet.workloads)
+    workloads, more = (Workloads(), ()) if captured_as is not None else expand(fleet.workloads)
     with phase("catalog"):
         catalog = read_types(request, resolved, fleet.lock)
     digests = sources.digests_of(fleet, b"", catalog, resolved)
