@@ -1,7 +1,9 @@
-"""What all tests share: options, the number of examples, and how much memory they took."""
+"""What all tests share: options, the number of examples, and how much memory they take."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import gc
 import resource
 import shutil
@@ -46,7 +48,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Collect garbage less often, and never look through what stays for ever: the modules."""
+    """Collect garbage less often, and never look through what stays: the modules."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(5_000, 20, 20)
@@ -61,6 +63,14 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     if nextitem is not None and nextitem.path != item.path:
         bundled.cache_clear()
         table_of.cache_clear()
+        gc.collect()
+        _trim()
+
+
+def _trim() -> None:
+    """Give memory back that the allocator keeps; only glibc can be asked to."""
+    with contextlib.suppress(OSError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
