@@ -8,7 +8,7 @@ from typing import Final
 
 from reconciler.plan.render.layout import clipped
 from reconciler.plan.render.page import Markup, el, joined
-from reconciler.plan.render.sections.cells import Box, Flow, Timeline
+from reconciler.plan.render.sections.cells import Bar, Box, Flow, Lane, Timeline
 
 WIDTH: Final = 1100
 LEFT: Final = 230
@@ -56,44 +56,64 @@ class Axis:
             new, day = at.date() != day, at.date()
             shown = f"{at:%m-%d}" if new else f"{at:%H:%M:%S}" if fine else f"{at:%H:%M}"
             parts.append(el("text", shown, cls="soft", x=x, y=bottom + 15, text_anchor="middle"))
-        zone = el("text", "UTC", cls="soft", x=LEFT - 10, y=bottom + 15, text_anchor="end")
+        zone = el("text", "UTC", cls="soft", x=LEFT - 50, y=bottom + 15, text_anchor="end")
         return joined(*parts, zone)
 
 
-_LANE: Final = 24
+_LANE: Final = 22
+_LABEL_MAX: Final = 30
 _KINDS: Final = {
     "launch": "launch",
     "remove": "remove",
+    "start": "starting",
+    "run": "running",
+    "drain": "draining",
     "wait": "waits",
-    "closed": "window closed",
+    "closed": "window or budget closed",
     "limited": "limited by a budget",
 }
+_HUES: Final = 8
+
+
+def hue_of(number: int) -> int:
+    """Return which of the colours a number has; they repeat."""
+    return number % _HUES
 
 
 def timeline(figure: Timeline) -> Markup:
     """Return the lanes over the wall clock, with a key above them."""
+    used = {bar.kind for lane in figure.lanes for bar in lane.bars}
+    key = [joined(el("span", cls=f"key k-{k}"), said) for k, said in _KINDS.items() if k in used]
+    return joined(el("p", *key, cls="soft"), lanes(figure))
+
+
+def lanes(figure: Timeline) -> Markup:
+    """Return the lanes over the wall clock."""
     axis = Axis(figure.begin, figure.end)
     bottom = 6 + _LANE * len(figure.lanes)
-    lanes = []
-    for number, lane in enumerate(figure.lanes):
-        y = 6 + _LANE * number
-        label = el("text", clipped(lane.label, 30), x=LEFT - 10, y=y + 16, text_anchor="end")
-        bars = [
-            el(
-                "rect", cls=f"b-{bar.kind}", x=axis.x(bar.begin), y=y + 4, height=_LANE - 8, rx=3,
-                width=round(max(axis.x(bar.end) - axis.x(bar.begin), 2.0), 1),
-            )
-            for bar in lane.bars
-        ]  # fmt: skip
-        about = "; ".join(bar.about for bar in lane.bars)
-        lanes.append(el("g", el("title", about), label, *bars, role="img", aria_label=about))
+    drawn = [_lane(lane, axis, 6 + _LANE * number) for number, lane in enumerate(figure.lanes)]
     drawing = el(
-        "svg", axis.grid(2, bottom), *lanes, cls="fill",
-        viewBox=f"0 0 {WIDTH} {bottom + 24}", role="group", aria_label="rollout over time",
+        "svg", axis.grid(2, bottom), *drawn, cls="fill",
+        viewBox=f"0 0 {WIDTH} {bottom + 24}", role="group", aria_label="over time",
     )  # fmt: skip
-    used = [kind for kind in _KINDS if any(b.kind == kind for la in figure.lanes for b in la.bars)]
-    key = [joined(el("span", cls=f"key k-{kind}"), _KINDS[kind]) for kind in used]
-    return joined(el("p", *key, cls="soft"), el("div", drawing, cls="wide", tabindex=0))
+    return el("div", drawing, cls="wide", tabindex=0)
+
+
+def _lane(lane: Lane, axis: Axis, y: int) -> Markup:
+    label = el("text", clipped(lane.label, _LABEL_MAX), x=LEFT - 10, y=y + 15, text_anchor="end")
+    about = "; ".join(dict.fromkeys(bar.about for bar in lane.bars if bar.about)) or lane.label
+    bars = [_bar(bar, axis, y) for bar in lane.bars if bar.end > bar.begin]
+    return el("g", el("title", about), label, *bars, role="img", aria_label=about)
+
+
+def _bar(bar: Bar, axis: Axis, y: int) -> Markup:
+    left = axis.x(bar.begin)
+    hue = "" if bar.hue is None else f" h{hue_of(bar.hue)}"
+    width = round(max(axis.x(bar.end) - left, 2.0), 1)
+    title = el("title", bar.about) if bar.about else ""
+    shape = f"b-{bar.kind}{hue}"
+    rect = el("rect", cls=shape, x=left, y=y + 3, width=width, height=_LANE - 6, rx=3)
+    return el("g", title, rect) if title else rect
 
 
 _BOX: Final = (230, 40)

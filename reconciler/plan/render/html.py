@@ -44,7 +44,7 @@ def render_html(plan: Plan) -> str:
 def paint(document: Document) -> str:
     """Return a document as a page."""
     title = f"Plan for {document.fleet}"
-    return page(title, _header(document), *map(_section, document.sections))
+    return page(title, _header(document), *map(section_of, document.sections))
 
 
 def _header(document: Document) -> Markup:
@@ -63,7 +63,8 @@ def _header(document: Document) -> Markup:
     )
 
 
-def _section(section: Section) -> Markup:
+def section_of(section: Section) -> Markup:
+    """Return a section of a page."""
     note = el("small", f" {section.note}") if section.note else ""
     title, body = section.title.rstrip(":"), _body(section)
     if section.folded:

@@ -130,25 +130,33 @@ class _Comment:
     def _row(self, row: Row, kept: Sequence[int], *, verbs: bool, lines: bool) -> list[str]:
         cells = [self._cell(row.cells[n], unfolds=not row.more) for n in kept]
         if row.more:
-            cells[0] += self._more(row.more)
-        said = "<br>".join(map(self._line, row.lines))
+            cells[0] += self._more(row, kept)
+        said = "<br>".join(self._lines(row.lines))
         return [*([row.verb] if verbs else []), *cells, *([said] if lines else [])]
 
-    def _more(self, rows: Sequence[Row]) -> str:
+    def _more(self, row: Row, kept: Sequence[int]) -> str:
         """Return the rows behind a row, a line for each, behind a fold in its first cell."""
-        lines = [self._flat(row) for row in rows]
-        return self._unfold("all", lines, "<br>")
+        shown = [self._flat(part, row, kept) for part in row.more[: self._room.folded]]
+        return self._unfold(f"all {len(row.more):,}", shown, "<br>", len(row.more))
 
-    def _flat(self, row: Row) -> str:
-        cells = [self._cell(cell, unfolds=False) for cell in row.cells]
-        lines = [self._line(line, unfolds=False) for line in row.lines]
+    def _flat(self, row: Row, above: Row, kept: Sequence[int]) -> str:
+        """Return a row on one line, without what the row above it has as well."""
+        own = [row.cells[n] for n in kept if not n or row.cells[n] != above.cells[n]]
+        cells = [self._cell(cell, unfolds=False) for cell in own]
+        parts = [line for line in row.lines if line not in above.lines]
+        lines = self._lines(parts, unfolds=False)
         return ", ".join(filter(None, [*cells, *lines]))
 
-    def _unfold(self, title: str, lines: Sequence[str], between: str) -> str:
-        shown = list(lines[: self._room.folded])
-        if len(lines) > len(shown):
-            shown.append(f"and {len(lines) - len(shown):,} more (`-o html` lists all)")
+    @staticmethod
+    def _unfold(title: str, shown: Sequence[str], between: str, total: int) -> str:
+        if total > len(shown):
+            shown = [*shown, f"and {total - len(shown):,} more (`-o html` lists all)"]
         return f"<details><summary>{title}</summary>{between.join(shown)}</details>"
+
+    def _lines(self, lines: Sequence[Line], *, unfolds: bool = True) -> list[str]:
+        shown = [self._line(line, unfolds=unfolds) for line in lines[: self._room.rows]]
+        rest = len(lines) - len(shown)
+        return [*shown, f"and {rest:,} more (`-o html` lists all)"] if rest > 0 else shown
 
     def _line(self, line: Line, *, unfolds: bool = True) -> str:
         cells = (line.head, *line.cells) if line.head is not None else line.cells
@@ -173,7 +181,8 @@ class _Comment:
         said = f"and {len(rest):,} more"
         if not unfolds:
             return f"{shown} {said}"
-        return f"{shown} {self._unfold(said, [self._code(name) for name in rest], ', ')}"
+        codes = [self._code(name) for name in rest[: self._room.folded]]
+        return f"{shown} {self._unfold(said, codes, ', ', len(rest))}"
 
     def _edit(self, edit: Edit) -> str:
         mark = " (causes drift)" if edit.drifts else ""

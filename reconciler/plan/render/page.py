@@ -29,7 +29,8 @@ h2 small{margin-left:.5rem}h2.bad{color:var(--gone)}
 p{margin:.3rem 0}.soft{color:var(--soft)}
 .sum{font-size:1.05rem;margin:1.2rem 0;padding:.8rem 1.1rem;background:var(--wash);
 border:1px solid var(--line);border-left:4px solid var(--link);border-radius:8px}
-.sum p:first-child{font-weight:600}.sum.alarm p:first-child{color:var(--gone)}.sum.alarm{border-left-color:var(--gone)}
+.sum p:first-child{font-weight:600}.sum.alarm p:first-child{color:var(--gone)}
+.sum.alarm{border-left-color:var(--gone)}
 code,pre,.mono{font:13px/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
 table{border-collapse:collapse;width:100%}
 th{text-align:left;font-weight:600;color:var(--soft);font-size:.85rem}
@@ -58,13 +59,19 @@ svg text{font:12px ui-monospace,Menlo,Consolas,monospace;fill:var(--ink)}svg .so
 svg .grid{stroke:var(--line);stroke-width:1}
 svg .box{fill:var(--wash);stroke:var(--line)}svg .edge{fill:none;stroke:var(--soft)}
 svg .provision{stroke:var(--go)}svg .replace{stroke:var(--swap)}svg .terminate{stroke:var(--gone)}
-svg .b-launch{fill:var(--go)}svg .b-replace{fill:var(--swap)}svg .b-remove{fill:var(--gone)}
-svg .b-wait{fill:var(--bar);opacity:.45}svg .b-closed{fill:var(--soft);opacity:.45}
+svg .b-launch{fill:var(--go)}svg .b-remove,svg .b-drain{fill:var(--gone)}
+svg .b-wait{fill:var(--bar);opacity:.45}svg .b-closed{fill:var(--soft);opacity:.5}
 svg .b-limited{fill:none;stroke:var(--swap);stroke-dasharray:4 3}
+svg .b-start{opacity:.4}.h0{--hue:#4493f8}.h1{--hue:#a371f7}.h2{--hue:#2da7b3}.h3{--hue:#c69026}
+.h4{--hue:#d0679d}.h5{--hue:#57a75a}.h6{--hue:#8b949e}.h7{--hue:#e0823d}
+svg .b-run,svg .b-start{fill:var(--hue,var(--soft))}.k-hue{background:var(--hue)}
 .key{display:inline-block;width:.9em;height:.9em;border-radius:2px;margin:0 .35em 0 1em;
-vertical-align:-.08em}.k-launch{background:var(--go)}.k-remove{background:var(--gone)}
-.k-wait{background:var(--bar);opacity:.45}.k-closed{background:var(--soft);opacity:.45}
+vertical-align:-.08em}.key:first-child{margin-left:0}.k-launch{background:var(--go)}
+.k-remove,.k-drain{background:var(--gone)}.k-wait{background:var(--bar);opacity:.45}
+.k-start{background:var(--soft);opacity:.4}.k-run{background:var(--soft)}
+.k-closed{background:var(--soft);opacity:.5}
 .k-limited{border:1.5px dashed var(--swap)}
+svg .area{fill:var(--go);opacity:.12}svg .cost{fill:none;stroke:var(--go);stroke-width:2}
 @media(max-width:640px){body{padding:1.2rem 1rem 3rem}
 table.cards>thead{display:none}table.cards,table.cards>tbody,table.cards>tbody>tr,
 table.cards>tbody>tr>td{display:block;width:100%;border:0;padding:0;text-align:left}
@@ -140,11 +147,10 @@ def joined(*children: str) -> Markup:
     return Markup("".join(c if isinstance(c, Markup) else html_text(c) for c in children))
 
 
-def page(title: str, *body: str, style: str = "") -> str:
-    """Return a page; ``style`` is appended to the style sheet."""
-    sheet = STYLE + style
+def page(title: str, *body: str) -> str:
+    """Return a page."""
     policy = (
-        f"default-src 'none'; style-src 'sha256-{_hash(sheet)}'; "
+        f"default-src 'none'; style-src 'sha256-{_hash(STYLE)}'; "
         f"script-src 'sha256-{_hash(SCRIPT)}'; base-uri 'none'; form-action 'none'"
     )
     head = joined(
@@ -152,7 +158,7 @@ def page(title: str, *body: str, style: str = "") -> str:
         el("meta", http_equiv="Content-Security-Policy", content=policy),
         el("meta", name="viewport", content="width=device-width,initial-scale=1"),
         el("title", title),
-        Markup(f"<style>{sheet}</style>"),
+        Markup(f"<style>{STYLE}</style>"),
     )
     shown = joined(Markup("\n".join(joined(part) for part in body)))
     script = Markup(f"<script>{SCRIPT}</script>")

@@ -234,4 +234,4 @@ def _box(action: Action) -> Box:
     kind = " ".join(filter(None, (action.instance_type, action.capacity_type, action.zone)))
     detail = action.reason if action.kind == ActionKind.REPLACE else kind or action.reason
     title = f"{_BOX_VERBS[action.kind]} {what}"
-    return Box(action.id, action.kind.value, title, detail, action.wave, action.depends_on)
+    return Box(action.id, str(action.kind), title, detail, action.wave, action.depends_on)

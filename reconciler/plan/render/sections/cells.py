@@ -137,13 +137,20 @@ class Column(msgspec.Struct, frozen=True):
     page_only: bool = False
 
 
+BarKind = Literal["launch", "remove", "wait", "closed", "limited", "start", "run", "drain"]
+
+
 class Bar(msgspec.Struct, frozen=True):
-    """A period of a lane: what acts (a verb), waits, or is closed; ``about`` explains it."""
+    """A period of a lane: what it is, and ``about`` for whoever points at it.
+
+    ``hue`` numbers the colours of bars that differ in more than their kind.
+    """
 
     begin: datetime
     end: datetime
-    kind: Literal["launch", "replace", "remove", "wait", "closed", "limited"]
-    about: str
+    kind: BarKind
+    about: str = ""
+    hue: int | None = None
 
 
 class Lane(msgspec.Struct, frozen=True):

@@ -272,7 +272,8 @@ def _waiting(plan: Plan, end: datetime) -> Iterator[Lane]:
 def _closed(plan: Plan, end: datetime) -> Iterator[Lane]:
     for one in plan.blockers:
         if one.kind == "Schedule" and one.until is not None:
-            title = blocker_title(one.kind, one.name)
+            pool, _, reason = one.name.rpartition("/")
+            title = f"{pool}: {reason} window"
             about = f"{title}: closed, next opens {until(one.until, plan.at)}"
             yield Lane(title, (Bar(plan.at, min(one.until, end), "closed", about),))
 
@@ -281,7 +282,7 @@ def _limited(plan: Plan, end: datetime) -> Iterator[Lane]:
     held = {(d.node_pool, d.reason) for d in plan.deferred if d.waits_for == "budget"}
     for b in plan.budgets:
         if b.next_change is not None and (b.node_pool, b.reason) in held:
-            title = f"NodePool {b.node_pool}: budget ({b.reason})"
+            title = f"{b.node_pool}: {b.reason} budget"
             changes = until(b.next_change, plan.at)
             about = f"{title}: {b.allowed} of {b.total} nodes at a time, next change {changes}"
             yield Lane(title, (Bar(plan.at, min(b.next_change, end), "limited", about),))

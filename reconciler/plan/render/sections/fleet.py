@@ -40,38 +40,46 @@ def node_pools(plan: Plan) -> Section | None:
     )
 
 
-def _pool_rows(pools: Sequence[tuple[str, PoolCost]]) -> tuple[Row, ...]:
-    """Return a row for each NodePool while there are few; else for those that change most."""
+_Pair = tuple[str, PoolCost]
+
+
+def _pool_rows(pools: Sequence[_Pair]) -> tuple[Row, ...]:
+    """Return a row for each NodePool while there are few.
+
+    Otherwise those that change come first, the most expensive change before the others, and those
+    that change alike are one row, as are those that do not change.
+    """
     if len(pools) <= MOST:
-        return tuple(_pool(Name(name) if name else Text("(no NodePool)"), p) for name, p in pools)
-    moved = [pair for pair in pools if _moves(pair[1])]
-    still = [pair for pair in pools if not _moves(pair[1])]
-    moved.sort(key=lambda pair: -abs(pair[1].after - pair[1].before))
-    most = MOST - 2 if len(moved) > MOST - 1 else len(moved)
-    shown = {name for name, _ in moved[:most]}
-    rows = _pool_rows([pair for pair in pools if pair[0] in shown]) if shown else ()
-    others = [pair for pair in pools if pair[0] not in shown and _moves(pair[1])]
-    return (*rows, *_folded("more NodePool", others), *_folded("unchanged NodePool", still))
+        return tuple(_pools([pair]) for pair in pools)
+    moved = sorted(filter(_moves, pools), key=lambda pair: -abs(pair[1].after - pair[1].before))
+    still = [pair for pair in pools if not _moves(pair)]
+    rows = rows_of(condensed(moved, lambda pair: pair[0], _costs), _pools, "NodePool")
+    if not still:
+        return rows
+    sums = _pools(still, Text(counted(len(still), "unchanged NodePool"), "soft"))
+    return (*rows, Row(cells=sums.cells, more=tuple(_pools([pair]) for pair in still)))
 
 
-def _folded(noun: str, pools: Sequence[tuple[str, PoolCost]]) -> tuple[Row, ...]:
-    if not pools:
-        return ()
-    every = tuple(_pool(Name(name) if name else Text("(no NodePool)"), p) for name, p in pools)
-    row = _pool(Text(counted(len(pools), noun), "soft"), summed(p for _, p in pools))
-    return (Row(cells=row.cells, more=every),)
+def _costs(pair: _Pair) -> tuple[int, int, str, str]:
+    pool = pair[1]
+    return (pool.nodes_before, pool.nodes_after, hourly(pool.before), hourly(pool.after))
 
 
-def _moves(pool: PoolCost) -> bool:
-    return (pool.nodes_before, hourly(pool.before)) != (pool.nodes_after, hourly(pool.after))
+def _moves(pair: _Pair) -> bool:
+    before, after, cost_before, cost_after = _costs(pair)
+    return (before, cost_before) != (after, cost_after)
 
 
-def _pool(name: Cell, pool: PoolCost) -> Row:
+def _pools(pairs: Sequence[_Pair], name: Cell | None = None) -> Row:
+    names = tuple(name for name, _ in pairs)
+    pool = summed(pool for _, pool in pairs)
     change = pool.after - pool.before
     changed = hourly(pool.before) != hourly(pool.after)
+    if name is None and len(names) > 1:
+        name = Text(counted(len(names), "NodePool"))
     return Row(
         cells=(
-            name,
+            name or (Name(names[0]) if names[0] else Text("(no NodePool)")),
             Moved(Count(pool.nodes_before), Count(pool.nodes_after)),
             Moved(Money(pool.before), Money(pool.after)),
             Money(change, signed=True) if changed else Text(""),

@@ -87,4 +87,5 @@ def without_pool(message: str, pool: str) -> str:
     """Return a message without the name of its NodePool, to compare it with that of another."""
     if not pool:
         return message
-    return re.sub(rf"\bNodePool {re.escape(pool)}(?![\w.-])", "the NodePool", message)
+    named = rf'\bNodePool ("?){re.escape(pool)}\1(?![\w.-])'
+    return re.sub(named, "the NodePool", message)

@@ -86,6 +86,7 @@ def _rank(reason: Reason) -> int:
 
 
 def _reason(group: Sequence[Reason]) -> Line:
+    group = sorted(group, key=lambda reason: reason.node_pool or "")
     pools = tuple(dict.fromkeys(reason.node_pool for reason in group if reason.node_pool))
     if len(pools) < 2:
         return Line((Text(one_of(r.message for r in group)),), Name(pools[0]) if pools else None)
