@@ -112,7 +112,9 @@ def gantt(report: Report) -> Markup:
     hues = {pool: number for number, pool in enumerate(pools)}
     moving = [life for life in lives if life.launched_at is not None or life.gone_at is not None]
     still = [life for life in lives if life.launched_at is None and life.gone_at is None]
-    rules = list(_rules(report.rules))
+    moving.sort(key=lambda life: (life.launched_at or life.going_at or end, life.node_claim))
+    affected = {life.node_pool for life in moving}
+    rules = list(_rules(period for period in report.rules if period.node_pool in affected))
     drawn = [*rules, *(_lane(life, begin, end, hues) for life in moving[:LANES_MAX])]
     left = len(moving) - LANES_MAX
     more = f"and {counted(left, 'more node')} (`-o json` lists all)" if left > 0 else ""
@@ -148,7 +150,7 @@ def _rules(periods: Iterable[RulePeriod]) -> Iterable[Lane]:
     for period in periods:
         by_pool.setdefault(period.node_pool, []).append(period)
     for pool, found in by_pool.items():
-        yield Lane(f"{pool}: allowed", tuple(_rule(period) for period in found))
+        yield Lane(f"{pool}: budgets", tuple(_rule(period) for period in found))
 
 
 def _rule(period: RulePeriod) -> Bar:

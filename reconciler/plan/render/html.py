@@ -93,11 +93,14 @@ def _table(columns: Sequence[Column], rows: Sequence[Row], lines_title: str) -> 
     )
     bodies = []
     for row in rows[:ROWS_MAX]:
-        cells = [_td(c, column) for c, column in zip(row.cells, columns, strict=True)]
+        unfolds = not row.more
+        cells = [
+            _td(c, column, unfolds=unfolds) for c, column in zip(row.cells, columns, strict=True)
+        ]
         if verbs:
             cells.insert(0, el("td", _verb(row.verb)))
         if lines:
-            cells.append(el("td", *map(_line, row.lines), data_label=lines_title))
+            cells.append(_lines(row.lines, lines_title, unfolds=unfolds))
         bodies.append(_tbody(row, cells, columns, lines_title))
     rest = len(rows) - ROWS_MAX
     more = el("p", f"and {rest:,} more (`-o json` lists all)", cls="soft") if rest > 0 else ""
@@ -116,10 +119,10 @@ def _tbody(
     return el("tbody", first, el("tr", el("td", inner, colspan=len(cells))), cls="with")
 
 
-def _td(cell: Cell, column: Column) -> Markup:
+def _td(cell: Cell, column: Column, *, unfolds: bool) -> Markup:
     return el(
         "td",
-        _cell(cell),
+        _cell(cell, unfolds=unfolds),
         cls="n" if column.numeric else None,
         data_sort=order_of(cell) or None,
         data_label=column.title,
@@ -130,19 +133,30 @@ def _verb(verb: str) -> Markup:
     return el("span", verb, cls=f"verb {VERBS[verb].tone}".strip()) if verb else Markup("")
 
 
-def _line(line: Line) -> Markup:
-    cells = (line.head, *line.cells) if line.head is not None else line.cells
-    return el("div", Markup(" ".join(_cell(cell) for cell in cells)))
+def _lines(lines: Sequence[Line], title: str, *, unfolds: bool) -> Markup:
+    return el("td", *(_line(line, unfolds=unfolds) for line in lines), data_label=title)
 
 
-def _cell(cell: Cell) -> Markup:
+def _line(line: Line, *, unfolds: bool) -> Markup:
+    said = Markup(" ".join(_cell(cell, unfolds=unfolds) for cell in line.cells))
+    match line.head:
+        case Names(names=names, noun=noun):
+            many = counted(len(names), noun)
+            which = el("details", el("summary", "which"), _codes(names))
+            return joined(el("div", el("b", many), ": ", said), which)
+        case Name() as head:
+            return el("div", _cell(head), " ", said)
+    return el("div", said)
+
+
+def _cell(cell: Cell, *, unfolds: bool = True) -> Markup:
     match cell:
         case Text(text=text, tone=tone):
             return el("span", text, cls=tone) if tone and text else joined(text)
         case Name(text=text, kind=kind):
             return joined(f"{kind} " if kind else "", el("code", text) if text else "")
         case Names():
-            return _names(cell)
+            return _names(cell, unfolds=unfolds)
         case Moment(at=at):
             return el("time", moment(at), datetime=at.isoformat())
         case Money(amount=amount, signed=True) if amount:
@@ -154,15 +168,15 @@ def _cell(cell: Cell) -> Markup:
     return joined(text_of(cell))
 
 
-def _names(cell: Names) -> Markup:
+def _names(cell: Names, *, unfolds: bool) -> Markup:
     kind = f"{cell.kind} " if cell.kind else ""
-    if len(cell.names) <= _NAMES_SHOWN:
+    if len(cell.names) <= _NAMES_SHOWN and unfolds:
         return joined(kind, _codes(cell.names))
     shown, rest = cell.names[: cell.most], cell.names[cell.most :]
-    unfolded = el(
-        "details", el("summary", f"and {counted(len(rest), f'more {cell.noun}')}"), _codes(rest)
-    )
-    return joined(kind, _codes(shown), " ", unfolded)
+    more = f"and {counted(len(rest), f'more {cell.noun}')}" if rest else ""
+    if rest and unfolds:
+        return joined(kind, _codes(shown), " ", el("details", el("summary", more), _codes(rest)))
+    return joined(kind, _codes(shown), f" {more}")
 
 
 def _codes(names: Sequence[str]) -> Markup:

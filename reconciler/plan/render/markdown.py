@@ -25,7 +25,7 @@ from reconciler.plan.render.sections.cells import (
     text_of,
 )
 from reconciler.plan.render.sections.document import document_of
-from reconciler.plan.render.wording import moment
+from reconciler.plan.render.wording import counted, moment
 from reconciler.plan.value.plan import Plan
 
 CHARACTERS_MAX: Final = 20_000
@@ -131,7 +131,7 @@ class _Comment:
         cells = [self._cell(row.cells[n], unfolds=not row.more) for n in kept]
         if row.more:
             cells[0] += self._more(row, kept)
-        said = "<br>".join(self._lines(row.lines))
+        said = "<br>".join(self._lines(row.lines, unfolds=not row.more or len(kept) == 1))
         return [*([row.verb] if verbs else []), *cells, *([said] if lines else [])]
 
     def _more(self, row: Row, kept: Sequence[int]) -> str:
@@ -159,8 +159,15 @@ class _Comment:
         return [*shown, f"and {rest:,} more (`-o html` lists all)"] if rest > 0 else shown
 
     def _line(self, line: Line, *, unfolds: bool = True) -> str:
-        cells = (line.head, *line.cells) if line.head is not None else line.cells
-        return " ".join(self._cell(cell, unfolds=unfolds) for cell in cells)
+        said = " ".join(self._cell(cell, unfolds=unfolds) for cell in line.cells)
+        match line.head:
+            case Names(names=names, noun=noun):
+                codes = [self._code(name) for name in names[: self._room.folded]]
+                which = self._unfold("which", codes, ", ", len(names)) if unfolds else ""
+                return f"**{counted(len(names), noun)}**: {said}{which}"
+            case Name() as head:
+                return f"{self._cell(head)} {said}"
+        return said
 
     def _cell(self, cell: Cell, *, unfolds: bool = True) -> str:
         match cell:

@@ -90,7 +90,7 @@ def _object(group: Sequence[PlannedChange]) -> Cell:
     if len(group) == 1:
         return Name(group[0].name, kind)
     many = counted(len(group), kind, plural(kind))
-    return Names(tuple(change.name for change in group), plural(kind), f"{many}:", most=3)
+    return Names(tuple(change.name for change in group), kind, f"{many}:", most=3)
 
 
 def _place(group: Sequence[PlannedChange]) -> Cell:
