@@ -21,7 +21,7 @@ from reconciler.plan.approval import encode_saved
 from reconciler.plan.render.charts import Axis
 from reconciler.plan.render.html import render_html
 from reconciler.plan.render.markdown import CHARACTERS_MAX, render_markdown
-from reconciler.plan.render.sections.cells import Cell, Name, Names, Row, text_of
+from reconciler.plan.render.sections.cells import Cell, Name, NameList, SectionRow, text_of
 from reconciler.plan.render.sections.document import sections_of
 from reconciler.plan.render.sections.grouping import MOST, condensed, with_rest, without_pool
 from reconciler.plan.render.summary import summary_lines
@@ -43,7 +43,7 @@ ALL = {
 }
 
 
-def section(plan: Plan, key: str) -> tuple[Row, ...]:
+def section(plan: Plan, key: str) -> tuple[SectionRow, ...]:
     (found,) = (section for section in sections_of(plan) if section.key == key)
     return found.rows
 
@@ -92,7 +92,7 @@ def test_the_reason_that_matters_is_before_one_line_of_the_other_node_pools() ->
     first, others = row.lines
     assert text_of(first.head) == "team-00"
     assert "requests 90 cpu" in text_of(first.cells[0])
-    assert isinstance(others.head, Names)
+    assert isinstance(others.head, NameList)
     assert len(others.head.names) == 49
     comment = render_markdown(fleets.pods_that_all_reject())
     assert len(comment) <= 20_000
@@ -140,7 +140,7 @@ def test_few_node_pools_are_listed_one_by_one_and_many_by_how_they_change() -> N
 def test_condensing_loses_no_item(items: list[tuple[int, int]]) -> None:
     clusters = condensed(items, lambda item: item, lambda item: item[1])
     assert sorted(i for cluster in clusters for group in cluster for i in group) == sorted(items)
-    rows = with_rest([Row(cells=(Name(str(i)),)) for i in items], "item")
+    rows = with_rest([SectionRow(cells=(Name(str(i)),)) for i in items], "item")
     assert sum(len(row.more) or 1 for row in rows) == len(items)
 
 
@@ -160,7 +160,7 @@ def test_a_message_is_compared_without_the_name_of_its_node_pool(message: str, s
 # painters
 
 
-def cells_of(rows: tuple[Row, ...]) -> Iterator[Cell]:
+def cells_of(rows: tuple[SectionRow, ...]) -> Iterator[Cell]:
     for row in rows:
         yield from row.cells
         for line in row.lines:
@@ -168,11 +168,11 @@ def cells_of(rows: tuple[Row, ...]) -> Iterator[Cell]:
         yield from cells_of(row.more)
 
 
-def names_of(rows: tuple[Row, ...]) -> Iterator[str]:
+def names_of(rows: tuple[SectionRow, ...]) -> Iterator[str]:
     for cell in cells_of(rows):
         if isinstance(cell, Name):
             yield cell.text
-        elif isinstance(cell, Names):
+        elif isinstance(cell, NameList):
             yield from cell.names
 
 

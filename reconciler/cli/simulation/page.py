@@ -18,16 +18,16 @@ from reconciler.plan.render.sections.cells import (
     BarKind,
     Cell,
     Column,
-    Count,
+    Dollars,
     Lane,
     Line,
     Moment,
-    Money,
     Moved,
     Name,
-    Names,
-    Row,
+    NameList,
+    Number,
     Section,
+    SectionRow,
     Text,
     Timeline,
 )
@@ -190,12 +190,12 @@ def _merge(report: Report) -> Section:
     if merge is None:
         return Section(key="merge", title="Effect of the merge")
     rows = tuple(
-        Row(
+        SectionRow(
             cells=(
                 Name(node.node_claim),
                 Name(node.node_pool),
                 Text(node.reason),
-                Names(node.replacements),
+                NameList(node.replacements),
                 Moment(node.started_at),
                 Moment(node.gone_at) if node.gone_at is not None else Text("not yet"),
             )
@@ -206,17 +206,17 @@ def _merge(report: Report) -> Section:
     head = ("NodeClaim", "NodePool", "reason", "replaced by", "starts", "terminated")
     columns = tuple(map(Column, head))
     blanks: list[Cell] = [Text("")] * (len(head) - 1)
-    none = (Row(cells=(Text("no node is replaced"), *blanks)),)
+    none = (SectionRow(cells=(Text("no node is replaced"), *blanks)),)
     return Section(key="merge", title="Merge", note=note, columns=columns, rows=rows or none)
 
 
 def _pools(report: Report) -> Section:
     rows = tuple(
-        Row(
+        SectionRow(
             cells=(
                 Name(name) if name else Text("(none)"),
-                Moved(Count(pool.nodes_before), Count(pool.nodes_after)),
-                Moved(Money(pool.before), Money(pool.after)),
+                Moved(Number(pool.nodes_before), Number(pool.nodes_after)),
+                Moved(Dollars(pool.before), Dollars(pool.after)),
                 Text(dollars(pool.spent)),
             )
         )
@@ -229,7 +229,7 @@ def _pools(report: Report) -> Section:
 
 def _stuck(report: Report) -> Section:
     rows = tuple(
-        Row(cells=(Name(s.name, s.kind), Text(s.reason)), lines=(Line((Text(s.message),)),))
+        SectionRow(cells=(Name(s.name, s.kind), Text(s.reason)), lines=(Line((Text(s.message),)),))
         for s in report.stuck
     )
     columns = (Column("object"), Column("reason"))

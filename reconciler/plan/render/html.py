@@ -11,17 +11,17 @@ from reconciler.plan.render.sections.cells import (
     VERBS,
     Cell,
     Column,
-    Document,
+    Dollars,
     Edit,
     Flow,
     Line,
     Moment,
-    Money,
     Moved,
     Name,
-    Names,
-    Row,
+    NameList,
+    PlanDocument,
     Section,
+    SectionRow,
     Text,
     order_of,
     text_of,
@@ -41,13 +41,13 @@ def render_html(plan: Plan) -> str:
     return paint(document_of(plan))
 
 
-def paint(document: Document) -> str:
+def paint(document: PlanDocument) -> str:
     """Return a document as a page."""
     title = f"Plan for {document.fleet}"
     return page(title, _header(document), *map(section_of, document.sections))
 
 
-def _header(document: Document) -> Markup:
+def _header(document: PlanDocument) -> Markup:
     facts = (
         f"plan {document.digest} of {moment(document.at)}",
         document.place,
@@ -82,7 +82,7 @@ def _body(section: Section) -> Markup:
     return joined(drawing, _table(section.columns, section.rows, section.lines_title))
 
 
-def _table(columns: Sequence[Column], rows: Sequence[Row], lines_title: str) -> Markup:
+def _table(columns: Sequence[Column], rows: Sequence[SectionRow], lines_title: str) -> Markup:
     if not rows:
         return Markup("")
     verbs, lines = any(row.verb for row in rows), any(row.lines for row in rows)
@@ -108,7 +108,7 @@ def _table(columns: Sequence[Column], rows: Sequence[Row], lines_title: str) -> 
 
 
 def _tbody(
-    row: Row, cells: Sequence[Markup], columns: Sequence[Column], lines_title: str
+    row: SectionRow, cells: Sequence[Markup], columns: Sequence[Column], lines_title: str
 ) -> Markup:
     """Return a row and, below it, the rows that it stands for."""
     first = el("tr", *cells)
@@ -140,7 +140,7 @@ def _lines(lines: Sequence[Line], title: str, *, unfolds: bool) -> Markup:
 def _line(line: Line, *, unfolds: bool) -> Markup:
     said = Markup(" ".join(_cell(cell, unfolds=unfolds) for cell in line.cells))
     match line.head:
-        case Names(names=names, noun=noun):
+        case NameList(names=names, noun=noun):
             many = counted(len(names), noun)
             which = el("details", el("summary", "which"), _codes(names))
             return joined(el("div", el("b", many), ": ", said), which)
@@ -155,11 +155,11 @@ def _cell(cell: Cell, *, unfolds: bool = True) -> Markup:
             return el("span", text, cls=tone) if tone and text else joined(text)
         case Name(text=text, kind=kind):
             return joined(f"{kind} " if kind else "", el("code", text) if text else "")
-        case Names():
+        case NameList():
             return _names(cell, unfolds=unfolds)
         case Moment(at=at):
             return el("time", moment(at), datetime=at.isoformat())
-        case Money(amount=amount, signed=True) if amount:
+        case Dollars(amount=amount, signed=True) if amount:
             return el("span", text_of(cell), cls="bad" if amount > 0 else "good")
         case Moved():
             return joined(text_of(cell))
@@ -168,7 +168,7 @@ def _cell(cell: Cell, *, unfolds: bool = True) -> Markup:
     return joined(text_of(cell))
 
 
-def _names(cell: Names, *, unfolds: bool) -> Markup:
+def _names(cell: NameList, *, unfolds: bool) -> Markup:
     kind = f"{cell.kind} " if cell.kind else ""
     if len(cell.names) <= _NAMES_SHOWN and unfolds:
         return joined(kind, _codes(cell.names))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from reconciler.plan.render.sections import actions, changes, disruption, fleet, pods
-from reconciler.plan.render.sections.cells import Document, Section
+from reconciler.plan.render.sections.cells import PlanDocument, Section
 from reconciler.plan.render.summary import summary_lines
 from reconciler.plan.render.wording import format_observation, format_revision
 from reconciler.plan.value.plan import Plan
@@ -37,10 +37,10 @@ def sections_of(plan: Plan) -> tuple[Section, ...]:
     return tuple(section for make in SECTIONS if (section := make(plan)) is not None)
 
 
-def document_of(plan: Plan) -> Document:
+def document_of(plan: Plan) -> PlanDocument:
     """Return the plan as a document."""
     at = plan.revision
-    return Document(
+    return PlanDocument(
         fleet=plan.fleet,
         revision=format_revision(plan),
         dirty=at.dirty,
