@@ -79,18 +79,25 @@ def rollout(folder: Path) -> str:
 class Window:
     """Shows one page at a time, and keeps whatever a page complains of."""
 
-    def __init__(self, browser: Any, *, script: bool) -> None:
+    def __init__(self, browser: Any, *, script: bool = True, offline: bool = True) -> None:
         self.complaints: list[str] = []
-        context = browser.new_context(java_script_enabled=script, offline=True)
+        context = browser.new_context(java_script_enabled=script, offline=offline)
         self._page = context.new_page()
         self._page.on("console", lambda message: self.complaints.append(message.text))
         self._page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self._page.on("requestfailed", lambda request: self.complaints.append(request.url))
+        self._page.on("requestfailed", self._failed)
 
-    def show(self, file: Path, width: int, scheme: str) -> Any:
+    def _failed(self, request: Any) -> None:
+        if request.failure != "net::ERR_ABORTED":  # a stream ends when its page is left
+            self.complaints.append(request.url)
+
+    def close(self) -> None:
+        self._page.context.close()
+
+    def show(self, url: str, width: int, scheme: str) -> Any:
         self._page.set_viewport_size({"width": width, "height": 900})
         self._page.emulate_media(color_scheme=scheme)
-        self._page.goto(file.as_uri())
+        self._page.goto(url)
         return self._page
 
 
@@ -105,7 +112,7 @@ def opened(windows: dict[bool, Window], pages: dict[str, Path]) -> Iterator[Call
     """Open a page at a width, in a colour scheme; whatever it complains of fails the test."""
 
     def show(name: str, *, width: int = 1280, scheme: str = "light", script: bool = True) -> Any:
-        return windows[script].show(pages[name], width, scheme)
+        return windows[script].show(pages[name].as_uri(), width, scheme)
 
     yield show
     for window in windows.values():

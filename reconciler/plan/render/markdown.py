@@ -56,7 +56,7 @@ _ROOMS: Final = (
 
 def render_markdown(plan: Plan) -> str:
     """Return the comment; what does not fit is counted, with the place where all of it is."""
-    return paint(document_of(plan))
+    return paint(document_of(plan, for_page=False))
 
 
 def paint(document: PlanDocument) -> str:
@@ -76,12 +76,7 @@ class _Comment:
         self._room = room
 
     def text(self) -> str:
-        parts = [
-            part
-            for section in self._document.sections
-            if not section.page_only
-            for part in self._section(section)
-        ]
+        parts = [part for section in self._document.sections for part in self._section(section)]
         return "\n\n".join([*self._title(), *parts, self._foot()]) + "\n"
 
     def head(self) -> str:

@@ -37,7 +37,9 @@ def render_text(
     plan: Plan, *, width: int = 80, colour: bool = False, next_command: str = ""
 ) -> str:
     """Return the plan for a terminal of ``width`` columns."""
-    return paint(document_of(plan), width=width, colour=colour, next_command=next_command)
+    return paint(
+        document_of(plan, for_page=False), width=width, colour=colour, next_command=next_command
+    )
 
 
 def paint(
@@ -47,7 +49,7 @@ def paint(
     paper = Canvas(width, colour=colour)
     _header(paper, document)
     for section in document.sections:
-        if not section.page_only and section.rows:
+        if section.rows:
             _section(paper, section)
     paper.line()
     for line in document.headline:

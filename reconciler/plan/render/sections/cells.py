@@ -189,8 +189,8 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a plan for people.
 
     ``table`` sections align all columns on a terminal; the others are lists of rows with lines
-    below them, titled ``lines_title`` where they are a column. ``folded`` sections unfold, and
-    ``page_only`` ones are on the page alone. ``figure`` is drawn where the form can show it.
+    below them, titled ``lines_title`` where they are a column. ``folded`` sections unfold.
+    ``figure`` is drawn where the form can show it.
     """
 
     key: str
@@ -202,7 +202,6 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
     tone: Tone = ""
     table: bool = False
     folded: bool = False
-    page_only: bool = False
     figure: Timeline | Flow | None = None
 
     @property

@@ -195,7 +195,6 @@ def budgets(plan: Plan) -> Section | None:
         rows=tuple(map(_budget, grouped(plan.budgets, same))),
         table=True,
         folded=True,
-        page_only=True,
     )
 
 
@@ -242,7 +241,6 @@ def rollout(plan: Plan) -> Section | None:
         title="Rollout",
         note=f"what starts now, what waits, and until when{more}",
         figure=Timeline(begin, end, tuple(lanes[:_LANES_MAX])),
-        page_only=True,
     )
 
 

@@ -67,7 +67,8 @@ def _pods(group: Sequence[UnschedulablePod]) -> SectionRow:
     pods = tuple(item.pod for item in group)
     cell = Name(pods[0]) if len(pods) == 1 else Text(format_pods(pods))
     more = tuple(SectionRow(cells=(Name(pod),)) for pod in pods) if len(pods) > 1 else ()
-    reasons = dict.fromkeys(reason for item in group for reason in item.reasons)
+    different = dict.fromkeys(item.reasons for item in group)
+    reasons = dict.fromkeys(reason for reasons in different for reason in reasons)
     return SectionRow(cells=(cell,), lines=reasons_of(reasons), more=more)
 
 
@@ -142,5 +143,4 @@ def placements(plan: Plan) -> Section | None:
         rows=rows,
         table=True,
         folded=True,
-        page_only=True,
     )
