@@ -94,7 +94,9 @@ def _section(paper: Canvas, section: Section) -> None:
 
 
 def _list(paper: Canvas, rows: Sequence[SectionRow]) -> None:
-    rights = table([[_plain(cell) for cell in row.cells[1:]] for row in rows], _aligned(rows))
+    facts = table([[_plain(cell) for cell in row.cells[1:]] for row in rows], _aligned(rows))
+    wide = max(map(len, facts))
+    rights = [f"{fact:<{wide}}" if fact else "" for fact in facts]
     widest = max(
         len(_left(paper, row, paper.width)) + len(right) + 4
         for row, right in zip(rows, rights, strict=True)
