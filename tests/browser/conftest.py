@@ -15,6 +15,7 @@ import pytest
 from reconciler.cli.main import main
 from reconciler.plan.render.html import render_html
 from tests.engine.world import a_deployment, a_pool
+from tests.hostile.test_output import PAYLOADS, hostile
 from tests.plan import fleets
 from tests.plan.builders import PLANS
 from tests.repositories import commit_all, init
@@ -48,6 +49,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "nothing to do": render_html(PLANS["nothing_to_do"]()),
         "a change of 50 NodePools": render_html(fleets.the_same_change()),
         "pods that all reject": render_html(fleets.pods_that_all_reject()),
+        "hostile text": render_html(hostile(PLANS["closed_window"](), "".join(PAYLOADS.values()))),
         "a rollout": rollout(tmp_path_factory.mktemp("rollout")),
     }
     files = {name: folder / f"{name.replace(' ', '-')}.html" for name in made}

@@ -142,3 +142,17 @@ def test_a_rollout_shows_nodes_windows_and_the_wall_clock(opened: Open) -> None:
     assert ".internal" not in story, "nodes have one name"
     folded = page.locator("details", has_text="nodes that did not change").first
     assert folded.get_attribute("open") is None
+
+
+def test_a_browser_runs_nothing_of_hostile_text_and_shows_it(opened: Open) -> None:
+    page = opened("hostile text")
+    dialogs: list[str] = []
+    page.on("dialog", lambda dialog: dialogs.append(dialog.message))
+    page.evaluate(UNFOLD)
+    page.get_by_label("Filter rows").fill("script")
+    for row in page.locator("tbody:visible").all()[:5]:
+        row.hover()
+    assert page.locator("script").count() == 1
+    assert page.locator("img, iframe, a[href], form, [onclick], [onmouseover]").count() == 0
+    assert "<script>alert(1)</script>" in page.locator("body").inner_text()
+    assert dialogs == []
