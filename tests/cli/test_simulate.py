@@ -160,6 +160,28 @@ def test_a_merge_tells_when_each_node_is_replaced(capsys: Capture, tmp_path: Pat
     assert merge["extra"] > 0
 
 
+def test_the_times_are_named_in_which_budgets_and_windows_limit_a_pool(
+    capsys: Capture, tmp_path: Path
+) -> None:
+    budgets = [
+        {"nodes": "1", "reasons": ["Drifted"]},
+        {"nodes": "0", "schedule": "30 9 * * *", "duration": "1h"},
+    ]
+    pool = a_pool("web", template=SMALL, budgets=budgets)
+    write_fleet(tmp_path, [pool, a_deployment("web", "web", 3), a_pool("idle")])
+    rules = simulated(capsys, tmp_path, "--until", "3h")["rules"]
+    assert [(r["nodePool"], r["begin"][11:16], r["end"][11:16], r["closed"]) for r in rules] == [
+        ("web", "09:00", "09:30", False),
+        ("web", "09:30", "10:30", True),
+        ("web", "10:30", "12:00", False),
+    ]
+    assert [r["allowed"] for r in rules] == [
+        {"Drifted": 1},
+        {"Drifted": 0, "Underutilized": 0, "Empty": 0},
+        {"Drifted": 1},
+    ]
+
+
 def test_what_drifts_and_may_not_go_is_stuck(capsys: Capture, tmp_path: Path) -> None:
     pod = a_deployment("web", "web", 1, annotations={"karpenter.sh/do-not-disrupt": "true"})
     write_fleet(tmp_path, [a_pool("web", template=SMALL), pod])
