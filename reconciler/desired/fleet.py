@@ -243,7 +243,9 @@ class _Reading:
 
     def read_document(self, document: Document) -> None:
         for entry, finding in entries(document):
-            if finding is not None:
+            if finding is not None and finding.code == "old-version" and entry.kind in OURS:
+                self._read_ours(entry, finding)
+            elif finding is not None:
                 self.broken = True
                 self._add(entry, finding)
             elif entry.kind in OURS:
@@ -253,23 +255,26 @@ class _Reading:
             elif not is_other_class(entry.api_version, entry.kind):
                 self.skipped[entry.kind] = self.skipped.get(entry.kind, 0) + 1
 
-    def _read_ours(self, entry: Entry) -> None:
+    def _read_ours(self, entry: Entry, old_version: Finding | None = None) -> None:
+        """Check an object of ours; one of an old version is checked as one of today's as well."""
         from reconciler.desired.rules import crd
         from reconciler.source import schema
 
         name = schema_of(entry.kind)
-        old = spellings.check(entry.kind, entry.data)
-        shape = _without(schema.check(name, entry.plain), old)
-        semantics = crd.check(name, entry.plain, [*old, *shape])
-        self._keep(entry, [*old, *shape, *semantics])
+        version = [] if old_version is None else [old_version]
+        old = [*version, *spellings.check(entry.kind, entry.data)]
+        data = spellings.modernized(entry.kind, entry.plain)
+        shape = _without(schema.check(name, data), old)
+        semantics = crd.check(name, data, [*old, *shape])
+        self._keep(entry, [*old, *shape, *semantics], data)
 
     def _read_workload(self, entry: Entry) -> None:
         from reconciler.desired.workloads.shape import check
 
-        self._keep(entry, check(entry.kind, entry.plain))
+        self._keep(entry, check(entry.kind, entry.plain), entry.plain)
 
-    def _keep(self, entry: Entry, findings: list[Finding]) -> None:
-        """Record the object, unless one of that name is there or it has an error."""
+    def _keep(self, entry: Entry, findings: list[Finding], data: JsonDict) -> None:
+        """Record the object as ``data``, unless its name is taken or it has an error."""
         for finding in findings:
             if not self._is_told(entry, finding):
                 self._add(entry, finding)
@@ -286,7 +291,7 @@ class _Reading:
         elif not any(f.severity is Severity.ERROR for f in findings):
             line = entry.place(()).line
             resource = Resource(
-                entry.kind, entry.api_version, entry.name, namespace, entry.plain,
+                entry.kind, entry.api_version, entry.name, namespace, data,
                 entry.document.file, line,
             )  # fmt: skip
             self.resources[key] = (resource, entry)
