@@ -7,7 +7,7 @@ objects are kept in a total order by kind, namespace and name, findings by place
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -103,6 +103,10 @@ class SourceFile(NamedTuple):
     content: bytes
 
 
+Advice = Callable[[JsonDict, Sequence[Entry]], Iterable[tuple[Entry, Finding]]]
+"""Returns findings on objects of a folder, valid or not, given them all and the configuration."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fleet:
     """The desired objects, each tuple in a total order, the engine's own config, and its lock.
@@ -146,6 +150,7 @@ def read_fleet(
     refused: Iterable[Diagnostic] = (),
     any_class: bool = False,
     allow_empty: bool = False,
+    advise: Advice | None = None,
 ) -> tuple[Fleet, tuple[Diagnostic, ...]]:
     """Return the fleet that ``files`` describe, and every finding, in order of place.
 
@@ -153,7 +158,7 @@ def read_fleet(
     error. ``refused`` are the findings about files that were not read at all; they come out among
     the others, and what such a file may have held is not reported as missing. ``any_class`` takes
     every node class as known, as with a catalogue of one's own; ``allow_empty`` makes a folder
-    without any NodePool worth a warning only.
+    without any NodePool worth a warning only. ``advise`` is asked for more findings in the end.
     """
     reading = _Reading()
     reading.diagnostics += refused
@@ -172,6 +177,8 @@ def read_fleet(
             for document in documents:
                 reading.read_document(document)
     reading.finish(any_class=any_class, allow_empty=allow_empty)
+    if advise is not None:
+        reading.take_advice(advise)
     return reading.fleet(), _reported(reading.diagnostics)
 
 
@@ -334,6 +341,12 @@ class _Reading:
             objects = "object" if count == 1 else "objects"
             message = f"{count} {objects} of other kinds skipped: {kinds}"
             self.diagnostics.append(Diagnostic(Severity.INFO, "skipped-kinds", message))
+
+    def take_advice(self, advise: Advice) -> None:
+        """Add what ``advise`` finds."""
+        for entry, finding in advise(self.config, [self.seen[key] for key in sorted(self.seen)]):
+            if not self._is_told(entry, finding):
+                self._add(entry, finding)
 
     def _count_static_nodes(self) -> None:
         """Refuse more static nodes than a plan can hold: a slip of the keyboard is likelier."""

@@ -46,7 +46,7 @@ class Document(NamedTuple):
     text: str = ""
 
     def token(self, pointer: Sequence[str | int], *, of_key: bool = False) -> tuple[int, int]:
-        """Return the offsets in the text at which the value at ``pointer`` starts and its line ends.
+        """Return the offsets at which the value at ``pointer`` starts and its line ends.
 
         With ``of_key`` it is the key that starts there.
         """
@@ -396,7 +396,6 @@ class _Composer:
             line, column = min((line, column), _end_of(self.text.rstrip("\r\n")))
         place = Place(self.file, line, column)
         return Diagnostic(Severity.ERROR, refused.code, refused.message, place, hint=refused.hint)
-
 
     def causes(self, refused: _Refused) -> list[Diagnostic]:
         """Return what probably caused a syntax error: merge conflicts, indentation, or itself."""

@@ -27,9 +27,9 @@ class Slip(NamedTuple):
 
 
 def conflicts(lines: Sequence[str]) -> list[tuple[int, str]]:
-    """Return the line numbers, from 1, of the merge conflicts that git left, with a message each.
+    """Return the line numbers, from 1, of the merge conflicts that git left, with messages.
 
-    A conflict is reported at its first line. Where that was removed, its other markers are reported.
+    A conflict is reported at its first line, or at its other markers if that was removed.
     """
     marked = [(n, line) for n, line in enumerate(lines, 1) if _MARKER.fullmatch(line)]
     starts = [(n, line) for n, line in marked if line.startswith(_START)]

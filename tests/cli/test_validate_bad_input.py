@@ -86,7 +86,8 @@ def work(name: str, old: str, new: str, code: str, place: str, path: str = "") -
     return Bad(name, WORKLOAD, old, new, code, place, path)
 
 
-TEXTS = {"class.yaml": CLASS, "pool.yaml": POOL, "web.yaml": WORKLOAD}
+GATES = "featureGates: {StaticCapacity: true}\n"
+TEXTS = {"class.yaml": CLASS, "pool.yaml": POOL, "web.yaml": WORKLOAD, "reconciler.yaml": GATES}
 REQUIREMENT = "spec.template.spec.requirements[0]"
 CASES = [
     pool("an unclosed list", "[spot]", "[spot", "syntax", "15:18"),
