@@ -10,10 +10,10 @@ from reconciler.adapters.git.folder import read_folder
 from reconciler.cli.main import main
 from reconciler.cli.shared.fixing import fix_folder
 from reconciler.model.errors import UnreadableError
-from tests.hostile.test_git import POOL
+from tests.cli.test_validate_bad_input import POOL
 from tests.hostile.threats import Threat, attack
 
-OLD = f"{POOL.rstrip()}\n  disruption: {{consolidationPolicy: WhenUnderutilized}}\n"
+OLD = POOL.replace("WhenEmptyOrUnderutilized", "WhenUnderutilized")
 
 
 @pytest.fixture
