@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from reconciler.desired import spellings
+from reconciler.desired import policies, spellings
 from reconciler.desired.settings.layers import flattened
 from reconciler.desired.settings.repository import misplaced, remedy_of_misplaced
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict, JsonObject
+from reconciler.model.policy import Policy, PolicySource
 from reconciler.model.text.nearest import nearest
 from reconciler.source.document import Document, Pointer, parse_documents
 from reconciler.source.finding import Finding, field_path, shown
@@ -112,7 +113,7 @@ class Fleet:
     """The desired objects, each tuple in a total order, the engine's own config, and its lock.
 
     Of the lock only the entries that still fit the objects are there. ``config_lines`` and
-    ``lock_lines`` are the lines of their fields by dotted path.
+    ``lock_lines`` are the lines of their fields by dotted path. ``policies`` are in the config.
     """
 
     node_pools: tuple[Resource, ...] = ()
@@ -126,6 +127,7 @@ class Fleet:
     config_file: str = ""
     config_lines: Mapping[str, int] = field(default_factory=dict)
     lock_lines: Mapping[str, int] = field(default_factory=dict)
+    policies: tuple[Policy, ...] = ()
 
     @property
     def resources(self) -> tuple[Resource, ...]:
@@ -213,6 +215,7 @@ class _Reading:
         self.config: JsonDict = {}
         self.unread: list[Place] = []
         self.config_file = ""
+        self.policies: tuple[Policy, ...] = ()
         self.config_lines: dict[str, int] = {}
         self.lock: Lock | None = None
         self.lock_lines: dict[str, int] = {}
@@ -229,11 +232,14 @@ class _Reading:
             else:
                 faults = schema.check("reconciler.v1", entry.plain)
                 if isinstance(entry.plain, dict):
+                    if not faults:
+                        faults += policies.check(entry.plain)
                     faults += check(entry.plain)
                 for finding in faults:
                     self._add(entry, finding)
                 if not faults:
                     self.config = entry.plain
+                    self.policies = policies.policies_of(entry, PolicySource.HEAD)
                     self.config_file = document.file
                     self.config_lines = lines_of_document(document)
 
@@ -430,6 +436,7 @@ class _Reading:
             config_file=self.config_file,
             config_lines=self.config_lines,
             lock_lines=self.lock_lines,
+            policies=self.policies,
         )
 
 
