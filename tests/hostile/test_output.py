@@ -32,6 +32,7 @@ from reconciler.model.text.visible import Painted, markdown_code, markdown_text
 from reconciler.plan.render.html import render_html
 from reconciler.plan.render.markdown import CHARACTERS_MAX, render_markdown
 from reconciler.plan.render.mermaid import render_mermaid
+from reconciler.plan.render.page import SCRIPT
 from reconciler.plan.render.text import render_text
 from reconciler.plan.value.actions import ActionKind
 from reconciler.plan.value.plan import Plan
@@ -158,18 +159,21 @@ class Page(HTMLParser):
     ALLOWED: ClassVar = {
         "html", "head", "meta", "title", "style", "body", "h1", "h2", "small", "p", "div", "b",
         "table", "thead", "tbody", "tr", "th", "td", "code", "span", "details", "summary", "svg",
-        "rect", "path", "text", "g", "line", "br", "pre",
+        "rect", "path", "text", "g", "line", "br", "pre", "header", "section", "input", "output",
+        "time", "script",
     }  # fmt: skip
     ATTRIBUTES: ClassVar = {
         "class", "lang", "charset", "name", "content", "http-equiv", "colspan", "open", "role",
         "viewbox", "width", "height", "aria-label", "d", "x", "y", "x1", "x2", "y1", "y2", "rx",
-        "text-anchor", "fill",
+        "text-anchor", "fill", "id", "scope", "data-label", "data-sort", "type", "placeholder",
+        "aria-live", "hidden", "tabindex", "datetime",
     }  # fmt: skip
 
     def __init__(self) -> None:
         super().__init__()
         self.policy = ""
         self.styles: list[str] = []
+        self.scripts: list[str] = []
         self._inside = ""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -183,6 +187,8 @@ class Page(HTMLParser):
     def handle_data(self, data: str) -> None:
         if self._inside == "style":
             self.styles.append(data)
+        if self._inside == "script":
+            self.scripts.append(data)
 
     def handle_endtag(self, tag: str) -> None:
         self._inside = ""
@@ -194,9 +200,11 @@ def assert_inert_page(text: str) -> None:
     assert "default-src 'none'" in page.policy
     assert "unsafe" not in page.policy
     assert "base-uri 'none'" in page.policy
-    [style] = page.styles
-    known = b64encode(sha256(style.encode()).digest()).decode()
-    assert f"style-src 'sha256-{known}'" in page.policy
+    [style], [script] = page.styles, page.scripts
+    assert script == SCRIPT
+    for source, content in (("style-src", style), ("script-src", script)):
+        known = b64encode(sha256(content.encode()).digest()).decode()
+        assert f"{source} 'sha256-{known}';" in page.policy
     assert CONTROL.search(text) is None
 
 

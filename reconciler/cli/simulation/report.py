@@ -12,6 +12,7 @@ from reconciler.adapters.simulated.compute import CLAIM_TAG
 from reconciler.adapters.simulated.machine import SimulatedInstance
 from reconciler.cli.simulation.chronicle import Event
 from reconciler.cli.simulation.driver import Played, Sample, SimulationStage
+from reconciler.cli.simulation.rules import RulePeriod
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import NODEPOOL
 from reconciler.model.karpenter.nodeclaim import NodeClaim
@@ -121,7 +122,10 @@ class Merge(_Part, frozen=True):
 
 
 class Report(_Part, frozen=True):
-    """Everything: the contract's fields first. ``merge`` is set only with ``--base``."""
+    """Everything: the contract's fields first. ``merge`` is set only with ``--base``.
+
+    ``rules`` are the periods in which budgets and windows limited the disruption of a NodePool.
+    """
 
     events: tuple[Event, ...]
     converged: bool
@@ -135,6 +139,7 @@ class Report(_Part, frozen=True):
     nodes: tuple[Life, ...]
     curve: tuple[Sample, ...]
     merge: Merge | None = None
+    rules: tuple[RulePeriod, ...] = ()
 
 
 def report_of(stage: SimulationStage, played: Played, start: datetime) -> Report:

@@ -10,6 +10,7 @@ from reconciler.cli.commands.apply import mandate_of
 from reconciler.cli.simulation.building import Setting, SimulatedFleet
 from reconciler.cli.simulation.driver import Played, play
 from reconciler.cli.simulation.report import Report, merge_of, report_of
+from reconciler.cli.simulation.rules import RulePeriod, periods_of
 
 
 def played(setting: Setting, until: datetime | timedelta | None) -> Report:
@@ -26,11 +27,28 @@ def played(setting: Setting, until: datetime | timedelta | None) -> Report:
         stage.samples.clear()
     outcome = _scene(setting, head, end)
     report = report_of(stage, outcome, begin)
+    report = replace(report, rules=_rules(head, report))
     if base is None or before is None:
         return report
     names = (_name(base), _name(head))
     merge = merge_of(report, stage, had, *names, before.converged)
     return replace(report, merge=merge)
+
+
+def _rules(fleet: SimulatedFleet, report: Report) -> tuple[RulePeriod, ...]:
+    """Return when budgets and windows limited the nodes of each NodePool that had some."""
+    totals = {
+        name: max(pool.nodes_before, pool.nodes_after)
+        for name, pool in report.cost.by_node_pool.items()
+    }
+    return tuple(
+        period
+        for pool in fleet.node_pools
+        if totals.get(pool.name)
+        for period in periods_of(
+            pool, fleet.settings, totals[pool.name], report.started_at, report.at
+        )
+    )
 
 
 def _scene(setting: Setting, fleet: SimulatedFleet, until: datetime | None) -> Played:

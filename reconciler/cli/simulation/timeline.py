@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
+from msgspec.structs import replace
+
 from reconciler.cli.simulation.chronicle import Event
 from reconciler.cli.simulation.report import Merge, Money, Report
 from reconciler.plan.render.wording import dollars
@@ -56,10 +58,19 @@ def render_text(report: Report) -> str:
     return "\n".join(lines)
 
 
-def story_of(report: Report) -> list[str]:
-    """Return a line for each moment, kind and NodePool, in the order of the first of them."""
+def story_of(report: Report, *, wall_clock: bool = False) -> list[str]:
+    """Return a line for each moment, kind and NodePool, in the order of the first of them.
+
+    Nodes are named by their NodeClaims, as everywhere in a report. Times are spans since the first
+    moment, or times of the wall clock.
+    """
     lines = []
-    happened = [e for e in (*report.events, *report.notes) if e.kind not in _QUIET]
+    claims = {e.node: e.node_claim for e in report.events if e.node and e.node_claim}
+    happened = [
+        replace(e, node=claims.get(e.node, e.node))
+        for e in (*report.events, *report.notes)
+        if e.kind not in _QUIET
+    ]
     groups: dict[tuple[datetime, str, str, str], list[Event]] = {}
     for event in sorted(happened, key=lambda e: e.at):
         if event.kind not in _VERBS:
@@ -67,7 +78,7 @@ def story_of(report: Report) -> list[str]:
         reason = event.reason if event.kind.startswith("Command") else ""
         groups.setdefault((event.at, event.kind, event.node_pool, reason), []).append(event)
     for (at, kind, pool, reason), events in groups.items():
-        when = span(at - report.started_at)
+        when = f"{at:%m-%d %H:%M:%S}" if wall_clock else span(at - report.started_at)
         lines.append(f"  {when:>10}  {_VERBS[kind]:<13}  {_what(kind, pool, reason, events)}")
     return lines
 

@@ -22,13 +22,22 @@ _COLUMN_MIN: Final = 24
 class Canvas:
     """What a rendering is written on: so many columns, with colour or without.
 
-    Text from others is made visible before it is written here.
+    Text from others is made visible before it is written here. ``cut`` says whether names were
+    left out since it was last cleared.
     """
 
     def __init__(self, width: int, *, colour: bool = False) -> None:
         self.width: Final = max(width, 40)
         self.colour: Final = colour
         self.lines: Final[list[str]] = []
+        self.cut = False
+
+    def fit(self, names: Iterable[str], room: int, noun: str) -> str:
+        """Return as many names as fit, and note in ``cut`` whether some did not."""
+        every = list(names)
+        text = fitting(every, room, noun)
+        self.cut = self.cut or text != ", ".join(every)
+        return text
 
     def paint(self, text: str, *styles: str) -> str:
         """Return the text in these styles, where the paper takes colour."""
@@ -66,9 +75,10 @@ class Canvas:
         Where there is no room for two, the right part stands below.
         """
         room = edge - indent - len(right) - (2 if right else 0)
-        if room < _COLUMN_MIN:
+        if room < min(_COLUMN_MIN, len(left)):
             self.wrapped(left, indent, *styles, hanging=2)
-            self.lines.append(f"{right:>{edge}}")
+            if right:
+                self.line(f"{right:>{edge}}")
             return
         first, *rest = wrap(left, room, 2)
         gap = " " * (edge - indent - len(first) - len(right))
@@ -113,7 +123,7 @@ def table(rows: Sequence[Sequence[str]], align: str) -> list[str]:
     ]
 
 
-def fitting(names: Iterable[str], room: int) -> str:
+def fitting(names: Iterable[str], room: int, noun: str = "node") -> str:
     """Return as many names as fit into ``room`` columns, and the number of others."""
     every = list(names)
     for shown in range(len(every), 0, -1):
@@ -122,7 +132,7 @@ def fitting(names: Iterable[str], room: int) -> str:
         text = ", ".join(every[:shown]) + more
         if len(text) <= room:
             return text
-    return f"{len(every):,} nodes" if len(every) > 1 else "".join(every)
+    return f"{len(every):,} {noun}s" if len(every) > 1 else "".join(every)
 
 
 def clipped(text: str, width: int) -> str:

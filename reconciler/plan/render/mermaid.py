@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from reconciler.model.text.visible import mermaid_text
+from reconciler.plan.render.sections.actions import BOXES_MAX, flow_of
+from reconciler.plan.render.sections.cells import Box, Flow
 from reconciler.plan.render.wording import counted
-from reconciler.plan.value.actions import Action, ActionKind
 from reconciler.plan.value.plan import Plan
-
-ACTIONS_MAX: Final = 120
-"""A chart with more boxes helps nobody, and renderers refuse long ones."""
 
 _LABEL_MAX: Final = 80
 _HEAD: Final = (
@@ -22,36 +20,28 @@ _HEAD: Final = (
 
 
 def render_mermaid(plan: Plan) -> str:
-    """Return the actions and their edges; beyond ``ACTIONS_MAX`` the rest is counted."""
+    """Return the actions and their edges; beyond ``BOXES_MAX`` the rest is counted."""
+    return draw(flow_of(plan))
+
+
+def draw(flow: Flow) -> str:
+    """Return the order of actions as a flowchart."""
     lines = list(_HEAD)
-    shown = plan.actions[:ACTIONS_MAX]
-    numbers = {action.id: f"a{number}" for number, action in enumerate(shown)}
-    lines += [f'  {numbers[a.id]}["{_label(a)}"]:::{a.kind}' for a in shown]
-    for action in shown:
-        lines += [
-            f"  {numbers[before]} --> {numbers[action.id]}"
-            for before in action.depends_on
-            if before in numbers
-        ]
-    rest = len(plan.actions) - len(shown)
+    shown = flow.boxes[:BOXES_MAX]
+    numbers = {box.id: f"a{number}" for number, box in enumerate(shown)}
+    lines += [f'  {numbers[b.id]}["{_label(b)}"]:::{b.kind}' for b in shown]
+    for box in shown:
+        lines += [f"  {numbers[b]} --> {numbers[box.id]}" for b in box.after if b in numbers]
+    rest = len(flow.boxes) - len(shown)
     if rest:
-        lines.append(f'  rest["and {counted(rest, "more action")}"]')
+        lines.append(f'  rest["and {counted(rest, "more action")} (-o json lists all)"]')
     if not shown:
         lines.append('  none["nothing to do"]')
     return "\n".join(lines) + "\n"
 
 
-def _label(action: Action) -> str:
-    words = {
-        ActionKind.PROVISION: "launch",
-        ActionKind.REPLACE: "validate",
-        ActionKind.TERMINATE: "remove",
-    }
-    what = action.node or action.node_claim or action.command or ""
-    kind = " ".join(filter(None, (action.instance_type, action.capacity_type, action.zone)))
-    detail = kind if action.kind != ActionKind.REPLACE else action.reason
-    parts = [f"{words[action.kind]} {what}", detail]
-    return "<br/>".join(escaped(part) for part in parts if part)
+def _label(box: Box) -> str:
+    return "<br/>".join(escaped(part) for part in (box.title, box.detail) if part)
 
 
 def escaped(text: str) -> str:

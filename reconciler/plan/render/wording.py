@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from reconciler.model.json import JsonDict
 from reconciler.plan.value.changes import PlannedChange
@@ -84,6 +84,11 @@ def _sign(amount: float, digits: int, *, signed: bool) -> str:
 def counted(number: int, noun: str, plural: str = "") -> str:
     """Return ``1 node``, ``3 nodes``, ``1,200 nodes``."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def plural(noun: str) -> str:
+    """Return the plural of a kind of object: ``NodePools``, ``EC2NodeClasses``."""
+    return f"{noun}es" if noun.endswith("s") else f"{noun}s"
 
 
 def listed(names: Iterable[str], most: int = 5) -> str:
@@ -312,19 +317,27 @@ def fields_summary(change: PlannedChange) -> str | None:
     return ", ".join(filter(None, (f"{counted(len(pairs), 'price')}{span}", *more)))
 
 
-def format_findings(findings: Iterable[PlanFinding]) -> list[tuple[str, str]]:
-    """Return findings as severity and text, most severe first; equal ones once, with all places."""
-    alike: dict[tuple[str | None, ...], list[str]] = {}
+class Finding(NamedTuple):
+    """A finding as one text, with all places where it was found."""
+
+    severity: str
+    code: str
+    text: str
+
+
+def findings_of(findings: Iterable[PlanFinding]) -> list[Finding]:
+    """Return findings, most severe first; equal ones once."""
+    alike: dict[tuple[str, str, str | None, str, str | None], list[str]] = {}
     for f in findings:
         place = ":".join(str(p) for p in (f.file, f.line, f.column) if p is not None)
-        places = alike.setdefault((f.severity, f.path, f.message, f.hint), [])
+        places = alike.setdefault((f.severity, f.code, f.path, f.message, f.hint), [])
         if place:
             places.append(place)
     said = [
-        (severity or "", _finding(places, path, message or "", hint))
-        for (severity, path, message, hint), places in alike.items()
+        Finding(severity, code, _finding(places, path, message, hint))
+        for (severity, code, path, message, hint), places in alike.items()
     ]
-    return sorted(said, key=lambda pair: _LOUDEST.index(pair[0]))
+    return sorted(said, key=lambda finding: _LOUDEST.index(finding.severity))
 
 
 def _finding(places: list[str], path: str | None, message: str, hint: str | None) -> str:

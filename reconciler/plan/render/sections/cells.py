@@ -1,0 +1,275 @@
+"""The parts of a section: typed cells, lines, rows and columns. Painters know these, not plans."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from reconciler.plan.render.wording import (
+    counted,
+    format_forgone_savings,
+    hourly,
+    listed,
+    moment,
+    monthly,
+)
+
+Tone = Literal["", "soft", "good", "bad", "warn"]
+
+
+class VerbStyle(NamedTuple):
+    """The sign of a verb on a terminal, its tone, and whether its word follows the sign."""
+
+    sign: str
+    tone: Tone
+    spoken: bool = True
+
+
+VERBS: Final[dict[str, VerbStyle]] = {
+    "launch": VerbStyle("+", "good"),
+    "replace": VerbStyle("±", "warn"),
+    "remove": VerbStyle("-", "bad"),
+    "create": VerbStyle("+", "good", spoken=False),
+    "update": VerbStyle("~", "warn", spoken=False),
+    "delete": VerbStyle("-", "bad", spoken=False),
+    "error": VerbStyle("", "bad"),
+    "warning": VerbStyle("", "warn"),
+    "info": VerbStyle("", ""),
+}
+"""How each verb looks; the last three are severities."""
+
+
+class Text(msgspec.Struct, frozen=True):
+    """Words."""
+
+    text: str
+    tone: Tone = ""
+
+
+class Name(msgspec.Struct, frozen=True):
+    """An identifier, shown as code; ``kind`` is written before it, in words."""
+
+    text: str
+    kind: str = ""
+
+
+class Names(msgspec.Struct, frozen=True):
+    """Identifiers of the same kind; the first ones are shown, and the others unfold.
+
+    ``noun`` counts them where none fits.
+    """
+
+    names: tuple[str, ...]
+    noun: str = "node"
+    kind: str = ""
+    most: int = 4
+
+
+class Count(msgspec.Struct, frozen=True):
+    """A number, of ``noun`` if that is set."""
+
+    number: int
+    noun: str = ""
+    after: str = ""
+
+
+class Money(msgspec.Struct, frozen=True):
+    """USD an hour, or what that comes to in a month; None has no price.
+
+    ``unpriced`` is set for a sum, and counts the nodes in it that have no price.
+    """
+
+    amount: float | None
+    signed: bool = False
+    per_month: bool = False
+    unpriced: int | None = None
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """A value before and after; one value if both look the same."""
+
+    before: Count | Money
+    after: Count | Money
+
+
+class Moment(msgspec.Struct, frozen=True):
+    """A time of the wall clock."""
+
+    at: datetime
+
+
+class Edit(msgspec.Struct, frozen=True):
+    """A field that git changes: its values, or the entries that a list loses and gains."""
+
+    path: str
+    old: tuple[str, ...]
+    new: tuple[str, ...]
+    drifts: bool = False
+    of_list: bool = False
+
+
+Cell: TypeAlias = Text | Name | Names | Count | Money | Moved | Moment | Edit
+
+
+class Line(msgspec.Struct, frozen=True):
+    """A line below the head of a row; heads of the lines of a row are aligned on a terminal."""
+
+    cells: tuple[Cell, ...]
+    head: Name | Names | None = None
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """A row: one cell for each column, then lines. ``more`` are the rows that it stands for."""
+
+    cells: tuple[Cell, ...]
+    verb: str = ""
+    lines: tuple[Line, ...] = ()
+    more: tuple[Row, ...] = ()
+
+
+class Column(msgspec.Struct, frozen=True):
+    """A column; numbers are aligned to the right. Narrow forms leave out ``page_only`` ones."""
+
+    title: str
+    numeric: bool = False
+    page_only: bool = False
+
+
+BarKind = Literal["launch", "remove", "wait", "closed", "limited", "start", "run", "drain"]
+
+
+class Bar(msgspec.Struct, frozen=True):
+    """A period of a lane: what it is, and ``about`` for whoever points at it.
+
+    ``hue`` numbers the colours of bars that differ in more than their kind.
+    """
+
+    begin: datetime
+    end: datetime
+    kind: BarKind
+    about: str = ""
+    hue: int | None = None
+
+
+class Lane(msgspec.Struct, frozen=True):
+    """One line of a timeline."""
+
+    label: str
+    bars: tuple[Bar, ...]
+
+
+class Timeline(msgspec.Struct, frozen=True):
+    """What is known of the rollout over time; ``lanes`` are drawn from ``begin`` to ``end``."""
+
+    begin: datetime
+    end: datetime
+    lanes: tuple[Lane, ...]
+
+
+class Box(msgspec.Struct, frozen=True):
+    """An action in the drawing of their order; ``after`` are the boxes that it waits for."""
+
+    id: str
+    kind: str
+    title: str
+    detail: str
+    wave: int
+    after: tuple[str, ...]
+
+
+class Flow(msgspec.Struct, frozen=True):
+    """The order of the actions."""
+
+    boxes: tuple[Box, ...]
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a plan for people.
+
+    ``table`` sections align all columns on a terminal; the others are lists of rows with lines
+    below them, titled ``lines_title`` where they are a column. ``folded`` sections unfold, and
+    ``page_only`` ones are on the page alone. ``figure`` is drawn where the form can show it.
+    """
+
+    key: str
+    title: str
+    note: str = ""
+    columns: tuple[Column, ...] = ()
+    rows: tuple[Row, ...] = ()
+    lines_title: str = ""
+    tone: Tone = ""
+    table: bool = False
+    folded: bool = False
+    page_only: bool = False
+    figure: Timeline | Flow | None = None
+
+    @property
+    def heading(self) -> str:
+        """The title and its note as one text."""
+        return f"{self.title} {self.note}".strip()
+
+
+class Document(msgspec.Struct, frozen=True, kw_only=True):
+    """A plan as people read it: what it is a plan of, the headline, and the sections in order."""
+
+    fleet: str
+    revision: str
+    dirty: bool
+    place: str
+    digest: str
+    at: datetime
+    observation: str
+    headline: tuple[str, ...]
+    sections: tuple[Section, ...]
+
+
+def text_of(cell: Cell) -> str:
+    """Return a cell as plain text, which a painter has yet to escape."""
+    match cell:
+        case Text(text=text):
+            return text
+        case Name(text=text, kind=kind):
+            return f"{kind} {text}".strip()
+        case Names(names=names, kind=kind, most=most):
+            return f"{kind} {listed(names, most)}".strip()
+        case Count(number=number, noun=noun, after=after):
+            return f"{counted(number, noun) if noun else f'{number:,}'} {after}".strip()
+        case Money():
+            return _money(cell)
+        case Moved(before=before, after=after):
+            first, last = text_of(before), text_of(after)
+            return last if first == last else f"{first} → {last}"
+        case Moment(at=at):
+            return moment(at)
+        case Edit(path=path, old=old, new=new):
+            return f"{path} {', '.join(old)} → {', '.join(new)}"
+
+
+def _money(cell: Money) -> str:
+    if cell.unpriced is not None:
+        return format_forgone_savings(cell.amount, cell.unpriced)
+    if cell.amount is None:
+        return "no price"
+    form = monthly if cell.per_month else hourly
+    return form(cell.amount, signed=cell.signed)
+
+
+def order_of(cell: Cell) -> str:
+    """Return what a column is sorted by, empty where that is the text."""
+    match cell:
+        case Count(number=number):
+            return str(number)
+        case Money(amount=amount):
+            return "" if amount is None else repr(amount)
+        case Moved(after=after):
+            return order_of(after)
+        case Moment(at=at):
+            return at.isoformat()
+    return ""
+
+
+def named(names: tuple[str, ...], noun: str, kind: str = "") -> Name | Names:
+    """Return one name, or several with a noun to count them."""
+    return Name(names[0], kind) if len(names) == 1 else Names(names, noun, kind)

@@ -1,0 +1,288 @@
+"""Nodes that wait, nodes that cannot be disrupted, what blocks them, and what budgets allow."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from reconciler.plan.render.sections.actions import pool_cell
+from reconciler.plan.render.sections.cells import (
+    Bar,
+    Cell,
+    Column,
+    Count,
+    Lane,
+    Line,
+    Moment,
+    Money,
+    Names,
+    Row,
+    Section,
+    Text,
+    Timeline,
+)
+from reconciler.plan.render.sections.grouping import (
+    condensed,
+    grouped,
+    one_of,
+    rows_of,
+    without_pool,
+)
+from reconciler.plan.render.wording import blocker_title, counted, short_node, until
+from reconciler.plan.value.actions import DeferredClaim
+from reconciler.plan.value.disruption import BlockedNode, PlannedBlocker, PoolBudget
+from reconciler.plan.value.plan import Plan
+
+_WAITS: Final = {
+    "budget": "its disruption budget",
+    "schedule": "its disruption window",
+    "consolidateAfter": "consolidateAfter",
+    "validation": "validation",
+    "policy": "a disruption policy",
+    "approval": "approval",
+}
+_NODES: Final = (Column("nodes"), Column("reason"), Column("NodePool"))
+
+
+def deferred(plan: Plan) -> Section | None:
+    """Return the nodes that are disrupted later, and what they wait for."""
+    if not plan.deferred:
+        return None
+
+    def same(item: DeferredClaim) -> Hashable:
+        return (item.node_pool, item.reason, item.waits_for, item.not_before, item.message)
+
+    def in_any_pool(item: DeferredClaim) -> Hashable:
+        message = without_pool(item.message, item.node_pool)
+        return (item.reason, item.waits_for, item.not_before, message)
+
+    def waiting(item: DeferredClaim) -> Hashable:
+        return (item.reason, item.waits_for)
+
+    clusters = condensed(plan.deferred, same, in_any_pool, waiting)
+    return Section(
+        key="deferred",
+        title="Deferred:",
+        note=f"{counted(len(plan.deferred), 'node')} to be disrupted later",
+        columns=_NODES,
+        rows=rows_of(clusters, lambda group: _deferred(group, plan.at), "node"),
+        lines_title="waits for",
+        folded=True,
+    )
+
+
+def _deferred(group: Sequence[DeferredClaim], now: datetime) -> Row:
+    first = group[0]
+    starts = {item.not_before for item in group}
+    soonest = min((start for start in starts if start is not None), default=None)
+    wait = f"waits for {_WAITS.get(first.waits_for, first.waits_for)}"
+    if soonest is not None:
+        some = "" if len(starts) == 1 else "the first "
+        wait += f", {some}not before {until(soonest, now)}"
+    names = tuple(short_node(item.node or item.node_claim) for item in group)
+    pools = tuple(sorted({item.node_pool for item in group}))
+    said = one_of(_message(item.message, item.node_pool, pools) for item in group)
+    lines = (Line((Text(wait),)), *((Line((Text(said, "soft"),)),) if said else ()))
+    return Row(cells=(Names(names), Text(first.reason), pool_cell(pools)), lines=lines)
+
+
+def _message(message: str, pool: str, pools: Sequence[str]) -> str:
+    """Return a message as it is for one NodePool, and without its name for several."""
+    return message if len(pools) == 1 else without_pool(message, pool)
+
+
+def blocked(plan: Plan) -> Section | None:
+    """Return the nodes that cannot be disrupted, and the reason."""
+    if not plan.blocked:
+        return None
+
+    def same(item: BlockedNode) -> Hashable:
+        return (item.reason, item.code, item.message, item.node_pool)
+
+    def in_any_pool(item: BlockedNode) -> Hashable:
+        return (item.reason, item.code, without_pool(item.message, item.node_pool))
+
+    clusters = condensed(plan.blocked, same, in_any_pool, lambda item: (item.reason, item.code))
+    nodes = len({item.node for item in plan.blocked})
+    return Section(
+        key="blocked",
+        title="Blocked:",
+        note=f"{counted(nodes, 'node')} cannot be disrupted",
+        columns=_NODES,
+        rows=rows_of(clusters, _blocked, "node"),
+        lines_title="blocked because",
+        folded=True,
+    )
+
+
+def _blocked(group: Sequence[BlockedNode]) -> Row:
+    pools = tuple(sorted({item.node_pool for item in group}))
+    names = tuple(dict.fromkeys(short_node(item.node) for item in group))
+    said = one_of(_message(item.message, item.node_pool, pools) for item in group)
+    cells: tuple[Cell, ...] = (Names(names), Text(group[0].reason), pool_cell(pools))
+    return Row(cells=cells, lines=(Line((Text(said),)),))
+
+
+def blockers(plan: Plan) -> Section | None:
+    """Return what blocks nodes, and the savings that this prevents."""
+    if not plan.blockers:
+        return None
+    clusters = condensed(
+        plan.blockers, lambda b: (b.kind, b.name), lambda b: (b.kind, b.code, b.message),
+        lambda b: b.kind,
+    )  # fmt: skip
+    return Section(
+        key="blockers",
+        title="Blockers",
+        note="(savings forgone per month)",
+        columns=(Column("blocker"), Column("nodes", numeric=True), Column("savings", numeric=True)),
+        rows=rows_of(clusters, lambda group: _blocker(group, plan.at), "blocker"),
+        lines_title="reason",
+        folded=True,
+    )
+
+
+def _blocker(group: Sequence[PlannedBlocker], now: datetime) -> Row:
+    first = group[0]
+    nodes = dict.fromkeys(short_node(node) for one in group for node in one.nodes)
+    priced = [one.forgone for one in group if one.forgone is not None]
+    titles = [blocker_title(one.kind, one.name) for one in group]
+    title = titles[0] if len(group) == 1 else f"{titles[0]} and {counted(len(group) - 1, 'other')}"
+    owner = f" ({first.owner})" if first.owner and len(group) == 1 else ""
+    said = one_of(one.message for one in group)
+    times = _times(first, now) if len(group) == 1 else ""
+    text = "; ".join(filter(None, (f"{said}{owner}", times)))
+    lines = [Line((Text(text, "soft"),))]
+    if nodes:
+        lines.append(Line((Names(tuple(nodes)),)))
+    return Row(
+        cells=(
+            Text(title),
+            Count(len(nodes), "node"),
+            Money(sum(priced) if priced else None, per_month=True, unpriced=_unpriced(group)),
+        ),
+        lines=tuple(lines),
+    )
+
+
+def _unpriced(group: Sequence[PlannedBlocker]) -> int:
+    return sum(one.unpriced for one in group)
+
+
+def _times(one: PlannedBlocker, now: datetime) -> str:
+    """Return since when a blocker holds nodes, and when that ends, where it is known."""
+    is_window = one.kind == "Schedule"
+    since = f"{'closed ' if is_window else ''}since {until(one.since, now)}" if one.since else ""
+    ends = "next opens" if is_window else "not before"
+    return ", ".join(filter(None, (since, f"{ends} {until(one.until, now)}" if one.until else "")))
+
+
+def budgets(plan: Plan) -> Section | None:
+    """Return what the disruption budgets allow now; equal ones are one row."""
+    if not plan.budgets:
+        return None
+
+    def same(b: PoolBudget) -> Hashable:
+        return (b.reason, b.total, b.disrupting, b.allowed, b.next_change)
+
+    columns = ("NodePool", "reason", "nodes", "disrupting", "allowed now", "next change")
+    numeric = ("nodes", "disrupting", "allowed now")
+    return Section(
+        key="budgets",
+        title="Budgets",
+        columns=tuple(Column(title, numeric=title in numeric) for title in columns),
+        rows=tuple(map(_budget, grouped(plan.budgets, same))),
+        table=True,
+        folded=True,
+        page_only=True,
+    )
+
+
+def _budget(group: Sequence[PoolBudget]) -> Row:
+    first = group[0]
+    unlimited = first.allowed >= first.total
+    pools = tuple(dict.fromkeys(b.node_pool for b in group))
+    return Row(
+        cells=(
+            Names(pools, "NodePool", most=3),
+            Text(first.reason),
+            Count(first.total),
+            Count(first.disrupting),
+            Text("no limit") if unlimited else Count(first.allowed),
+            Moment(first.next_change) if first.next_change else Text(""),
+        )
+    )
+
+
+# What is known of the rollout over time: what starts now, what waits and until when, and where a
+# window is closed or a budget limits.
+
+_HORIZON: Final = timedelta(days=7)
+_LANES_MAX: Final = 24
+
+
+def rollout(plan: Plan) -> Section | None:
+    """Return a chart of what waits until when; nothing where no time in the future is known."""
+    begin = plan.at
+    moments = [*(d.not_before for d in plan.deferred), *(b.until for b in plan.blockers)]
+    waits = bool(plan.deferred or plan.blockers)
+    moments += [b.next_change for b in plan.budgets] if waits else []
+    future = [m for m in moments if m is not None and begin < m <= begin + _HORIZON]
+    if not future:
+        return None
+    span = max(max(future) - begin, timedelta(hours=1))
+    end = begin + span * 1.15
+    lanes = [*_starting(plan, begin + span / 40), *_waiting(plan, end), *_closed(plan, end)]
+    lanes += _limited(plan, end)
+    rest = len(lanes) - _LANES_MAX
+    more = f" ({counted(rest, 'more line')} not drawn)" if rest > 0 else ""
+    return Section(
+        key="rollout",
+        title="Rollout",
+        note=f"what starts now, what waits, and until when{more}",
+        figure=Timeline(begin, end, tuple(lanes[:_LANES_MAX])),
+        page_only=True,
+    )
+
+
+def _starting(plan: Plan, end: datetime) -> Iterator[Lane]:
+    verbs = {"provision": "launch", "terminate": "remove"}
+    for kind, verb in verbs.items():
+        acting = [action for action in plan.actions if action.kind == kind]
+        if acting:
+            said = f"{verb} {counted(len(acting), 'node')} now"
+            yield Lane(said, (Bar(plan.at, end, verb, said),))  # type: ignore[arg-type]
+
+
+def _waiting(plan: Plan, end: datetime) -> Iterator[Lane]:
+    def same(item: DeferredClaim) -> Hashable:
+        return (item.reason, item.waits_for, item.not_before)
+
+    for group in grouped(plan.deferred, same):
+        first = group[0]
+        stop = min(first.not_before or end, end)
+        when = f", not before {until(first.not_before, plan.at)}" if first.not_before else ""
+        wait = _WAITS.get(first.waits_for, first.waits_for)
+        label = f"{first.reason}: {counted(len(group), 'node')}"
+        about = f"{label}, {'waits' if len(group) == 1 else 'wait'} for {wait}{when}"
+        yield Lane(label, (Bar(plan.at, stop, "wait", about),))
+
+
+def _closed(plan: Plan, end: datetime) -> Iterator[Lane]:
+    for one in plan.blockers:
+        if one.kind == "Schedule" and one.until is not None:
+            pool, _, reason = one.name.rpartition("/")
+            title = f"{pool}: {reason} window"
+            about = f"{title}: closed, next opens {until(one.until, plan.at)}"
+            yield Lane(title, (Bar(plan.at, min(one.until, end), "closed", about),))
+
+
+def _limited(plan: Plan, end: datetime) -> Iterator[Lane]:
+    held = {(d.node_pool, d.reason) for d in plan.deferred if d.waits_for == "budget"}
+    for b in plan.budgets:
+        if b.next_change is not None and (b.node_pool, b.reason) in held:
+            title = f"{b.node_pool}: {b.reason} budget"
+            changes = until(b.next_change, plan.at)
+            about = f"{title}: {b.allowed} of {b.total} nodes at a time, next change {changes}"
+            yield Lane(title, (Bar(plan.at, min(b.next_change, end), "limited", about),))

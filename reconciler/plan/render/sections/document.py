@@ -1,0 +1,53 @@
+"""A plan as the document that every rendering paints: the headline, then the sections in order."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from reconciler.plan.render.sections import actions, changes, disruption, fleet, pods
+from reconciler.plan.render.sections.cells import Document, Section
+from reconciler.plan.render.summary import summary_lines
+from reconciler.plan.render.wording import format_observation, format_revision
+from reconciler.plan.value.plan import Plan
+
+SECTIONS: Final = (
+    pods.unschedulable,
+    changes.changes,
+    fleet.node_pools,
+    actions.actions,
+    actions.order,
+    disruption.rollout,
+    disruption.deferred,
+    disruption.blocked,
+    disruption.blockers,
+    pods.headroom,
+    fleet.notes,
+    disruption.budgets,
+    pods.placements,
+)
+"""Reading order: what is wrong, what changes, what happens now, what waits, and the details.
+
+Each function returns one section of a plan, or None where the plan has nothing for it. A new
+section is one more function here; the painters need no change.
+"""
+
+
+def sections_of(plan: Plan) -> tuple[Section, ...]:
+    """Return the sections that the plan has, in reading order."""
+    return tuple(section for make in SECTIONS if (section := make(plan)) is not None)
+
+
+def document_of(plan: Plan) -> Document:
+    """Return the plan as a document."""
+    at = plan.revision
+    return Document(
+        fleet=plan.fleet,
+        revision=format_revision(plan),
+        dirty=at.dirty,
+        place=", ".join(part for part in (at.repo, at.path) if part and part != "."),
+        digest=plan.digest,
+        at=plan.at,
+        observation=format_observation(plan),
+        headline=tuple(summary_lines(plan)),
+        sections=sections_of(plan),
+    )

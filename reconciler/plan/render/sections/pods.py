@@ -1,0 +1,146 @@
+"""Pods: those that cannot be scheduled, capacity that is reserved, and where each one goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from reconciler.plan.render.sections.cells import (
+    Column,
+    Line,
+    Name,
+    Names,
+    Row,
+    Section,
+    Text,
+    Tone,
+    named,
+)
+from reconciler.plan.render.sections.grouping import (
+    FEW,
+    condensed,
+    grouped,
+    one_of,
+    rows_of,
+    without_pool,
+)
+from reconciler.plan.render.wording import counted, format_pods
+from reconciler.plan.value.nodes import PlannedHeadroom, Reason, UnschedulablePod
+from reconciler.plan.value.plan import Plan
+
+_EARLY: Final = (
+    "RequirementsConflict",
+    "LabelUnknown",
+    "HostnameRequired",
+    "NoInstanceTypes",
+    "MinValuesUnmet",
+    "TaintNotTolerated",
+    "OtherNodePool",
+)
+"""Reasons of NodePools that are not for these pods, the less telling the later.
+
+Any other reason comes from a NodePool that would take the pod if it could: that one matters.
+"""
+
+
+def unschedulable(plan: Plan) -> Section | None:
+    """Return the pods that cannot be scheduled, with the reason that matters first."""
+    if not plan.unschedulable:
+        return None
+
+    def codes(pod: UnschedulablePod) -> object:
+        return tuple(sorted({reason.code for reason in pod.reasons}))
+
+    clusters = condensed(plan.unschedulable, lambda pod: pod.reasons, codes)
+    return Section(
+        key="unschedulable",
+        title="Unschedulable:",
+        note=f"{counted(len(plan.unschedulable), 'pod')} cannot be scheduled",
+        columns=(Column("pods"),),
+        rows=rows_of(clusters, _pods, "pod"),
+        lines_title="reasons",
+        tone="bad",
+    )
+
+
+def _pods(group: Sequence[UnschedulablePod]) -> Row:
+    pods = tuple(item.pod for item in group)
+    cell = Name(pods[0]) if len(pods) == 1 else Text(format_pods(pods))
+    more = tuple(Row(cells=(Name(pod),)) for pod in pods) if len(pods) > 1 else ()
+    reasons = dict.fromkeys(reason for item in group for reason in item.reasons)
+    return Row(cells=(cell,), lines=reasons_of(reasons), more=more)
+
+
+def reasons_of(reasons: Iterable[Reason]) -> tuple[Line, ...]:
+    """Return a line for each reason with the NodePools that have it, the one that matters first."""
+    every = list(reasons)
+    groups = grouped(every, lambda r: (r.code, without_pool(r.message, r.node_pool or "")))
+    if len(groups) > FEW:
+        groups = grouped(every, lambda r: r.code or r.message)
+    groups.sort(key=lambda group: (_rank(group[0]), len(group)))
+    return tuple(map(_reason, groups))
+
+
+def _rank(reason: Reason) -> int:
+    return _EARLY.index(reason.code) + 1 if reason.code in _EARLY else 0
+
+
+def _reason(group: Sequence[Reason]) -> Line:
+    group = sorted(group, key=lambda reason: reason.node_pool or "")
+    pools = tuple(dict.fromkeys(reason.node_pool for reason in group if reason.node_pool))
+    if len(pools) < 2:
+        return Line((Text(one_of(r.message for r in group)),), Name(pools[0]) if pools else None)
+    said = one_of(without_pool(reason.message, reason.node_pool or "") for reason in group)
+    return Line((Text(said),), Names(pools, "NodePool", most=2))
+
+
+def headroom(plan: Plan) -> Section | None:
+    """Return the capacity that CapacityBuffers reserve."""
+    if not plan.headroom:
+        return None
+    clusters = condensed(plan.headroom, lambda room: room.buffer, lambda room: room.code)
+    return Section(
+        key="headroom",
+        title="Headroom",
+        note=f"({counted(len(plan.headroom), 'CapacityBuffer')})",
+        columns=(Column("buffer"),),
+        rows=rows_of(clusters, _room, "buffer"),
+        lines_title="capacity",
+        folded=not any(room.unschedulable for room in plan.headroom),
+    )
+
+
+def _room(group: Sequence[PlannedHeadroom]) -> Row:
+    buffers = tuple(dict.fromkeys(room.buffer for room in group))
+    reasons = dict.fromkeys(reason for room in group for reason in room.reasons)
+    tone: Tone = "" if any(room.replicas for room in group) else "soft"
+    said = Line((Text(one_of(room.message for room in group), tone),))
+    return Row(cells=(named(buffers, "buffer"),), lines=(said, *reasons_of(reasons)))
+
+
+def placements(plan: Plan) -> Section | None:
+    """Return where each pod goes."""
+    if not plan.placements:
+        return None
+    rows = tuple(
+        Row(
+            cells=(
+                Name(placed.pod),
+                Name(placed.node or placed.node_claim or ""),
+                Text("new" if placed.node_claim else ""),
+                Text("; ".join(placed.relaxed)),
+            )
+        )
+        for placed in plan.placements
+    )
+    columns = ("pod", "node", "", "dropped preferences")
+    return Section(
+        key="placements",
+        title="Placement",
+        note=f"of {counted(len(rows), 'pod')}",
+        columns=tuple(map(Column, columns)),
+        rows=rows,
+        table=True,
+        folded=True,
+        page_only=True,
+    )
