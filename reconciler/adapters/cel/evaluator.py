@@ -42,7 +42,8 @@ def main() -> None:
         now = datetime.fromisoformat(header["now"])
         context = cel.Context({"plan": plan, "now": now}, FUNCTIONS)
     for question in header["questions"]:
-        print(json.dumps(_answer(cel, context, question)), flush=True)
+        sys.stdout.write(json.dumps(_answer(cel, context, question)) + "\n")
+        sys.stdout.flush()
 
 
 def _limit(cpu_seconds: int, memory_bytes: int) -> None:

@@ -19,6 +19,7 @@ from datetime import datetime
 from importlib.util import find_spec
 from typing import Any, Final
 
+from reconciler.model.diagnostics import Place
 from reconciler.model.errors import UnreadableError, UsageError
 from reconciler.model.policy import Policy
 
@@ -54,8 +55,8 @@ def evaluate(policies: Sequence[Policy], plan: bytes, now: datetime) -> list[Ans
     return [Answer(a["holds"], a["message"], tuple(a["exempted"])) for a in answers]
 
 
-def compile_errors(policies: Sequence[Policy]) -> list[tuple[Policy, UsageError | UnreadableError]]:
-    """Return the policies with an expression that does not compile, each with its error.
+def compile_errors(policies: Sequence[Policy]) -> list[tuple[Place, UsageError]]:
+    """Return an error for each policy with an expression that does not compile, and its place.
 
     Raises:
         UsageError: the package that evaluates is missing.
@@ -63,7 +64,11 @@ def compile_errors(policies: Sequence[Policy]) -> list[tuple[Policy, UsageError 
     """
     answers = _ask(policies, b"null", None)
     pairs = zip(policies, answers, strict=True)
-    return [(policy, _failed(policy, answer)) for policy, answer in pairs if "error" in answer]
+    return [
+        (_place_of(policy, answer["part"]), _failed(policy, answer))
+        for policy, answer in pairs
+        if "error" in answer
+    ]
 
 
 def _ask(policies: Sequence[Policy], plan: bytes, now: datetime | None) -> list[dict[str, Any]]:
@@ -99,7 +104,7 @@ def _question(policy: Policy) -> dict[str, object]:
 
 def _run(content: bytes) -> tuple[int | None, list[bytes]]:
     """Return the exit status (None if it took too long) and the complete lines of the process."""
-    with subprocess.Popen(
+    with subprocess.Popen(  # noqa: S603 - the arguments are ours, and no shell reads them
         [sys.executable, "-I", "-B", _EVALUATOR],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -128,14 +133,18 @@ def _ended(policy: Policy, status: int | None) -> UnreadableError:
 
 
 def _failed(policy: Policy, answer: dict[str, Any]) -> UsageError:
-    part: str = answer["part"]
-    place = policy.place
-    if part == "messageExpression":
-        place = policy.message_at or place
-    elif part.startswith("exemptions["):
-        number = int(part.removeprefix("exemptions[").partition("]")[0])
-        place = policy.exemptions[number].when_at or place
     at = answer["at"]
     inside = f" at {at[0]}:{at[1]} of the expression" if at else ""
-    message = f"policy {policy.name}: {part}: {answer['error']}{inside}"
-    return UsageError(message, where=str(place), remedy="docs/policies.md describes the language")
+    message = f"policy {policy.name}: {answer['part']}: {answer['error']}{inside}"
+    where = str(_place_of(policy, answer["part"]))
+    return UsageError(message, where=where, remedy="docs/policies.md describes the language")
+
+
+def _place_of(policy: Policy, part: str) -> Place:
+    """Return where a part of a policy is written."""
+    place: Place | None = policy.place
+    if part == "messageExpression":
+        place = policy.message_at
+    elif part.startswith("exemptions["):
+        place = policy.exemptions[int(part.removeprefix("exemptions[").partition("]")[0])].when_at
+    return place or policy.place

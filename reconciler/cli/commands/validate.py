@@ -71,7 +71,12 @@ def run(request: ValidateRequest) -> int:
 
         fixed = fix_folder(request.path, files)
         files, refused = read_folder(request.path)
-    _, diagnostics = read_fleet(files, refused=refused, advise=_Advice(request.settings))
+    fleet, diagnostics = read_fleet(files, refused=refused, advise=_Advice(request.settings))
+    if fleet.policies:
+        from reconciler.cli.shared.policies import compile_findings
+
+        found = (*diagnostics, *compile_findings(fleet.policies))
+        diagnostics = tuple(sorted(found, key=lambda d: d.order))
     if fixed is not None:
         _report(fixed, sys.stdout if request.output == "text" else sys.stderr)
     sys.stdout.write(_rendered(request, files, diagnostics, fixed))
