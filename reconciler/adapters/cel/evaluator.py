@@ -113,6 +113,8 @@ def _value(compiled: tuple[str, Any] | None, context: Any, kind: type) -> Any:
 def _error(part: str, error: Exception) -> ExpressionError:
     text = str(error).partition("\n")[0].rpartition("ERROR: ")[2].partition(" expecting {")[0]
     found = _AT.match(text)
+    if "Recursion limit" in text:
+        return ExpressionError(part, "nested too deeply")
     if isinstance(error, KeyError):
         text = f"no such field: {text}"
     if found is None:

@@ -95,10 +95,11 @@ def run(request: PlanRequest) -> int:
     from reconciler.cli.shared.timings import Timings
 
     timings = Timings()
-    inputs = read_inputs(request.fleet, timings)
     with timings("read"):
-        rules = policies.read_policies(request.fleet, request.policies, inputs)
-        policies.expect_known(request.fail_on, rules)
+        operator = policies.policies_of_operator(request.fleet, request.policies)
+    inputs = read_inputs(request.fleet, timings)
+    rules = policies.policies_of(operator, inputs)
+    policies.expect_known(request.fail_on, rules)
     from reconciler.plan.planning import plan_of
 
     plan = plan_of(inputs, timings)

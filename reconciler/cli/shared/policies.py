@@ -20,24 +20,27 @@ UNSCHEDULABLE: Final = "unschedulable"
 WARNINGS: Final = "warnings"
 
 
-def read_policies(
-    request: FleetRequest, files: Sequence[str], inputs: Inputs
-) -> tuple[Policy, ...]:
-    """Return the policies that judge a plan of ``inputs``; ``files`` are those of ``--policy``.
+def policies_of_operator(request: FleetRequest, files: Sequence[str]) -> tuple[Policy, ...]:
+    """Return the policies in ``files``, those of ``--policy``, and in the operator's configuration.
 
     Raises:
         UsageError: a file of the operator lies in the fleet's repository or is not valid, or two
             policies of the operator have the same name.
         UnreadableError: a file cannot be read.
     """
-    from reconciler.plan.policies import binding
-
     folder = None if request.repo is not None else request.path or "."
     own = [policy for file in files for policy in operatorfile.read_policies(file, folder)]
     settings = operatorfile.read_operator_file(request.config, folder)
     own += settings.policies if settings is not None else ()
     _expect_distinct(own)
-    return binding((*own, *inputs.base_policies, *inputs.fleet.policies))
+    return tuple(own)
+
+
+def policies_of(operator: Sequence[Policy], inputs: Inputs) -> tuple[Policy, ...]:
+    """Return the policies that judge a plan of ``inputs``, with those of the operator."""
+    from reconciler.plan.policies import binding
+
+    return binding((*operator, *inputs.base_policies, *inputs.fleet.policies))
 
 
 def _expect_distinct(policies: Sequence[Policy]) -> None:
