@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from reconciler.model.diagnostics import Severity
 from reconciler.model.karpenter.labels import INSTANCE_TYPE, ZONE, ZONE_ID, normalized
@@ -107,7 +107,7 @@ def _is_aws(entry: Entry) -> bool:
     return value_at(entry.data, _GROUP[entry.kind]) in (None, _AWS)
 
 
-def _values(requirement: Any) -> Iterator[tuple[int, str, str]]:
+def _values(requirement: object) -> Iterator[tuple[int, str, str]]:
     """Yield the values of one requirement on a known label, with their positions."""
     if not isinstance(requirement, dict) or requirement.get("operator") not in ("In", "NotIn"):
         return

@@ -9,7 +9,7 @@ field.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from reconciler.model.diagnostics import Severity
 from reconciler.model.json import JsonDict
@@ -69,18 +69,21 @@ def accepted_in(kind: str, data: JsonDict) -> list[Spelling]:
     return []
 
 
-def modernized(kind: str, data: Any) -> Any:
+def modernized(kind: str, data: JsonDict) -> JsonDict:
     """Return an object as it is written today; one without older spellings is not copied."""
     for old in accepted_in(kind, data):
-        data = _rewritten(data, old.pointer, old)
+        rewritten = _rewritten(data, old.pointer, old)
+        assert isinstance(rewritten, dict), "an object stays one"
+        data = rewritten
     return data
 
 
-def _rewritten(data: Any, pointer: Pointer, old: Spelling) -> Any:
+def _rewritten(data: object, pointer: Pointer, old: Spelling) -> object:
     """Return a copy of ``data`` with the field at ``pointer`` in today's spelling."""
     step, *below = pointer
     if isinstance(data, list):
         return [_below(v, below, old) if i == step else v for i, v in enumerate(data)]
+    assert isinstance(data, dict), "a spelling is in a field of the object"
     name = old.key if old.key and not below else step
     return {(name if k == step else k): (_below(v, below, old) if k == step else v)
             for k, v in data.items()}  # fmt: skip

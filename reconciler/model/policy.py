@@ -55,3 +55,15 @@ class Policy:
     severity: PolicySeverity = PolicySeverity.ERROR
     exemptions: tuple[Exemption, ...] = ()
     source: PolicySource = PolicySource.HEAD
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyAnswer:
+    """Whether a plan complies with a policy; if not, the message, and what exempts the plan.
+
+    ``exempted`` has an entry for each exemption of the policy: whether it is for this plan.
+    """
+
+    holds: bool
+    message: str = ""
+    exempted: tuple[bool, ...] = ()

@@ -9,23 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final
 
-from reconciler.model.policy import Exemption, Policy, PolicySource
+from reconciler.model.policy import Exemption, Policy, PolicyAnswer, PolicySource
 from reconciler.plan.value.policies import JudgedPolicy, PlannedExemption
 
 _RANK: Final = {PolicySource.OPERATOR: 0, PolicySource.BASE: 1, PolicySource.HEAD: 2}
-
-
-class Answer(Protocol):
-    """What the evaluation of a policy came to; ``exempted`` has an entry for each exemption."""
-
-    @property
-    def holds(self) -> bool: ...
-    @property
-    def message(self) -> str: ...
-    @property
-    def exempted(self) -> tuple[bool, ...]: ...
 
 
 def binding(policies: Iterable[Policy]) -> tuple[Policy, ...]:
@@ -37,14 +26,14 @@ def binding(policies: Iterable[Policy]) -> tuple[Policy, ...]:
 
 
 def judged(
-    policies: Sequence[Policy], answers: Sequence[Answer], now: datetime
+    policies: Sequence[Policy], answers: Sequence[PolicyAnswer], now: datetime
 ) -> tuple[JudgedPolicy, ...]:
     """Return the verdict of each policy, given its answer."""
     pairs = zip(policies, answers, strict=True)
     return tuple(_judged(policy, answer, now) for policy, answer in pairs)
 
 
-def _judged(policy: Policy, answer: Answer, now: datetime) -> JudgedPolicy:
+def _judged(policy: Policy, answer: PolicyAnswer, now: datetime) -> JudgedPolicy:
     exemption = None if answer.holds else _exemption(policy, answer, now)
     is_exempted = exemption is not None and not exemption.expired
     place = policy.place
@@ -61,13 +50,13 @@ def _judged(policy: Policy, answer: Answer, now: datetime) -> JudgedPolicy:
     )
 
 
-def _message(policy: Policy, answer: Answer) -> str:
+def _message(policy: Policy, answer: PolicyAnswer) -> str:
     if policy.message_expression:
         return answer.message
     return policy.message or f"not true: {' '.join(policy.expression.split())}"
 
 
-def _exemption(policy: Policy, answer: Answer, now: datetime) -> PlannedExemption | None:
+def _exemption(policy: Policy, answer: PolicyAnswer, now: datetime) -> PlannedExemption | None:
     """Return the exemption that lasts longest among those that apply, expired or not."""
     pairs = zip(policy.exemptions, answer.exempted, strict=True)
     applying = [exemption for exemption, applies in pairs if applies]

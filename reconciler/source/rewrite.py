@@ -1,7 +1,7 @@
 """Replace scalars in the text of a YAML or JSON file; every other byte stays as it is.
 
 The tokens are replaced where ruamel.yaml's parser reports them. Its round trip would write the
-complete file anew: it preserves comments and quotes, but not the layout of lines. The result is
+complete file again: it preserves comments and quotes, but not the layout of lines. The result is
 parsed again, and counts only if it has the intended data and nothing else has changed.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from reconciler.source.document import Document, Pointer, parse_documents
 from reconciler.source.finding import field_path
@@ -81,10 +81,11 @@ def _expect(before: bytes, after: bytes, replacements: Sequence[Replacement]) ->
         raise RewriteError("a value is shared through an alias, or written in more than one word")
 
 
-def _replaced(data: Any, pointer: Pointer, one: Replacement) -> Any:
+def _replaced(data: object, pointer: Pointer, one: Replacement) -> object:
     step, *below = pointer
     if isinstance(data, list):
         return [_below(v, below, one) if i == step else v for i, v in enumerate(data)]
+    assert isinstance(data, dict), "a replacement is at a field of the document"
     name = one.key if one.key and not below else step
     return {(name if k == step else k): (_below(v, below, one) if k == step else v)
             for k, v in data.items()}  # fmt: skip

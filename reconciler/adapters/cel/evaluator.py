@@ -13,11 +13,30 @@ import re
 import sys
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
+from types import ModuleType
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 MESSAGE_MAX = 500
 _AT = re.compile(r"<input>:(\d+):(\d+): ?")
 _DATE = re.compile(r"(?<![0-9])20[0-9]{6}(?![0-9])")
+
+
+Json = dict[str, Any]
+T = TypeVar("T")
+
+
+class Program(Protocol):
+    """A compiled expression of the package ``cel``."""
+
+    def variables(self) -> list[str]: ...
+    def execute(self, context: object) -> object: ...
+
+
+class Compiled(NamedTuple):
+    """A program, and which part of a policy it is."""
+
+    part: str
+    program: Program
 
 
 class ExpressionError(Exception):
@@ -45,14 +64,13 @@ def main() -> None:
         sys.stdout.flush()
 
 
-def _engine() -> Any:
+def _engine() -> ModuleType:
     """Return the extension module of the package ``cel``.
 
     The package itself imports its command line, which takes twenty times as long.
     """
     from importlib import import_module
     from importlib.util import find_spec
-    from types import ModuleType
 
     spec = find_spec("cel")
     assert spec is not None, "the package was there before this process was started"
@@ -75,7 +93,7 @@ def _limit(cpu_seconds: int, memory_bytes: int) -> None:
             resource.setrlimit(kind, (most, most))
 
 
-def _answer(cel: Any, context: Any, question: dict[str, Any]) -> dict[str, Any]:
+def _answer(cel: ModuleType, context: object, question: Json) -> Json:
     try:
         rule = _compiled(cel, "expression", question["expression"])
         text = _compiled(cel, "messageExpression", question["messageExpression"])
@@ -94,18 +112,18 @@ def _answer(cel: Any, context: Any, question: dict[str, Any]) -> dict[str, Any]:
         return {"error": str(error)[:MESSAGE_MAX], "part": error.part, "at": error.at}
 
 
-def _compiled(cel: Any, part: str, text: str) -> tuple[str, Any] | None:
-    """Return a program with the part of the policy that it is, None for an empty text."""
+def _compiled(cel: ModuleType, part: str, text: str) -> Compiled | None:
+    """Return the program of an expression, None for an empty text."""
     if not text:
         return None
     try:
-        program = cel.compile(text)
+        program: Program = cel.compile(text)
         unknown = sorted(set(program.variables()) - {"plan", "now"} - _bound(text))
     except (RuntimeError, TypeError, ValueError) as error:
         raise _error(part, error) from error
     if unknown:
         raise ExpressionError(part, f"unknown name {unknown[0]!r} (there are plan and now)")
-    return part, program
+    return Compiled(part, program)
 
 
 def _bound(text: str) -> set[str]:
@@ -113,14 +131,14 @@ def _bound(text: str) -> set[str]:
     return set(re.findall(r"(?:all|exists|exists_one|map|filter)\s*\(\s*([A-Za-z_]\w*)", text))
 
 
-def _value(compiled: tuple[str, Any] | None, context: Any, kind: type) -> Any:
+def _value(compiled: Compiled | None, context: object, kind: type[T]) -> T:
     assert compiled is not None, "a rule has an expression"
-    part, program = compiled
+    part = compiled.part
     try:
-        value = program.execute(context)
+        value = compiled.program.execute(context)
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise _error(part, error) from error
-    if type(value) is not kind:
+    if not isinstance(value, kind):
         wanted = "true or false" if kind is bool else "a string"
         raise ExpressionError(part, f"must be {wanted}, not {str(value)[:60]!r}")
     return value
@@ -138,15 +156,15 @@ def _error(part: str, error: Exception) -> ExpressionError:
     return ExpressionError(part, text[found.end() :], (int(found[1]), int(found[2])))
 
 
-def _sum(numbers: Any) -> float:
+def _sum(numbers: list[float]) -> float:
     return float(sum(numbers))
 
 
-def _money(amount: Any) -> str:
+def _money(amount: float) -> str:
     return f"{'-' if amount < 0 else ''}${abs(amount):,.2f}"
 
 
-def _percent(share: Any) -> str:
+def _percent(share: float) -> str:
     return f"{share * 100:.1f}%"
 
 
@@ -154,7 +172,7 @@ def _family(instance_type: str) -> str:
     return instance_type.partition(".")[0]
 
 
-def _image_date(image: Any) -> datetime | None:
+def _image_date(image: Json) -> datetime | None:
     """Return the date in the name of an image, such as ``al2023@v20260115``; None without one."""
     for text in (image.get("name", ""), image.get("alias", "")):
         found = _DATE.search(text)

@@ -14,14 +14,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from importlib.util import find_spec
-from typing import Any, Final
+from typing import Final
 
 from reconciler.model.diagnostics import Place
 from reconciler.model.errors import UnreadableError, UsageError
-from reconciler.model.policy import Policy
+from reconciler.model.json import JsonDict
+from reconciler.model.policy import Policy, PolicyAnswer
 
 CPU_SECONDS: Final = 10
 """How long the policies of a plan may be evaluated, all together."""
@@ -32,16 +32,7 @@ _MEMORY_PER_BYTE: Final = 40
 _EVALUATOR: Final = os.path.join(os.path.dirname(__file__), "evaluator.py")  # noqa: PTH118, PTH120
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Whether a plan complies with a policy; if not, the message and the exemptions that apply."""
-
-    holds: bool
-    message: str = ""
-    exempted: tuple[bool, ...] = ()
-
-
-def evaluate(policies: Sequence[Policy], plan: bytes, now: datetime) -> list[Answer]:
+def evaluate(policies: Sequence[Policy], plan: bytes, now: datetime) -> list[PolicyAnswer]:
     """Return the answer to each policy for a plan in JSON.
 
     Raises:
@@ -52,7 +43,7 @@ def evaluate(policies: Sequence[Policy], plan: bytes, now: datetime) -> list[Ans
     for policy, answer in zip(policies, answers, strict=True):
         if "error" in answer:
             raise _failed(policy, answer)
-    return [Answer(a["holds"], a["message"], tuple(a["exempted"])) for a in answers]
+    return [PolicyAnswer(a["holds"], a["message"], tuple(a["exempted"])) for a in answers]
 
 
 def compile_errors(policies: Sequence[Policy]) -> list[tuple[Place, UsageError]]:
@@ -71,7 +62,7 @@ def compile_errors(policies: Sequence[Policy]) -> list[tuple[Place, UsageError]]
     ]
 
 
-def _ask(policies: Sequence[Policy], plan: bytes, now: datetime | None) -> list[dict[str, Any]]:
+def _ask(policies: Sequence[Policy], plan: bytes, now: datetime | None) -> list[JsonDict]:
     if not policies:
         return []
     if find_spec("cel") is None:
@@ -88,7 +79,7 @@ def _ask(policies: Sequence[Policy], plan: bytes, now: datetime | None) -> list[
         "questions": [_question(policy) for policy in policies],
     }
     status, lines = _run(json.dumps(header).encode() + b"\n" + plan + b"\n")
-    answers: list[dict[str, Any]] = [json.loads(line) for line in lines]
+    answers: list[JsonDict] = [json.loads(line) for line in lines]
     if len(answers) < len(policies):
         raise _ended(policies[len(answers)], status)
     return answers
@@ -132,7 +123,7 @@ def _ended(policy: Policy, status: int | None) -> UnreadableError:
     return UnreadableError(f"policy {policy.name}: {what}", where=str(policy.place), remedy=remedy)
 
 
-def _failed(policy: Policy, answer: dict[str, Any]) -> UsageError:
+def _failed(policy: Policy, answer: JsonDict) -> UsageError:
     at = answer["at"]
     inside = f" at {at[0]}:{at[1]} of the expression" if at else ""
     message = f"policy {policy.name}: {answer['part']}: {answer['error']}{inside}"

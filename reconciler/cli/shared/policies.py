@@ -126,7 +126,7 @@ def compile_findings(policies: Sequence[Policy]) -> list[Diagnostic]:
 def diagnostics_of(plan: Plan) -> tuple[Diagnostic, ...]:
     """Return the findings of a plan and of its policies, for annotations and code scanning.
 
-    A policy of the operator has no place in the repository.
+    The place of a policy of the operator is not in the repository, and is left out.
     """
     from reconciler.model.diagnostics import Diagnostic, Place, Severity
     from reconciler.plan.render.verdicts import verdict_of
