@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import msgspec
+
 from reconciler.model.karpenter.nodepool import NodeSelectorRequirement
 from reconciler.model.karpenter.requirements import Operator
 from reconciler.plan.make.actions import OwnedNode, actions_of
@@ -14,6 +16,7 @@ from reconciler.plan.value.disruption import BlockedNode, PlannedBlocker, Planne
 from reconciler.plan.value.nodes import (
     LaunchOffering,
     PlacedPod,
+    PlannedHeadroom,
     PlannedNodeClaim,
     Reason,
     UnschedulablePod,
@@ -402,4 +405,63 @@ def pull_request() -> Plan:
     )
 
 
-PLANS = {"nothing_to_do": nothing_to_do, "first_nodes": first_nodes, "pull_request": pull_request}
+def closed_window() -> Plan:
+    """A rollout that a window and a budget hold up, beside capacity that buffers reserve."""
+    plan = pull_request()
+    later = NOW + timedelta(hours=10)
+    return msgspec.structs.replace(
+        plan,
+        unschedulable=(),
+        at_rest=None,
+        blockers=(
+            PlannedBlocker(
+                kind="Schedule",
+                name="batch/Empty",
+                message="the window of NodePool batch is closed",
+                nodes=("ip-10-0-7-98.us-west-2.compute.internal",),
+                node_pools=("batch",),
+                reasons=("Empty",),
+                since=NOW - timedelta(hours=3),
+                until=later,
+                forgone=0.1312,
+            ),
+            *plan.blockers,
+        ),
+        deferred=(
+            DeferredClaim(
+                node_claim="batch-7x98",
+                node="ip-10-0-7-98.us-west-2.compute.internal",
+                node_pool="batch",
+                reason="Empty",
+                waits_for="schedule",
+                not_before=later,
+                message="the window of NodePool batch is closed",
+            ),
+            *plan.deferred,
+        ),
+        headroom=(
+            PlannedHeadroom(
+                buffer="web/spare",
+                replicas=3,
+                nodes={"ip-10-0-0-10": 1},
+                unschedulable=2,
+                code="Unschedulable",
+                message="capacity for 1 pod on existing nodes; 2 pods fit nowhere",
+                reasons=(
+                    Reason(
+                        node_pool="general",
+                        code="TooLarge",
+                        message="requests 70 cpu, but the largest allowed instance type has 63.77",
+                    ),
+                ),
+            ),
+        ),
+    )
+
+
+PLANS = {
+    "nothing_to_do": nothing_to_do,
+    "first_nodes": first_nodes,
+    "pull_request": pull_request,
+    "closed_window": closed_window,
+}

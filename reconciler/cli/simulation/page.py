@@ -18,16 +18,16 @@ from reconciler.plan.render.sections.cells import (
     BarKind,
     Cell,
     Column,
-    Count,
+    Dollars,
     Lane,
     Line,
     Moment,
-    Money,
     Moved,
     Name,
-    Names,
-    Row,
+    NameList,
+    Number,
     Section,
+    SectionRow,
     Text,
     Timeline,
 )
@@ -112,7 +112,9 @@ def gantt(report: Report) -> Markup:
     hues = {pool: number for number, pool in enumerate(pools)}
     moving = [life for life in lives if life.launched_at is not None or life.gone_at is not None]
     still = [life for life in lives if life.launched_at is None and life.gone_at is None]
-    rules = list(_rules(report.rules))
+    moving.sort(key=lambda life: (life.launched_at or life.going_at or end, life.node_claim))
+    affected = {life.node_pool for life in moving}
+    rules = list(_rules(period for period in report.rules if period.node_pool in affected))
     drawn = [*rules, *(_lane(life, begin, end, hues) for life in moving[:LANES_MAX])]
     left = len(moving) - LANES_MAX
     more = f"and {counted(left, 'more node')} (`-o json` lists all)" if left > 0 else ""
@@ -148,7 +150,7 @@ def _rules(periods: Iterable[RulePeriod]) -> Iterable[Lane]:
     for period in periods:
         by_pool.setdefault(period.node_pool, []).append(period)
     for pool, found in by_pool.items():
-        yield Lane(f"{pool}: allowed", tuple(_rule(period) for period in found))
+        yield Lane(f"{pool}: budgets", tuple(_rule(period) for period in found))
 
 
 def _rule(period: RulePeriod) -> Bar:
@@ -188,12 +190,12 @@ def _merge(report: Report) -> Section:
     if merge is None:
         return Section(key="merge", title="Effect of the merge")
     rows = tuple(
-        Row(
+        SectionRow(
             cells=(
                 Name(node.node_claim),
                 Name(node.node_pool),
                 Text(node.reason),
-                Names(node.replacements),
+                NameList(node.replacements),
                 Moment(node.started_at),
                 Moment(node.gone_at) if node.gone_at is not None else Text("not yet"),
             )
@@ -204,17 +206,17 @@ def _merge(report: Report) -> Section:
     head = ("NodeClaim", "NodePool", "reason", "replaced by", "starts", "terminated")
     columns = tuple(map(Column, head))
     blanks: list[Cell] = [Text("")] * (len(head) - 1)
-    none = (Row(cells=(Text("no node is replaced"), *blanks)),)
+    none = (SectionRow(cells=(Text("no node is replaced"), *blanks)),)
     return Section(key="merge", title="Merge", note=note, columns=columns, rows=rows or none)
 
 
 def _pools(report: Report) -> Section:
     rows = tuple(
-        Row(
+        SectionRow(
             cells=(
                 Name(name) if name else Text("(none)"),
-                Moved(Count(pool.nodes_before), Count(pool.nodes_after)),
-                Moved(Money(pool.before), Money(pool.after)),
+                Moved(Number(pool.nodes_before), Number(pool.nodes_after)),
+                Moved(Dollars(pool.before), Dollars(pool.after)),
                 Text(dollars(pool.spent)),
             )
         )
@@ -227,7 +229,7 @@ def _pools(report: Report) -> Section:
 
 def _stuck(report: Report) -> Section:
     rows = tuple(
-        Row(cells=(Name(s.name, s.kind), Text(s.reason)), lines=(Line((Text(s.message),)),))
+        SectionRow(cells=(Name(s.name, s.kind), Text(s.reason)), lines=(Line((Text(s.message),)),))
         for s in report.stuck
     )
     columns = (Column("object"), Column("reason"))

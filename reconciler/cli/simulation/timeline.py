@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -67,7 +67,7 @@ def story_of(report: Report, *, wall_clock: bool = False) -> list[str]:
     lines = []
     claims = {e.node: e.node_claim for e in report.events if e.node and e.node_claim}
     happened = [
-        replace(e, node=claims.get(e.node, e.node))
+        replace(e, node=claims.get(e.node, e.node), message=_renamed(e.message, claims))
         for e in (*report.events, *report.notes)
         if e.kind not in _QUIET
     ]
@@ -81,6 +81,15 @@ def story_of(report: Report, *, wall_clock: bool = False) -> list[str]:
         when = f"{at:%m-%d %H:%M:%S}" if wall_clock else span(at - report.started_at)
         lines.append(f"  {when:>10}  {_VERBS[kind]:<13}  {_what(kind, pool, reason, events)}")
     return lines
+
+
+def _renamed(message: str, claims: Mapping[str, str]) -> str:
+    """Return a message that names nodes by their NodeClaims."""
+    words = (word.rstrip(",:") for word in message.split(" "))
+    named = ((word, claims[word]) for word in words if word in claims)
+    for node, claim in dict(named).items():
+        message = message.replace(node, claim)
+    return message
 
 
 def _what(kind: str, pool: str, reason: str, events: list[Event]) -> str:

@@ -11,17 +11,17 @@ from reconciler.plan.render.sections.cells import (
     VERBS,
     Cell,
     Column,
-    Document,
+    Dollars,
     Edit,
     Flow,
     Line,
     Moment,
-    Money,
     Moved,
     Name,
-    Names,
-    Row,
+    NameList,
+    PlanDocument,
     Section,
+    SectionRow,
     Text,
     order_of,
     text_of,
@@ -41,13 +41,13 @@ def render_html(plan: Plan) -> str:
     return paint(document_of(plan))
 
 
-def paint(document: Document) -> str:
+def paint(document: PlanDocument) -> str:
     """Return a document as a page."""
     title = f"Plan for {document.fleet}"
     return page(title, _header(document), *map(section_of, document.sections))
 
 
-def _header(document: Document) -> Markup:
+def _header(document: PlanDocument) -> Markup:
     facts = (
         f"plan {document.digest} of {moment(document.at)}",
         document.place,
@@ -82,7 +82,7 @@ def _body(section: Section) -> Markup:
     return joined(drawing, _table(section.columns, section.rows, section.lines_title))
 
 
-def _table(columns: Sequence[Column], rows: Sequence[Row], lines_title: str) -> Markup:
+def _table(columns: Sequence[Column], rows: Sequence[SectionRow], lines_title: str) -> Markup:
     if not rows:
         return Markup("")
     verbs, lines = any(row.verb for row in rows), any(row.lines for row in rows)
@@ -93,11 +93,14 @@ def _table(columns: Sequence[Column], rows: Sequence[Row], lines_title: str) -> 
     )
     bodies = []
     for row in rows[:ROWS_MAX]:
-        cells = [_td(c, column) for c, column in zip(row.cells, columns, strict=True)]
+        unfolds = not row.more
+        cells = [
+            _td(c, column, unfolds=unfolds) for c, column in zip(row.cells, columns, strict=True)
+        ]
         if verbs:
             cells.insert(0, el("td", _verb(row.verb)))
         if lines:
-            cells.append(el("td", *map(_line, row.lines), data_label=lines_title))
+            cells.append(_lines(row.lines, lines_title, unfolds=unfolds))
         bodies.append(_tbody(row, cells, columns, lines_title))
     rest = len(rows) - ROWS_MAX
     more = el("p", f"and {rest:,} more (`-o json` lists all)", cls="soft") if rest > 0 else ""
@@ -105,7 +108,7 @@ def _table(columns: Sequence[Column], rows: Sequence[Row], lines_title: str) -> 
 
 
 def _tbody(
-    row: Row, cells: Sequence[Markup], columns: Sequence[Column], lines_title: str
+    row: SectionRow, cells: Sequence[Markup], columns: Sequence[Column], lines_title: str
 ) -> Markup:
     """Return a row and, below it, the rows that it stands for."""
     first = el("tr", *cells)
@@ -116,10 +119,10 @@ def _tbody(
     return el("tbody", first, el("tr", el("td", inner, colspan=len(cells))), cls="with")
 
 
-def _td(cell: Cell, column: Column) -> Markup:
+def _td(cell: Cell, column: Column, *, unfolds: bool) -> Markup:
     return el(
         "td",
-        _cell(cell),
+        _cell(cell, unfolds=unfolds),
         cls="n" if column.numeric else None,
         data_sort=order_of(cell) or None,
         data_label=column.title,
@@ -130,22 +133,33 @@ def _verb(verb: str) -> Markup:
     return el("span", verb, cls=f"verb {VERBS[verb].tone}".strip()) if verb else Markup("")
 
 
-def _line(line: Line) -> Markup:
-    cells = (line.head, *line.cells) if line.head is not None else line.cells
-    return el("div", Markup(" ".join(_cell(cell) for cell in cells)))
+def _lines(lines: Sequence[Line], title: str, *, unfolds: bool) -> Markup:
+    return el("td", *(_line(line, unfolds=unfolds) for line in lines), data_label=title)
 
 
-def _cell(cell: Cell) -> Markup:
+def _line(line: Line, *, unfolds: bool) -> Markup:
+    said = Markup(" ".join(_cell(cell, unfolds=unfolds) for cell in line.cells))
+    match line.head:
+        case NameList(names=names, noun=noun):
+            many = counted(len(names), noun)
+            which = el("details", el("summary", "which"), _codes(names))
+            return joined(el("div", el("b", many), ": ", said), which)
+        case Name() as head:
+            return el("div", _cell(head), " ", said)
+    return el("div", said)
+
+
+def _cell(cell: Cell, *, unfolds: bool = True) -> Markup:
     match cell:
         case Text(text=text, tone=tone):
             return el("span", text, cls=tone) if tone and text else joined(text)
         case Name(text=text, kind=kind):
             return joined(f"{kind} " if kind else "", el("code", text) if text else "")
-        case Names():
-            return _names(cell)
+        case NameList():
+            return _names(cell, unfolds=unfolds)
         case Moment(at=at):
             return el("time", moment(at), datetime=at.isoformat())
-        case Money(amount=amount, signed=True) if amount:
+        case Dollars(amount=amount, signed=True) if amount:
             return el("span", text_of(cell), cls="bad" if amount > 0 else "good")
         case Moved():
             return joined(text_of(cell))
@@ -154,15 +168,15 @@ def _cell(cell: Cell) -> Markup:
     return joined(text_of(cell))
 
 
-def _names(cell: Names) -> Markup:
+def _names(cell: NameList, *, unfolds: bool) -> Markup:
     kind = f"{cell.kind} " if cell.kind else ""
-    if len(cell.names) <= _NAMES_SHOWN:
+    if len(cell.names) <= _NAMES_SHOWN and unfolds:
         return joined(kind, _codes(cell.names))
     shown, rest = cell.names[: cell.most], cell.names[cell.most :]
-    unfolded = el(
-        "details", el("summary", f"and {counted(len(rest), f'more {cell.noun}')}"), _codes(rest)
-    )
-    return joined(kind, _codes(shown), " ", unfolded)
+    more = f"and {counted(len(rest), f'more {cell.noun}')}" if rest else ""
+    if rest and unfolds:
+        return joined(kind, _codes(shown), " ", el("details", el("summary", more), _codes(rest)))
+    return joined(kind, _codes(shown), f" {more}")
 
 
 def _codes(names: Sequence[str]) -> Markup:

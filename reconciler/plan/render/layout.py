@@ -126,7 +126,7 @@ def table(rows: Sequence[Sequence[str]], align: str) -> list[str]:
 def fitting(names: Iterable[str], room: int, noun: str = "node") -> str:
     """Return as many names as fit into ``room`` columns, and the number of others."""
     every = list(names)
-    for shown in range(len(every), 0, -1):
+    for shown in range(min(len(every), room // 3 + 1), 0, -1):
         rest = len(every) - shown
         more = f" and {rest:,} more" if rest else ""
         text = ", ".join(every[:shown]) + more

@@ -14,18 +14,18 @@ from reconciler.plan.render.layout import clipped
 from reconciler.plan.render.mermaid import draw
 from reconciler.plan.render.sections.cells import (
     Cell,
-    Document,
     Edit,
     Flow,
     Line,
     Name,
-    Names,
-    Row,
+    NameList,
+    PlanDocument,
     Section,
+    SectionRow,
     text_of,
 )
 from reconciler.plan.render.sections.document import document_of
-from reconciler.plan.render.wording import moment
+from reconciler.plan.render.wording import counted, moment
 from reconciler.plan.value.plan import Plan
 
 CHARACTERS_MAX: Final = 20_000
@@ -56,10 +56,10 @@ _ROOMS: Final = (
 
 def render_markdown(plan: Plan) -> str:
     """Return the comment; what does not fit is counted, with the place where all of it is."""
-    return paint(document_of(plan))
+    return paint(document_of(plan, for_page=False))
 
 
-def paint(document: Document) -> str:
+def paint(document: PlanDocument) -> str:
     """Return a document as a comment of at most ``CHARACTERS_MAX`` characters."""
     for room in _ROOMS:
         text = _Comment(document, room).text()
@@ -71,17 +71,12 @@ def paint(document: Document) -> str:
 class _Comment:
     """One attempt at the comment."""
 
-    def __init__(self, document: Document, room: _Room) -> None:
+    def __init__(self, document: PlanDocument, room: _Room) -> None:
         self._document = document
         self._room = room
 
     def text(self) -> str:
-        parts = [
-            part
-            for section in self._document.sections
-            if not section.page_only
-            for part in self._section(section)
-        ]
+        parts = [part for section in self._document.sections for part in self._section(section)]
         return "\n\n".join([*self._title(), *parts, self._foot()]) + "\n"
 
     def head(self) -> str:
@@ -91,8 +86,8 @@ class _Comment:
 
     def _title(self) -> list[str]:
         lines = [clipped(line, _SUMMARY_MAX // 4) for line in self._document.headline]
-        said = "  \n".join(f"**{markdown_text(line)}**" for line in lines)
-        return [f"### Plan for {self._say(self._document.fleet)}", said]
+        said = "  \n".join(map(markdown_text, lines))
+        return [f"### Plan for {self._say(self._document.fleet)}", f"**{said}**"]
 
     def _foot(self) -> str:
         document = self._document
@@ -127,19 +122,19 @@ class _Comment:
             rows.append([said, *[""] * (len(heads) - 1)])
         return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, marks, *rows))
 
-    def _row(self, row: Row, kept: Sequence[int], *, verbs: bool, lines: bool) -> list[str]:
+    def _row(self, row: SectionRow, kept: Sequence[int], *, verbs: bool, lines: bool) -> list[str]:
         cells = [self._cell(row.cells[n], unfolds=not row.more) for n in kept]
         if row.more:
             cells[0] += self._more(row, kept)
-        said = "<br>".join(self._lines(row.lines))
+        said = "<br>".join(self._lines(row.lines, unfolds=not row.more or len(kept) == 1))
         return [*([row.verb] if verbs else []), *cells, *([said] if lines else [])]
 
-    def _more(self, row: Row, kept: Sequence[int]) -> str:
+    def _more(self, row: SectionRow, kept: Sequence[int]) -> str:
         """Return the rows behind a row, a line for each, behind a fold in its first cell."""
         shown = [self._flat(part, row, kept) for part in row.more[: self._room.folded]]
         return self._unfold(f"all {len(row.more):,}", shown, "<br>", len(row.more))
 
-    def _flat(self, row: Row, above: Row, kept: Sequence[int]) -> str:
+    def _flat(self, row: SectionRow, above: SectionRow, kept: Sequence[int]) -> str:
         """Return a row on one line, without what the row above it has as well."""
         own = [row.cells[n] for n in kept if not n or row.cells[n] != above.cells[n]]
         cells = [self._cell(cell, unfolds=False) for cell in own]
@@ -159,20 +154,27 @@ class _Comment:
         return [*shown, f"and {rest:,} more (`-o html` lists all)"] if rest > 0 else shown
 
     def _line(self, line: Line, *, unfolds: bool = True) -> str:
-        cells = (line.head, *line.cells) if line.head is not None else line.cells
-        return " ".join(self._cell(cell, unfolds=unfolds) for cell in cells)
+        said = " ".join(self._cell(cell, unfolds=unfolds) for cell in line.cells)
+        match line.head:
+            case NameList(names=names, noun=noun):
+                codes = [self._code(name) for name in names[: self._room.folded]]
+                which = self._unfold("which", codes, ", ", len(names)) if unfolds else ""
+                return f"**{counted(len(names), noun)}**: {said}{which}"
+            case Name() as head:
+                return f"{self._cell(head)} {said}"
+        return said
 
     def _cell(self, cell: Cell, *, unfolds: bool = True) -> str:
         match cell:
             case Name(text=text, kind=kind):
                 return f"{self._say(kind)} {self._code(text)}".strip()
-            case Names():
+            case NameList():
                 return self._names(cell, unfolds=unfolds)
             case Edit():
                 return self._edit(cell)
         return self._say(text_of(cell))
 
-    def _names(self, cell: Names, *, unfolds: bool) -> str:
+    def _names(self, cell: NameList, *, unfolds: bool) -> str:
         kind = f"{self._say(cell.kind)} " if cell.kind else ""
         rest = cell.names[cell.most :]
         if len(rest) <= 1:

@@ -22,7 +22,8 @@ STYLE: Final = """
 *{box-sizing:border-box}
 body{margin:0 auto;padding:2rem 1.5rem 4rem;max-width:76rem;background:var(--paper);
 color:var(--ink);font:15px/1.55 system-ui,-apple-system,"Segoe UI",sans-serif;
-overflow-wrap:anywhere}
+overflow-wrap:break-word}
+code,pre,.mono,td{overflow-wrap:anywhere}
 h1{font-size:1.6rem;line-height:1.25;margin:0 0 .2rem}
 h2{font-size:1.1rem;margin:2.2rem 0 .6rem}h1 small,h2 small{font-weight:400;color:var(--soft)}
 h2 small{margin-left:.5rem}h2.bad{color:var(--gone)}
@@ -38,7 +39,8 @@ th,td{padding:.4rem .9rem .4rem 0;border-bottom:1px solid var(--line);vertical-a
 td:last-child,th:last-child{padding-right:0}
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 tbody.with>tr:first-child>td{border-bottom:0;padding-bottom:.1rem}
-td details{margin:0 0 .3rem}td details td,td details th{font-size:.92em}
+td details{margin:0 0 .3rem}td div+details{margin-top:.1rem}
+td details td,td details th{font-size:.92em}
 .good{color:var(--go)}.bad{color:var(--gone)}.warn{color:var(--swap)}
 .verb{font-weight:600;white-space:nowrap}
 .tag{border:1px solid currentColor;border-radius:1em;padding:0 .5em;font-size:.8rem;

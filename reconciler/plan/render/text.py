@@ -11,13 +11,13 @@ from reconciler.plan.render.sections.cells import (
     VERBS,
     Cell,
     Column,
-    Document,
     Edit,
     Line,
     Moved,
-    Names,
-    Row,
+    NameList,
+    PlanDocument,
     Section,
+    SectionRow,
     Text,
     text_of,
 )
@@ -27,7 +27,6 @@ from reconciler.plan.value.plan import Plan
 
 _EDGE_MAX: Final = 100
 """The last column that facts on the right end at: a wide terminal does not move them away."""
-_EDGE_MIN: Final = 60
 
 _TONES: Final = {"": (), "soft": ("dim",), "good": ("green",), "bad": ("red",), "warn": ("yellow",)}
 _NAME_MIN: Final = 12
@@ -38,27 +37,29 @@ def render_text(
     plan: Plan, *, width: int = 80, colour: bool = False, next_command: str = ""
 ) -> str:
     """Return the plan for a terminal of ``width`` columns."""
-    return paint(document_of(plan), width=width, colour=colour, next_command=next_command)
+    return paint(
+        document_of(plan, for_page=False), width=width, colour=colour, next_command=next_command
+    )
 
 
 def paint(
-    document: Document, *, width: int = 80, colour: bool = False, next_command: str = ""
+    document: PlanDocument, *, width: int = 80, colour: bool = False, next_command: str = ""
 ) -> str:
     """Return a document for a terminal of ``width`` columns."""
     paper = Canvas(width, colour=colour)
     _header(paper, document)
     for section in document.sections:
-        if not section.page_only and section.rows:
+        if section.rows:
             _section(paper, section)
     paper.line()
     for line in document.headline:
         paper.wrapped(visible(line), 0, "bold")
     if next_command:
-        paper.wrapped(one_line(next_command), 0, "cyan", before="Next: ")
+        paper.line(f"Next: {paper.paint(one_line(next_command), 'cyan')}")  # one line, to copy
     return paper.text()
 
 
-def _header(paper: Canvas, document: Document) -> None:
+def _header(paper: Canvas, document: PlanDocument) -> None:
     fleet, revision, place = map(visible, (document.fleet, document.revision, document.place))
     commit, _, note = revision.partition(" ") if document.dirty else (revision, "", "")
     changed = f" {paper.paint(note, 'yellow')}" if note else ""
@@ -92,14 +93,14 @@ def _section(paper: Canvas, section: Section) -> None:
 # A list: what a row is about on the left, its facts on the right, and its lines below.
 
 
-def _list(paper: Canvas, rows: Sequence[Row]) -> None:
+def _list(paper: Canvas, rows: Sequence[SectionRow]) -> None:
     rights = table([[_plain(cell) for cell in row.cells[1:]] for row in rows], _aligned(rows))
     widest = max(
         len(_left(paper, row, paper.width)) + len(right) + 4
         for row, right in zip(rows, rights, strict=True)
     )
     paper.cut = False
-    edge = min(paper.width, _EDGE_MAX, max(widest, _EDGE_MIN))
+    edge = min(paper.width, _EDGE_MAX, widest)
     for row, right in zip(rows, rights, strict=True):
         colours = _TONES[VERBS[row.verb].tone] if row.verb else ()
         colours = colours or _tone(row.cells[0])
@@ -107,17 +108,17 @@ def _list(paper: Canvas, rows: Sequence[Row]) -> None:
         _lines(paper, row.lines)
 
 
-def _aligned(rows: Sequence[Row]) -> str:
+def _aligned(rows: Sequence[SectionRow]) -> str:
     return "".join(">" if text_of(cell)[-1:].isdigit() else "<" for cell in rows[0].cells[1:])
 
 
-def _left(paper: Canvas, row: Row, room: int) -> str:
+def _left(paper: Canvas, row: SectionRow, room: int) -> str:
     lead = row.cells[0]
     verb = VERBS.get(row.verb)
     mark = "" if verb is None else f"{verb.sign} {row.verb} " if verb.spoken else f"{verb.sign} "
     if verb is not None and not verb.sign:
         mark = f"{row.verb}: "
-    if isinstance(lead, Names):
+    if isinstance(lead, NameList):
         kind = f"{lead.kind} " if lead.kind else ""
         names = map(visible, lead.names)
         return f"{mark}{kind}{paper.fit(names, room - len(mark) - len(kind), lead.noun)}"
@@ -141,7 +142,7 @@ def _lines(paper: Canvas, lines: Sequence[Line]) -> None:
         cell = line.cells[0]
         if isinstance(cell, Edit):
             _edit(paper, cell)
-        elif isinstance(cell, Names):
+        elif isinstance(cell, NameList):
             paper.line(
                 " " * 6
                 + paper.paint(
@@ -156,7 +157,7 @@ def _lines(paper: Canvas, lines: Sequence[Line]) -> None:
 def _head(line: Line) -> str:
     """Return whose line it is: a name, or the number of several."""
     head = line.head
-    if isinstance(head, Names):
+    if isinstance(head, NameList):
         return counted(len(head.names), head.noun)
     return _plain(head) if head is not None else ""
 
@@ -182,7 +183,7 @@ def _edit(paper: Canvas, edit: Edit) -> None:
 # A table: every column aligned, the parts of a change among themselves.
 
 
-def _table(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[str]:
+def _table(columns: Sequence[Column], rows: Sequence[SectionRow], width: int) -> list[str]:
     kept = [number for number, column in enumerate(columns) if not column.page_only]
     texts = [_parts([row.cells[number] for row in rows]) for number in kept[1:]]
     heads = [columns[number].title for number in kept]

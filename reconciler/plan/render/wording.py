@@ -317,7 +317,7 @@ def fields_summary(change: PlannedChange) -> str | None:
     return ", ".join(filter(None, (f"{counted(len(pairs), 'price')}{span}", *more)))
 
 
-class Finding(NamedTuple):
+class NoteText(NamedTuple):
     """A finding as one text, with all places where it was found."""
 
     severity: str
@@ -325,7 +325,7 @@ class Finding(NamedTuple):
     text: str
 
 
-def findings_of(findings: Iterable[PlanFinding]) -> list[Finding]:
+def findings_of(findings: Iterable[PlanFinding]) -> list[NoteText]:
     """Return findings, most severe first; equal ones once."""
     alike: dict[tuple[str, str, str | None, str, str | None], list[str]] = {}
     for f in findings:
@@ -334,7 +334,7 @@ def findings_of(findings: Iterable[PlanFinding]) -> list[Finding]:
         if place:
             places.append(place)
     said = [
-        Finding(severity, code, _finding(places, path, message, hint))
+        NoteText(severity, code, _finding(places, path, message, hint))
         for (severity, code, path, message, hint), places in alike.items()
     ]
     return sorted(said, key=lambda finding: _LOUDEST.index(finding.severity))

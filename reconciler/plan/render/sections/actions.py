@@ -11,13 +11,13 @@ from reconciler.plan.render.sections.cells import (
     Box,
     Cell,
     Column,
+    Dollars,
     Flow,
     Line,
-    Money,
     Name,
-    Names,
-    Row,
+    NameList,
     Section,
+    SectionRow,
     Text,
 )
 from reconciler.plan.render.sections.grouping import condensed, one_of, rows_of
@@ -45,7 +45,7 @@ BOXES_MAX: Final = 120
 """A drawing of more actions shows nothing to anybody."""
 
 
-class Step(NamedTuple):
+class ActionStep(NamedTuple):
     """A launch that is not a replacement, or a command with all its actions."""
 
     verb: str
@@ -91,12 +91,12 @@ def order(plan: Plan) -> Section | None:
     return Section(key="order", title="Order of actions", folded=True, figure=flow)
 
 
-def _steps(plan: Plan) -> list[Step]:
+def _steps(plan: Plan) -> list[ActionStep]:
     drift = {d.node_claim: d for d in plan.drift}
     by_command: dict[str | None, list[Action]] = {}
     for action in plan.actions:
         by_command.setdefault(action.command, []).append(action)
-    steps = [Step("launch", a.reason, None, (), (a,), ()) for a in by_command.get(None, [])]
+    steps = [ActionStep("launch", a.reason, None, (), (a,), ()) for a in by_command.get(None, [])]
     for command in plan.commands:
         every = by_command.get(command.id, [])
         going = tuple(a for a in every if a.kind == ActionKind.TERMINATE)
@@ -104,11 +104,11 @@ def _steps(plan: Plan) -> list[Step]:
         found = (drift[name] for name in command.node_claims if name in drift)
         causes = tuple(sorted({_cause(d) for d in found}))
         verb = "replace" if coming else "remove"
-        steps.append(Step(verb, command.reason, command, going, coming, causes))
+        steps.append(ActionStep(verb, command.reason, command, going, coming, causes))
     return sorted(steps, key=lambda step: ("launch", "replace", "remove").index(step.verb))
 
 
-def _same(step: Step) -> Hashable:
+def _same(step: ActionStep) -> Hashable:
     """Return what launches, or commands of one node each, have in common on one row."""
     if step.command is None:
         kinds = {(a.instance_type, a.capacity_type, _image(a)) for a in step.coming}
@@ -117,16 +117,16 @@ def _same(step: Step) -> Hashable:
     return (step.verb, step.reason, step.command.decision, step.pools, step.causes, many)
 
 
-def _same_machines(step: Step) -> Hashable:
+def _same_machines(step: ActionStep) -> Hashable:
     kinds = ((a.kind, a.instance_type, a.capacity_type) for a in step.actions)
     return (step.verb, step.reason, step.causes, frozenset(kinds))
 
 
-def _same_reason(step: Step) -> Hashable:
+def _same_reason(step: ActionStep) -> Hashable:
     return (step.verb, step.reason)
 
 
-def _row(group: Sequence[Step], claims: Mapping[str, PlannedNodeClaim]) -> Row:
+def _row(group: Sequence[ActionStep], claims: Mapping[str, PlannedNodeClaim]) -> SectionRow:
     first = group[0]
     going = [action for step in group for action in step.going]
     coming = [action for step in group for action in step.coming]
@@ -137,10 +137,10 @@ def _row(group: Sequence[Step], claims: Mapping[str, PlannedNodeClaim]) -> Row:
     nodes = tuple(short_node(a.node or a.node_claim or "") for a in going)
     cells: list[Line] = [Line((Text(text),)) for text in (*lines, images) if text]
     if nodes:
-        cells.append(Line((Names(nodes, "node", most=4),)))
-    return Row(
+        cells.append(Line((NameList(nodes, "node", most=4),)))
+    return SectionRow(
         verb=first.verb,
-        cells=(Text(said), pool_cell(pools), Money(_delta([*going, *coming]), signed=True)),
+        cells=(Text(said), pool_cell(pools), Dollars(_delta([*going, *coming]), signed=True)),
         lines=tuple(cells),
     )
 
@@ -154,7 +154,7 @@ def _image(action: Action) -> str:
     return "" if action.image is None else image_label(action.image)
 
 
-def _why_launched(group: Sequence[Step], claims: Mapping[str, PlannedNodeClaim]) -> list[str]:
+def _why_launched(group: Sequence[ActionStep], claims: Mapping[str, PlannedNodeClaim]) -> list[str]:
     coming = [action for step in group for action in step.coming]
     made = [claims[name] for a in coming if (name := a.node_claim) is not None and name in claims]
     why = f"{group[0].reason}: {format_reason(group[0].reason)}"
@@ -172,7 +172,7 @@ def _choice(group: Sequence[Action], made: Sequence[PlannedNodeClaim]) -> str:
     return "; ".join(filter(None, (where, others)))
 
 
-def _why_disrupted(group: Sequence[Step]) -> list[str]:
+def _why_disrupted(group: Sequence[ActionStep]) -> list[str]:
     commands = [step.command for step in group if step.command is not None]
     forceful, reason = commands[0].forceful, commands[0].reason
     causes = list(dict.fromkeys(cause for step in group for cause in step.causes))

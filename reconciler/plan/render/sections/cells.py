@@ -55,7 +55,7 @@ class Name(msgspec.Struct, frozen=True):
     kind: str = ""
 
 
-class Names(msgspec.Struct, frozen=True):
+class NameList(msgspec.Struct, frozen=True):
     """Identifiers of the same kind; the first ones are shown, and the others unfold.
 
     ``noun`` counts them where none fits.
@@ -67,7 +67,7 @@ class Names(msgspec.Struct, frozen=True):
     most: int = 4
 
 
-class Count(msgspec.Struct, frozen=True):
+class Number(msgspec.Struct, frozen=True):
     """A number, of ``noun`` if that is set."""
 
     number: int
@@ -75,7 +75,7 @@ class Count(msgspec.Struct, frozen=True):
     after: str = ""
 
 
-class Money(msgspec.Struct, frozen=True):
+class Dollars(msgspec.Struct, frozen=True):
     """USD an hour, or what that comes to in a month; None has no price.
 
     ``unpriced`` is set for a sum, and counts the nodes in it that have no price.
@@ -90,8 +90,8 @@ class Money(msgspec.Struct, frozen=True):
 class Moved(msgspec.Struct, frozen=True):
     """A value before and after; one value if both look the same."""
 
-    before: Count | Money
-    after: Count | Money
+    before: Number | Dollars
+    after: Number | Dollars
 
 
 class Moment(msgspec.Struct, frozen=True):
@@ -110,23 +110,23 @@ class Edit(msgspec.Struct, frozen=True):
     of_list: bool = False
 
 
-Cell: TypeAlias = Text | Name | Names | Count | Money | Moved | Moment | Edit
+Cell: TypeAlias = Text | Name | NameList | Number | Dollars | Moved | Moment | Edit
 
 
 class Line(msgspec.Struct, frozen=True):
     """A line below the head of a row; heads of the lines of a row are aligned on a terminal."""
 
     cells: tuple[Cell, ...]
-    head: Name | Names | None = None
+    head: Name | NameList | None = None
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class SectionRow(msgspec.Struct, frozen=True, kw_only=True):
     """A row: one cell for each column, then lines. ``more`` are the rows that it stands for."""
 
     cells: tuple[Cell, ...]
     verb: str = ""
     lines: tuple[Line, ...] = ()
-    more: tuple[Row, ...] = ()
+    more: tuple[SectionRow, ...] = ()
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -189,20 +189,19 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a plan for people.
 
     ``table`` sections align all columns on a terminal; the others are lists of rows with lines
-    below them, titled ``lines_title`` where they are a column. ``folded`` sections unfold, and
-    ``page_only`` ones are on the page alone. ``figure`` is drawn where the form can show it.
+    below them, titled ``lines_title`` where they are a column. ``folded`` sections unfold.
+    ``figure`` is drawn where the form can show it.
     """
 
     key: str
     title: str
     note: str = ""
     columns: tuple[Column, ...] = ()
-    rows: tuple[Row, ...] = ()
+    rows: tuple[SectionRow, ...] = ()
     lines_title: str = ""
     tone: Tone = ""
     table: bool = False
     folded: bool = False
-    page_only: bool = False
     figure: Timeline | Flow | None = None
 
     @property
@@ -211,7 +210,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.title} {self.note}".strip()
 
 
-class Document(msgspec.Struct, frozen=True, kw_only=True):
+class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):
     """A plan as people read it: what it is a plan of, the headline, and the sections in order."""
 
     fleet: str
@@ -232,11 +231,11 @@ def text_of(cell: Cell) -> str:
             return text
         case Name(text=text, kind=kind):
             return f"{kind} {text}".strip()
-        case Names(names=names, kind=kind, most=most):
+        case NameList(names=names, kind=kind, most=most):
             return f"{kind} {listed(names, most)}".strip()
-        case Count(number=number, noun=noun, after=after):
+        case Number(number=number, noun=noun, after=after):
             return f"{counted(number, noun) if noun else f'{number:,}'} {after}".strip()
-        case Money():
+        case Dollars():
             return _money(cell)
         case Moved(before=before, after=after):
             first, last = text_of(before), text_of(after)
@@ -247,7 +246,7 @@ def text_of(cell: Cell) -> str:
             return f"{path} {', '.join(old)} → {', '.join(new)}"
 
 
-def _money(cell: Money) -> str:
+def _money(cell: Dollars) -> str:
     if cell.unpriced is not None:
         return format_forgone_savings(cell.amount, cell.unpriced)
     if cell.amount is None:
@@ -259,9 +258,9 @@ def _money(cell: Money) -> str:
 def order_of(cell: Cell) -> str:
     """Return what a column is sorted by, empty where that is the text."""
     match cell:
-        case Count(number=number):
+        case Number(number=number):
             return str(number)
-        case Money(amount=amount):
+        case Dollars(amount=amount):
             return "" if amount is None else repr(amount)
         case Moved(after=after):
             return order_of(after)
@@ -270,6 +269,6 @@ def order_of(cell: Cell) -> str:
     return ""
 
 
-def named(names: tuple[str, ...], noun: str, kind: str = "") -> Name | Names:
+def named(names: tuple[str, ...], noun: str, kind: str = "") -> Name | NameList:
     """Return one name, or several with a noun to count them."""
-    return Name(names[0], kind) if len(names) == 1 else Names(names, noun, kind)
+    return Name(names[0], kind) if len(names) == 1 else NameList(names, noun, kind)

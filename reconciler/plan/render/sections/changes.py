@@ -10,13 +10,13 @@ import msgspec
 from reconciler.plan.render.sections.cells import (
     Cell,
     Column,
-    Count,
     Edit,
     Line,
     Name,
-    Names,
-    Row,
+    NameList,
+    Number,
     Section,
+    SectionRow,
     Text,
 )
 from reconciler.plan.render.sections.grouping import common, condensed, rows_of
@@ -67,17 +67,17 @@ def _same_kind(change: PlannedChange) -> object:
     return (change.op, change.kind)
 
 
-def _change(group: Sequence[PlannedChange]) -> Row:
+def _change(group: Sequence[PlannedChange]) -> SectionRow:
     first = group[0]
     drifted = sum(len(change.drifted) for change in group)
     lines, more = _lines(group)
     if len(group) > 1:
         more = tuple(msgspec.structs.replace(_change([c]), lines=(), more=()) for c in group)
-    return Row(
+    return SectionRow(
         verb=first.op,
         cells=(
             _object(group),
-            Count(drifted, "node", "drifted") if drifted else Text(""),
+            Number(drifted, "node", "drifted") if drifted else Text(""),
             _place(group),
         ),
         lines=lines,
@@ -90,7 +90,7 @@ def _object(group: Sequence[PlannedChange]) -> Cell:
     if len(group) == 1:
         return Name(group[0].name, kind)
     many = counted(len(group), kind, plural(kind))
-    return Names(tuple(change.name for change in group), plural(kind), f"{many}:", most=3)
+    return NameList(tuple(change.name for change in group), kind, f"{many}:", most=3)
 
 
 def _place(group: Sequence[PlannedChange]) -> Cell:
@@ -101,7 +101,7 @@ def _place(group: Sequence[PlannedChange]) -> Cell:
     return Name(where) if where else Text(counted(len(set(places)), "place"), "soft")
 
 
-def _lines(group: Sequence[PlannedChange]) -> tuple[tuple[Line, ...], tuple[Row, ...]]:
+def _lines(group: Sequence[PlannedChange]) -> tuple[tuple[Line, ...], tuple[SectionRow, ...]]:
     """Return the fields that change, and as rows those beyond what is listed."""
     first = group[0]
     if first.op != "update":
@@ -117,8 +117,8 @@ def _lines(group: Sequence[PlannedChange]) -> tuple[tuple[Line, ...], tuple[Row,
     return shown, tuple(map(_unfolded, rest))
 
 
-def _unfolded(cell: Cell) -> Row:
-    return Row(cells=(cell, Text(""), Text("")))
+def _unfolded(cell: Cell) -> SectionRow:
+    return SectionRow(cells=(cell, Text(""), Text("")))
 
 
 def _edits(group: Sequence[PlannedChange]) -> list[Cell]:

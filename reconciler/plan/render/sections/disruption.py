@@ -11,14 +11,14 @@ from reconciler.plan.render.sections.cells import (
     Bar,
     Cell,
     Column,
-    Count,
+    Dollars,
     Lane,
     Line,
     Moment,
-    Money,
-    Names,
-    Row,
+    NameList,
+    Number,
     Section,
+    SectionRow,
     Text,
     Timeline,
 )
@@ -72,7 +72,7 @@ def deferred(plan: Plan) -> Section | None:
     )
 
 
-def _deferred(group: Sequence[DeferredClaim], now: datetime) -> Row:
+def _deferred(group: Sequence[DeferredClaim], now: datetime) -> SectionRow:
     first = group[0]
     starts = {item.not_before for item in group}
     soonest = min((start for start in starts if start is not None), default=None)
@@ -84,7 +84,7 @@ def _deferred(group: Sequence[DeferredClaim], now: datetime) -> Row:
     pools = tuple(sorted({item.node_pool for item in group}))
     said = one_of(_message(item.message, item.node_pool, pools) for item in group)
     lines = (Line((Text(wait),)), *((Line((Text(said, "soft"),)),) if said else ()))
-    return Row(cells=(Names(names), Text(first.reason), pool_cell(pools)), lines=lines)
+    return SectionRow(cells=(NameList(names), Text(first.reason), pool_cell(pools)), lines=lines)
 
 
 def _message(message: str, pool: str, pools: Sequence[str]) -> str:
@@ -116,12 +116,12 @@ def blocked(plan: Plan) -> Section | None:
     )
 
 
-def _blocked(group: Sequence[BlockedNode]) -> Row:
+def _blocked(group: Sequence[BlockedNode]) -> SectionRow:
     pools = tuple(sorted({item.node_pool for item in group}))
     names = tuple(dict.fromkeys(short_node(item.node) for item in group))
     said = one_of(_message(item.message, item.node_pool, pools) for item in group)
-    cells: tuple[Cell, ...] = (Names(names), Text(group[0].reason), pool_cell(pools))
-    return Row(cells=cells, lines=(Line((Text(said),)),))
+    cells: tuple[Cell, ...] = (NameList(names), Text(group[0].reason), pool_cell(pools))
+    return SectionRow(cells=cells, lines=(Line((Text(said),)),))
 
 
 def blockers(plan: Plan) -> Section | None:
@@ -143,7 +143,7 @@ def blockers(plan: Plan) -> Section | None:
     )
 
 
-def _blocker(group: Sequence[PlannedBlocker], now: datetime) -> Row:
+def _blocker(group: Sequence[PlannedBlocker], now: datetime) -> SectionRow:
     first = group[0]
     nodes = dict.fromkeys(short_node(node) for one in group for node in one.nodes)
     priced = [one.forgone for one in group if one.forgone is not None]
@@ -155,12 +155,12 @@ def _blocker(group: Sequence[PlannedBlocker], now: datetime) -> Row:
     text = "; ".join(filter(None, (f"{said}{owner}", times)))
     lines = [Line((Text(text, "soft"),))]
     if nodes:
-        lines.append(Line((Names(tuple(nodes)),)))
-    return Row(
+        lines.append(Line((NameList(tuple(nodes)),)))
+    return SectionRow(
         cells=(
             Text(title),
-            Count(len(nodes), "node"),
-            Money(sum(priced) if priced else None, per_month=True, unpriced=_unpriced(group)),
+            Number(len(nodes), "node"),
+            Dollars(sum(priced) if priced else None, per_month=True, unpriced=_unpriced(group)),
         ),
         lines=tuple(lines),
     )
@@ -195,21 +195,20 @@ def budgets(plan: Plan) -> Section | None:
         rows=tuple(map(_budget, grouped(plan.budgets, same))),
         table=True,
         folded=True,
-        page_only=True,
     )
 
 
-def _budget(group: Sequence[PoolBudget]) -> Row:
+def _budget(group: Sequence[PoolBudget]) -> SectionRow:
     first = group[0]
     unlimited = first.allowed >= first.total
     pools = tuple(dict.fromkeys(b.node_pool for b in group))
-    return Row(
+    return SectionRow(
         cells=(
-            Names(pools, "NodePool", most=3),
+            NameList(pools, "NodePool", most=3),
             Text(first.reason),
-            Count(first.total),
-            Count(first.disrupting),
-            Text("no limit") if unlimited else Count(first.allowed),
+            Number(first.total),
+            Number(first.disrupting),
+            Text("no limit") if unlimited else Number(first.allowed),
             Moment(first.next_change) if first.next_change else Text(""),
         )
     )
@@ -242,7 +241,6 @@ def rollout(plan: Plan) -> Section | None:
         title="Rollout",
         note=f"what starts now, what waits, and until when{more}",
         figure=Timeline(begin, end, tuple(lanes[:_LANES_MAX])),
-        page_only=True,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from reconciler.plan.render.sections import actions, changes, disruption, fleet, pods, policies
-from reconciler.plan.render.sections.cells import Document, Section
+from reconciler.plan.render.sections.cells import PlanDocument, Section
 from reconciler.plan.render.summary import summary_lines
 from reconciler.plan.render.wording import format_observation, format_revision
 from reconciler.plan.value.plan import Plan
@@ -33,16 +33,20 @@ Each function returns one section of a plan, or None where the plan has nothing 
 section is one more function here; the painters need no change.
 """
 
+PAGE_ONLY: Final = frozenset({disruption.rollout, disruption.budgets, pods.placements})
+"""What is too long or too wide for anything but a page."""
 
-def sections_of(plan: Plan) -> tuple[Section, ...]:
+
+def sections_of(plan: Plan, *, for_page: bool = True) -> tuple[Section, ...]:
     """Return the sections that the plan has, in reading order."""
-    return tuple(section for make in SECTIONS if (section := make(plan)) is not None)
+    makers = (make for make in SECTIONS if for_page or make not in PAGE_ONLY)
+    return tuple(section for make in makers if (section := make(plan)) is not None)
 
 
-def document_of(plan: Plan) -> Document:
-    """Return the plan as a document."""
+def document_of(plan: Plan, *, for_page: bool = True) -> PlanDocument:
+    """Return the plan as a document, for a page with what only a page can show."""
     at = plan.revision
-    return Document(
+    return PlanDocument(
         fleet=plan.fleet,
         revision=format_revision(plan),
         dirty=at.dirty,
@@ -51,5 +55,5 @@ def document_of(plan: Plan) -> Document:
         at=plan.at,
         observation=format_observation(plan),
         headline=tuple(summary_lines(plan)),
-        sections=sections_of(plan),
+        sections=sections_of(plan, for_page=for_page),
     )

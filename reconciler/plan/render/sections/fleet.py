@@ -8,17 +8,17 @@ from typing import Final
 from reconciler.plan.render.sections.cells import (
     Cell,
     Column,
-    Count,
-    Money,
+    Dollars,
     Moved,
     Name,
-    Row,
+    Number,
     Section,
+    SectionRow,
     Text,
 )
 from reconciler.plan.render.sections.grouping import MOST, condensed, one_of, rows_of
 from reconciler.plan.render.summary import summed
-from reconciler.plan.render.wording import Finding, counted, findings_of, hourly
+from reconciler.plan.render.wording import NoteText, counted, findings_of, hourly
 from reconciler.plan.value.costs import PoolCost
 from reconciler.plan.value.plan import Plan
 
@@ -43,7 +43,7 @@ def node_pools(plan: Plan) -> Section | None:
 _Pair = tuple[str, PoolCost]
 
 
-def _pool_rows(pools: Sequence[_Pair]) -> tuple[Row, ...]:
+def _pool_rows(pools: Sequence[_Pair]) -> tuple[SectionRow, ...]:
     """Return a row for each NodePool while there are few.
 
     Otherwise those that change come first, the most expensive change before the others, and those
@@ -57,7 +57,7 @@ def _pool_rows(pools: Sequence[_Pair]) -> tuple[Row, ...]:
     if not still:
         return rows
     sums = _pools(still, Text(counted(len(still), "unchanged NodePool"), "soft"))
-    return (*rows, Row(cells=sums.cells, more=tuple(_pools([pair]) for pair in still)))
+    return (*rows, SectionRow(cells=sums.cells, more=tuple(_pools([pair]) for pair in still)))
 
 
 def _costs(pair: _Pair) -> tuple[int, int, str, str]:
@@ -70,20 +70,20 @@ def _moves(pair: _Pair) -> bool:
     return (before, cost_before) != (after, cost_after)
 
 
-def _pools(pairs: Sequence[_Pair], name: Cell | None = None) -> Row:
+def _pools(pairs: Sequence[_Pair], name: Cell | None = None) -> SectionRow:
     names = tuple(name for name, _ in pairs)
     pool = summed(pool for _, pool in pairs)
     change = pool.after - pool.before
     changed = hourly(pool.before) != hourly(pool.after)
     if name is None and len(names) > 1:
         name = Text(counted(len(names), "NodePool"))
-    return Row(
+    return SectionRow(
         cells=(
             name or (Name(names[0]) if names[0] else Text("(no NodePool)")),
-            Moved(Count(pool.nodes_before), Count(pool.nodes_after)),
-            Moved(Money(pool.before), Money(pool.after)),
-            Money(change, signed=True) if changed else Text(""),
-            Money(pool.after, per_month=True),
+            Moved(Number(pool.nodes_before), Number(pool.nodes_after)),
+            Moved(Dollars(pool.before), Dollars(pool.after)),
+            Dollars(change, signed=True) if changed else Text(""),
+            Dollars(pool.after, per_month=True),
         )
     )
 
@@ -103,5 +103,5 @@ def notes(plan: Plan) -> Section | None:
     )
 
 
-def _note(group: Sequence[Finding]) -> Row:
-    return Row(verb=group[0].severity, cells=(Text(one_of(f.text for f in group)),))
+def _note(group: Sequence[NoteText]) -> SectionRow:
+    return SectionRow(verb=group[0].severity, cells=(Text(one_of(f.text for f in group)),))

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from reconciler.plan.render.sections.cells import Cell, Row, Text
+from reconciler.plan.render.sections.cells import Cell, SectionRow, Text
 from reconciler.plan.render.wording import counted
 
 T = TypeVar("T")
@@ -46,8 +46,8 @@ def condensed(items: Iterable[T], same: Key[T], *alike: Key[T]) -> list[list[lis
 
 
 def rows_of(
-    clusters: Sequence[Sequence[Sequence[T]]], row: Callable[[Sequence[T]], Row], noun: str
-) -> tuple[Row, ...]:
+    clusters: Sequence[Sequence[Sequence[T]]], row: Callable[[Sequence[T]], SectionRow], noun: str
+) -> tuple[SectionRow, ...]:
     """Return a row for each cluster; one of several groups unfolds to theirs.
 
     Beyond ``MOST`` rows, the last one stands for the rest.
@@ -60,14 +60,14 @@ def rows_of(
     return with_rest(rows, noun, sum(len(g) for c in clusters[MOST - 1 :] for g in c))
 
 
-def with_rest(rows: Sequence[Row], noun: str, others: int = 0) -> tuple[Row, ...]:
+def with_rest(rows: Sequence[SectionRow], noun: str, others: int = 0) -> tuple[SectionRow, ...]:
     """Return the first rows, and one row that unfolds to the others, which are ``others`` nouns."""
     if len(rows) <= MOST:
         return tuple(rows)
     shown, rest = rows[: MOST - 1], tuple(rows[MOST - 1 :])
     blanks: list[Cell] = [Text("")] * (len(rest[0].cells) - 1)
     said = f"and {counted(others or len(rest), f'more {noun}')}"
-    return (*shown, Row(cells=(Text(said, "soft"), *blanks), more=rest))
+    return (*shown, SectionRow(cells=(Text(said, "soft"), *blanks), more=rest))
 
 
 def one_of(texts: Iterable[str], similar: str = "similar") -> str:

@@ -9,9 +9,9 @@ from reconciler.plan.render.sections.cells import (
     Column,
     Line,
     Name,
-    Names,
-    Row,
+    NameList,
     Section,
+    SectionRow,
     Text,
     Tone,
     named,
@@ -63,12 +63,13 @@ def unschedulable(plan: Plan) -> Section | None:
     )
 
 
-def _pods(group: Sequence[UnschedulablePod]) -> Row:
+def _pods(group: Sequence[UnschedulablePod]) -> SectionRow:
     pods = tuple(item.pod for item in group)
     cell = Name(pods[0]) if len(pods) == 1 else Text(format_pods(pods))
-    more = tuple(Row(cells=(Name(pod),)) for pod in pods) if len(pods) > 1 else ()
-    reasons = dict.fromkeys(reason for item in group for reason in item.reasons)
-    return Row(cells=(cell,), lines=reasons_of(reasons), more=more)
+    more = tuple(SectionRow(cells=(Name(pod),)) for pod in pods) if len(pods) > 1 else ()
+    different = dict.fromkeys(item.reasons for item in group)
+    reasons = dict.fromkeys(reason for reasons in different for reason in reasons)
+    return SectionRow(cells=(cell,), lines=reasons_of(reasons), more=more)
 
 
 def reasons_of(reasons: Iterable[Reason]) -> tuple[Line, ...]:
@@ -91,7 +92,7 @@ def _reason(group: Sequence[Reason]) -> Line:
     if len(pools) < 2:
         return Line((Text(one_of(r.message for r in group)),), Name(pools[0]) if pools else None)
     said = one_of(without_pool(reason.message, reason.node_pool or "") for reason in group)
-    return Line((Text(said),), Names(pools, "NodePool", most=2))
+    return Line((Text(said),), NameList(pools, "NodePool", most=2))
 
 
 def headroom(plan: Plan) -> Section | None:
@@ -110,12 +111,12 @@ def headroom(plan: Plan) -> Section | None:
     )
 
 
-def _room(group: Sequence[PlannedHeadroom]) -> Row:
+def _room(group: Sequence[PlannedHeadroom]) -> SectionRow:
     buffers = tuple(dict.fromkeys(room.buffer for room in group))
     reasons = dict.fromkeys(reason for room in group for reason in room.reasons)
     tone: Tone = "" if any(room.replicas for room in group) else "soft"
     said = Line((Text(one_of(room.message for room in group), tone),))
-    return Row(cells=(named(buffers, "buffer"),), lines=(said, *reasons_of(reasons)))
+    return SectionRow(cells=(named(buffers, "buffer"),), lines=(said, *reasons_of(reasons)))
 
 
 def placements(plan: Plan) -> Section | None:
@@ -123,7 +124,7 @@ def placements(plan: Plan) -> Section | None:
     if not plan.placements:
         return None
     rows = tuple(
-        Row(
+        SectionRow(
             cells=(
                 Name(placed.pod),
                 Name(placed.node or placed.node_claim or ""),
@@ -142,5 +143,4 @@ def placements(plan: Plan) -> Section | None:
         rows=rows,
         table=True,
         folded=True,
-        page_only=True,
     )

@@ -8,8 +8,8 @@ from reconciler.plan.render.sections.cells import (
     Column,
     Line,
     Name,
-    Row,
     Section,
+    SectionRow,
     Text,
     Tone,
 )
@@ -60,11 +60,11 @@ def others(plan: Plan) -> Section | None:
     )
 
 
-def _row(policy: JudgedPolicy) -> Row:
+def _row(policy: JudgedPolicy) -> SectionRow:
     failed = policy.result == "failed"
     message = () if policy.result == "passed" else (Line(cells=(Text(verdict_of(policy)),)),)
     tone: Tone = "soft" if policy.result == "passed" else ""
-    return Row(
+    return SectionRow(
         verb=policy.severity if failed else "",
         cells=(
             Name(policy.name),
