@@ -14,18 +14,17 @@ import sys
 from contextlib import suppress
 from datetime import UTC, datetime
 from types import ModuleType
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 MESSAGE_MAX = 500
 _AT = re.compile(r"<input>:(\d+):(\d+): ?")
 _DATE = re.compile(r"(?<![0-9])20[0-9]{6}(?![0-9])")
 
 
-Json = dict[str, Any]
 T = TypeVar("T")
 
 
-class Program(Protocol):
+class Expression(Protocol):
     """A compiled expression of the package ``cel``."""
 
     def variables(self) -> list[str]: ...
@@ -36,7 +35,7 @@ class Compiled(NamedTuple):
     """A program, and which part of a policy it is."""
 
     part: str
-    program: Program
+    program: Expression
 
 
 class ExpressionError(Exception):
@@ -60,7 +59,7 @@ def main() -> None:
         now = datetime.fromisoformat(header["now"])
         context = cel.Context({"plan": plan, "now": now}, FUNCTIONS)
     for question in header["questions"]:
-        sys.stdout.write(json.dumps(_answer(cel, context, question)) + "\n")
+        sys.stdout.write(json.dumps(_answer(cel, context, **question)) + "\n")
         sys.stdout.flush()
 
 
@@ -93,20 +92,22 @@ def _limit(cpu_seconds: int, memory_bytes: int) -> None:
             resource.setrlimit(kind, (most, most))
 
 
-def _answer(cel: ModuleType, context: object, question: Json) -> Json:
+def _answer(
+    cel: ModuleType, context: object, expression: str, message: str, when: list[str]
+) -> dict[str, object]:
     try:
-        rule = _compiled(cel, "expression", question["expression"])
-        text = _compiled(cel, "messageExpression", question["messageExpression"])
+        rule = _compiled(cel, "expression", expression)
+        text = _compiled(cel, "messageExpression", message)
         exemptions = [
-            _compiled(cel, f"exemptions[{index}].when", when)
-            for index, when in enumerate(question["when"])
+            _compiled(cel, f"exemptions[{index}].when", condition)
+            for index, condition in enumerate(when)
         ]
         if context is None or _value(rule, context, bool):
             return {"holds": True, "message": "", "exempted": [False for _ in exemptions]}
         return {
             "holds": False,
             "message": _value(text, context, str)[:MESSAGE_MAX] if text else "",
-            "exempted": [when is None or _value(when, context, bool) for when in exemptions],
+            "exempted": [c is None or _value(c, context, bool) for c in exemptions],
         }
     except ExpressionError as error:
         return {"error": str(error)[:MESSAGE_MAX], "part": error.part, "at": error.at}
@@ -117,7 +118,7 @@ def _compiled(cel: ModuleType, part: str, text: str) -> Compiled | None:
     if not text:
         return None
     try:
-        program: Program = cel.compile(text)
+        program: Expression = cel.compile(text)
         unknown = sorted(set(program.variables()) - {"plan", "now"} - _bound(text))
     except (RuntimeError, TypeError, ValueError) as error:
         raise _error(part, error) from error
@@ -172,7 +173,7 @@ def _family(instance_type: str) -> str:
     return instance_type.partition(".")[0]
 
 
-def _image_date(image: Json) -> datetime | None:
+def _image_date(image: dict[str, str]) -> datetime | None:
     """Return the date in the name of an image, such as ``al2023@v20260115``; None without one."""
     for text in (image.get("name", ""), image.get("alias", "")):
         found = _DATE.search(text)

@@ -88,7 +88,7 @@ def _ask(policies: Sequence[Policy], plan: bytes, now: datetime | None) -> list[
 def _question(policy: Policy) -> dict[str, object]:
     return {
         "expression": policy.expression,
-        "messageExpression": policy.message_expression,
+        "message": policy.message_expression,
         "when": [exemption.when for exemption in policy.exemptions],
     }
 
