@@ -90,27 +90,29 @@ def run(request: PlanRequest) -> int:
     # Nearly all values live until the plan is printed: collecting garbage among them often
     # costs a tenth of the time and finds none.
     gc.set_threshold(200_000, 20, 20)
+    from reconciler.cli.output.progressline import progress
     from reconciler.cli.shared import policies
     from reconciler.cli.shared.question import read_inputs
     from reconciler.cli.shared.timings import Timings
 
-    timings = Timings()
-    with timings("read"):
-        operator = policies.policies_of_operator(request.fleet, request.policies)
-    inputs = read_inputs(request.fleet, timings)
-    rules = policies.policies_of(operator, inputs)
-    policies.expect_known(request.fail_on, rules)
-    from reconciler.plan.planning import plan_of
+    with progress("Planning") as line:
+        timings = Timings(line.enter)
+        with timings("read"):
+            operator = policies.policies_of_operator(request.fleet, request.policies)
+        inputs = read_inputs(request.fleet, timings)
+        rules = policies.policies_of(operator, inputs)
+        policies.expect_known(request.fail_on, rules)
+        from reconciler.plan.planning import plan_of
 
-    plan = plan_of(inputs, timings)
-    with timings("render"):
-        plan = policies.judge(plan, rules)
-        refused = policies.refusals(plan, request.fail_on)
-        text = render(plan, request, inputs)
-        if request.file and not refused:
-            from reconciler.cli.shared.planfile import save
+        plan = plan_of(inputs, timings)
+        with timings("render"):
+            plan = policies.judge(plan, rules)
+            refused = policies.refusals(plan, request.fail_on)
+            text = render(plan, request, inputs)
+            if request.file and not refused:
+                from reconciler.cli.shared.planfile import save
 
-            save(plan, request.file)
+                save(plan, request.file)
     write(text)
     if request.timings:
         print(timings.to_json(), file=sys.stderr)
