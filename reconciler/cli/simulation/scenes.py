@@ -19,7 +19,7 @@ def played(
 ) -> Report:
     """Play it, and return what happened from the first moment of the head revision on.
 
-    A span ``until`` counts from that moment. ``timeline`` is told what happens meanwhile.
+    A span ``until`` counts from that moment. ``timeline`` receives what happens meanwhile.
     """
     stage, base, head = setting.stage, setting.base, setting.head
     if timeline is not None:
