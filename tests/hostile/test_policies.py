@@ -105,9 +105,14 @@ def test_a_policy_that_fails_is_not_a_pass(
 
 MANY = str(list(range(60))).replace(" ", "")
 HEAVY = {
-    "nested macros": ("".join(f"{MANY}.all({v}, " for v in "abcdefgh") + "true" + ")" * 8, "heavy"),
-    "a string that doubles": ("size(['xxxxxxxx']" + ".map(s, s + s)" * 60 + "[0]) > 0", "heavy"),
-    "a list that doubles": ("size([1].map(x, [x, x])" + ".map(l, [l, l])" * 60 + ") > 0", "heavy"),
+    "nested macros": (
+        "".join(f"{MANY}.all({v}, " for v in "abcdefgh") + "true" + ")" * 8,
+        "takes longer than 2 seconds",
+    ),
+    "a string that doubles": (
+        "size(['xxxxxxxx']" + ".map(s, s + s)" * 60 + "[0]) > 0",
+        "needs too much memory",
+    ),
     "deep nesting": ("(" * 1900 + "true" + ")" * 1900, "nested too deeply"),
     "a long expression": ("true || " * 500 + "true", "has 4004 characters; at most 4000"),
 }
@@ -122,7 +127,8 @@ def test_a_heavy_expression_ends_at_a_limit(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sandbox, "CPU_SECONDS", 2)
+    if how == "nested macros":
+        monkeypatch.setattr(sandbox, "CPU_SECONDS", 2)
     expression, words = HEAVY[how]
     policy = {"name": "heavy", "expression": expression}
     (fleet / "reconciler.yaml").write_text(json.dumps({"policies": [policy]}))
