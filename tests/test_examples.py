@@ -11,7 +11,7 @@ import pytest
 from reconciler.cli.main import main
 
 REPOSITORY = Path(__file__).parents[1]
-EXAMPLES = sorted(path.name for path in (REPOSITORY / "examples").iterdir() if path.is_dir())
+EXAMPLES = sorted(path.parent.name for path in (REPOSITORY / "examples").glob("*/nodes"))
 PODS = {
     "batch-spot": 34,
     "gpu": 9,

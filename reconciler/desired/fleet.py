@@ -7,15 +7,16 @@ objects are kept in a total order by kind, namespace and name, findings by place
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from reconciler.desired import spellings
+from reconciler.desired import policies, spellings
 from reconciler.desired.settings.layers import flattened
 from reconciler.desired.settings.repository import misplaced, remedy_of_misplaced
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict, JsonObject
+from reconciler.model.policy import Policy, PolicySource
 from reconciler.model.text.nearest import nearest
 from reconciler.source.document import Document, Pointer, parse_documents
 from reconciler.source.finding import Finding, field_path, shown
@@ -103,12 +104,16 @@ class SourceFile(NamedTuple):
     content: bytes
 
 
+Advice = Callable[[JsonDict, Sequence[Entry]], Iterable[tuple[Entry, Finding]]]
+"""Returns findings on objects of a folder, valid or not, given them all and the configuration."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fleet:
     """The desired objects, each tuple in a total order, the engine's own config, and its lock.
 
     Of the lock only the entries that still fit the objects are there. ``config_lines`` and
-    ``lock_lines`` are the lines of their fields by dotted path.
+    ``lock_lines`` are the lines of their fields by dotted path. ``policies`` are in the config.
     """
 
     node_pools: tuple[Resource, ...] = ()
@@ -122,6 +127,7 @@ class Fleet:
     config_file: str = ""
     config_lines: Mapping[str, int] = field(default_factory=dict)
     lock_lines: Mapping[str, int] = field(default_factory=dict)
+    policies: tuple[Policy, ...] = ()
 
     @property
     def resources(self) -> tuple[Resource, ...]:
@@ -146,6 +152,7 @@ def read_fleet(
     refused: Iterable[Diagnostic] = (),
     any_class: bool = False,
     allow_empty: bool = False,
+    advise: Advice | None = None,
 ) -> tuple[Fleet, tuple[Diagnostic, ...]]:
     """Return the fleet that ``files`` describe, and every finding, in order of place.
 
@@ -153,7 +160,7 @@ def read_fleet(
     error. ``refused`` are the findings about files that were not read at all; they come out among
     the others, and what such a file may have held is not reported as missing. ``any_class`` takes
     every node class as known, as with a catalogue of one's own; ``allow_empty`` makes a folder
-    without any NodePool worth a warning only.
+    without any NodePool worth a warning only. ``advise`` is asked for more findings in the end.
     """
     reading = _Reading()
     reading.diagnostics += refused
@@ -172,6 +179,8 @@ def read_fleet(
             for document in documents:
                 reading.read_document(document)
     reading.finish(any_class=any_class, allow_empty=allow_empty)
+    if advise is not None:
+        reading.take_advice(advise)
     return reading.fleet(), _reported(reading.diagnostics)
 
 
@@ -206,6 +215,7 @@ class _Reading:
         self.config: JsonDict = {}
         self.unread: list[Place] = []
         self.config_file = ""
+        self.policies: tuple[Policy, ...] = ()
         self.config_lines: dict[str, int] = {}
         self.lock: Lock | None = None
         self.lock_lines: dict[str, int] = {}
@@ -222,11 +232,14 @@ class _Reading:
             else:
                 faults = schema.check("reconciler.v1", entry.plain)
                 if isinstance(entry.plain, dict):
+                    if not faults:
+                        faults += policies.check(entry.plain)
                     faults += check(entry.plain)
                 for finding in faults:
                     self._add(entry, finding)
                 if not faults:
                     self.config = entry.plain
+                    self.policies = policies.policies_of(entry, PolicySource.HEAD)
                     self.config_file = document.file
                     self.config_lines = lines_of_document(document)
 
@@ -243,7 +256,9 @@ class _Reading:
 
     def read_document(self, document: Document) -> None:
         for entry, finding in entries(document):
-            if finding is not None:
+            if finding is not None and finding.code == "old-version" and entry.kind in OURS:
+                self._read_ours(entry, finding)
+            elif finding is not None:
                 self.broken = True
                 self._add(entry, finding)
             elif entry.kind in OURS:
@@ -253,23 +268,26 @@ class _Reading:
             elif not is_other_class(entry.api_version, entry.kind):
                 self.skipped[entry.kind] = self.skipped.get(entry.kind, 0) + 1
 
-    def _read_ours(self, entry: Entry) -> None:
+    def _read_ours(self, entry: Entry, old_version: Finding | None = None) -> None:
+        """Check an object of ours; one of an old version is checked as one of today's as well."""
         from reconciler.desired.rules import crd
         from reconciler.source import schema
 
         name = schema_of(entry.kind)
-        old = spellings.check(entry.kind, entry.data)
-        shape = _without(schema.check(name, entry.plain), old)
-        semantics = crd.check(name, entry.plain, [*old, *shape])
-        self._keep(entry, [*old, *shape, *semantics])
+        version = [] if old_version is None else [old_version]
+        old = [*version, *spellings.check(entry.kind, entry.data)]
+        data = spellings.modernized(entry.kind, entry.plain)
+        shape = _without(schema.check(name, data), old)
+        semantics = crd.check(name, data, [*old, *shape])
+        self._keep(entry, [*old, *shape, *semantics], data)
 
     def _read_workload(self, entry: Entry) -> None:
         from reconciler.desired.workloads.shape import check
 
-        self._keep(entry, check(entry.kind, entry.plain))
+        self._keep(entry, check(entry.kind, entry.plain), entry.plain)
 
-    def _keep(self, entry: Entry, findings: list[Finding]) -> None:
-        """Record the object, unless one of that name is there or it has an error."""
+    def _keep(self, entry: Entry, findings: list[Finding], data: JsonDict) -> None:
+        """Record the object as ``data``, unless its name is taken or it has an error."""
         for finding in findings:
             if not self._is_covered(entry, finding):
                 self._add(entry, finding)
@@ -286,7 +304,7 @@ class _Reading:
         elif not any(f.severity is Severity.ERROR for f in findings):
             line = entry.place(()).line
             resource = Resource(
-                entry.kind, entry.api_version, entry.name, namespace, entry.plain,
+                entry.kind, entry.api_version, entry.name, namespace, data,
                 entry.document.file, line,
             )  # fmt: skip
             self.resources[key] = (resource, entry)
@@ -329,6 +347,12 @@ class _Reading:
             objects = "object" if count == 1 else "objects"
             message = f"{count} {objects} of other kinds skipped: {kinds}"
             self.diagnostics.append(Diagnostic(Severity.INFO, "skipped-kinds", message))
+
+    def take_advice(self, advise: Advice) -> None:
+        """Add what ``advise`` finds."""
+        for entry, finding in advise(self.config, [self.seen[key] for key in sorted(self.seen)]):
+            if not self._is_told(entry, finding):
+                self._add(entry, finding)
 
     def _count_static_nodes(self) -> None:
         """Refuse more static nodes than a plan can hold: a slip of the keyboard is likelier."""
@@ -412,6 +436,7 @@ class _Reading:
             config_file=self.config_file,
             config_lines=self.config_lines,
             lock_lines=self.lock_lines,
+            policies=self.policies,
         )
 
 

@@ -1,12 +1,15 @@
-"""Old spellings that people still copy from older documentation, and the new ones.
+"""Spellings of Karpenter's older documentation, and today's.
 
-Found before the schema would only say «no such field»: the author learns what to write instead.
+A spelling with exactly one meaning today is accepted with a warning and read as today's
+(``Spelling``); `reconciler validate --fix` rewrites it. What has moved elsewhere or no longer
+exists is an error that names what to write instead, where the schema would only report an unknown
+field.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from reconciler.model.diagnostics import Severity
 from reconciler.model.json import JsonDict
@@ -30,16 +33,107 @@ _ANNOTATIONS: Final = {
 }
 
 
+class Spelling(NamedTuple):
+    """An accepted older spelling: the field at ``pointer`` and how it is written today.
+
+    ``key`` is the name of the field today, empty where only its ``value`` has another spelling.
+    """
+
+    pointer: Pointer
+    value: str
+    key: str = ""
+
+
 def check(kind: str, data: JsonDict) -> list[Finding]:
     """Return the old spellings in an object; ``data`` may still hold nulls."""
+    accepted = [_warning(old, data) for old in accepted_in(kind, data)]
     match kind:
         case "NodePool":
-            return [*_disruption(data), *_claim(data, _TEMPLATE), *_annotations(data)]
+            moved = [*_disruption(data), *_claim(data, _TEMPLATE), *_annotations(data)]
         case "NodeClaim":
-            return list(_claim(data, ("spec",)))
+            moved = list(_claim(data, ("spec",)))
         case "EC2NodeClass":
-            return list(_node_class(data))
+            moved = list(_node_class(data))
+        case _:
+            moved = []
+    return [*accepted, *moved]
+
+
+def accepted_in(kind: str, data: JsonDict) -> list[Spelling]:
+    """Return the older spellings in an object that are read as today's."""
+    match kind:
+        case "NodePool":
+            return [*_policy(data), *_reasons(data), *_class_version(data, _TEMPLATE)]
+        case "NodeClaim":
+            return list(_class_version(data, ("spec",)))
     return []
+
+
+def modernized(kind: str, data: JsonDict) -> JsonDict:
+    """Return an object as it is written today; one without older spellings is not copied."""
+    for old in accepted_in(kind, data):
+        rewritten = _rewritten(data, old.pointer, old)
+        assert isinstance(rewritten, dict), "an object stays one"
+        data = rewritten
+    return data
+
+
+def _rewritten(data: object, pointer: Pointer, old: Spelling) -> object:
+    """Return a copy of ``data`` with the field at ``pointer`` in today's spelling."""
+    step, *below = pointer
+    if isinstance(data, list):
+        return [_below(v, below, old) if i == step else v for i, v in enumerate(data)]
+    assert isinstance(data, dict), "a spelling is in a field of the object"
+    name = old.key if old.key and not below else step
+    return {(name if k == step else k): (_below(v, below, old) if k == step else v)
+            for k, v in data.items()}  # fmt: skip
+
+
+def _below(value: object, pointer: list[str | int], old: Spelling) -> object:
+    return _rewritten(value, tuple(pointer), old) if pointer else old.value
+
+
+def _warning(old: Spelling, data: JsonDict) -> Finding:
+    written = value_at(data, old.pointer)
+    if old.key:
+        message = f"is an older spelling of {old.key}, and is read as {old.key}: {old.value}"
+        hint = f"write {old.key}: {old.value}"
+    else:
+        message = f'"{written}" is an older spelling, and is read as {old.value}'
+        hint = f"write {old.value}"
+    return Finding(
+        CODE,
+        old.pointer,
+        message,
+        f"{hint}, or run `reconciler validate --fix`",
+        Severity.WARNING,
+        of_key=bool(old.key),
+    )
+
+
+def _policy(data: dict[str, object]) -> Iterator[Spelling]:
+    at = (*_DISRUPTION, "consolidationPolicy")
+    if value_at(data, at) == "WhenUnderutilized":
+        yield Spelling(at, "WhenEmptyOrUnderutilized")
+
+
+def _reasons(data: dict[str, object]) -> Iterator[Spelling]:
+    budgets = value_at(data, (*_DISRUPTION, "budgets"))
+    for index, budget in enumerate(budgets if isinstance(budgets, list) else ()):
+        reasons = budget.get("reasons") if isinstance(budget, dict) else None
+        for number, reason in enumerate(reasons if isinstance(reasons, list) else ()):
+            if isinstance(reason, str) and reason in _REASONS:
+                at = (*_DISRUPTION, "budgets", index, "reasons", number)
+                yield Spelling(at, _REASONS[reason])
+
+
+def _class_version(data: dict[str, object], at: Pointer) -> Iterator[Spelling]:
+    ref = value_at(data, (*at, "nodeClassRef"))
+    if isinstance(ref, dict) and "group" not in ref:
+        version = ref.get("apiVersion")
+        group = version.partition("/")[0] if isinstance(version, str) else ""
+        if group:
+            yield Spelling((*at, "nodeClassRef", "apiVersion"), group, "group")
 
 
 def _old(pointer: Pointer, message: str, hint: str, *replaces: Pointer) -> Finding:
@@ -51,9 +145,6 @@ def _disruption(data: dict[str, object]) -> Iterator[Finding]:
     disruption = value_at(data, _DISRUPTION)
     if not isinstance(disruption, dict):
         return
-    if disruption.get("consolidationPolicy") == "WhenUnderutilized":
-        at = (*_DISRUPTION, "consolidationPolicy")
-        yield _old(at, "WhenUnderutilized is a v1beta1 value", "write WhenEmptyOrUnderutilized")
     if "expireAfter" in disruption:
         hint = "move it to spec.template.spec.expireAfter"
         yield _old((*_DISRUPTION, "expireAfter"), "has moved in v1", hint)
@@ -61,13 +152,6 @@ def _disruption(data: dict[str, object]) -> Iterator[Finding]:
         message = "null means 0s in v1; in v1beta1 it disabled consolidateAfter"
         at = (*_DISRUPTION, "consolidateAfter")
         yield Finding(CODE, at, message, "write 0s, or Never", Severity.WARNING)
-    budgets = disruption.get("budgets")
-    for index, budget in enumerate(budgets if isinstance(budgets, list) else ()):
-        reasons = budget.get("reasons") if isinstance(budget, dict) else None
-        for number, reason in enumerate(reasons if isinstance(reasons, list) else ()):
-            if isinstance(reason, str) and reason in _REASONS:
-                at = (*_DISRUPTION, "budgets", index, "reasons", number)
-                yield _old(at, f'"{reason}" is a v1beta1 value', f"write {_REASONS[reason]}")
 
 
 def _claim(data: dict[str, object], at: Pointer) -> Iterator[Finding]:
@@ -79,14 +163,12 @@ def _claim(data: dict[str, object], at: Pointer) -> Iterator[Finding]:
             (*at, "kubelet"), "has moved in v1", "move it to spec.kubelet of the EC2NodeClass"
         )
     ref = spec.get("nodeClassRef")
-    if isinstance(ref, dict) and "apiVersion" in ref:
+    if isinstance(ref, dict) and "apiVersion" in ref and not list(_class_version(data, at)):
         here = (*at, "nodeClassRef")
-        version = ref["apiVersion"]
-        group = version.partition("/")[0] if isinstance(version, str) else "karpenter.k8s.aws"
         yield _old(
             (*here, "apiVersion"),
             "is now group, without the version",
-            (f"write group: {group}" if "group" not in ref else "remove it"),
+            "remove it" if "group" in ref else "write group: karpenter.k8s.aws",
             (*here, "group"),
         )
 

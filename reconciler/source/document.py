@@ -45,6 +45,20 @@ class Document(NamedTuple):
     mark: Mark
     text: str = ""
 
+    def token(self, pointer: Sequence[str | int], *, of_key: bool = False) -> tuple[int, int]:
+        """Return the offsets at which the value at ``pointer`` starts and its line ends.
+
+        With ``of_key`` it is the key that starts there.
+        """
+        place = self.place(pointer, of_key=of_key)
+        start = 0
+        for _ in range(place.line - 1):
+            found = _BREAK.search(self.text, start)
+            assert found is not None, "the position is in the text"
+            start = found.end()
+        end = _BREAK.search(self.text, start)
+        return start + place.column - 1, end.start() if end else len(self.text)
+
     def word(self, pointer: Sequence[str | int]) -> str:
         """Return the plain scalar at ``pointer`` as it is written, if it is one."""
         place = self.place(pointer)
@@ -93,7 +107,10 @@ def parse_documents(
             if document.data is not None:
                 documents.append(document)
     except _Refused as refused:
-        composer.findings.append(composer.diagnostic(refused))
+        if refused.code == "syntax":
+            composer.findings += composer.causes(refused)
+        else:
+            composer.findings.append(composer.diagnostic(refused))
     return documents, composer.findings
 
 
@@ -154,6 +171,7 @@ _PAIR: Final = re.compile(
 _BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 _TAG: Final = "tag:yaml.org,2002:"
 _MERGE: Final = object()
+_RESOLVE: Final = "resolve the conflict, and remove the lines with <<<<<<<, ======= and >>>>>>>"
 
 
 class _Composer:
@@ -378,6 +396,23 @@ class _Composer:
             line, column = min((line, column), _end_of(self.text.rstrip("\r\n")))
         place = Place(self.file, line, column)
         return Diagnostic(Severity.ERROR, refused.code, refused.message, place, hint=refused.hint)
+
+    def causes(self, refused: _Refused) -> list[Diagnostic]:
+        """Return what probably caused a syntax error: merge conflicts, indentation, or itself."""
+        from reconciler.source.malformed import conflicts, misindented
+
+        lines = lines_of(self.text)
+        found = [
+            _Refused("merge-conflict", message, (line, 1), _RESOLVE)
+            for line, message in conflicts(lines)
+        ]
+        if found:
+            return [self.diagnostic(conflict) for conflict in found[: self.limits.findings_max]]
+        slip = None if "flow" in refused.message else misindented(lines, refused.at[0])
+        if slip is not None:
+            message, column, hint = slip
+            refused = _Refused("indentation", message, (refused.at[0], column), hint)
+        return [self.diagnostic(refused)]
 
 
 class _Translated:

@@ -255,7 +255,7 @@ def test_the_page_fetches_nothing_and_closes_its_tags(capsys: Capture, fleet: Pa
 def test_the_story_reads_in_virtual_time(capsys: Capture, fleet: Path) -> None:
     assert main(["simulate", *words(fleet)]) == 0
     story = capsys.readouterr().out
-    assert "Simulation: 2026-03-02 09:00 UTC" in story
+    assert story.startswith("Simulation from 2026-03-02 09:00 UTC\n")
     assert re.search(r"\+00:00:00  launched +web: .*3 × m7i.large on-demand", story)
     assert "Cost: $0.0000/hour → $0.3000/hour" in story
 

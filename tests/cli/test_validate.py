@@ -21,6 +21,7 @@ def fleet(tmp_path: Path) -> Path:
     folder = tmp_path / "fleet"
     folder.mkdir()
     (folder / "fleet.yaml").write_text(FLEET)
+    (folder / "reconciler.yaml").write_text("featureGates: {StaticCapacity: true}\n")
     return folder
 
 
@@ -144,6 +145,7 @@ def test_nothing_heavy_is_loaded(fleet: Path) -> None:
     assert with_documents & reading == reading - {"yaml"}
     assert not modules("--version") & (heavy | reading | {"dataclasses"})
     (fleet / "fleet.yaml").write_text("")
+    (fleet / "reconciler.yaml").unlink()
     assert "jsonschema" not in modules("validate", str(fleet))
 
 

@@ -86,11 +86,12 @@ def work(name: str, old: str, new: str, code: str, place: str, path: str = "") -
     return Bad(name, WORKLOAD, old, new, code, place, path)
 
 
-TEXTS = {"class.yaml": CLASS, "pool.yaml": POOL, "web.yaml": WORKLOAD}
+GATES = "featureGates: {StaticCapacity: true}\n"
+TEXTS = {"class.yaml": CLASS, "pool.yaml": POOL, "web.yaml": WORKLOAD, "reconciler.yaml": GATES}
 REQUIREMENT = "spec.template.spec.requirements[0]"
 CASES = [
     pool("an unclosed list", "[spot]", "[spot", "syntax", "15:18"),
-    pool("a tab as indentation", "  limits", "\tlimits", "syntax", "20:1"),
+    pool("a tab as indentation", "  limits", "\tlimits", "indentation", "20:1"),
     pool("a Helm template", "name: general", "name: {{ .Values.name }}", "bad-key", "4:10"),
     pool("a duplicate key", "  limits: {cpu: 100}", "  template: {}", "duplicate-key", "20:3"),
     pool("an unknown anchor", "{cpu: 100}", "*limits", "unknown-anchor", "20:11"),

@@ -272,7 +272,7 @@ def test_the_schema_of_the_file_knows_the_same_keys() -> None:
             found |= keys(part, f"{prefix}{name}.") if nested else {f"{prefix}{name}"}
         return found
 
-    named_by_authors = {"apiVersion", "kind", "subnetFreeAddresses", "nodePools"}
+    named_by_authors = {"apiVersion", "kind", "subnetFreeAddresses", "nodePools", "policies"}
     in_schema = keys(json.loads(SCHEMA.read_text()), "") - named_by_authors
     group = ["placementGroup.id=a", "placementGroup.name=a", "placementGroup.strategy=spread"]
     ours = resolve({}, {}, [*group, "placementGroup.partitionCount=1"]).values

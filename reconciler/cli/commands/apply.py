@@ -104,6 +104,7 @@ def request_of(args: argparse.Namespace) -> ApplyRequest:
 def run(request: ApplyRequest) -> int:
     """Apply until converged; exit 4 where a saved plan is stale."""
     from reconciler.cli.output.progress import TerminalNotifier
+    from reconciler.cli.output.terminal import has_colour
     from reconciler.cli.shared import stopping
     from reconciler.cli.shared.exitcode import DONE, FAILED
     from reconciler.cli.wiring.assembly import assembled, expect_free
@@ -122,7 +123,7 @@ def run(request: ApplyRequest) -> int:
         approval = _approval(request, saved, out, is_first=True)
         if approval is None:
             return FAILED
-    notifier: Notifier = TerminalNotifier(out, colour=out.isatty())
+    notifier: Notifier = TerminalNotifier(out, colour=has_colour(out))
     if request.is_quiet:
         notifier = stopping.Silence()
     with assembled(request.fleet, notifier) as assembly, stopping.on_signal() as stop:

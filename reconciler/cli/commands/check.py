@@ -64,6 +64,7 @@ def run(request: CheckRequest) -> int:
     from reconciler.adapters.aws.permissions import Need
     from reconciler.cli.account import checks
     from reconciler.cli.output.listing import format_document
+    from reconciler.cli.output.progressline import progress
     from reconciler.cli.shared.exitcode import DONE, FAILED
     from reconciler.model.check import Verdict
 
@@ -75,7 +76,8 @@ def run(request: CheckRequest) -> int:
     if request.prints_commitments:
         sys.stdout.write(checks.format_commitments(request.fleet, request.output))
         return DONE
-    rows = checks.checks(request.fleet, need)
+    with progress("Checking the account and the cluster"):
+        rows = checks.checks(request.fleet, need)
     sys.stdout.write(as_table(rows) if is_text else format_document(as_value(rows), request.output))
     return FAILED if any(row.verdict is Verdict.FAILED for row in rows) else DONE
 

@@ -56,11 +56,12 @@ def request_of(args: argparse.Namespace) -> DemoRequest:
 def run(request: DemoRequest) -> int:
     """Play the story."""
     from reconciler.cli.demo.narrator import Narrator
+    from reconciler.cli.output.terminal import has_colour
     from reconciler.cli.shared.exitcode import DONE
     from reconciler.cli.shared.stopping import on_signal
 
     expect_imitation()
-    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    colour = has_colour(sys.stdout)
     with on_signal() as stop:
         play(request.folder, Narrator(sys.stdout, _pace(request, stop), stop, colour=colour))
     return DONE

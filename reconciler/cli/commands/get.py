@@ -93,7 +93,9 @@ def _view(request: GetRequest) -> watching.View:
     if not listing.items:
         note = f"No {kind} are recorded for fleet {recorded.fleet}."
         return watching.View("", documents, note)
-    return watching.View(as_table(listing, wide=request.output == "wide"), documents)
+    verb = "KIND" if kind == "actions" else ""
+    text = as_table(listing, wide=request.output == "wide", verb=verb)
+    return watching.View(text, documents)
 
 
 def document_of(recorded: Recorded, kind: str, name: str) -> dict[str, Any]:

@@ -80,7 +80,7 @@ def run(request: HistoryRequest) -> int:
             header += ("ACTION", "STATE", "PLAN")
             more = [_cells(served.get(entry.sequence)) for entry in entries]
             rows = [(*row, *cells) for row, cells in zip(rows, more, strict=True)]
-        sys.stdout.write(columns([header, *rows]))
+        sys.stdout.write(columns([header, *rows], verbs=["", *map(verb_of, entries)]))
     else:
         print(f"No operations are recorded for fleet {recorded.fleet}.", file=sys.stderr)
     return exitcode.DONE

@@ -70,6 +70,7 @@ def run(request: LockRequest) -> int:
         InvalidFleetError: the folder, or without ``--update`` its lock, cannot be read.
         CloudError, TransientCloudError: a look-up failed; nothing is written.
     """
+    from reconciler.cli.output.progressline import progress
     from reconciler.cli.shared import sources
     from reconciler.source.resource import LOCK_FILE
 
@@ -81,7 +82,9 @@ def run(request: LockRequest) -> int:
     fleet, _ = sources.read_desired(others, any_class=False)
     resolved = sources.settings_of(request.fleet, fleet)
     before = _before(file, resolved.settings, update=request.is_update)
-    after = _looked_up(request.fleet, fleet, resolved, before if not request.is_update else None)
+    with progress("Looking up images, subnets and prices"):
+        kept = None if request.is_update else before
+        after = _looked_up(request.fleet, fleet, resolved, kept)
     if before is not None and _without_moments(before) == _without_moments(after):
         return _report(request, f"{LOCK_FILE} is up to date", before, [])
     _write(os.path.join(request.fleet.path or ".", LOCK_FILE), after)  # noqa: PTH118

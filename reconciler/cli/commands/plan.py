@@ -8,17 +8,19 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TextIO
 
+from reconciler.cli.output.terminal import has_colour
 from reconciler.cli.parser import inputs
 from reconciler.cli.shared import exitcode
 from reconciler.model.text.visible import Painted
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from reconciler.cli.shared.request import FleetRequest
     from reconciler.plan.make.inputs import Inputs
     from reconciler.plan.value.plan import Plan
+    from reconciler.plan.value.policies import JudgedPolicy
 
 _PLAIN: Final = {ord("→"): "->", ord("×"): "x", ord("±"): "~", ord("…"): "...", ord("–"): "-"}
 
@@ -27,7 +29,8 @@ _PLAIN: Final = {ord("→"): "->", ord("×"): "x", ord("±"): "~", ord("…"): "
 class PlanRequest:
     """The fleet to plan, how the plan is shown, and what decides the exit code.
 
-    ``file`` is where the plan is saved, None to save nothing.
+    ``file`` is where the plan is saved, None to save nothing. ``policies`` are files of policies,
+    ``fail_on`` names what forbids the plan beside failed policies.
     """
 
     fleet: FleetRequest
@@ -36,21 +39,27 @@ class PlanRequest:
     detailed_exit_code: bool
     fail_on: frozenset[str]
     timings: bool
+    policies: tuple[str, ...] = ()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     inputs.add_path(parser)
     add = parser.add_argument
-    inputs.add_output(parser, more=("markdown", "html", "mermaid", "requests"))
+    inputs.add_output(parser, more=("markdown", "html", "mermaid", "requests", "github", "sarif"))
     add("--out", metavar="FILE", help="save the plan for `reconciler apply FILE`")
     add(
         "--detailed-exitcode", action="store_true",
         help="exit with 2 if there are changes",
     )  # fmt: skip
     add(
-        "--fail-on", action="append", default=[], choices=("unschedulable",), metavar="WHAT",
-        help="exit with 3 if the plan has it: unschedulable (pods that cannot be scheduled)",
+        "--policy", action="append", default=[], metavar="FILE",
+        help="judge the plan by the policies in this file, outside the repository (repeatable)",
+    )  # fmt: skip
+    add(
+        "--fail-on", action="append", default=[], metavar="WHAT",
+        help="exit with 3 if the plan has it: unschedulable (pods that cannot be scheduled), "
+        "warnings (of policies), or the name of a policy (repeatable)",
     )  # fmt: skip
     add(
         "--timings", action="store_true",
@@ -68,41 +77,67 @@ def request_of(args: argparse.Namespace) -> PlanRequest:
         args.detailed_exitcode,
         frozenset(args.fail_on),
         args.timings,
+        tuple(args.policy),
     )
 
 
 def run(request: PlanRequest) -> int:
     """Print the plan; 0, or with ``--detailed-exitcode`` 2 when there is something to do.
 
-    3 when it has what ``--fail-on`` names, whatever there is to do.
+    3 when a policy forbids it, or when it has what ``--fail-on`` names, whatever there is to do.
+    A plan that a policy forbids is not saved.
     """
     # Nearly all values live until the plan is printed: collecting garbage among them often
     # costs a tenth of the time and finds none.
     gc.set_threshold(200_000, 20, 20)
+    from reconciler.cli.output.progressline import progress
+    from reconciler.cli.shared import policies
     from reconciler.cli.shared.question import read_inputs
     from reconciler.cli.shared.timings import Timings
 
-    timings = Timings()
-    inputs = read_inputs(request.fleet, timings)
-    from reconciler.plan.planning import plan_of
+    with progress("Planning") as line:
+        timings = Timings(line.enter)
+        with timings("read"):
+            operator = policies.policies_of_operator(request.fleet, request.policies)
+        inputs = read_inputs(request.fleet, timings)
+        rules = policies.policies_of(operator, inputs)
+        policies.expect_known(request.fail_on, rules)
+        from reconciler.plan.planning import plan_of
 
-    plan = plan_of(inputs, timings)
-    with timings("render"):
-        text = render(plan, request, inputs)
-        if request.file:
-            from reconciler.cli.shared.planfile import save
+        plan = plan_of(inputs, timings)
+        with timings("render"):
+            plan = policies.judge(plan, rules)
+            refused = policies.refusals(plan, request.fail_on)
+            text = render(plan, request, inputs)
+            if request.file and not refused:
+                from reconciler.cli.shared.planfile import save
 
-            save(plan, request.file)
+                save(plan, request.file)
     write(text)
     if request.timings:
         print(timings.to_json(), file=sys.stderr)
-    if "unschedulable" in request.fail_on and _refuses(plan):
+    if _report(plan, refused, request):
         return exitcode.REFUSED
     changed = request.detailed_exit_code and not plan.is_empty
     return exitcode.CHANGES if changed else exitcode.DONE
 
 
-def _refuses(plan: Plan) -> bool:
+def _report(plan: Plan, refused: Sequence[JudgedPolicy], request: PlanRequest) -> bool:
+    """Print on stderr why the plan is refused, and return whether it is."""
+    from reconciler.cli.shared.policies import UNSCHEDULABLE, place_of
+    from reconciler.model.text.visible import one_line
+    from reconciler.plan.render.verdicts import verdict_of
+
+    for policy in refused:
+        what = f"{place_of(policy)}: policy {policy.name} forbids this plan: {verdict_of(policy)}"
+        print(f"Error: {one_line(what)}", file=sys.stderr)
+    if refused and request.file:
+        print(f"Error: {one_line(request.file)}: the plan was not saved", file=sys.stderr)
+    is_unplaced = UNSCHEDULABLE in request.fail_on and _has_unschedulable(plan)
+    return bool(refused) or is_unplaced
+
+
+def _has_unschedulable(plan: Plan) -> bool:
     """Return whether pods cannot be scheduled, and report it on stderr."""
     from reconciler.plan.render.summary import unschedulable
     from reconciler.plan.render.wording import counted, format_pods
@@ -140,6 +175,8 @@ def render(plan: Plan, request: PlanRequest, inputs: Inputs) -> str:
             from reconciler.plan.render.mermaid import render_mermaid
 
             return render_mermaid(plan)
+        case "github" | "sarif":
+            return _annotated(plan, request)
         case "requests":
             from reconciler.cli.output.requests import render_requests
 
@@ -147,12 +184,29 @@ def render(plan: Plan, request: PlanRequest, inputs: Inputs) -> str:
     return render_for_terminal(plan, sys.stdout, next_command(plan, request, inputs.observation))
 
 
+def _annotated(plan: Plan, request: PlanRequest) -> str:
+    """Return the findings and the failed policies as GitHub and code-scanning services read them.
+
+    Their paths start at the top of the repository.
+    """
+    from reconciler.cli.shared.policies import diagnostics_of
+
+    folder = "" if plan.revision.path in (None, ".") else plan.revision.path
+    if request.output == "sarif":
+        from reconciler.cli.output.sarif import render_sarif
+
+        return render_sarif(diagnostics_of(plan), folder)
+    from reconciler.cli.output.findings import render_github
+
+    return render_github(diagnostics_of(plan), folder)
+
+
 def render_for_terminal(plan: Plan, out: TextIO, next_step: str = "") -> str:
     """Return the plan as text, as wide as the terminal and in colour where there is one."""
     from reconciler.plan.render.text import render_text
 
-    colour = out.isatty() and not os.environ.get("NO_COLOR")
-    return render_text(plan, width=_columns(out), colour=colour, next_command=next_step)
+    width = _columns(out)
+    return render_text(plan, width=width, colour=has_colour(out), next_command=next_step)
 
 
 def _columns(out: TextIO) -> int:

@@ -104,12 +104,13 @@ def run(request: RunRequest) -> int:
     from reconciler.adapters.clock import SystemClock
     from reconciler.cli.commands.health import with_heartbeat
     from reconciler.cli.output.log import FORMATS, LogNotifier, libraries_logged
+    from reconciler.cli.output.terminal import has_colour
     from reconciler.cli.shared import stopping
     from reconciler.cli.shared.exitcode import DONE
     from reconciler.cli.wiring.monitoring import monitored
 
     form = next(known for known in FORMATS if known == request.log_format)
-    log = LogNotifier(sys.stdout, SystemClock(), form, colour=sys.stdout.isatty())
+    log = LogNotifier(sys.stdout, SystemClock(), form, colour=has_colour(sys.stdout))
     with stopping.on_signal() as stop, libraries_logged(log), ExitStack() as stack:
         monitoring = stack.enter_context(
             monitored(request, log, with_heartbeat(request.heartbeat, stop))

@@ -14,7 +14,9 @@ from reconciler.cli.shared import exitcode
 if TYPE_CHECKING:
     import argparse
 
+    from reconciler.cli.output.progressline import ProgressLine
     from reconciler.cli.shared.request import FleetRequest
+    from reconciler.cli.simulation.building import Setting
     from reconciler.cli.simulation.report import Report
     from reconciler.cli.simulation.script import Script
 
@@ -65,23 +67,45 @@ def run(request: SimulateRequest) -> int:
     """Run the simulation and print what happened."""
     gc.set_threshold(200_000, 20, 20)
     from reconciler.cli.commands.plan import write
+    from reconciler.cli.output.progressline import progress
     from reconciler.cli.shared.timings import Timings
     from reconciler.cli.simulation.building import built
     from reconciler.cli.simulation.scenes import played
 
-    timings = Timings()
-    setting = built(request.fleet, timings, _script(request.faults), request.seed)
-    report = played(setting, _until(request.until, setting.start))
-    with timings("render"):
-        text = render(report, request.output)
-    write(text)
+    with progress("Simulating") as line:
+        timings = Timings(line.enter)
+        setting = built(request.fleet, timings, _script(request.faults), request.seed)
+        until = _until(request.until, setting.start)
+        if request.output == "text":
+            _stream(setting, until, line)
+        else:
+            report = played(setting, until)
+            with timings("render"):
+                text = render(report, request.output)
+    if request.output != "text":
+        write(text)
     if request.timings:
         print(timings.to_json(), file=sys.stderr)
     return exitcode.DONE
 
 
+def _stream(setting: Setting, until: datetime | timedelta | None, line: ProgressLine) -> None:
+    """Play the simulation and print its timeline while it runs."""
+    from reconciler.cli.commands.plan import write
+    from reconciler.cli.simulation.scenes import played
+    from reconciler.cli.simulation.timeline import StreamedTimeline
+
+    def show(text: str) -> None:
+        with line.erased():
+            write(text)
+            sys.stdout.flush()
+
+    timeline = StreamedTimeline(show)
+    timeline.end(played(setting, until, timeline))
+
+
 def render(report: Report, output: str) -> str:
-    """Return the report in the output format of the request."""
+    """Return the report as JSON, YAML or a page."""
     if output == "json":
         import msgspec
 
@@ -90,13 +114,9 @@ def render(report: Report, output: str) -> str:
         from reconciler.cli.output.listing import yaml_of_json
 
         return yaml_of_json(render(report, "json"))
-    if output == "html":
-        from reconciler.cli.simulation.page import render_html
+    from reconciler.cli.simulation.page import render_html
 
-        return render_html(report)
-    from reconciler.cli.simulation.timeline import render_text
-
-    return render_text(report)
+    return render_html(report)
 
 
 def _script(file: str | None) -> Script:

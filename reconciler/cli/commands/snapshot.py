@@ -68,9 +68,11 @@ def request_of(args: argparse.Namespace) -> SnapshotRequest:
 
 def run(request: SnapshotRequest) -> int:
     """Write one List of every object that a plan reads; all of them or nothing."""
+    from reconciler.cli.output.progressline import progress
     from reconciler.cli.shared.exitcode import DONE
 
-    items = captured(request)
+    with progress("Reading the objects of the cluster"):
+        items = captured(request)
     content = _encoded(items, request.output)
     if request.file is None:
         sys.stdout.write(content.decode())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.parser import inputs
 from reconciler.cli.shared import exitcode, records, watching
+from reconciler.model.text.visible import Painted, one_line
 
 if TYPE_CHECKING:
     import argparse
@@ -219,14 +220,15 @@ def _text(recorded: Recorded, facts: JsonDict, known: str) -> str:
     from reconciler.cli.output import guards
 
     text += _unfinished(facts["progress"]) + _commands(recorded) + guards.text(facts)
-    return text + _in_doubt(facts) + _doubts(facts) + _unavailable(facts)
+    text += _in_doubt(facts) + _doubts(facts) + _unavailable(facts)
+    return Painted(text)
 
 
 def _in_doubt(facts: JsonDict) -> str:
     """Return the instances that keep the fleet from changing."""
     if not facts["ownership"]:
         return ""
-    lines = "".join(f"  {row['message']}\n" for row in facts["ownership"])
+    lines = "".join(f"  {one_line(row['message'])}\n" for row in facts["ownership"])
     return (
         "\nNo node is launched or disrupted until the owner of these instances is "
         f"resolved:\n{lines}"
@@ -271,7 +273,8 @@ def _unfinished(progress: JsonDict | None) -> str:
     if not rows:
         return ""
     shown = [(row["action"], row["state"], row["why"]) for row in rows[:_ACTIONS_MAX]]
-    table = columns([("ACTION", "STATE", "WHY"), *shown])
+    verbs = [row["action"].partition("/")[0] for row in rows[:_ACTIONS_MAX]]
+    table = columns([("ACTION", "STATE", "WHY"), *shown], verbs=["", *verbs])
     left = len(rows) - len(shown)
     more = f"and {left} more; `reconciler get actions` lists all\n" if left else ""
     return f"\n{table}{more}"
@@ -308,7 +311,7 @@ def _doubts(facts: JsonDict) -> str:
         return ""
     rows = [(d["verb"], d["target"], d["id"]) for d in facts["inDoubt"]]
     return "\nOperations with unknown outcome (checked first in the next pass):\n" + columns(
-        rows, indent=2
+        rows, indent=2, verbs=[d["verb"] for d in facts["inDoubt"]]
     )
 
 

@@ -4,37 +4,53 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
+from reconciler.cli.output.terminal import has_colour
 from reconciler.cli.parser import inputs
 from reconciler.cli.shared import exitcode
 from reconciler.cli.shared.folder import fleet_folder
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator, Sequence
 
+    from reconciler.cli.shared.fixing import Fixed
     from reconciler.desired.fleet import SourceFile
+    from reconciler.model.diagnostics import Diagnostic
+    from reconciler.model.json import JsonDict
+    from reconciler.source.finding import Finding
+    from reconciler.source.objects import Entry
 
 
 @dataclass(frozen=True, slots=True)
 class ValidateRequest:
-    """The fleet folder to check, the settings of the command line, and the output format."""
+    """The fleet folder to check, the settings of the command line, and the output format.
+
+    ``fix`` rewrites older spellings first.
+    """
 
     path: str
     settings: tuple[str, ...]
     output: str
+    fix: bool = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     inputs.add_path(parser)
     inputs.add_output(parser, more=("github", "sarif"))
+    parser.add_argument(
+        "--fix", action="store_true",
+        help="rewrite older spellings in the files, and keep comments and layout",
+    )  # fmt: skip
     inputs.add_flags(parser, ("settings",))
 
 
 def request_of(args: argparse.Namespace) -> ValidateRequest:
     """Return what the arguments ask for."""
-    return ValidateRequest(fleet_folder(args.path) or ".", tuple(args.settings), args.output)
+    path = fleet_folder(args.path) or "."
+    return ValidateRequest(path, tuple(args.settings), args.output, args.fix)
 
 
 def run(request: ValidateRequest) -> int:
@@ -49,25 +65,86 @@ def run(request: ValidateRequest) -> int:
         resolve({}, {}, request.settings)  # a setting that is wrong is wrong usage
 
     files, refused = read_folder(request.path)
-    _, diagnostics = read_fleet(files, refused=refused)
+    fixed = None
+    if request.fix:
+        from reconciler.cli.shared.fixing import fix_folder
+
+        fixed = fix_folder(request.path, files)
+        files, refused = read_folder(request.path)
+    fleet, diagnostics = read_fleet(files, refused=refused, advise=_Advice(request.settings))
+    if fleet.policies:
+        from reconciler.cli.shared.policies import compile_findings
+
+        found = (*diagnostics, *compile_findings(fleet.policies))
+        diagnostics = tuple(sorted(found, key=lambda d: d.order))
+    if fixed is not None:
+        _report(fixed, sys.stdout if request.output == "text" else sys.stderr)
+    sys.stdout.write(_rendered(request, files, diagnostics, fixed))
+    return exitcode.DONE if findings.is_valid(diagnostics) else exitcode.REFUSED
+
+
+def _rendered(
+    request: ValidateRequest,
+    files: Sequence[SourceFile],
+    diagnostics: Sequence[Diagnostic],
+    fixed: Fixed | None,
+) -> str:
+    from reconciler.cli.output import findings
+
     match request.output:
         case "json":
-            text = findings.render_json(diagnostics)
+            return findings.render_json(diagnostics, fixed)
         case "yaml":
             from reconciler.cli.output.listing import yaml_of_json
 
-            text = yaml_of_json(findings.render_json(diagnostics))
+            return yaml_of_json(findings.render_json(diagnostics, fixed))
         case "github":
-            text = findings.render_github(diagnostics, folder_in_repository(request.path))
+            return findings.render_github(diagnostics, folder_in_repository(request.path))
         case "sarif":
             from reconciler.cli.output.sarif import render_sarif
 
-            text = render_sarif(diagnostics, folder_in_repository(request.path))
-        case _:
-            sources = {file.path: _shown(file) for file in files}
-            text = findings.render_text(diagnostics, sources, colour=sys.stdout.isatty())
-    sys.stdout.write(text)
-    return exitcode.DONE if findings.is_valid(diagnostics) else exitcode.REFUSED
+            return render_sarif(diagnostics, folder_in_repository(request.path))
+    sources = {file.path: _shown(file) for file in files}
+    return findings.render_text(diagnostics, sources, colour=has_colour(sys.stdout))
+
+
+def _report(fixed: Fixed, out: TextIO) -> None:
+    """Print what was rewritten, and what has to be edited by hand."""
+    from reconciler.model.text.visible import Painted, one_line
+
+    for fix in fixed.fixes:
+        what = f"{fix.place}: fixed: {fix.path}: {fix.old} is now {fix.new}"
+        out.write(Painted(f"{one_line(what)}\n"))
+    out.writelines(Painted(f"not fixed: {one_line(failure)}\n") for failure in fixed.failures)
+
+
+@dataclass(frozen=True, slots=True)
+class _Advice:
+    """What needs the catalogue or the effective settings to be found; see ``Advice``."""
+
+    sets: tuple[str, ...]
+
+    def __call__(
+        self, config: JsonDict, entries: Sequence[Entry]
+    ) -> Iterator[tuple[Entry, Finding]]:
+        import os
+
+        from reconciler.desired.rules.gated import without_gate
+        from reconciler.desired.settings.layers import Layer, resolve
+        from reconciler.source.schema import value_at
+
+        if not any(e.kind in ("NodePool", "NodeClaim", "NodeOverlay") for e in entries):
+            return
+        if any(value_at(e.data, ("spec", "replicas")) is not None for e in entries):
+            yield from without_gate(entries, resolve(config, os.environ, self.sets).settings)
+        from reconciler.catalog import names
+
+        if not names.named(entries):
+            return
+        resolved = resolve(config, {}, self.sets)
+        stated = resolved.origins["aws.region"].layer != Layer.DEFAULT
+        region = resolved.settings.region if stated else ""
+        yield from names.unknown_names(entries, names.bundled_names(), region)
 
 
 def _shown(file: SourceFile) -> bytes:

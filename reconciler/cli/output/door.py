@@ -6,12 +6,13 @@ Text that is not marked as ``Painted`` cannot even set a colour.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.model.text.visible import inert
+from reconciler.model.text.visible import inert, one_line
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -37,6 +38,12 @@ class Door:
         self._line = line if len(line) <= _LINE_MAX else f".{line[-_LINE_MAX:]}"
         return len(text)
 
+    def redraw(self, text: str) -> None:
+        """Replace the current line of a terminal with one that fits; an empty text erases it."""
+        width = max(_columns(self._out) - 1, 1)
+        self._out.write(f"\r{inert(one_line(text))[:width]}\x1b[K")
+        self._out.flush()
+
     def writelines(self, lines: Any) -> None:
         """Write several texts."""
         for line in lines:
@@ -44,6 +51,13 @@ class Door:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._out, name)
+
+
+def _columns(out: TextIO) -> int:
+    try:
+        return os.get_terminal_size(out.fileno()).columns or 80
+    except (OSError, ValueError, AttributeError):
+        return 80
 
 
 @contextmanager

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.model.diagnostics import Diagnostic, Severity
+from reconciler.model.json import JsonDict
 from reconciler.model.text.visible import (
     Annotations,
     Painted,
@@ -16,6 +17,9 @@ from reconciler.model.text.visible import (
     visible,
 )
 from reconciler.source.document import lines_of
+
+if TYPE_CHECKING:
+    from reconciler.cli.shared.fixing import Fix, Fixed
 
 _COLOURS: Final = {Severity.ERROR: "31", Severity.WARNING: "33", Severity.INFO: "36"}
 _EXCERPT_WIDTH: Final = 120
@@ -104,12 +108,33 @@ def as_data(diagnostic: Diagnostic) -> dict[str, Any]:
     }
 
 
-def render_json(diagnostics: Sequence[Diagnostic]) -> str:
-    """Return ``{"diagnostics": […], "valid": …}``, keys sorted."""
+def render_json(diagnostics: Sequence[Diagnostic], fixed: Fixed | None = None) -> str:
+    """Return ``{"diagnostics": […], "valid": …}``, keys sorted; with ``fixed`` what was rewritten.
+
+    ``notFixed`` says what has to be edited by hand.
+    """
     import json
 
-    data = {"valid": is_valid(diagnostics), "diagnostics": [as_data(d) for d in diagnostics]}
+    data: JsonDict = {
+        "valid": is_valid(diagnostics),
+        "diagnostics": [as_data(d) for d in diagnostics],
+    }
+    if fixed is not None:
+        data["fixed"] = [_fix_as_data(fix) for fix in fixed.fixes]
+        data["notFixed"] = list(fixed.failures)
     return json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _fix_as_data(fix: Fix) -> JsonDict:
+    place = fix.place
+    return {
+        "file": place.file,
+        "line": place.line,
+        "column": place.column,
+        "path": fix.path,
+        "from": fix.old,
+        "to": fix.new,
+    }
 
 
 _COMMANDS: Final = {

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Final
 
-from reconciler.model.text.visible import one_line
+from reconciler.cli.output.terminal import has_colour
+from reconciler.model.text.visible import Painted, one_line
 from reconciler.plan.render.layout import table
 
 
@@ -30,18 +33,40 @@ class Listing:
     wide_header: tuple[str, ...] = field(default=())
 
 
-def as_table(listing: Listing, *, wide: bool) -> str:
-    """Return the items as aligned columns below their header."""
+def as_table(listing: Listing, *, wide: bool, verb: str = "") -> str:
+    """Return the items as aligned columns below their header.
+
+    ``verb`` is the header of the column with the verb of an item, which decides its colour.
+    """
     header = listing.header + (listing.wide_header if wide else ())
     rows = [i.cells + (i.wide if wide else ()) for i in listing.items]
-    return columns([header, *rows])
+    verbs = [row[listing.header.index(verb)] for row in rows] if verb else []
+    return columns([header, *rows], verbs=["", *verbs])
 
 
-def columns(rows: Sequence[Sequence[str]], indent: int = 0) -> str:
-    """Return rows as lines of aligned columns; an empty cell is shown as a dash."""
+def columns(rows: Sequence[Sequence[str]], indent: int = 0, verbs: Sequence[str] = ()) -> str:
+    """Return rows as lines of aligned columns; an empty cell is shown as a dash.
+
+    ``verbs`` has the verb of each row: a terminal that shows colours gets the row in its colour.
+    """
     shown = [[one_line(cell) or "-" for cell in row] for row in rows]
     lines = table(shown, "<" * max((len(row) for row in rows), default=0))
-    return "".join(f"{' ' * indent}{line}\n" for line in lines)
+    if not any(verbs) or not has_colour(sys.stdout):
+        return "".join(f"{' ' * indent}{line}\n" for line in lines)
+    pairs = zip(lines, verbs, strict=True)
+    return Painted("".join(f"{' ' * indent}{_painted(line, verb)}\n" for line, verb in pairs))
+
+
+_COLOURS: Final = {
+    **dict.fromkeys(("launch", "launch-batch", "provision"), "32"),
+    **dict.fromkeys(("replace", "taint", "drain"), "33"),
+    **dict.fromkeys(("terminate", "delete-node", "delete"), "31"),
+}
+
+
+def _painted(line: str, verb: str) -> str:
+    code = _COLOURS.get(verb)
+    return f"\x1b[{code}m{line}\x1b[0m" if code else line
 
 
 def as_list(documents: Sequence[Mapping[str, object]]) -> dict[str, object]:

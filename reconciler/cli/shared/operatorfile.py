@@ -1,7 +1,7 @@
 """The operator's configuration file: settings that no repository can change.
 
 It has the form of ``reconciler.yaml`` and wins over it. It must lie outside the repository of the
-fleet, or a pull request could change it as well.
+fleet, or a pull request could change it as well. The same holds for files of policies.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from reconciler.desired.settings.layers import OperatorFile
+    from reconciler.model.policy import Policy
+    from reconciler.source.objects import Entry
 
 _VARIABLE: Final = "RECONCILER_CONFIG"
 _REMEDY: Final = "pass a file outside the repository"
@@ -28,23 +30,44 @@ def read_operator_file(named: str | None, folder: str | None) -> OperatorFile | 
     path = named or os.environ.get(_VARIABLE)
     if not path:
         return None
+    from reconciler.desired.policies import policies_of
     from reconciler.desired.settings.layers import OperatorFile
-    from reconciler.model.errors import UnreadableError
+    from reconciler.model.policy import PolicySource
 
     flag = "--config" if named else _VARIABLE
     if folder is not None:
-        _expect_outside(path, folder, flag)
-    try:
-        with open(path, "rb") as file:  # noqa: PTH123 - pathlib costs a start
-            content = file.read()
-    except OSError as error:
-        why = error.strerror or str(error)
-        remedy = "pass a readable file"
-        raise UnreadableError(why, where=f"{flag} {path}", remedy=remedy) from error
-    return OperatorFile(os.path.abspath(path), _data(path, content))  # noqa: PTH100
+        expect_outside(path, folder, flag, "the operator's configuration file")
+    entry = read_document(path, flag, "reconciler.v1")
+    if entry is None:
+        return OperatorFile(os.path.abspath(path), {})  # noqa: PTH100
+    policies = policies_of(entry, PolicySource.OPERATOR)
+    return OperatorFile(os.path.abspath(path), entry.plain, policies)  # noqa: PTH100
 
 
-def _expect_outside(path: str, folder: str, flag: str) -> None:
+def read_policies(path: str, folder: str | None) -> tuple[Policy, ...]:
+    """Return the policies in a file of ``--policy``.
+
+    ``folder`` is the fleet's on this machine, None where it comes from a remote.
+
+    Raises:
+        UsageError: it lies inside the fleet's repository, or something in it is wrong.
+        UnreadableError: it cannot be read.
+    """
+    from reconciler.desired.policies import policies_of
+    from reconciler.model.policy import PolicySource
+
+    if folder is not None:
+        expect_outside(path, folder, "--policy", "the file of policies")
+    entry = read_document(path, "--policy", "policies.v1")
+    return () if entry is None else policies_of(entry, PolicySource.OPERATOR)
+
+
+def expect_outside(path: str, folder: str, flag: str, what: str) -> None:
+    """Check that a file of the operator is not in the repository of the fleet in ``folder``.
+
+    Raises:
+        UsageError: it is, so a pull request could change it.
+    """
     from reconciler.adapters.git.command import is_inside
     from reconciler.adapters.git.repository import find
     from reconciler.model.errors import UsageError
@@ -54,35 +77,43 @@ def _expect_outside(path: str, folder: str, flag: str) -> None:
     tree = repository.top if repository is not None else real
     as_named = os.path.join(os.path.realpath(os.path.dirname(path) or "."), os.path.basename(path))  # noqa: PTH118, PTH119, PTH120
     if is_inside(as_named, tree) or is_inside(os.path.realpath(path), tree):
-        what = "the operator's configuration file is inside the fleet's repository"
-        raise UsageError(what, where=f"{flag} {path}", remedy=_REMEDY)
+        message = f"{what} is inside the fleet's repository, where a pull request can change it"
+        raise UsageError(message, where=f"{flag} {path}", remedy=_REMEDY)
 
 
-def _data(path: str, content: bytes) -> dict[str, object]:
-    """Return what the file sets.
+def read_document(path: str, flag: str, schema_name: str) -> Entry | None:
+    """Return the one document of a file of the operator, None if it is empty.
 
     Raises:
-        UsageError: it is not valid.
+        UsageError: it does not fit the schema.
+        UnreadableError: it cannot be read.
     """
-    from reconciler.model.errors import UsageError
+    from reconciler.desired import policies
+    from reconciler.model.errors import UnreadableError, UsageError
     from reconciler.source import schema
     from reconciler.source.document import parse_documents
     from reconciler.source.finding import field_path
     from reconciler.source.objects import Entry
 
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - pathlib costs a start
+            content = file.read()
+    except OSError as error:
+        why = error.strerror or str(error)
+        remedy = "pass a readable file"
+        raise UnreadableError(why, where=f"{flag} {path}", remedy=remedy) from error
     documents, diagnostics = parse_documents(path, content)
     for diagnostic in diagnostics:
         where = str(diagnostic.place or path)
         raise UsageError(diagnostic.message, where=where, remedy=diagnostic.hint)
     if not documents:
-        return {}
+        return None
     if len(documents) > 1:
         raise UsageError("must contain exactly one document", where=str(documents[1].place()))
     entry = Entry(documents[0], (), documents[0].data)
-    for fault in schema.check("reconciler.v1", entry.plain):
+    for fault in schema.check(schema_name, entry.plain) or policies.check(entry.plain):
         place = entry.place(fault.pointer, of_key=fault.of_key)
         name = field_path(fault.pointer)
         what = f"{name}: {fault.message}" if name else fault.message
         raise UsageError(what, where=str(place), remedy=fault.hint)
-    data: dict[str, object] = entry.plain
-    return data
+    return entry

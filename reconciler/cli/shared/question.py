@@ -190,6 +190,7 @@ def compared_with_base(
         base=base.objects,
         compared_with="base",
         revision=replace(facts.revision, base=base.head),
+        base_policies=base.policies,
     )
     return replace(facts, against=asked_of(base, request, facts, resolve))
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from reconciler.desired.settings.layers import Resolved
     from reconciler.model.diagnostics import Diagnostic
     from reconciler.model.errors import UnreadableError
+    from reconciler.model.policy import Policy
     from reconciler.observed.snapshot import Snapshot
     from reconciler.plan.value.plan import InputDigests, Revision
 
@@ -83,11 +84,12 @@ def clones(state: str | None) -> str:
 
 
 class Base(NamedTuple):
-    """The commit of ``--base``, its objects, and its fleet where that is valid."""
+    """The commit of ``--base``, its objects and policies, and its fleet where that is valid."""
 
     head: str | None
     objects: tuple[dict[str, Any], ...]
     fleet: Fleet | None
+    policies: tuple[Policy, ...] = ()
 
 
 def read_base(request: FleetRequest) -> Base | None:
@@ -97,16 +99,20 @@ def read_base(request: FleetRequest) -> Base | None:
     """
     if request.base is None:
         return None
+    from dataclasses import replace
+
     from reconciler.adapters.git.source import read
     from reconciler.desired.fleet import read_fleet
     from reconciler.desired.objects import file_objects
     from reconciler.model.diagnostics import Severity
+    from reconciler.model.policy import PolicySource
 
     found = read(source_of(request, request.base))
     fleet, findings = read_fleet(found.files, any_class=True, allow_empty=True)
     broken = any(d.severity is Severity.ERROR for d in (*found.diagnostics, *findings))
     objects = (*(r.data for r in fleet.resources), *file_objects(fleet))
-    return Base(found.revision.head, objects, None if broken else fleet)
+    policies = tuple(replace(policy, source=PolicySource.BASE) for policy in fleet.policies)
+    return Base(found.revision.head, objects, None if broken else fleet, policies)
 
 
 def read_desired(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter
 from typing import Final
@@ -13,19 +13,22 @@ PHASES: Final = ("read", "catalog", "placement", "disruption", "render")
 class Timings:
     """Counts the seconds of each phase; the total also has what is between them.
 
-    Phases may stand in each other: time counts for the innermost one.
+    Phases may stand in each other: time counts for the innermost one. ``entered`` is called with
+    each phase that begins.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, entered: Callable[[str], None] = lambda _: None) -> None:
         self._seconds = dict.fromkeys(PHASES, 0.0)
         self._start = self._since = perf_counter()
         self._running: list[str] = []
+        self._entered = entered
 
     @contextmanager
     def __call__(self, phase: str) -> Iterator[None]:
         """Count what is done within as time of ``phase``."""
         self._book()
         self._running.append(phase)
+        self._entered(phase)
         try:
             yield
         finally:

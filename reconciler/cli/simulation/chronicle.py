@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -52,9 +52,13 @@ class Event(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Chronicle:
-    """Records progress (the port ``Notifier``) as events, each with what it belongs to."""
+    """Records progress (the port ``Notifier``) as events, each with what it belongs to.
 
-    def __init__(self) -> None:
+    ``listener`` is given each event as well, when it happens.
+    """
+
+    def __init__(self, listener: Callable[[Event], None] = lambda _: None) -> None:
+        self.listener = listener
         self.events: list[Event] = []
         self.notes: list[Event] = []
         self._pools: dict[str, str] = {}
@@ -67,6 +71,7 @@ class Chronicle:
         """Write it down; must not fail."""
         event = self._event(progress)
         (self.events if event.kind in _EVENTS else self.notes).append(event)
+        self.listener(event)
         if event.kind == EventKind.COMMAND_STARTED and event.reason == ForcefulReason.EXPIRED:
             self._expired(event)
 
@@ -119,16 +124,16 @@ class Chronicle:
     def _expired(self, started: Event) -> None:
         command = self._commands.get(started.command)
         for name in command.node_claims if command is not None else ():
-            self.events.append(
-                msgspec.structs.replace(
-                    started,
-                    kind=EventKind.EXPIRED,
-                    node_claim=name,
-                    node_pool=self._pools.get(name, ""),
-                    node=self._nodes.get(name, ""),
-                    message=f"{name} has reached its expireAfter",
-                )
+            event = msgspec.structs.replace(
+                started,
+                kind=EventKind.EXPIRED,
+                node_claim=name,
+                node_pool=self._pools.get(name, ""),
+                node=self._nodes.get(name, ""),
+                message=f"{name} has reached its expireAfter",
             )
+            self.events.append(event)
+            self.listener(event)
 
 
 class ToldStore(MemoryStateStore):

@@ -11,20 +11,27 @@ from reconciler.cli.simulation.building import Setting, SimulatedFleet
 from reconciler.cli.simulation.driver import Played, play
 from reconciler.cli.simulation.report import Report, merge_of, report_of
 from reconciler.cli.simulation.rules import RulePeriod, periods_of
+from reconciler.cli.simulation.timeline import StreamedTimeline
 
 
-def played(setting: Setting, until: datetime | timedelta | None) -> Report:
+def played(
+    setting: Setting, until: datetime | timedelta | None, timeline: StreamedTimeline | None = None
+) -> Report:
     """Play it, and return what happened from the first moment of the head revision on.
 
-    A span ``until`` counts from that moment.
+    A span ``until`` counts from that moment. ``timeline`` receives what happens meanwhile.
     """
     stage, base, head = setting.stage, setting.base, setting.head
+    if timeline is not None:
+        stage.chronicle.listener = timeline.take
     before = _scene(setting, base, None) if base is not None else None
     begin = stage.clock.now()
     had = list(stage.world.store.node_claims())
     end = begin + until if isinstance(until, timedelta) else until
     if before is not None:
         stage.samples.clear()
+    if timeline is not None:
+        timeline.begin(begin)
     outcome = _scene(setting, head, end)
     report = report_of(stage, outcome, begin)
     report = replace(report, rules=_rules(head, report))

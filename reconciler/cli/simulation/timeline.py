@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -44,18 +44,53 @@ _QUIET: Final = frozenset({"NodeClaimCreated", "Registered", "Tainted", "Command
 """Steps that follow from others and would only lengthen the timeline."""
 
 
-def render_text(report: Report) -> str:
-    """Return the story; virtual times are spans since the first moment."""
-    lines = [f"Simulation: {_moment(report.started_at)} to {_moment(report.at)}", ""]
-    story = story_of(report)
-    lines += story[:_LINES_MAX]
-    if len(story) > _LINES_MAX:
-        lines.append(f"  ... and {len(story) - _LINES_MAX} more lines (-o json lists all)")
-    if not story:
-        lines.append("  No events.")
-    lines += ["", outcome_of(report), *_merge(report), *_stuck(report)]
-    lines += ["", *_money(report.cost), ""]
-    return "\n".join(lines)
+class StreamedTimeline:
+    """Prints the timeline while a simulation runs: the lines of a moment once it has passed.
+
+    ``write`` is given complete lines. Nothing is printed for what happens before ``begin``.
+    """
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+        self._start: datetime | None = None
+        self._moment: list[Event] = []
+        self._claims: dict[str, str] = {}
+        self._lines = 0
+
+    def begin(self, at: datetime) -> None:
+        """Begin the timeline at the first moment of the planned revision."""
+        self._start = at
+        self._write(f"Simulation from {_moment(at)}\n\n")
+
+    def take(self, event: Event) -> None:
+        """Receive the next event."""
+        if event.node and event.node_claim:
+            self._claims[event.node] = event.node_claim
+        if self._start is None:
+            return
+        if self._moment and event.at > self._moment[0].at:
+            self._flush(self._start)
+        self._moment.append(event)
+
+    def end(self, report: Report) -> None:
+        """Print what remains, and the outcome."""
+        self._flush(report.started_at)
+        lines = []
+        if self._lines > _LINES_MAX:
+            lines.append(f"  ... and {self._lines - _LINES_MAX} more lines (-o json lists all)")
+        if not self._lines:
+            lines.append("  No events.")
+        lines += ["", outcome_of(report), *_merge(report), *_stuck(report)]
+        lines += ["", *_money(report.cost), ""]
+        self._write("\n".join(lines))
+
+    def _flush(self, start: datetime) -> None:
+        lines = _lines_of(self._moment, self._claims, start)
+        shown = lines[: max(_LINES_MAX - self._lines, 0)]
+        if shown:
+            self._write("".join(f"{line}\n" for line in shown))
+        self._lines += len(lines)
+        self._moment = []
 
 
 def story_of(report: Report, *, wall_clock: bool = False) -> list[str]:
@@ -64,11 +99,22 @@ def story_of(report: Report, *, wall_clock: bool = False) -> list[str]:
     Nodes are named by their NodeClaims, as everywhere in a report. Times are spans since the first
     moment, or times of the wall clock.
     """
-    lines = []
     claims = {e.node: e.node_claim for e in report.events if e.node and e.node_claim}
+    events = (*report.events, *report.notes)
+    return _lines_of(events, claims, report.started_at, wall_clock=wall_clock)
+
+
+def _lines_of(
+    events: Iterable[Event],
+    claims: Mapping[str, str],
+    start: datetime,
+    *,
+    wall_clock: bool = False,
+) -> list[str]:
+    lines = []
     happened = [
         replace(e, node=claims.get(e.node, e.node), message=_renamed(e.message, claims))
-        for e in (*report.events, *report.notes)
+        for e in events
         if e.kind not in _QUIET
     ]
     groups: dict[tuple[datetime, str, str, str], list[Event]] = {}
@@ -77,9 +123,9 @@ def story_of(report: Report, *, wall_clock: bool = False) -> list[str]:
             continue
         reason = event.reason if event.kind.startswith("Command") else ""
         groups.setdefault((event.at, event.kind, event.node_pool, reason), []).append(event)
-    for (at, kind, pool, reason), events in groups.items():
-        when = f"{at:%m-%d %H:%M:%S}" if wall_clock else span(at - report.started_at)
-        lines.append(f"  {when:>10}  {_VERBS[kind]:<13}  {_what(kind, pool, reason, events)}")
+    for (at, kind, pool, reason), grouped in groups.items():
+        when = f"{at:%m-%d %H:%M:%S}" if wall_clock else span(at - start)
+        lines.append(f"  {when:>10}  {_VERBS[kind]:<13}  {_what(kind, pool, reason, grouped)}")
     return lines
 
 

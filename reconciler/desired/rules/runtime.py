@@ -19,6 +19,7 @@ from reconciler.source.finding import Finding, shown
 
 Rule = Callable[[dict[str, object]], Iterator[Finding]]
 
+_WITHOUT_VALUES: Final = ("Exists", "DoesNotExist")
 _CAPACITY_TYPES: Final = (ON_DEMAND, RESERVED, SPOT)
 _NAME: Final = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]", re.ASCII)
 _VALUE: Final = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?", re.ASCII)
@@ -92,6 +93,11 @@ def _requirements(at: Pointer) -> Rule:
                 if fault:
                     message = f"invalid label value {shown(value)}: {fault}"
                     yield Finding("bad-label-value", (*here, "values", number), message)
+            if requirement.get("operator") in _WITHOUT_VALUES and requirement.get("values"):
+                message = f"has no effect with operator {requirement['operator']}"
+                hint = "remove the values, or write operator In"
+                where = (*here, "values")
+                yield Finding("idle-values", where, message, hint, Severity.WARNING, of_key=True)
             yield from _capacity_types(requirement, here)
 
     return check

@@ -36,6 +36,7 @@ from reconciler.desired.settings.keys import (
 from reconciler.desired.settings.repository import misplaced, remedy_of_misplaced
 from reconciler.model.errors import UsageError
 from reconciler.model.json import JsonObject
+from reconciler.model.policy import Policy
 from reconciler.model.settings import Settings
 from reconciler.model.text.urls import without_secrets
 
@@ -51,6 +52,8 @@ _NO_SETTINGS: Final = frozenset(
     }
 )
 """Variables that stand for flags of a command."""
+_NOT_SETTINGS: Final = ("apiVersion", "kind", "policies")
+"""Keys of a configuration file that no other layer can set."""
 _PATHS: Final = frozenset({"kubernetes.kubeconfig", "state"})
 _AWS_VARIABLES: Final = (
     ("AWS_DEFAULT_REGION", "aws.region"),
@@ -86,10 +89,11 @@ DEFAULT: Final = Origin(Layer.DEFAULT, "default")
 
 
 class OperatorFile(NamedTuple):
-    """The operator's configuration file: its absolute path, and its data."""
+    """The operator's configuration file: its absolute path, its data, and its policies."""
 
     path: str
     data: JsonObject
+    policies: tuple[Policy, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +161,7 @@ def resolve(
 
 def flattened(config: Mapping[str, object]) -> Iterator[tuple[str, Any]]:
     """Yield the settings of a configuration file by their dotted keys."""
-    entries = {k: v for k, v in config.items() if k not in ("apiVersion", "kind")}
+    entries = {k: v for k, v in config.items() if k not in _NOT_SETTINGS}
     return _flattened(entries, "")
 
 

@@ -13,6 +13,7 @@ from reconciler.catalog.catalog import Catalog
 from reconciler.desired.fleet import Fleet
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.json import JsonObject
+from reconciler.model.policy import Policy
 from reconciler.model.settings import Settings
 from reconciler.observed.state import ClusterState
 from reconciler.plan.make.pools import ClassKey, OfferingKey
@@ -50,7 +51,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     that costs. ``unready_classes`` are the kind and name of node classes that are not ready.
     ``observation`` says where ``cluster`` was seen, and ``observed`` what an approval of the plan
     rests on: a fingerprint for each object. ``withheld`` says why nothing may be launched or
-    removed now, empty where it may.
+    removed now, empty where it may. ``base_policies`` are the policies of the base revision.
     """
 
     fleet: Fleet
@@ -79,6 +80,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     unready_classes: frozenset[ClassKey] = frozenset()
     observation: ObservationSource | None = None
     observed: Mapping[str, str] = {}
+    base_policies: tuple[Policy, ...] = ()
 
     @property
     def known_before(self) -> tuple[Object, ...]:

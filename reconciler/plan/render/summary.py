@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from reconciler.plan.render.verdicts import policy_lines
 from reconciler.plan.render.wording import (
     counted,
     dollars,
@@ -98,7 +99,8 @@ def summary_lines(plan: Plan) -> list[str]:
     now = [_action_line(plan), _cost_line(plan)]
     if plan.at_rest is not None:
         now[0] = f"Now: {now[0][0].lower()}{now[0][1:]}"
-    return [*_unschedulable_line(plan), *_change_lines(plan), *now, *_bound_line(plan)]
+    change = [*_unschedulable_line(plan), *_change_lines(plan)]
+    return [*policy_lines(plan), *change, *now, *_bound_line(plan)]
 
 
 def _unschedulable_line(plan: Plan) -> list[str]:

@@ -20,6 +20,7 @@ from reconciler.plan.value.nodes import (
     UnschedulablePod,
 )
 from reconciler.plan.value.part import Part
+from reconciler.plan.value.policies import JudgedPolicy
 
 API_VERSION: Final = "reconciler/v1"
 
@@ -93,7 +94,8 @@ class Plan(Part, frozen=True, kw_only=True):
     of the change since a base. ``observation`` names the source of the cluster. ``observed`` has a
     fingerprint of each object that decisions depend on, so that a refused approval can name what
     has changed.
-    ``approved_as`` is the digest of the saved plan that approved this one.
+    ``approved_as`` is the digest of the saved plan that approved this one. ``policies`` are the
+    verdicts of the policies that judged it.
     """
 
     api_version: str = API_VERSION
@@ -125,6 +127,7 @@ class Plan(Part, frozen=True, kw_only=True):
     at_rest: AtRest | None = None
     observation: ObservationSource | None = None
     observed: dict[str, str] = msgspec.field(default_factory=dict)
+    policies: tuple[JudgedPolicy, ...] = ()
 
     left_out: ClassVar = (
         "headroom",
@@ -135,8 +138,9 @@ class Plan(Part, frozen=True, kw_only=True):
         "at_rest",
         "observation",
         "observed",
+        "policies",
     )
-    parts: ClassVar = ("node_claims", "placements", "commands", "actions", "cost")
+    parts: ClassVar = ("node_claims", "placements", "commands", "actions", "cost", "policies")
 
     @property
     def digest(self) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from reconciler.plan.render.sections import actions, changes, disruption, fleet, pods
+from reconciler.plan.render.sections import actions, changes, disruption, fleet, pods, policies
 from reconciler.plan.render.sections.cells import PlanDocument, Section
 from reconciler.plan.render.summary import summary_lines
 from reconciler.plan.render.wording import format_observation, format_revision
 from reconciler.plan.value.plan import Plan
 
 SECTIONS: Final = (
+    policies.violated,
     pods.unschedulable,
     changes.changes,
     fleet.node_pools,
@@ -21,6 +22,7 @@ SECTIONS: Final = (
     disruption.blocked,
     disruption.blockers,
     pods.headroom,
+    policies.others,
     fleet.notes,
     disruption.budgets,
     pods.placements,

@@ -1,0 +1,1 @@
+"""Evaluates CEL expressions that a repository brings, apart from this process."""

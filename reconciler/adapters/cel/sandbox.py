@@ -1,0 +1,141 @@
+"""Starts the process that evaluates expressions, and bounds what it can use.
+
+An expression of a few lines can need more time and memory than there is: macros over lists nest,
+and `x + x` doubles. A static check cannot tell such an expression from a useful one, so another
+process evaluates it, with limits on time and memory. That process has no environment, no files and
+no credentials; CEL itself gives an expression no access to the machine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from importlib.util import find_spec
+from typing import Final
+
+from reconciler.model.diagnostics import Place
+from reconciler.model.errors import UnreadableError, UsageError
+from reconciler.model.json import JsonDict
+from reconciler.model.policy import Policy, PolicyAnswer
+
+CPU_SECONDS: Final = 10
+"""How long the policies of a plan may be evaluated, all together."""
+_WALL_SECONDS: Final = 120
+_MEMORY: Final = 2**30
+_MEMORY_PER_BYTE: Final = 40
+"""Bytes of memory for each byte of the plan: decoded JSON is an order of magnitude larger."""
+_EVALUATOR: Final = os.path.join(os.path.dirname(__file__), "evaluator.py")  # noqa: PTH118, PTH120
+
+
+def evaluate(policies: Sequence[Policy], plan: bytes, now: datetime) -> list[PolicyAnswer]:
+    """Return the answer to each policy for a plan in JSON.
+
+    Raises:
+        UsageError: an expression does not compile, or the package that evaluates is missing.
+        UnreadableError: an expression has no value for this plan, or reached a limit.
+    """
+    answers = _ask(policies, plan, now)
+    for policy, answer in zip(policies, answers, strict=True):
+        if "error" in answer:
+            raise _failed(policy, answer)
+    return [PolicyAnswer(a["holds"], a["message"], tuple(a["exempted"])) for a in answers]
+
+
+def compile_errors(policies: Sequence[Policy]) -> list[tuple[Place, UsageError]]:
+    """Return an error for each policy with an expression that does not compile, and its place.
+
+    Raises:
+        UsageError: the package that evaluates is missing.
+        UnreadableError: an expression reached a limit.
+    """
+    answers = _ask(policies, b"null", None)
+    pairs = zip(policies, answers, strict=True)
+    return [
+        (_place_of(policy, answer["part"]), _failed(policy, answer))
+        for policy, answer in pairs
+        if "error" in answer
+    ]
+
+
+def _ask(policies: Sequence[Policy], plan: bytes, now: datetime | None) -> list[JsonDict]:
+    if not policies:
+        return []
+    if find_spec("cel") is None:
+        raise UsageError(
+            "policies need the package common-expression-language",
+            where=str(policies[0].place),
+            remedy="run `pip install 'reconciler[cel]'`",
+        )
+    header = {
+        "path": sys.path,
+        "cpuSeconds": CPU_SECONDS,
+        "memoryBytes": _MEMORY + _MEMORY_PER_BYTE * len(plan),
+        "now": now.isoformat() if now is not None else "",
+        "questions": [_question(policy) for policy in policies],
+    }
+    status, lines = _run(json.dumps(header).encode() + b"\n" + plan + b"\n")
+    answers: list[JsonDict] = [json.loads(line) for line in lines]
+    if len(answers) < len(policies):
+        raise _ended(policies[len(answers)], status)
+    return answers
+
+
+def _question(policy: Policy) -> dict[str, object]:
+    return {
+        "expression": policy.expression,
+        "message": policy.message_expression,
+        "when": [exemption.when for exemption in policy.exemptions],
+    }
+
+
+def _run(content: bytes) -> tuple[int | None, list[bytes]]:
+    """Return the exit status (None if it took too long) and the complete lines of the process."""
+    with subprocess.Popen(  # noqa: S603 - the arguments are ours, and no shell reads them
+        [sys.executable, "-I", "-B", _EVALUATOR],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={},
+        cwd=os.sep,
+    ) as process:
+        try:
+            out, _ = process.communicate(content, timeout=_WALL_SECONDS)
+            status: int | None = process.returncode
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, _ = process.communicate()
+            status = None
+    return status, [line for line in out.splitlines(keepends=True) if line.endswith(b"\n")]
+
+
+def _ended(policy: Policy, status: int | None) -> UnreadableError:
+    """Return the error about the policy at which the process ended early."""
+    if status is None or status in (-signal.SIGXCPU, -signal.SIGKILL):
+        what = f"the evaluation takes longer than {CPU_SECONDS} seconds"
+    else:
+        what = "the expression needs too much memory, or is nested too deeply"
+    remedy = "simplify it: nested macros over long lists multiply"
+    return UnreadableError(f"policy {policy.name}: {what}", where=str(policy.place), remedy=remedy)
+
+
+def _failed(policy: Policy, answer: JsonDict) -> UsageError:
+    at = answer["at"]
+    inside = f" at {at[0]}:{at[1]} of the expression" if at else ""
+    message = f"policy {policy.name}: {answer['part']}: {answer['error']}{inside}"
+    where = str(_place_of(policy, answer["part"]))
+    return UsageError(message, where=where, remedy="docs/policies.md describes the language")
+
+
+def _place_of(policy: Policy, part: str) -> Place:
+    """Return where a part of a policy is written."""
+    place: Place | None = policy.place
+    if part == "messageExpression":
+        place = policy.message_at
+    elif part.startswith("exemptions["):
+        place = policy.exemptions[int(part.removeprefix("exemptions[").partition("]")[0])].when_at
+    return place or policy.place

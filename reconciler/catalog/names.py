@@ -1,0 +1,156 @@
+"""Instance types, families and zones by name, and the requirements that name unknown ones.
+
+AWS adds types and zones between two releases of the bundled catalogue, so an unknown name is a
+warning. Partitions that the catalogue does not have, and local zones, are not judged.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from reconciler.model.diagnostics import Severity
+from reconciler.model.karpenter.labels import INSTANCE_TYPE, ZONE, ZONE_ID, normalized
+from reconciler.model.text.nearest import nearest
+from reconciler.source.document import Pointer
+from reconciler.source.finding import Finding, shown
+from reconciler.source.objects import Entry
+from reconciler.source.schema import value_at
+
+_FAMILY: Final = "karpenter.k8s.aws/instance-family"
+_WHAT: Final = {
+    INSTANCE_TYPE: ("unknown-instance-type", "instance type"),
+    _FAMILY: ("unknown-instance-family", "instance family"),
+    ZONE: ("unknown-zone", "zone"),
+    ZONE_ID: ("unknown-zone", "zone id"),
+}
+_AT: Final[Mapping[str, Pointer]] = {
+    "NodePool": ("spec", "template", "spec", "requirements"),
+    "NodeClaim": ("spec", "requirements"),
+    "NodeOverlay": ("spec", "requirements"),
+}
+_GROUP: Final[Mapping[str, Pointer]] = {
+    "NodePool": ("spec", "template", "spec", "nodeClassRef", "group"),
+    "NodeClaim": ("spec", "nodeClassRef", "group"),
+}
+_AWS: Final = "karpenter.k8s.aws"
+_ZONE: Final = re.compile(r"(?P<region>[a-z]{2,4}(?:-[a-z]+)+-\d)(?P<rest>.*)", re.ASCII)
+_LIKE: Final = 0.7
+
+
+@dataclass(frozen=True, slots=True)
+class KnownNames:
+    """What the catalogue knows: names by the label that has them, and the zones of each region.
+
+    ``as_of`` is the version of the catalogue.
+    """
+
+    values: Mapping[str, frozenset[str]]
+    zones: Mapping[str, frozenset[str]]
+    as_of: str
+
+
+def bundled_names() -> KnownNames:
+    """Return the names in the bundled catalogue.
+
+    Raises:
+        UnreadableError: it is missing or damaged.
+    """
+    from reconciler.catalog.aws.bundle import load
+
+    header, bundle = load()
+    types = frozenset((*(machine.name for machine in bundle.machines), *bundle.withdrawn))
+    zones = {name: frozenset(z.name for z in at.zones) for name, at in bundle.regions.items()}
+    ids = frozenset(z.id for at in bundle.regions.values() for z in at.zones if z.id)
+    values = {
+        INSTANCE_TYPE: types,
+        _FAMILY: frozenset(name.partition(".")[0] for name in types),
+        ZONE: frozenset().union(*zones.values()),
+        ZONE_ID: ids,
+    }
+    return KnownNames(values, zones, header.version)
+
+
+def named(entries: Sequence[Entry]) -> bool:
+    """Return whether a requirement names a type, a family or a zone of AWS."""
+    return any(True for _ in _named(entries))
+
+
+def unknown_names(
+    entries: Sequence[Entry], names: KnownNames, region: str = ""
+) -> Iterator[tuple[Entry, Finding]]:
+    """Yield a warning for each name that the catalogue does not have.
+
+    ``region`` is the region of the fleet if that is configured: a zone of another region is
+    reported as well.
+    """
+    for entry, pointer, key, value in _named(entries):
+        finding = _finding(names, region, pointer, key, value)
+        if finding is not None:
+            yield entry, finding
+
+
+def _named(entries: Sequence[Entry]) -> Iterator[tuple[Entry, Pointer, str, str]]:
+    """Yield the values of requirements on types, families and zones, each with its place."""
+    has_aws = any(entry.kind in _GROUP and _is_aws(entry) for entry in entries)
+    for entry in entries:
+        judged = _is_aws(entry) if entry.kind in _GROUP else entry.kind in _AT and has_aws
+        requirements = value_at(entry.data, _AT[entry.kind]) if judged else None
+        for index, requirement in enumerate(requirements if isinstance(requirements, list) else ()):
+            for number, key, value in _values(requirement):
+                yield entry, (*_AT[entry.kind], index, "values", number), key, value
+
+
+def _is_aws(entry: Entry) -> bool:
+    return value_at(entry.data, _GROUP[entry.kind]) in (None, _AWS)
+
+
+def _values(requirement: object) -> Iterator[tuple[int, str, str]]:
+    """Yield the values of one requirement on a known label, with their positions."""
+    if not isinstance(requirement, dict) or requirement.get("operator") not in ("In", "NotIn"):
+        return
+    key, values = requirement.get("key"), requirement.get("values")
+    label = normalized(key) if isinstance(key, str) else ""
+    if label in _WHAT and isinstance(values, list):
+        for number, value in enumerate(values):
+            if isinstance(value, str) and value:
+                yield number, label, value
+
+
+def _finding(
+    names: KnownNames, region: str, pointer: Pointer, key: str, value: str
+) -> Finding | None:
+    known = names.values[key]
+    code, what = _WHAT[key]
+    if value in known:
+        return _elsewhere(names, region, pointer, key, value)
+    if key == ZONE and not _is_judged(value, names):
+        return None
+    message = f"{what} {shown(value)} is not in the bundled catalogue of {names.as_of}"
+    near = nearest(value, sorted(known), _LIKE)
+    hint = f"did you mean {near}?" if near else "ignore this if AWS has added it since"
+    return Finding(code, pointer, message, hint, Severity.WARNING)
+
+
+def _elsewhere(
+    names: KnownNames, region: str, pointer: Pointer, key: str, value: str
+) -> Finding | None:
+    """Return a finding on a zone of another region than that of the fleet."""
+    own = names.zones.get(region)
+    if key != ZONE or own is None or value in own:
+        return None
+    message = f"zone {shown(value)} is not in the region of this fleet, {region}"
+    hint = f"the zones of {region} are {', '.join(sorted(own))}"
+    return Finding("zone-of-another-region", pointer, message, hint, Severity.WARNING)
+
+
+def _is_judged(zone: str, names: KnownNames) -> bool:
+    """Return whether the catalogue would know the zone: local zones and other partitions not."""
+    match = _ZONE.fullmatch(zone)
+    if match is None:
+        return True
+    if match["region"] not in names.zones:
+        return nearest(match["region"], sorted(names.zones), 0.85) is not None
+    return not match["rest"].startswith("-")

@@ -1,0 +1,128 @@
+"""Rewrites older spellings in the files of a fleet folder: `reconciler validate --fix`.
+
+A file is replaced completely or not at all, and only as long as it still has the content that was
+read. A file with a syntax error is not touched.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from reconciler.desired.fleet import SourceFile
+from reconciler.desired.spellings import accepted_in
+from reconciler.model.diagnostics import Place
+from reconciler.model.errors import UnreadableError
+from reconciler.source.document import Document, parse_documents
+from reconciler.source.finding import field_path
+from reconciler.source.objects import Entry, entries
+from reconciler.source.resource import CONFIG_FILES, LOCK_FILE
+from reconciler.source.rewrite import Replacement, RewriteError, rewritten
+from reconciler.source.schema import value_at
+
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_BY_HAND: Final = "edit it by hand"
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """A rewritten spelling: its place before the edit, its field, and both spellings."""
+
+    place: Place
+    path: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """What was rewritten, and what could not be: each reason with the place or file it is about."""
+
+    fixes: tuple[Fix, ...]
+    failures: tuple[str, ...]
+
+
+def fix_folder(path: str, files: Sequence[SourceFile]) -> Fixed:
+    """Rewrite the older spellings in ``files``, which were read from the folder ``path``.
+
+    Raises:
+        UnreadableError: a file cannot be written; those before it are rewritten.
+    """
+    root = os.path.realpath(path)
+    fixes: list[Fix] = []
+    failures: list[str] = []
+    for file in files:
+        if file.path in (*CONFIG_FILES, LOCK_FILE):
+            continue
+        documents, findings = parse_documents(file.path, file.content)
+        found = list(_spellings(documents)) if not findings else []
+        if not found:
+            continue
+        try:
+            content = rewritten(file.content, [replacement for replacement, _ in found])
+        except RewriteError as error:
+            failures.append(f"{file.path}: {error}; {_BY_HAND}")
+            continue
+        _write(root, file, content)
+        fixes += [fix for _, fix in found]
+    return Fixed(tuple(fixes), tuple(failures))
+
+
+def _spellings(documents: Sequence[Document]) -> Iterator[tuple[Replacement, Fix]]:
+    for document in documents:
+        for entry, finding in entries(document):
+            if finding is None or finding.code == "old-version":
+                yield from _of_entry(document, entry)
+
+
+def _of_entry(document: Document, entry: Entry) -> Iterator[tuple[Replacement, Fix]]:
+    if not isinstance(entry.data, dict):
+        return
+    for old in accepted_in(entry.kind, entry.data):
+        replacement = Replacement(document, (*entry.base, *old.pointer), old.value, old.key)
+        written = value_at(entry.data, old.pointer)
+        name = old.pointer[-1]
+        before = f"{name}: {written}" if old.key else f"{written}"
+        after = f"{old.key}: {old.value}" if old.key else old.value
+        place = entry.place(old.pointer, of_key=bool(old.key))
+        yield replacement, Fix(place, field_path(old.pointer), before, after)
+
+
+def _write(root: str, file: SourceFile, content: bytes) -> None:
+    """Replace a file of the folder.
+
+    A symbolic link stays: the file that it leads to is replaced, if that is in the folder.
+
+    Raises:
+        UnreadableError: it leads out of the folder, has changed since, or cannot be written.
+    """
+    real = os.path.realpath(os.path.join(root, file.path))  # noqa: PTH118 - pathlib costs a start
+    if not real.startswith(root + os.sep):
+        raise _refused(file, "the symbolic link leads out of the fleet folder", _BY_HAND)
+    draft = f"{os.path.dirname(real)}/.{os.urandom(8).hex()}.tmp"  # noqa: PTH120
+    try:
+        with open(real, "rb") as current:  # noqa: PTH123
+            mode = stat.S_IMODE(os.fstat(current.fileno()).st_mode)
+            if current.read(len(file.content) + 1) != file.content:
+                raise _refused(file, "has changed since it was read", "run the command again")
+        descriptor = os.open(draft, _NEW, mode)
+        with os.fdopen(descriptor, "wb") as new:
+            os.fchmod(descriptor, mode)
+            new.write(content)
+            new.flush()
+            os.fsync(descriptor)
+        os.replace(draft, real)  # noqa: PTH105
+    except OSError as error:
+        why = f"cannot be written: {error.strerror or error}"
+        raise _refused(file, why, "make the file and its folder writable") from error
+    finally:
+        with suppress(OSError):  # it became the file, or it was never made
+            os.unlink(draft)  # noqa: PTH108
+
+
+def _refused(file: SourceFile, why: str, remedy: str) -> UnreadableError:
+    return UnreadableError(why, where=file.path, remedy=remedy)

@@ -1,0 +1,154 @@
+"""Judges a plan by the policies of the operator, of the base and of the planned revision."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Final
+
+from reconciler.cli.shared import operatorfile
+from reconciler.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from reconciler.cli.shared.request import FleetRequest
+    from reconciler.model.diagnostics import Diagnostic
+    from reconciler.model.policy import Policy
+    from reconciler.plan.make.inputs import Inputs
+    from reconciler.plan.value.plan import Plan
+    from reconciler.plan.value.policies import JudgedPolicy
+
+UNSCHEDULABLE: Final = "unschedulable"
+WARNINGS: Final = "warnings"
+
+
+def policies_of_operator(request: FleetRequest, files: Sequence[str]) -> tuple[Policy, ...]:
+    """Return the policies in ``files``, those of ``--policy``, and in the operator's configuration.
+
+    Raises:
+        UsageError: a file of the operator lies in the fleet's repository or is not valid, or two
+            policies of the operator have the same name.
+        UnreadableError: a file cannot be read.
+    """
+    folder = None if request.repo is not None else request.path or "."
+    own = [policy for file in files for policy in operatorfile.read_policies(file, folder)]
+    settings = operatorfile.read_operator_file(request.config, folder)
+    own += settings.policies if settings is not None else ()
+    _expect_distinct(own)
+    return tuple(own)
+
+
+def policies_of(operator: Sequence[Policy], inputs: Inputs) -> tuple[Policy, ...]:
+    """Return the policies that judge a plan of ``inputs``, with those of the operator."""
+    from reconciler.plan.policies import binding
+
+    return binding((*operator, *inputs.base_policies, *inputs.fleet.policies))
+
+
+def _expect_distinct(policies: Sequence[Policy]) -> None:
+    seen: dict[str, Policy] = {}
+    for policy in policies:
+        first = seen.setdefault(policy.name, policy)
+        if first is not policy:
+            message = f'duplicate policy "{policy.name}", first defined at {first.place}'
+            raise UsageError(message, where=str(policy.place), remedy="rename or remove one")
+
+
+def judge(plan: Plan, policies: Sequence[Policy]) -> Plan:
+    """Return the plan with the verdict of each policy.
+
+    Raises:
+        UsageError: an expression does not compile, or has no value for this plan.
+        UnreadableError: an expression reached a limit.
+    """
+    if not policies:
+        return plan
+    from msgspec.structs import replace
+
+    from reconciler.adapters.cel.sandbox import evaluate
+    from reconciler.plan.approval import encode_saved
+    from reconciler.plan.policies import judged
+
+    answers = evaluate(policies, encode_saved(plan), plan.at)
+    return replace(plan, policies=judged(policies, answers, plan.at))
+
+
+def expect_known(fail_on: Collection[str], policies: Sequence[Policy]) -> None:
+    """Check that ``--fail-on`` names what there is.
+
+    Raises:
+        UsageError: it does not.
+    """
+    known = [UNSCHEDULABLE, WARNINGS, *(policy.name for policy in policies)]
+    for name in sorted(fail_on):
+        if name not in known:
+            from reconciler.model.text.nearest import did_you_mean
+
+            remedy = did_you_mean(name, known, f"use {', '.join(known[:2])} or a policy's name")
+            raise UsageError(
+                f'no policy "{name}" judges this plan', where="--fail-on", remedy=remedy
+            )
+
+
+def refusals(plan: Plan, fail_on: Collection[str]) -> list[JudgedPolicy]:
+    """Return the failed policies that forbid the plan: errors, and what ``--fail-on`` names."""
+    return [
+        policy
+        for policy in plan.policies
+        if policy.result == "failed"
+        and (policy.forbids or policy.name in fail_on or WARNINGS in fail_on)
+    ]
+
+
+def place_of(policy: JudgedPolicy) -> str:
+    """Return where the expression of a policy is written."""
+    return f"{policy.file}:{policy.line}:{policy.column}"
+
+
+def compile_findings(policies: Sequence[Policy]) -> list[Diagnostic]:
+    """Return a finding for each policy with an expression that does not compile."""
+    from reconciler.adapters.cel.sandbox import compile_errors
+    from reconciler.model.diagnostics import Diagnostic, Severity
+    from reconciler.model.errors import ReconcilerError
+
+    try:
+        found = compile_errors(policies)
+    except ReconcilerError as error:
+        severity = Severity.ERROR
+        if isinstance(error, UsageError):  # the package is missing; the policies may be right
+            severity = Severity.WARNING
+        place = policies[0].place
+        return [Diagnostic(severity, "unchecked-policy", error.message, place, hint=error.remedy)]
+    return [
+        Diagnostic(Severity.ERROR, "bad-expression", error.message, place, hint=error.remedy)
+        for place, error in found
+    ]
+
+
+def diagnostics_of(plan: Plan) -> tuple[Diagnostic, ...]:
+    """Return the findings of a plan and of its policies, for annotations and code scanning.
+
+    The place of a policy of the operator is not in the repository, and is left out.
+    """
+    from reconciler.model.diagnostics import Diagnostic, Place, Severity
+    from reconciler.plan.render.verdicts import verdict_of
+
+    found = [
+        Diagnostic(
+            Severity(one.severity),
+            one.code,
+            one.message,
+            Place(one.file, one.line or 1, one.column or 1) if one.file else None,
+            one.path or "",
+            one.hint or "",
+        )
+        for one in plan.diagnostics
+    ]
+    for policy in plan.policies:
+        if policy.result == "passed":
+            continue
+        severity = Severity(policy.severity) if policy.result == "failed" else Severity.INFO
+        place = None
+        if policy.source != "operator" and policy.file:
+            place = Place(policy.file, policy.line or 1, policy.column or 1)
+        message = f"policy {policy.name}: {verdict_of(policy)}"
+        found.append(Diagnostic(severity, f"policy-{policy.name}", message, place))
+    return tuple(found)

@@ -1,0 +1,71 @@
+"""Which policies judge a plan, and their verdicts.
+
+A revision must not weaken the policies that judge it. Of policies with the same name the operator's
+wins over that of the base, and that of the base over that of the planned revision, with its
+exemptions. A revision can therefore only add policies, until it is merged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Final
+
+from reconciler.model.policy import Exemption, Policy, PolicyAnswer, PolicySource
+from reconciler.plan.value.policies import JudgedPolicy, PlannedExemption
+
+_RANK: Final = {PolicySource.OPERATOR: 0, PolicySource.BASE: 1, PolicySource.HEAD: 2}
+
+
+def binding(policies: Iterable[Policy]) -> tuple[Policy, ...]:
+    """Return the policies that judge a plan: one for each name, in order of the names."""
+    chosen: dict[str, Policy] = {}
+    for policy in sorted(policies, key=lambda p: (p.name, _RANK[p.source])):
+        chosen.setdefault(policy.name, policy)
+    return tuple(chosen.values())
+
+
+def judged(
+    policies: Sequence[Policy], answers: Sequence[PolicyAnswer], now: datetime
+) -> tuple[JudgedPolicy, ...]:
+    """Return the verdict of each policy, given its answer."""
+    pairs = zip(policies, answers, strict=True)
+    return tuple(_judged(policy, answer, now) for policy, answer in pairs)
+
+
+def _judged(policy: Policy, answer: PolicyAnswer, now: datetime) -> JudgedPolicy:
+    exemption = None if answer.holds else _exemption(policy, answer, now)
+    is_exempted = exemption is not None and not exemption.expired
+    place = policy.place
+    return JudgedPolicy(
+        name=policy.name,
+        severity="error" if policy.severity == "error" else "warning",
+        result="passed" if answer.holds else "exempted" if is_exempted else "failed",
+        message="" if answer.holds else _message(policy, answer),
+        source=policy.source.value,
+        file=place.file,
+        line=place.line,
+        column=place.column,
+        exemption=exemption,
+    )
+
+
+def _message(policy: Policy, answer: PolicyAnswer) -> str:
+    if policy.message_expression:
+        return answer.message
+    return policy.message or f"not true: {' '.join(policy.expression.split())}"
+
+
+def _exemption(policy: Policy, answer: PolicyAnswer, now: datetime) -> PlannedExemption | None:
+    """Return the exemption that lasts longest among those that apply, expired or not."""
+    pairs = zip(policy.exemptions, answer.exempted, strict=True)
+    applying = [exemption for exemption, applies in pairs if applies]
+    if not applying:
+        return None
+    chosen: Exemption = max(applying, key=lambda e: (e.expires, e.owner))
+    return PlannedExemption(
+        owner=chosen.owner,
+        expires=chosen.expires,
+        expired=chosen.expires <= now,
+        reason=chosen.reason,
+    )

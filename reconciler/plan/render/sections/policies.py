@@ -1,0 +1,75 @@
+"""The policies that judged a plan: the violated ones first, and the others below a fold."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from reconciler.plan.render.sections.cells import (
+    Column,
+    Line,
+    Name,
+    Section,
+    SectionRow,
+    Text,
+    Tone,
+)
+from reconciler.plan.render.verdicts import verdict_of
+from reconciler.plan.render.wording import counted
+from reconciler.plan.value.plan import Plan
+from reconciler.plan.value.policies import JudgedPolicy
+
+_SOURCES: Final = {
+    "operator": "the operator",
+    "base": "the base revision",
+    "head": "this revision",
+}
+
+
+def violated(plan: Plan) -> Section | None:
+    """Return the policies that the plan violates, those that forbid it first."""
+    failed = [policy for policy in plan.policies if policy.result == "failed"]
+    if not failed:
+        return None
+    failed.sort(key=lambda policy: not policy.forbids)
+    forbidding = sum(policy.forbids for policy in failed)
+    note = f"{counted(len(failed), 'policy', 'policies')} violated"
+    return Section(
+        key="policies",
+        title="Policies:",
+        note=note,
+        columns=(Column("policy"), Column("result"), Column("set by")),
+        rows=tuple(map(_row, failed)),
+        lines_title="message",
+        tone="bad" if forbidding else "warn",
+    )
+
+
+def others(plan: Plan) -> Section | None:
+    """Return the policies that the plan complies with, and those that it is exempted from."""
+    kept = [policy for policy in plan.policies if policy.result != "failed"]
+    if not kept:
+        return None
+    return Section(
+        key="policies-kept",
+        title="Other policies:",
+        note=f"{len(kept)} passed or exempted",
+        columns=(Column("policy"), Column("result"), Column("set by")),
+        rows=tuple(map(_row, kept)),
+        lines_title="message",
+        folded=all(policy.result == "passed" for policy in kept),
+    )
+
+
+def _row(policy: JudgedPolicy) -> SectionRow:
+    failed = policy.result == "failed"
+    message = () if policy.result == "passed" else (Line(cells=(Text(verdict_of(policy)),)),)
+    tone: Tone = "soft" if policy.result == "passed" else ""
+    return SectionRow(
+        verb=policy.severity if failed else "",
+        cells=(
+            Name(policy.name),
+            Text("violated" if failed else policy.result, tone),
+            Text(_SOURCES[policy.source], "soft"),
+        ),
+        lines=message,
+    )

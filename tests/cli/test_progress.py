@@ -1,0 +1,202 @@
+"""What a terminal is shown: a progress line, a simulation as it runs, and colours."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+
+from reconciler.cli.main import main
+from reconciler.cli.output import progressline
+from reconciler.cli.output.door import Door
+from reconciler.cli.output.listing import columns
+from reconciler.cli.output.progressline import AFTER_S, ProgressLine, progress, terminal_of
+from reconciler.cli.output.terminal import has_colour
+from tests.cli.test_plan import CATALOG, DEPLOYMENT, NOW, a_fleet
+
+
+class Terminal(io.StringIO):
+    """A stream that is a terminal, and keeps each write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[str] = []
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        self.writes.append(text)
+        return super().write(text)
+
+
+class FixedClock:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    return Terminal()
+
+
+def test_the_line_appears_after_two_seconds_and_names_the_phase(terminal: Terminal) -> None:
+    clock = FixedClock()
+    line = ProgressLine(Door(terminal), "Planning", clock)
+    clock.seconds = AFTER_S - 0.1
+    line.tick()
+    assert terminal.writes == []
+
+    clock.seconds = AFTER_S
+    line.tick()
+    line.enter("placement")
+    clock.seconds = 4.2
+    line.tick()
+
+    assert terminal.writes == [
+        "\r/ Planning (2 s)\x1b[K",
+        "\r- Scheduling pods (4 s)\x1b[K",
+    ]
+
+
+def test_the_line_is_erased_before_other_output(terminal: Terminal) -> None:
+    clock = FixedClock()
+    line = ProgressLine(Door(terminal), "Simulating", clock)
+    clock.seconds = 3
+    line.tick()
+    with line.erased():
+        terminal.write("+00:00:00 launched\n")
+    with line.erased():
+        pass
+    assert terminal.writes[1:] == ["\r\x1b[K", "+00:00:00 launched\n"]
+
+
+def test_the_line_fits_the_terminal_and_commands_nothing(terminal: Terminal) -> None:
+    line = ProgressLine(Door(terminal), "x\x1b[2J\n::error::" + "y" * 200, lambda: 0.0)
+    line._start = -3.0  # a command that has run for three seconds
+    line.tick()
+    (text,) = terminal.writes
+    shown = text.removeprefix("\r").removesuffix("\x1b[K")
+    assert len(shown) < 80
+    assert "\x1b" not in shown
+    assert "\n" not in shown
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")], ids=["NO_COLOR", "TERM=dumb"]
+)
+def test_a_terminal_that_cannot_be_redrawn_gets_no_line(
+    variable: str, value: str, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert terminal_of(Door(terminal)) is not None
+    monkeypatch.setenv(variable, value)
+    assert terminal_of(Door(terminal)) is None
+
+
+def test_a_file_gets_no_line(terminal: Terminal) -> None:
+    assert terminal_of(Door(io.StringIO())) is None
+    assert terminal_of(terminal) is None, "only behind the door"
+
+
+def test_the_line_is_gone_when_the_work_ends_or_fails(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", Door(terminal))
+    clock = FixedClock()
+
+    def fail() -> None:
+        with progress("Planning", clock) as line:
+            clock.seconds = 5
+            line.tick()
+            raise ValueError("lost")
+
+    with pytest.raises(ValueError, match="lost"):
+        fail()
+    assert terminal.writes[-1] == "\r\x1b[K"
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Path:
+    return a_fleet(tmp_path, DEPLOYMENT, CATALOG)
+
+
+def test_a_plan_leaves_no_trace_on_a_terminal(
+    fleet: Path, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(progressline, "AFTER_S", 0.0)
+    catalog = str(fleet.parent / "catalog.json")
+    assert main(["plan", str(fleet), "--catalog", catalog, "--now", NOW]) == 0
+    assert terminal.writes[-1:] in ([], ["\r\x1b[K"])
+
+    terminal.writes.clear()
+    monkeypatch.setenv("TERM", "dumb")
+    assert main(["plan", str(fleet), "--catalog", catalog, "--now", NOW]) == 0
+    assert terminal.writes == []
+
+
+def test_a_simulation_prints_each_moment_when_it_has_passed(
+    fleet: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = Terminal()
+    monkeypatch.setattr(sys, "stdout", out)
+    catalog = str(fleet.parent / "catalog.json")
+
+    assert main(["simulate", str(fleet), "--catalog", catalog, "--now", NOW]) == 0
+
+    written = [text for text in out.writes if text.strip()]
+    assert written[0] == "Simulation from 2026-01-03 12:00 UTC\n\n"
+    assert "launched" in written[1]
+    assert "ready" not in written[1], "nodes are not ready at the moment of their launch"
+    assert any("ready" in text for text in written[2:-1])
+    assert "Converged after" in written[-1]
+    assert len(written) >= 4
+
+
+ROWS = [("AT", "VERB"), ("12:00", "launch"), ("12:01", "terminate"), ("12:02", "tag")]
+VERBS = ["", "launch", "terminate", "tag"]
+
+
+def test_a_list_of_operations_has_the_colours_of_its_verbs(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdout", terminal)
+    lines = columns(ROWS, verbs=VERBS).splitlines()
+    assert lines[0].startswith("AT")
+    assert lines[1] == "\x1b[32m12:00  launch\x1b[0m"
+    assert lines[2] == "\x1b[31m12:01  terminate\x1b[0m"
+    assert lines[3] == "12:02  tag"
+
+
+@pytest.mark.parametrize(("variable", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_nothing_is_coloured_where_colours_are_turned_off(
+    variable: str, value: str, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv(variable, value)
+    assert not has_colour(terminal)
+    assert "\x1b" not in columns(ROWS, verbs=VERBS)
+
+
+def test_an_empty_no_color_does_not_count(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "")
+    assert has_colour(terminal)
+
+
+def test_a_cell_of_a_coloured_list_cannot_set_a_style(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdout", terminal)
+    text = columns([("\x1b[31mevil", "launch")], verbs=["launch"])
+    assert "\x1b[31m" not in text

@@ -1,0 +1,402 @@
+"""What `validate` says about likely slips, and what `validate --fix` rewrites."""
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.cli.main import main
+from reconciler.desired.fleet import Fleet, SourceFile, read_fleet
+from tests.cli.test_validate_bad_input import CLASS, POOL
+
+
+def read(files: dict[str, str]) -> Fleet:
+    fleet, _ = read_fleet(SourceFile(name, text.encode()) for name, text in files.items())
+    return fleet
+
+
+REQUIREMENTS = "spec.template.spec.requirements"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    fleet = tmp_path / "fleet"
+    fleet.mkdir()
+    (fleet / "class.yaml").write_text(CLASS)
+    (fleet / "pool.yaml").write_text(POOL)
+    return fleet
+
+
+def pool_with(key: str, values: str, operator: str = "In") -> str:
+    old = "karpenter.sh/capacity-type\n          operator: In\n          values: [spot]"
+    new = f"{key}\n          operator: {operator}\n          values: {values}"
+    assert old in POOL
+    return POOL.replace(old, new)
+
+
+def found(folder: Path, capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, Any]]:
+    main(["validate", str(folder), "-o", "json", *words])
+    report = json.loads(capsys.readouterr().out)
+    return [d for d in report["diagnostics"] if d["severity"] != "info"]
+
+
+@pytest.mark.parametrize(
+    ("key", "values", "code", "hint"),
+    [
+        ("karpenter.k8s.aws/instance-family", "[m5, c55]", "unknown-instance-family", "c5"),
+        ("node.kubernetes.io/instance-type", "[m5.lrage]", "unknown-instance-type", "m5.large"),
+        ("beta.kubernetes.io/instance-type", "[m5.lrage]", "unknown-instance-type", "m5.large"),
+        ("topology.kubernetes.io/zone", "[us-east-1aa]", "unknown-zone", "us-east-1a"),
+        ("topology.kubernetes.io/zone", "[us-eas-1b]", "unknown-zone", "us-east-1b"),
+        ("topology.k8s.aws/zone-id", "[use1-az22]", "unknown-zone", "use1-az2"),
+    ],
+)
+def test_an_unknown_name_is_a_warning_with_the_nearest_known_one(
+    key: str,
+    values: str,
+    code: str,
+    hint: str,
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (folder / "pool.yaml").write_text(pool_with(key, values))
+
+    (finding,) = found(folder, capsys)
+
+    assert (finding["code"], finding["severity"]) == (code, "warning")
+    assert finding["hint"] == f"did you mean {hint}?"
+    assert finding["path"].startswith(f"{REQUIREMENTS}[0].values[")
+    assert finding["line"] == 14
+
+
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("node.kubernetes.io/instance-type", "[m5.large, g4ad.xlarge]"),
+        ("topology.kubernetes.io/zone", "[us-west-2-lax-1a, us-east-1-wl1-bos-wlz-1]"),
+        ("topology.kubernetes.io/zone", "[cn-north-1a, us-gov-west-1a]"),
+        ("topology.kubernetes.io/zone", "[eu-west-1a]"),
+        ("team", "[m5.lrage]"),
+    ],
+)
+def test_names_that_are_known_or_cannot_be_judged_are_not_reported(
+    key: str, values: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "pool.yaml").write_text(pool_with(key, values))
+    assert found(folder, capsys) == []
+
+
+def test_a_zone_of_another_region_is_a_warning_where_the_fleet_names_its_region(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "pool.yaml").write_text(pool_with("topology.kubernetes.io/zone", "[us-east-1a]"))
+    (folder / "reconciler.yaml").write_text("aws: {region: eu-west-1}\n")
+
+    (finding,) = found(folder, capsys)
+
+    assert finding["code"] == "zone-of-another-region"
+    assert "eu-west-1a, eu-west-1b, eu-west-1c" in finding["hint"]
+    assert found(folder, capsys, "--set", "aws.region=us-east-1") == []
+
+
+def test_names_in_a_fleet_of_another_provider_are_not_judged(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = pool_with("node.kubernetes.io/instance-type", "[c-4x-amd64-linux]")
+    text = text.replace("group: karpenter.k8s.aws, kind: EC2NodeClass", "group: x.io, kind: K")
+    (folder / "pool.yaml").write_text(text)
+    assert found(folder, capsys) == []
+
+
+def test_a_quantity_in_gb_suggests_gi(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "pool.yaml").write_text(POOL.replace("cpu: 100", "memory: 4Gb"))
+    (finding,) = found(folder, capsys)
+    assert finding["hint"] == "did you mean 4Gi or 4G?"
+
+
+def test_a_setting_in_the_wrong_case_suggests_the_right_one(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "reconciler.yaml").write_text("clustername: prod\n")
+    (finding,) = found(folder, capsys)
+    assert finding["hint"] == "did you mean clusterName?"
+    assert (finding["file"], finding["line"], finding["column"]) == ("reconciler.yaml", 1, 1)
+
+
+CONFLICT = POOL.replace(
+    "  limits: {cpu: 100}\n",
+    "<<<<<<< HEAD\n  limits: {cpu: 100}\n=======\n  limits: {cpu: 200}\n>>>>>>> feature\n",
+)
+
+
+def test_a_merge_conflict_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "pool.yaml").write_text(f"{CONFLICT}---\n{CONFLICT}")
+
+    first, second = found(folder, capsys)
+
+    assert (first["code"], first["line"], first["column"]) == ("merge-conflict", 20, 1)
+    assert first["message"] == "unresolved merge conflict: <<<<<<< HEAD"
+    assert (second["code"], second["line"]) == ("merge-conflict", 45)
+
+
+def test_markers_that_remain_after_half_a_resolution_are_named(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "pool.yaml").write_text(POOL.replace("  limits: {", ">>>>>>> feature\n  limits: {"))
+    (finding,) = found(folder, capsys)
+    assert (finding["code"], finding["line"]) == ("merge-conflict", 20)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place", "words"),
+    [
+        ("  limits:", "   limits:", "20:4", "lines up with no line above"),
+        ("\n  name: general", "\n  name: general\n    uid: a", "5:5", "deeper than"),
+        ("  limits:", "\tlimits:", "20:1", "tab"),
+        ("          operator: In", "         operator: In", "13:10", "lines up with no line above"),
+    ],
+    ids=["too deep", "below a value", "a tab", "between two levels"],
+)
+def test_a_wrong_indentation_is_named(
+    old: str, new: str, place: str, words: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "pool.yaml").write_text(POOL.replace(old, new, 1))
+
+    (finding,) = found(folder, capsys)
+
+    assert finding["code"] == "indentation"
+    assert f"{finding['line']}:{finding['column']}" == place
+    assert words in finding["message"]
+
+
+@pytest.mark.parametrize(
+    "text", ["a: [1\n", "a: b: c\n", 'a: "x" y\nb: 1\n', "x: {a: 1\n   y: 2\n"]
+)
+def test_other_syntax_errors_are_not_blamed_on_the_indentation(
+    text: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "pool.yaml").write_text(text)
+    assert [f["code"] for f in found(folder, capsys)] == ["syntax"]
+
+
+def test_an_old_version_does_not_hide_other_findings(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = POOL.replace("karpenter.sh/v1\n", "karpenter.sh/v1beta1\n")
+    text = text.replace("720h", "30d").replace("cpu: 100", "cpu: many")
+    (folder / "pool.yaml").write_text(text.replace("name: default", "name: defualt"))
+
+    codes = [f["code"] for f in found(folder, capsys)]
+
+    assert codes == ["old-version", "bad-format", "bad-format"]
+
+
+@pytest.mark.parametrize("operator", ["Exists", "DoesNotExist"])
+def test_values_beside_an_operator_without_values_are_a_warning(
+    operator: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "pool.yaml").write_text(pool_with("team", "[a]", operator))
+
+    (finding,) = found(folder, capsys)
+
+    assert (finding["code"], finding["severity"]) == ("idle-values", "warning")
+    assert finding["path"] == f"{REQUIREMENTS}[0].values"
+    assert operator in finding["message"]
+
+
+def test_replicas_without_the_gate_are_a_warning(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = POOL.replace("limits: {cpu: 100}", "replicas: 2\n  limits: {nodes: '3'}")
+    (folder / "pool.yaml").write_text(text)
+
+    (finding,) = found(folder, capsys)
+
+    assert (finding["code"], finding["severity"]) == ("gate-is-off", "warning")
+    assert finding["path"] == "spec.replicas"
+    assert found(folder, capsys, "--set", "featureGates.StaticCapacity=true") == []
+    (folder / "reconciler.yaml").write_text("featureGates: {StaticCapacity: true}\n")
+    assert found(folder, capsys) == []
+
+
+OLD = """\
+# who: the platform team
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name:   web}   # as in DNS
+spec:
+    disruption:
+        consolidationPolicy:   "WhenUnderutilized"   # was the default
+
+
+        budgets:
+        - {nodes: 10%,  reasons: [ underutilized ,'empty']}
+        - nodes: "5"
+          reasons:
+            - drifted # AMI rollouts
+    template:
+      spec:
+        requirements: [{key: karpenter.sh/capacity-type, operator: In, values: [spot]}]
+        nodeClassRef: {apiVersion: karpenter.k8s.aws/v1beta1, kind: EC2NodeClass, name: default}
+"""
+TODAY = (
+    OLD.replace("WhenUnderutilized", "WhenEmptyOrUnderutilized")
+    .replace("underutilized ", "Underutilized ")
+    .replace("'empty'", "'Empty'")
+    .replace("drifted", "Drifted")
+    .replace("apiVersion: karpenter.k8s.aws/v1beta1", "group: karpenter.k8s.aws")
+)
+
+
+def test_older_spellings_are_warnings_and_read_as_todays(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "pool.yaml").write_text(OLD)
+
+    findings = found(folder, capsys)
+
+    assert {(f["code"], f["severity"]) for f in findings} == {("old-spelling", "warning")}
+    assert [f["line"] for f in findings] == [7, 11, 11, 14, 18]
+    assert main(["validate", str(folder)]) == 0
+    old = read({"class.yaml": CLASS, "pool.yaml": OLD})
+    today = read({"class.yaml": CLASS, "pool.yaml": TODAY})
+    assert old.node_pools[0].data == today.node_pools[0].data
+
+
+def test_fix_rewrites_older_spellings_and_nothing_else(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = folder / "pool.yaml"
+    file.write_text(OLD)
+    file.chmod(0o640)
+
+    assert main(["validate", str(folder), "--fix"]) == 0
+
+    assert file.read_text() == TODAY
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
+    assert capsys.readouterr().out == (
+        "pool.yaml:7:32: fixed: spec.disruption.consolidationPolicy: WhenUnderutilized is now "
+        "WhenEmptyOrUnderutilized\n"
+        "pool.yaml:11:36: fixed: spec.disruption.budgets[0].reasons[0]: underutilized is now "
+        "Underutilized\n"
+        "pool.yaml:11:51: fixed: spec.disruption.budgets[0].reasons[1]: empty is now Empty\n"
+        "pool.yaml:14:15: fixed: spec.disruption.budgets[1].reasons[0]: drifted is now Drifted\n"
+        "pool.yaml:18:24: fixed: spec.template.spec.nodeClassRef.apiVersion: apiVersion: "
+        "karpenter.k8s.aws/v1beta1 is now group: karpenter.k8s.aws\n"
+        "valid\n"
+    )
+    assert sorted(f.name for f in folder.iterdir()) == ["class.yaml", "pool.yaml"]
+
+
+def test_fix_twice_is_fix_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "pool.yaml").write_text(OLD)
+    main(["validate", str(folder), "--fix"])
+    before = (folder / "pool.yaml").stat()
+    capsys.readouterr()
+
+    assert main(["validate", str(folder), "--fix", "-o", "json"]) == 0
+
+    report = json.loads(capsys.readouterr().out)
+    assert (report["fixed"], report["notFixed"]) == ([], [])
+    assert (folder / "pool.yaml").stat().st_ino == before.st_ino
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (OLD.replace("\n", "\r\n"), TODAY.replace("\n", "\r\n")),
+        ("\ufeff" + OLD, "\ufeff" + TODAY),
+        (f"---\n---\n{CLASS.replace('default', 'other')}---\n{OLD}",
+         f"---\n---\n{CLASS.replace('default', 'other')}---\n{TODAY}"),
+        ("apiVersion: v1\nkind: List\nitems:\n- " + OLD[25:].replace("\n", "\n  ") + "\n",
+         "apiVersion: v1\nkind: List\nitems:\n- " + TODAY[25:].replace("\n", "\n  ") + "\n"),
+    ],
+    ids=["CRLF", "byte order mark", "several documents", "a List"],
+)  # fmt: skip
+def test_fix_keeps_the_form_of_the_file(
+    before: str, after: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "pool.yaml").write_bytes(before.encode())
+    assert main(["validate", str(folder), "--fix"]) == 0
+    assert (folder / "pool.yaml").read_bytes().decode() == after
+
+
+def test_fix_rewrites_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "pool.yaml").unlink()
+    (document,) = (r.data for r in read({"a.yaml": TODAY}).node_pools)
+    wanted = json.dumps(document, indent=2)
+    (folder / "pool.json").write_text(wanted.replace('"Drifted"', '"drifted"'))
+    assert main(["validate", str(folder), "--fix"]) == 0
+    assert (folder / "pool.json").read_text() == wanted
+
+
+def test_fix_leaves_a_file_with_a_syntax_error_as_it_is(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = f"{OLD}---\na: [\n"
+    (folder / "broken.yaml").write_text(broken)
+    (folder / "pool.yaml").write_text(OLD.replace("name:   web", "name: b"))
+
+    assert main(["validate", str(folder), "--fix"]) == 3
+
+    assert (folder / "broken.yaml").read_text() == broken
+    assert "WhenEmptyOrUnderutilized" in (folder / "pool.yaml").read_text()
+
+
+def test_fix_rewrites_beside_errors_of_another_kind(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "pool.yaml").write_text(f"{OLD}    wieght: 3\n")
+    assert main(["validate", str(folder), "--fix"]) == 3
+    assert (folder / "pool.yaml").read_text() == f"{TODAY}    wieght: 3\n"
+
+
+def test_fix_reports_what_it_cannot_rewrite(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = OLD.replace('"WhenUnderutilized"   #', "|-\n          WhenUnderutilized\n        #")
+    (folder / "pool.yaml").write_text(text)
+
+    assert main(["validate", str(folder), "--fix"]) == 0
+
+    assert (folder / "pool.yaml").read_text() == text
+    out = capsys.readouterr().out
+    assert out.startswith("not fixed: pool.yaml: ")
+    assert "edit it by hand" in out
+
+
+def test_fix_rewrites_a_reason_that_two_budgets_share_through_an_alias(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = POOL.replace(
+        "      - nodes: 10%\n",
+        "      - nodes: 10%\n        reasons: &all [drifted]\n"
+        "      - nodes: 20%\n        reasons: *all\n",
+    )
+    (folder / "pool.yaml").write_text(text)
+    assert main(["validate", str(folder), "--fix"]) == 0
+    assert (folder / "pool.yaml").read_text() == text.replace("[drifted]", "[Drifted]")
+
+
+def test_fix_in_a_folder_that_cannot_be_written_is_an_error(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "pool.yaml").write_text(OLD)
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "replace", refuse)
+
+    assert main(["validate", str(folder), "--fix"]) == 1
+
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("Error: pool.yaml: cannot be written: Permission denied")
+    assert (folder / "pool.yaml").read_text() == OLD
+    assert sorted(f.name for f in folder.iterdir()) == ["class.yaml", "pool.yaml"]
