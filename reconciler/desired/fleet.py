@@ -351,7 +351,7 @@ class _Reading:
     def take_advice(self, advise: Advice) -> None:
         """Add what ``advise`` finds."""
         for entry, finding in advise(self.config, [self.seen[key] for key in sorted(self.seen)]):
-            if not self._is_told(entry, finding):
+            if not self._is_covered(entry, finding):
                 self._add(entry, finding)
 
     def _count_static_nodes(self) -> None:
