@@ -32,10 +32,11 @@ if TYPE_CHECKING:
     from reconciler.model.errors import ReconcilerError
 
 COMMANDS: Final[dict[str, CommandSpec]] = {
-    name: CommandSpec(f"reconciler.cli.commands.{name}", summary, group)
-    for group, members in (
+    name: CommandSpec(f"reconciler.cli.commands.{folder}.{name}", summary, group)
+    for group, folder, members in (
         (
             "desired state",
+            "desired",
             {
                 "validate": "check the desired state and show every problem with its location",
                 "plan": "show what would change, why, and what it costs",
@@ -47,6 +48,7 @@ COMMANDS: Final[dict[str, CommandSpec]] = {
         ),
         (
             "changes",
+            "acting",
             {
                 "apply": "apply a plan until the fleet matches git",
                 "run": "run the daemon that keeps the fleet in sync with git",
@@ -56,6 +58,7 @@ COMMANDS: Final[dict[str, CommandSpec]] = {
         ),
         (
             "recorded state",
+            "recorded",
             {
                 "status": "show the recorded state of the fleet",
                 "get": "list nodeclaims, nodes, nodepools, plans, actions or commands",
@@ -66,6 +69,7 @@ COMMANDS: Final[dict[str, CommandSpec]] = {
             },
         ),
         (
+            "environment",
             "environment",
             {
                 "check": "check credentials, permissions, quotas, networks and the queue",

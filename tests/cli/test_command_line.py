@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from reconciler.cli.commands.state import SUBCOMMANDS
+from reconciler.cli.commands.recorded.state import SUBCOMMANDS
 from reconciler.cli.main import COMMANDS, main
 from reconciler.cli.parser.examples import EXAMPLES
 from tests.cli.commandlines import request_of

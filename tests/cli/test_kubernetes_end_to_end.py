@@ -22,7 +22,7 @@ from reconciler.adapters.kubernetes.kinds import PERMISSIONS
 from reconciler.adapters.simulated.clock import SimulatedClock
 from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.moto.server import serve
-from reconciler.cli.commands import run as daemon
+from reconciler.cli.commands.acting import run as daemon
 from reconciler.cli.main import main
 from reconciler.cli.wiring.imitation import Imitation
 from reconciler.model.decode import decode

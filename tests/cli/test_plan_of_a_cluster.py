@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 
 from reconciler._resources import resource
 from reconciler.adapters.aws.clients import connector
-from reconciler.cli.commands import apply
+from reconciler.cli.commands.acting import apply
 from reconciler.cli.main import main
 from reconciler.cli.shared.planfile import load
 from reconciler.cli.wiring.assembly import assembled

@@ -259,7 +259,7 @@ def test_a_plan_from_before_the_records_is_not_carried_out(fleet_folder: Path) -
     """Whether it was carried out once, nobody can say any more."""
     from types import SimpleNamespace
 
-    from reconciler.cli.commands.apply import refuse_repetition
+    from reconciler.cli.commands.acting.apply import refuse_repetition
     from reconciler.model.errors import StalePlanError
     from tests.cli.recorded_fleet import NOW
     from tests.states import open_state

@@ -29,7 +29,7 @@ from reconciler.adapters.simulated.firststate import first_state
 from reconciler.adapters.simulated.machine import SimulatedInstance
 from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf
 from reconciler.adapters.simulated.watched import WatchedCluster
-from reconciler.cli.commands.apply import tags_of
+from reconciler.cli.commands.acting.apply import tags_of
 from reconciler.cli.simulation.building import SimulatedFleet
 from reconciler.cli.simulation.chronicle import Chronicle, ToldStore
 from reconciler.cli.simulation.driver import Played, SimulationStage, play

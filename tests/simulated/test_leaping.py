@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.cli.commands.apply import tags_of
+from reconciler.cli.commands.acting.apply import tags_of
 from reconciler.cli.simulation.chronicle import Event
 from reconciler.cli.simulation.driver import play
 from reconciler.engine.reconcile import Mandate

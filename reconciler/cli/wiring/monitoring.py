@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from reconciler.cli.output.log import LogNotifier
 
 if TYPE_CHECKING:
-    from reconciler.cli.commands.run import RunRequest
+    from reconciler.cli.commands.acting.run import RunRequest
     from reconciler.engine.desired import Desired
     from reconciler.engine.reconcile import Pass
     from reconciler.engine.world import World

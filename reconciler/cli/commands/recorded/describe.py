@@ -76,7 +76,7 @@ def run(request: DescribeRequest) -> int:
 
 def _document(request: DescribeRequest, recorded: Recorded) -> dict[str, Any]:
     """Return the resource as ``get`` has it, with the operations on it, newest first."""
-    from reconciler.cli.commands import get, history
+    from reconciler.cli.commands.recorded import get, history
 
     kind, name = f"{request.kind}s", request.name
     document = get.document_of(recorded, kind, name)
@@ -201,7 +201,7 @@ def _plan_section(recorded: Recorded, claim: NodeClaim) -> str:
 
 
 def _journal(recorded: Recorded, targets: set[str]) -> str:
-    from reconciler.cli.commands.history import rows_of
+    from reconciler.cli.commands.recorded.history import rows_of
     from reconciler.cli.output.listing import columns
 
     entries = _operations(recorded, targets)
@@ -256,7 +256,7 @@ def _plan(recorded: Recorded, digest: str) -> str:
 
 
 def _command(recorded: Recorded, name: str) -> str:
-    from reconciler.cli.commands.history import rows_of
+    from reconciler.cli.commands.recorded.history import rows_of
     from reconciler.cli.output import views
     from reconciler.cli.output.listing import age, clock_time, columns
     from reconciler.plan.render.wording import dollars, format_reason

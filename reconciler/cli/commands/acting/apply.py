@@ -203,7 +203,7 @@ def _approval(
         if moved:
             raise StalePlanError(moved)
     if shows:
-        from reconciler.cli.commands.plan import render_for_terminal
+        from reconciler.cli.commands.desired.plan import render_for_terminal
 
         out.write(render_for_terminal(plan, out))
     if not asks:

@@ -66,7 +66,7 @@ def request_of(args: argparse.Namespace) -> SimulateRequest:
 def run(request: SimulateRequest) -> int:
     """Run the simulation and print what happened."""
     gc.set_threshold(200_000, 20, 20)
-    from reconciler.cli.commands.plan import write
+    from reconciler.cli.commands.desired.plan import write
     from reconciler.cli.output.progressline import progress
     from reconciler.cli.shared.timings import Timings
     from reconciler.cli.simulation.building import built
@@ -91,7 +91,7 @@ def run(request: SimulateRequest) -> int:
 
 def _stream(setting: Setting, until: datetime | timedelta | None, line: ProgressLine) -> None:
     """Play the simulation and print its timeline while it runs."""
-    from reconciler.cli.commands.plan import write
+    from reconciler.cli.commands.desired.plan import write
     from reconciler.cli.simulation.scenes import played
     from reconciler.cli.simulation.timeline import StreamedTimeline
 

@@ -51,7 +51,7 @@ class RunRequest:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the fleet, and how often it is reconciled."""
-    from reconciler.cli.commands import health
+    from reconciler.cli.commands.environment import health
 
     inputs.add_path(parser)
     health.add_heartbeat(parser)
@@ -102,7 +102,7 @@ def request_of(args: argparse.Namespace) -> RunRequest:
 def run(request: RunRequest) -> int:
     """Run until SIGTERM or SIGINT; the pass in hand is finished first."""
     from reconciler.adapters.clock import SystemClock
-    from reconciler.cli.commands.health import with_heartbeat
+    from reconciler.cli.commands.environment.health import with_heartbeat
     from reconciler.cli.output.log import FORMATS, LogNotifier, libraries_logged
     from reconciler.cli.output.terminal import has_colour
     from reconciler.cli.shared import stopping
@@ -183,7 +183,7 @@ def _act(
     observer: DaemonObserver | None,
 ) -> None:
     """Hold the lease and run pass after pass; ``begin`` is called once it is held."""
-    from reconciler.cli.commands.apply import mandate_of
+    from reconciler.cli.commands.acting.apply import mandate_of
     from reconciler.cli.wiring.assembly import assembled
     from reconciler.cli.wiring.fleetsource import follow_commits
     from reconciler.engine.loop import Pulse
