@@ -169,6 +169,17 @@ def _percent(share: float) -> str:
     return f"{share * 100:.1f}%"
 
 
+def _count(objects: list[dict[str, object]], path: str, value: object) -> float:
+    """Return how many objects have ``value`` in the field at ``path``, such as ``launch.zone``."""
+    return float(sum(_at(one, path.split(".")) == value for one in objects))
+
+
+def _at(value: object, steps: list[str]) -> object:
+    for step in steps:
+        value = value.get(step) if isinstance(value, dict) else None
+    return value
+
+
 def _family(instance_type: str) -> str:
     return instance_type.partition(".")[0]
 
@@ -185,6 +196,7 @@ def _image_date(image: dict[str, str]) -> datetime | None:
 
 FUNCTIONS = {
     "sum": _sum,
+    "count": _count,
     "money": _money,
     "percent": _percent,
     "family": _family,

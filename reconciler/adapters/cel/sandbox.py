@@ -24,8 +24,10 @@ from reconciler.model.json import JsonDict
 from reconciler.model.policy import Policy, PolicyAnswer
 
 CPU_SECONDS: Final = 10
-"""How long the policies of a plan may be evaluated, all together."""
-_WALL_SECONDS: Final = 120
+"""How long the policies of a small plan may be evaluated, all together."""
+_BYTES_PER_SECOND: Final = 500_000
+"""For how much JSON of a plan there is one more second."""
+_WALL_SECONDS: Final = 300
 _MEMORY: Final = 2**30
 _MEMORY_PER_BYTE: Final = 40
 """Bytes of memory for each byte of the plan: decoded JSON is an order of magnitude larger."""
@@ -73,7 +75,7 @@ def _ask(policies: Sequence[Policy], plan: bytes, now: datetime | None) -> list[
         )
     header = {
         "path": sys.path,
-        "cpuSeconds": CPU_SECONDS,
+        "cpuSeconds": CPU_SECONDS + len(plan) // _BYTES_PER_SECOND,
         "memoryBytes": _MEMORY + _MEMORY_PER_BYTE * len(plan),
         "now": now.isoformat() if now is not None else "",
         "questions": [_question(policy) for policy in policies],
@@ -116,7 +118,7 @@ def _run(content: bytes) -> tuple[int | None, list[bytes]]:
 def _ended(policy: Policy, status: int | None) -> UnreadableError:
     """Return the error about the policy at which the process ended early."""
     if status is None or status in (-signal.SIGXCPU, -signal.SIGKILL):
-        what = f"the evaluation takes longer than {CPU_SECONDS} seconds"
+        what = "the evaluation takes longer than its limit of processor time"
     else:
         what = "the expression needs too much memory, or is nested too deeply"
     remedy = "simplify it: nested macros over long lists multiply"
