@@ -224,7 +224,7 @@ def test_a_message_commands_nothing(
         assert "<script>alert" not in captured.out
 
 
-@attack(Threat.HIDDEN, "a plan so long that the violated policy would not fit the comment")
+@attack(Threat.HIDDEN, "a plan whose length pushes the violated policy out of the comment")
 def test_a_violated_policy_stays_in_the_headline_of_a_long_comment(
     fleet: Path, plan: Plan, capsys: pytest.CaptureFixture[str]
 ) -> None:

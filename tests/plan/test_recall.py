@@ -63,6 +63,7 @@ DECIDES_NOTHING = {
     "plan/explain/node.py",  # tells what was decided
     "placement/nodes/limits.py",  # what is held now, no moment
     "plan/explain/calendar.py",  # not asked for a plan
+    "plan/policies.py",  # judges the plan that was made, each time it is shown
     "plan/recall.py",
     "plan/rest/carry.py",  # of a clock of its own, for which no plan is kept
     "plan/render/summary.py",  # how many nodes now

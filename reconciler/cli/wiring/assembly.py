@@ -288,7 +288,7 @@ def look(request: FleetRequest, imitation: Imitation | None = None) -> Look:
     if settings.cluster == ClusterKind.KUBECONFIG:
         from reconciler.adapters.kubernetes.onlooker import Onlooker
 
-        cluster = Onlooker(cluster.observe)
+        cluster = Onlooker(cluster)
     desired = source.read()
     if is_real(settings, imitation) and not is_named(ground.resolved):
         desired = with_fields(desired, diagnostics=(*desired.diagnostics, UNNAMED))

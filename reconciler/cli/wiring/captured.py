@@ -42,7 +42,7 @@ class Captured:
         records, store, journal = self.records, MemoryStateStore(), MemoryJournal()
         restore(records, self.snapshot.node_claims, store, journal)
         compute = CapturedCompute([i.instance for i in records.instances])
-        cluster = Onlooker(CapturedCluster(self.snapshot).observe)
+        cluster = Onlooker(CapturedCluster(self.snapshot))
         world = World(SimulatedClock(now), compute, cluster, store, journal, Silence())
         seen = observed(world, desired, desired.settings)
         seen = with_fields(seen, findings=(*records.findings, *seen.findings))

@@ -78,7 +78,7 @@ def test_an_api_that_does_not_answer_is_one_row(town: Town) -> None:
 
 def test_an_onlooker_shows_everything_and_changes_nothing(town: Town) -> None:
     town.kube.add(a_pod("a"))
-    onlooker = Onlooker(town.cluster.observe)
+    onlooker = Onlooker(town.cluster)
     assert onlooker.observe([a_claim()], []) == town.look()
     onlooker.register("n0", a_claim())
     onlooker.initialize("n0")
