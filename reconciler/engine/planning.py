@@ -288,7 +288,7 @@ class PlannedFleet:
             serial=serial,
             history=seen.history,
             nominated=awaited(seen.snapshot, seen.commands),
-            unsettled=unsettled(seen.snapshot, seen.commands, seen.at),
+            unsettled=unsettled(seen.commands, seen.at),
             digests=msgspec.structs.replace(
                 self.digests, snapshot=input_digest(joined(self.evidence(seen)))
             ),

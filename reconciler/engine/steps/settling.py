@@ -13,47 +13,25 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from reconciler.model.karpenter.budget import DisruptionReason
-from reconciler.model.kubernetes.pod import Pod
-from reconciler.observed.pods import Pods
-from reconciler.observed.snapshot import Snapshot
 from reconciler.ports.state import CommandPhase, RunningCommand
 
 SETTLES_WITHIN: Final = timedelta(minutes=5)
 """How long a command keeps consolidation waiting: a drain that is blocked may last for days."""
 
 
-def unsettled(
-    snapshot: Snapshot, commands: Iterable[RunningCommand], now: datetime
-) -> frozenset[str]:
-    """Return the NodeClaims that consolidation removes and whose pods have not all moved yet.
+def unsettled(commands: Iterable[RunningCommand], now: datetime) -> frozenset[str]:
+    """Return the NodeClaims that running consolidation commands remove.
 
     Commands that started more than ``SETTLES_WITHIN`` ago do not count.
     """
-    recent = [
-        command
+    return frozenset(
+        name
         for command in commands
         if command.reason == DisruptionReason.UNDERUTILIZED
-        and command.phase in _PHASES
+        and command.phase in _RUNNING
         and abs(now - command.started_at) < SETTLES_WITHIN
-    ]
-    named = {name: command.phase for command in recent for name in command.node_claims}
-    if not named:
-        return frozenset()
-    by_node = Pods.of(snapshot.pods).by_node
-    return frozenset(
-        claim.name
-        for claim in snapshot.node_claims
-        if claim.name in named
-        and (
-            named[claim.name] is not CommandPhase.TERMINATING
-            or any(map(_moves, by_node.get(claim.status.node_name, ())))
-        )
+        for name in command.node_claims
     )
 
 
-def _moves(pod: Pod) -> bool:
-    """Return whether a pod has still to leave its node; one that is terminating has not left."""
-    return not (pod.is_daemon or pod.is_mirror or pod.is_terminal)
-
-
-_PHASES: Final = (CommandPhase.MARKED, CommandPhase.WAITING, CommandPhase.TERMINATING)
+_RUNNING: Final = (CommandPhase.MARKED, CommandPhase.WAITING, CommandPhase.TERMINATING)
