@@ -28,7 +28,11 @@ from reconciler.disruption.command import (
 from reconciler.disruption.consolidation.multinode import MultiNodeConsolidation, MultiNodeOfOnePool
 from reconciler.disruption.consolidation.proposal import REASON, consolidatable
 from reconciler.disruption.consolidation.singlenode import SingleNodeConsolidation
-from reconciler.disruption.consolidation.thorough import SmallSets, ThoroughConsolidation
+from reconciler.disruption.consolidation.thorough import (
+    MostWastefulSet,
+    SmallSets,
+    ThoroughConsolidation,
+)
 from reconciler.disruption.deliberation import Deliberation, Method
 from reconciler.disruption.gates.policy import is_due
 from reconciler.disruption.methods.drift import DriftMethod
@@ -51,6 +55,7 @@ METHODS: Final[tuple[Method, ...]] = (
     SingleNodeConsolidation(),
     MultiNodeOfOnePool(),
     SmallSets(),
+    MostWastefulSet(),
 )
 """Karpenter's methods in its order, plus Removal and graceful expiry next to drift, and the
 thorough search before and after multi-node and single-node consolidation.
@@ -61,6 +66,7 @@ _CONSOLIDATION: Final = (
     MultiNodeConsolidation,
     SingleNodeConsolidation,
     MultiNodeOfOnePool,
+    MostWastefulSet,
 )
 
 
