@@ -199,7 +199,8 @@ class Decisions:
 
     All ``commands`` may start at once: each was decided as if the previous ones had started.
     ``placement`` is where pods that were already pending are placed. The searches in ``limits_hit``
-    ended at a work limit. ``work`` is the number of nodes examined.
+    ended at a work limit. ``work`` is the number of nodes examined. ``consolidation_waits`` is True
+    if consolidation decided nothing because its earlier commands have not settled.
     """
 
     commands: tuple[Command, ...] = ()
@@ -210,3 +211,4 @@ class Decisions:
     limits_hit: tuple[str, ...] = ()
     blockers: tuple[Blocker, ...] = ()
     work: int = 0
+    consolidation_waits: bool = False

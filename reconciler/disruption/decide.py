@@ -26,8 +26,13 @@ from reconciler.disruption.command import (
     WaitsFor,
 )
 from reconciler.disruption.consolidation.multinode import MultiNodeConsolidation, MultiNodeOfOnePool
+from reconciler.disruption.consolidation.proposal import REASON, consolidatable
 from reconciler.disruption.consolidation.singlenode import SingleNodeConsolidation
-from reconciler.disruption.consolidation.thorough import SmallSets, ThoroughConsolidation
+from reconciler.disruption.consolidation.thorough import (
+    MostWastefulSet,
+    SmallSets,
+    ThoroughConsolidation,
+)
 from reconciler.disruption.deliberation import Deliberation, Method
 from reconciler.disruption.gates.policy import is_due
 from reconciler.disruption.methods.drift import DriftMethod
@@ -50,11 +55,19 @@ METHODS: Final[tuple[Method, ...]] = (
     SingleNodeConsolidation(),
     MultiNodeOfOnePool(),
     SmallSets(),
+    MostWastefulSet(),
 )
 """Karpenter's methods in its order, plus Removal and graceful expiry next to drift, and the
 thorough search before and after multi-node and single-node consolidation.
 """
 _THOROUGH: Final = (ThoroughConsolidation, SmallSets)
+_CONSOLIDATION: Final = (
+    *_THOROUGH,
+    MultiNodeConsolidation,
+    SingleNodeConsolidation,
+    MultiNodeOfOnePool,
+    MostWastefulSet,
+)
 
 
 def decide(situation: Situation, methods: Sequence[Method] = METHODS) -> Decisions:
@@ -62,6 +75,8 @@ def decide(situation: Situation, methods: Sequence[Method] = METHODS) -> Decisio
 
     The result of the thorough search is used only if the pass saves at least as much as without it.
     """
+    if situation.unsettled:
+        methods = [*(m for m in methods if not isinstance(m, _CONSOLIDATION)), _Waiting()]
     opening = _carried_through(situation, methods)
     spent = opening.work.simulation.work
     if opening.work.searched:
@@ -82,7 +97,22 @@ def decide(situation: Situation, methods: Sequence[Method] = METHODS) -> Decisio
         limits_hit=tuple(work.limits_hit),
         blockers=blockers_of(work) if situation.lists_blockers else (),
         work=spent,
+        consolidation_waits=bool(situation.unsettled),
     )
+
+
+class _Waiting:
+    """Stands for consolidation while its last commands settle: it only reports what blocks nodes.
+
+    A simulation now would leave out the nodes that are starting for those commands, and the room
+    that they are about to make. It would move the same pods again, and end at a more expensive
+    fleet.
+    """
+
+    reason: Final = REASON
+
+    def decide(self, work: Deliberation) -> None:
+        consolidatable(work)
 
 
 def _carried_through(situation: Situation, methods: Iterable[Method]) -> Opening:

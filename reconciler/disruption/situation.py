@@ -39,9 +39,10 @@ class Situation:
     ``interrupted`` are NodeClaims that EC2 reclaims, with the event. ``allow_removal`` names the
     NodePools whose nodes may be removed because they were deleted from git; ``last_known`` are
     their last versions, for their budgets. ``nominated`` are NodeClaims whose nodes will receive
-    pods that are not pending now. ``history`` is the data of the rate limits. ``lists_blockers``
-    also computes what blocks nodes, which needs additional simulations. ``work_max`` is the number
-    of nodes that the pass may examine.
+    pods that are not pending now. ``unsettled`` are NodeClaims that consolidation removes and whose
+    pods have not all moved: until then it starts nothing else. ``history`` is the data of the rate
+    limits. ``lists_blockers`` also computes what blocks nodes, which needs additional simulations.
+    ``work_max`` is the number of nodes that the pass may examine.
     """
 
     cluster: ClusterState
@@ -57,6 +58,7 @@ class Situation:
     allow_removal: Collection[str] = ()
     last_known: Sequence[NodePool] = ()
     nominated: Collection[str] = ()
+    unsettled: Collection[str] = ()
     history: History = field(default_factory=History)
     lists_blockers: bool = False
     work_max: int = WORK_MAX

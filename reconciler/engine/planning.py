@@ -22,6 +22,7 @@ from reconciler.engine.hashes import restamped
 from reconciler.engine.observation import Observation
 from reconciler.engine.steps.interruption import ending, interrupted
 from reconciler.engine.steps.nomination import awaited
+from reconciler.engine.steps.settling import unsettled
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.karpenter.instancetype import InstanceType
 from reconciler.model.karpenter.labels import (
@@ -287,6 +288,7 @@ class PlannedFleet:
             serial=serial,
             history=seen.history,
             nominated=awaited(seen.snapshot, seen.commands),
+            unsettled=unsettled(seen.commands, seen.at),
             digests=msgspec.structs.replace(
                 self.digests, snapshot=input_digest(joined(self.evidence(seen)))
             ),

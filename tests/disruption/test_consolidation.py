@@ -327,3 +327,22 @@ def test_each_decision_records_its_time() -> None:
     assert brief(decided(*objects, pools=[pool])) == []
     later = decided(*objects, pools=[pool], now=NOW + timedelta(hours=1))
     assert brief(later) == [("Underutilized", "replace", ("n1",))]
+
+
+def test_while_consolidation_settles_only_other_methods_start_commands() -> None:
+    fleet = [
+        a_node("n1", "small"),
+        a_pod("p", "n1"),
+        a_node("n2", "small"),
+        a_pod("q", "n2"),
+        a_node("n3", "small"),
+        a_pod("kept", "n3", metadata={"annotations": {"karpenter.sh/do-not-disrupt": "true"}}),
+        a_node("n4", "small"),
+    ]
+    assert {reason for reason, _, _ in brief(decided(*fleet))} == {"Empty", "Underutilized"}
+
+    waiting = decided(*fleet, unsettled={"claim-n5"})
+
+    assert brief(waiting) == [("Empty", "delete", ("n4",))]
+    assert waiting.consolidation_waits
+    assert "do-not-disrupt" in refusal_of(waiting, "n3")

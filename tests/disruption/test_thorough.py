@@ -116,6 +116,27 @@ def test_a_set_is_removed_without_the_nodes_that_block_it() -> None:
     assert gone <= {"n1", "n2"}
 
 
+def of_two_ports(name: str) -> list[Any]:
+    """Return a huge node whose two pods would be cheaper on a large and a medium one."""
+
+    def pod(port: int, cpu: str) -> Any:
+        requests = {"requests": {"cpu": cpu}}
+        container = {"name": "c", "resources": requests, "ports": [{"hostPort": port}]}
+        return a_pod(f"{name}-{port}", name, spec={"containers": [container]})
+
+    return [a_node(name, "huge"), pod(80, "7"), pod(90, "3")]
+
+
+def test_the_most_wasteful_set_is_removed_without_the_thorough_search_too() -> None:
+    """Karpenter replaces several nodes by one only, and host ports keep these pods apart."""
+    fleet = [*of_two_ports("n1"), *of_two_ports("n2")]
+    (command,) = decided(*fleet).commands
+
+    assert command.nodes == ("n1", "n2")
+    assert len(command.replacements) > 1
+    assert dearest(command) < 2 * SIZES["huge"][1]
+
+
 def test_a_node_that_is_closed_takes_no_pods_though_it_has_room() -> None:
     cluster = a_cluster(
         a_node("n1", "small"), a_pod("p1", "n1"), a_node("n2", "small"), a_pod("p2", "n2", "500m")

@@ -142,11 +142,15 @@ class EmbeddedCluster:
             return 0
         workloads = self._workloads()
         self._pods.follow(workloads, now)
-        if not _draining(self._pods.objects(workloads, now, node), node, now):
+        going = _draining(self._pods.objects(workloads, now, node), node, now)
+        if not going:
             self._save()
             return 0
-        budgets = workloads.pod_disruption_budgets
-        pods = {pod.key: pod for pod in self._pods.objects(workloads, now)}
+        budgets = [b for b in workloads.pod_disruption_budgets if any(map(b.selects, going))]
+        pods = {pod.key: pod for pod in going}
+        if budgets:
+            shown = self._pods.objects(workloads, now)
+            pods |= {pod.key: pod for pod in shown if any(b.selects(pod) for b in budgets)}
         asked = True
         while asked:
             asked = False

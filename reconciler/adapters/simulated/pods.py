@@ -66,7 +66,20 @@ class PodBook:
 
     def bind(self, workloads: Workloads, volumes: Volumes, now: datetime) -> None:
         """Give daemons and then pending pods the nodes that are ready for them."""
-        nodes = [record.node for record in self._record.nodes.values()]
+        by_key = {key: pod for key, _, pod in self._rows(workloads)}
+        pending = [
+            by_key[key]
+            for key, record in self._record.pods.items()
+            if not record.node and not by_key[key].spec.scheduling_gates
+        ]
+        wanted = {scheduler.key_of(daemon) for daemon in workloads.daemon_sets}
+        nodes = [
+            record.node
+            for record in self._record.nodes.values()
+            if pending or record.daemons.keys() != wanted
+        ]
+        if not nodes:
+            return
         placed = [pod for pod in self.objects(workloads, now) if pod.spec.node_name]
         on: dict[str, list[Pod]] = {}
         for pod in placed:
@@ -77,12 +90,6 @@ class PodBook:
             volumes.suit,
         )
         self._start_daemons(workloads, seats, now)
-        by_key = {key: pod for key, _, pod in self._rows(workloads)}
-        pending = [
-            by_key[key]
-            for key, record in self._record.pods.items()
-            if not record.node and not by_key[key].spec.scheduling_gates
-        ]
         for key, node in seats.bind(pending).items():
             record = self._record.pods[key]
             record.node, record.bound = node.name, now

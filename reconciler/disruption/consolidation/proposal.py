@@ -22,7 +22,6 @@ from reconciler.disruption.consolidation.pricing import (
     min_values_prefix,
     min_values_unmet,
     narrowed_to,
-    ordered,
 )
 from reconciler.disruption.deliberation import Deliberation, with_claims
 from reconciler.disruption.gates.consolidatable import is_consolidatable
@@ -133,7 +132,7 @@ def compute(candidates: Sequence[Candidate], work: Deliberation) -> Proposal | C
         text = f"Can't remove without creating {len(claims)} candidates"
         return CandidateRefusal(BlockCode.SEVERAL_REPLACEMENTS, text)
     price = sum(candidate.price for candidate in candidates)
-    claim = ordered(claims[0])
+    claim = claims[0]
     if all(candidate.is_spot for candidate in candidates) and may_be_spot(claim):
         narrowed = spot_to_spot(claim, price, work, single=len(candidates) == 1)
     else:

@@ -7,6 +7,7 @@ one may be replaced by two cheaper ones.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from itertools import islice
 from typing import Final
 
 from reconciler.disruption.candidates import Candidate
@@ -93,6 +94,11 @@ class Search:
         """Evaluate small sets, and start those that save most."""
         self._among(small_sets(self._free, self._waste))
 
+    def by_one_set(self) -> None:
+        """Evaluate only the most wasteful set of several nodes."""
+        several = (chosen for chosen in small_sets(self._free, self._waste) if len(chosen) > 1)
+        self._among(islice(several, 1))
+
     def _among(self, every: Iterable[Sequence[Candidate]]) -> None:
         """All sets are evaluated before any is started: small savings may prevent larger ones."""
         found: list[Proposal] = []
@@ -174,6 +180,25 @@ class SmallSets:
         search = _search(work)
         if search is not None:
             search.by_sets()
+
+
+class MostWastefulSet:
+    """Evaluates the most wasteful set of the other nodes, if nothing else was found.
+
+    Karpenter stops here. One set in each pass finds much of what is left to save, in a fraction of
+    the time of the thorough search.
+    """
+
+    reason: Final = REASON
+
+    def decide(self, work: Deliberation) -> None:
+        if any(command.reason is REASON for command in work.commands):
+            return
+        if work.simulation.spent >= work.work_max:
+            return
+        free = [c for c in consolidatable(work) if not is_thorough(c, work) and _may_go(c, work)]
+        if len(free) > 1:
+            Search(free, work).by_one_set()
 
 
 def _search(work: Deliberation) -> Search | None:

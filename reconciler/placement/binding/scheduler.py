@@ -131,6 +131,8 @@ class Seats:
 
     def bind(self, pending: Sequence[Pod]) -> dict[str, Node]:
         """Return the node of each bound pod, by ``namespace/name``; the others stay pending."""
+        if not pending:
+            return {}
         best: dict[str, Node] | None = None
         for order in _ORDERS:
             for fit in _FITS:

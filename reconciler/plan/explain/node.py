@@ -16,7 +16,7 @@ from reconciler.disruption.blockers import unprotected
 from reconciler.disruption.candidates import Candidate, CandidateRefusal, price_refusal
 from reconciler.disruption.command import BlockCode
 from reconciler.disruption.consolidation.memory import in_memory
-from reconciler.disruption.consolidation.pricing import expected_price, ordered
+from reconciler.disruption.consolidation.pricing import expected_price
 from reconciler.disruption.consolidation.proposal import Proposal, compute, scored
 from reconciler.disruption.deliberation import Deliberation
 from reconciler.disruption.situation import open_pass
@@ -159,7 +159,7 @@ def _format_replacement(
     outcome = work.simulation.without([asked], consolidating=True)
     claims, lines = outcome.placement.claims, []
     if outcome.failure is None and len(claims) == 1:
-        claim = ordered(claims[0])
+        claim = claims[0]
         lines.append(
             f"cheapest replacement considered: {claim.types[0].name}"
             f" for {dollars(expected_price(claim))} an hour ({dollars(candidate.price)} now)"

@@ -50,6 +50,7 @@ class Places(msgspec.Struct, frozen=True):
     deferred: tuple[Deferral, ...] = ()
     budgets: tuple[BudgetState, ...] = ()
     limits_hit: tuple[str, ...] = ()
+    consolidation_waits: bool = False
     blockers: tuple[Blocker, ...] = ()
 
 
@@ -110,6 +111,7 @@ def situation_of(
         allow_removal=facts.removable,
         last_known=facts.vanished,
         nominated=facts.nominated,
+        unsettled=facts.unsettled,
         history=facts.history or History(),
         lists_blockers=facts.lists_blockers,
     )

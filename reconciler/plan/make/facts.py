@@ -51,7 +51,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     Of the cluster: its pods are also those that ``headroom`` asks for. ``interrupted`` are
     NodeClaims that EC2 takes back, with the event that says so. ``vanished`` are NodePools that git
     no longer has; the nodes of the ``removable`` ones may go. ``nominated`` are NodeClaims whose
-    pods are still on their way. ``history`` is what the rate limits remember.
+    pods are still on their way, ``unsettled`` those that consolidation removes and whose pods have
+    not all moved. ``history`` is what the rate limits remember.
 
     Of both: the NodeClaims that drifted, what git ``changes``, and what the change since a base
     costs (``base_cost``). ``findings`` are about these facts; those of CapacityBuffers stand apart,
@@ -73,6 +74,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     vanished: tuple[NodePool, ...] = ()
     removable: frozenset[str] = frozenset()
     nominated: frozenset[str] = frozenset()
+    unsettled: frozenset[str] = frozenset()
     history: History | None = None
     lists_blockers: bool = True
     drift: tuple[Drift, ...] = ()

@@ -112,6 +112,9 @@ def of_decisions(decisions: Decisions | Places) -> Iterator[PlanFinding]:
     """Report limits of work, dropped preferences and invalid budgets."""
     for limit in decisions.limits_hit:
         yield PlanFinding(severity="warning", code="work-limit", message=limit)
+    if decisions.consolidation_waits:
+        message = "consolidation continues when the pods of the nodes that it disrupts have moved"
+        yield PlanFinding(severity="info", code="consolidation-waits", message=message)
     broken = {(s.node_pool, s.error): s.binding for s in decisions.budgets if s.error is not None}
     for (pool, error), index in broken.items():
         message = f"invalid budget of NodePool {pool}, so its nodes cannot be disrupted: {error}"

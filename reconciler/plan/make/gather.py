@@ -127,6 +127,7 @@ def _observed(facts: Facts, inputs: Inputs, coverage: Coverage | None) -> Facts:
         vanished=_vanished(inputs, facts.pools),
         removable=_removable(inputs, facts.pools, cluster),
         nominated=inputs.nominated,
+        unsettled=inputs.unsettled,
         history=inputs.history,
         lists_blockers=inputs.lists_blockers,
         findings=(

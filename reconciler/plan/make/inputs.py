@@ -46,6 +46,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     about is left out, and drifts no node.
     ``against`` is the same question asked of the base, to tell what the change itself costs.
     ``nominated`` are NodeClaims whose pods are still on their way from nodes that go.
+    ``unsettled`` are NodeClaims that consolidation removes and whose pods have not all moved yet.
     ``history`` is what the guards remember, None where nobody keeps a record;
     ``lists_blockers`` says whether anybody wants to know what keeps nodes from going, and what
     that costs. ``unready_classes`` are the kind and name of node classes that are not ready.
@@ -74,6 +75,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     digests: InputDigests = InputDigests()
     against: Inputs | None = None
     nominated: frozenset[str] = frozenset()
+    unsettled: frozenset[str] = frozenset()
     history: History | None = None
     lists_blockers: bool = True
     withheld: str = ""

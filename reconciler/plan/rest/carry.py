@@ -335,6 +335,7 @@ def _asked(inputs: Inputs, world: RestingFleet, now: datetime, history: History)
         instances=world.instances,
         history=history,
         nominated=frozenset(),
+        unsettled=frozenset(),
         against=None,
         lists_blockers=False,
     )
