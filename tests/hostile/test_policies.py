@@ -238,4 +238,4 @@ def test_a_violated_policy_stays_in_the_headline_of_a_long_comment(
 
     out = capsys.readouterr().out
     assert len(out) <= 20_000
-    assert "**1 policy violated: never.**" in out
+    assert "\n\n**1 policy violated: never.  \n" in out, "the headline begins with it"
