@@ -7,11 +7,14 @@ WORKDIR /src
 RUN python -m venv /opt/reconciler
 COPY requirements/production.lock ./
 RUN /opt/reconciler/bin/pip install --no-cache-dir --require-hashes --requirement production.lock
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY reconciler ./reconciler
 COPY schemas ./schemas
 COPY state ./state
-RUN /opt/reconciler/bin/pip install --no-cache-dir --no-deps --no-build-isolation . \
+# What --version shows; without them the version stands alone.
+ARG REVISION=
+ARG SOURCE_DATE_EPOCH=
+RUN SOURCE_COMMIT="${REVISION}" /opt/reconciler/bin/pip install --no-cache-dir --no-deps --no-build-isolation . \
     && /opt/reconciler/bin/pip uninstall --yes hatchling pip
 
 FROM ${PYTHON}

@@ -2,7 +2,7 @@
 
 ``python .ci/lock.py`` needs uv. It keeps the versions that are locked and adds what is missing;
 ``--upgrade`` takes the newest of everything. All profiles lock the same versions.
-The tools of a release stand apart in ``requirements/release.lock``.
+The tools of a release and of the documentation site have locks of their own.
 """
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 COMPLETE = "requirements.lock"
 PROFILES = {
-    COMPLETE: ("aws", "cel", "dev", "embedded", "kubernetes", "postgres", "web"),
+    COMPLETE: ("aws", "cel", "comment", "dev", "embedded", "kubernetes", "otel", "postgres", "web"),
+    "requirements/action.lock": ("cel", "comment"),
     "requirements/embedded.lock": ("embedded",),
-    "requirements/production.lock": ("aws", "cel", "kubernetes", "postgres", "web"),
+    "requirements/production.lock": (
+        *("aws", "cel", "comment", "kubernetes", "otel", "postgres", "web"),
+    ),
 }
 COMPILE = ("uv", "pip", "compile", "--quiet", "--universal", "--python-version", "3.11")
 FORM = ("--generate-hashes", "--no-header", "--no-annotate", "--no-emit-index-url")
@@ -35,8 +38,9 @@ def main(arguments: list[str]) -> None:
         subprocess.run(command, cwd=ROOT, input=build, text=True, check=True)
         path = ROOT / name
         path.write_text(HEADER.format(", ".join(extras)) + path.read_text(encoding="utf-8"))
-    tools = [*COMPILE, *FORM, "--group", "release", "--output-file", "requirements/release.lock"]
-    subprocess.run([*tools, *arguments], cwd=ROOT, check=True)
+    for group in ("docs", "release"):
+        tools = [*COMPILE, *FORM, "--group", group, "--output-file", f"requirements/{group}.lock"]
+        subprocess.run([*tools, *arguments], cwd=ROOT, check=True)
 
 
 if __name__ == "__main__":

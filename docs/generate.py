@@ -1,11 +1,13 @@
 """Write what the documentation has from the code, so that the two cannot disagree.
 
 ``docs/configuration.md`` comes from the schemas, the states of actions in ``docs/architecture.md``
-from the transition table. ``python docs/generate.py`` rewrites both; tests hold them to it.
+from the transition table, and the pages of ``docs/reference.py`` from the modules that they
+describe. ``python docs/generate.py`` rewrites all of them; tests compare them.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -146,6 +148,18 @@ def _table(kind: str) -> str:
     return "\n".join(["| state | event | next state | meaning |", "|---|---|---|---|", *rows, ""])
 
 
+def reference() -> dict[Path, str]:
+    """Return what each page of ``docs/reference.py`` should contain."""
+    spec = importlib.util.spec_from_file_location("reference", DOCS / "reference.py")
+    if spec is None or spec.loader is None:
+        raise ImportError("docs/reference.py cannot be loaded")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return {DOCS / name: text() for name, text in module.PAGES.items()}
+
+
 if __name__ == "__main__":
+    for path, content in reference().items():
+        path.write_text(content, encoding="utf-8")
     ARCHITECTURE.write_text(architecture(), encoding="utf-8")
     PAGE.write_text(page(), encoding="utf-8")

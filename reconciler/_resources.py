@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os.path
 
-_PACKAGE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib costs a start
+_PACKAGE = os.path.dirname(os.path.abspath(__file__))
 
 
 def resource(*parts: str) -> str:
@@ -18,8 +18,8 @@ def resource(*parts: str) -> str:
         FileNotFoundError: the installation lacks the file.
     """
     top, *rest = parts
-    for root in (os.path.join(_PACKAGE, f"_{top}"), os.path.join(_PACKAGE, "..", top)):  # noqa: PTH118
-        path = os.path.normpath(os.path.join(root, *rest))  # noqa: PTH118
-        if os.path.exists(path):  # noqa: PTH110
+    for root in (os.path.join(_PACKAGE, f"_{top}"), os.path.join(_PACKAGE, "..", top)):
+        path = os.path.normpath(os.path.join(root, *rest))
+        if os.path.exists(path):
             return path
     raise FileNotFoundError(f"the installation lacks {'/'.join(parts)}; install it again")

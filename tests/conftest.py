@@ -17,6 +17,7 @@ from reconciler.catalog.catalog import bundled
 from reconciler.catalog.table import table_of
 from tests.awsmodels import share_models
 from tests.examples import is_exhaustive, load_profile
+from tests.hostile.threats import name_attack
 
 _PEAK: Final = "peak_memory"
 _peaks: dict[str, float] = {}
@@ -38,7 +39,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Let an exhaustive run repeat every property test with more examples."""
+    """Name the attacks, and let an exhaustive run repeat every property test with more examples."""
+    for item in items:
+        name_attack(item)
     if not is_exhaustive(config.option.markexpr):
         return
     for item in items:

@@ -1,4 +1,4 @@
-"""How many examples a property test tries: a fifth of them by default, all in an exhaustive run.
+"""How many examples a property test tries: a tenth of them by default, all in an exhaustive run.
 
 ``pytest -m exhaustive`` runs every property test again, with the number that ``examples`` is given
 or 500 where a test gives none. ``--hypothesis-profile=thorough`` tries a hundred times as many.
@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, settings
 
 T = TypeVar("T")
 
-DEFAULT: Final = 100
+DEFAULT: Final = 50
 """What hypothesis tries where nothing else is said."""
 
-_TIMES: Final = 5
+_TIMES: Final = 10
 _THOROUGH: Final = 100
 _LEAST: Final = 5
 
@@ -53,7 +53,7 @@ def in_turn(turn: int, values: Sequence[T]) -> Sequence[T]:
 def examples(exhaustive: int, usual: int | None = None) -> int:
     """Return how many examples a test tries in this run, of those that an exhaustive run tries.
 
-    A usual run tries a fifth of them, or ``usual`` where a test is slow.
+    A usual run tries a tenth of them, or ``usual`` where a test is slow.
     """
     if usual is not None and settings().max_examples == DEFAULT:
         return usual

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from reconciler.cli.main import main
+from reconciler.cli.main import COMMANDS, main
 from reconciler.plan.run import TRANSITIONS
 from tests.hostile import catalogue
 from tests.hostile.threats import Threat
@@ -30,6 +30,17 @@ def generator() -> ModuleType:
 def test_the_configuration_reference_is_what_the_schemas_say() -> None:
     generate = generator()
     assert generate.PAGE.read_text(encoding="utf-8") == generate.page(), "run docs/generate.py"
+
+
+@pytest.mark.parametrize("name", ["commands", "metrics", "events", "exit-codes"])
+def test_a_page_of_the_reference_matches_the_code(name: str) -> None:
+    path = ROOT / "docs" / f"{name}.md"
+    assert path.read_text(encoding="utf-8") == generator().reference()[path], "run docs/generate.py"
+
+
+def test_every_command_has_a_section_in_the_reference() -> None:
+    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    assert [name for name in COMMANDS if f"### `{name}`\n" not in page] == []
 
 
 def test_the_states_of_actions_are_documented_as_the_code_has_them() -> None:

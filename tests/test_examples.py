@@ -1,6 +1,7 @@
 """Every example is a fleet that validates and plans as its README says."""
 
 import json
+import re
 import shlex
 import shutil
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from reconciler.cli.main import main
 
 REPOSITORY = Path(__file__).parents[1]
+_BLOCK = re.compile(r"^```\n\$ reconciler plan .*?^```\n", re.MULTILINE | re.DOTALL)
 EXAMPLES = sorted(path.parent.name for path in (REPOSITORY / "examples").glob("*/nodes"))
 PODS = {
     "batch-spot": 34,
@@ -78,7 +80,7 @@ def test_every_pod_finds_a_place(name: str, capsys: pytest.CaptureFixture[str]) 
 def test_its_readme_is_short_and_its_commands_work(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    readme = (REPOSITORY / "examples" / name / "README.md").read_text()
+    readme = _BLOCK.sub("", (REPOSITORY / "examples" / name / "README.md").read_text()).strip()
     commands = [line.strip() for line in readme.splitlines() if line.startswith("    ")]
     assert commands
     assert len(readme.splitlines()) <= 14
@@ -87,6 +89,51 @@ def test_its_readme_is_short_and_its_commands_work(
         assert program == "reconciler"
         assert main(words) == 0
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_its_readme_shows_the_plan_that_the_command_prints(
+    name: str,
+    request: pytest.FixtureRequest,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """``--update-golden`` writes what is printed; the revision and the moment always differ."""
+    file = REPOSITORY / "examples" / name / "README.md"
+    readme = file.read_text(encoding="utf-8")
+    monkeypatch.setenv("COLUMNS", "90")
+    assert main(["plan", f"examples/{name}"]) == 0
+    printed = "\n".join(capsys.readouterr().out.splitlines()[3:])
+    block = f"```\n$ reconciler plan examples/{name}\n{printed}\n```\n"
+    if request.config.getoption("--update-golden"):
+        file.write_text(f"{_BLOCK.sub('', readme).rstrip()}\n\n{block}", encoding="utf-8")
+        return
+    (shown,) = _BLOCK.findall(readme)
+    assert shown == block
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name == "web" else pytest.param(name, marks=pytest.mark.exhaustive)
+        for name in EXAMPLES
+    ],
+)
+def test_it_can_be_applied_without_an_account(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(REPOSITORY / "examples" / name, tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AWS_PROFILE", "of-somebody-else")
+    assert main(["apply", name, "--simulated", "--auto-approve", "--interval", "0s"]) == 0
+    out = capsys.readouterr().out
+    assert f"\n{name}: converged\n" in out
+    assert "cannot be scheduled" not in out
+    program, *next_words = shlex.split(out.splitlines()[-1].removeprefix("Next: "))
+    assert program == "reconciler"
+    assert main([*next_words, "-o", "json"]) == 0
+    status = json.loads(capsys.readouterr().out)
+    assert {pool for pool, nodes in status["nodePools"].items() if nodes["ready"]} == POOLS[name]
 
 
 def test_the_web_shop_is_spread_over_zones(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-_ENDS_WITHIN_S: Final = 1.0
+_ENDS_WITHIN_S: Final = 0.2
 """How long the end of a block waits for its thread before it abandons it."""
 
 

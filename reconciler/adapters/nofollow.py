@@ -33,6 +33,6 @@ def refuse_link(path: str | os.PathLike[str]) -> None:
     Raises:
         StateError: it is one.
     """
-    if os.path.islink(path):  # noqa: PTH114
+    if os.path.islink(path):
         what = "is a symbolic link, which may lead anywhere"
         raise StateError(what, where=os.fspath(path), remedy=_REMEDY)

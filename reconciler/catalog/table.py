@@ -21,6 +21,8 @@ from reconciler.model.karpenter.requirements import Requirement, Requirements, r
 from reconciler.model.resources import Resources, largest
 
 _FAR = float("inf")
+_ANSWERS_MAX = 4096
+"""The maximum number of answers of one kind that a table keeps."""
 
 
 class TypeSource(Protocol):
@@ -189,6 +191,9 @@ class TypeTable:
         self._capacity: dict[str, _Amounts] = {}
         self._offers: dict[tuple[Requirement | None, ...], tuple[OfferingClass, ...]] = {}
         self._orders: dict[tuple[OfferingClass, ...], list[int]] = {}
+        self._prices: dict[tuple[OfferingClass, ...], dict[int, float]] = {}
+        self._cheapest: dict[tuple[tuple[OfferingClass, ...], int], float] = {}
+        self._first: dict[tuple[tuple[OfferingClass, ...], int, int], tuple[int, ...]] = {}
 
     def __len__(self) -> int:
         return len(self.names)
@@ -381,10 +386,40 @@ class TypeTable:
 
     def cheapest_price(self, offers: tuple[OfferingClass, ...], mask: int) -> float:
         """Return the lowest price of any type in ``mask`` among ``offers``, or infinity."""
-        for index in self.by_price(offers):
-            if mask >> index & 1:
-                return min(o.prices.get(index, _FAR) for o in offers) if offers else _FAR
-        return _FAR
+        known = self._cheapest.get((offers, mask))
+        if known is None:
+            if len(self._cheapest) >= _ANSWERS_MAX:
+                self._cheapest.clear()
+            first = next((i for i in self.by_price(offers) if mask >> i & 1), None)
+            known = self.prices(offers).get(first, _FAR) if first is not None else _FAR
+            self._cheapest[offers, mask] = known
+        return known
+
+    def first_by_price(
+        self, offers: tuple[OfferingClass, ...], mask: int, most: int
+    ) -> tuple[int, ...]:
+        """Return at most ``most`` types of ``mask``, the cheapest among ``offers`` first."""
+        known = self._first.get((offers, mask, most))
+        if known is None:
+            if len(self._first) >= _ANSWERS_MAX:
+                self._first.clear()
+            digits = f"{mask:b}"[::-1]
+            count = len(digits)
+            order = [i for i in self.by_price(offers) if i < count and digits[i] == "1"]
+            known = self._first[offers, mask, most] = tuple(order[:most])
+        return known
+
+    def prices(self, offers: tuple[OfferingClass, ...]) -> Mapping[int, float]:
+        """Return the lowest price among ``offers`` of each type that has one, by its index."""
+        known = self._prices.get(offers)
+        if known is None:
+            known = {}
+            for offering in offers:
+                for index, price in offering.prices.items():
+                    if price < known.get(index, _FAR):
+                        known[index] = price
+            self._prices[offers] = known
+        return known
 
     def by_price(self, offers: tuple[OfferingClass, ...]) -> list[int]:
         """Return all types by their cheapest offering among ``offers``, ties by name.
@@ -393,11 +428,7 @@ class TypeTable:
         """
         order = self._orders.get(offers)
         if order is None:
-            prices: dict[int, float] = {}
-            for offering in offers:
-                for index, price in offering.prices.items():
-                    if price < prices.get(index, _FAR):
-                        prices[index] = price
+            prices = self.prices(offers)
             order = sorted(
                 range(len(self.names)), key=lambda i: (prices.get(i, _FAR), self.names[i], i)
             )

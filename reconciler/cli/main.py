@@ -41,6 +41,8 @@ COMMANDS: Final[dict[str, CommandSpec]] = {
                 "validate": "check the desired state and show every problem with its location",
                 "plan": "show what would change, why, and what it costs",
                 "simulate": "run the engine against a simulated cloud and show the rollout",
+                "advise": "find the changes to the desired state that save the most",
+                "trace": "convert traces of workloads, and sum them up",
                 "lock": "pin images and prices so that plans are repeatable",
                 "hash": "compute the drift hashes of NodePools and EC2NodeClasses",
                 "config": "show the effective settings and the source of each",
@@ -53,6 +55,10 @@ COMMANDS: Final[dict[str, CommandSpec]] = {
                 "apply": "apply a plan until the fleet matches git",
                 "run": "run the daemon that keeps the fleet in sync with git",
                 "resume": "resume disruption that was halted after failures",
+                "cordon": "let no new pods be scheduled to a node",
+                "uncordon": "let pods be scheduled to a node again, and end its drain",
+                "drain": "cordon a node and evict its pods as their budgets allow",
+                "delete": "drain a node or nodeclaim, then terminate its instance",
                 "uninstall": "remove the finalizer from the nodes of a cluster",
             },
         ),
@@ -61,6 +67,7 @@ COMMANDS: Final[dict[str, CommandSpec]] = {
             "recorded",
             {
                 "status": "show the recorded state of the fleet",
+                "top": "show price, utilization and pods of the nodes, live",
                 "get": "list nodeclaims, nodes, nodepools, plans, actions or commands",
                 "describe": "show all recorded details of one resource",
                 "explain": "explain why a pod is unschedulable or a node is (not) disrupted",
@@ -72,6 +79,9 @@ COMMANDS: Final[dict[str, CommandSpec]] = {
             "environment",
             "environment",
             {
+                "init": "make a fleet folder from Karpenter's YAML, a cluster, or nothing",
+                "ci": "plan the fleets that a pull request changes, in a CI job",
+                "comment": "post plans on a pull request of GitHub or GitLab",
                 "check": "check credentials, permissions, quotas, networks and the queue",
                 "health": "check whether the daemon is alive",
                 "snapshot": "save the cluster objects that `plan --snapshot` reads",
@@ -92,9 +102,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line ``argv`` (by default the process's) and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     if words in (["--version"], ["-V"]):
-        from reconciler import __version__
+        from reconciler.build import described
 
-        sys.stdout.write(f"reconciler {__version__}\n")
+        sys.stdout.write(f"{described()}\n")
         return 0
     from reconciler.cli.output import door
 

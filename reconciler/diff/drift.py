@@ -99,18 +99,100 @@ class _Finding:
 _IN_ORDER: Final = _Finding(None)
 
 
-def find_drift(desired: DesiredObjects, cluster: ClusterState, now: datetime) -> tuple[Drift, ...]:
-    """Return the NodeClaims that drifted, ordered by name."""
+class DriftRecall:
+    """The results of the last search, for NodeClaims about which nothing has changed.
+
+    A result is used again if the desired state, the claim and its instance are equal, and if the
+    claim has not become old enough meanwhile for its type to be checked.
+    """
+
+    def __init__(self) -> None:
+        self._desired: DesiredObjects | None = None
+        self._found: dict[str, _Known] = {}
+
+    def begin(self, desired: DesiredObjects) -> None:
+        """Forget everything if another desired state is compared than last time."""
+        if self._desired is None or not _same_desired(desired, self._desired):
+            self._found = {}
+        self._desired = desired
+
+    def known(self, claim: NodeClaim, facts: tuple[object, ...], now: datetime) -> _Known | None:
+        """Return the last result for a claim, None if it may be different now."""
+        known = self._found.get(claim.name)
+        if known is None or now < known.at or known.facts != facts:
+            return None
+        return known if known.until is None or now < known.until else None
+
+    def keep(self, found: dict[str, _Known]) -> None:
+        """Replace the results; those of claims that are gone are forgotten."""
+        self._found = found
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The result for one claim at ``at``; ``until`` is when time alone may change it."""
+
+    facts: tuple[object, ...]
+    at: datetime
+    until: datetime | None
+    finding: _Finding | None
+
+
+def _same_desired(one: DesiredObjects, other: DesiredObjects) -> bool:
+    if len(one.pools) != len(other.pools) or one.classes.keys() != other.classes.keys():
+        return False
+    pools = zip(one.pools, other.pools, strict=True)
+    if not all(a.types is b.types and a.node_pool == b.node_pool for a, b in pools):
+        return False
+    classes = ((a, other.classes[name]) for name, a in one.classes.items())
+    return one.pool_hashes == other.pool_hashes and all(
+        (a.hash, a.node_class) == (b.hash, b.node_class) for a, b in classes
+    )
+
+
+def find_drift(
+    desired: DesiredObjects, cluster: ClusterState, now: datetime, recall: DriftRecall | None = None
+) -> tuple[Drift, ...]:
+    """Return the NodeClaims that drifted, ordered by name.
+
+    ``recall`` holds the results of the last search of the same loop.
+    """
+    recall = recall or DriftRecall()
+    recall.begin(desired)
     pools = {pool.node_pool.name: pool for pool in desired.pools}
     found: list[Drift] = []
+    kept: dict[str, _Known] = {}
     for node in cluster.nodes:
-        pool = pools.get(node.claim.node_pool) if node.claim is not None else None
-        if node.claim is None or pool is None:
+        claim = node.claim
+        pool = pools.get(claim.node_pool) if claim is not None else None
+        if claim is None or pool is None:
             continue
-        finding = _claim_drift(node, node.claim, pool, desired, now)
-        if finding is not None and finding.reason is not None:
-            found.append(_drift(node, node.claim, finding))
+        facts = _facts_of(claim, node, desired)
+        known = recall.known(claim, facts, now)
+        if known is None:
+            due = type_checked_from(claim)
+            until = due if due is not None and due > now else None
+            known = _Known(facts, now, until, _claim_drift(node, claim, pool, desired, now))
+        kept[claim.name] = known
+        if known.finding is not None and known.finding.reason is not None:
+            found.append(_drift(node, claim, known.finding))
+    recall.keep(kept)
     return tuple(sorted(found, key=lambda d: d.node_claim))
+
+
+def _facts_of(claim: NodeClaim, node: StateNode, desired: DesiredObjects) -> tuple[object, ...]:
+    """Return the facts about a node that decide whether it has drifted."""
+    status, state = claim.status, desired.classes.get(claim.spec.node_class_ref.name)
+    instance = state.instances.get(status.provider_id) if state is not None else None
+    return (
+        claim.metadata,
+        claim.spec,
+        status.conditions,
+        status.provider_id,
+        status.image_id,
+        node.marked,
+        instance,
+    )
 
 
 def type_checked_from(claim: NodeClaim) -> datetime | None:

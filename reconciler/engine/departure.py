@@ -12,15 +12,14 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from reconciler.engine.steps import lifecycle
 from reconciler.engine.world import World
 from reconciler.model.diagnostics import Diagnostic, Severity
-from reconciler.model.errors import ClusterError
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.node import Node
-from reconciler.model.ownership import NODE_FINALIZER
 from reconciler.ports.progress import EventKind
 
 NODE_DELETED: Final = "NodeDeleted"
@@ -34,16 +33,6 @@ class LostNodes:
 
     claims: Mapping[str, NodeClaim] = field(default_factory=dict)
     findings: tuple[Diagnostic, ...] = ()
-
-
-def hold(world: World, claim: NodeClaim, node: Node) -> None:
-    """Put our finalizer on a Node that lacks it; a failure stops no other node."""
-    if NODE_FINALIZER in node.metadata.finalizers:
-        return
-    try:
-        world.cluster.hold(node.name)
-    except ClusterError as error:
-        world.notify(EventKind.FAILED, str(error), node_claim=claim.name, node_pool=claim.node_pool)
 
 
 def deleted_node(world: World, claim: NodeClaim, node: Node, now: datetime) -> NodeClaim:
@@ -70,9 +59,10 @@ def lost_nodes(
     if len(missing) == len(joined) > 1:
         return LostNodes(findings=(_none_left(missing),))
     ended = {}
+    exist = _existing(world, missing)
     for claim in missing:
         name = claim.status.node_name
-        if _exists(world, claim):
+        if claim.name in exist:
             continue
         what = f"Node {name} is gone"
         world.notify(
@@ -85,13 +75,18 @@ def lost_nodes(
     return LostNodes(ended)
 
 
-def _exists(world: World, claim: NodeClaim) -> bool:
-    """Return whether the Node of a claim exists; where nobody can tell, it does."""
-    try:
-        return world.cluster.has_node(claim.status.node_name)
-    except ClusterError as error:
-        world.notify(EventKind.FAILED, str(error), node_claim=claim.name, node_pool=claim.node_pool)
-        return True
+def _existing(world: World, missing: Sequence[NodeClaim]) -> frozenset[str]:
+    """Return the claims whose Nodes exist; where nobody can tell, they do."""
+    answers = world.calls.together(
+        {c.name: partial(world.cluster.has_node, c.status.node_name) for c in missing}
+    )
+    for claim in missing:
+        error = answers[claim.name].error
+        if error is not None:
+            world.notify(
+                EventKind.FAILED, str(error), node_claim=claim.name, node_pool=claim.node_pool
+            )
+    return frozenset(name for name, a in answers.items() if a.error is not None or a.value)
 
 
 def _none_left(missing: Sequence[NodeClaim]) -> Diagnostic:

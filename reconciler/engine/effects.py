@@ -13,13 +13,18 @@ from dataclasses import dataclass
 from typing import Final
 
 from reconciler.engine.world import World
-from reconciler.model.errors import LeaseLostError, ReconcilerError, TransientCloudError
+from reconciler.model.errors import TransientCloudError
+from reconciler.ports.calls import Answer
 from reconciler.ports.journal import Intent, Outcome, Verb
 from reconciler.ports.progress import EventKind
 
 _ID_LENGTH: Final = 32
 _LASTING: Final = frozenset({Verb.TAINT, Verb.DRAIN, Verb.DELETE_NODE, Verb.TAG})
 """Verbs that take many passes: each pass repeats the same intent until it is done."""
+
+
+Effect = tuple[Sequence[Intent], Callable[[], object]]
+"""The intents of one call, and the call."""
 
 
 def intent_id(
@@ -74,20 +79,37 @@ class Effects:
         Raises:
             LeaseLostError: another process acts for the fleet; the outcome stays in doubt.
         """
-        self.begin(intents)
-        try:
-            call()
-        except LeaseLostError:
-            raise  # nothing may be written any more; the new holder of the lease checks the effect
-        except TransientCloudError as error:
+        return self.carry_out_all([(intents, call)])[0]
+
+    def carry_out_all(self, effects: Sequence[Effect]) -> list[bool]:
+        """Journal effects, make their calls at the same time, journal their outcomes.
+
+        Returns which calls succeeded. One that is not answered in time stays in doubt.
+
+        Raises:
+            LeaseLostError: another process acts for the fleet; the outcomes stay in doubt.
+        """
+        if not effects:
+            return []
+        self.begin([intent for intents, _ in effects for intent in intents])
+        named = {f"{i[0].verb} {i[0].target}": call for i, call in effects}
+        answers = self.world.calls.together(named)
+        return [
+            self._settled(intents, answers[f"{intents[0].verb} {intents[0].target}"])
+            for intents, _ in effects
+        ]
+
+    def _settled(self, intents: Sequence[Intent], answer: Answer) -> bool:
+        """Journal and report what came of a call, if that is known."""
+        error = answer.error
+        if isinstance(error, TransientCloudError):
             self.world.notify(EventKind.RETRYING, str(error), node_claim=intents[0].target)
-            return False
-        except ReconcilerError as error:
+        elif error is not None:
             self.finish(intents, Outcome.FAILED, str(error))
             self.world.notify(EventKind.FAILED, str(error), node_claim=intents[0].target)
-            return False
-        self.finish(intents, Outcome.SUCCEEDED)
-        return True
+        else:
+            self.finish(intents, Outcome.SUCCEEDED)
+        return error is None
 
     def begin(self, intents: Sequence[Intent]) -> None:
         """Journal ``intents``, if this process still holds the lease.

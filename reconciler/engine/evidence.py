@@ -13,6 +13,7 @@ from typing import Final
 from reconciler.engine.observation import Observation
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.observed.fingerprint import (
+    FingerprintRecall,
     Fingerprints,
     fingerprint,
     fingerprints,
@@ -25,9 +26,15 @@ _OWNERSHIP: Final = ("reconciler/", "karpenter.sh/", "eks:eks-cluster-name")
 """Prefixes of the tags that name the owner of an instance and the launch that made it."""
 
 
-def evidence(seen: Observation, classes: Mapping[str, EC2NodeClass]) -> Fingerprints:
-    """Return the fingerprints of an observation and of what node classes select in the account."""
-    found = dict(fingerprints(replace(seen.snapshot, node_claims=seen.before.node_claims)))
+def evidence(
+    seen: Observation, classes: Mapping[str, EC2NodeClass], recall: FingerprintRecall | None = None
+) -> Fingerprints:
+    """Return the fingerprints of an observation and of what node classes select in the account.
+
+    ``recall`` holds the fingerprints of the last observation of the same loop.
+    """
+    snapshot = replace(seen.snapshot, node_claims=seen.before.node_claims)
+    found = dict(fingerprints(snapshot) if recall is None else recall.of(snapshot))
     for instance in seen.instances:
         if not instance.is_going:
             found[f"Instance {instance.id}"] = fingerprint(_instance(instance))

@@ -201,11 +201,12 @@ def run(
     stop: Callable[[], bool],
     next_change: Callable[[Plan], datetime | None],
     observer: PassObserver | None = None,
+    observed: Callable[[Observation], None] = lambda _: None,
 ) -> None:
     """Keep the fleet as git declares it until ``stop`` returns True; a started pass is finished.
 
     A revision that is invalid or cannot be read is reported and not applied: the last valid one
-    stays in effect.
+    stays in effect. ``observed`` receives what each pass observed.
 
     Raises:
         LeaseLostError: another process acts for the fleet, or may soon: acting stopped.
@@ -235,6 +236,7 @@ def run(
             world.arrivals.acknowledge()
             result = reconcile(world, desired, mandate, recall)
             observer.ended(world, desired, result)
+            observed(result.seen)
             pruning.after(result.seen, desired.settings)
             pause = _pause(world, result, pulse, next_change)
         except (StalePlanError, LeaseLostError):

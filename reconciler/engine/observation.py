@@ -5,29 +5,29 @@ An observation is complete or it fails: a truncated list of EC2 must never read 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final
 
-from reconciler.engine.departure import deleted_node, hold, lost_nodes
+from reconciler.engine.departure import deleted_node, lost_nodes
 from reconciler.engine.ownership import NO_DOUBTS, Doubts, doubts
 from reconciler.engine.steps import lifecycle
 from reconciler.engine.steps.nomination import seated
 from reconciler.engine.world import World
 from reconciler.model.diagnostics import Diagnostic, Severity
-from reconciler.model.errors import ClusterError
 from reconciler.model.history import NO_HISTORY, History
 from reconciler.model.karpenter.labels import INITIALIZED, REGISTERED
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.kubernetes.node import Node
-from reconciler.model.ownership import NO_OWNER, Owner
+from reconciler.model.ownership import NO_OWNER, NODE_FINALIZER, Owner
 from reconciler.observed.identity import identified
 from reconciler.observed.pods import Pods
 from reconciler.observed.snapshot import Snapshot
 from reconciler.observed.state import ClusterState, cluster_state
+from reconciler.ports.calls import UnansweredError
 from reconciler.ports.cloud import Instance
 from reconciler.ports.progress import EventKind
 from reconciler.ports.state import CommandPhase, RunningCommand
@@ -121,12 +121,13 @@ def observe(world: World, pools: Sequence[NodePool], owner: Owner) -> Observatio
     now = world.clock.now()
     nodes = {n.spec.provider_id: n for n in seen.nodes if n.spec.provider_id}
     lost = lost_nodes(world, _joined(claims, by_id), {n.name for n in whole.nodes}, now)
+    welcomed = _welcome(world, claims, nodes, now)
     pods = Pods.of(seen.pods).holding
     after = {pool.name: pool.spec.disruption.consolidates_after for pool in pools}
     updated = []
     for claim in claims:
         node = nodes.get(claim.status.provider_id)
-        fresh = lost.claims.get(claim.name) or _looked_at(world, claim, node, now)
+        fresh = lost.claims.get(claim.name) or _looked_at(world, claim, node, now, welcomed)
         if node is not None:
             fresh = lifecycle.with_pods(fresh, pods.get(node.name, ()), now)
         updated.append(lifecycle.consolidatable(fresh, after.get(claim.node_pool), now))
@@ -185,49 +186,86 @@ def _joined(claims: Iterable[NodeClaim], instances: Mapping[str, Instance]) -> l
     return found
 
 
-def _looked_at(world: World, claim: NodeClaim, node: Node | None, now: datetime) -> NodeClaim:
-    """Return the claim updated from its node, and put missing labels and taints on the node."""
+@dataclass
+class _Welcome:
+    """What was done to a node that has joined; ``notes`` are reported when all are done."""
+
+    registered: bool = False
+    notes: list[tuple[EventKind, str]] = field(default_factory=list)
+
+
+def _welcome(
+    world: World, claims: Iterable[NodeClaim], nodes: Mapping[str, Node], now: datetime
+) -> Mapping[str, _Welcome]:
+    """Put on each node what it lacks (labels, taints, our finalizer), at the same time.
+
+    Returns what was done by the name of the claim. A failure stops no other node.
+    """
+    joined = [
+        (claim, node)
+        for claim in claims
+        if (node := nodes.get(claim.status.provider_id)) is not None
+        if not claim.is_deleting and claim.is_true(lifecycle.LAUNCHED)
+        if node.metadata.deletion_timestamp is None
+    ]
+    done = {claim.name: _Welcome(_is_labelled(node, REGISTERED)) for claim, node in joined}
+    calls = {
+        f"register {node.name}": partial(_equip, world, claim, node, now, done[claim.name])
+        for claim, node in joined
+        if _lacks_something(claim, node, now)
+    }
+    answers = world.calls.together(calls)
+    for claim, node in joined:
+        answer = answers.get(f"register {node.name}")
+        if answer is not None and isinstance(answer.error, UnansweredError):
+            done[claim.name] = _Welcome()  # it may still be writing to the other one
+        elif answer is not None and answer.error is not None:
+            done[claim.name].notes.append((EventKind.FAILED, str(answer.error)))
+        for kind, text in done[claim.name].notes:
+            world.notify(kind, text, node_claim=claim.name, node_pool=claim.node_pool)
+    return done
+
+
+def _is_labelled(node: Node, label: str) -> bool:
+    return node.metadata.labels.get(label) == "true"
+
+
+def _lacks_something(claim: NodeClaim, node: Node, now: datetime) -> bool:
+    if not _is_labelled(node, REGISTERED) or NODE_FINALIZER not in node.metadata.finalizers:
+        return True
+    return not _is_labelled(node, INITIALIZED) and lifecycle.with_node(claim, node, now).is_true(
+        lifecycle.INITIALIZED
+    )
+
+
+def _equip(world: World, claim: NodeClaim, node: Node, now: datetime, done: _Welcome) -> None:
+    """Put on one node what it lacks.
+
+    Raises:
+        ClusterError: the API refused it; what ``done`` contains was done before.
+    """
+    if not _is_labelled(node, REGISTERED):
+        world.cluster.register(node.name, claim)
+        done.registered = True
+        done.notes.append((EventKind.REGISTERED, f"{node.name} joined"))
+    elif NODE_FINALIZER not in node.metadata.finalizers:
+        world.cluster.hold(node.name)
+    fresh = lifecycle.with_node(claim, node, now)
+    if fresh.is_true(lifecycle.INITIALIZED) and not _is_labelled(node, INITIALIZED):
+        world.cluster.initialize(node.name)
+        done.notes.append((EventKind.INITIALIZED, f"{node.name} is ready"))
+
+
+def _looked_at(
+    world: World,
+    claim: NodeClaim,
+    node: Node | None,
+    now: datetime,
+    welcomed: Mapping[str, _Welcome],
+) -> NodeClaim:
+    """Return the claim updated from its node; one that could not be registered is unchanged."""
     if node is None or claim.is_deleting or not claim.is_true(lifecycle.LAUNCHED):
         return lifecycle.with_node(claim, node, now)
     if node.metadata.deletion_timestamp is not None:
         return deleted_node(world, claim, node, now)
-    labels = node.metadata.labels
-    if labels.get(REGISTERED) != "true" and not _carried_out(
-        world,
-        claim,
-        lambda: world.cluster.register(node.name, claim),
-        EventKind.REGISTERED,
-        node,
-        "joined",
-    ):
-        return claim
-    hold(world, claim, node)
-    fresh = lifecycle.with_node(claim, node, now)
-    if fresh.is_true(lifecycle.INITIALIZED) and labels.get(INITIALIZED) != "true":
-        _carried_out(
-            world,
-            claim,
-            lambda: world.cluster.initialize(node.name),
-            EventKind.INITIALIZED,
-            node,
-            "is ready",
-        )
-    return fresh
-
-
-def _carried_out(
-    world: World,
-    claim: NodeClaim,
-    change: Callable[[], None],
-    kind: EventKind,
-    node: Node,
-    what: str,
-) -> bool:
-    """Change a node and report it; return whether that worked. A failure stops no other node."""
-    try:
-        change()
-    except ClusterError as error:
-        world.notify(EventKind.FAILED, str(error), node_claim=claim.name, node_pool=claim.node_pool)
-        return False
-    world.notify(kind, f"{node.name} {what}", node_claim=claim.name, node_pool=claim.node_pool)
-    return True
+    return lifecycle.with_node(claim, node, now) if welcomed[claim.name].registered else claim

@@ -36,13 +36,13 @@ from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.kubernetes.pod import Amounts
 from reconciler.model.resources import MEMORY, Resources, format_resources, parse_resources
 from reconciler.model.settings import Settings
-from reconciler.observed.fingerprint import Fingerprints, joined
+from reconciler.observed.fingerprint import FingerprintRecall, Fingerprints, joined
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.question import LaunchCatalog
 from reconciler.plan.make.covering import Covering
 from reconciler.plan.make.decide import Phase, untimed
 from reconciler.plan.make.inputs import Inputs
-from reconciler.plan.make.pools import PoolTypes, node_class_of, pool_types
+from reconciler.plan.make.pools import PoolTypes, TypesRecall, node_class_of
 from reconciler.plan.recall import Recall
 from reconciler.plan.value.nodes import PlannedNodeClaim
 from reconciler.plan.value.plan import InputDigests, Plan, Revision, input_digest
@@ -114,6 +114,12 @@ class PlannedFleet:
     _resolved: dict[object, Mapping[str, PoolBlueprint]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+    _known_types: TypesRecall = field(
+        default_factory=TypesRecall, init=False, repr=False, compare=False
+    )
+    _marks: FingerprintRecall = field(
+        default_factory=FingerprintRecall, init=False, repr=False, compare=False
+    )
 
     @cached_property
     def revision(self) -> str:
@@ -150,7 +156,7 @@ class PlannedFleet:
         return found
 
     def _types(self, unavailable: Sequence[Unavailable], covers: Sequence[Cover] = ()) -> PoolTypes:
-        return pool_types(
+        return self._known_types.of(
             self.node_pools,
             self.classes,
             node_overlays(self.fleet),
@@ -296,7 +302,7 @@ class PlannedFleet:
 
     def evidence(self, seen: Observation) -> Fingerprints:
         """Return fingerprints of the facts that a plan of this observation is made from."""
-        return evidence(seen, self.classes)
+        return evidence(seen, self.classes, self._marks)
 
     def _price_of(self, instance: Instance) -> float | None:
         """Return the price of an instance an hour, None if the catalogue has none."""

@@ -32,6 +32,7 @@ from reconciler.engine.steps import (
     upkeep,
     usage,
 )
+from reconciler.engine.users import announcing, mirror, requests
 from reconciler.engine.world import World
 from reconciler.model.errors import StalePlanError
 from reconciler.model.ownership import Owner
@@ -111,7 +112,8 @@ def reconcile(
     given = (world, desired, mandate, recall or Recall())
     facts: dict[str, object] = dict(zip(GIVEN, given, strict=True))
     for step in STEPS:
-        written = step.run(*(facts[name] for name in step.reads))
+        with world.span(step.name):
+            written = step.run(*(facts[name] for name in step.reads))
         if step.writes:
             facts[step.writes] = written
     result = facts["result"]
@@ -133,6 +135,7 @@ def restamp(world: World, desired: Desired) -> None:
 
 def _confirm(world: World) -> None:
     world.confirm()
+    world.calls.renew()
 
 
 def _effects(world: World, desired: Desired) -> Effects:
@@ -144,8 +147,8 @@ def _owner(desired: Desired) -> Owner:
     return owner_of(desired.settings)
 
 
-def _recover(effects: Effects, desired: Desired, owner: Owner) -> None:
-    recovery.recover(effects, desired.instance_type, owner)
+def _recover(effects: Effects, desired: Desired, owner: Owner) -> provision.LaunchTally:
+    return recovery.recover(effects, desired.instance_type, owner)
 
 
 def _observe(world: World, desired: Desired, owner: Owner) -> Observation:
@@ -248,9 +251,17 @@ def _refuse_moved(world: World, desired: Desired, mandate: Mandate) -> None:
         raise StalePlanError(moved)
 
 
-def _act(world: World, desired: Desired, plan: Plan, seen: Observation, mandate: Mandate) -> bool:
-    """Start what is ready; return whether launches were ready and all of them failed."""
-    return starting.start(world, desired, plan, seen, mandate.tags, mandate.batch_from)
+def _act(
+    world: World,
+    desired: Desired,
+    plan: Plan,
+    seen: Observation,
+    mandate: Mandate,
+    ended: provision.LaunchTally,
+) -> bool:
+    """Start what is ready; return whether launches were answered and all of them failed."""
+    failed = starting.start(world, desired, plan, seen, mandate.tags, mandate.batch_from)
+    return failed or ended.all_failed
 
 
 def _remember(world: World, desired: Desired, plan: Plan) -> None:
@@ -339,12 +350,14 @@ STEPS: Final = (
     Step("refuse a stale plan", _refuse_moved, ("world", "desired", "mandate")),
     Step("name the owner", _owner, ("desired",), "owner"),
     Step("prepare effects", _effects, ("world", "desired"), "effects"),
-    Step("recover", _recover, ("effects", "desired", "owner")),
+    Step("recover", _recover, ("effects", "desired", "owner"), "ended"),
     Step("migrate hashes", restamp, ("world", "desired")),
     Step("observe", _observe, ("world", "desired", "owner"), "observed"),
     Step("advance commands", _advance_commands, ("effects", "observed", "desired")),
     Step("collect", termination.collect, ("effects", "observed")),
     Step("acknowledge interruptions", _acknowledge_interruptions, ("world", "observed", "mandate")),
+    Step("read the mirror", mirror.read, ("effects", "observed")),
+    Step("carry out requests", requests.advance, ("effects", "observed")),
     Step("reread records", _reread, ("world", "observed"), "collected"),
     Step("advance terminations", termination.advance, ("effects", "collected")),
     Step("tag instances", _tag, ("effects", "collected"), "untagged"),
@@ -358,7 +371,9 @@ STEPS: Final = (
     Step("record usage", usage.record, ("world", "seen", "desired")),
     Step("note stalled nodes", _note_stalling, ("world", "seen", "plan", "desired")),
     Step("record objects", _record_objects, ("world", "desired", "seen", "plan", "mandate")),
-    Step("act", _act, ("world", "desired", "plan", "seen", "mandate"), "all_failed"),
+    Step("act", _act, ("world", "desired", "plan", "seen", "mandate", "ended"), "all_failed"),
+    Step("show NodeClaims", mirror.show, ("world", "desired", "plan")),
+    Step("announce", announcing.announce, ("world", "seen", "plan")),
     Step("clean up", _clean_up, ("effects", "desired", "seen")),
     Step(
         "summarise",

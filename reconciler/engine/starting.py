@@ -61,7 +61,8 @@ def start(
     ready = {action.node_claim for action in run.ready() if action.kind == ActionKind.PROVISION}
     wanted, calls = _launches(world, desired, plan, seen, tags, ready)
     batched = batching.batch(effects, calls, batch_from)
-    return provision.launch(effects, batched, desired.instance_type) == 0 and wanted > 0
+    launched = provision.launch(effects, batched, desired.instance_type)
+    return launched.all_failed or (wanted > 0 and not calls)
 
 
 def _launches(

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.plan.value.plan import Plan
+from reconciler.ports.announcements import Announcement, Announcer
+from reconciler.ports.calls import Calls, InlineCalls
 from reconciler.ports.clock import Clock
-from reconciler.ports.cloud import Compute, Interruption, Interruptions, Leftover, Leftovers
-from reconciler.ports.cluster import Arrivals, Cluster
-from reconciler.ports.journal import Journal
+from reconciler.ports.cloud import Compute, Interruption, Interruptions, Launch, Leftover, Leftovers
+from reconciler.ports.cluster import Arrivals, Cluster, Mirror
+from reconciler.ports.journal import Intent, Journal
 from reconciler.ports.progress import EventKind, Notifier, Progress
 from reconciler.ports.state import StateStore
 from reconciler.ports.usage import FleetUsage
@@ -75,6 +79,51 @@ class NoLeftovers:
         del leftover
 
 
+class NoAnnouncer:
+    """Says nothing: nobody could read it."""
+
+    def announce(self, announcements: Sequence[Announcement]) -> None:
+        """Do nothing."""
+        del announcements
+
+
+class NoMirror:
+    """No copies: the cluster is imitated, or only observed."""
+
+    def deleted(self) -> Collection[str]:
+        """Return nothing."""
+        return ()
+
+    def node_pools(self) -> Collection[str]:
+        """Return nothing."""
+        return ()
+
+    def show(self, claims: Sequence[NodeClaim], drifted: Mapping[str, str]) -> None:
+        """Do nothing."""
+        del claims, drifted
+
+
+@dataclass(slots=True)
+class Complaint:
+    """Something that is reported once for as long as it is the same."""
+
+    _last: str = ""
+
+    def report(self, world: World, text: str, kind: EventKind = EventKind.RETRYING) -> None:
+        """Report a problem, unless it was the last one; an empty text means that it is over."""
+        if text and text != self._last:
+            world.notify(kind, text)
+        self._last = text
+
+
+@dataclass(frozen=True, slots=True)
+class AskedLaunches:
+    """Launches that EC2 was asked for together, with the intents of their batches."""
+
+    calls: tuple[tuple[Intent, Launch], ...]
+    heads: tuple[Intent, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class World:
     """Everything outside the functional core, chosen once by ``cli/wiring``.
@@ -82,7 +131,9 @@ class World:
     ``keep_reasons`` receives each plan with new content, ``keep_usage`` the usage of the nodes
     after each pass. ``prune`` removes settled records that are older than a span, except the given
     intents, and returns the number of removed rows. ``confirm`` raises LeaseLostError unless this
-    process still holds the lease of the fleet.
+    process still holds the lease of the fleet. ``calls`` decides how calls are made,
+    and ``asked`` are the launches of this process whose answers no pass has read yet. ``span`` is
+    entered around each step of a pass, for traces.
     """
 
     clock: Clock
@@ -98,6 +149,14 @@ class World:
     interruptions: Interruptions = field(default_factory=NoInterruptions)
     arrivals: Arrivals = field(default_factory=NoArrivals)
     leftovers: Leftovers = field(default_factory=NoLeftovers)
+    span: Callable[[str], AbstractContextManager[object]] = nullcontext
+    calls: Calls = field(default_factory=InlineCalls)
+    asked: dict[str, AskedLaunches] = field(default_factory=dict)
+    announcer: Announcer = field(default_factory=NoAnnouncer)
+    mirror: Mirror = field(default_factory=NoMirror)
+    mirror_problems: Complaint = field(default_factory=Complaint)
+    deletion_problems: Complaint = field(default_factory=Complaint)
+    pool_notices: Complaint = field(default_factory=Complaint)
 
     def notify(
         self,

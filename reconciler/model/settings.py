@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         SavingsPlanTerms,
     )
     from reconciler.model.karpenter.budget import Budget, DisruptionReason
+    from reconciler.model.notification import Webhook
 
 
 class FeatureGate(StrEnum):
@@ -298,6 +299,7 @@ class Settings(PoolSettings):
     fleet_budgets: tuple[Budget, ...] = ()
     fleet_maximum_per_day: NodeLimit = UNLIMITED
     default_constraints: tuple[DefaultConstraint, ...] = ()
+    webhooks: tuple[Webhook, ...] = ()
     windows: tuple[Window, ...] = ()
     suspensions: tuple[Suspension, ...] = ()
     feature_gates: dict[FeatureGate, bool] = field(

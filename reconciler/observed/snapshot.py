@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from datetime import datetime
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -77,6 +78,16 @@ RECORDS_KIND: Final = "FleetRecords"
 """The kind of the object that carries what the engine has recorded (``apiVersion`` ours)."""
 
 
+CAPTURE_KIND: Final = "SnapshotCapture"
+"""The kind of the object that says when the objects of a cluster were captured."""
+
+
+class Capture(msgspec.Struct, frozen=True):
+    """When the objects of a cluster were captured."""
+
+    at: Annotated[datetime, msgspec.Meta(tz=True)]
+
+
 class _Name(msgspec.Struct, frozen=True):
     name: str = ""
     namespace: str = ""
@@ -114,7 +125,8 @@ class Snapshot:
     desired state comes from git, they only serve to say what git would change. ``other_classes``
     are the node classes of other kinds. ``skipped`` counts the kinds that no decision reads.
     ``findings`` are about objects that cannot be read, for which something stands in. ``records``
-    are what the engine has recorded, None in a snapshot that was not taken with it.
+    are what the engine has recorded, None in a snapshot that was not taken with it. ``captured_at``
+    is when the objects of a cluster were captured, None where the snapshot does not say.
     """
 
     nodes: tuple[Node, ...] = ()
@@ -140,6 +152,7 @@ class Snapshot:
     skipped: dict[str, int] = field(default_factory=dict)
     findings: tuple[Diagnostic, ...] = ()
     records: RawRecords | None = None
+    captured_at: datetime | None = None
 
     @property
     def unready_classes(self) -> frozenset[tuple[str, str]]:
@@ -249,6 +262,8 @@ def _understood(raw: bytes | msgspec.Raw, place: SnapshotPlace) -> object:
         return isolated(item, lambda: place.of(raw)) or item
     if name == RECORDS_KIND:
         return RawRecords(bytes(raw), place.of(raw))
+    if name == CAPTURE_KIND:
+        return _decoded(raw, Capture, name, place)
     if name not in _LIVE and not name.endswith(_ANY_CLASS):
         return Skipped(name)
     data = msgspec.json.decode(raw)
@@ -277,6 +292,7 @@ def assembled(objects: Iterable[object]) -> Snapshot:
     skipped: dict[str, int] = {}
     findings: list[Diagnostic] = []
     records: RawRecords | None = None
+    captured_at: datetime | None = None
     for item in objects:
         if isinstance(item, Isolated):
             findings.append(item.finding)
@@ -289,6 +305,9 @@ def assembled(objects: Iterable[object]) -> Snapshot:
                     remedy="capture it again with `reconciler snapshot`",
                 )
             records = item
+        elif isinstance(item, Capture):
+            # of several captures, the oldest says how old the whole is
+            captured_at = item.at if captured_at is None else min(captured_at, item.at)
         elif isinstance(item, Skipped):
             skipped[item] = skipped.get(item, 0) + 1
         elif isinstance(item, dict):
@@ -303,7 +322,12 @@ def assembled(objects: Iterable[object]) -> Snapshot:
         key=lambda o: (o["kind"], o["metadata"]["name"]),
     )
     return replace(
-        known, other_classes=tuple(others), skipped=skipped, findings=told, records=records
+        known,
+        other_classes=tuple(others),
+        skipped=skipped,
+        findings=told,
+        records=records,
+        captured_at=captured_at,
     )
 
 

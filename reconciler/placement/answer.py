@@ -52,7 +52,6 @@ class Finisher:
 
     def __init__(self, salt: str) -> None:
         self._salt = salt
-        self._orders: dict[tuple[Space, int], tuple[int, ...]] = {}
         self._named: dict[tuple[Space, int], Requirements] = {}
 
     def finished(self, claim: OpenClaim) -> PlannedClaim | None:
@@ -60,7 +59,7 @@ class Finisher:
         template = claim.template
         table, pool = template.table, template.node_pool
         space = _with_reservations(claim)
-        order = self._cheapest(table, space, claim.mask)
+        order = table.first_by_price(space.offers, claim.mask, TYPES_MAX)
         strict = space.has_min_values and not template.best_effort
         if strict and len(order) == TYPES_MAX and shortfalls(table, bits(order), space):
             return None
@@ -81,15 +80,6 @@ class Finisher:
             startup_taints=pool.spec.template.spec.startup_taints,
             min_values_relaxed=claim.min_values_relaxed,
         )
-
-    def _cheapest(self, table: TypeTable, space: Space, mask: int) -> tuple[int, ...]:
-        known = self._orders.get((space, mask))
-        if known is None:
-            digits = f"{mask:b}"[::-1]
-            count = len(digits)
-            order = [i for i in table.by_price(space.offers) if i < count and digits[i] == "1"]
-            known = self._orders[space, mask] = tuple(order[:TYPES_MAX])
-        return known
 
     def _final(
         self, table: TypeTable, space: Space, order: tuple[int, ...], mask: int

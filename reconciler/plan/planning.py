@@ -6,20 +6,23 @@ from msgspec.structs import replace
 
 from reconciler.plan.make.decide import Phase, untimed
 from reconciler.plan.make.facts import BaseCost, Facts
-from reconciler.plan.make.gather import facts_of
+from reconciler.plan.make.gather import FactsRecall, facts_of
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.make.planner import make_plan
 from reconciler.plan.value.plan import Plan
 
 
-def plan_of(inputs: Inputs, phase: Phase = untimed) -> Plan:
-    """Return the plan for ``inputs``: the same inputs give the same plan."""
-    return make_plan(gathered(inputs, phase), phase)
+def plan_of(inputs: Inputs, phase: Phase = untimed, recall: FactsRecall | None = None) -> Plan:
+    """Return the plan for ``inputs``: the same inputs give the same plan.
+
+    ``recall`` only saves time: it holds what follows from the last question of the same loop.
+    """
+    return make_plan(gathered(inputs, phase, recall), phase)
 
 
-def gathered(inputs: Inputs, phase: Phase = untimed) -> Facts:
+def gathered(inputs: Inputs, phase: Phase = untimed, recall: FactsRecall | None = None) -> Facts:
     """Return the facts of a plan, with what the change costs where there is a base."""
-    facts = facts_of(inputs, phase)
+    facts = facts_of(inputs, phase, recall)
     if inputs.against is None:
         return facts
     from reconciler.plan.rest.compare import compared

@@ -24,15 +24,17 @@ from reconciler.diff.drift import type_checked_from
 from reconciler.disruption.calendar import next_moment
 from reconciler.plan.make.decide import Phase, untimed
 from reconciler.plan.make.findings import due_at
-from reconciler.plan.make.gather import vanished_pools
+from reconciler.plan.make.gather import FactsRecall, vanished_pools
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.planning import plan_of
-from reconciler.plan.value.plan import Plan
+from reconciler.plan.value.plan import Plan, digest_of
 
 _APART: Final = ("now", "catalog", "memory")
 """What is compared in its own way."""
+_NAMING: Final = ("serial", "digests")
+"""What a plan only repeats, apart from the names of new nodes, which are made of it."""
 _EQUAL: Final = sorted(
-    (name for name in Inputs.__struct_fields__ if name not in _APART),
+    (name for name in Inputs.__struct_fields__ if name not in (*_APART, *_NAMING)),
     key=lambda name: (name == "cluster", name),
 )
 """What is compared as it is; what costs most comes last: most changes show in a digest."""
@@ -53,7 +55,21 @@ class _Answer:
             return False
         if self.until is not None and inputs.now >= self.until:
             return False
+        names_nodes = self.plan.actions or self.plan.node_claims
+        if names_nodes and any(getattr(inputs, n) != getattr(self.inputs, n) for n in _NAMING):
+            return False
         return same_question(inputs, self.inputs)
+
+    def at(self, inputs: Inputs) -> Plan:
+        """Return the plan as it is made for ``inputs``, which ask the same."""
+        digests = inputs.digests
+        return replace(
+            self.plan,
+            at=inputs.now,
+            serial=inputs.serial,
+            inputs=digests,
+            inputs_digest=digest_of(digests),
+        )
 
 
 class Recall:
@@ -61,20 +77,24 @@ class Recall:
 
     def __init__(self) -> None:
         self._last: _Answer | None = None
+        self._facts = FactsRecall()
 
     def plan(self, inputs: Inputs, phase: Phase = untimed) -> Plan:
         """Return what ``plan_of`` returns for ``inputs``, byte for byte."""
         last = self._last
         if last is None or not last.holds_for(inputs):
             self._last = None  # what is over makes room before the work, which needs it most
-            plan = plan_of(inputs, phase)
+            plan = plan_of(inputs, phase, self._facts)
             self._last = _Answer(inputs, plan, steady_until(inputs))
             return plan
-        return replace(last.plan, at=inputs.now)
+        return last.at(inputs)
 
 
 def same_question(one: Inputs, other: Inputs) -> bool:
-    """Return whether the later of two inputs asks what the ``other`` asked, at another moment."""
+    """Return whether the later of two inputs asks what the ``other`` asked, at another moment.
+
+    Serial and digests are not compared: they decide nothing but names.
+    """
     if not _same_catalog(one.catalog, other.catalog) or not _same_memory(one.memory, other.memory):
         return False
     return all(getattr(one, name) == getattr(other, name) for name in _EQUAL)

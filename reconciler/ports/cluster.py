@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -27,6 +27,12 @@ class Cluster(Protocol):
     def untaint(self, node: str) -> None:
         """Remove that taint; a node that is gone is no error."""
 
+    def cordon(self, node: str) -> None:
+        """Let no new pods be scheduled to a node (``spec.unschedulable``); idempotent."""
+
+    def uncordon(self, node: str) -> None:
+        """Undo that; a node that is gone is no error."""
+
     def register(self, node: str, claim: NodeClaim) -> None:
         """Give a node that has joined the labels, annotations and taints of its claim."""
 
@@ -39,14 +45,28 @@ class Cluster(Protocol):
     def initialize(self, node: str) -> None:
         """Mark a node as initialized."""
 
-    def drain(self, node: str, deadline: datetime | None, now: datetime) -> int:
-        """Evict the pods of a node, and return how many are still there.
+    def drain(self, node: str, deadline: datetime | None, now: datetime) -> int | None:
+        """Take the next step of a drain, and return how many pods are still there.
 
-        Evictions respect PodDisruptionBudgets; after ``deadline`` pods are deleted.
+        Evictions respect PodDisruptionBudgets; after ``deadline`` pods are deleted. None means
+        that a step is still under way. 0 is returned only if no pod can have come since.
         """
 
     def delete_node(self, node: str) -> None:
         """Remove the Node object; one that is gone is no error."""
+
+
+class Mirror(Protocol):
+    """Copies of our NodeClaims as objects of the cluster. Methods raise ClusterError."""
+
+    def deleted(self) -> Collection[str]:
+        """Return the names of the copies that somebody has deleted."""
+
+    def node_pools(self) -> Collection[str]:
+        """Return the names of the NodePools in the cluster."""
+
+    def show(self, claims: Sequence[NodeClaim], drifted: Mapping[str, str]) -> None:
+        """Make the copies equal to the claims; ``drifted`` are reasons by claim."""
 
 
 class Arrivals(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -22,6 +22,14 @@ class Verb(StrEnum):
     DELETE_NODE = "delete-node"
     TAG = "tag"
     DISCARD = "discard"
+    CORDON = "cordon"
+    UNCORDON = "uncordon"
+    DRAIN_NODE = "drain-node"
+    DELETE_CLAIM = "delete-nodeclaim"
+
+
+REQUESTED: Final = frozenset({Verb.CORDON, Verb.UNCORDON, Verb.DRAIN_NODE, Verb.DELETE_CLAIM})
+"""Verbs that people ask for: such an intent is a request until it has an outcome."""
 
 
 class Outcome(StrEnum):

@@ -17,7 +17,10 @@ class EventKind(StrEnum):
     LEASE_ACQUIRED = "LeaseAcquired"
     LEASE_LOST = "LeaseLost"
     CLOCK_SET_BACK = "ClockSetBack"
+    FLEET_ADDED = "FleetAdded"
+    FLEET_REMOVED = "FleetRemoved"
     CONNECTED = "Connected"
+    FORBIDDEN = "Forbidden"
     RETRYING = "Retrying"
     FAILED = "Failed"
     KILLED = "Killed"
@@ -51,6 +54,7 @@ class EventKind(StrEnum):
     TERMINATED = "Terminated"
     VANISHED = "Vanished"
     NODE_DELETED = "NodeDeleted"
+    REQUEST_DONE = "RequestDone"
     # pods
     POD_BOUND = "PodBound"
     POD_EVICTED = "PodEvicted"

@@ -51,7 +51,7 @@ def load(name: str) -> Schema:
     """Return a schema by name, such as ``nodepool.v1``."""
     import json
 
-    with open(resource("schemas", f"{name}.json"), encoding="utf-8") as file:  # noqa: PTH123
+    with open(resource("schemas", f"{name}.json"), encoding="utf-8") as file:
         schema: Schema = json.load(file)
     return schema
 

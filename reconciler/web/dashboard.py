@@ -10,8 +10,8 @@ import asyncio
 import base64
 import hmac
 from collections import deque
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Lock
@@ -20,7 +20,7 @@ from typing import Final
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
-from starlette.routing import Mount, Route
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -29,8 +29,9 @@ from reconciler.engine.reconcile import Pass
 from reconciler.model.duration import format_duration
 from reconciler.model.text.visible import visible
 from reconciler.plan.value.costs import HOURS_A_MONTH
-from reconciler.ports.progress import Progress
+from reconciler.ports.progress import EventKind, Progress
 from reconciler.web.health import DaemonHealth
+from reconciler.web.past import CommitView
 from reconciler.web.view import FleetView, NodeView, view_of
 
 HERE: Final = Path(__file__).parent
@@ -96,13 +97,18 @@ def _given_token(authorization: str) -> bytes:
 class Dashboard:
     """What the pages show; the loop writes it, and the server's thread reads it."""
 
-    def __init__(self, fleet: str, health: DaemonHealth) -> None:
+    def __init__(
+        self, fleet: str, health: DaemonHealth, *, is_one_of_several: bool = False
+    ) -> None:
         self.fleet = fleet
+        self._is_one_of_several = is_one_of_several
         self._health = health
         self._lock = Lock()
         self._events: deque[Progress] = deque(maxlen=EVENTS_MAX)
         self._last: tuple[Desired, Pass] | None = None
         self._view: FleetView | None = None
+        self._commits: tuple[CommitView, ...] = ()
+        self._invalid: Progress | None = None
         self._serial = 0
 
     @property
@@ -110,10 +116,11 @@ class Dashboard:
         """A number that grows with every change."""
         return self._serial
 
-    def passed(self, desired: Desired, result: Pass) -> None:
-        """Show a pass."""
+    def passed(self, desired: Desired, result: Pass, commits: tuple[CommitView, ...] = ()) -> None:
+        """Show a pass, and the commits under which the fleet was changed."""
         with self._lock:
             self.fleet = desired.settings.fleet
+            self._commits = commits
             self._last, self._view = (desired, result), None
             self._serial += 1
 
@@ -122,6 +129,15 @@ class Dashboard:
         with self._lock:
             self._events.appendleft(progress)
             self._serial += 1
+            match progress.kind:
+                case EventKind.STANDBY:  # another process acts, and shows it
+                    self._last = self._view = None
+                    self._commits = ()
+                case EventKind.INVALID_REVISION:
+                    since = self._invalid.at if self._invalid is not None else progress.at
+                    self._invalid = replace(progress, at=since)
+                case EventKind.REVISION:
+                    self._invalid = None
 
     def view(self) -> FleetView | None:
         """Return what there is to see of the last pass, None before the first."""
@@ -135,24 +151,62 @@ class Dashboard:
         with self._lock:
             return list(self._events)
 
+    def commits(self) -> tuple[CommitView, ...]:
+        """Return what was done, by commit, newest first."""
+        with self._lock:
+            return self._commits
+
+    def invalid(self) -> Progress | None:
+        """Return why the newest commit is not in effect, and since when; None if it is."""
+        with self._lock:
+            return self._invalid
+
     def page(self, name: str, request: Request, **more: object) -> Response:
         """Return a page."""
-        text = _PAGES.get_template(f"{name}.html").render(
+        return rendered(
+            name,
+            request,
+            serial=self.serial,  # read first: what changes meanwhile is reported to the page
             fleet=self.fleet,
-            page=name,
             view=self.view(),
             ready=self._health.ready(),
-            root=request.scope.get("root_path", ""),
+            is_one_of_several=self._is_one_of_several,
             **more,
         )
-        return HTMLResponse(text)
 
 
-def dashboard_routes(dashboard: Dashboard) -> list[Route | Mount]:
+def rendered(name: str, request: Request, **facts: object) -> Response:
+    """Return a page.
+
+    The links of its fleet begin with ``root``, and the list of several fleets is at ``top``.
+    """
+    root = request.scope.get("root_path", "")
+    top = request.scope.get("app_root_path", root)
+    text = _PAGES.get_template(f"{name}.html").render(page=name, root=root, top=top, **facts)
+    return HTMLResponse(text)
+
+
+def static_files() -> StaticFiles:
+    """Return the files that the pages use."""
+    return StaticFiles(directory=HERE / "static")
+
+
+def follow_changes(serial: Callable[[], int], request: Request) -> Response:
+    """Return a stream of server-sent events: one whenever the serial has changed.
+
+    The first comes at once if it has changed since the page was made (``since``), or since the last
+    event that the browser has seen.
+    """
+    return StreamingResponse(_changes(serial, request), media_type="text/event-stream")
+
+
+def dashboard_routes(dashboard: Dashboard) -> list[BaseRoute]:
     """Return the routes of the dashboard."""
 
     def overview(request: Request) -> Response:
-        return dashboard.page("overview", request, events=dashboard.events()[:12])
+        return dashboard.page(
+            "overview", request, events=dashboard.events()[:12], invalid=dashboard.invalid()
+        )
 
     def nodes(request: Request) -> Response:
         view = dashboard.view()
@@ -174,27 +228,32 @@ def dashboard_routes(dashboard: Dashboard) -> list[Route | Mount]:
     def events(request: Request) -> Response:
         return dashboard.page("events", request, events=dashboard.events())
 
+    def history(request: Request) -> Response:
+        return dashboard.page("history", request, commits=dashboard.commits())
+
     async def stream(request: Request) -> Response:
-        return StreamingResponse(_changes(dashboard, request), media_type="text/event-stream")
+        return follow_changes(lambda: dashboard.serial, request)
 
     return [
         Route("/", overview),
         Route("/nodes", nodes),
         Route("/events", events),
+        Route("/history", history),
         Route("/stream", stream),
-        Mount("/static", StaticFiles(directory=HERE / "static")),
+        Mount("/static", static_files()),
     ]
 
 
-async def _changes(dashboard: Dashboard, request: Request) -> AsyncIterator[str]:
+async def _changes(serial: Callable[[], int], request: Request) -> AsyncIterator[str]:
     """Yield an event whenever something changes, and a comment now and then in between."""
-    known, quiet = dashboard.serial, 0
+    seen = request.headers.get("Last-Event-ID") or request.query_params.get("since", "")
+    known, quiet = seen or str(serial()), 0
     yield "retry: 3000\n\n"
     while not await request.is_disconnected():
         await asyncio.sleep(_STREAM_PAUSE_S)
         quiet += 1
-        if dashboard.serial != known:
-            known, quiet = dashboard.serial, 0
+        if str(serial()) != known:
+            known, quiet = str(serial()), 0
             yield f"id: {known}\nevent: change\ndata: {known}\n\n"
         elif quiet % _COMMENT_EVERY == 0:
             yield ": nothing new\n\n"
@@ -273,6 +332,10 @@ def _age(span: timedelta | None) -> str:
     return format_duration(span - span % _MINUTE) if span >= _MINUTE else "under 1m"
 
 
+def _seconds(span: timedelta | None) -> str:
+    return format_duration(span - span % timedelta(seconds=1)) if span is not None else ""
+
+
 def _environment() -> Environment:
     pages = Environment(
         loader=FileSystemLoader(HERE / "templates"),
@@ -288,6 +351,8 @@ def _environment() -> Environment:
         "monthly": lambda per_hour: per_hour * HOURS_A_MONTH,
         "moment": _moment,
         "age": _age,
+        "seconds": _seconds,
+        "weekday": lambda at: f"{at.astimezone(UTC):%a %d %b %H:%M}",
         "percent": lambda share: f"{share * 100:.0f}%",
     }
     return pages

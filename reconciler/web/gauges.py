@@ -51,6 +51,10 @@ class LastPass(Collector):
         """Yield the gauges of the last pass."""
         yield from self._families
 
+    def clear(self) -> None:
+        """Show nothing until the next pass."""
+        self._families = ()
+
     def show(self, desired: Desired, result: Pass, in_doubt: int, at: float) -> None:
         """Replace the gauges by those of a pass that ended at the Unix time ``at``."""
         state = result.seen.state()

@@ -62,9 +62,14 @@ class DaemonHealth:
         """Note that another process acts, and that this one waits."""
         self._is_standby, self._passed_at = True, None
 
+    @property
+    def age_s(self) -> float:
+        """The seconds since the last sign of life."""
+        return self.monotonic() - self._beat_at
+
     def alive(self) -> ProbeResult:
         """Return whether the daemon still goes round its loop."""
-        age = self.monotonic() - self._beat_at
+        age = self.age_s
         if age > self.alive_for_s:
             return ProbeResult(
                 False, f"no sign of life for {age:.0f} s (limit {self.alive_for_s:.0f} s)"
@@ -87,3 +92,13 @@ class DaemonHealth:
                 False, f"no pass has ended for {age:.0f} s (limit {self.ready_for_s:.0f} s){reason}"
             )
         return ProbeResult(True, f"last pass ended {age:.0f} s ago")
+
+
+def reporting_alive(stop: Callable[[], bool], health: DaemonHealth) -> Callable[[], bool]:
+    """Return ``stop`` in a form that also notes that the daemon is alive."""
+
+    def beat_and_ask() -> bool:
+        health.beat()
+        return stop()
+
+    return beat_and_ask

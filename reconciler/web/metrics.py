@@ -13,6 +13,7 @@ from threading import Lock
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.metrics_core import Metric
 
 from reconciler import __version__
 from reconciler.engine.desired import Desired
@@ -32,14 +33,41 @@ PASS_BUCKETS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 CALL_BUCKETS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
+class CallMetrics:
+    """The calls of AWS and Kubernetes, which the fleets of a process share."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._lock = Lock()
+        self._calls = Counter(
+            "reconciler_api_calls",
+            "Calls of AWS and Kubernetes; outcome is ok or an error code.",
+            ["service", "operation", "outcome"],
+            registry=registry,
+        )
+        self._duration = Histogram(
+            "reconciler_api_call_duration_seconds",
+            "Duration of calls of AWS and Kubernetes, including retries.",
+            ["service", "operation"],
+            buckets=CALL_BUCKETS,
+            registry=registry,
+        )
+
+    def called(self, service: str, operation: str, outcome: str, seconds: float) -> None:
+        """Record a call of an API; ``outcome`` is ``ok`` or the code of its error."""
+        with self._lock:
+            self._calls.labels(service, operation, outcome).inc()
+            self._duration.labels(service, operation).observe(seconds)
+
+
 class FleetMetrics:
     """The metrics of one fleet; the loop writes them, and any thread may read them."""
 
-    def __init__(self) -> None:
+    def __init__(self, calls: CallMetrics | None = None) -> None:
         self.registry: Final = CollectorRegistry()
         self._lock = Lock()
         self._claims: dict[str, NodeClaim] | None = None
         self._counters = _Counters(self.registry)
+        self._calls = calls or CallMetrics(self.registry)
         self._last = LastPass()
         self.registry.register(self._last)
 
@@ -47,6 +75,11 @@ class FleetMetrics:
         """Return all metrics in Prometheus' text format."""
         with self._lock:
             return generate_latest(self.registry)
+
+    def families(self) -> list[Metric]:
+        """Return all metrics with their samples."""
+        with self._lock:
+            return list(self.registry.collect())
 
     def passed(self, world: World, desired: Desired, result: Pass, seconds: float) -> None:
         """Record a pass that ended after ``seconds``."""
@@ -67,15 +100,19 @@ class FleetMetrics:
             self._counters.passes.labels("failed").inc()
 
     def happened(self, progress: Progress) -> None:
-        """Record an event."""
+        """Record an event.
+
+        A fleet that another process acts for is shown by that one.
+        """
         with self._lock:
             self._counters.happened(progress)
+            if progress.kind in (EventKind.STANDBY, EventKind.LEASE_LOST):
+                self._claims = None
+                self._last.clear()
 
     def called(self, service: str, operation: str, outcome: str, seconds: float) -> None:
         """Record a call of an API; ``outcome`` is ``ok`` or the code of its error."""
-        with self._lock:
-            self._counters.calls.labels(service, operation, outcome).inc()
-            self._counters.call_duration.labels(service, operation).observe(seconds)
+        self._calls.called(service, operation, outcome, seconds)
 
     def _count_claims(self, now: dict[str, NodeClaim]) -> None:
         """Count what was created and terminated since the last pass of this process."""
@@ -158,13 +195,6 @@ class _Counters:
             "consolidation_savings_dollars_per_hour",
             "Sum of the hourly savings of the commands started.",
         )
-        self.calls = counter(
-            "api_calls",
-            "Calls of AWS and Kubernetes; outcome is ok or an error code.",
-            "service",
-            "operation",
-            "outcome",
-        )
         self.lease = gauge(
             "lease_held", "1 while this process holds the lease of its fleet, else 0."
         )
@@ -176,13 +206,6 @@ class _Counters:
             "reconciler_pass_duration_seconds",
             "Duration of a pass.",
             buckets=PASS_BUCKETS,
-            registry=registry,
-        )
-        self.call_duration = Histogram(
-            "reconciler_api_call_duration_seconds",
-            "Duration of calls of AWS and Kubernetes, including retries.",
-            ["service", "operation"],
-            buckets=CALL_BUCKETS,
             registry=registry,
         )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 from reconciler.engine.desired import Desired
 from reconciler.engine.reconcile import Pass
@@ -12,6 +11,7 @@ from reconciler.ports.progress import EventKind, Notifier, Progress
 from reconciler.web.dashboard import Dashboard
 from reconciler.web.health import DaemonHealth
 from reconciler.web.metrics import FleetMetrics
+from reconciler.web.past import ENTRIES_MAX, commits_of
 
 
 class WebObserver:
@@ -35,7 +35,8 @@ class WebObserver:
         self._metrics.passed(world, desired, result, time.perf_counter() - self._started)
         self._health.passed()
         if self._dashboard is not None:
-            self._dashboard.passed(desired, result)
+            entries = world.journal.entries(limit=ENTRIES_MAX)
+            self._dashboard.passed(desired, result, commits_of(entries, result.seen.at))
 
     def failed(self, problem: str) -> None:
         """Count the failure; the metrics keep showing the last pass that succeeded."""
@@ -66,13 +67,3 @@ class WebNotifier:
         if progress.kind is EventKind.STANDBY:
             self._health.standby()
         self._then.notify(progress)
-
-
-def reporting_alive(stop: Callable[[], bool], health: DaemonHealth) -> Callable[[], bool]:
-    """Return ``stop`` in a form that also notes that the daemon is alive."""
-
-    def beat_and_ask() -> bool:
-        health.beat()
-        return stop()
-
-    return beat_and_ask

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -13,12 +13,13 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from reconciler.model.errors import UsageError
 from reconciler.model.text.urls import is_loopback
 from reconciler.web.dashboard import Dashboard, DashboardAccess, dashboard_routes, guarded
+from reconciler.web.fleets import WatchedFleets, fleets_routes
 from reconciler.web.health import DaemonHealth, ProbeResult
 from reconciler.web.metrics import FleetMetrics
 
@@ -36,22 +37,36 @@ def app_of(
     metrics: FleetMetrics, health: DaemonHealth, dashboard: Dashboard, access: DashboardAccess
 ) -> ASGIApp:
     """Return the application: metrics, health checks and, behind ``access``, the dashboard."""
+    return _app(metrics.text, health.alive, health.ready, dashboard_routes(dashboard), access)
 
+
+def app_of_fleets(fleets: WatchedFleets, access: DashboardAccess) -> ASGIApp:
+    """Return the application of several fleets: the same paths, over all of them."""
+    return _app(fleets.text, fleets.alive, fleets.ready, fleets_routes(fleets), access)
+
+
+def _app(
+    text: Callable[[], bytes],
+    alive: Callable[[], ProbeResult],
+    ready: Callable[[], ProbeResult],
+    pages: Sequence[BaseRoute],
+    access: DashboardAccess,
+) -> ASGIApp:
     def show_metrics(_: Request) -> Response:
-        return Response(metrics.text(), media_type=CONTENT_TYPE_LATEST)
+        return Response(text(), media_type=CONTENT_TYPE_LATEST)
 
     def healthz(_: Request) -> Response:
-        return _answer(health.alive())
+        return _answer(alive())
 
     def readyz(_: Request) -> Response:
-        return _answer(health.ready())
+        return _answer(ready())
 
     app = Starlette(
         routes=[
             Route("/metrics", show_metrics),
             Route("/healthz", healthz),
             Route("/readyz", readyz),
-            *dashboard_routes(dashboard),
+            *pages,
         ]
     )
     return guarded(app, access, PROBES)

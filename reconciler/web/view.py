@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,10 +14,12 @@ from reconciler.engine.steps.usage import usage_of
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from reconciler.model.resources import CPU, MEMORY
 from reconciler.observed.state import StateNode
+from reconciler.plan.render.wording import NoteText, findings_of
 from reconciler.plan.value.actions import Action
 from reconciler.plan.value.costs import HOURS_A_MONTH, PoolCost
 from reconciler.plan.value.disruption import PlannedBlocker, PoolBudget
 from reconciler.plan.value.nodes import UnschedulablePod
+from reconciler.web.calendar import CalendarRow, calendar_of, days_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,9 @@ class FleetView:
     unschedulable: tuple[UnschedulablePod, ...]
     blockers: tuple[PlannedBlocker, ...]
     in_progress: int
+    calendar: tuple[CalendarRow, ...]
+    days: tuple[tuple[int, str], ...]
+    notes: tuple[NoteText, ...]
 
     @property
     def per_month(self) -> float:
@@ -105,6 +111,11 @@ def view_of(desired: Desired, result: Pass) -> FleetView:
         unschedulable=plan.unschedulable,
         blockers=_blockers(plan.blockers),
         in_progress=result.under_way,
+        calendar=calendar_of(
+            desired.node_pools, Counter(n.node_pool for n in nodes), desired.settings, seen.at
+        ),
+        days=days_of(seen.at),
+        notes=tuple(findings_of(plan.diagnostics)),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from tests.browser.conftest import Window
 from tests.browser.test_pages import CONTRASTS, UNFOLD, schemes, widths
 from tests.engine.trouble import three_nodes
 from tests.web.test_dashboard import Site
+
+pytestmark = pytest.mark.exhaustive
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +32,7 @@ def window(browser: Any, dashboard: str) -> Iterator[Window]:
     opened.close()  # before the server ends, so that no stream is cut
 
 
-@pytest.mark.parametrize("path", ["/", "/nodes", "/events"])
+@pytest.mark.parametrize("path", ["/", "/nodes", "/history", "/events"])
 @widths
 @schemes
 def test_a_page_of_the_dashboard_fits_and_can_be_read(
@@ -41,3 +44,40 @@ def test_a_page_of_the_dashboard_fits_and_can_be_read(
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert [text for contrast, text in page.evaluate(CONTRASTS) if contrast < 4.5] == []
     assert window.complaints == []
+
+
+def test_ten_thousand_nodes_are_shown_by_pages_and_filtered(browser: Any) -> None:
+    site = Site(three_nodes())
+    site.passes(1)
+    view = site.dashboard.view()
+    assert view is not None
+    nodes = tuple(replace(view.nodes[0], name=f"node-{n:05}") for n in range(10_000))
+    site.dashboard._view = replace(view, nodes=nodes)
+    with listening("127.0.0.1:0", site.app) as url:
+        window = Window(browser, offline=False)
+        page = window.show(f"{url}/nodes", 1280, "light")
+        assert page.get_by_text("10000 nodes").first.is_visible()
+        assert page.evaluate("document.getElementsByTagName('*').length") < 8_000
+        page.locator("input[name=q]").fill("node-09999")
+        page.keyboard.press("Enter")
+        page.get_by_text("1 node", exact=True).wait_for()
+        assert page.get_by_text("node-09999").first.is_visible()
+        assert window.complaints == []
+        window.close()
+
+
+def test_the_pages_are_usable_by_keyboard_alone(dashboard: str, window: Window) -> None:
+    page = window.show(dashboard, 1280, "light")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to content"
+    page.keyboard.press("Enter")
+    assert page.url.endswith("#main")
+    page.goto(dashboard)
+    reached = []
+    for _ in range(5):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate("document.activeElement.textContent"))
+    assert reached[1:] == ["Overview", "Nodes", "History", "Events"]
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="History").wait_for()

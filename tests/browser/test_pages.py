@@ -9,6 +9,8 @@ import pytest
 
 from tests.plan import fleets
 
+pytestmark = pytest.mark.exhaustive
+
 Open = Callable[..., Any]
 PAGES = [
     "a small plan",

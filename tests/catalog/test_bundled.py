@@ -90,6 +90,7 @@ def test_an_unknown_region_lists_the_known_ones() -> None:
         bundled("mars-north-1")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "facts",
     [

@@ -35,6 +35,7 @@ def a_catalog(
     return BundledCatalog(header, bundle, REGION, facts)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "facts",
     [

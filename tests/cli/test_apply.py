@@ -191,3 +191,31 @@ def test_nodes_are_listed_with_price_utilization_and_pods(shop: Shop) -> None:
     (pool,) = listed(shop, "nodepools")
     assert pool["status"]["usage"]["pods"] == 2
     assert pool["status"]["usage"]["pricePerHour"] == sum(u["pricePerHour"] for u in usage)
+
+
+def test_a_simulated_apply_begins_anew_and_leaves_the_recorded_fleet_alone(shop: Shop) -> None:
+    shop.say("apply", "--auto-approve")
+    recorded, calls = shop.ask("status"), len(shop.cloud.calls)
+    words = ["apply", str(shop.folder), "--simulated", "--auto-approve", "-o", "json"]
+    for _ in range(2):
+        shop.capsys.readouterr()
+        assert main([*words, "--interval", "0s"]) == 0
+        answer = json.loads(shop.capsys.readouterr().out)
+        assert answer["actions"] == {"succeeded": 2}
+    assert len(shop.cloud.calls) == calls
+    assert shop.ask("status") == recorded
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        (["--state", "elsewhere"], "--simulated has a state of its own"),
+        (["--plan", "plan.json"], "a saved plan is for the fleet that was observed"),
+    ],
+    ids=["state", "plan"],
+)
+def test_a_simulated_apply_takes_neither_a_state_nor_a_saved_plan(
+    shop: Shop, more: list[str], problem: str
+) -> None:
+    assert main(["apply", str(shop.folder), "--simulated", "--auto-approve", *more]) == 1
+    assert problem in shop.capsys.readouterr().err

@@ -129,6 +129,7 @@ def test_it_writes_nothing(site: Site) -> None:
     assert not (site.folder.parent / "state").exists()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "call", ["CreateFleet", "RunInstances", "CreateLaunchTemplate", "DescribeImages"]
 )

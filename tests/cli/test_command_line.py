@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
+from reconciler.cli.commands.desired.trace import SUBCOMMANDS as TRACES
+from reconciler.cli.commands.environment.comment import SUBCOMMANDS as FORGES
 from reconciler.cli.commands.recorded.state import SUBCOMMANDS
 from reconciler.cli.main import COMMANDS, main
 from reconciler.cli.parser.examples import EXAMPLES
@@ -23,16 +25,29 @@ from tests.cli.test_plan import CATALOG, DEPLOYMENT, a_fleet
 
 NOW = "2026-03-02T12:00:00Z"
 EVERY = [
-    *(name for name in COMMANDS if name != "state"),
+    *(name for name in COMMANDS if name not in ("state", "comment", "delete", "trace")),
+    "delete nodeclaim",
+    "delete node",
     *(f"state {subcommand}" for subcommand in SUBCOMMANDS),
+    *(f"comment {forge}" for forge in FORGES),
+    *(f"trace {subcommand}" for subcommand in TRACES),
 ]
 PLACED = {
     "get": ["nodes"],
     "describe": ["node", "a"],
+    "cordon": ["a"],
+    "uncordon": ["a"],
+    "drain": ["a"],
+    "delete nodeclaim": ["a"],
+    "delete node": ["a"],
     "explain": ["pod", "a"],
     "hash": ["fleet.yaml"],
     "health": ["--heartbeat", "alive"],
     "completion": ["bash"],
+    "comment github": ["plan.json"],
+    "trace import": ["week.csv"],
+    "trace summary": ["week.csv"],
+    "comment gitlab": ["plan.json"],
     "state export": ["-"],
     "state import": ["-"],
 }

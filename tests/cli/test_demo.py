@@ -218,6 +218,7 @@ def test_the_reading_commands_work_on_what_it_leaves(
     assert err == ""
 
 
+@pytest.mark.exhaustive
 def test_an_interrupted_demo_leaves_nothing(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "reconciler", "demo"],

@@ -74,6 +74,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
         yield Site(folder, cloud, url)
 
 
+@pytest.mark.exhaustive
 def test_a_newer_image_rolls_nothing_until_the_lock_that_names_it_is_committed(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -106,6 +107,7 @@ def test_a_newer_image_rolls_nothing_until_the_lock_that_names_it_is_committed(
     assert before not in site.cloud.living()
 
 
+@pytest.mark.exhaustive
 def test_a_lock_keeps_a_launch_from_an_image_that_was_published_since(site: Site) -> None:
     assert site.say("lock") == 0
     site.commit()
@@ -114,6 +116,7 @@ def test_a_lock_keeps_a_launch_from_an_image_that_was_published_since(site: Site
     assert site.images() == [OLD]
 
 
+@pytest.mark.exhaustive
 def test_who_acts_asks_ec2_how_its_instances_are(site: Site) -> None:
     assert site.say("lock") == 0
     site.commit()

@@ -316,6 +316,7 @@ def _moved(before: dict, after: dict) -> set[str]:
     return {name for name in before if before[name] != after[name]}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_hash_seeds_change_nothing(fleet: Path) -> None:
     words = ["plan", str(fleet), "--now", NOW, "-o", "json"]
@@ -362,7 +363,10 @@ def test_a_base_shows_what_a_pull_request_changes(plan, repository: Path) -> Non
     assert [(c["op"], c["kind"]) for c in found["changes"]] == [
         ("delete", "Deployment"), ("update", "NodePool"),
     ]  # fmt: skip
-    assert "Git changes" in plan("--base", "HEAD~1").out
+    head = git(repository, "rev-parse", "HEAD")
+    assert f"{first[:8]} → {head[:8]}" in plan("--base", "HEAD~1").out
+    (repository / "app.yaml").write_text(DEPLOYMENT)
+    assert f"{first[:8]} → working tree" in plan("--base", "HEAD~1").out
 
 
 def test_the_cost_of_the_base_plan_stands_beside_that_of_the_head(plan, repository: Path) -> None:

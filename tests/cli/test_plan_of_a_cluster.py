@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
+from referencing import Registry, Resource
 
 from reconciler._resources import resource
 from reconciler.adapters.aws.clients import connector
@@ -66,10 +67,44 @@ def save(site: Site) -> Path:
     return path
 
 
-def captured(site: Site) -> str:
+def captured(site: Site, *more: str) -> str:
     path = site.folder.parent / "cluster.json"
-    assert main([*site.words("snapshot"), "--out", str(path)]) == 0
+    assert main([*site.words("snapshot"), "--out", str(path), *more]) == 0
     return str(path)
+
+
+def fits_its_schema(text: str) -> bool:
+    """Return whether a snapshot has the form that its schema states."""
+    schemas = [
+        json.loads(Path(resource("schemas", f"{name}.v1.json")).read_bytes())
+        for name in ("snapshot", "fleetrecords")
+    ]
+    registry = Registry().with_resources((s["$id"], Resource.from_contents(s)) for s in schemas)
+    return Draft202012Validator(schemas[0], registry=registry).is_valid(json.loads(text))
+
+
+def is_alike_without_names(
+    site: Site, live: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> bool:
+    """Return whether a plan of an anonymised snapshot decides what the live one does."""
+    file = captured(site, "--anonymize")
+    text = Path(file).read_text()
+    assert fits_its_schema(text)
+    assert not fits_its_schema(text.replace('"kind":"FleetRecords"', '"kind":"FleetRecord"'))
+    names = {*site.town.kube.of("nodes"), *site.town.kube.of("pods")}
+    assert names
+    assert not [name for name in names if f'"{name}"' in text or f"/{name}" in text]
+    plan = planned(site, capsys, "--snapshot", file)
+    assert plan["cost"] == live["cost"]
+    assert len(plan["drift"]) == len(live["drift"])
+    assert len(plan["deferred"]) == len(live["deferred"])
+    assert [c["instanceTypes"] for c in plan["nodeClaims"]] == [
+        c["instanceTypes"] for c in live["nodeClaims"]
+    ]
+    assert [(c["reason"], len(c["nodes"])) for c in plan["commands"]] == [
+        (c["reason"], len(c["nodes"])) for c in live["commands"]
+    ]
+    return True
 
 
 def heartbeat(node: Object) -> None:
@@ -80,8 +115,10 @@ def heartbeat(node: Object) -> None:
 
 
 def is_same(live: dict[str, Any], snapshot: dict[str, Any]) -> bool:
-    """Return whether two plans are equal but for where they saw the cluster."""
+    """Return whether two plans are equal but for where and when they saw the cluster."""
     assert (live.pop("observation"), snapshot.pop("observation")) == ("cluster", "snapshot")
+    assert "observedAt" not in live
+    assert snapshot.pop("observedAt"), "the age of the snapshot can be shown"
     live.pop("at"), snapshot.pop("at")  # the clock of a live plan runs
     assert live.pop("digest") != snapshot.pop("digest"), "it covers where the cluster was seen"
     differing = {key for key in live.keys() | snapshot.keys() if live.get(key) != snapshot.get(key)}
@@ -103,6 +140,7 @@ def test_a_plan_of_a_running_fleet(site: Site, capsys: pytest.CaptureFixture[str
     assert len(live["drift"]) == 2
     assert {c["reason"] for c in live["commands"]} == {"Drifted"}
     path = save(site)
+    assert is_alike_without_names(site, live, capsys)
     file = captured(site)
     assert {call.method for call in site.town.kube.calls[before:]} == {"GET"}
 
@@ -129,6 +167,7 @@ def test_a_plan_of_a_running_fleet(site: Site, capsys: pytest.CaptureFixture[str
     live = planned(site, capsys)
     assert live["commands"] == [], "the command is under way"
     file = captured(site)
+    assert fits_its_schema(Path(file).read_text())
     records = next(
         item for item in json.loads(Path(file).read_text())["items"] if item["kind"] == RECORDS_KIND
     )
@@ -256,3 +295,5 @@ def test_a_simulation_starts_with_the_fleet_that_runs(
     after = simulated("--until", "2h")
     assert launches(after) == 2
     assert after["cost"]["before"] == now["cost"]["before"]
+    live = planned(site, capsys)
+    assert is_alike_without_names(site, live, capsys)

@@ -22,6 +22,8 @@ GOLDEN = Path(__file__).parent / "golden" / "recorded"
 COMMANDS = {
     "status": ["status", "."],
     "status.json": ["status", ".", "-o", "json"],
+    "top": ["top", "--sort", "cpu"],
+    "top.json": ["top", "-o", "json"],
     "get-nodeclaims": ["get", "nodeclaims"],
     "get-nodeclaims-wide": ["get", "nodeclaim", "-o", "wide"],
     "get-nodeclaims.json": ["get", "NodeClaims", "-o", "json"],
@@ -131,6 +133,7 @@ def test_a_plan_alone_is_shown_whole(
 
 SCHEMAS = {
     "status.json": "status.v1",
+    "top.json": "top.v1",
     "explain-node-blocked.json": "explanation.v1",
     "get-plans.json": "recorded.v1",
     "get-actions.json": "recorded.v1",

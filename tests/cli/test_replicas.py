@@ -77,6 +77,7 @@ def test_two_checkouts_with_one_database_are_one_fleet_or_refused(
     assert "--set fleet=web" in said
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "name", ["apply --auto-approve", "state import", "state prune", "state adopt --yes"]
 )

@@ -101,6 +101,7 @@ def test_what_is_no_time_to_stop_at_is_refused(capsys: Capture, fleet: Path, unt
     assert "--until" in capsys.readouterr().err
 
 
+@pytest.mark.exhaustive
 def test_the_same_seed_gives_the_same_bytes_under_any_hash_seed(fleet: Path) -> None:
     (fleet / "faults.yaml").write_text("interruptions: 2\nneverRegister: 0.2\n")
     more = ("-o", "json", "--seed", "7", "--until", "5h", "--faults", str(fleet / "faults.yaml"))

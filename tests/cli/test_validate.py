@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -164,6 +165,10 @@ def test_a_reader_that_goes_away_leaves_no_noise(fleet: Path) -> None:
     assert done.stderr == b""
 
 
-def test_the_version_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_shown_with_the_commit_where_it_is_known(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["--version"]) == 0
-    assert capsys.readouterr().out == f"reconciler {__version__}\n"
+    out = capsys.readouterr().out
+    commit = r" \(commit [0-9a-f]{12}, from a clone\)" if (ROOT / ".git" / "HEAD").is_file() else ""
+    assert re.fullmatch(rf"reconciler {re.escape(__version__)}{commit}\n", out)

@@ -6,6 +6,7 @@ the alerts needs ``promtool``; the tests that do are skipped where they are miss
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import runpy
@@ -19,13 +20,15 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 
-from reconciler.adapters.kubernetes.kinds import cluster_role
+from reconciler.adapters.kubernetes.kinds import cluster_role, snapshot_role
+from reconciler.cli.commands.environment import snapshot
 from reconciler.ports.progress import EventKind
 from tests.engine.trouble import three_nodes
 from tests.web.test_metrics import Daemon
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy/helm/reconciler"
+SNAPSHOT = ("--set", "snapshot.enabled=true", "--set", "snapshot.destination=s3://fleet/prod.json")
 REPO = ("--set", "fleet.repo=https://git.example.com/fleet.git")
 DATABASE = ("--set", "database.url=postgresql+psycopg://reconciler@db:5432/reconciler")
 EVERYTHING = (
@@ -36,6 +39,8 @@ EVERYTHING = (
     *("--set", "networkPolicy.enabled=true", "--set", "serviceMonitor.enabled=true"),
     *("--set", "prometheusRule.enabled=true", "--set", "grafanaDashboard.enabled=true"),
     *("--set", "config.interruptionQueue=karpenter"),
+    *SNAPSHOT,
+    *("--set", "snapshot.keySecret.name=anonymize"),
 )
 needs_helm = pytest.mark.skipif(shutil.which("helm") is None, reason="helm is not installed")
 needs_promtool = pytest.mark.skipif(
@@ -83,7 +88,7 @@ def queries() -> Iterator[str]:
 
 def test_the_generated_files_are_up_to_date() -> None:
     files: Mapping[Path, str] = runpy.run_path(str(ROOT / "deploy/generate.py"))["files"]()
-    assert len(files) == 2
+    assert len(files) == 3
     for path, content in files.items():
         assert path.read_text(encoding="utf-8") == content, path
 
@@ -188,6 +193,52 @@ def test_it_may_do_what_the_code_needs_and_no_more() -> None:
 
 
 @needs_helm
+def test_a_snapshot_is_captured_on_a_schedule_by_an_account_that_only_reads() -> None:
+    assert not [kind for kind, _ in rendered(*REPO) if kind == "CronJob"]
+    objects = rendered(*EVERYTHING)
+    role = objects["ClusterRole", "shop-reconciler-snapshot"]
+    assert role["rules"] == snapshot_role("x")["rules"]
+    assert {verb for rule in role["rules"] for verb in rule["verbs"]} == {"list"}
+    (subject,) = objects["ClusterRoleBinding", "shop-reconciler-snapshot"]["subjects"]
+    job = objects["CronJob", "shop-reconciler-snapshot"]["spec"]
+    assert (job["schedule"], job["concurrencyPolicy"]) == ("*/30 * * * *", "Forbid")
+    pod = job["jobTemplate"]["spec"]["template"]["spec"]
+    assert pod["serviceAccountName"] == subject["name"]
+    assert ("ServiceAccount", subject["name"]) in objects
+    (container,) = pod["containers"]
+    env = {entry["name"]: entry for entry in container["env"]}
+    assert env["RECONCILER_ANONYMIZE_KEY"]["valueFrom"]["secretKeyRef"]["name"] == "anonymize"
+    assert env["RECONCILER_STATE"]["value"].startswith("postgresql+psycopg://")
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    mounts = {mount["name"] for mount in container["volumeMounts"]}
+    assert mounts == {volume["name"] for volume in pod["volumes"]}
+
+
+@needs_helm
+@pytest.mark.parametrize(
+    ("more", "records", "anonymous"),
+    [
+        (DATABASE, True, True),
+        ((), False, True),
+        (("--set", "snapshot.anonymize=false"), False, False),
+    ],
+)
+def test_the_command_line_of_the_snapshot_is_one_that_is_understood(
+    more: tuple[str, ...], *, records: bool, anonymous: bool
+) -> None:
+    objects = rendered(*REPO, *SNAPSHOT, *more, "--set", "fleet.path=prod")
+    job = objects["CronJob", "shop-reconciler-snapshot"]["spec"]["jobTemplate"]["spec"]
+    (container,) = job["template"]["spec"]["containers"]
+    parser = argparse.ArgumentParser()
+    snapshot.add_arguments(parser)
+    request = snapshot.request_of(parser.parse_args(container["args"][1:]))
+    assert container["args"][0] == "snapshot"
+    assert (request.no_records, request.anonymize) == (not records, anonymous)
+    assert request.out == "s3://fleet/prod.json"
+    assert (request.fleet.repo, request.fleet.below) == (REPO[1].partition("=")[2], "prod")
+
+
+@needs_helm
 def test_iam_roles_for_service_accounts_are_an_annotation() -> None:
     role = "arn:aws:iam::1:role/reconciler"
     name = r"serviceAccount.annotations.eks\.amazonaws\.com/role-arn"
@@ -205,6 +256,10 @@ def test_iam_roles_for_service_accounts_are_an_annotation() -> None:
         ((*REPO, "--set", "database.url=postgresql://u:secret@db/x"), "database"),
         ((*REPO, "--set", "logFormat=xml"), "logFormat"),
         ((*REPO, "--set", "image.digest=sha256:1"), "digest"),
+        ((*REPO, "--set", "snapshot.enabled=true"), "snapshot.destination is required"),
+        ((*REPO, *SNAPSHOT, "--set", "snapshot.destination=https://x.example/a"), "destination"),
+        ((*REPO, *SNAPSHOT, "--set", "snapshot.destination=git:-f:a"), "destination"),
+        ((*REPO, *SNAPSHOT, "--set", "snapshot.schedule=hourly"), "schedule"),
     ],
 )
 def test_wrong_values_are_refused_by_name(words: tuple[str, ...], message: str) -> None:
@@ -230,3 +285,39 @@ def test_prometheus_accepts_the_alerts(tmp_path: Path) -> None:
         row["alert"]: row["annotations"]["summary"] for row in rule["spec"]["groups"][0]["rules"]
     }
     assert shown["ReconcilerNearLimit"].startswith("NodePool {{ $labels.nodepool }} uses")
+
+
+@needs_helm
+def test_the_kustomize_base_is_what_the_chart_renders() -> None:
+    base = runpy.run_path(str(ROOT / "deploy/generate.py"))["kustomize_base"]()
+    for path, content in base.items():
+        assert path.read_text(encoding="utf-8") == content, "run python deploy/generate.py"
+
+
+@pytest.mark.skipif(shutil.which("kustomize") is None, reason="kustomize is not installed")
+def test_kustomize_builds_the_overlay() -> None:
+    command = ["kustomize", "build", str(ROOT / "deploy/kustomize/example")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "--repo=https://git.shop.example/platform.git" in done.stdout
+    assert "git.example.com" not in done.stdout
+    assert "PGPASSWORD" in done.stdout, "what the overlay does not name stays"
+
+
+def test_the_kustomize_overlay_replaces_what_the_base_only_names() -> None:
+    """Kustomize is not needed: the patch names an object and a list of the base."""
+    folder = ROOT / "deploy/kustomize"
+    base = list(yaml.safe_load_all((folder / "base/reconciler.yaml").read_text("utf-8")))
+    (deployment,) = [o for o in base if o["kind"] == "Deployment"]
+    overlay = yaml.safe_load((folder / "example/kustomization.yaml").read_text("utf-8"))
+    (target,) = [p for p in overlay["patches"] if "Deployment" in p["patch"]]
+    patch = yaml.safe_load(target["patch"])
+    assert patch["metadata"]["name"] == deployment["metadata"]["name"]
+    (container,) = patch["spec"]["template"]["spec"]["containers"]
+    (known,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["name"] == known["name"]
+    flags = [arg.split("=")[0] for arg in container["args"]]
+    assert flags == [arg.split("=")[0] for arg in known["args"]]
+    variables = {entry["name"] for entry in known["env"]}
+    assert {entry["name"] for entry in container["env"]} <= variables
+    assert "git.example.com" not in str(patch)

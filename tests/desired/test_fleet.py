@@ -223,6 +223,7 @@ def scenario_files() -> list[str]:
     return sorted(map(str, SCENARIOS.rglob("*.json")))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not SCENARIOS.is_dir(), reason="the conformance scenarios are not here")
 def test_every_fleet_of_the_scenarios_is_judged_as_they_say() -> None:
     kinds = {"NodePool", "NodeOverlay", "EC2NodeClass", "TestNodeClass", "KWOKNodeClass"}

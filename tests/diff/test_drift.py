@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from reconciler.desired.hash import NODE_CLASS_HASH_VERSION, NODE_POOL_HASH_VERSION
-from reconciler.diff.drift import DesiredObjects, Drift, Side, find_drift
+from reconciler.diff.drift import DesiredObjects, Drift, DriftRecall, Side, find_drift
 from reconciler.diff.nodeclass import ClassState, LiveInstance
 from reconciler.model.decode import decode
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
@@ -220,3 +220,78 @@ def test_a_group_that_was_made_anew_drifts_those_in_the_old_one(
     found = _found(node, classes={"default": ClassState(_class(**status))})
 
     assert [d.reason for d in found] == (["PlacementGroupDrift"] if drifts else [])
+
+
+def _of_image(image: str) -> EC2NodeClass:
+    status = {"amis": [{"id": image, "requirements": []}]}
+    return decode({"metadata": {"name": "default"}, "status": status}, EC2NodeClass)
+
+
+def _world(**change: Any) -> tuple[DesiredObjects, Any, datetime]:
+    """Return a fleet in which nothing has drifted, but for a change."""
+    catalog = change.get("catalog", a_catalog())
+    pool = change.get("pool", _pool())
+    instance = LiveInstance(image_id=change.get("runs", "ami-1"))
+    node = _node(
+        _hashed("one"),
+        size=change.get("size", "small"),
+        metadata={"creationTimestamp": "2026-01-05T11:30:00Z"},
+    )
+    cluster = a_cluster(node)
+    claim = cluster.nodes[0].claim
+    assert claim is not None
+    state = ClassState(
+        change.get("node_class", _of_image("ami-1")), None, {claim.status.provider_id: instance}
+    )
+    hashes = {"default": change.get("hash", "one")}
+    name = claim.spec.node_class_ref.name
+    desired = DesiredObjects([LaunchPool(pool, catalog)], hashes, {name: state})
+    return desired, cluster, change.get("now", NOW)
+
+
+_ANOTHER_POOL = _pool(
+    [{"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}],
+)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"hash": "two"}, "NodePoolDrifted"),
+        ({"pool": _ANOTHER_POOL}, "RequirementsDrifted"),
+        ({"node_class": _of_image("ami-2")}, "AMIDrift"),
+        ({"runs": "ami-0"}, "AMIDrift"),
+        ({"size": "gone", "now": NOW + timedelta(hours=1)}, "InstanceTypeNotFound"),
+    ],
+    ids=["a hash", "a requirement", "the image of the class", "the running image", "the age"],
+)
+def test_what_was_found_last_is_forgotten_once_a_fact_has_changed(
+    change: dict[str, Any], reason: str
+) -> None:
+    catalog, recall = a_catalog(), DriftRecall()
+    before = _world(catalog=catalog, **({"size": change["size"]} if "size" in change else {}))
+
+    first = find_drift(*before, recall)
+    again = find_drift(*before, recall)
+    then = find_drift(*_world(catalog=catalog, **change), recall)
+
+    assert (first, again) == ((), ())
+    assert [drift.reason for drift in then] == [reason]
+
+
+def test_a_claim_about_which_nothing_has_changed_is_not_compared_again() -> None:
+    recall, before = DriftRecall(), _world()
+    find_drift(*before, recall)
+    desired, cluster, _ = before
+    asked: list[str] = []
+
+    class Listening(dict[str, str]):
+        def get(self, key: str, default: Any = None) -> Any:
+            asked.append(key)
+            return super().get(key, default)
+
+    hashes = Listening(desired.pool_hashes)
+    listening = DesiredObjects(desired.pools, hashes, desired.classes)
+
+    assert find_drift(listening, cluster, NOW, recall) == ()
+    assert asked == []

@@ -10,10 +10,12 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import yaml
 
 from reconciler.adapters.clock import SystemClock
 from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
@@ -113,6 +115,17 @@ def a_site(tmp_path: Path, example: str = "web") -> Iterator[Site]:
                 process.wait(timeout=AT_MOST_S)
                 if process.stdout is not None:
                     process.stdout.close()
+
+
+def a_directory_of_fleets(names: Iterable[str], example: Path, folder: Path) -> Path:
+    """Make a folder with fleets like an example, each with a name and a cluster of its own."""
+    for name in names:
+        fleet = folder / name
+        shutil.copytree(example, fleet, ignore=shutil.ignore_patterns(".reconciler"))
+        config = fleet / "reconciler.yaml"
+        settings = yaml.safe_load(config.read_text()) | {"fleet": name, "clusterName": name}
+        config.write_text(yaml.safe_dump(settings))
+    return folder
 
 
 def wait_for(condition: object, *, at_most_s: float = AT_MOST_S) -> None:

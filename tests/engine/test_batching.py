@@ -119,6 +119,7 @@ def scarce() -> World:
     return world
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("make", [plain, scarce])
 def test_a_process_may_be_killed_at_the_first_point_of_each_kind_of_a_batch(
     make: Callable[[], World],

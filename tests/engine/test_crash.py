@@ -134,6 +134,7 @@ def end_of(world: World, expected: Counter[tuple[str, str, str]]) -> list[str]:
     return complaints(world, expected)
 
 
+@pytest.mark.exhaustive
 def test_a_process_may_be_killed_at_the_first_point_of_each_kind() -> None:
     tried: set[str] = set()
 

@@ -108,6 +108,7 @@ def test_a_claim_that_was_never_launched_is_forgotten() -> None:
     assert len(world.instances()) == 3
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "every", [False, pytest.param(True, marks=pytest.mark.exhaustive)], ids=["first", "every"]
 )
@@ -156,6 +157,7 @@ def test_where_no_spot_is_left_on_demand_is_taken() -> None:
     assert launches(world) <= 3
 
 
+@pytest.mark.exhaustive
 def test_a_refused_pool_is_left_alone_for_longer_each_time() -> None:
     world = a_world(a_pool("web", template={"requirements": LARGE}), a_deployment("web", "web", 1))
     world.cloud.market.refuse()

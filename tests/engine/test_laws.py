@@ -200,6 +200,7 @@ def nodes_taken(fleet: list[Pool], moves: list[tuple[str, int]], latency: float)
     return watch.started
 
 
+@pytest.mark.exhaustive
 @LAWS
 @given(fleet=pools(), drifts=st.booleans(), shrinks=st.booleans())
 def test_what_has_converged_stays_as_it_is(fleet: list[Pool], drifts: bool, shrinks: bool) -> None:

@@ -109,6 +109,7 @@ def may_follow(kind: str, before: ActionState, now: ActionState, *, is_newest: b
     return now in reachable(kind, before) or (now is ActionState.SUPERSEDED and not is_newest)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("cuts", CUTS, ids=str)
 def test_status_after_a_crash_and_the_resumed_run_agree(
     cuts: tuple[int, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]

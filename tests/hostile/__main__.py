@@ -11,35 +11,24 @@ from collections import defaultdict
 import pytest
 
 from tests.hostile import catalogue
-from tests.hostile.threats import Threat
+from tests.hostile.threats import PROPERTY, Threat
 
 
 class Verdicts:
-    """Collects what became of each attack."""
+    """Collects what became of each attack, from the reports of all workers."""
 
     def __init__(self) -> None:
         self.rows: dict[Threat, list[tuple[str, str]]] = defaultdict(list)
-        self._attacks: dict[str, tuple[Threat, str]] = {}
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Keep the tests that are marked as attacks."""
-        marked = [(item, item.get_closest_marker("attack")) for item in items]
-        for item, mark in marked:
-            if mark is not None:
-                threat, description = mark.args
-                callspec = getattr(item, "callspec", None)
-                case = f" ({callspec.id})" if callspec is not None else ""
-                self._attacks[item.nodeid] = (threat, description + case)
-        items[:] = [item for item, mark in marked if mark is not None]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note the verdict of one attack."""
         if report.passed and report.when != "call":
             return
         verdict = {"passed": "refused", "failed": "SUCCEEDED", "skipped": "not run"}[report.outcome]
-        threat, description = self._attacks[report.nodeid]
-        self.rows[threat].append((description, verdict))
+        for name, value in report.user_properties:
+            if name == PROPERTY:
+                threat, _, description = str(value).partition(": ")
+                self.rows[Threat[threat]].append((description, verdict))
 
 
 def main(arguments: list[str]) -> int:
@@ -48,11 +37,12 @@ def main(arguments: list[str]) -> int:
         catalogue.PAGE.write_text(catalogue.page(), encoding="utf-8")
         return 0
     verdicts = Verdicts()
-    code = pytest.main(["-q", "-n", "0", "-m", "", *(arguments or ["tests"])], plugins=[verdicts])
+    options = ["-q", "-n", "auto", "-m", "attack"]
+    code = pytest.main([*options, *(arguments or ["tests"])], plugins=[verdicts])
     found = [verdict for rows in verdicts.rows.values() for _, verdict in rows]
     for threat in Threat:
         print(f"\n{threat.value}")
-        for description, verdict in verdicts.rows[threat]:
+        for description, verdict in sorted(verdicts.rows[threat]):
             print(f"  {verdict:<9}  {description}")
     failed, skipped = found.count("SUCCEEDED"), found.count("not run")
     print(f"\n{len(found) - failed - skipped} passed, {failed} failed, {skipped} skipped")

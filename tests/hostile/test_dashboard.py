@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 
 from reconciler.ports.progress import EventKind, Progress
 from reconciler.web.dashboard import DashboardAccess
-from reconciler.web.server import is_loopback_address
+from reconciler.web.fleets import WatchedFleets
+from reconciler.web.health import DaemonHealth
+from reconciler.web.server import app_of_fleets, is_loopback_address, listening
 from tests.hostile.threats import Threat, attack
 from tests.web.test_dashboard import Site
 
@@ -41,13 +45,32 @@ def test_others_text_is_shown_and_not_interpreted(text: str) -> None:
 
 
 @attack(Threat.SECRETS, "a reader of the dashboard without a token")
-@pytest.mark.parametrize("path", ["/", "/nodes", "/events", "/stream", "/static/live.js", "//"])
+@pytest.mark.parametrize(
+    "path", ["/", "/nodes", "/events", "/history", "/stream", "/static/live.js", "//"]
+)
 def test_without_a_token_there_is_nothing_to_see(path: str) -> None:
     site = Site(access=DashboardAccess(token="s3cret"))
     site.dashboard.happened(Progress(AT, EventKind.LAUNCHED, "shop-1"))
     status, text, _ = site.get(path)
     assert status == 401
     assert "shop" not in text
+
+
+@attack(Threat.SECRETS, "a reader of one of several fleets' pages without a token")
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/stream", "/fleets/shop/", "/fleets/shop/nodes", "/fleets/shop/stream", "/fleets"],
+)
+def test_without_a_token_no_fleet_of_several_is_named(path: str) -> None:
+    fleets = WatchedFleets()
+    fleets.add("shop", DaemonHealth())
+    access = DashboardAccess(token="s3cret")
+    with listening("127.0.0.1:0", app_of_fleets(fleets, access)) as url:
+        with pytest.raises(HTTPError) as refused:
+            urlopen(f"{url}{path}", timeout=10)
+        with refused.value as answer:
+            assert answer.code == 401
+            assert b"shop" not in answer.read()
 
 
 @attack(Threat.SECRETS, "a dashboard that listens on all interfaces without a token")

@@ -54,6 +54,10 @@ FORBIDDEN = {
     "aws.endpointUrl": ("packing: default\naws:\n  endpointUrl: https://evil.example\n", (3, 3)),
     "aws.roleArn": ("aws: {roleArn: 'arn:aws:iam::111122223333:role/evil'}\n", (1, 7)),
     "aws.externalId": ("aws: {externalId: abc}\n", (1, 7)),
+    "notifications.webhooks": (
+        "notifications:\n  webhooks: [{urlVariable: AWS_SECRET_ACCESS_KEY}]\n",
+        (2, 3),
+    ),
     "state as a URL": ("state: postgresql://evil.example/db\n", (1, 1)),
     "state as an absolute path": ("state: /var/lib/other\n", (1, 1)),
     "state that leads out": ("state: a/../../other\n", (1, 1)),
@@ -309,6 +313,22 @@ def test_a_link_is_not_followed(
     assert "symbolic link" in said
     assert sorted(p.name for p in victim.glob("*")) == content
     assert name == ".reconciler" or not victim.exists()
+
+
+@attack(Threat.SETTINGS, "a link in place of the state that a simulated apply removes")
+@pytest.mark.parametrize("level", [".reconciler", ".reconciler/simulated"])
+def test_nothing_behind_a_link_is_removed(
+    level: str, repository: Repository, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    victim = tmp_path / "victim"
+    (victim / "simulated").mkdir(parents=True)
+    (victim / "simulated" / "precious").write_text("kept")
+    place = repository.path / level
+    place.parent.mkdir(exist_ok=True)
+    place.symlink_to(victim)
+    assert main(["apply", str(repository.path), "--simulated", "--auto-approve"]) == 1
+    assert "symbolic link" in capsys.readouterr().err
+    assert (victim / "simulated" / "precious").read_text() == "kept"
 
 
 @attack(Threat.SETTINGS, "a link in place of what was kept of AWS's answers")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 import pytest
+
+PROPERTY: Final = "attack"
+"""The property of a test's report that names its threat and describes the attack."""
 
 
 class Threat(Enum):
@@ -31,3 +34,13 @@ def attack(threat: Threat, description: str) -> Callable[[Any], Any]:
     inside the fleet folder". A parametrized test is one attack for each of its cases.
     """
     return pytest.mark.attack(threat, description)
+
+
+def name_attack(item: pytest.Item) -> None:
+    """Let the reports of a test that is an attack say so, in whichever process it runs."""
+    mark = item.get_closest_marker("attack")
+    if mark is not None:
+        threat, description = mark.args
+        callspec = getattr(item, "callspec", None)
+        case = f" ({callspec.id})" if callspec is not None else ""
+        item.user_properties.append((PROPERTY, f"{threat.name}: {description}{case}"))

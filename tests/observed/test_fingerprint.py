@@ -11,8 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.observed.fingerprint import Fingerprints, difference, fingerprints, joined
-from reconciler.observed.snapshot import read_snapshot
+from reconciler.observed.fingerprint import (
+    FingerprintRecall,
+    Fingerprints,
+    difference,
+    fingerprints,
+    joined,
+)
+from reconciler.observed.snapshot import Snapshot, read_snapshot
 
 Object = dict[str, Any]
 
@@ -88,9 +94,13 @@ OBJECTS: list[Object] = [
 ]
 
 
-def marks(objects: list[Object]) -> Fingerprints:
+def look(objects: list[Object]) -> Snapshot:
     content = json.dumps({"kind": "List", "items": objects}).encode()
-    return fingerprints(read_snapshot(content, "test"))
+    return read_snapshot(content, "test")
+
+
+def marks(objects: list[Object]) -> Fingerprints:
+    return fingerprints(look(objects))
 
 
 BEFORE = marks(OBJECTS)
@@ -245,3 +255,25 @@ def quieter(items: list[Object]) -> list[Object]:
 )
 def test_a_change_is_named(change: Callable[[list[Object]], list[Object]], said: list[str]) -> None:
     assert difference(BEFORE, marks(change(OBJECTS))) == said
+
+
+def test_what_is_recalled_is_what_is_computed_anew() -> None:
+    recall, before = FingerprintRecall(), look(OBJECTS)
+    for name, path in ROWS:
+        kind = name.partition(" ")[0]
+        after = look(
+            [
+                with_other(item, path, value_for(path)) if item["kind"] == kind else item
+                for item in OBJECTS
+            ]
+        )
+        assert recall.of(before) == fingerprints(before)
+        assert recall.of(after) == fingerprints(after), (name, path)
+
+
+def test_objects_that_are_gone_are_forgotten() -> None:
+    recall, before = FingerprintRecall(), look(OBJECTS)
+
+    assert recall.of(before) == fingerprints(before)
+    assert recall.of(look([])) == {}
+    assert recall.of(before) == fingerprints(before)

@@ -99,6 +99,7 @@ def digest_of_a_placement() -> str:
     return sha256(json.dumps(plan_of(placed(world))).encode()).hexdigest()
 
 
+@pytest.mark.exhaustive
 def test_the_result_does_not_depend_on_the_hash_seed() -> None:
     program = "from tests.placement.test_laws import digest_of_a_placement as d; print(d())"
     found = {

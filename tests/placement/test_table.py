@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -59,6 +60,7 @@ def test_types_that_meet_requirements(wanted: Requirements) -> None:
     assert indices(TABLE.meeting(wanted)) == expected
 
 
+@pytest.mark.exhaustive
 @given(_requirements)
 @quick
 def test_offerings_and_their_price_order(wanted: Requirements) -> None:

@@ -29,6 +29,7 @@ from reconciler.model.settings import Settings
 from reconciler.observed.reader import SnapshotReader
 from reconciler.observed.snapshot import read_snapshot
 from reconciler.observed.state import ClusterState, cluster_state
+from reconciler.plan.make.gather import FactsRecall, facts_of
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.planning import plan_of
 from reconciler.plan.recall import Recall, steady_until
@@ -316,6 +317,7 @@ def _other_objects(draw: st.DrawFn, objects: tuple[dict[str, Any], ...]) -> tupl
     return (*objects[:at], *draw(st.sampled_from(others)), *objects[at + 1 :])
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=examples(30), deadline=None)
 @given(worlds(), st.data())
 def test_a_loop_that_recalls_plans_as_one_that_does_not(world: World, data: st.DataObject) -> None:
@@ -481,7 +483,6 @@ def test_a_clock_that_goes_back_is_asked_again() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"serial": 1},
         {"refused": (("large", "zone-a", "on-demand"),)},
         {"removable": frozenset({"alpha"})},
         {"interrupted": {"claim-n0": "SpotInterruption"}},
@@ -496,3 +497,38 @@ def test_whatever_a_plan_is_made_from_is_asked_about(change: dict[str, Any]) -> 
     _, made = _plans(recall, world.inputs(NOW), replace(world, **change).inputs(NOW))
 
     assert made == 2
+
+
+@pytest.mark.parametrize(("waiting", "expected"), [(0, 1), (9, 2)], ids=["empty", "with a launch"])
+def test_another_serial_is_asked_about_only_where_new_nodes_are_named(
+    waiting: int, expected: int
+) -> None:
+    pods = tuple(a_pod(f"w{n}", None, "3") for n in range(waiting))
+    world, recall = a_world(), Recall()
+    world = replace(world, objects=(*world.objects, *pods))
+
+    plans, made = _plans(recall, world.inputs(NOW), replace(world, serial=1).inputs(NOW))
+
+    assert made == expected
+    assert [plan.serial for plan in plans] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"refused": (("small", "zone-a", "on-demand"),)},
+        {"config": {"featureGates": {"NodeOverlay": True}}},
+        {"pools": ()},
+    ],
+    ids=["an offering is refused", "a setting", "no pools"],
+)
+def test_types_are_gathered_again_only_for_another_question(change: dict[str, Any]) -> None:
+    world, recall = a_world(), FactsRecall()
+
+    first, again, other = (
+        facts_of(one.inputs(NOW), recall=recall).types
+        for one in (world, world, replace(world, **change))
+    )
+
+    assert again is first
+    assert other is not first

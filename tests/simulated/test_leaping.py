@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from reconciler.cli.commands.acting.apply import tags_of
+from reconciler.cli.main import main
 from reconciler.cli.simulation.chronicle import Event
 from reconciler.cli.simulation.driver import play
 from reconciler.engine.reconcile import Mandate
@@ -82,6 +84,7 @@ STORIES = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", STORIES)
 def test_leaping_sees_what_looking_all_the_time_sees(parsed: Parsed, name: str) -> None:
     leapt, looked = (told(parsed, STORIES[name], leaps=leaps) for leaps in (True, False))
@@ -103,3 +106,17 @@ def test_a_node_that_expires_is_let_go_once_whoever_protects_its_pods(parsed: Pa
     kinds = [e.kind for e in events if e.reason == "Expired"]
     assert kinds.count("CommandStarted") == 1
     assert "CommandRolledBack" not in kinds
+
+
+def test_a_fleet_rests_only_after_its_closed_windows_have_opened(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """While its budget is closed, consolidation evaluates nothing, so nothing tells of a wait."""
+    words = ["examples/maintenance-windows", "--set", "cluster=none", "--seed", "4", "-o", "json"]
+
+    assert main(["simulate", *words, "--now", "2026-03-02T12:00:00Z"]) == 0
+
+    told = json.loads(capsys.readouterr().out)
+    assert told["converged"]
+    assert told["at"] >= "2026-03-03T05:00:00Z", "the end of month-end in New York"
+    assert told["cost"]["after"] < told["cost"]["peak"]

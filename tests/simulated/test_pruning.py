@@ -131,6 +131,7 @@ def test_what_is_pruned_around_every_pass_changes_no_decision(history: list[Step
         assert left.items() <= ours.items()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("days", [6, pytest.param(12, marks=pytest.mark.exhaustive)])
 def test_of_a_fleet_that_moves_every_day_no_more_stays_than_of_one_that_is_young(days: int) -> None:
     with recorded() as (world, state):

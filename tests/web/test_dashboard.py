@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -95,6 +95,39 @@ def test_the_overview_shows_cost_nodes_plan_and_budgets(rolling: Site) -> None:
     assert "Drifted 1/3" in text
     assert re.search(r"provision web-\w+ web \+\$[0-9.]+ Drifted", text)
     assert "Drifted: replace" in text
+
+
+def test_the_history_names_commits_and_their_commands(rolling: Site) -> None:
+    text = words(rolling.page("/history"))
+    assert re.search(r"Commit [0-9a-f]{12}", text)
+    assert re.search(r"1 × launch web-\w+ succeeded Drifted", text)
+    assert re.search(r"3 × launch web-\w+, web-\w+, web-\w+ succeeded Unschedulable", text)
+
+
+def test_a_commit_that_is_not_in_effect_is_shown_until_the_next_one_is() -> None:
+    site = Site(three_nodes())
+    site.passes(1)
+    at = datetime(2026, 11, 22, 9, tzinfo=UTC)
+    for minute in (0, 5):
+        late = at + timedelta(minutes=minute)
+        site.dashboard.happened(Progress(late, EventKind.INVALID_REVISION, "fleet.yaml:3: bad"))
+    text = words(site.page("/"))
+    assert "invalid The newest commit has not been in effect since 2026-11-22 09:00:00" in text
+    assert "fleet.yaml:3: bad" in text
+    site.dashboard.happened(Progress(at, EventKind.REVISION, "another commit"))
+    assert "has not been in effect" not in site.page("/")
+
+
+def test_the_calendar_shows_when_budgets_are_closed() -> None:
+    world = three_nodes()
+    night = {"nodes": "0", "schedule": "0 22 * * *", "duration": "8h"}
+    world.git.commit(a_pool("web", budgets=[{"nodes": "3"}, night]), a_deployment("web", "web", 3))
+    site = Site(world)
+    site.passes(1)
+    text = words(site.page("/"))
+    assert "Budget calendar" in text
+    assert re.search(r"1\d periods; no node for 2d8h|1\d periods; no node for 56h", text), text
+    assert ": 0 of 3 nodes" in text
 
 
 def test_pods_that_cannot_be_scheduled_come_first() -> None:
@@ -196,6 +229,26 @@ def test_a_change_is_pushed_to_the_page() -> None:
         site.dashboard.happened(Progress(at, EventKind.LAUNCHED, "web-1"))
         lines = [stream.readline() for _ in range(4)]
     assert b"event: change\n" in lines
+
+
+def test_what_changes_before_the_page_listens_is_pushed_at_once() -> None:
+    site = Site()
+    at = datetime(2026, 11, 22, tzinfo=UTC)
+    with listening("127.0.0.1:0", site.app) as url:
+        with urlopen(url, timeout=10) as answer:
+            page = answer.read().decode()
+        site.dashboard.happened(Progress(at, EventKind.LAUNCHED, "web-1"))
+        path = re.search(r'data-stream="([^"]+)"', page)
+        assert path is not None
+        with urlopen(f"{url}{path[1]}", timeout=10) as stream:
+            lines = [stream.readline() for _ in range(5)]
+        assert b"event: change\n" in lines
+        last = Request(f"{url}{path[1]}", headers={"Last-Event-ID": "1"})
+        with urlopen(last, timeout=10) as stream:
+            stream.readline()
+            site.dashboard.happened(Progress(at, EventKind.LAUNCHED, "web-2"))
+            lines = [stream.readline() for _ in range(4)]
+        assert b"id: 2\n" in lines
 
 
 def test_a_page_of_a_large_fleet_is_bounded(rolling: Site) -> None:

@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from reconciler.engine.loop import Pulse, run
 from reconciler.engine.reconcile import Mandate
 from reconciler.model.errors import TransientCloudError, UnreadableError
+from reconciler.ports.progress import EventKind, Progress
 from reconciler.web.gauges import snake_case
 from reconciler.web.health import DaemonHealth
 from reconciler.web.metrics import FleetMetrics
@@ -120,6 +121,7 @@ def test_a_fleet_that_rests_shows_its_nodes_pods_and_cost() -> None:
     assert total("reconciler_lease_held") == 1
 
 
+@pytest.mark.exhaustive
 def test_a_rollout_is_counted_from_decision_to_termination() -> None:
     daemon = Daemon(three_nodes())
     daemon.passes(1)
@@ -167,6 +169,17 @@ def test_a_failed_pass_is_counted_and_the_last_good_state_stays() -> None:
     assert daemon.total("reconciler_last_pass_timestamp_seconds") == before
     verdict = daemon.health.ready()
     assert verdict.is_good, "one pass has ended a moment ago"
+
+
+def test_a_standby_shows_no_state_of_the_fleet() -> None:
+    """Another process acts by now; what this one knew would be shown beside the truth."""
+    daemon = Daemon(three_nodes())
+    daemon.passes(1)
+    assert "reconciler_last_pass_timestamp_seconds " in daemon.metrics.text().decode()
+    daemon.ports.notifier.notify(Progress(daemon.world.clock.now(), EventKind.STANDBY, "waits"))
+    text = daemon.metrics.text().decode()
+    assert "reconciler_last_pass_timestamp_seconds " not in text
+    assert "reconciler_lease_held 0.0" in text
 
 
 def test_since_when_a_revision_is_invalid_is_shown_until_it_is_fixed() -> None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from mypy_boto3_eks.client import EKSClient
     from mypy_boto3_iam.client import IAMClient
     from mypy_boto3_pricing.client import PricingClient
+    from mypy_boto3_s3.client import S3Client
     from mypy_boto3_savingsplans.client import SavingsPlansClient
     from mypy_boto3_service_quotas.client import ServiceQuotasClient
     from mypy_boto3_sqs.client import SQSClient
@@ -186,6 +187,8 @@ class Connect(Protocol):
     @overload
     def __call__(self, service: Literal["pricing"], attempts: int) -> PricingClient: ...
     @overload
+    def __call__(self, service: Literal["s3"], attempts: int) -> S3Client: ...
+    @overload
     def __call__(self, service: Literal["savingsplans"], attempts: int) -> SavingsPlansClient: ...
     @overload
     def __call__(
@@ -299,6 +302,10 @@ def _measure(client: Any, service: str, meter: CallMeter) -> None:
     events.register(f"after-call-error.{service}", end)
 
 
+_MAKING: Final = Lock()
+"""One thread at a time makes a client: otherwise each would load the API model for itself."""
+
+
 class _Session:
     """One identity in one region, with its clients."""
 
@@ -323,7 +330,8 @@ class _Session:
         with self._lock:
             known = self._clients.get((service, attempts))
             if known is None:
-                known = self._clients[service, attempts] = self._made(service, attempts)
+                with _MAKING:
+                    known = self._clients[service, attempts] = self._made(service, attempts)
             return known
 
     def _made(self, service: str, attempts: int) -> BaseClient:

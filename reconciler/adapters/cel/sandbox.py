@@ -31,7 +31,7 @@ _WALL_SECONDS: Final = 300
 _MEMORY: Final = 2**30
 _MEMORY_PER_BYTE: Final = 40
 """Bytes of memory for each byte of the plan: decoded JSON is an order of magnitude larger."""
-_EVALUATOR: Final = os.path.join(os.path.dirname(__file__), "evaluator.py")  # noqa: PTH118, PTH120
+_EVALUATOR: Final = os.path.join(os.path.dirname(__file__), "evaluator.py")
 
 
 def evaluate(policies: Sequence[Policy], plan: bytes, now: datetime) -> list[PolicyAnswer]:

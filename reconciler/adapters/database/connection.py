@@ -319,8 +319,11 @@ def _server_url(location: str, shown: str) -> URL:
     return url.set(username=user or url.username, password=password or url.password)
 
 
-def connect_server(location: str, fleet: str) -> tuple[Engine, str]:
+def connect_server(location: str, application: str, most: int | None = None) -> tuple[Engine, str]:
     """Return an engine for a database URL, and the URL without secrets for messages.
+
+    ``application`` names this process to the server, which adds where it runs. The pool of the
+    engine has at most ``most`` connections, by default as many as SQLAlchemy's.
 
     Raises:
         StateError: the URL is malformed, or its database is not supported.
@@ -332,12 +335,13 @@ def connect_server(location: str, fleet: str) -> tuple[Engine, str]:
         url = url.set(drivername="postgresql+psycopg")
     if url.drivername != "postgresql+psycopg":
         raise StateError(f"unsupported database {url.drivername}", where=shown, remedy=remedy)
-    name = f"reconciler {fleet} {os.getpid()}@{socket.gethostname()}"[:63]
+    name = f"{application} {os.getpid()}@{socket.gethostname()}"[:63]
     arguments = {"application_name": name, **_LIVENESS}
     try:
         engine = create_engine(
             url,
             pool_pre_ping=True,
+            **({} if most is None else {"pool_size": most, "max_overflow": 0}),
             # Options of the URL take precedence. A proxy that pools transactions uses different
             # sessions, in which prepared statements would be unknown.
             connect_args={

@@ -19,20 +19,22 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from threading import Event, RLock, Thread
+from threading import RLock
 from typing import Any, Final
 
-from sqlalchemy import Connection, Executable, Row, func, select, text, update
+from sqlalchemy import Connection, Row, func, select, text, update
 from sqlalchemy.exc import DBAPIError
 
 from reconciler.adapters.database import tables
 from reconciler.adapters.database.connection import Database, begin_writing, insert, translated
 from reconciler.adapters.database.lock import REMEDY, FileLock, command
+from reconciler.adapters.database.renewal import LeaseRenewals
 from reconciler.model.errors import (
     FleetConflictError,
     LeaseHeldError,
     LeaseLostError,
     ReconcilerError,
+    StateError,
 )
 from reconciler.model.json import JsonDict
 from reconciler.model.ownership import NO_CLUSTER, ClusterId
@@ -157,19 +159,23 @@ def _cluster_lock(locks: Path, cluster: ClusterId, fleet: str) -> FileLock:
 
 @dataclass(slots=True)
 class ServerLease:
-    """A row on the server, renewed by a thread of its own on a connection of its own.
+    """A row on the server, renewed by a thread and on a connection that only renew.
 
     ``clock`` gives seconds that pass; it decides about the deadline of this process alone.
+    ``renewals`` are shared by the leases of a process; without them, the lease has its own.
     """
 
     database: Database
     lifetime: timedelta = LIFETIME
     clock: Callable[[], float] = _elapsing
-    _connection: Connection | None = field(default=None, init=False)
+    renewals: LeaseRenewals | None = None
+    _own: LeaseRenewals = field(init=False)
     _mutex: RLock = field(default_factory=RLock, init=False)
     _renewed_at: float = field(default=0.0, init=False)
-    _released: Event = field(default_factory=Event, init=False)
-    _thread: Thread | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        """Renew alone where nothing is shared."""
+        self._own = self.renewals or LeaseRenewals(self.database.engine, self.database.place)
 
     def acquire(self, cluster: ClusterId = NO_CLUSTER) -> None:
         """Take the lease; see ``ports.state.Lease``."""
@@ -180,11 +186,7 @@ class ServerLease:
             epoch = self._acquired(cluster)
             self._renewed_at = started
             self.database.fence.enter(epoch)
-        self._released = Event()
-        self._thread = Thread(
-            target=self._keep, args=(self._released,), name="lease renewal", daemon=True
-        )
-        self._thread.start()
+        self._own.add(self, self._share_s(_RENEWED_AFTER) / 2)
 
     def confirm(self) -> None:
         """Return if the lease is held, after renewing it where that is due.
@@ -210,13 +212,12 @@ class ServerLease:
 
     def release(self) -> None:
         """Release the lease; if the server does not answer, it expires."""
-        self._released.set()
         with self._mutex:
             epoch = self.database.fence.epoch
             self.database.fence.leave()
             with suppress(ReconcilerError):
                 if epoch is not None:
-                    self._execute(
+                    self._own.matched(
                         update(tables.lease)
                         .where(
                             tables.lease.c.fleet == self.database.fleet,
@@ -224,10 +225,7 @@ class ServerLease:
                         )
                         .values(lifetime_ms=0)
                     )
-            self._drop_connection()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        self._own.remove(self)
 
     def holder(self) -> str | None:
         """Return the holder of the lease, or None, without taking it."""
@@ -305,58 +303,32 @@ class ServerLease:
             remedy=REMEDY,
         )
 
-    def _keep(self, released: Event) -> None:
-        """Renew the lease until it is released or lost."""
-        while not released.wait(self._share_s(_RENEWED_AFTER) / 2):
-            try:
-                self.confirm()
-            except ReconcilerError:
-                return  # the next effect reports it
-
     def _renew(self) -> None:
-        """Renew the row of this epoch; a broken connection is opened again once.
+        """Renew the row of this epoch.
+
+        A row that another process has locked for a moment is not waited for: other leases are
+        renewed on the same connection.
 
         Raises:
             LeaseLostError: the row has another epoch.
-            StateError: the server does not answer.
+            StateError: the server does not answer, or the row is locked.
         """
         database, started = self.database, self.clock()
         row = tables.lease.c
+        is_ours = (row.fleet == database.fleet) & (row.epoch == database.fence.epoch)
+        unlocked = select(row.fleet).where(is_ours).with_for_update(skip_locked=True)
         renewal = (
             update(tables.lease)
-            .where(row.fleet == database.fleet, row.epoch == database.fence.epoch)
-            .values(renewed_ms=text(_NOW_MS))
+            .where(is_ours, row.fleet.in_(unlocked))
+            .values(renewed_ms=text(NOW_MS))
         )
-        if not self._execute(renewal):
-            database.fence.leave("another process acquired it")
-            raise database.fence.lost(database.fleet, database.place)
-        self._renewed_at = started
-
-    def _execute(self, statement: Executable) -> int:
-        """Execute a statement on the lease's own connection; return how many rows it changed."""
-        with translated(self.database.place):
-            for is_last in (self._connection is None, True):
-                try:
-                    return int(self._connected().execute(statement).rowcount)
-                except DBAPIError:
-                    self._drop_connection()
-                    if is_last:
-                        raise
-        raise AssertionError("the last attempt returns or raises")
-
-    def _connected(self) -> Connection:
-        if self._connection is None:
-            engine = self.database.engine.execution_options(isolation_level="AUTOCOMMIT")
-            connection = engine.connect()
-            connection.detach()  # outside the pool, whose connections writers may occupy
-            self._connection = connection
-        return self._connection
-
-    def _drop_connection(self) -> None:
-        if self._connection is not None:
-            connection, self._connection = self._connection, None
-            with suppress(DBAPIError):
-                connection.close()
+        if self._own.matched(renewal):
+            self._renewed_at = started
+            return
+        if self._own.matched(select(row.fleet).where(is_ours)):
+            raise StateError("another process has locked the row", where=database.place)
+        database.fence.leave("another process acquired it")
+        raise database.fence.lost(database.fleet, database.place)
 
     def _age_s(self) -> float:
         return self.clock() - self._renewed_at
@@ -425,12 +397,12 @@ def _expect_no_other_fleet(
         connection.execute(update(fleet).where(fleet.c.name == other.name).values(cluster=""))
 
 
-_NOW_MS: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+NOW_MS: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 
 
 def _now_ms(connection: Connection) -> int:
     """Return the time of the server's clock."""
-    return int(connection.execute(text(f"SELECT {_NOW_MS}")).scalar_one())
+    return int(connection.execute(text(f"SELECT {NOW_MS}")).scalar_one())
 
 
 def _older_key(fleet: str) -> int:

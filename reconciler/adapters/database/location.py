@@ -19,4 +19,4 @@ def may_exist(location: str) -> bool:
 
     A broken link in its place counts, because whoever opens the state must refuse it.
     """
-    return is_url(location) or os.path.lexists(os.path.join(location, FILE))  # noqa: PTH118
+    return is_url(location) or os.path.lexists(os.path.join(location, FILE))

@@ -133,7 +133,7 @@ class FileLock:
 
 def command() -> str:
     """Return the program and the command of this process as one printable line."""
-    program = os.path.basename(sys.argv[0]) if sys.argv else ""  # noqa: PTH119 - text, not a path
+    program = os.path.basename(sys.argv[0]) if sys.argv else ""
     words = " ".join([program or "python", *sys.argv[1:2]])
     return "".join(c if c.isprintable() else "?" for c in words)[:200]
 

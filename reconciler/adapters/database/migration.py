@@ -11,6 +11,7 @@ import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from threading import Lock
 from typing import Final
 
 from sqlalchemy import Connection, Engine, inspect, text
@@ -21,11 +22,15 @@ from reconciler.adapters.database.location import FILE
 from reconciler.adapters.database.tables import VERSION_TABLE
 from reconciler.model.errors import StateError
 
-HEAD: Final = "0005"
+HEAD: Final = "0006"
 """The newest migration in ``state/versions``; a test compares the two."""
 
 _ADVISORY_KEY: Final = 0x7265636F6E
 """"recon" as a number: the advisory lock on a server under which one process migrates."""
+
+
+_UPGRADING: Final = Lock()
+"""Alembic keeps the environment of a migration in the process: one thread at a time upgrades."""
 
 
 def revision_of(engine: Engine, place: str) -> str | None:
@@ -83,7 +88,7 @@ def _copy(folder: Path) -> None:
         closing(sqlite3.connect(unfinished)) as copy,
     ):
         source.backup(copy)
-    os.replace(unfinished, target)  # noqa: PTH105 - its atomicity is the point
+    os.replace(unfinished, target)
 
 
 def _upgrade(connection: Connection) -> None:
@@ -93,4 +98,5 @@ def _upgrade(connection: Connection) -> None:
     config = Config()
     config.set_main_option("script_location", resource("state").replace("%", "%%"))
     config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    with _UPGRADING:
+        command.upgrade(config, "head")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
+
+from sqlalchemy import Engine
 
 from reconciler.adapters.database.connection import (
     Database,
@@ -22,6 +25,7 @@ from reconciler.adapters.database.lease import LOCK, FileLease, ServerLease
 from reconciler.adapters.database.location import FILE, is_url
 from reconciler.adapters.database.lock import FileLock
 from reconciler.adapters.database.migration import HEAD, migrate, revision_of
+from reconciler.adapters.database.renewal import LeaseRenewals
 from reconciler.adapters.database.store import DatabaseShelf, DatabaseStateStore
 from reconciler.adapters.nofollow import open_file
 from reconciler.model.errors import StateError
@@ -34,10 +38,22 @@ _WAIT_S: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
+class Server:
+    """The connections of a process to one server, which its fleets share.
+
+    ``place`` is the URL without secrets.
+    """
+
+    engine: Engine
+    place: str
+    renewals: LeaseRenewals
+
+
+@dataclass(frozen=True, slots=True)
 class DatabaseState:
     """The recorded state of one fleet. Close it, or use it in a ``with`` statement.
 
-    Its parts are thread-safe.
+    Its parts are thread-safe. ``on_close`` is called when it has been closed.
     """
 
     database: Database
@@ -46,11 +62,16 @@ class DatabaseState:
     shelf: DatabaseShelf
     history: DatabaseHistory
     lease: FileLease | ServerLease
+    is_shared: bool = False
+    on_close: list[Callable[[], None]] = field(default_factory=list)
 
     def close(self) -> None:
-        """Release the lease and close all connections."""
+        """Release the lease, and close all connections that nobody shares."""
         self.lease.release()
-        self.database.engine.dispose()
+        if not self.is_shared:
+            self.database.engine.dispose()
+        while self.on_close:
+            self.on_close.pop()()
 
     def __enter__(self) -> Self:
         return self
@@ -71,6 +92,7 @@ def open_state(
     create: bool = True,
     needs_lease: bool = True,
     locks: Path | None = None,
+    server: Server | None = None,
 ) -> DatabaseState:
     """Open the state at ``location`` (a folder or a database URL) for the fleet of that name.
 
@@ -79,17 +101,22 @@ def open_state(
 
     Writing needs the lease. Where ``needs_lease`` is False it does not: for what a person records
     beside a running engine. In ``locks`` clusters are locked for all state directories.
+    ``server`` has the connections to share where ``location`` is a URL.
 
     Raises:
         StateError: it cannot be used; the message says why and what to do.
         LockedError: it is to be migrated while another process holds it.
     """
     fence = Fence(required=needs_lease)
-    database = _connect(location, fleet, fence, create=create)
+    if server is not None:
+        database = Database(server.engine, fleet, server.place, None, fence)
+    else:
+        database = _connect(location, fleet, fence, create=create)
     try:
         _make_current(database, create=create)
     except BaseException:
-        database.engine.dispose()
+        if server is None:
+            database.engine.dispose()
         raise
     return DatabaseState(
         database=database,
@@ -97,15 +124,16 @@ def open_state(
         journal=DatabaseJournal(database),
         shelf=DatabaseShelf(database),
         history=DatabaseHistory(database),
-        lease=ServerLease(database)
+        lease=ServerLease(database, renewals=server.renewals if server is not None else None)
         if database.folder is None
         else FileLease(database, database.folder, locks),
+        is_shared=server is not None,
     )
 
 
 def _connect(location: str, fleet: str, fence: Fence, *, create: bool) -> Database:
     if is_url(location):
-        engine, place = connect_server(location, fleet)
+        engine, place = connect_server(location, f"reconciler {fleet}")
         return Database(engine, fleet, place, None, fence)
     folder = Path(location).absolute()
     if create:

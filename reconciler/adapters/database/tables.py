@@ -72,6 +72,18 @@ lease: Final = Table(
 
 It is separate from the row of the fleet, which long writes lock: the lease is renewed meanwhile."""
 
+replica: Final = Table(
+    "replica",
+    metadata,
+    Column("id", Text, primary_key=True),
+    _number("seen_ms"),
+    _text("body"),
+    sqlite_strict=True,
+)
+"""The processes that share fleets on a server: when each was last seen, and its fleets.
+
+It is the only table whose rows belong to no fleet."""
+
 revision: Final = Table(
     "revision",
     metadata,

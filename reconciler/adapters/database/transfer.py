@@ -15,7 +15,7 @@ from sqlalchemy import Connection, LargeBinary, Table, func, select
 
 from reconciler.adapters.database.connection import Database
 from reconciler.adapters.database.migration import HEAD
-from reconciler.adapters.database.tables import fleet, lease, metadata
+from reconciler.adapters.database.tables import fleet, lease, metadata, replica
 from reconciler.model.errors import StateError, UnreadableError
 from reconciler.model.json import JsonDict
 
@@ -67,8 +67,11 @@ def import_lines(database: Database, lines: Iterable[str], source: str) -> int:
 
 
 def _tables() -> list[Table]:
-    """Return the exported tables: all except the lease, which belongs to this database."""
-    return [table for table in metadata.sorted_tables if table not in (fleet, lease)]
+    """Return the exported tables: all except the lease, which belongs to this database.
+
+    The replicas belong to no fleet.
+    """
+    return [table for table in metadata.sorted_tables if table not in (fleet, lease, replica)]
 
 
 def _refuse_unless_empty(connection: Connection, database: Database) -> None:

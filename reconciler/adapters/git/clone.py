@@ -59,7 +59,7 @@ _LOCK_WAIT_S: Final = 300.0
 _LOCK_LOOK_S: Final = 0.1
 
 
-class _Way(NamedTuple):
+class Way(NamedTuple):
     """How a remote is reached: its address as git is given it, and the environment of git.
 
     ``secrets`` are texts that no message may show.
@@ -152,21 +152,21 @@ def _parsed_url(url: str, scheme: str, where: str) -> tuple[str, str, str, str]:
 
 
 @contextmanager
-def _reached(url: str) -> Iterator[_Way]:
+def reached(url: str) -> Iterator[Way]:
     """Give the way to a remote; to a repository on this machine it leads through a view of it."""
     target, protocol, user, password = _parsed(url)
     where = without_secrets(url, is_value=True)
     if protocol == "file":
         with viewed(_on_this_machine(target, where), where) as view:
             environment = {**local_environment(view.home), "GIT_ALLOW_PROTOCOL": "file"}
-            yield _Way(view.git_dir, environment, view.home, where)
+            yield Way(view.git_dir, environment, view.home, where)
         return
     credential = _credential(target, user, password) if user or password else {}
     environment = users_environment(protocol, **credential)
     userinfo = url.partition("://")[2].rpartition("@")[0]
     secrets = (password, *userinfo.split(":")[1:]) if password else (user,) if credential else ()
     with private_folder() as home:
-        yield _Way(target, environment, home, where, secrets)
+        yield Way(target, environment, home, where, secrets)
 
 
 def _on_this_machine(target: str, where: str) -> Repository:
@@ -213,7 +213,7 @@ def remote_head(url: str, ref: str) -> str | None:
     if _COMMIT.fullmatch(ref):
         return ref
     names = ("HEAD",) if ref == "HEAD" else (ref, f"{ref}^{{}}")
-    with _reached(url) as way:
+    with reached(url) as way:
         answer = _list(way, *names)
     found: dict[str, str] = {}
     for line in answer.decode("utf-8", "replace").splitlines():
@@ -223,8 +223,8 @@ def remote_head(url: str, ref: str) -> str | None:
     return next((found[name] for name in wanted if name in found), None)
 
 
-def _list(way: _Way, *names: str) -> bytes:
-    nowhere = os.path.join(way.home, "none")  # noqa: PTH118
+def _list(way: Way, *names: str) -> bytes:
+    nowhere = os.path.join(way.home, "none")
     return way.run("ls-remote", "--quiet", "--", way.target, *names, git_dir=nowhere)
 
 
@@ -243,7 +243,7 @@ def with_clone(url: str, ref: str, cache: str, use: Callable[[RepositoryView, st
     place = Path(cache) / _key(target)
     refuse_link(place.parent)
     place.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(place.with_suffix(".lock")), _reached(url) as way:
+    with _locked(place.with_suffix(".lock")), reached(url) as way:
         refuse_link(place)
         known = place.is_dir()
         try:
@@ -256,7 +256,7 @@ def with_clone(url: str, ref: str, cache: str, use: Callable[[RepositoryView, st
             return _fetch_and_use(way, ref, place, use)
 
 
-def _fetch_and_use(way: _Way, ref: str, place: Path, use: Callable[[RepositoryView, str], T]) -> T:
+def _fetch_and_use(way: Way, ref: str, place: Path, use: Callable[[RepositoryView, str], T]) -> T:
     of_head = _HEAD.fullmatch(ref) is not None
     refspecs = (_HEAD_REFSPEC, *_REFSPECS) if of_head else _REFSPECS
     if place.is_dir():
@@ -273,7 +273,7 @@ def _fetch_and_use(way: _Way, ref: str, place: Path, use: Callable[[RepositoryVi
         return use(view, commit_of(view, name))
 
 
-def _create(way: _Way, place: Path, refspecs: tuple[str, ...]) -> None:
+def _create(way: Way, place: Path, refspecs: tuple[str, ...]) -> None:
     """Make the clone beside its place and move it there whole, by the remote's kind of hash."""
     with tempfile.TemporaryDirectory(prefix=f".{place.stem}-", dir=place.parent) as beside:
         fresh = Path(beside) / "clone"
@@ -290,7 +290,7 @@ def _create(way: _Way, place: Path, refspecs: tuple[str, ...]) -> None:
         fresh.rename(place)
 
 
-def _fetch(way: _Way, place: Path, refspecs: tuple[str, ...]) -> None:
+def _fetch(way: Way, place: Path, refspecs: tuple[str, ...]) -> None:
     _write_config(place)
     arguments = ("fetch", "--quiet", "--prune", "--no-tags", "--no-recurse-submodules", "--force")
     way.run(
@@ -311,7 +311,7 @@ def _write_config(place: Path) -> None:
         (place / "config").write_text(text, encoding="ascii")
 
 
-def _fetch_commit(way: _Way, commit: str, place: Path) -> None:
+def _fetch_commit(way: Way, commit: str, place: Path) -> None:
     """Fetch a commit that no branch or tag leads to any more, if the remote gives it."""
     with suppress(GitFailedError):
         way.run("cat-file", "-e", f"{commit}^{{commit}}", git_dir=str(place))
@@ -320,7 +320,7 @@ def _fetch_commit(way: _Way, commit: str, place: Path) -> None:
         _fetch(way, place, (f"+{commit}:refs/reconciler/{commit}",))
 
 
-def _answers(way: _Way) -> bool:
+def _answers(way: Way) -> bool:
     try:
         _list(way, "HEAD")
     except UnreadableError:

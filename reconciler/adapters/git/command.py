@@ -91,15 +91,15 @@ def program(tree: str = "") -> str:
         GitMissingError: no other entry has a git.
     """
     for folder in _trusted_path(tree):
-        candidate = os.path.join(folder, "git")  # noqa: PTH118 - pathlib costs a start
+        candidate = os.path.join(folder, "git")
         is_of_tree = bool(tree) and is_inside(os.path.realpath(candidate), tree)
-        if not is_of_tree and os.path.isfile(candidate) and os.access(candidate, os.X_OK):  # noqa: PTH113
+        if not is_of_tree and os.path.isfile(candidate) and os.access(candidate, os.X_OK):
             return candidate
     raise GitMissingError
 
 
 def _trusted_path(tree: str) -> list[str]:
-    folders = [f for f in os.get_exec_path() if os.path.isabs(f)]  # noqa: PTH117
+    folders = [f for f in os.get_exec_path() if os.path.isabs(f)]
     return [f for f in folders if not tree or not is_inside(os.path.realpath(f), tree)]
 
 
@@ -120,7 +120,7 @@ def local_environment(home: str, tree: str = "") -> dict[str, str]:
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_CONFIG_GLOBAL": os.devnull,
         "GIT_ALLOW_PROTOCOL": "",
-        "GIT_CEILING_DIRECTORIES": os.path.dirname(home),  # noqa: PTH120
+        "GIT_CEILING_DIRECTORIES": os.path.dirname(home),
     }
 
 
@@ -204,8 +204,8 @@ def chunks(
     """
     where = without_secrets(where)
     deadline = time.monotonic() + timeout_s
-    told = os.path.join(cwd, "stderr")  # noqa: PTH118
-    with open(told, "w+b") as stderr:  # noqa: PTH123
+    told = os.path.join(cwd, "stderr")
+    with open(told, "w+b") as stderr:
         process = start(line, cwd=cwd, environment=environment, stderr=stderr)
         assert process.stdout is not None
         number = process.stdout.fileno()
@@ -298,10 +298,10 @@ def private_folder() -> Iterator[str]:
 def _made() -> str:
     """Return a new private folder; by hand, since importing ``tempfile`` takes 8 ms."""
     for place in (os.environ.get("TMPDIR", ""), "/tmp", "/var/tmp"):  # noqa: S108 - the name is random, the mode 0700
-        if os.path.isabs(place):  # noqa: PTH117
-            folder = os.path.join(os.path.realpath(place), f"reconciler-{os.urandom(12).hex()}")  # noqa: PTH118
+        if os.path.isabs(place):
+            folder = os.path.join(os.path.realpath(place), f"reconciler-{os.urandom(12).hex()}")
             with suppress(OSError):
-                os.mkdir(folder, 0o700)  # noqa: PTH102
+                os.mkdir(folder, 0o700)
                 return folder
     remedy = "set TMPDIR to a folder that this user can write"
     raise UnreadableError("no folder for temporary files", where="TMPDIR", remedy=remedy)
@@ -316,5 +316,5 @@ def _removed(folder: str) -> None:
             if entry.is_dir(follow_symlinks=False):
                 _removed(entry.path)
             else:
-                os.unlink(entry.path)  # noqa: PTH108
-        os.rmdir(folder)  # noqa: PTH106
+                os.unlink(entry.path)
+        os.rmdir(folder)

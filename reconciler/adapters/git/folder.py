@@ -43,8 +43,8 @@ def read_folder(path: Path | str) -> tuple[list[SourceFile], list[Diagnostic]]:
     from reconciler.model.errors import UnreadableError
 
     root = os.path.realpath(path)
-    if not os.path.isdir(root):  # noqa: PTH112
-        is_file = os.path.exists(root)  # noqa: PTH110
+    if not os.path.isdir(root):
+        is_file = os.path.exists(root)
         what = f'"{path}" is a file' if is_file else f'folder "{path}" does not exist'
         raise UnreadableError(what, remedy="pass the fleet folder as PATH")
     reading = _Reading(root)
@@ -124,11 +124,11 @@ class _Reading:
         return real
 
     def _read(self, relative: str, real: str) -> None:
-        if not os.path.isfile(real):  # noqa: PTH113
+        if not os.path.isfile(real):
             self._refuse("not-a-file", relative, "is not a regular file")
             return
         try:
-            with open(real, "rb") as file:  # noqa: PTH123
+            with open(real, "rb") as file:
                 content = file.read(LIMITS.bytes_max + 1)
         except OSError as error:
             self._refuse("unreadable", relative, f"cannot be read: {error.strerror}")

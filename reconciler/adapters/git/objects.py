@@ -59,11 +59,16 @@ def read_commit(
         UnreadableError: the folder is not there, or the repository cannot be read.
     """
     with closing(_Objects(view, where)) as objects:
-        top, subject = objects.commit(commit)
-        root = _folder(_Entry("", "", "tree", top, objects), folder, where)
+        _, subject = objects.commit(commit)
+        root = _folder(objects.root(commit), folder, where)
         reading = _Reading(root)
         reading.walk()
         return reading.files, reading.findings, subject
+
+
+def opened(view: RepositoryView, where: str) -> _Objects:
+    """Return the objects of a repository; close them after use."""
+    return _Objects(view, where)
 
 
 class _Objects:
@@ -138,6 +143,10 @@ class _Objects:
         subject = message.decode("utf-8", "replace").strip().partition("\n")[0]
         tree = head.partition(b"\n")[0].removeprefix(b"tree ").decode("ascii", "replace")
         return tree, subject[:_SUBJECT_MAX]
+
+    def root(self, commit: str) -> _Entry:
+        """Return the top folder of a commit."""
+        return _Entry("", "", "tree", self.commit(commit)[0], self)
 
     def tree(self, entry: _Entry) -> Sequence[_Entry]:
         """Return what a folder holds, in order of the names."""

@@ -41,11 +41,11 @@ def tracked_in(place: str) -> str | None:
     Raises:
         UnreadableError: git is missing, or cannot or will not read the repository.
     """
-    folder, name = os.path.split(os.path.abspath(place))  # noqa: PTH100
+    folder, name = os.path.split(os.path.abspath(place))
     repository = find(folder)
     if repository is None:
         return None
-    below = os.path.relpath(os.path.join(os.path.realpath(folder), name), repository.top)  # noqa: PTH118
+    below = os.path.relpath(os.path.join(os.path.realpath(folder), name), repository.top)
     if below == ".":
         return None  # the top itself holds the fleet, and what git tracks there is that
     path = below.replace(os.sep, "/")
@@ -102,7 +102,7 @@ class Repository(NamedTuple):
     @property
     def name(self) -> str:
         """The name of the folder."""
-        return os.path.basename(self.top) or self.top  # noqa: PTH119 - pathlib costs a start
+        return os.path.basename(self.top) or self.top
 
 
 def find(path: str) -> Repository | None:
@@ -115,12 +115,12 @@ def find(path: str) -> Repository | None:
     """
     folder = os.path.realpath(path)
     while True:
-        dot_git = os.path.join(folder, ".git")  # noqa: PTH118
+        dot_git = os.path.join(folder, ".git")
         if os.path.lexists(dot_git):
             found = _opened(folder, dot_git)
             if found is not None:
                 return found
-        parent = os.path.dirname(folder)  # noqa: PTH120
+        parent = os.path.dirname(folder)
         if parent == folder:
             return None
         folder = parent
@@ -132,13 +132,13 @@ def bare(path: str) -> Repository | None:
 
 
 def _opened(top: str, dot_git: str) -> Repository | None:
-    if not os.path.isfile(dot_git):  # noqa: PTH113
+    if not os.path.isfile(dot_git):
         return _valid(top, os.path.realpath(dot_git))
     prefix, _, target = small_text(dot_git).partition("gitdir:")
     if prefix or not target.strip():
         remedy = "remove the file, or clone the repository again"
         raise UnreadableError("does not name a git directory", where=dot_git, remedy=remedy)
-    found = _valid(top, os.path.realpath(os.path.join(top, target.strip())))  # noqa: PTH118
+    found = _valid(top, os.path.realpath(os.path.join(top, target.strip())))
     if found is None:
         remedy = "run `git worktree repair` in the main working tree, or clone the repository again"
         raise UnreadableError("leads to no git directory", where=dot_git, remedy=remedy)
@@ -147,9 +147,9 @@ def _opened(top: str, dot_git: str) -> Repository | None:
 
 def _valid(top: str, git_dir: str) -> Repository | None:
     """Return the repository if ``git_dir`` is one, by the same signs that git goes by."""
-    shared = small_text(os.path.join(git_dir, "commondir")).strip()  # noqa: PTH118
-    common = os.path.realpath(os.path.join(git_dir, shared)) if shared else git_dir  # noqa: PTH118
-    folders = (os.path.join(common, name) for name in ("objects", "refs"))  # noqa: PTH118
+    shared = small_text(os.path.join(git_dir, "commondir")).strip()
+    common = os.path.realpath(os.path.join(git_dir, shared)) if shared else git_dir
+    folders = (os.path.join(common, name) for name in ("objects", "refs"))
     if all(map(os.path.isdir, folders)) and _head(git_dir):
         return Repository(top, git_dir, common)
     return None
@@ -157,9 +157,9 @@ def _valid(top: str, git_dir: str) -> Repository | None:
 
 def _head(git_dir: str) -> str:
     """Return the content of HEAD where it is valid, else nothing."""
-    path = os.path.join(git_dir, "HEAD")  # noqa: PTH118
-    if os.path.islink(path):  # noqa: PTH114 - what git wrote twenty years ago
-        target = os.readlink(path)  # noqa: PTH115
+    path = os.path.join(git_dir, "HEAD")
+    if os.path.islink(path):
+        target = os.readlink(path)
         return f"ref: {target}\n" if _HEAD.fullmatch(f"ref: {target}") else ""
     text = small_text(path)
     return text if _HEAD.fullmatch(text) else ""
@@ -244,9 +244,9 @@ def viewed(repository: Repository, where: str) -> Iterator[RepositoryView]:
             repository that does not know it, or its form is not known here.
     """
     with private_folder() as folder:
-        home, git_dir = (os.path.join(folder, name) for name in ("home", "view"))  # noqa: PTH118
-        for made in (home, git_dir, os.path.join(git_dir, "info")):  # noqa: PTH118
-            os.mkdir(made, 0o700)  # noqa: PTH102
+        home, git_dir = (os.path.join(folder, name) for name in ("home", "view"))
+        for made in (home, git_dir, os.path.join(git_dir, "info")):
+            os.mkdir(made, 0o700)
         _link(repository, git_dir)
         _write(git_dir, "config", _config({}, is_bare=not repository.top))
         _check_owner(repository, git_dir, home, where)
@@ -264,23 +264,23 @@ def _link(repository: Repository, git_dir: str) -> None:
         UnreadableError: one of them is a link to another repository, whose files would show here.
     """
     own, common = repository.git_dir, repository.common_dir
-    links = {name: os.path.join(common, name) for name in _LINKED}  # noqa: PTH118
-    links["index"] = os.path.join(own, "index")  # noqa: PTH118
-    links["logs"] = os.path.join(common, "logs")  # noqa: PTH118
-    links["info/exclude"] = os.path.join(common, "info", "exclude")  # noqa: PTH118
+    links = {name: os.path.join(common, name) for name in _LINKED}
+    links["index"] = os.path.join(own, "index")
+    links["logs"] = os.path.join(common, "logs")
+    links["info/exclude"] = os.path.join(common, "info", "exclude")
     with os.scandir(own) as listing:
         links |= {e.name: e.path for e in listing if _POINTERS.fullmatch(e.name)}
     for name, target in links.items():
         if not is_inside(os.path.realpath(target), common):
             remedy = "clone the repository again"
             raise UnreadableError("leads out of the repository", where=target, remedy=remedy)
-        if os.path.isdir(target) or os.path.isfile(target):  # noqa: PTH112, PTH113
-            os.symlink(target, os.path.join(git_dir, name))  # noqa: PTH118, PTH211
+        if os.path.isdir(target) or os.path.isfile(target):
+            os.symlink(target, os.path.join(git_dir, name))
     _write(git_dir, "HEAD", _head(own))
 
 
 def _write(git_dir: str, name: str, text: str) -> None:
-    with open(os.path.join(git_dir, name), "w", encoding="utf-8") as file:  # noqa: PTH118, PTH123
+    with open(os.path.join(git_dir, name), "w", encoding="utf-8") as file:
         file.write(text)
 
 
@@ -317,7 +317,7 @@ def _read_config(repository: Repository, git_dir: str, home: str, where: str) ->
     found: dict[str, str] = {}
     for file in _config_files(repository, found):
         try:
-            status = os.stat(file)  # noqa: PTH116
+            status = os.stat(file)
         except FileNotFoundError:
             continue
         if not stat.S_ISREG(status.st_mode) or status.st_size > _CONFIG_MAX:
@@ -338,9 +338,9 @@ def _read_config(repository: Repository, git_dir: str, home: str, where: str) ->
 
 
 def _config_files(repository: Repository, found: Mapping[str, str]) -> Iterator[str]:
-    yield os.path.join(repository.common_dir, "config")  # noqa: PTH118
+    yield os.path.join(repository.common_dir, "config")
     if found.get("extensions.worktreeconfig", "").lower() in ("true", "yes", "on", "1"):
-        yield os.path.join(repository.git_dir, "config.worktree")  # noqa: PTH118
+        yield os.path.join(repository.git_dir, "config.worktree")
 
 
 def _check_form(config: Mapping[str, str], where: str) -> None:
@@ -375,15 +375,15 @@ def _check_way(repository: Repository, config: Mapping[str, str], where: str) ->
     top, git_dir = repository.top, repository.git_dir
     if not top or is_inside(git_dir, top):
         return
-    back = small_text(os.path.join(git_dir, "gitdir")).strip()  # noqa: PTH118
-    folder, name = os.path.split(os.path.join(git_dir, back))  # noqa: PTH118
+    back = small_text(os.path.join(git_dir, "gitdir")).strip()
+    folder, name = os.path.split(os.path.join(git_dir, back))
     if back and name == ".git" and os.path.realpath(folder) == top:
         return
     claimed = config.get("core.worktree", "")
-    if claimed and os.path.realpath(os.path.join(git_dir, claimed)) == top:  # noqa: PTH118
+    if claimed and os.path.realpath(os.path.join(git_dir, claimed)) == top:
         return
     is_bare = config.get("core.bare", "").lower() not in ("", "false", "no", "off", "0")
-    if not (back or claimed or is_bare or os.path.basename(git_dir) == ".git"):  # noqa: PTH119
+    if not (back or claimed or is_bare or os.path.basename(git_dir) == ".git"):
         return  # `git init --separate-git-dir`: it has no work tree of its own
     raise UnreadableError(
         f".git leads to {git_dir}, which does not name this folder as its working tree",
@@ -401,7 +401,7 @@ def _check_owner(repository: Repository, git_dir: str, home: str, where: str) ->
         UnreadableError: the repository belongs to another user and is not named.
     """
     top = repository.top
-    places = [repository.git_dir, *([top, os.path.join(top, ".git")] if top else [])]  # noqa: PTH118
+    places = [repository.git_dir, *([top, os.path.join(top, ".git")] if top else [])]
     if os.name != "posix" or all(map(_is_ours, places)):
         return
     name = top or repository.git_dir

@@ -134,10 +134,10 @@ class _Comparison:
 
     def _is_other(self, name: str, mode: str, oid: str) -> bool:
         """Return whether a file is there with another content; one not checked out is not."""
-        real = os.path.join(self._view.repository.top, self._prefix + name)  # noqa: PTH118
+        real = os.path.join(self._view.repository.top, self._prefix + name)
         if mode == _LINK:
-            if os.path.islink(real):  # noqa: PTH114
-                return _object_id(os.fsencode(os.readlink(real)), oid) != oid  # noqa: PTH115
+            if os.path.islink(real):
+                return _object_id(os.fsencode(os.readlink(real)), oid) != oid
             return os.path.lexists(real)
         content = self._contents.get(name)
         if content is None or len(content) > LIMITS.bytes_max:
@@ -156,7 +156,7 @@ class _Comparison:
         }
         if not below:
             return False
-        real = os.path.join(self._view.repository.top, self._prefix + name)  # noqa: PTH118
+        real = os.path.join(self._view.repository.top, self._prefix + name)
         found = find(real)
         if found is None or found.top != os.path.realpath(real):
             return True

@@ -85,7 +85,7 @@ def head_of(source: Source) -> str | None:
         case AtRef(path, ref):
             from reconciler.adapters.git.objects import commit_of
 
-            with viewed(_repository(path), path) as view:
+            with viewed(repository_of(path), path) as view:
                 return commit_of(view, ref)
         case Remote():
             from reconciler.adapters.git.clone import remote_head
@@ -96,7 +96,7 @@ def head_of(source: Source) -> str | None:
 def _read_ref(path: str, ref: str) -> SourceContent:
     from reconciler.adapters.git.objects import commit_of, read_commit
 
-    repository = _repository(path)
+    repository = repository_of(path)
     where = f"{path} at {ref}"
     below = os.path.relpath(os.path.realpath(path), repository.top).replace(os.sep, "/")
     with viewed(repository, path) as view:
@@ -125,7 +125,12 @@ def _read_remote(source: Remote) -> SourceContent:
     return with_clone(source.url, source.ref, source.cache, read_clone)
 
 
-def _repository(path: str) -> Repository:
+def repository_of(path: str) -> Repository:
+    """Return the repository that a folder is in.
+
+    Raises:
+        UsageError: it is in none.
+    """
     found = find(path)
     if found is None:
         remedy = "remove the ref, or pass a folder in a repository"

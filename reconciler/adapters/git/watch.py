@@ -103,7 +103,7 @@ def watch(path: str, on_change: Callable[[], None], *, quiet_s: float = QUIET_S)
     Raises:
         UnreadableError: the folder does not exist, or the system refuses to watch it.
     """
-    if not os.path.isdir(path):  # noqa: PTH112
+    if not os.path.isdir(path):
         raise UnreadableError(f'folder "{path}" does not exist')
     return Watch(path, on_change, quiet_s)
 
@@ -134,8 +134,8 @@ def _observe(
         observer.schedule(handler, root, recursive=True)
         for folder in git:
             observer.schedule(handler, folder, recursive=False)
-            refs = os.path.join(folder, "refs", "heads")  # noqa: PTH118
-            if os.path.isdir(refs):  # noqa: PTH112
+            refs = os.path.join(folder, "refs", "heads")
+            if os.path.isdir(refs):
                 observer.schedule(handler, refs, recursive=True)
         observer.start()
     except OSError as error:

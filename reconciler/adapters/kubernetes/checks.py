@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -10,9 +11,10 @@ import msgspec
 from reconciler.adapters.kubernetes.access import expect_one_cluster
 from reconciler.adapters.kubernetes.api import ALLOW_IT, Api
 from reconciler.adapters.kubernetes.kinds import PERMISSIONS, Permission
-from reconciler.model.check import Check, failed, passed, unknown
+from reconciler.model.check import Check, Verdict, failed, passed, unknown
 from reconciler.model.errors import ReconcilerError
 from reconciler.model.settings import Settings
+from reconciler.ports.calls import Calls
 
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
@@ -54,6 +56,24 @@ def cluster_checks(api: Api, settings: Settings, *, writes: bool) -> Iterator[Ch
     for permission in PERMISSIONS:
         if writes or not permission.writes:
             yield _asked(api, permission)
+
+
+def missing_permissions(api: Api, calls: Calls) -> list[str]:
+    """Return which permissions of ``run`` are missing, each with the rule that grants it.
+
+    All are asked for at the same time. What the API does not say is not reported as missing.
+    """
+    asked = {p.name: partial(_asked, api, p) for p in PERMISSIONS}
+    answers = calls.together(asked)
+    missing = []
+    for permission in PERMISSIONS:
+        check = answers[permission.name].value
+        if isinstance(check, Check) and check.verdict is Verdict.FAILED:
+            missing.append(
+                f"missing permission: {permission.verb} {permission.resource} "
+                f"({permission.why}); add to the ClusterRole: {permission.rule}"
+            )
+    return missing
 
 
 def _asked(api: Api, permission: Permission) -> Check:

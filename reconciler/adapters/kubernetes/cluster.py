@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -23,14 +24,20 @@ from reconciler.adapters.kubernetes.api import (
     ApiError,
     listed,
 )
+from reconciler.adapters.kubernetes.checks import missing_permissions
 from reconciler.adapters.kubernetes.drain import Drain
+from reconciler.adapters.kubernetes.events import ClusterEvents
 from reconciler.adapters.kubernetes.kinds import NODE, OBSERVED
+from reconciler.adapters.kubernetes.mirror import ClusterMirror
 from reconciler.model.errors import ClusterError
 from reconciler.model.json import JsonDict
+from reconciler.model.karpenter.labels import DISRUPTED_TAINT
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.node import Node
 from reconciler.observed.reader import SnapshotReader
 from reconciler.observed.snapshot import Snapshot
+from reconciler.ports.calls import Calls, InlineCalls
+from reconciler.ports.clock import Clock
 from reconciler.ports.cloud import Instance
 
 _TRIES: Final = 5
@@ -45,8 +52,10 @@ class KubernetesCluster:
     NodeClaims are not among its objects: they live in our own state.
     """
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Api, calls: Calls | None = None) -> None:
         self._api = api
+        self._calls = calls or InlineCalls()
+        self._sealed: set[str] = set()
         self._reader = SnapshotReader()
         self._seen: dict[str, Node] = {}
         self._ours: frozenset[str] = frozenset()
@@ -57,6 +66,23 @@ class KubernetesCluster:
     def where(self) -> str:
         """The server, and what led there."""
         return str(self._api.access)
+
+    @property
+    def server(self) -> str:
+        """The URL of the API server."""
+        return self._api.access.server
+
+    def mirror(self, fleet: str) -> ClusterMirror:
+        """Return the copies of our NodeClaims in this cluster."""
+        return ClusterMirror(self._api, fleet)
+
+    def events(self, clock: Clock, instance: str) -> ClusterEvents:
+        """Return what writes Events to this cluster; ``instance`` names the process."""
+        return ClusterEvents(self._api, self._calls, clock, instance)
+
+    def missing_permissions(self) -> list[str]:
+        """Return what the API does not allow us, each with the rule that grants it."""
+        return missing_permissions(self._api, self._calls)
 
     def observe(self, claims: Sequence[NodeClaim], instances: Sequence[Instance]) -> Snapshot:
         """Return what runs now; all of it was listed, or nothing is returned.
@@ -79,6 +105,14 @@ class KubernetesCluster:
     def untaint(self, node: str) -> None:
         """Take that taint away; a node that is gone is no error."""
         self._change(node, nodes.reprieve, may_be_gone=True)
+
+    def cordon(self, node: str) -> None:
+        """Let no new pods be scheduled to a node; twice is once."""
+        self._change(node, nodes.cordon)
+
+    def uncordon(self, node: str) -> None:
+        """Undo that; a node that is gone is no error."""
+        self._change(node, nodes.uncordon, may_be_gone=True)
 
     def register(self, node: str, claim: NodeClaim) -> None:
         """Give a node that has joined the labels, annotations and taints of its claim."""
@@ -107,17 +141,43 @@ class KubernetesCluster:
         """Mark a node as initialized."""
         self._change(node, nodes.initialization)
 
-    def drain(self, node: str, deadline: datetime | None, now: datetime) -> int:
+    def drain(self, node: str, deadline: datetime | None, now: datetime) -> int | None:
         """Ask the pods of a node to leave, group after group; return how many it waits for.
 
-        Once the pods are gone it waits for their volumes, until the deadline.
+        Once the pods are gone it waits for their volumes, until the deadline. Each step runs
+        outside the pass; the next pass reads what came of it, and begins another one.
         """
         known = self._target(node)
         if known is None:
             return 0
-        if nodes.EXCLUDED_FROM_BALANCERS not in known.metadata.labels:
-            self._change(node, nodes.departure, may_be_gone=True)
-        return self._drain.advance(node, deadline, now)
+        name = _drain_of(known)
+        answer = self._calls.answer(name)
+        if answer is not None and answer.error is None and not answer.value:
+            if name in self._sealed:
+                return 0
+            answer = None  # a pod may have been bound after that step and before the taint
+        if not self._calls.is_open(name):
+            self._begin_step(name, known, deadline, now)
+        if answer is None:
+            answer = self._calls.answer(name)
+        if answer is None:
+            return None
+        if answer.error is not None:
+            raise answer.error
+        assert isinstance(answer.value, int), "a step counts what is left"
+        return answer.value
+
+    def _begin_step(self, name: str, node: Node, deadline: datetime | None, now: datetime) -> None:
+        """Begin a step of a drain; it is sealed if the scheduler binds no more pods there."""
+        is_tainted = any(taint.key == DISRUPTED_TAINT for taint in node.spec.taints)
+        if is_tainted or node.spec.unschedulable:
+            self._sealed.add(name)
+        self._calls.start(name, partial(self._step, node, self._drain, deadline, now))
+
+    def _step(self, node: Node, drain: Drain, deadline: datetime | None, now: datetime) -> int:
+        if nodes.EXCLUDED_FROM_BALANCERS not in node.metadata.labels:
+            self._change(node.name, nodes.departure, may_be_gone=True)
+        return drain.advance(node.name, deadline, now)
 
     def delete_node(self, node: str) -> None:
         """Remove the Node object; one that is gone is no error, nor one that took its name."""
@@ -127,6 +187,8 @@ class KubernetesCluster:
         if known.metadata.finalizers or node in self._held:
             self._change(node, nodes.release, may_be_gone=True)
             self._held.discard(node)
+        self._calls.answer(_drain_of(known))
+        self._sealed.discard(_drain_of(known))
         body = {"kind": "DeleteOptions", "apiVersion": "v1"}
         try:
             self._api.call(
@@ -187,6 +249,11 @@ class KubernetesCluster:
             raise ClusterError(
                 "the answer is not a Node", where=f"GET {NODE.path}/{node}"
             ) from error
+
+
+def _drain_of(node: Node) -> str:
+    """Return the name of the steps of a drain."""
+    return f"drain {node.name} {node.metadata.uid}"
 
 
 def _uid(node: Node | None) -> str:

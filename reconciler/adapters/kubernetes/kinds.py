@@ -6,6 +6,7 @@ The one declaration: lists are made from it, the ClusterRoles of ``docs/kubernet
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -37,6 +38,7 @@ class Kind:
 
 NODE: Final = Kind("Node", "nodes")
 POD: Final = Kind("Pod", "pods")
+EVENT: Final = Kind("Event", "events", "events.k8s.io")
 VOLUME_ATTACHMENT: Final = Kind("VolumeAttachment", "volumeattachments", "storage.k8s.io")
 OBSERVED: Final = (
     NODE,
@@ -60,14 +62,16 @@ OBSERVED: Final = (
 """In this order they are listed. Pods come after nodes: one that is bound in between is seen on a
 node that is not known yet, and asks for nothing; the other way round a node would look empty."""
 
+NODE_POOL: Final = Kind("NodePool", "nodepools", "karpenter.sh", optional=True)
+NODE_CLAIM: Final = Kind("NodeClaim", "nodeclaims", "karpenter.sh", optional=True)
 OF_KARPENTER: Final = (
-    Kind("NodePool", "nodepools", "karpenter.sh", optional=True),
-    Kind("NodeClaim", "nodeclaims", "karpenter.sh", optional=True),
+    NODE_POOL,
+    NODE_CLAIM,
     Kind("NodeOverlay", "nodeoverlays", "karpenter.sh", "v1alpha1", optional=True),
     Kind("EC2NodeClass", "ec2nodeclasses", "karpenter.k8s.aws", optional=True),
 )
-"""Read only by ``reconciler snapshot`` of a cluster that Karpenter runs, by a person's credentials:
-no ClusterRole of ours asks for them."""
+"""Read by ``reconciler snapshot`` of a cluster that Karpenter runs, by a person's credentials. Our
+ClusterRole asks for NodeClaims, of which ours are shown in the cluster, and for NodePools."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,13 @@ class Permission:
         """As it is said: ``list poddisruptionbudgets.policy``."""
         return f"{self.verb} {self.resource}{'.' if self.group else ''}{self.group}"
 
+    @property
+    def rule(self) -> str:
+        """As a rule of a ClusterRole, on one line of YAML."""
+        return (
+            f'{{apiGroups: ["{self.group}"], resources: [{self.resource}], verbs: [{self.verb}]}}'
+        )
+
 
 PERMISSIONS: Final = (
     *(Permission("list", k.group, k.resource, "read by every plan") for k in OBSERVED),
@@ -100,15 +111,39 @@ PERMISSIONS: Final = (
         "list", "storage.k8s.io", "volumeattachments",
         "wait until the volumes of a drained node are detached", writes=True,
     ),
+    *(
+        Permission(verb, NODE_CLAIM.group, NODE_CLAIM.resource, "show our NodeClaims", writes=True)
+        for verb in ("list", "create", "patch", "delete")
+    ),
+    Permission(
+        "patch", NODE_CLAIM.group, "nodeclaims/status", "show our NodeClaims", writes=True
+    ),
+    Permission(
+        "create", EVENT.group, EVENT.resource,
+        "tell about pods and nodes in Events", writes=True,
+    ),
+    Permission(
+        "list", NODE_POOL.group, NODE_POOL.resource,
+        "report NodePools that are not in git", writes=True,
+    ),
 )  # fmt: skip
 
 
 def cluster_role(name: str, *, writes: bool) -> dict[str, object]:
     """Return the least ClusterRole: with ``writes`` for ``apply`` and ``run``, else for a plan."""
+    return _role(name, (p for p in PERMISSIONS if writes or not p.writes))
+
+
+def snapshot_role(name: str) -> dict[str, object]:
+    """Return the least ClusterRole for ``snapshot``, which reads the kinds of Karpenter as well."""
+    more = (Permission("list", k.group, k.resource, "captured") for k in OF_KARPENTER)
+    return _role(name, (*(p for p in PERMISSIONS if not p.writes), *more))
+
+
+def _role(name: str, permissions: Iterable[Permission]) -> dict[str, object]:
     verbs: dict[tuple[str, str], list[str]] = {}
-    for needed in PERMISSIONS:
-        if writes or not needed.writes:
-            verbs.setdefault((needed.group, needed.resource), []).append(needed.verb)
+    for needed in permissions:
+        verbs.setdefault((needed.group, needed.resource), []).append(needed.verb)
     rules: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for (group, resource), allowed in verbs.items():
         rules.setdefault((group, tuple(sorted(allowed))), []).append(resource)

@@ -83,6 +83,18 @@ def reprieve(node: Object) -> Patch | None:
     return _patch(node, labels={EXCLUDED_FROM_BALANCERS: None} if ours else {}, taints=taints)
 
 
+def cordon(node: Object) -> Patch | None:
+    """Let no new pods be scheduled to a node, as ``kubectl cordon`` does."""
+    return _patch(node, unschedulable=True)
+
+
+def uncordon(node: Object) -> Patch | None:
+    """Undo that, and what a drain has put on the node."""
+    ours = _labels(node).get(EXCLUDED_FROM_BALANCERS) == _MARK
+    labels = {EXCLUDED_FROM_BALANCERS: None} if ours else {}
+    return _patch(node, labels=labels, unschedulable=False)
+
+
 def departure(node: Object) -> Patch | None:
     """Let load balancers send nothing more to a node whose pods are leaving."""
     return _patch(node, labels={EXCLUDED_FROM_BALANCERS: _MARK})
@@ -114,6 +126,7 @@ def _patch(
     annotations: Mapping[str, str] | None = None,
     taints: Sequence[Object] | None = None,
     finalizers: Sequence[str] | None = None,
+    unschedulable: bool | None = None,
 ) -> Patch | None:
     """Return the merge patch that leads there, for this version of the node alone."""
     metadata: Patch = {}
@@ -127,11 +140,19 @@ def _patch(
         metadata["annotations"] = missing
     if finalizers is not None and list(finalizers) != _finalizers(node):
         metadata["finalizers"] = list(finalizers)
-    moved = taints is not None and list(taints) != _taints(node)
-    if not metadata and not moved:
+    spec: Patch = {}
+    if taints is not None and list(taints) != _taints(node):
+        spec["taints"] = taints
+    if unschedulable is not None and unschedulable != _is_cordoned(node):
+        spec["unschedulable"] = unschedulable
+    if not metadata and not spec:
         return None
     metadata["resourceVersion"] = node["metadata"]["resourceVersion"]
-    return {"metadata": metadata} | ({"spec": {"taints": taints}} if moved else {})
+    return {"metadata": metadata} | ({"spec": spec} if spec else {})
+
+
+def _is_cordoned(node: Object) -> bool:
+    return (node.get("spec") or {}).get("unschedulable") is True
 
 
 def _labels(node: Object) -> Mapping[str, str]:

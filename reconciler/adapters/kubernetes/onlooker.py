@@ -41,6 +41,12 @@ class Onlooker:
     def untaint(self, node: str) -> None:
         """Do nothing."""
 
+    def cordon(self, node: str) -> None:
+        """Do nothing."""
+
+    def uncordon(self, node: str) -> None:
+        """Do nothing."""
+
     def register(self, node: str, claim: NodeClaim) -> None:
         """Do nothing."""
 

@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from msgspec.structs import replace
-
 from reconciler.adapters.simulated import nodes as node_objects
 from reconciler.adapters.simulated.nodes import Types
 from reconciler.adapters.simulated.pods import PodBook
@@ -21,9 +19,7 @@ from reconciler.desired.workloads.pods import Workloads
 from reconciler.model.errors import ClusterError
 from reconciler.model.karpenter.labels import DISRUPTED_TAINT, INITIALIZED, REGISTERED
 from reconciler.model.karpenter.nodeclaim import NodeClaim
-from reconciler.model.kubernetes.cluster import PodDisruptionBudgetStatus
 from reconciler.model.kubernetes.eviction import (
-    disruptions_allowed,
     drain_groups,
     may_evict,
     must_go,
@@ -91,10 +87,7 @@ class EmbeddedCluster:
             node_claims=tuple(sorted(claims, key=lambda c: c.name)),
             pods=tuple(sorted(pods, key=lambda p: (p.metadata.namespace, p.metadata.name))),
             daemon_sets=workloads.daemon_sets,
-            pod_disruption_budgets=tuple(
-                replace(b, status=PodDisruptionBudgetStatus(disruptions_allowed(b, pods)))
-                for b in workloads.pod_disruption_budgets
-            ),
+            pod_disruption_budgets=self._pods.counted(workloads.pod_disruption_budgets, pods),
             volume_claims=volume_claims,
             volumes=made,
             storage_classes=workloads.storage_classes,
@@ -114,6 +107,19 @@ class EmbeddedCluster:
         record = self._record.nodes.get(node)
         if record is not None:
             record.node = node_objects.untainted(record.node, _DISRUPTED)
+            self._save()
+
+    def cordon(self, node: str) -> None:
+        """Let no new pods be scheduled to a node; its controller's taint comes with it."""
+        record = self._known(node)
+        record.node = node_objects.cordoned(record.node, is_cordoned=True)
+        self._save()
+
+    def uncordon(self, node: str) -> None:
+        """Undo that; a node that is gone is no error."""
+        record = self._record.nodes.get(node)
+        if record is not None:
+            record.node = node_objects.cordoned(record.node, is_cordoned=False)
             self._save()
 
     def register(self, node: str, claim: NodeClaim) -> None:

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 from reconciler.adapters.simulated.conditions import NOTICE, Chance, Conditions
 from reconciler.adapters.simulated.faults import Fault, Faults
-from reconciler.adapters.simulated.machine import SimulatedInstance
+from reconciler.adapters.simulated.machine import SHOWN_FOR, SimulatedInstance
 from reconciler.model.errors import CloudError, TransientCloudError
 from reconciler.model.karpenter.instancetype import InstanceType
 from reconciler.model.karpenter.labels import NODEPOOL, SPOT
@@ -60,6 +60,7 @@ class SimulatedCompute:
         self._chance = chance or Chance()
         self.faults = faults or Faults()
         self.machines: dict[str, SimulatedInstance] = {}
+        self._current: dict[str, SimulatedInstance] = {}
         self._asked: dict[str, tuple[str, str]] = {}
         self._launches: dict[str, int] = {}
         self._addresses: set[str] = set()
@@ -133,15 +134,16 @@ class SimulatedCompute:
             machine.gone_at = now + timedelta(seconds=self._span("stopping", instance.id))
         elif instance.capacity_type == SPOT:
             self._foretell(machine, now)
-        self.machines[instance.id] = machine
+        self.machines[instance.id] = self._current[instance.id] = machine
         self._addresses.add(instance.private_dns_name)
 
     def advance(self) -> list[SpotInterruption]:
         """Let happen what was due since the last time; return the notices that EC2 gave."""
         now, since = self._clock.now(), self._advanced_to
         self._advanced_to = now
+        self._forget_gone(now)
         notices = []
-        for machine in self.machines.values():
+        for machine in self._current.values():
             if machine.gone_at is not None and machine.gone_at <= since:
                 continue
             if machine.reclaimed_at is not None and machine.reclaimed_at <= now:
@@ -159,7 +161,7 @@ class SimulatedCompute:
         now = self._clock.now()
         return {
             m.facts.tags.get(CLAIM_TAG, m.facts.id): "spot interruption"
-            for m in self.machines.values()
+            for m in self._current.values()
             if m.notice_at is not None and m.notice_at <= now and m.going_at is None
         }
 
@@ -168,11 +170,26 @@ class SimulatedCompute:
         now = self._clock.now()
         return min((m for m in self._moments() if m > now), default=None)
 
+    def living(self) -> Sequence[SimulatedInstance]:
+        """Return the instances that cost something now, in the order of their launches."""
+        return [machine for machine in self._current.values() if machine.going_at is None]
+
     # how it is done
+
+    def _forget_gone(self, now: datetime) -> None:
+        """Let go of instances that no call shows any more, so that a long run stays fast."""
+        before = now - SHOWN_FOR - self.conditions.lag(now) - _MARGIN
+        gone = [
+            identity
+            for identity, machine in self._current.items()
+            if machine.gone_at is not None and machine.gone_at < before
+        ]
+        for identity in gone:
+            del self._current[identity]
 
     def _moments(self) -> Iterator[datetime]:
         yield from self.conditions.edges()
-        for machine in self.machines.values():
+        for machine in self._current.values():
             yield from machine.moments()
 
     def _call(self, operation: str, work: Callable[[], T]) -> T:
@@ -252,7 +269,7 @@ class SimulatedCompute:
         )
         if option.capacity_type == SPOT:
             self._foretell(machine, now)
-        self.machines[instance.id] = machine
+        self.machines[instance.id] = self._current[instance.id] = machine
         return machine
 
     def _address(self, name: str) -> str:
@@ -287,7 +304,7 @@ class SimulatedCompute:
         for change in self.conditions.prices:
             if not since < change.at <= now:
                 continue
-            for machine in self.machines.values():
+            for machine in self._current.values():
                 if machine.prices and change.offer.covers(*machine.pool):
                     before = self.conditions.factor(machine.pool, change.at - _MOMENT)
                     price = machine.prices[-1][1] / before * change.factor
@@ -296,11 +313,13 @@ class SimulatedCompute:
     def _listed(self) -> list[Instance]:
         now = self._clock.now()
         at = now - self.conditions.lag(now)
-        rows = [seen for m in self.machines.values() if (seen := m.seen(at)) is not None]
+        rows = [seen for m in self._current.values() if (seen := m.seen(at)) is not None]
         return sorted(rows, key=lambda i: i.id)
 
 
 _MOMENT: Final = timedelta(microseconds=1)
+_MARGIN: Final = timedelta(days=1)
+"""How much longer than EC2 a simulation remembers; the lag of reads may still change."""
 
 
 def _digest(request: Launch) -> str:

@@ -6,8 +6,10 @@ They keep the promises of the database adapter but durability; ``simulate`` and 
 from __future__ import annotations
 
 import os
+from bisect import bisect_left, insort
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Final, TypeVar
 
 from msgspec.structs import replace
@@ -51,24 +53,27 @@ class MemoryJournal:
 
     def __init__(self) -> None:
         self._entries: dict[str, JournalEntry] = {}
+        self._open: dict[str, None] = {}  # in the order of the entries
 
     def begin(self, intents: Sequence[Intent]) -> None:
         """Write intents down; one that is known already is left as it is."""
         for intent in intents:
             if intent.id not in self._entries:
                 self._entries[intent.id] = JournalEntry(len(self._entries) + 1, intent)
+                self._open[intent.id] = None
 
     def finish(self, intent: str, outcome: Outcome, at: datetime, message: str = "") -> None:
         """Write down how an intent ended; the last outcome holds."""
         entry = self._entries.get(intent)
         if entry is not None:
+            self._open.pop(intent, None)
             self._entries[intent] = replace(
                 entry, outcome=outcome, finished_at=at.astimezone(UTC), message=message
             )
 
     def in_doubt(self) -> Sequence[JournalEntry]:
         """Return the intents without an outcome, oldest first."""
-        return [entry for entry in self._entries.values() if entry.outcome is None]
+        return [self._entries[intent] for intent in self._open]
 
     def entry(self, intent: str) -> JournalEntry | None:
         """Return what is known of an intent, None if it was never written here."""
@@ -76,12 +81,12 @@ class MemoryJournal:
 
     def entries(self, *, limit: int = 100, target: str | None = None) -> Sequence[JournalEntry]:
         """Return the newest entries, newest first."""
-        newest = [
+        newest = (
             entry
             for entry in reversed(self._entries.values())
             if target is None or entry.intent.target == target
-        ]
-        return newest[:limit]
+        )
+        return list(islice(newest, limit))
 
 
 class MemoryStateStore:
@@ -91,8 +96,11 @@ class MemoryStateStore:
         self._serial = 0
         self._claims: dict[str, NodeClaim] = {}
         self._commands: dict[str, RunningCommand] = {}
+        self._running: set[str] = set()
+        self._begun: list[tuple[datetime, str]] = []
         self._objects: list[RecordedObject] = []
         self._plans: dict[str, RecordedPlan] = {}
+        self._made: list[tuple[datetime, str]] = []
         self._unavailable: dict[tuple[str, str, str], Unavailable] = {}
         self._rollouts: dict[str, Rollout] = {}
         self._obstacles: list[Obstacle] = []
@@ -116,12 +124,19 @@ class MemoryStateStore:
 
     def commands(self) -> Sequence[RunningCommand]:
         """Return the commands under way, oldest first."""
-        running = [c for c in self._commands.values() if c.phase not in _OVER]
+        running = (self._commands[name] for name in self._running)
         return sorted(running, key=lambda c: (c.started_at, c.id))
 
     def put_command(self, command: RunningCommand) -> None:
         """Record where a command stands; DONE and ROLLED_BACK take it off the list."""
+        known = self._commands.get(command.id)
+        if known is not None and known.started_at != command.started_at:
+            self._begun.remove((known.started_at, known.id))
+            known = None
+        if known is None:
+            insort(self._begun, (command.started_at, command.id))
         self._believe(self._commands, {command.id: command})
+        (self._running.discard if command.phase in _OVER else self._running.add)(command.id)
 
     def command(self, name: str) -> RunningCommand | None:
         """Return the command of that id, ended or not, as it was recorded last."""
@@ -129,8 +144,8 @@ class MemoryStateStore:
 
     def commands_since(self, at: datetime) -> Sequence[RunningCommand]:
         """Return the commands that began at ``at`` or later, ended or not, oldest first."""
-        recent = [c for c in self._commands.values() if c.started_at >= at]
-        return sorted(recent, key=lambda c: (c.started_at, c.id))
+        first = bisect_left(self._begun, (at, ""))
+        return [self._commands[name] for _, name in self._begun[first:]]
 
     def rollouts(self) -> Sequence[Rollout]:
         """Return the rollouts, by NodePool."""
@@ -163,9 +178,11 @@ class MemoryStateStore:
         """Record a plan; one that was carried out stays so."""
         known = self._plans.get(plan.digest)
         carried_out = plan.carried_out_at or (known.carried_out_at if known else None)
-        self._plans[plan.digest] = replace(
-            plan, at=plan.at.astimezone(UTC), carried_out_at=carried_out
-        )
+        fresh = replace(plan, at=plan.at.astimezone(UTC), carried_out_at=carried_out)
+        if known is not None:
+            self._made.remove((known.at, known.digest))
+        insort(self._made, (fresh.at, fresh.digest))
+        self._plans[plan.digest] = fresh
 
     def plan(self, digest: str) -> RecordedPlan | None:
         """Return a recorded plan, or None."""
@@ -173,8 +190,7 @@ class MemoryStateStore:
 
     def plans(self, *, limit: int = 20) -> Sequence[RecordedPlan]:
         """Return the newest plans, newest first."""
-        newest = sorted(self._plans.values(), key=lambda p: (p.at, p.digest), reverse=True)
-        return newest[:limit]
+        return [self._plans[digest] for _, digest in islice(reversed(self._made), limit)]
 
     def unavailable(self, now: datetime) -> Sequence[Unavailable]:
         """Return the offerings that must not be asked for now."""

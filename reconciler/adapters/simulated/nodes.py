@@ -33,6 +33,7 @@ from reconciler.ports.cloud import Instance
 Types = Callable[[str], InstanceType | None]
 
 UNREGISTERED: Final = Taint(UNREGISTERED_TAINT, "NoExecute")
+_UNSCHEDULABLE: Final = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
 _NOT_READY: Final = (
     Taint("node.kubernetes.io/not-ready", "NoSchedule"),
     Taint("node.kubernetes.io/not-ready", "NoExecute"),
@@ -145,6 +146,13 @@ def untainted(node: Node, *taints: Taint) -> Node:
     """Return the node without some taints, whatever their values."""
     kept = tuple(t for t in node.spec.taints if not any(t.matches(gone) for gone in taints))
     return _with_taints(node, kept)
+
+
+def cordoned(node: Node, *, is_cordoned: bool) -> Node:
+    """Return the node cordoned or not, with the taint that Kubernetes keeps beside it."""
+    spec = msgspec.structs.replace(node.spec, unschedulable=is_cordoned)
+    fresh = msgspec.structs.replace(node, spec=spec)
+    return tainted(fresh, _UNSCHEDULABLE) if is_cordoned else untainted(fresh, _UNSCHEDULABLE)
 
 
 def _with_taints(node: Node, taints: tuple[Taint, ...]) -> Node:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -11,10 +12,17 @@ from msgspec.structs import replace
 
 from reconciler.adapters.simulated.record import ClusterRecord, PodRecord
 from reconciler.desired.workloads.pods import Workloads
+from reconciler.model.kubernetes.cluster import (
+    DaemonSet,
+    PodDisruptionBudget,
+    PodDisruptionBudgetStatus,
+)
+from reconciler.model.kubernetes.eviction import disruptions_allowed
 from reconciler.model.kubernetes.metadata import Condition
+from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod, PodStatus
 from reconciler.placement.binding import scheduler
-from reconciler.placement.binding.scheduler import Seats, seats_of
+from reconciler.placement.binding.scheduler import Seat, Seats, seats_of
 from reconciler.placement.binding.volumes import Volumes
 
 _UNSCHEDULABLE: Final = PodStatus(
@@ -36,10 +44,25 @@ class PodBook:
         self.leaving = leaving
         self._source: tuple[Pod, ...] = ()
         self._listed: list[tuple[str, str, Pod]] = []
+        self._by_key: dict[str, Pod] = {}
+        self._followed: tuple[Pod, ...] | None = None
+        self._next_end: datetime | None = None
         self._shapes: dict[str, tuple[Pod, tuple[object, ...], Pod]] = {}
+        self._daemon_shapes: dict[tuple[str, str], tuple[tuple[object, ...], Pod]] = {}
+        self._places: dict[str, list[str]] | None = None
+        self._taken: dict[str, tuple[Node, list[Pod], Seat]] = {}
+        self._in_vain: tuple[object, ...] | None = None
+        self._budgets: tuple[PodDisruptionBudget, ...] = ()
+        self._covering: dict[tuple[int, str], tuple[object, tuple[int, ...]]] = {}
 
     def follow(self, workloads: Workloads, now: datetime) -> None:
-        """Let pods come and go with the workloads, and those that were evicted end."""
+        """Let pods come and go with the workloads, and those that were evicted end.
+
+        Nothing is done while the workloads are the same and no evicted pod has left.
+        """
+        is_due = self._next_end is not None and now >= self._next_end
+        if workloads.pods is self._followed and not is_due:
+            return
         known, fresh = self._record.pods, {}
         for key, make, _ in self._rows(workloads):
             record = known.get(key)
@@ -47,6 +70,9 @@ class PodBook:
                 record = PodRecord(born=now, make=make)
             fresh[key] = record
         self._record.pods = fresh
+        self._followed, self._places = workloads.pods, None
+        leaving = [r.leaving for r in fresh.values() if r.leaving is not None]
+        self._next_end = min(leaving) + self.leaving if leaving else None
         if len(self._shapes) > 2 * len(fresh):
             self._shapes = {key: shape for key, shape in self._shapes.items() if key in fresh}
 
@@ -55,6 +81,7 @@ class PodBook:
         if workloads.pods is not self._source:
             makes: dict[tuple[int, int, int], str] = {}
             self._listed = [(pod.key, make_of(pod, makes), pod) for pod in workloads.pods]
+            self._by_key = {key: pod for key, _, pod in self._listed}
             self._source = workloads.pods
         return self._listed
 
@@ -65,8 +92,12 @@ class PodBook:
         return bool(record.node) and record.node not in self._record.nodes
 
     def bind(self, workloads: Workloads, volumes: Volumes, now: datetime) -> None:
-        """Give daemons and then pending pods the nodes that are ready for them."""
-        by_key = {key: pod for key, _, pod in self._rows(workloads)}
+        """Give daemons and then pending pods the nodes that are ready for them.
+
+        If nothing could be bound, nothing is tried before a pod or a node has changed.
+        """
+        self._rows(workloads)
+        by_key = self._by_key
         pending = [
             by_key[key]
             for key, record in self._record.pods.items()
@@ -81,36 +112,91 @@ class PodBook:
         if not nodes:
             return
         placed = [pod for pod in self.objects(workloads, now) if pod.spec.node_name]
+        asked = (pending, nodes, placed, workloads)
+        if asked == self._in_vain:
+            return
         on: dict[str, list[Pod]] = {}
         for pod in placed:
             on.setdefault(pod.spec.node_name, []).append(pod)
         seats = Seats(
-            seats_of(nodes, on),
+            self._seats(nodes, on),
             {n.metadata.name: n.metadata.labels for n in workloads.namespaces},
             volumes.suit,
         )
-        self._start_daemons(workloads, seats, now)
-        for key, node in seats.bind(pending).items():
+        has_started = self._start_daemons(workloads, seats, now)
+        bound = seats.bind(pending)
+        for key, node in bound.items():
             record = self._record.pods[key]
             record.node, record.bound = node.name, now
             volumes.settle(by_key[key], node)
+        if bound:
+            self._places = None
+        self._in_vain = None if bound or has_started else asked
+
+    def _seats(self, nodes: Sequence[Node], on: Mapping[str, list[Pod]]) -> list[Seat]:
+        """Return the ready nodes with what their pods leave; those that stay are kept."""
+        seats: list[Seat] = []
+        kept: dict[str, tuple[Node, list[Pod], Seat]] = {}
+        for node in sorted(nodes, key=lambda n: n.name):
+            pods = on.get(node.name, [])
+            known = self._taken.get(node.name)
+            if known is None or known[0] != node or known[1] != pods:
+                made = seats_of([node], {node.name: pods})
+                if not made:
+                    continue
+                known = (node, pods, made[0])
+            kept[node.name] = known
+            seats.append(known[2].copy())
+        self._taken = kept
+        return seats
 
     def objects(self, workloads: Workloads, now: datetime, node: str = "") -> list[Pod]:
         """Return the pods as the cluster shows them: all, or those of one node."""
         records = self._record.pods
-        pods = [
-            self._shown(pod, records[key], now)
-            for key, _, pod in self._rows(workloads)
-            if not node or records[key].node == node
-        ]
+        if node:
+            self._rows(workloads)
+            pods = [self._shown(self._by_key[k], records[k], now) for k in self._on(node)]
+        else:
+            pods = [self._shown(pod, records[key], now) for key, _, pod in self._rows(workloads)]
         for name in (node,) if node else sorted(self._record.nodes):
             record = self._record.nodes[name]
             for daemon in workloads.daemon_sets:
                 started = record.daemons.get(scheduler.key_of(daemon))
                 if started is not None:
-                    pod = scheduler.pod_on(daemon, record.node)
-                    pods.append(self._running(pod, name, started, started, now))
+                    pods.append(self._daemon_on(daemon, record.node, started, now))
         return pods
+
+    def _on(self, node: str) -> Sequence[str]:
+        """Return the keys of the pods on a node, in the order of the workloads."""
+        if self._places is None:
+            self._places = {}
+            for key, record in self._record.pods.items():
+                if record.node:
+                    self._places.setdefault(record.node, []).append(key)
+        return self._places.get(node, ())
+
+    def counted(
+        self, budgets: tuple[PodDisruptionBudget, ...], pods: Iterable[Pod]
+    ) -> tuple[PodDisruptionBudget, ...]:
+        """Return the budgets with the evictions that each allows among ``pods``, all there are.
+
+        Which budgets select a pod follows from its namespace and labels and is found out once.
+        """
+        if budgets is not self._budgets:
+            self._budgets, self._covering = budgets, {}
+        covered: list[list[Pod]] = [[] for _ in budgets]
+        for pod in pods:
+            labels = pod.metadata.labels
+            known = self._covering.get((id(labels), pod.namespace))
+            if known is None:  # the labels are kept, so that no others get their id
+                selecting = tuple(n for n, budget in enumerate(budgets) if budget.selects(pod))
+                known = self._covering[id(labels), pod.namespace] = (labels, selecting)
+            for number in known[1]:
+                covered[number].append(pod)
+        return tuple(
+            replace(b, status=PodDisruptionBudgetStatus(disruptions_allowed(b, own)))
+            for b, own in zip(budgets, covered, strict=True)
+        )
 
     def evict(self, pod: Pod, now: datetime) -> Pod | None:
         """Ask a pod to leave its node, and return it as it then is; a daemon is just gone.
@@ -124,7 +210,10 @@ class PodBook:
         known = self._record.pods[pod.key]
         if self.leaving:
             known.leaving = now
+            ends = now + self.leaving
+            self._next_end = min(self._next_end or ends, ends)
         else:
+            self._places = None
             known = PodRecord(born=now, make=known.make)
             self._record.pods[pod.key] = known
             pod = replace(pod, spec=replace(pod.spec, node_name=""))
@@ -132,11 +221,16 @@ class PodBook:
 
     def leave(self, node: str) -> None:
         """Take all pods off a node that is no more; they are pending again."""
+        self._places = None
+        for key in [key for key in self._daemon_shapes if key[0] == node]:
+            del self._daemon_shapes[key]
         for record in self._record.pods.values():
             if record.node == node:
                 record.node, record.bound, record.leaving = "", None, None
 
-    def _start_daemons(self, workloads: Workloads, seats: Seats, now: datetime) -> None:
+    def _start_daemons(self, workloads: Workloads, seats: Seats, now: datetime) -> bool:
+        """Start the daemons that have room; return whether there was any."""
+        has_started = False
         wanted = {scheduler.key_of(daemon) for daemon in workloads.daemon_sets}
         for record in self._record.nodes.values():
             record.daemons = {k: at for k, at in record.daemons.items() if k in wanted}
@@ -147,6 +241,8 @@ class PodBook:
                 if scheduler.key_of(daemon) not in running and seats.has_room(seat, pod):
                     running[scheduler.key_of(daemon)] = now
                     seat.take(pod, seats.wanted(pod))
+                    has_started = True
+        return has_started
 
     def _shown(self, pod: Pod, record: PodRecord, now: datetime) -> Pod:
         """Return the pod as the cluster shows it, the same object for as long as nothing changes.
@@ -162,6 +258,17 @@ class PodBook:
         shown = self._made(pod, record, now)
         self._shapes[pod.key] = (pod, facts, shown)
         return shown
+
+    def _daemon_on(self, daemon: DaemonSet, node: Node, started: datetime, now: datetime) -> Pod:
+        """Return a daemon's pod on a node, the same object for as long as nothing changes."""
+        key = (node.name, scheduler.key_of(daemon))
+        facts = (daemon, started, now >= started + self.starting, node.is_ready)
+        known = self._daemon_shapes.get(key)
+        if known is None or known[0] != facts:
+            pod = scheduler.pod_on(daemon, node)
+            known = (facts, self._running(pod, node.name, started, started, now))
+            self._daemon_shapes[key] = known
+        return known[1]
 
     def _made(self, pod: Pod, record: PodRecord, now: datetime) -> Pod:
         if record.node:

@@ -54,6 +54,7 @@ class WatchedCluster(EmbeddedCluster):
         self._seen: tuple[Instance, ...] = ()
         self._claims: dict[str, NodeClaim] = {}
         self._drained: set[str] = set()
+        self._shown: tuple[Workloads, frozenset[str], Workloads] | None = None
 
     def observe(self, claims: Sequence[NodeClaim], instances: Sequence[Instance]) -> Snapshot:
         """Return what runs now, and tell which pods got or lost their nodes since."""
@@ -127,14 +128,21 @@ class WatchedCluster(EmbeddedCluster):
         if not rooted:
             return workloads
         record = self._record
-        ended = {
+        ended = frozenset(
             key
             for key in rooted
-            if (known := record.pods.get(key)) is None or known.node not in record.nodes
-        }
+            if (there := record.pods.get(key)) is None or there.node not in record.nodes
+        )
         if not ended:
             return workloads
-        return replace(workloads, pods=tuple(p for p in workloads.pods if p.key not in ended))
+        known = self._shown
+        if known is None or known[0] is not workloads or known[1] != ended:
+            left = tuple(p for p in workloads.pods if p.key not in ended)
+            self._shown = known = (workloads, ended, replace(workloads, pods=left))
+        return known[2]
+
+    def _save(self) -> None:
+        """Keep nothing: a simulated cluster ends with the process that imitates it."""
 
     def _moments(self) -> Iterator[datetime]:
         for instance in self._seen:

@@ -20,7 +20,7 @@ from reconciler.model.errors import UnreadableError
 
 FORMAT: Final = "1"
 _NAME_OF_FILE: Final = "aws.catalog"
-PATH: Final = os.path.join(os.path.dirname(__file__), "data", _NAME_OF_FILE)  # noqa: PTH118, PTH120 - pathlib costs a start
+PATH: Final = os.path.join(os.path.dirname(__file__), "data", _NAME_OF_FILE)
 _NAME: Final = "reconciler-catalogue"
 
 
@@ -117,7 +117,7 @@ def load() -> tuple[Header, Bundle]:
         UnreadableError: the file is missing or damaged.
     """
     try:
-        with open(PATH, "rb") as file:  # noqa: PTH123 - pathlib costs a start
+        with open(PATH, "rb") as file:
             content = file.read()
     except OSError as error:
         raise UnreadableError(

@@ -118,11 +118,9 @@ def _becomes(stake: Stake) -> str:
 def _snapshot(request: FleetRequest) -> Snapshot | None:
     if request.snapshot is None:
         return None
-    from reconciler.cli.shared.sources import read_bytes
-    from reconciler.observed.snapshot import read_snapshot
+    from reconciler.cli.wiring.snapshots import read_named
 
-    source = "stdin" if request.snapshot == "-" else request.snapshot
-    return read_snapshot(read_bytes(request.snapshot), source)
+    return read_named(request.snapshot, request)
 
 
 def _refuse_two_owners(snapshot: Snapshot | None, *, confirmed_gone: bool) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from threading import RLock
-from typing import Final, Literal, TextIO
+from typing import Final, Literal, Protocol
 
 from reconciler.model.duration import format_duration
 from reconciler.model.text.visible import Painted, one_line
@@ -98,19 +98,31 @@ class LogContext:
     plan: str = ""
 
 
+class LogStream(Protocol):
+    """Where lines are written."""
+
+    def write(self, text: str, /) -> int:
+        """Write a text; return how many characters were given."""
+
+    def flush(self) -> None:
+        """Write what is buffered."""
+
+
 class LogNotifier:
     """Writes events as lines; problems that last are thinned out."""
 
     def __init__(
         self,
-        out: TextIO,
+        out: LogStream,
         clock: Clock,
         form: LogFormat,
         context: LogContext | None = None,
         *,
         colour: bool = False,
+        names_fleet: bool = False,
     ) -> None:
         self.context: Final = context or LogContext()
+        self._names_fleet = names_fleet
         self._colour = colour
         self._out = out
         self._clock = clock
@@ -195,7 +207,8 @@ class LogNotifier:
         shown = f"{level:<7}"
         if self._colour and level is not Level.INFO:
             shown = f"\x1b[{_COLOURS[level]}m{shown}\x1b[0m"
-        self._out.write(Painted(f"{_moment(at)} {shown} {kind:<17} {one_line(message)}\n"))
+        fleet = f"{self.context.fleet}: " if self._names_fleet else ""
+        self._out.write(Painted(f"{_moment(at)} {shown} {kind:<17} {fleet}{one_line(message)}\n"))
         self._out.flush()
 
     def _line(self, facts: Mapping[str, str], at: datetime) -> None:

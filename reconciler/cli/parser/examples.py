@@ -5,6 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 EXAMPLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
+    "init": (
+        ("init fleet --name shop --region eu-central-1", "start a new fleet"),
+        ("init fleet --from karpenter/", "take over Karpenter's YAML, of any version"),
+        ("init fleet --from-cluster --context production", "take over a cluster"),
+    ),
     "validate": (
         ("validate fleet", "check a folder"),
         ("validate fleet -o github", "annotate a pull request"),
@@ -24,15 +29,33 @@ EXAMPLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         ("run fleet", "follow the commits of a checkout"),
         ("run --repo https://github.com/acme/fleet --ref main", "follow a remote branch"),
         ("run fleet --listen 127.0.0.1:8080", "serve metrics, probes and a dashboard"),
+        ("run clusters --state postgresql+psycopg://db/fleets", "serve every fleet below a folder"),
     ),
     "simulate": (
         ("simulate fleet", "simulate until nothing is left to do"),
         ("simulate fleet --until 24h --seed 7", "simulate a day with another random seed"),
         ("simulate fleet --base main -o html", "compare the rollout of a change"),
+        ("simulate fleet --trace week.jsonl.gz --base main", "what would last week have cost?"),
     ),
+    "advise": (
+        ("advise fleet", "rank the changes that save the most"),
+        ("advise fleet --snapshot cluster.json --spot-max 20", "advise on a running fleet"),
+        ("advise fleet --write", "make the best proposal in the fleet's files"),
+        ("advise fleet --commit cheaper", "commit it to a branch, with the evidence"),
+    ),
+    "trace import": (
+        ("trace import openb.csv.gz --out week.jsonl.gz", "convert a public trace"),
+        ("trace import week.jsonl.gz --anonymize --out shared.jsonl.gz", "remove names from it"),
+    ),
+    "trace summary": (("trace summary week.jsonl.gz", "show what a trace contains"),),
     "status": (
         ("status fleet", "show nodes, commands and the last plan"),
         ("status fleet --watch", "show them again whenever something changes"),
+    ),
+    "top": (
+        ("top fleet", "follow the fleet until Ctrl-C"),
+        ("top fleet --node-pool web --sort cpu", "the fullest nodes of a NodePool first"),
+        ("top fleet -l karpenter.sh/capacity-type=spot --once", "print its spot nodes and exit"),
     ),
     "get": (
         ("get nodes", "list nodes with price, utilization and pods"),
@@ -47,6 +70,17 @@ EXAMPLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         ("explain pod shop/api-0", "why is this pod unschedulable?"),
         ("explain node ip-10-0-0-1.ec2.internal", "why is this node not disrupted?"),
         ("explain nodepool web fleet", "when may its nodes be disrupted?"),
+        ("explain unknown-field", "what does this finding mean?"),
+    ),
+    "cordon": (("cordon ip-10-0-1-7.ec2.internal", "let no new pods be scheduled to a node"),),
+    "uncordon": (("uncordon ip-10-0-1-7.ec2.internal", "let pods be scheduled to it again"),),
+    "drain": (
+        ("drain ip-10-0-1-7.ec2.internal", "cordon a node and evict its pods"),
+        ("drain web-1a2b fleet --dry-run", "preview the drain of a NodeClaim"),
+    ),
+    "delete nodeclaim": (("delete nodeclaim web-1a2b", "drain its node, terminate its instance"),),
+    "delete node": (
+        ("delete node ip-10-0-1-7.ec2.internal --reason 'bad disk'", "record why it is removed"),
     ),
     "uninstall": (
         ("uninstall --context production", "ask, then remove the finalizer from every node"),
@@ -61,6 +95,18 @@ EXAMPLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         ("lock fleet --update", "pin the current images and prices"),
         ("lock fleet --check", "check in a pipeline that the lock matches"),
     ),
+    "ci": (
+        ("ci", "plan every fleet that the pull request of this job changes"),
+        ("ci clusters/shop --base origin/main --out plans", "plan one fleet against a base"),
+    ),
+    "comment github": (
+        ("comment github plan.json", "comment in a job of GitHub Actions"),
+        (
+            "comment github plan.json --repository acme/fleet --pull-request 7",
+            "comment from anywhere; the token is in GITHUB_TOKEN",
+        ),
+    ),
+    "comment gitlab": (("comment gitlab plan.json", "comment in a job of GitLab CI"),),
     "check": (
         ("check fleet", "check what `apply` and `run` need"),
         ("check fleet --for plan", "check what `plan` needs"),

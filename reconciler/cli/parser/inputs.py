@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.cli.shared.folder import fleet_folder
 from reconciler.cli.shared.moment import read_time
-from reconciler.cli.shared.request import FleetRequest, StateRequest
+from reconciler.cli.shared.request import SNAPSHOT_MAX_AGE, FleetRequest, StateRequest
 
 if TYPE_CHECKING:
     import argparse
@@ -44,9 +44,18 @@ _FLAGS: Final[tuple[_Flag, ...]] = (
         "snapshot",
         "--snapshot",
         {
-            "metavar": "FILE",
-            "help": "cluster objects from `reconciler snapshot` or `kubectl get … -o json` "
-            "(- for stdin)",
+            "metavar": "PLACE",
+            "help": "cluster objects from `reconciler snapshot` or `kubectl get … -o json`: a "
+            "file, - for stdin, s3://BUCKET/KEY, https://HOST/PATH, or git:REF:PATH",
+        },
+    ),
+    (
+        _INPUTS,
+        "snapshot_max_age",
+        "--snapshot-max-age",
+        {
+            "metavar": "DURATION",
+            "help": "warn if the snapshot is older than this (default: 24h)",
         },
     ),
     (
@@ -107,12 +116,14 @@ _FLAGS: Final[tuple[_Flag, ...]] = (
 """Group, destination, flag and declaration of each shared flag, in the order of the help."""
 
 PLANNING: Final = (
-    *("repo", "ref", "below", "base", "snapshot", "catalog", "now"),
+    *("repo", "ref", "below", "base", "snapshot", "snapshot_max_age", "catalog", "now"),
     *("state", "settings", "config", "allow_removal"),
 )
 """The flags of a command that plans a fleet from any inputs."""
 
-ACTING: Final = tuple(name for name in PLANNING if name not in ("base", "snapshot"))
+_NOT_OF_ACTING: Final = ("base", "snapshot", "snapshot_max_age")
+
+ACTING: Final = tuple(name for name in PLANNING if name not in _NOT_OF_ACTING)
 """The flags of a command that acts on the running fleet: git as it is, the cluster as it is."""
 
 RECORDED: Final = ("now", "state", "settings", "config")
@@ -127,6 +138,18 @@ def add_path(parser: argparse.ArgumentParser) -> None:
         default=None,
         metavar="PATH",
         help="fleet folder (default: this folder, or the nearest above it with a reconciler.yaml)",
+    )
+
+
+def add_paths(parser: argparse.ArgumentParser) -> None:
+    """Declare fleet folders, or folders of fleets."""
+    parser.add_argument(
+        "paths",
+        nargs="*",
+        default=None,
+        metavar="PATH",
+        help="fleet folder, or a folder that contains fleets; several may be named (default: this "
+        "folder, or the nearest above it with a reconciler.yaml)",
     )
 
 
@@ -206,6 +229,7 @@ def fleet_request(args: argparse.Namespace, path: str | None) -> FleetRequest:
         below=below,
         base=getattr(args, "base", None),
         snapshot=getattr(args, "snapshot", None),
+        snapshot_max_age=max_age_of(args),
         catalog=getattr(args, "catalog", None),
         allow_removal=frozenset(getattr(args, "allow_removal", ())),
     )
@@ -214,6 +238,16 @@ def fleet_request(args: argparse.Namespace, path: str | None) -> FleetRequest:
 def _now(args: argparse.Namespace) -> datetime | None:
     now = getattr(args, "now", None)
     return None if now is None else read_time(now, "--now")
+
+
+def max_age_of(args: argparse.Namespace) -> timedelta:
+    """Return how old a snapshot may be without a warning.
+
+    Raises:
+        UsageError: the flag's value is not a duration.
+    """
+    age = getattr(args, "snapshot_max_age", None)
+    return SNAPSHOT_MAX_AGE if age is None else read_duration(age, "--snapshot-max-age")
 
 
 def local_fleet_request(args: argparse.Namespace, path: str | None) -> FleetRequest:

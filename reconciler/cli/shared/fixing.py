@@ -67,7 +67,7 @@ def fix_folder(path: str, files: Sequence[SourceFile]) -> Fixed:
         except RewriteError as error:
             failures.append(f"{file.path}: {error}; {_BY_HAND}")
             continue
-        _write(root, file, content)
+        replace_file(root, file, content)
         fixes += [fix for _, fix in found]
     return Fixed(tuple(fixes), tuple(failures))
 
@@ -92,20 +92,20 @@ def _of_entry(document: Document, entry: Entry) -> Iterator[tuple[Replacement, F
         yield replacement, Fix(place, field_path(old.pointer), before, after)
 
 
-def _write(root: str, file: SourceFile, content: bytes) -> None:
-    """Replace a file of the folder.
+def replace_file(root: str, file: SourceFile, content: bytes) -> None:
+    """Replace a file of the folder ``root``, a real path.
 
     A symbolic link stays: the file that it leads to is replaced, if that is in the folder.
 
     Raises:
         UnreadableError: it leads out of the folder, has changed since, or cannot be written.
     """
-    real = os.path.realpath(os.path.join(root, file.path))  # noqa: PTH118 - pathlib costs a start
+    real = os.path.realpath(os.path.join(root, file.path))
     if not real.startswith(root + os.sep):
         raise _refused(file, "the symbolic link leads out of the fleet folder", _BY_HAND)
-    draft = f"{os.path.dirname(real)}/.{os.urandom(8).hex()}.tmp"  # noqa: PTH120
+    draft = f"{os.path.dirname(real)}/.{os.urandom(8).hex()}.tmp"
     try:
-        with open(real, "rb") as current:  # noqa: PTH123
+        with open(real, "rb") as current:
             mode = stat.S_IMODE(os.fstat(current.fileno()).st_mode)
             if current.read(len(file.content) + 1) != file.content:
                 raise _refused(file, "has changed since it was read", "run the command again")
@@ -115,13 +115,13 @@ def _write(root: str, file: SourceFile, content: bytes) -> None:
             new.write(content)
             new.flush()
             os.fsync(descriptor)
-        os.replace(draft, real)  # noqa: PTH105
+        os.replace(draft, real)
     except OSError as error:
         why = f"cannot be written: {error.strerror or error}"
         raise _refused(file, why, "make the file and its folder writable") from error
     finally:
         with suppress(OSError):  # it became the file, or it was never made
-            os.unlink(draft)  # noqa: PTH108
+            os.unlink(draft)
 
 
 def _refused(file: SourceFile, why: str, remedy: str) -> UnreadableError:

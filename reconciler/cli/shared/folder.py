@@ -20,7 +20,7 @@ def fleet_folder(path: str | None, below: str | None = None) -> str | None:
     if path is None and below is None:
         found = _nearest(".")
         return None if found in (None, ".") else found
-    named = os.path.join(path or ".", below) if below else path or "."  # noqa: PTH118
+    named = os.path.join(path or ".", below) if below else path or "."
     found = _nearest(named)
     if found is not None and found != named:
         from reconciler.model.errors import UsageError
@@ -40,15 +40,15 @@ def _nearest(folder: str) -> str | None:
     can write to a shared folder such as ``/tmp`` must not configure the fleets below it.
     """
     try:
-        owner = os.stat(folder).st_uid  # noqa: PTH116 - pathlib costs a start
+        owner = os.stat(folder).st_uid
     except (OSError, ValueError):
         return None
     absolute, shown = os.path.realpath(folder), folder
     while True:
         if _has_config(absolute, owner):
             return shown
-        above = os.path.dirname(absolute)  # noqa: PTH120
-        if os.path.lexists(os.path.join(absolute, _REPOSITORY)) or above == absolute:  # noqa: PTH118
+        above = os.path.dirname(absolute)
+        if os.path.lexists(os.path.join(absolute, _REPOSITORY)) or above == absolute:
             return None
         absolute = above
         shown = _relative(absolute)
@@ -59,7 +59,7 @@ def _has_config(folder: str, owner: int) -> bool:
 
     for name in CONFIG_FILES:
         try:
-            if os.lstat(os.path.join(folder, name)).st_uid == owner:  # noqa: PTH118
+            if os.lstat(os.path.join(folder, name)).st_uid == owner:
                 return True
         except OSError:
             continue

@@ -18,6 +18,11 @@ _VARIABLE: Final = "RECONCILER_CONFIG"
 _REMEDY: Final = "pass a file outside the repository"
 
 
+def named_file(named: str | None) -> str | None:
+    """Return the path that the flag or the variable names; None where neither does."""
+    return named or os.environ.get(_VARIABLE) or None
+
+
 def read_operator_file(named: str | None, folder: str | None) -> OperatorFile | None:
     """Return the file that the flag or the variable names; None where neither does.
 
@@ -27,7 +32,7 @@ def read_operator_file(named: str | None, folder: str | None) -> OperatorFile | 
         UsageError: it lies inside the fleet's repository, or something in it is wrong.
         UnreadableError: it cannot be read.
     """
-    path = named or os.environ.get(_VARIABLE)
+    path = named_file(named)
     if not path:
         return None
     from reconciler.desired.policies import policies_of
@@ -39,9 +44,9 @@ def read_operator_file(named: str | None, folder: str | None) -> OperatorFile | 
         expect_outside(path, folder, flag, "the operator's configuration file")
     entry = read_document(path, flag, "reconciler.v1")
     if entry is None:
-        return OperatorFile(os.path.abspath(path), {})  # noqa: PTH100
+        return OperatorFile(os.path.abspath(path), {})
     policies = policies_of(entry, PolicySource.OPERATOR)
-    return OperatorFile(os.path.abspath(path), entry.plain, policies)  # noqa: PTH100
+    return OperatorFile(os.path.abspath(path), entry.plain, policies)
 
 
 def read_policies(path: str, folder: str | None) -> tuple[Policy, ...]:
@@ -75,7 +80,7 @@ def expect_outside(path: str, folder: str, flag: str, what: str) -> None:
     real = os.path.realpath(folder)
     repository = find(real)
     tree = repository.top if repository is not None else real
-    as_named = os.path.join(os.path.realpath(os.path.dirname(path) or "."), os.path.basename(path))  # noqa: PTH118, PTH119, PTH120
+    as_named = os.path.join(os.path.realpath(os.path.dirname(path) or "."), os.path.basename(path))
     if is_inside(as_named, tree) or is_inside(os.path.realpath(path), tree):
         message = f"{what} is inside the fleet's repository, where a pull request can change it"
         raise UsageError(message, where=f"{flag} {path}", remedy=_REMEDY)
@@ -96,7 +101,7 @@ def read_document(path: str, flag: str, schema_name: str) -> Entry | None:
     from reconciler.source.objects import Entry
 
     try:
-        with open(path, "rb") as file:  # noqa: PTH123 - pathlib costs a start
+        with open(path, "rb") as file:
             content = file.read()
     except OSError as error:
         why = error.strerror or str(error)

@@ -32,7 +32,7 @@ def save(plan: Plan, path: str) -> None:
     draft = f"{path}.{token_hex(8)}.tmp"
     try:
         _write(draft, content)
-        os.replace(draft, path)  # noqa: PTH105 - pathlib costs a start
+        os.replace(draft, path)
         _sync_folder(path)
     except (OSError, ValueError) as error:
         raise _unwritable(path, error) from error
@@ -51,7 +51,7 @@ def _write(draft: str, content: bytes) -> None:
 
 def _sync_folder(path: str) -> None:
     """Make the new name durable; not every file system can."""
-    descriptor = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_CLOEXEC)  # noqa: PTH120
+    descriptor = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_CLOEXEC)
     try:
         with suppress(OSError):
             os.fsync(descriptor)
@@ -61,7 +61,7 @@ def _sync_folder(path: str) -> None:
 
 def _remove(draft: str) -> None:
     with suppress(OSError, ValueError):  # it became the plan, or it was never made
-        os.unlink(draft)  # noqa: PTH108 - pathlib costs a start
+        os.unlink(draft)
 
 
 def _unwritable(path: str, error: Exception) -> UnreadableError:
@@ -78,7 +78,7 @@ def is_plan_file(path: str) -> bool:
     if path == "-":
         return True
     try:
-        return stat.S_ISREG(os.stat(path).st_mode)  # noqa: PTH116 - pathlib costs a start
+        return stat.S_ISREG(os.stat(path).st_mode)
     except (OSError, ValueError):
         return False
 
@@ -96,7 +96,7 @@ def load(path: str) -> Plan:
         if path == "-":
             content = sys.stdin.buffer.read(SIZE_MAX + 1)
         else:
-            with open(path, "rb") as file:  # noqa: PTH123 - pathlib costs a start
+            with open(path, "rb") as file:
                 content = file.read(SIZE_MAX + 1)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)

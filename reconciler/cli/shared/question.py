@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.cli.shared import sources
@@ -86,11 +86,16 @@ class _Asked(NamedTuple):
             compared_with="cluster" if snapshot.live else "",
             live=snapshot.live,
             unready_classes=snapshot.unready_classes,
-            diagnostics=(*self.findings, *known.findings),
+            diagnostics=(
+                *self.findings,
+                *known.findings,
+                *_outdated(snapshot.captured_at, now, request),
+            ),
             any_class=request.catalog is not None,
             allow_removal=request.allow_removal,
             digests=sources.digests_of(self.fleet, joined(marks), self.catalog, self.resolved),
             observation="snapshot" if is_captured else "workloads",
+            observed_at=snapshot.captured_at,
             observed=marks,
         )
 
@@ -133,11 +138,30 @@ class _Asked(NamedTuple):
             digests=digests,
             discovery=Discovery(found.records.memory),
         )
+        asked = found.inputs(desired, now)
         return replace(
-            found.inputs(desired, now),
+            asked,
+            observed_at=found.records.at,
+            diagnostics=(*asked.diagnostics, *_outdated(found.records.at, now, request)),
             any_class=request.catalog is not None,
             unready_classes=snapshot.unready_classes,
         )
+
+
+def _outdated(at: datetime | None, now: datetime, request: FleetRequest) -> Iterator[Diagnostic]:
+    """Yield a warning about a snapshot that is too old to rely on."""
+    if at is None or now - at <= request.snapshot_max_age:
+        return
+    from reconciler.model.diagnostics import Diagnostic, Severity
+    from reconciler.plan.render.wording import format_age, moment
+
+    yield Diagnostic(
+        Severity.WARNING,
+        "old-snapshot",
+        f"the snapshot is {format_age(at, now)}, captured {moment(at)}; "
+        "the cluster may have changed since",
+        hint="capture it again with `reconciler snapshot`, or raise --snapshot-max-age",
+    )
 
 
 def _evidence(snapshot: Snapshot) -> dict[str, str]:

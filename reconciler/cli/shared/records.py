@@ -166,7 +166,7 @@ def _refuse_strangers(location: str, folder: str) -> None:
     from reconciler.adapters.nofollow import refuse_link
     from reconciler.model.errors import StateError
 
-    top, place = Path(os.path.abspath(folder)), Path(os.path.abspath(location))  # noqa: PTH100
+    top, place = Path(os.path.abspath(folder)), Path(os.path.abspath(location))
     for step in (place, *place.parents):
         if top in step.parents:
             refuse_link(step)
@@ -187,8 +187,8 @@ def cache_place(path: str | None, resolved: Resolved) -> str:
         location = state_location(path, resolved)
         if "://" not in location:
             return location
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
-    return os.path.join(home, "reconciler")  # noqa: PTH118
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return os.path.join(home, "reconciler")
 
 
 def settings_of(request: StateRequest) -> Resolved:

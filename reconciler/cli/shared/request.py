@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from datetime import datetime
+
+SNAPSHOT_MAX_AGE: Final = timedelta(hours=24)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +34,9 @@ class FleetRequest(StateRequest):
 
     ``repo`` is the URL of a remote repository, ``ref`` a commit, branch or tag, ``below`` the
     folder within the repository, ``base`` the commit to compare with. ``snapshot`` and
-    ``catalog`` are files (``-`` is stdin). ``is_watched`` is whether changes of the folder are
-    noticed at once although ``ref`` names a commit.
+    ``catalog`` are files (``-`` is stdin); a snapshot may also be an object of S3, an https URL or
+    a file in git. A snapshot older than ``snapshot_max_age`` causes a warning. ``is_watched`` is
+    whether changes of the folder are noticed at once although ``ref`` names a commit.
     """
 
     repo: str | None = None
@@ -40,6 +44,7 @@ class FleetRequest(StateRequest):
     below: str | None = None
     base: str | None = None
     snapshot: str | None = None
+    snapshot_max_age: timedelta = SNAPSHOT_MAX_AGE
     catalog: str | None = None
     allow_removal: frozenset[str] = frozenset()
     is_watched: bool = False

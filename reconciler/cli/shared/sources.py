@@ -67,7 +67,7 @@ def source_of(request: FleetRequest, ref: str | None = None) -> Source:
         return Remote(request.repo, clones(request.state), ref or "HEAD", request.below or ".")
     path = request.path or "."
     if request.below:
-        path = os.path.join(path, request.below)  # noqa: PTH118 - pathlib costs a start
+        path = os.path.join(path, request.below)
     return AtRef(path, ref) if ref else WorkingTree(path)
 
 
@@ -78,9 +78,9 @@ def clones(state: str | None) -> str:
         from reconciler.adapters.git.repository import tracked_in
 
         if tracked_in(place) is None:
-            return os.path.join(place, "clones")  # noqa: PTH118
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
-    return os.path.join(cache, "reconciler", "clones")  # noqa: PTH118
+            return os.path.join(place, "clones")
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return os.path.join(cache, "reconciler", "clones")
 
 
 class Base(NamedTuple):
@@ -166,8 +166,8 @@ def fleet_name(request: FleetRequest) -> str:
     if request.repo is not None:
         address: str = request.below or request.repo
         return address.rstrip("/").rpartition("/")[2].removesuffix(".git")
-    folder = os.path.realpath(os.path.join(request.path or ".", request.below or "."))  # noqa: PTH118
-    return os.path.basename(folder)  # noqa: PTH119
+    folder = os.path.realpath(os.path.join(request.path or ".", request.below or "."))
+    return os.path.basename(folder)
 
 
 class SeenCluster(NamedTuple):
@@ -182,11 +182,12 @@ def read_cluster(request: FleetRequest, fleet: Fleet, now: datetime) -> SeenClus
 
     Without it, it is an empty cluster that is to run the fleet's own workloads.
     """
-    from reconciler.observed.snapshot import read_snapshot, snapshot_of
+    from reconciler.observed.snapshot import snapshot_of
 
     if request.snapshot is not None:
-        source = "stdin" if request.snapshot == "-" else request.snapshot
-        snapshot = read_snapshot(read_bytes(request.snapshot), source)
+        from reconciler.cli.wiring.snapshots import read_named
+
+        snapshot = read_named(request.snapshot, request)
         return SeenCluster(snapshot, snapshot.findings)
     from reconciler.desired.workloads.pods import expand
 
@@ -215,7 +216,7 @@ def read_bytes(path: str) -> bytes:
         if path == "-":
             content = sys.stdin.buffer.read(BYTES_MAX + 1)
         else:
-            with open(path, "rb") as file:  # noqa: PTH123 - pathlib costs a start
+            with open(path, "rb") as file:
                 if os.fstat(file.fileno()).st_size > BYTES_MAX:
                     raise _too_large(path)
                 content = file.read(BYTES_MAX + 1)

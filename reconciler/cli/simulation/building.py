@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
+from typing import Protocol
 
 import msgspec
 
@@ -136,7 +137,7 @@ class Setting:
     head: SimulatedFleet
     base: SimulatedFleet | None
     start: datetime
-    present: _Present
+    present: PresentWorkloads
     is_captured: bool
 
     def enter(self, fleet: SimulatedFleet) -> SimulatedFleet:
@@ -145,17 +146,37 @@ class Setting:
         Those of a snapshot run for ever.
         """
         if not self.is_captured:
-            self.present.workloads = fleet.workloads
+            self.present.base = fleet.workloads
         return replace(fleet, compute=self.stage.compute)
 
 
+class PresentWorkloads(Protocol):
+    """The workloads beside a trace, which change with the revision, and what runs at a moment."""
+
+    base: Workloads
+
+    def workloads(self, now: datetime) -> Workloads:
+        """Return what should run now."""
+
+
 @dataclass
-class _Present:
-    workloads: Workloads
+class _Steady:
+    base: Workloads
+
+    def workloads(self, now: datetime) -> Workloads:
+        """Return the workloads, which are the same at all times."""
+        del now
+        return self.base
 
 
-def built(request: FleetRequest, phase: Phase, script: Script, seed: int = 0) -> Setting:
-    """Return the simulated world at its first moment.
+def built(
+    request: FleetRequest,
+    phase: Phase,
+    script: Script,
+    seed: int = 0,
+    present: PresentWorkloads | None = None,
+) -> Setting:
+    """Return the simulated world at its first moment; ``present`` replays a trace in it.
 
     Raises:
         ReconcilerError: an argument is wrong or an input cannot be read, as for a plan.
@@ -169,7 +190,10 @@ def built(request: FleetRequest, phase: Phase, script: Script, seed: int = 0) ->
         first = first_state(snapshot, start, leaving)
         head = fleet_of(request, found, phase)
         base = fleet_of(replace(request, ref=request.base), found, phase) if request.base else None
-    present = _Present(first.workloads if is_captured else (base or head).workloads)
+    workloads = first.workloads if is_captured else (base or head).workloads
+    if present is None:
+        present = _Steady(workloads)
+    present.base = workloads
     stage = _stage(start, first, head.catalog, present, conditions, script, seed)
     _record_first(stage, first, base or head, snapshot)
     deaths = script.deaths()
@@ -185,8 +209,9 @@ def _snapshot(request: FleetRequest) -> Snapshot | None:
     with ``--base`` on an embedded cluster, whose workloads are those of a revision.
     """
     if request.snapshot is not None:
-        content = sources.read_bytes(request.snapshot)
-        source = "stdin" if request.snapshot == "-" else request.snapshot
+        from reconciler.cli.wiring.snapshots import read_content
+
+        content, source = read_content(request.snapshot, request)
     else:
         running = _running(request)
         if running is None:
@@ -257,7 +282,7 @@ def _stage(
     start: datetime,
     first: FirstState,
     catalog: Catalog,
-    present: _Present,
+    present: PresentWorkloads,
     conditions: Conditions,
     script: Script,
     seed: int,
@@ -267,7 +292,14 @@ def _stage(
     shelf = MemoryShelf()
     shelf.write(SHELF_NAME, encoded(first.record))
     cluster = WatchedCluster(
-        shelf, catalog.get, lambda: present.workloads, clock, chronicle, first, conditions, chance
+        shelf,
+        catalog.get,
+        lambda: present.workloads(clock.now()),
+        clock,
+        chronicle,
+        first,
+        conditions,
+        chance,
     )
     store = ToldStore(chronicle, clock)
     ports = World(clock, compute, cluster, store, MemoryJournal(), chronicle)

@@ -7,7 +7,7 @@ between them is the simulated world's.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -18,14 +18,15 @@ from reconciler.adapters.simulated.compute import CLAIM_TAG, SimulatedCompute
 from reconciler.adapters.simulated.watched import WatchedCluster
 from reconciler.cli.simulation.chronicle import Chronicle
 from reconciler.cli.simulation.killing import KilledError
-from reconciler.disruption.command import BlockCode
+from reconciler.disruption.calendar import Windows
+from reconciler.disruption.command import BlockCode, ForcefulReason
 from reconciler.disruption.gates.consolidatable import left_over_until
 from reconciler.disruption.gates.guards import rollout_moments
 from reconciler.disruption.methods.forceful import patience_ends
 from reconciler.disruption.validation import command_timeout
 from reconciler.engine.planning import PlannedFleet
 from reconciler.engine.reconcile import Mandate, Pass, reconcile
-from reconciler.engine.steps import lifecycle, nomination, recovery, termination
+from reconciler.engine.steps import lifecycle, nomination, provision, recovery, termination
 from reconciler.engine.world import World
 from reconciler.model.duration import parse_duration
 from reconciler.model.errors import CloudError, ClusterError, ReconcilerError, TransientCloudError
@@ -36,7 +37,9 @@ from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.settings import Settings
 from reconciler.observed.state import quiet_since
 from reconciler.plan.make.findings import due_at
+from reconciler.plan.planning import plan_of
 from reconciler.plan.recall import Recall
+from reconciler.plan.rest.carry import next_opening
 from reconciler.ports.journal import Journal, Verb
 from reconciler.ports.progress import EventKind, Progress
 from reconciler.ports.state import StateStore
@@ -183,16 +186,67 @@ def _ends_of_protection(pods: Iterable[Pod]) -> Iterator[datetime]:
             continue
 
 
+_FORCED: Final = frozenset(reason.value for reason in ForcefulReason)
+
+
+def next_work(fleet: PlannedFleet, done: Pass, store: StateStore, now: datetime) -> datetime | None:
+    """Return when a window opens or closes that lets the planner do something, None if none does.
+
+    Consolidation evaluates nothing while its budget is closed, so nothing says that it waits. The
+    planner is therefore asked about the fleet as it is, at each combination of windows that is
+    ahead. Expiry does not count: it never ends.
+    """
+    windows = Windows.of(fleet.node_pools, fleet.settings)
+    seen = {windows.in_force(now)}
+    at = next_opening(windows, now, seen)
+    if at is None:
+        return None
+    refused = provision.refused_now(store, now)
+    inputs = fleet.inputs(done.seen, refused, store.objects(), store.serial())
+    while at is not None and at - now <= PATIENCE:
+        plan = plan_of(msgspec.structs.replace(inputs, now=at))
+        if any(command.reason not in _FORCED for command in plan.commands):
+            return at
+        seen.add(windows.in_force(at))
+        at = next_opening(windows, at, seen)
+    return None
+
+
+class Openings:
+    """The next window that a resting fleet waits for, looked for once while nothing changes."""
+
+    def __init__(self) -> None:
+        self._next: datetime | None = None
+
+    def added(
+        self,
+        ahead: Outlook | None,
+        fleet: PlannedFleet,
+        done: Pass,
+        store: StateStore,
+        now: datetime,
+    ) -> Outlook:
+        """Return the outlook of a quiet fleet with that window among its hopes, if there is one."""
+        ahead = ahead or Outlook((), ())
+        if self._next is None or self._next <= now:
+            self._next = next_work(fleet, done, store, now)
+        return ahead if self._next is None else replace(ahead, hopes=(*ahead.hopes, self._next))
+
+    def forget(self) -> None:
+        """Forget the window: the fleet has changed."""
+        self._next = None
+
+
 LOOK: Final = timedelta(seconds=10)
 LOOK_MAX: Final = timedelta(seconds=30)
-
-PASSES_MAX: Final = 20_000
-"""The maximum number of passes of a simulation."""
 """The time between two passes while something is in progress.
 
 A tenth of a second for each NodeClaim, within these bounds: a large fleet's pass takes longer, in a
 daemon as here, and nobody reads the day of three hundred nodes by the second.
 """
+
+PASSES_MAX: Final = 20_000
+"""The maximum number of passes of a simulation."""
 
 PATIENCE: Final = timedelta(days=30)
 """How far a simulation without an end goes on hoping."""
@@ -211,7 +265,10 @@ class Sample(msgspec.Struct, frozen=True, rename="camel"):
 
 @dataclass
 class SimulationStage:
-    """A simulated world, and the engine's view of it."""
+    """A simulated world, and the engine's view of it.
+
+    ``coming`` tells when the workload changes next by itself, as in a replayed trace.
+    """
 
     clock: SimulatedClock
     compute: SimulatedCompute
@@ -220,20 +277,20 @@ class SimulationStage:
     chronicle: Chronicle
     samples: list[Sample] = field(default_factory=list)
     passes: int = 0
+    coming: Callable[[datetime], datetime | None] = lambda _: None
 
     def per_hour(self) -> float:
         """Return what the instances cost now, in USD an hour; what goes costs nothing more."""
         now = self.clock.now()
-        living = (m for m in self.compute.machines.values() if m.going_at is None)
-        return round(sum(m.price(now) or 0.0 for m in living), 9)
+        return round(sum(m.price(now) or 0.0 for m in self.compute.living()), 9)
 
 
 class EndlessError(ReconcilerError):
     """The simulation made more passes than one may; it had come to ``at``."""
 
-    def __init__(self, at: datetime) -> None:
+    def __init__(self, at: datetime, passes_max: int) -> None:
         super().__init__(
-            f"the simulation stopped after {PASSES_MAX:,} passes, at {at:%Y-%m-%d %H:%M} UTC",
+            f"the simulation stopped after {passes_max:,} passes, at {at:%Y-%m-%d %H:%M} UTC",
             remedy="end it earlier with --until",
         )
 
@@ -254,21 +311,24 @@ def play(
     mandate: Mandate,
     until: datetime | None = None,
     watch: Callable[[Pass], None] = lambda _: None,
+    passes_max: int | None = None,
 ) -> Played:
     """Run passes until ``until``, without it until nothing is left to hope for.
 
     ``desired`` is asked at the beginning of each pass what the fleet shall be.
-    ``watch`` sees every pass that came to its end.
+    ``watch`` sees every pass that came to its end; there are at most ``passes_max``, by default
+    ``PASSES_MAX``.
 
     Raises:
         EndlessError: the maximum number of passes is reached.
     """
     end = until or stage.clock.now() + PATIENCE
+    passes_max = passes_max or PASSES_MAX
     last, ahead, failures = None, None, 0
-    recall = Recall()
+    openings, recall = Openings(), Recall()
     while True:
-        if stage.passes >= PASSES_MAX:
-            raise EndlessError(stage.clock.now())
+        if stage.passes >= passes_max:
+            raise EndlessError(stage.clock.now(), passes_max)
         before = _mark(stage)
         fleet = desired(stage.clock.now())
         done, pause = _pass(stage, fleet, mandate, recall)
@@ -291,7 +351,12 @@ def play(
         at_rest = done is not None and done.is_quiet and not moved
         settled = at_rest and ahead is not None and ahead.is_settled(now)
         if until is None and settled and stage.cluster.next_moment() is None:
-            return Played(last, ahead, converged=True, at=now)
+            assert done is not None
+            ahead = openings.added(ahead, fleet, done, stage.world.store, now)
+            if ahead.is_settled(now):
+                return Played(last, ahead, converged=True, at=now)
+        elif moved:
+            openings.forget()
         following = _following(stage, ahead, pause, moved=moved)
         if following is None or following >= end:
             stage.clock.advance((end - now).total_seconds())
@@ -342,7 +407,7 @@ def _following(
     look = min(max(len(stage.world.store.node_claims()) * timedelta(seconds=0.1), LOOK), LOOK_MAX)
     if moved:
         return now + look
-    moments = [stage.compute.next_moment(), stage.cluster.next_moment()]
+    moments = [stage.compute.next_moment(), stage.cluster.next_moment(), stage.coming(now)]
     moments.append(ahead.next(now) if ahead is not None else None)
     known = [m for m in moments if m is not None]
     return max(min(known), now + look) if known else None
@@ -361,8 +426,8 @@ def _notify_of_interruptions(stage: SimulationStage) -> None:
 
 def _sample(stage: SimulationStage) -> None:
     """Note what the fleet is like where it changed."""
-    living = [m for m in stage.compute.machines.values() if m.going_at is None]
-    sample = Sample(stage.clock.now(), stage.per_hour(), len(living), stage.cluster.homeless())
+    nodes = len(stage.compute.living())
+    sample = Sample(stage.clock.now(), stage.per_hour(), nodes, stage.cluster.homeless())
     known = stage.samples[-1] if stage.samples else None
     if known is None or (known.per_hour, known.nodes, known.pending) != (
         sample.per_hour,

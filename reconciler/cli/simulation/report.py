@@ -10,6 +10,7 @@ import msgspec
 
 from reconciler.adapters.simulated.compute import CLAIM_TAG
 from reconciler.adapters.simulated.machine import SimulatedInstance
+from reconciler.cli.backtest.result import Backtest
 from reconciler.cli.simulation.chronicle import Event
 from reconciler.cli.simulation.driver import Played, Sample, SimulationStage
 from reconciler.cli.simulation.rules import RulePeriod
@@ -125,6 +126,7 @@ class Report(_Part, frozen=True):
     """Everything: the contract's fields first. ``merge`` is set only with ``--base``.
 
     ``rules`` are the periods in which budgets and windows limited the disruption of a NodePool.
+    ``backtest`` is set only with ``--trace``.
     """
 
     events: tuple[Event, ...]
@@ -140,6 +142,7 @@ class Report(_Part, frozen=True):
     curve: tuple[Sample, ...]
     merge: Merge | None = None
     rules: tuple[RulePeriod, ...] = ()
+    backtest: Backtest | msgspec.UnsetType = msgspec.UNSET
 
 
 def report_of(stage: SimulationStage, played: Played, start: datetime) -> Report:

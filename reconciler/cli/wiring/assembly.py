@@ -9,7 +9,7 @@ from dataclasses import replace as with_fields
 from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.wiring.account import compute_of, connections, hearing
-from reconciler.cli.wiring.cluster import arrivals, cluster_of
+from reconciler.cli.wiring.cluster import arrivals, calls_of, cluster_of, has_threads
 from reconciler.cli.wiring.fleetsource import FleetSource
 from reconciler.cli.wiring.ground import (
     Ground,
@@ -101,12 +101,16 @@ UNNAMED: Final = Diagnostic(
 
 @dataclass(frozen=True)
 class Assembly:
-    """A world with what stands behind it, for one command."""
+    """A world with what stands behind it, for one command.
+
+    ``has_threads`` is whether its calls are made at the same time.
+    """
 
     world: World
     source: FleetSource
     state: DatabaseState
     settings: Settings
+    has_threads: bool = False
 
 
 @contextmanager
@@ -129,7 +133,10 @@ def assembled(
         FleetConflictError: another fleet has nodes in the cluster.
         StateError: the recorded state cannot be opened.
     """
+    from socket import gethostname
+
     from reconciler.adapters.kubernetes.cluster import KubernetesCluster
+    from reconciler.cli.wiring.decoding import prepare_decoders
     from reconciler.engine.world import World
     from reconciler.plan.explain.decisions import decisions_of
 
@@ -140,10 +147,13 @@ def assembled(
             ground = _renewed(ground, ground_of(request, imitation))
             standby.ended(ground.imitation.clock)
         settings, catalog, imitation = ground.settings, ground.catalog, ground.imitation
+        if has_threads(settings, imitation):
+            prepare_decoders()
         confirm = state.lease.confirm
         compute = compute_of(settings, catalog, imitation, acts=True, confirm=confirm)
         source = FleetSource(request, compute, catalog, discovery_of(request, ground.resolved))
-        cluster = cluster_of(settings, catalog, imitation, state.shelf, source, confirm)
+        calls = resources.enter_context(calls_of(settings, imitation))
+        cluster = cluster_of(settings, catalog, imitation, state.shelf, source, confirm, calls)
         world = World(
             imitation.clock,
             compute,
@@ -162,10 +172,21 @@ def assembled(
             confirm=confirm,
             leftovers=compute.leftovers,
             interruptions=resources.enter_context(hearing(settings, imitation)),
+            calls=calls,
         )
         if isinstance(cluster, KubernetesCluster):
+            if standby is not None and standby.sharing is not None:
+                states = standby.sharing.states
+                resources.enter_context(states.only_user(cluster.server, settings.fleet))
+            world = with_fields(
+                world,
+                mirror=cluster.mirror(settings.fleet),
+                announcer=cluster.events(imitation.clock, gethostname()),
+            )
             world.notify(EventKind.CONNECTED, f"the cluster is {cluster.where}")
-        yield Assembly(world, source, state, settings)
+            for missing in cluster.missing_permissions():
+                world.notify(EventKind.FORBIDDEN, missing)
+        yield Assembly(world, source, state, settings, has_threads(settings, imitation))
 
 
 def _keeping_usage(shelf: Shelf) -> Callable[[FleetUsage], None]:
@@ -205,8 +226,12 @@ def _leased(ground: Ground, standby: Standby | None = None) -> Iterator[Database
     from reconciler.adapters.database.state import open_state
 
     cluster, clock = cluster_id(ground), ground.imitation.clock
-    with open_state(ground.location, ground.settings.fleet, locks=locks_folder()) as state:
+    sharing = standby.sharing if standby is not None else None
+    opens = open_state if sharing is None else sharing.states.open
+    with opens(ground.location, ground.settings.fleet, locks=locks_folder()) as state:
         while True:
+            if standby is not None:
+                standby.await_turn(clock, state)
             try:
                 state.lease.acquire(cluster)
                 break

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.model.errors import UsageError
@@ -77,6 +78,23 @@ def _objects(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
         yield {"apiVersion": versions[kind], "kind": kind, **msgspec.to_builtins(item)}
 
 
+def objects_of_snapshot(snapshot: Snapshot) -> Iterator[object]:
+    """Yield everything that a snapshot carries, without the fields that no decision reads."""
+    import msgspec
+
+    from reconciler.engine.records import API_VERSION
+    from reconciler.observed.snapshot import CAPTURE_KIND
+
+    yield from _objects(snapshot)
+    yield from snapshot.live
+    yield from snapshot.other_classes
+    if snapshot.records is not None:
+        yield msgspec.json.decode(snapshot.records.content)
+    if snapshot.captured_at is not None:
+        at = snapshot.captured_at
+        yield {"apiVersion": API_VERSION, "kind": CAPTURE_KIND, "at": at}
+
+
 def objects_of_cluster(request: FleetRequest) -> list[Any]:
     """Return the objects of the cluster that the kubeconfig names, Karpenter's among them.
 
@@ -90,14 +108,19 @@ def objects_of_cluster(request: FleetRequest) -> list[Any]:
     from reconciler.adapters.kubernetes.kinds import OBSERVED, OF_KARPENTER
     from reconciler.cli.shared import records
     from reconciler.cli.wiring.cluster import api_of
+    from reconciler.engine.records import API_VERSION
+    from reconciler.observed.snapshot import CAPTURE_KIND
 
     resolved = records.settings_of(request)
     api = api_of(resolved.settings, SystemClock())
-    return [
+    at = (request.now or SystemClock().now()).astimezone(UTC)
+    capture = {"apiVersion": API_VERSION, "kind": CAPTURE_KIND, "at": at}
+    objects = [
         _named(item, kind.kind, kind.api_version)
         for kind in (*OBSERVED, *OF_KARPENTER)
         for item in listed(api, kind)
     ]
+    return [*objects, capture]
 
 
 def _named(item: Any, kind: str, version: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from reconciler.cli.shared.catalogs import CatalogInForce
     from reconciler.model.check import Check
     from reconciler.model.settings import Settings
+    from reconciler.ports.calls import Calls
     from reconciler.ports.clock import Clock
     from reconciler.ports.cluster import Arrivals, Cluster
     from reconciler.ports.state import Shelf
@@ -27,8 +28,13 @@ def cluster_of(
     shelf: Shelf,
     source: FleetSource,
     confirm: Callable[[], None] | None = None,
+    calls: Calls | None = None,
 ) -> Cluster:
-    """Return the cluster. ``confirm`` is called before each attempt of a call to a real one."""
+    """Return the cluster.
+
+    ``confirm`` is called before each attempt of a call to a real one, and ``calls`` makes those
+    that take long.
+    """
     from reconciler.model.settings import ClusterKind
 
     if settings.cluster == ClusterKind.NONE:
@@ -47,7 +53,7 @@ def cluster_of(
         api = api_of(settings, imitation.clock)
         api.confirm = confirm or api.confirm
         expect_one_cluster(api.access, settings)
-        return KubernetesCluster(api)
+        return KubernetesCluster(api, calls)
     from reconciler.adapters.simulated.cluster import EmbeddedCluster
 
     return EmbeddedCluster(
@@ -82,6 +88,27 @@ def cluster_checks(settings: Settings, *, writes: bool) -> Iterator[Check]:
     from reconciler.adapters.kubernetes.checks import cluster_checks
 
     return cluster_checks(api_of(settings, SystemClock()), settings, writes=writes)
+
+
+def has_threads(settings: Settings, imitation: Imitation) -> bool:
+    """Return whether calls are made at the same time: where the cluster is real."""
+    from reconciler.model.settings import ClusterKind
+
+    return settings.cluster == ClusterKind.KUBECONFIG and imitation.workers > 1
+
+
+@contextmanager
+def calls_of(settings: Settings, imitation: Imitation) -> Iterator[Calls]:
+    """Make calls on threads where the cluster is real, else one after another."""
+    from reconciler.ports.calls import InlineCalls
+
+    if not has_threads(settings, imitation):
+        yield InlineCalls()
+        return
+    from reconciler.adapters.workers import threaded_calls
+
+    with threaded_calls() as calls:
+        yield calls
 
 
 @contextmanager

@@ -98,7 +98,7 @@ def cluster_id(ground: Ground) -> ClusterId:
 
 def locks_folder() -> Path:
     """Return where this user's processes lock clusters, whatever their state directories are."""
-    home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")  # noqa: PTH111
+    home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     return Path(home, "reconciler", "locks")
 
 

@@ -1,9 +1,10 @@
-"""What watches a daemon: its log and, where it listens, metrics, health checks and a dashboard."""
+"""What watches a daemon: its log, notifications and, where it listens, metrics and a dashboard."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -12,25 +13,35 @@ from reconciler.cli.output.log import LogNotifier
 
 if TYPE_CHECKING:
     from reconciler.cli.commands.acting.run import RunRequest
+    from reconciler.cli.wiring.assembly import Assembly
+    from reconciler.cli.wiring.tracing import PassTraces
     from reconciler.engine.desired import Desired
     from reconciler.engine.reconcile import Pass
     from reconciler.engine.world import World
+    from reconciler.notifications.observer import NoticeObserver
     from reconciler.plan.value.plan import Plan
-    from reconciler.ports.progress import Notifier
+    from reconciler.ports.progress import CallMeter, Notifier
+    from reconciler.web.dashboard import Dashboard
+    from reconciler.web.health import DaemonHealth
+    from reconciler.web.metrics import FleetMetrics
     from reconciler.web.observer import WebObserver
 
 
 @dataclass
 class DaemonObserver:
-    """Feeds the log and the web pages from the passes (``engine.loop.PassObserver``)."""
+    """Feeds log, pages, traces and notifications from the passes (``engine.loop.PassObserver``)."""
 
     log: LogNotifier
+    notices: NoticeObserver
     web: WebObserver | None = None
+    traces: PassTraces | None = None
     _world: World | None = None
     _started: datetime | None = None
 
-    def watching(self, world: World) -> World:
-        """Return a world whose plans are named in the log before they are applied."""
+    def watching(self, assembly: Assembly) -> World:
+        """Return its world, whose plans are named in the log before they are applied."""
+        self.notices.follow(assembly.state.shelf, assembly.settings)
+        world = assembly.world
         keep = world.keep_reasons
 
         def keep_reasons(plan: Plan) -> None:
@@ -38,27 +49,50 @@ class DaemonObserver:
             keep(plan)
 
         self._world = replace(world, keep_reasons=keep_reasons)
+        if self.traces is not None:
+            self._world = replace(self._world, span=self.traces.span)
         return self._world
 
     def started(self) -> None:
         """Note when the pass starts."""
         self._started = self._world.clock.now() if self._world is not None else None
+        if self.traces is not None:
+            self.traces.started()
         if self.web is not None:
             self.web.started()
 
     def ended(self, world: World, desired: Desired, result: Pass) -> None:
         """Log which problems are over, and show the pass."""
+        if self.traces is not None:
+            self.traces.ended(_attributes(desired, result))
         context = self.log.context
         context.fleet, context.revision = desired.settings.fleet, desired.revision
         if self._started is not None:
             self.log.passed(self._started)
+        self.notices.ended(world, desired, result)
         if self.web is not None:
             self.web.ended(world, desired, result)
 
     def failed(self, problem: str) -> None:
         """Show the failure."""
+        if self.traces is not None:
+            self.traces.failed(problem)
+        self.notices.failed()
         if self.web is not None:
             self.web.failed(problem)
+
+
+def _attributes(desired: Desired, result: Pass) -> dict[str, str | int | float]:
+    """Return what the span of a pass says about it."""
+    plan = result.plan
+    return {
+        "reconciler.revision": desired.revision,
+        "reconciler.plan": plan.digest,
+        "reconciler.actions": len(plan.actions),
+        "reconciler.nodes": len(result.seen.claims),
+        "reconciler.unschedulable_pods": len(plan.unschedulable),
+        "reconciler.dollars_per_hour": plan.cost.before,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,33 +113,89 @@ def monitored(
     Raises:
         UsageError: the address is invalid or in use, or the extra ``web`` is not installed.
     """
+    from reconciler.adapters.clock import SystemClock
     from reconciler.cli.shared.sources import fleet_name
+    from reconciler.cli.wiring.account import connections
+    from reconciler.cli.wiring.tracing import traced
+    from reconciler.notifications.delivery import Deliveries
+    from reconciler.notifications.observer import NoticeNotifier, NoticeObserver
 
     log.context.fleet = fleet_name(request.fleet)
-    if not request.listen:
-        yield Monitoring(log, DaemonObserver(log), stop)
-        return
-    _expect_web()
-    from reconciler.cli.wiring.account import connections
-    from reconciler.web.dashboard import Dashboard, DashboardAccess
-    from reconciler.web.health import DaemonHealth
-    from reconciler.web.metrics import FleetMetrics
-    from reconciler.web.observer import WebNotifier, WebObserver, reporting_alive
-    from reconciler.web.server import app_of, is_loopback_address, listening
-
-    metrics, health = FleetMetrics(), DaemonHealth()
-    dashboard = Dashboard(log.context.fleet, health)
-    access = DashboardAccess(is_loopback_address(request.listen), request.token, request.header)
-    connections().meter = metrics.called
-    with listening(request.listen, app_of(metrics, health, dashboard, access)):
+    with ExitStack() as stack:
+        notices = NoticeObserver(stack.enter_context(Deliveries(SystemClock())))
+        traces = stack.enter_context(traced(log.context.fleet, os.environ))
+        notifier = NoticeNotifier(log, notices)
+        web = stack.enter_context(_served(request, log.context.fleet)) if request.listen else None
+        meter = meter_of(web.metrics.called if web is not None else None, traces)
+        if meter is not None:
+            connections().meter = meter
+        if web is None:
+            yield Monitoring(notifier, DaemonObserver(log, notices, traces=traces), stop)
+            return
         yield Monitoring(
-            WebNotifier(log, metrics, health, dashboard),
-            DaemonObserver(log, WebObserver(metrics, health, dashboard)),
-            reporting_alive(stop, health),
+            web.over(notifier), DaemonObserver(log, notices, web.observer, traces), web.alive(stop)
         )
 
 
-def _expect_web() -> None:
+def meter_of(metrics: CallMeter | None, traces: PassTraces | None) -> CallMeter | None:
+    """Return what measures the calls of the process, None where nobody asks."""
+    if metrics is None or traces is None:
+        return metrics or (traces.called if traces is not None else None)
+
+    def called(service: str, operation: str, outcome: str, seconds: float) -> None:
+        metrics(service, operation, outcome, seconds)
+        traces.called(service, operation, outcome, seconds)
+
+    return called
+
+
+@dataclass(frozen=True, slots=True)
+class _WebPages:
+    """What is served about a daemon, and what feeds it."""
+
+    metrics: FleetMetrics
+    health: DaemonHealth
+    dashboard: Dashboard
+
+    @property
+    def observer(self) -> WebObserver:
+        from reconciler.web.observer import WebObserver
+
+        return WebObserver(self.metrics, self.health, self.dashboard)
+
+    def over(self, notifier: Notifier) -> Notifier:
+        from reconciler.web.observer import WebNotifier
+
+        return WebNotifier(notifier, self.metrics, self.health, self.dashboard)
+
+    def alive(self, stop: Callable[[], bool]) -> Callable[[], bool]:
+        from reconciler.web.health import reporting_alive
+
+        return reporting_alive(stop, self.health)
+
+
+@contextmanager
+def _served(request: RunRequest, fleet: str) -> Iterator[_WebPages]:
+    """Serve metrics, health checks and the dashboard for as long as the block lasts."""
+    expect_web()
+    from reconciler.web.dashboard import Dashboard, DashboardAccess
+    from reconciler.web.health import DaemonHealth
+    from reconciler.web.metrics import FleetMetrics
+    from reconciler.web.server import app_of, is_loopback_address, listening
+
+    metrics, health = FleetMetrics(), DaemonHealth()
+    dashboard = Dashboard(fleet, health)
+    access = DashboardAccess(is_loopback_address(request.listen), request.token, request.header)
+    with listening(request.listen, app_of(metrics, health, dashboard, access)):
+        yield _WebPages(metrics, health, dashboard)
+
+
+def expect_web() -> None:
+    """Refuse to listen without the packages that serve pages.
+
+    Raises:
+        UsageError: the extra ``web`` is not installed.
+    """
     from importlib.util import find_spec
 
     from reconciler.model.errors import UsageError

@@ -4,33 +4,68 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Final
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
 
 from reconciler.model.errors import LeaseHeldError, ReconcilerError
 from reconciler.ports.clock import Clock
 from reconciler.ports.progress import EventKind, Notifier, Progress
 
+if TYPE_CHECKING:
+    from reconciler.adapters.database.state import DatabaseState
+    from reconciler.cli.fleets.sharing import FleetSharing
+
 POLL_S: Final = 1.0
 """How often a standby asks for the lease. With its lifetime it bounds the time to take over."""
+
+
+_TURN_S: Final = 0.25
+_SHORT: Final = timedelta(seconds=2)
+"""A replica that starts waits for its first heartbeat, which is not worth a message."""
 
 
 @dataclass
 class Standby:
     """Waits where another process holds the lease, until ``stop`` says so.
 
-    It reports who holds the lease once, and again when that is another process.
+    It reports who holds the lease once, and again when that is another process. Where replicas
+    share fleets, ``sharing`` decides when it asks.
     """
 
     notifier: Notifier
     stop: Callable[[], bool]
+    sharing: FleetSharing | None = None
     _last_text: str = field(default="", init=False)
     _since: datetime | None = field(default=None, init=False)
+    _has_asked: bool = field(default=False, init=False)
 
     @property
     def has_waited(self) -> bool:
         """Whether the lease was not free when it was first asked for."""
         return self._since is not None
+
+    def await_turn(self, clock: Clock, state: DatabaseState) -> None:
+        """Wait until it is the turn of this replica to ask for the lease.
+
+        Raises:
+            LeaseHeldError: it was stopped meanwhile.
+        """
+        if self.sharing is None:
+            return
+        started = clock.now()
+        while not self.sharing.may_ask(state, has_asked=self._has_asked):
+            if self.stop():
+                raise LeaseHeldError(
+                    f"stopped while waiting for the lease of fleet {state.database.fleet}",
+                    where=state.database.place,
+                )
+            now = clock.now()
+            if self._since is None and now - started >= _SHORT:
+                self._since = now
+                text = "waiting for the lease: another replica has fewer fleets"
+                self._notify(now, EventKind.STANDBY, text)
+            clock.wait(_TURN_S, self.stop)
+        self._has_asked = True
 
     def waits(self, clock: Clock, error: ReconcilerError) -> bool:
         """Wait for a moment; return whether to ask for the lease again.
@@ -51,6 +86,7 @@ class Standby:
 
     def ended(self, clock: Clock) -> None:
         """Report that the lease was acquired, if anybody waited for it."""
+        self._has_asked = False
         if self._since is None:
             return
         now = clock.now()

@@ -36,6 +36,7 @@ _LISTS: Final = {
     "priceBook.rules",
     "commitments.savingsPlans",
     "commitments.reservedInstances",
+    "notifications.webhooks",
 }
 
 

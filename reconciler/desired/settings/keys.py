@@ -29,6 +29,7 @@ from reconciler.desired.settings.readers import (
     read_text,
     read_url,
     read_wait,
+    read_webhooks,
 )
 from reconciler.model.duration import NEVER
 from reconciler.model.errors import UsageError
@@ -156,6 +157,7 @@ KEYS: Final = {
         Key("aws.refreshInterval", "refresh_interval", read_duration),
         Key("isolatedVPC", "isolated_vpc", read_flag),
         Key("history.keep", "history_keep", read_kept, unset=NEVER),
+        Key("notifications.webhooks", "webhooks", read_webhooks),
         Key("priceBook.discountPercent", "price_discount_percent", read_discount),
         Key("priceBook.rules", "price_rules", read_price_rules),
         Key("commitments.savingsPlans", "savings_plans", read_savings_plans),

@@ -19,6 +19,7 @@ from reconciler.model.text.urls import is_unencrypted
 
 if TYPE_CHECKING:
     from reconciler.model.billing import PriceRule, ReservedInstancesTerms, SavingsPlanTerms
+    from reconciler.model.notification import Webhook
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
 _DAY: Final = timedelta(days=1)
@@ -155,6 +156,13 @@ def read_reserved_instances(value: object) -> tuple[ReservedInstancesTerms, ...]
     from reconciler.desired.settings.billing import reserved_instances
 
     return reserved_instances(value)
+
+
+def read_webhooks(value: object) -> tuple[Webhook, ...]:
+    """Return the webhooks that are told about the fleet."""
+    from reconciler.desired.settings.webhooks import webhooks
+
+    return webhooks(value)
 
 
 def read_discount(value: object) -> float:

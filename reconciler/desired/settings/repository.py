@@ -17,6 +17,7 @@ OPERATOR_ONLY: Final = frozenset(
         "aws.roleArn",
         "kubernetes.context",
         "kubernetes.kubeconfig",
+        "notifications.webhooks",
     }
 )
 """What a repository may not set at all; of ``state`` it may only set a folder of its own."""

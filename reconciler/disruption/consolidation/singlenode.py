@@ -21,11 +21,11 @@ from reconciler.disruption.deliberation import Deliberation
 from reconciler.disruption.gates.policy import Hold
 from reconciler.disruption.methods.emptiness import by_ratio
 
-COMMANDS_MAX: Final = 10
+COMMANDS_MAX: Final = 20
 """Maximum number of single-node commands in a pass.
 
 Each command uses room and excludes nodes that later ones would have used, so after some commands a
-new pass is better. Ten give a cheaper fleet with fewer commands than one (as in Karpenter) or an
+new pass is better. Twenty give a cheaper fleet with fewer passes than one (as in Karpenter) or an
 unlimited number.
 """
 

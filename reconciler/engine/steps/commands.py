@@ -22,7 +22,7 @@ from reconciler.disruption.gates.consolidatable import LEFT_OVER
 from reconciler.disruption.gates.retries import REPLACEMENT_FAILED, failed_attempts
 from reconciler.disruption.validation import command_timeout
 from reconciler.engine import tracking
-from reconciler.engine.effects import Effects
+from reconciler.engine.effects import Effect, Effects
 from reconciler.engine.observation import Observation, marked_claims
 from reconciler.engine.steps import lifecycle
 from reconciler.model.karpenter.labels import DISRUPTED_TAINT
@@ -177,21 +177,26 @@ def start(effects: Effects, command: PlannedCommand, seen: Observation) -> bool:
         command=command.id,
         reason=command.reason,
     )
-    refused = [node for node in command.nodes if not _taint(effects, running, node)]
+    taints = [_taint(effects, running, node) for node in command.nodes]
+    tainted = effects.carry_out_all(taints)
+    refused = [node for node, done in zip(command.nodes, tainted, strict=True) if not done]
     if refused:
         _withdraw(effects, running, refused, seen)
     return not refused
 
 
-def _taint(effects: Effects, command: RunningCommand, node: str) -> bool:
-    taint = effects.intent(
-        Verb.TAINT,
-        node,
-        {"command": command.id},
-        command=command.id,
-        reason=because(command.reason, command.message),
-    )
-    return effects.carry_out([taint], partial(effects.world.cluster.taint, node))
+def _taint(effects: Effects, command: RunningCommand, node: str) -> Effect:
+    why = because(command.reason, command.message)
+    facts = {"command": command.id}
+    taint = effects.intent(Verb.TAINT, node, facts, command=command.id, reason=why)
+    return [taint], partial(effects.world.cluster.taint, node)
+
+
+def _untaint(
+    effects: Effects, node: str, facts: Mapping[str, str] | None = None, reason: str = ""
+) -> Effect:
+    untaint = effects.intent(Verb.UNTAINT, node, facts, reason=reason)
+    return [untaint], partial(effects.world.cluster.untaint, node)
 
 
 def _withdraw(
@@ -206,11 +211,8 @@ def _withdraw(
     nodes = seen.nodes()
     hosts = {c.name: nodes.get(c.status.provider_id) for c in seen.claims}
     named = {name: node.name for name, node in hosts.items() if node is not None}
-    for name in command.node_claims:
-        node = named.get(name)
-        if node is not None and node not in refused:
-            untaint = effects.intent(Verb.UNTAINT, node, {"command": command.id})
-            effects.carry_out([untaint], partial(world.cluster.untaint, node))
+    tainted = [named[c] for c in command.node_claims if c in named and named[c] not in refused]
+    effects.carry_out_all([_untaint(effects, n, {"command": command.id}) for n in tainted])
     stuck = [c for c in world.store.node_claims() if named.get(c.name) in refused]
     world.store.put_node_claims([_failed_again(c, effects.revision, seen.at) for c in stuck])
     why = f"the taint of {', '.join(refused)} was refused"
@@ -224,14 +226,17 @@ def untaint_strays(effects: Effects, seen: Observation) -> None:
     A lost state or a failed call leaves such nodes (Karpenter does this in each pass).
     """
     taken = marked_claims(seen.commands)
-    nodes = seen.nodes()
+    nodes, strays = seen.nodes(), []
+    reclaimed = {i for event in effects.world.interruptions.arrived() for i in event.instances}
     for claim in seen.claims:
         node = nodes.get(claim.status.provider_id)
         if node is None or claim.is_deleting or claim.name in taken:
             continue
+        if lifecycle.instance_id(claim) in reclaimed:
+            continue  # tainted ahead of this pass, which will decide about it
         if any(taint.key == DISRUPTED_TAINT for taint in node.spec.taints):
-            stray = effects.intent(Verb.UNTAINT, node.name, reason="it is no longer possible")
-            effects.carry_out([stray], partial(effects.world.cluster.untaint, node.name))
+            strays.append(_untaint(effects, node.name, reason="it is no longer possible"))
+    effects.carry_out_all(strays)
 
 
 def advance(
@@ -313,10 +318,10 @@ def roll_back(
         for c in seen.claims
         if c.name in command.node_claims
     }
-    for node in filter(None, by_claim.values()):
-        untaint = effects.intent(Verb.UNTAINT, node.name, {"command": command.id})
-        if not effects.carry_out([untaint], partial(world.cluster.untaint, node.name)):
-            return
+    facts = {"command": command.id}
+    untaints = [_untaint(effects, node.name, facts) for node in by_claim.values() if node]
+    if not all(effects.carry_out_all(untaints)):
+        return
     mark(effects, command, seen.at, failed=failed)
     _record(effects, replace(command, failed=failed), CommandPhase.ROLLED_BACK, why)
     world.notify(EventKind.COMMAND_ROLLED_BACK, f"{command.reason}: {why}", command=command.id)

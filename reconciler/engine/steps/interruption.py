@@ -120,6 +120,21 @@ def _believed(
                 )
 
 
+def claim_to_vacate(event: Interruption, identity: str, seen: Observation) -> NodeClaim | None:
+    """Return the claim of an instance whose node is to be vacated because of an event.
+
+    None if no joined node of ours is concerned, if its termination has begun, or if the last
+    observation contradicts the event.
+    """
+    claim = _by_instance(seen).get(identity)
+    if claim is None or claim.is_deleting or not claim.status.node_name:
+        return None
+    instance = seen.instance_of(claim)
+    if instance is None or not seen.owner.owns(instance.tags) or claim.name in seen.disputed:
+        return None
+    return None if _objection(event, claim, instance, seen.at) else claim
+
+
 def _shown(
     world: World,
     received: Iterable[Interruption],

@@ -41,7 +41,9 @@ CONSOLIDATABLE: Final = "Consolidatable"
 INTERRUPTED: Final = "Interrupted"
 """The condition of a claim whose instance EC2 reclaims; its reason is the kind of the event."""
 
-_PODS: Final = "PodsSeen"
+PODS_SEEN: Final = "PodsSeen"
+"""The condition of a claim whose reason is the digest of the pods last seen on its node."""
+
 _NO_PODS: Final = sha256(b"").hexdigest()[:16]
 
 REGISTRATION_TIMEOUT: Final = timedelta(minutes=15)
@@ -281,7 +283,12 @@ def asked_at(claim: NodeClaim) -> datetime | None:
 
 def had_pods(claim: NodeClaim) -> bool:
     """Return whether a pod other than a DaemonSet's was ever observed on the node."""
-    return claim.condition(_PODS) is not None
+    return claim.condition(PODS_SEEN) is not None
+
+
+def pods_digest(pods: Iterable[str]) -> str:
+    """Return what tells the pods of a node (``namespace/name``) from others."""
+    return sha256("\n".join(sorted(pods)).encode()).hexdigest()[:16]
 
 
 def with_pods(claim: NodeClaim, pods: Iterable[str], now: datetime) -> NodeClaim:
@@ -289,9 +296,9 @@ def with_pods(claim: NodeClaim, pods: Iterable[str], now: datetime) -> NodeClaim
 
     ``consolidateAfter`` counts from the last time at which these pods changed.
     """
-    digest = sha256("\n".join(sorted(pods)).encode()).hexdigest()[:16]
-    known = claim.condition(_PODS)
+    digest = pods_digest(pods)
+    known = claim.condition(PODS_SEEN)
     if (known.reason if known is not None else _NO_PODS) == digest:
         return claim
-    seen_now = without_condition(with_condition(claim, _PODS, "True", now, digest), LEFT_OVER)
+    seen_now = without_condition(with_condition(claim, PODS_SEEN, "True", now, digest), LEFT_OVER)
     return replace(seen_now, status=replace(seen_now.status, last_pod_event_time=now))

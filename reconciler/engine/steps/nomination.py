@@ -39,6 +39,11 @@ def seated(snapshot: Snapshot, now: datetime) -> Snapshot:
     return with_fields(snapshot, pods=pods)
 
 
+def nominations(snapshot: Snapshot, now: datetime) -> dict[str, str]:
+    """Return the node of each pod that is nominated, or its NodeClaim while there is no node."""
+    return _seats(snapshot, now)
+
+
 def awaited(snapshot: Snapshot, commands: Iterable[RunningCommand]) -> frozenset[str]:
     """Return the claims that will receive pods from nodes that are being drained.
 

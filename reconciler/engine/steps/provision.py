@@ -8,15 +8,17 @@ has an instance, since one CreateFleet can return both.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from dataclasses import replace as with_fields
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final, Protocol
 
 from reconciler.engine.effects import Effects
 from reconciler.engine.steps import lifecycle
 from reconciler.engine.steps.batching import BatchedLaunches, LaunchCall
 from reconciler.engine.steps.nomination import NOMINATED
-from reconciler.engine.world import World
+from reconciler.engine.world import AskedLaunches, World
 from reconciler.model.errors import (
     CloudError,
     LeaseLostError,
@@ -140,14 +142,26 @@ def launch_of(claim: NodeClaim, blueprint: Blueprint, tags: Mapping[str, str]) -
     return Launch("", claim, blueprint.node_class, options, tags, price_overlaid=overlaid or marked)
 
 
-def launch(effects: Effects, batched: BatchedLaunches, types: TypeLookup) -> int:
-    """Journal the launches, record their claims, call EC2, record the answers.
+def launch(effects: Effects, batched: BatchedLaunches, types: TypeLookup) -> LaunchTally:
+    """Journal the launches, record their claims, call EC2, record the answers that are there.
 
-    Returns the number of instances. Refused offerings are recorded as unavailable, so that the
+    Refused offerings are recorded as unavailable, so that the
     next plan uses others.
     """
     effects.begin(batched.intents)
     return ask(effects, batched.calls, batched.heads, types)
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchTally:
+    """How many launches were answered, and how many of them gave an instance."""
+
+    answered: int = 0
+    instances: int = 0
+
+    @property
+    def all_failed(self) -> bool:
+        return self.answered > 0 and self.instances == 0
 
 
 def ask(
@@ -155,19 +169,60 @@ def ask(
     calls: Sequence[LaunchCall],
     heads: Sequence[Intent],
     types: TypeLookup,
-) -> int:
-    """Record the claims of journalled launches, call EC2, record the answers.
+) -> LaunchTally:
+    """Record the claims of journalled launches, call EC2, record the answers that are there.
 
-    Returns the number of instances. A refused offering is recorded once per call, however many
-    launches it concerns. A batch has ended when all its launches have.
+    The call may take longer than the pass; a later pass reads its answers then (``read_answers``).
     """
     if not calls:
-        return 0
+        return LaunchTally()
     world = effects.world
     now = world.clock.now()
     world.store.put_node_claims([lifecycle.asked(call.node_claim, now) for _, call in calls])
-    answers = world.compute.launch([call for _, call in calls])
-    answered = list(zip(calls, answers, strict=True))
+    name = f"launch {calls[0][0].id}"
+    world.asked[name] = AskedLaunches(tuple(calls), tuple(heads))
+    try:
+        world.calls.start(name, partial(world.compute.launch, [call for _, call in calls]))
+    except BaseException:
+        del world.asked[name]  # the launches stay in doubt, and recovery checks them
+        raise
+    return _read(effects, name, types)
+
+
+def read_answers(effects: Effects, types: TypeLookup) -> LaunchTally:
+    """Record what EC2 has answered to the launches that earlier passes of this process began."""
+    read = [_read(effects, name, types) for name in list(effects.world.asked)]
+    return LaunchTally(sum(r.answered for r in read), sum(r.instances for r in read))
+
+
+def under_way(world: World) -> frozenset[str]:
+    """Return the ids of the launches and batches whose calls this process has not ended."""
+    asked = world.asked.values()
+    heads = (head.id for group in asked for head in group.heads)
+    return frozenset((*heads, *(intent.id for group in asked for intent, _ in group.calls)))
+
+
+def _read(effects: Effects, name: str, types: TypeLookup) -> LaunchTally:
+    """Record the answers to one group of launches, if they are there.
+
+    A refused offering is recorded once per call, however many launches it concerns. A batch has
+    ended when all its launches have.
+    """
+    world = effects.world
+    asked = world.asked[name]
+    try:
+        answer = world.calls.answer(name)
+    except BaseException:
+        del world.asked[name]
+        raise
+    if answer is None:
+        return LaunchTally()
+    del world.asked[name]
+    if answer.error is not None:
+        raise answer.error  # the launches stay in doubt, and recovery checks them
+    answers = answer.value
+    assert isinstance(answers, Sequence), "each launch has an answer"
+    answered = list(zip(asked.calls, answers, strict=True))
     mark_unavailable(
         world,
         [
@@ -177,16 +232,18 @@ def ask(
             for refusal in _named(answer, call)
         ],
     )
+    recorded = {claim.name: claim for claim in world.store.node_claims()}
     got = 0
     open_batches: set[str] = set()
     for (intent, call), answer in answered:
         if call.batch in open_batches:
             continue  # the call of the batch failed: reported once, and all of it stays in doubt
-        got += settle(effects, intent, call, answer, types)
+        known = recorded.get(call.node_claim.name, call.node_claim)
+        got += settle(effects, intent, with_fields(call, node_claim=known), answer, types)
         if call.batch and isinstance(answer, TransientCloudError):
             open_batches.add(call.batch)
-    close(effects, [head for head in heads if head.id not in open_batches])
-    return got
+    close(effects, [head for head in asked.heads if head.id not in open_batches])
+    return LaunchTally(len(answered), got)
 
 
 def close(effects: Effects, heads: Sequence[Intent]) -> None:

@@ -19,7 +19,7 @@ from reconciler.model.errors import CloudError, TransientCloudError
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.ownership import Owner
 from reconciler.ports.cloud import Instance, Launch, LaunchAnswer
-from reconciler.ports.journal import Intent, Outcome, Verb
+from reconciler.ports.journal import REQUESTED, Intent, Outcome, Verb
 from reconciler.ports.progress import EventKind
 
 LAG: Final = timedelta(seconds=5)
@@ -35,13 +35,23 @@ Otherwise a record restored from a backup could launch nodes that were replaced 
 """
 
 
-def recover(effects: Effects, types: provision.TypeLookup, owner: Owner) -> None:
-    """Settle every intent in doubt whose outcome EC2 or the cluster shows."""
+def recover(effects: Effects, types: provision.TypeLookup, owner: Owner) -> provision.LaunchTally:
+    """Settle every intent in doubt whose outcome EC2 or the cluster shows.
+
+    Launches of this process whose calls have not ended are left to them. Returns what came of the
+    launches that have ended since the last pass.
+    """
+    ended = provision.read_answers(effects, types)
+    calling = provision.under_way(effects.world)
     doubtful = effects.world.journal.in_doubt()
     draining = _draining(effects) if doubtful else frozenset()
-    launches, heads = [], {}
+    launches, heads, waiting = list[Intent](), dict[str, Intent](), list[Intent]()
     for entry in doubtful:
-        if entry.intent.verb is Verb.LAUNCH:
+        if entry.intent.verb in REQUESTED:
+            continue  # a request that nobody has carried out yet
+        if entry.intent.id in calling:
+            waiting.append(entry.intent)
+        elif entry.intent.verb is Verb.LAUNCH:
             launches.append(entry.intent)
         elif entry.intent.verb is Verb.LAUNCH_BATCH:
             heads[entry.intent.id] = entry.intent
@@ -51,7 +61,8 @@ def recover(effects: Effects, types: provision.TypeLookup, owner: Owner) -> None
             effects.finish([entry.intent], Outcome.SUCCEEDED, "the node is gone")
     claims = {claim.name: claim for claim in effects.world.store.node_claims()}
     _settle_launches(effects, launches, heads, claims, types, owner)
-    _forget_unasked(effects, launches, claims)
+    _forget_unasked(effects, (*launches, *waiting), claims)
+    return ended
 
 
 def _draining(effects: Effects) -> frozenset[str]:

@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from reconciler.engine.effects import Effects
+from reconciler.engine.effects import Effect, Effects
 from reconciler.engine.observation import Observation
 from reconciler.engine.steps import lifecycle
 from reconciler.model.karpenter.labels import NODECLAIM
@@ -28,8 +28,8 @@ A_PASS: Final = 20
 def advance(effects: Effects, seen: Observation) -> int:
     """Tag the instances whose nodes have joined; return how many remain for later passes.
 
-    An instance that EC2 does not list is tagged later. The first refusal ends the tagging of this
-    pass: the other calls would probably fail too, and nothing depends on them.
+    An instance that EC2 does not list is tagged later. The first is tagged alone: if that is
+    refused, the other calls would probably fail too, and nothing depends on them.
     """
     due = [
         (claim, instance)
@@ -37,11 +37,19 @@ def advance(effects: Effects, seen: Observation) -> int:
         if _is_due(claim) and (instance := seen.instance_of(claim)) is not None
         if not instance.is_going
     ]
-    done = []
+    done, calls = [], []
     for claim, instance in due[:A_PASS]:
-        if not _tag(effects, claim, instance):
+        tag = _tag(effects, claim, instance)
+        if tag is None:
+            done.append(_noted(claim))
+        else:
+            calls.append((claim, tag))
+    first, rest = calls[:1], calls[1:]
+    for lot in (first, rest):
+        tagged = effects.carry_out_all([tag for _, tag in lot])
+        done += [_noted(claim) for (claim, _), is_done in zip(lot, tagged, strict=True) if is_done]
+        if not all(tagged):
             break
-        done.append(_noted(claim))
     if done:
         effects.world.store.put_node_claims(done)
     return max(len(due) - A_PASS, 0)
@@ -56,13 +64,14 @@ def _is_due(claim: NodeClaim) -> bool:
     )
 
 
-def _tag(effects: Effects, claim: NodeClaim, instance: Instance) -> bool:
+def _tag(effects: Effects, claim: NodeClaim, instance: Instance) -> Effect | None:
+    """Return what adds the missing tags of an instance, None if it has them."""
     wanted = {NAME: claim.status.node_name, NODECLAIM: claim.name}
     missing = {key: value for key, value in wanted.items() if key not in instance.tags}
     if not missing:
-        return True
+        return None
     intent = effects.intent(Verb.TAG, claim.name, {"instance": instance.id, **missing})
-    return effects.carry_out([intent], partial(effects.world.compute.tag, instance.id, missing))
+    return [intent], partial(effects.world.compute.tag, instance.id, missing)
 
 
 def _noted(claim: NodeClaim) -> NodeClaim:

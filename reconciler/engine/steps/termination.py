@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 
 from reconciler.engine.effects import Effects
 from reconciler.engine.observation import Observation
@@ -35,27 +36,37 @@ def advance(effects: Effects, seen: Observation) -> None:
     nothing is terminated.
     """
     world, nodes = effects.world, seen.nodes()
-    doomed: list[tuple[NodeClaim, Instance]] = []
-    for claim in seen.claims:
-        if claim.metadata.deletion_timestamp is None:
-            continue
-        if not claim.status.provider_id:
-            world.store.forget_node_claim(claim.name, seen.at, "deleted before it was launched")
-            continue
-        instance = seen.instance_of(claim)
-        node = nodes.get(claim.status.provider_id)
+    gone: list[tuple[NodeClaim, Node | None]] = []
+    leaving: list[tuple[NodeClaim, Instance, Node | None]] = []
+    for claim in _launched(world, seen):
+        instance, node = seen.instance_of(claim), nodes.get(claim.status.provider_id)
         if lifecycle.is_gone(claim, instance, seen.at):
-            _forget(effects, claim, node)
-        elif instance is None or instance.is_going or not _may_go(claim, instance, seen):
-            continue
-        elif _is_empty(effects, claim, node, seen):
-            doomed.append((claim, instance))
+            gone.append((claim, node))
+        elif instance is not None and not instance.is_going and _may_go(claim, instance, seen):
+            leaving.append((claim, instance, node))
+    _forget(effects, gone)
+    _taint(effects, [(claim, node) for claim, _, node in leaving if node is not None])
+    doomed = [(c, i) for c, i, node in leaving if _is_empty(effects, c, node, seen)]
     if seen.doubts:
         return
     if doomed and terminate(effects, [(c.name, i, _reason(c)) for c, i in doomed]):
         world.store.put_node_claims(
             [lifecycle.with_condition(c, "InstanceTerminating", "True", seen.at) for c, _ in doomed]
         )
+
+
+def _launched(world: World, seen: Observation) -> list[NodeClaim]:
+    """Return the terminating claims that have an instance; those without one are forgotten."""
+    calling = {c.node_claim.name for asked in world.asked.values() for _, c in asked.calls}
+    found = []
+    for claim in seen.claims:
+        if claim.metadata.deletion_timestamp is None or claim.name in calling:
+            continue  # the launch of the latter may still give an instance
+        if claim.status.provider_id:
+            found.append(claim)
+        else:
+            world.store.forget_node_claim(claim.name, seen.at, "deleted before it was launched")
+    return found
 
 
 def collect(effects: Effects, seen: Observation) -> None:
@@ -125,15 +136,26 @@ def _is_spare(world: World, instance: Instance, seen: Observation) -> bool:
     return entry is not None and entry.outcome is not None
 
 
+def _taint(effects: Effects, leaving: Sequence[tuple[NodeClaim, Node]]) -> None:
+    """Taint the nodes that are to be drained and have no taint yet, all at the same time."""
+    taints = []
+    for claim, node in leaving:
+        if not _is_tainted(node):
+            facts = {"since": str(claim.metadata.deletion_timestamp)}
+            intent = effects.intent(Verb.TAINT, node.name, facts, reason=_reason(claim))
+            taints.append(([intent], partial(effects.world.cluster.taint, node.name)))
+    effects.carry_out_all(taints)
+
+
+def _is_tainted(node: Node) -> bool:
+    return any(t.key == DISRUPTED_TAINT for t in node.spec.taints)
+
+
 def _is_empty(effects: Effects, claim: NodeClaim, node: Node | None, seen: Observation) -> bool:
-    """Evict the pods of a node; return whether it may be terminated now."""
+    """Take the next step of a drain; return whether the node may be terminated now."""
     if node is None:
         return True
     world, since = effects.world, str(claim.metadata.deletion_timestamp)
-    tainted = any(t.key == DISRUPTED_TAINT for t in node.spec.taints)
-    if not tainted:
-        taint = effects.intent(Verb.TAINT, node.name, {"since": since}, reason=_reason(claim))
-        effects.carry_out([taint], lambda: world.cluster.taint(node.name))
     drain = effects.intent(Verb.DRAIN, node.name, {"since": since}, reason=_reason(claim))
     effects.begin([drain])
     try:
@@ -141,12 +163,15 @@ def _is_empty(effects: Effects, claim: NodeClaim, node: Node | None, seen: Obser
     except ClusterError as error:  # other nodes continue; this one is retried
         world.notify(EventKind.FAILED, str(error), node_claim=claim.name, node_pool=claim.node_pool)
         return False
+    if remaining is None:
+        return False  # pods are being evicted; a later pass reads how many are left
     if remaining:
         _note_waiting(world, claim, node, remaining, seen)
         return False
-    if tainted:
-        effects.finish([drain], Outcome.SUCCEEDED)
-    return tainted
+    if not _is_tainted(node):
+        return False
+    effects.finish([drain], Outcome.SUCCEEDED)
+    return True
 
 
 def _note_waiting(
@@ -198,19 +223,23 @@ def _held_up(node: Node, seen: Observation) -> list[str]:
     return found
 
 
-def _forget(effects: Effects, claim: NodeClaim, node: Node | None) -> None:
-    """Delete the Node of a claim whose instance is gone, then forget the claim.
+def _forget(effects: Effects, gone: Sequence[tuple[NodeClaim, Node | None]]) -> None:
+    """Delete the Nodes of claims whose instances are gone, then forget the claims.
 
     A claim whose Node could not be deleted stays for the next pass: our finalizer holds the Node,
     and nobody else would remove it.
     """
     world = effects.world
-    if node is not None:
-        gone = effects.intent(Verb.DELETE_NODE, node.name, reason=_reason(claim))
-        if not effects.carry_out([gone], lambda: world.cluster.delete_node(node.name)):
-            return
-    world.store.forget_node_claim(claim.name, world.clock.now(), "the instance is gone")
-    world.notify(EventKind.TERMINATED, f"{claim.name} is gone", node_claim=claim.name)
+    deletions = []
+    for claim, node in gone:
+        if node is not None:
+            intent = effects.intent(Verb.DELETE_NODE, node.name, reason=_reason(claim))
+            deletions.append(([intent], partial(world.cluster.delete_node, node.name)))
+    deleted = iter(effects.carry_out_all(deletions))
+    for claim, node in gone:
+        if node is None or next(deleted):
+            world.store.forget_node_claim(claim.name, world.clock.now(), "the instance is gone")
+            world.notify(EventKind.TERMINATED, f"{claim.name} is gone", node_claim=claim.name)
 
 
 def _reason(claim: NodeClaim) -> str:

@@ -8,7 +8,7 @@ is used. Any of them is a valid result under the scheduler's rules.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -85,6 +85,10 @@ class Seat:
         self.left = subtract(self.left, wanted)
         self.pods.append(pod)
 
+    def copy(self) -> Seat:
+        """Return the node as it is now, with pods of its own."""
+        return Seat(self.node, self.total, self.left, list(self.pods))
+
 
 Order = Callable[[Resources], tuple[int, ...]]
 """Sort key of a pod, from its requests."""
@@ -133,15 +137,29 @@ class Seats:
         """Return the node of each bound pod, by ``namespace/name``; the others stay pending."""
         if not pending:
             return {}
+        hopeful = self._hopeful(pending)
         best: dict[str, Node] | None = None
         for order in _ORDERS:
             for fit in _FITS:
-                bound = self._tried(pending, order, fit)
+                bound = self._tried(hopeful, order, fit)
                 if best is None or len(bound) > len(best):
                     best = bound
-                if len(best) == len(pending) or len(pending) * len(self.seats) > _TRIED_AGAIN:
+                if len(best) == len(hopeful) or len(pending) * len(self.seats) > _TRIED_AGAIN:
                     return best
         return best or {}
+
+    def _hopeful(self, pending: Sequence[Pod]) -> list[Pod]:
+        """Return the pods that some node has room for now; room only shrinks as pods are bound."""
+        known: dict[int | str, bool] = {}
+        found = []
+        for pod in pending:
+            key = self._alike(pod)
+            if key not in known:
+                here = (self.seats[number] for number in self._eligible(pod))
+                known[key] = any(self._has_place(seat, pod) for seat in here)
+            if known[key]:
+                found.append(pod)
+        return found
 
     def wanted(self, pod: Pod) -> Resources:
         """Return what a pod requests; pods of one workload share the result."""
@@ -168,10 +186,14 @@ class Seats:
 
     def _eligible(self, pod: Pod) -> Sequence[int]:
         """Return the indexes of the nodes that a pod may use; pods with volumes have their own."""
-        key = pod.key if pod.spec.volumes else id(pod.spec)
+        key = self._alike(pod)
         if key not in self._usable:
             self._usable[key] = [n for n, s in enumerate(self.seats) if self._may_use(s, pod)]
         return self._usable[key]
+
+    def _alike(self, pod: Pod) -> int | str:
+        """Return what the pods have in common that the same nodes suit."""
+        return pod.key if pod.spec.volumes else id(pod.spec)
 
     def _tried(self, pending: Sequence[Pod], order: Order, fit: Fit) -> dict[str, Node]:
         """Return the assignment that one order and packing yields, without binding any pod."""
@@ -179,7 +201,7 @@ class Seats:
         def urgency(pod: Pod) -> tuple[int, tuple[int, ...], str]:
             return (-(pod.spec.priority or 0), order(self.wanted(pod)), pod.key)
 
-        seats = [replace(seat, pods=list(seat.pods)) for seat in self.seats]
+        seats = [seat.copy() for seat in self.seats]
         around = Neighbourhood([seat.node for seat in seats], self.namespaces)
         for seat in seats:
             for pod in seat.pods:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from reconciler.model.kubernetes.metadata import LabelSelector, SelectorExpression
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import (
@@ -75,6 +77,21 @@ class Eligibility:
 
 
 @dataclass(slots=True)
+class _Tally:
+    """The pods that match a spread constraint, counted by eligible domain as they are placed."""
+
+    key: str
+    namespace: str
+    selector: LabelSelector
+    counts: dict[str, int]
+
+    def add(self, item: Placed) -> None:
+        domain, pod = item.node.metadata.labels.get(self.key, ""), item.pod
+        if domain in self.counts and pod.namespace == self.namespace and _counts_pod(pod):
+            self.counts[domain] += self.selector.matches(pod.metadata.labels)
+
+
+@dataclass(slots=True)
 class Neighbourhood:
     """What affects where a pod may be placed: nodes, namespaces, and the pods placed so far.
 
@@ -85,10 +102,13 @@ class Neighbourhood:
     namespaces: Mapping[str, Mapping[str, str]]
     placed: list[Placed] = field(default_factory=list)
     with_anti_affinity: list[Placed] = field(default_factory=list)
+    _tallies: dict[bytes, _Tally] = field(default_factory=dict)
 
     def add(self, item: Placed) -> None:
         """Record a placed pod."""
         self.placed.append(item)
+        for tally in self._tallies.values():
+            tally.add(item)
         affinity = item.pod.spec.affinity
         if affinity is not None and affinity.pod_anti_affinity is not None:
             self.with_anti_affinity.append(item)
@@ -106,21 +126,32 @@ class Neighbourhood:
         )
 
     def _spread(self, pod: Pod, rule: TopologySpreadConstraint) -> _Spread:
-        selector = _with_label_keys(rule.label_selector, rule.match_label_keys, pod)
-        counts = {
-            other.metadata.labels[rule.topology_key]: 0
-            for other in self.nodes
-            if rule.topology_key in other.metadata.labels and _counts(pod, other, rule)
-        }
-        for item in self.placed:
-            place = item.node.metadata.labels.get(rule.topology_key, "")
-            if place in counts and item.pod.namespace == pod.namespace and _counts_pod(item.pod):
-                counts[place] += selector.matches(item.pod.metadata.labels)
-        least = min(counts.values(), default=0)
-        if rule.min_domains is not None and len(counts) < rule.min_domains:
+        tally = self._tally(pod, rule)
+        least = min(tally.counts.values(), default=0)
+        if rule.min_domains is not None and len(tally.counts) < rule.min_domains:
             least = 0
-        own = selector.matches(pod.metadata.labels)
-        return _Spread(rule.topology_key, counts, least, own, rule.max_skew)
+        own = tally.selector.matches(pod.metadata.labels)
+        return _Spread(rule.topology_key, tally.counts, least, own, rule.max_skew)
+
+    def _tally(self, pod: Pod, rule: TopologySpreadConstraint) -> _Tally:
+        """Return the matching pods by domain; pods that are alike share the count."""
+        spec, labels = pod.spec, pod.metadata.labels
+        own = [labels.get(key) for key in rule.match_label_keys]
+        eligible = (spec.node_selector, spec.affinity, spec.tolerations)
+        key = msgspec.json.encode((rule, pod.namespace, own, eligible))
+        known = self._tallies.get(key)
+        if known is None:
+            domains = {
+                node.metadata.labels[rule.topology_key]
+                for node in self.nodes
+                if rule.topology_key in node.metadata.labels and _counts(pod, node, rule)
+            }
+            selector = _with_label_keys(rule.label_selector, rule.match_label_keys, pod)
+            known = _Tally(rule.topology_key, pod.namespace, selector, dict.fromkeys(domains, 0))
+            for item in self.placed:
+                known.add(item)
+            self._tallies[key] = known
+        return known
 
     def _near(self, pod: Pod) -> tuple[tuple[tuple[str, frozenset[str]], ...], tuple[str, ...]]:
         """Return the domains of the pods that this one must be close to.

@@ -6,7 +6,7 @@ a linear program over classes of pods and kinds of nodes (``packing/covering.py`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -18,6 +18,7 @@ from reconciler.placement.nodes.template import PoolTemplate
 from reconciler.placement.packing.covering import (
     LOADS_MAX,
     ROUNDS,
+    Dual,
     Load,
     alike,
     kinds_of,
@@ -26,6 +27,7 @@ from reconciler.placement.packing.covering import (
 )
 from reconciler.placement.packing.covering import worth as worth_of_room
 from reconciler.placement.packing.goal import Goal
+from reconciler.placement.packing.recall import KnownAnswers, answers_of, daemons_of, tables_of
 from reconciler.placement.pods.shape import RelaxedShape, Shape
 from reconciler.placement.topology.rules import RuleKind
 
@@ -134,10 +136,35 @@ def _least(
         return 0.0
     if len(loads) > LOADS_MAX:
         loads = merged(loads)
-    dual = solve(loads, kinds_of(loads, templates, Goal(), names), rounds)
+    dual = _dual(loads, templates, names, rounds)
     if not any(room):
         return dual.cost
     return max(0.0, dual.cost - worth_of_room(room, loads, dual.values))
+
+
+def _dual(
+    loads: Sequence[Load], templates: Sequence[PoolTemplate], names: Sequence[str], rounds: int
+) -> Dual:
+    """Return the values of the loads' pods; an equal question is solved once."""
+    question = (
+        tuple(_content(load) for load in loads),
+        tuple((t.name, t.types, daemons_of(t)) for t in templates),
+        tuple(names),
+        rounds,
+    )
+    known: KnownAnswers[Dual] = answers_of("duals", tables_of(templates))  # type: ignore[assignment]
+    return known.of(
+        question, lambda: solve(loads, kinds_of(loads, templates, Goal(), names), rounds)
+    )
+
+
+def _content(load: Load) -> Hashable:
+    """Return all that a load consists of."""
+    allowed = tuple(
+        (name, tuple(space.requirements for space in spaces))
+        for name, spaces in load.allowed.items()
+    )
+    return load.count, load.wanted, load.most, load.fluid, allowed
 
 
 def worth(shapes: Mapping[Shape, int], templates: Sequence[PoolTemplate]) -> dict[Shape, float]:
@@ -153,7 +180,7 @@ def worth(shapes: Mapping[Shape, int], templates: Sequence[PoolTemplate]) -> dic
     if len(loads) > LOADS_MAX:
         groups = alike(loads.values())
     joined = [merged(group)[0] if len(group) > 1 else group[0] for group in groups]
-    dual = solve(joined, kinds_of(joined, templates, Goal(), names), _ROUNDS)
+    dual = _dual(joined, templates, names, _ROUNDS)
     found: dict[Load, float] = {}
     for members, one, value in zip(groups, joined, dual.values, strict=True):
         for load in members:

@@ -14,10 +14,11 @@ from math import ceil
 
 import msgspec
 
-from reconciler.catalog.table import TypeTable, indices
+from reconciler.catalog.table import TypeTable, bits, indices
 from reconciler.placement.nodes.space import Space
 from reconciler.placement.nodes.template import PoolTemplate
 from reconciler.placement.packing.goal import Goal
+from reconciler.placement.packing.recall import KnownAnswers, answers_of, daemons_of
 from reconciler.placement.packing.simplex import Program, maximum
 
 LOADS_MAX = 24
@@ -118,38 +119,74 @@ def kinds_of(
     found: list[NodeKind] = []
     for template in templates:
         extra = goal.cost_of_node(template)
-        table = template.table
-        columns = [table.allocatable(name) for name in names]
-        for signature, prices in _priced(loads, template).items():
-            mask = 0
-            for index in prices:
-                mask |= 1 << index
-            cheaper = 0
-            for index in sorted(prices, key=lambda i: (prices[i], i)):
-                room = _room(template, index, columns, names)
-                if room is None:
-                    continue
-                covering = template.fitting(mask, dict(zip(names, room, strict=True)), ())
-                if covering & cheaper:
-                    continue
-                cheaper |= 1 << index
+        suits, members = _suits(loads, template)
+        for signature, rows in _worth_buying(suits, template, names).items():
+            shared = sum(mask for i, mask in enumerate(members) if signature >> i & 1)
+            for price, room in rows:
                 most = tuple(
-                    _held(load, room) if signature >> i & 1 else 0 for i, load in enumerate(loads)
+                    _held(load, room) if shared >> i & 1 else 0 for i, load in enumerate(loads)
                 )
                 if any(most):
-                    found.append(NodeKind(prices[index] + extra, room, most))
+                    found.append(NodeKind(price + extra, room, most))
     return list(dict.fromkeys(found))
 
 
-def _priced(loads: Sequence[Load], template: PoolTemplate) -> dict[int, dict[int, float]]:
-    """Return, for each set of loads that can share a node, the types with their lowest price."""
+_Suit = tuple[Space, ...]
+"""The spaces of a NodePool that suit some loads."""
+_Buys = dict[int, list[tuple[float, tuple[int, ...]]]]
+"""By the set of suits that can share a node: lowest price and room of each type worth buying."""
+
+
+def _suits(loads: Sequence[Load], template: PoolTemplate) -> tuple[list[_Suit], list[int]]:
+    """Return the different suits of loads, and which loads have each as a set of bits."""
+    members: dict[_Suit, int] = {}
+    for number, load in enumerate(loads):
+        suit = tuple(load.allowed.get(template.name, ()))
+        members[suit] = members.get(suit, 0) | 1 << number
+    return list(members), list(members.values())
+
+
+def _worth_buying(suits: Sequence[_Suit], template: PoolTemplate, names: Sequence[str]) -> _Buys:
+    """Return the types that no type of a lower price covers."""
+    question = (
+        tuple(tuple(space.requirements for space in suit) for suit in suits),
+        template.types,
+        daemons_of(template),
+        tuple(names),
+    )
+    known: KnownAnswers[_Buys] = answers_of("types worth buying", (template.table,))  # type: ignore[assignment]
+    return known.of(question, lambda: _found_worth_buying(suits, template, names))
+
+
+def _found_worth_buying(
+    suits: Sequence[_Suit], template: PoolTemplate, names: Sequence[str]
+) -> _Buys:
+    columns = [template.table.allocatable(name) for name in names]
+    found: _Buys = {}
+    for signature, prices in _priced(suits, template).items():
+        mask = bits(prices)
+        cheaper = 0
+        for index in sorted(prices, key=lambda i: (prices[i], i)):
+            room = _room(template, index, columns, names)
+            if room is None:
+                continue
+            covering = template.fitting(mask, dict(zip(names, room, strict=True)), ())
+            if covering & cheaper:
+                continue
+            cheaper |= 1 << index
+            found.setdefault(signature, []).append((prices[index], room))
+    return found
+
+
+def _priced(suits: Sequence[_Suit], template: PoolTemplate) -> dict[int, dict[int, float]]:
+    """Return, for each set of suits that can share a node, the types with their lowest price."""
     table: TypeTable = template.table
     found: dict[int, dict[int, float]] = {}
     for offering in table.offering_classes:
         parts = [(offering.mask & template.types, 0)]
-        for number, load in enumerate(loads):
+        for number, suit in enumerate(suits):
             mask = 0
-            for space in load.allowed.get(template.name, ()):
+            for space in suit:
                 if offering in space.offers:
                     mask |= space.mask
             parts = [

@@ -17,6 +17,7 @@ from reconciler.placement.nodes.limits import RemainingLimits
 from reconciler.placement.nodes.space import Space
 from reconciler.placement.nodes.template import PoolTemplate, shortfalls
 from reconciler.placement.packing.goal import Goal
+from reconciler.placement.packing.recall import KnownAnswers, answers_of, daemons_of
 from reconciler.placement.pods.cohort import Cohort
 from reconciler.placement.solve import PlacementPass
 
@@ -89,7 +90,7 @@ class PackingMarket:
         known = self._costs.get((template.name, space))
         if known is None:
             extra = self._goal.cost_of_node(template)
-            prices = cheapest_prices(space)
+            prices = template.table.prices(space.offers)
             known = {index: price + extra for index, price in prices.items()}
             self._costs[template.name, space] = known
         return known
@@ -127,8 +128,20 @@ class PackingMarket:
         )
 
     def _rows(self, template: PoolTemplate, space: Space) -> list[Row]:
-        rooms, costs = self.rooms(template), self.costs(template, space)
         mask = space.mask & self._limits.allowed(template)
+        question = (
+            space.requirements,
+            mask,
+            daemons_of(template),
+            self.resources,
+            self._goal.cost_of_node(template),
+            tuple(self._limits.left(template) or ()),
+        )
+        known: KnownAnswers[list[Row]] = answers_of("rows", (template.table,))  # type: ignore[assignment]
+        return known.of(question, lambda: self._found_rows(template, space, mask))
+
+    def _found_rows(self, template: PoolTemplate, space: Space, mask: int) -> list[Row]:
+        rooms, costs = self.rooms(template), self.costs(template, space)
         found = [
             Row(index, costs[index], rooms[index], self._charge(template, index))
             for index in indices(mask)
@@ -145,17 +158,6 @@ class PackingMarket:
                 kept.append(row)
                 cheaper |= 1 << row.index
         return kept
-
-
-def cheapest_prices(space: Space) -> dict[int, float]:
-    """Return the price of each type's cheapest offering within a space."""
-    prices: dict[int, float] = {}
-    for offering in space.offers:
-        for index, price in offering.prices.items():
-            known = prices.get(index)
-            if known is None or price < known:
-                prices[index] = price
-    return prices
 
 
 def _share(row: Row, needs: Iterable[tuple[int, int]]) -> float:

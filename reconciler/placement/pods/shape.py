@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from reconciler.model.karpenter.requirements import Requirements
-from reconciler.model.kubernetes.pod import HostPort, Pod, PodSpec
+from reconciler.model.kubernetes.pod import Container, HostPort, Pod, PodSpec
 from reconciler.model.kubernetes.taint import Toleration
 from reconciler.model.resources import CPU, MEMORY, Resources
 from reconciler.observed.state import ClusterState
@@ -213,7 +213,8 @@ def repelling_rules(pod: Pod, namespaces: Mapping[str, Mapping[str, str]]) -> tu
 def spec_key(pod: Pod) -> bytes:
     """Return a key that is equal for pods with equivalent specs.
 
-    A pod with ephemeral volumes is unique: its claims contain its name.
+    Names of containers matter only where a status of a resized container refers to them. A pod with
+    ephemeral volumes is unique: its claims contain its name.
     """
     spec = pod.spec
     own: object = None
@@ -222,8 +223,8 @@ def spec_key(pod: Pod) -> bytes:
     resized = [s for s in pod.status.container_statuses if s.resources is not None]
     return _encode(
         (
-            spec.containers,
-            spec.init_containers,
+            spec.containers if resized else _unnamed(spec.containers),
+            spec.init_containers if resized else _unnamed(spec.init_containers),
             spec.node_selector,
             spec.affinity,
             spec.tolerations,
@@ -236,6 +237,11 @@ def spec_key(pod: Pod) -> bytes:
             resized,
         )
     )
+
+
+def _unnamed(containers: Iterable[Container]) -> list[object]:
+    """Return what decisions read of containers, without their names."""
+    return [(c.resources, c.ports, c.restart_policy) for c in containers]
 
 
 def queue_position(pod: Pod) -> tuple[datetime, str, str]:

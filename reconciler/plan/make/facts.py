@@ -23,7 +23,7 @@ from reconciler.plan.value.plan import (
     PlanFinding,
     PlannedLock,
     Revision,
-    content_digest,
+    digest_of,
 )
 
 if TYPE_CHECKING:
@@ -88,13 +88,13 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     serial: int = 0
     digests: InputDigests = InputDigests()
     observation: ObservationSource | None = None
+    observed_at: datetime | None = None
     observed: Mapping[str, str] = {}
 
     @property
     def inputs_digest(self) -> str:
         """One digest of all inputs."""
-        names = self.digests.__struct_fields__
-        return content_digest(*(getattr(self.digests, name).encode() for name in names))
+        return digest_of(self.digests)
 
     @property
     def salt(self) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,23 +24,41 @@ from reconciler.plan.make.decide import Phase, untimed
 from reconciler.plan.make.facts import Facts
 from reconciler.plan.make.inputs import Inputs, Object
 from reconciler.plan.make.moves import changes_of, drift_of
-from reconciler.plan.make.pools import Memory, PoolTypes, pool_types
+from reconciler.plan.make.pools import Memory, PoolTypes, TypesRecall
 from reconciler.plan.value.plan import PlanFinding, PlannedLock
 
 if TYPE_CHECKING:
     from reconciler.catalog.commitments.coverage import Cover, Coverage
+    from reconciler.diff.drift import DriftRecall
     from reconciler.placement.pods.headroom import Headroom
 
 
-def facts_of(inputs: Inputs, phase: Phase = untimed) -> Facts:
-    """Return the facts of the inputs, without the cost of a change (``base_cost``)."""
+class FactsRecall:
+    """What follows from the last question of a loop of passes, for a question that is alike."""
+
+    def __init__(self) -> None:
+        self.types = TypesRecall()
+
+    @cached_property
+    def drift(self) -> DriftRecall:
+        """What had drifted; loaded on use, like drift itself."""
+        from reconciler.diff.drift import DriftRecall
+
+        return DriftRecall()
+
+
+def facts_of(inputs: Inputs, phase: Phase = untimed, recall: FactsRecall | None = None) -> Facts:
+    """Return the facts of the inputs, without the cost of a change (``base_cost``).
+
+    ``recall`` holds what follows from the last question of the same loop.
+    """
     with phase("catalog"):
-        facts = _facts(inputs)
-    facts = _with_drift(facts, inputs)
+        facts = _facts(inputs, recall)
+    facts = _with_drift(facts, inputs, recall)
     return msgspec.structs.replace(facts, changes=changes_of(inputs, facts.drift))
 
 
-def _facts(inputs: Inputs) -> Facts:
+def _facts(inputs: Inputs, recall: FactsRecall | None = None) -> Facts:
     pools = node_pools(inputs.fleet)
     classes = _classes(inputs)
     coverage = None
@@ -51,7 +69,8 @@ def _facts(inputs: Inputs) -> Facts:
 
     @cache
     def priced(covers: tuple[Cover, ...] = ()) -> PoolTypes:
-        return pool_types(
+        known = recall.types if recall is not None else TypesRecall()
+        return known.of(
             pools,
             classes,
             node_overlays(inputs.fleet),
@@ -86,12 +105,13 @@ def _facts(inputs: Inputs) -> Facts:
         serial=inputs.serial,
         digests=inputs.digests,
         observation=inputs.observation,
+        observed_at=inputs.observed_at,
         observed=inputs.observed,
     )
     return _observed(facts, inputs, coverage)
 
 
-def with_cluster(facts: Facts, inputs: Inputs) -> Facts:
+def with_cluster(facts: Facts, inputs: Inputs, recall: FactsRecall | None = None) -> Facts:
     """Return the facts of ``inputs``, which ask what was asked before of another cluster.
 
     The desired state is not evaluated again, unless commitments make prices depend on the running
@@ -99,11 +119,12 @@ def with_cluster(facts: Facts, inputs: Inputs) -> Facts:
     """
     is_covered = inputs.settings.commitments is not None
     fresh = _facts(inputs) if is_covered else _observed(facts, inputs, None)
-    return _with_drift(fresh, inputs)
+    return _with_drift(fresh, inputs, recall)
 
 
-def _with_drift(facts: Facts, inputs: Inputs) -> Facts:
-    drift = drift_of(inputs, facts.types, facts.classes)
+def _with_drift(facts: Facts, inputs: Inputs, recall: FactsRecall | None) -> Facts:
+    known = recall.drift if recall is not None else None
+    drift = drift_of(inputs, facts.types, facts.classes, known)
     return msgspec.structs.replace(facts, drift=drift)
 
 

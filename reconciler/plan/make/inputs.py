@@ -50,7 +50,8 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     ``history`` is what the guards remember, None where nobody keeps a record;
     ``lists_blockers`` says whether anybody wants to know what keeps nodes from going, and what
     that costs. ``unready_classes`` are the kind and name of node classes that are not ready.
-    ``observation`` says where ``cluster`` was seen, and ``observed`` what an approval of the plan
+    ``observation`` says where ``cluster`` was seen, ``observed_at`` when a snapshot of it was
+    captured, if that is known, and ``observed`` what an approval of the plan
     rests on: a fingerprint for each object. ``withheld`` says why nothing may be launched or
     removed now, empty where it may. ``base_policies`` are the policies of the base revision.
     """
@@ -81,6 +82,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     withheld: str = ""
     unready_classes: frozenset[ClassKey] = frozenset()
     observation: ObservationSource | None = None
+    observed_at: datetime | None = None
     observed: Mapping[str, str] = {}
     base_policies: tuple[Policy, ...] = ()
 

@@ -186,14 +186,30 @@ def _available(
     requirements: Requirements, requests: Resources, types: Iterable[InstanceType]
 ) -> list[LaunchChoice]:
     named = requirements.allowed(INSTANCE_TYPE)
+    suits = _suiting(requirements)
     return [
-        LaunchChoice(kind, tuple(offerings))
+        LaunchChoice(kind, offerings)
         for kind in types
         if named.has(kind.name)
+        and fits(requests, kind.allocatable)  # first, because it is cheap and rules out most
         and kind.requirements.intersects(requirements)
-        and fits(requests, kind.allocatable)
-        and (offerings := kind.available(requirements))
+        and (offerings := tuple(o for o in kind.offerings if o.available and suits(o)))
     ]
+
+
+def _suiting(requirements: Requirements) -> Callable[[Offering], bool]:
+    """Return whether an offering satisfies ``requirements``; many have the same few labels."""
+    known: dict[tuple[object, ...], bool] = {}
+
+    def suits(offering: Offering) -> bool:
+        o = offering
+        labels = (o.zone, o.capacity_type, o.zone_id, o.reservation_id, o.extra)
+        suited = known.get(labels)
+        if suited is None:
+            suited = known[labels] = offering.satisfies(requirements)
+        return suited
+
+    return suits
 
 
 def reservation_type(offering: Offering) -> str:

@@ -19,7 +19,7 @@ from reconciler.source.resource import CONFIG_FILES, Resource
 
 if TYPE_CHECKING:
     from reconciler.diff.changes import Change as Changed
-    from reconciler.diff.drift import Drift
+    from reconciler.diff.drift import Drift, DriftRecall
 
 _OURS: Final = ("NodePool", "NodeOverlay", "EC2NodeClass")
 _FILES: Final = ("Configuration", "Lock")
@@ -27,9 +27,15 @@ _FILES: Final = ("Configuration", "Lock")
 
 
 def drift_of(
-    inputs: Inputs, pools: PoolTypes, classes: Mapping[str, EC2NodeClass]
+    inputs: Inputs,
+    pools: PoolTypes,
+    classes: Mapping[str, EC2NodeClass],
+    recall: DriftRecall | None = None,
 ) -> tuple[Drift, ...]:
-    """Return the NodeClaims that drifted, by name; none while the feature gate ``Drift`` is off."""
+    """Return the NodeClaims that drifted, by name; none while the feature gate ``Drift`` is off.
+
+    ``recall`` holds what the last question of the same loop found.
+    """
     if not inputs.settings.gate(FeatureGate.DRIFT) or not any(
         node.is_managed for node in inputs.cluster.nodes
     ):
@@ -43,7 +49,8 @@ def drift_of(
         for r in inputs.fleet.node_classes
     }
     hashes = {r.name: h for r in inputs.fleet.node_pools if (h := _hash(r)) is not None}
-    return find_drift(DesiredObjects(pools.every, hashes, facts), inputs.cluster, inputs.now)
+    desired = DesiredObjects(pools.every, hashes, facts)
+    return find_drift(desired, inputs.cluster, inputs.now, recall)
 
 
 def _hash(resource: Resource, ca_bundle: str = "") -> str | None:

@@ -95,7 +95,8 @@ def make_plan(facts: Facts, phase: Phase = untimed) -> Plan:
     outcome = outcome_of(facts, decisions, static)
     seating, claims, commands = outcome.seating, outcome.claims, outcome.commands
     cost, change = outcome.cost, facts.base_cost
-    if not facts.covers:  # the bound knows of no room that ends
+    # the bound is for readers, and knows of no commitment whose room ends
+    if facts.lists_blockers and not facts.covers:
         cost = with_bound(cost, scheduler, facts.cluster, decisions.placement)
     if change is not None:
         cost = with_base(cost, change.base)
@@ -126,6 +127,7 @@ def make_plan(facts: Facts, phase: Phase = untimed) -> Plan:
         blockers=_blockers(facts, decisions),
         cost=cost,
         observation=facts.observation,
+        observed_at=facts.observed_at,
         observed=dict(facts.observed),
         diagnostics=(
             *_overdue(facts, drifted, commands, blocked, deferred),

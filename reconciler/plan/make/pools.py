@@ -155,6 +155,52 @@ def pool_types(
     return PoolTypes(tuple(every.values()), tuple(ready), tuple(findings), every)
 
 
+class TypesRecall:
+    """The types of the last two questions, with commitments and without them.
+
+    NodeOverlays and refused offerings are then applied once, and tables of types are built once.
+    """
+
+    def __init__(self) -> None:
+        self._last: list[tuple[Catalog, tuple[object, ...], PoolTypes]] = []
+
+    def of(
+        self,
+        pools: Iterable[NodePool],
+        classes: Mapping[str, EC2NodeClass],
+        overlays: Iterable[NodeOverlay],
+        catalog: Catalog,
+        settings: Settings,
+        *,
+        any_class: bool = False,
+        unready: Collection[ClassKey] = (),
+        refused: Collection[OfferingKey] = (),
+        memory: Mapping[str, Memory] = _NONE_SEEN,
+        covers: Sequence[Cover] = (),
+    ) -> PoolTypes:
+        """Return what ``pool_types`` returns, the same object for an equal question."""
+        wanted, wished = tuple(pools), tuple(overlays)
+        facts = (any_class, tuple(unready), tuple(refused), dict(memory), tuple(covers))
+        asked = (wanted, dict(classes), wished, settings, *facts)
+        for known_catalog, known, found in self._last:
+            if known_catalog is catalog and known == asked:
+                return found
+        found = pool_types(
+            wanted,
+            classes,
+            wished,
+            catalog,
+            settings,
+            any_class=any_class,
+            unready=unready,
+            refused=refused,
+            memory=memory,
+            covers=covers,
+        )
+        self._last = [(catalog, asked, found), *self._last[:1]]
+        return found
+
+
 def node_class_of(pool: NodePool, classes: Mapping[str, EC2NodeClass]) -> EC2NodeClass | None:
     """Return the EC2NodeClass that a pool names, None if unknown or of another kind."""
     ref = pool.spec.template.spec.node_class_ref

@@ -23,6 +23,7 @@ from reconciler.plan.render.sections.cells import (
     Section,
     SectionRow,
     Text,
+    columns_to_show,
     order_of,
     text_of,
 )
@@ -86,7 +87,8 @@ def _table(columns: Sequence[Column], rows: Sequence[SectionRow], lines_title: s
     if not rows:
         return Markup("")
     verbs, lines = any(row.verb for row in rows), any(row.lines for row in rows)
-    heads = [*([Column("")] if verbs else []), *columns]
+    kept = columns_to_show(columns, rows, on_page=True)
+    heads = [*([Column("")] if verbs else []), *(columns[number] for number in kept)]
     heads += [Column(lines_title)] if lines else []
     head = el(
         "tr", *(el("th", c.title, cls="n" if c.numeric else None, scope="col") for c in heads)
@@ -94,9 +96,7 @@ def _table(columns: Sequence[Column], rows: Sequence[SectionRow], lines_title: s
     bodies = []
     for row in rows[:ROWS_MAX]:
         unfolds = not row.more
-        cells = [
-            _td(c, column, unfolds=unfolds) for c, column in zip(row.cells, columns, strict=True)
-        ]
+        cells = [_td(row.cells[number], columns[number], unfolds=unfolds) for number in kept]
         if verbs:
             cells.insert(0, el("td", _verb(row.verb)))
         if lines:

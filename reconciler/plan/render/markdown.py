@@ -22,6 +22,7 @@ from reconciler.plan.render.sections.cells import (
     PlanDocument,
     Section,
     SectionRow,
+    columns_to_show,
     text_of,
 )
 from reconciler.plan.render.sections.document import document_of
@@ -106,7 +107,7 @@ class _Comment:
         return [_fold(title, table)] if section.folded else [f"#### {title}", table]
 
     def _table(self, section: Section) -> str:
-        kept = [n for n, column in enumerate(section.columns) if not column.page_only]
+        kept = columns_to_show(section.columns, section.rows)
         verbs = any(row.verb for row in section.rows)
         lines = any(row.lines for row in section.rows)
         heads = [*([""] if verbs else []), *(section.columns[n].title for n in kept)]

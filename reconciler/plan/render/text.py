@@ -19,6 +19,7 @@ from reconciler.plan.render.sections.cells import (
     Section,
     SectionRow,
     Text,
+    columns_to_show,
     text_of,
 )
 from reconciler.plan.render.sections.document import document_of
@@ -186,7 +187,7 @@ def _edit(paper: Canvas, edit: Edit) -> None:
 
 
 def _table(columns: Sequence[Column], rows: Sequence[SectionRow], width: int) -> list[str]:
-    kept = [number for number, column in enumerate(columns) if not column.page_only]
+    kept = columns_to_show(columns, rows)
     texts = [_parts([row.cells[number] for row in rows]) for number in kept[1:]]
     heads = [columns[number].title for number in kept]
     taken = sum(

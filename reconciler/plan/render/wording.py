@@ -223,15 +223,22 @@ _OBSERVED = {
 
 
 def format_observation(plan: Plan) -> str:
-    """Return where the plan saw its cluster, empty where that is not recorded."""
-    return "" if plan.observation is None else _OBSERVED[plan.observation]
+    """Return where the plan saw its cluster and how long ago, empty where that is not recorded."""
+    if plan.observation is None:
+        return ""
+    seen = _OBSERVED[plan.observation]
+    return seen if plan.observed_at is None else f"{seen}, {format_age(plan.observed_at, plan.at)}"
 
 
 def compared(plan: Plan) -> str:
     """Return what the changes in git are compared with."""
     match plan.compared_with:
         case "base":
-            head = short(plan.revision.head or "this folder")
+            head = (
+                "working tree"
+                if plan.revision.dirty
+                else short(plan.revision.head or "this folder")
+            )
             return f"{short(plan.revision.base or 'base')} → {head}"
         case "cluster":
             return "compared with the cluster"

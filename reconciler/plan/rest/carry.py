@@ -37,7 +37,7 @@ from reconciler.plan.make.actions import Namer
 from reconciler.plan.make.costs import money, owned_nodes
 from reconciler.plan.make.decide import Places, decided_by, situation_of, untimed
 from reconciler.plan.make.facts import Facts
-from reconciler.plan.make.gather import facts_of, with_cluster
+from reconciler.plan.make.gather import FactsRecall, facts_of, with_cluster
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.make.planner import outcome_of
 from reconciler.plan.rest.nodes import InstantLauncher
@@ -287,7 +287,8 @@ def carried(
     """
     world = opened(world, start)
     history = settled(history, inputs.settings, start)
-    facts = facts_of(_asked(inputs, world, start, history))
+    recall = FactsRecall()
+    facts = facts_of(_asked(inputs, world, start, history), recall=recall)
     world = with_fields(world, prices={**prices_of(facts), **world.prices})
     windows = Windows.of(facts.pools, inputs.settings)
     launcher = InstantLauncher.of(facts, inputs.fleet, inputs.settings)
@@ -297,7 +298,7 @@ def carried(
     while not (number and work.is_over):
         if number:
             history = settled(rest.history, inputs.settings, rest.at)
-            facts = with_cluster(facts, _asked(inputs, rest.world, rest.at, history))
+            facts = with_cluster(facts, _asked(inputs, rest.world, rest.at, history), recall)
         answer = _answer(facts, f"rest\n{number}", work)
         static = static_claims(
             facts.types.ready, facts.cluster, inputs.settings, salt=f"rest\n{number}"

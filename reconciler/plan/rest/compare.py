@@ -7,7 +7,6 @@ node costs what it cost when it was launched or first seen.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from dataclasses import replace as with_fields
 from datetime import timedelta
 from typing import Final
@@ -27,7 +26,7 @@ from reconciler.placement.scheduler import Scheduler
 from reconciler.plan.make.costs import money
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.rest.carry import Rest, Work, carried
-from reconciler.plan.rest.world import RestingFleet, holders, with_workloads
+from reconciler.plan.rest.world import RestingFleet, holders, with_workloads, without_nodes
 from reconciler.plan.value.costs import HOURS_A_MONTH, AtRest, Cost, FleetAtRest, StuckNode
 
 # Between which bounds the truth lies where the limit of work ended a search.
@@ -118,12 +117,9 @@ def _alone(node: StateNode, pool: LaunchPool | None) -> float | None:
 
 def _least(rest: Rest) -> float:
     """Return what nodes for all pods of the fleet cost at least."""
-    cluster = rest.world.cluster
-    managed = (node for node in cluster.nodes if node.is_managed)
-    pods = [pod for node in managed for pod in node.pods if pod.is_reschedulable]
-    empty = replace(cluster, nodes=tuple(n for n in cluster.nodes if not n.is_managed))
+    empty, pods = without_nodes(rest.world.cluster)
     scheduler = Scheduler(rest.facts.types.ready, empty, rest.inputs.settings, rest.at)
-    return scheduler.bound([*pods, *cluster.pending]).cost
+    return scheduler.bound(pods).cost
 
 
 # The nodes of a fleet at rest that the desired state wants gone, and what keeps them.
@@ -230,6 +226,46 @@ def compared(inputs: Inputs, base: Inputs, most: int | None = None) -> tuple[AtR
         return _difference(further, _head(further, inputs, base, work.more(most // 4))), first
     # both go on from the same fleet with the same work: what is left to do anyway counts on both
     return _difference(further, _head(before, inputs, base, Work(most // 4))), first
+
+
+class RestedBase:
+    """A base at rest, with which many changes are compared: it is carried to rest once.
+
+    ``most`` is the limit of work of each side, in nodes examined, by default the stated one. With
+    ``anew`` both sides start from the cluster of the base, as fleets do whose nodes have all been
+    replaced; otherwise a change starts where the base has come to rest.
+    """
+
+    def __init__(self, base: Inputs, most: int | None = None, *, anew: bool = False) -> None:
+        total = _WORK + _WORK_FOR_A_NODE * len(base.cluster.nodes)
+        self._most = most or total // 2
+        self._anew = anew
+        self._base = base
+        self._from = self._carried_anew(base)
+        assert self._from.first is not None, "one answer is always asked for"
+        self.first: Cost = self._from.first
+        self.rest = self._from
+        if self._from.ended and not anew:  # both sides go on with the same work, as in ``compared``
+            one = self._from
+            self.rest = carried(base, one.world, one.at, one.history, Work(self._most))
+
+    def changed_to(self, inputs: Inputs) -> tuple[AtRest, Rest]:
+        """Return what the change to ``inputs`` costs, and the fleet at rest under it."""
+        if _decides_alike(self._base, inputs):
+            after = _continued(self.rest)
+        elif self._anew:
+            after = self._carried_anew(inputs)
+        else:
+            after = _head(self._from, inputs, self._base, Work(self._most))
+        change = _difference(self.rest, after)
+        if self._anew:  # no node of one side is one of the other
+            change = msgspec.structs.replace(change, replaced=0, rollout=None)
+        return change, after
+
+    def _carried_anew(self, inputs: Inputs) -> Rest:
+        world = RestingFleet(inputs.cluster, instances=inputs.instances)
+        history = inputs.history or History()
+        return carried(inputs, world, inputs.now, history, Work(self._most))
 
 
 def _head(before: Rest, inputs: Inputs, base: Inputs, work: Work) -> Rest:

@@ -65,6 +65,26 @@ def with_workloads(cluster: ClusterState, wanted: ClusterState, now: datetime) -
     )
 
 
+def without_nodes(cluster: ClusterState) -> tuple[ClusterState, tuple[Pod, ...]]:
+    """Return the cluster without the nodes of NodePools, and its pods that need a node then.
+
+    These pods wait in the cluster that is returned.
+    """
+    nodes = tuple(node for node in cluster.nodes if not node.is_managed)
+    moved = {
+        pod.key: waiting(pod)
+        for node in cluster.nodes
+        if node.is_managed
+        for pod in node.pods
+        if pod.is_reschedulable
+    }
+    gone = {pod.key for node in cluster.nodes if node.is_managed for pod in node.pods}
+    kept = (p for p in cluster.pods if p.key in moved or p.key not in gone)
+    pods = tuple(moved.get(pod.key, pod) for pod in kept)
+    empty = with_fields(cluster, nodes=nodes, unlaunched=(), pods=pods)
+    return empty, (*moved.values(), *cluster.pending)
+
+
 def _stays(pod: Pod, wanted: Pod | None) -> bool:
     if pod.is_daemon or pod.is_mirror:
         return True

@@ -91,7 +91,8 @@ class Plan(Part, frozen=True, kw_only=True):
     ``serial`` is that of the recorded state. ``compared_with`` names what the ``changes`` are
     relative to: another commit, our records, or the cluster's own objects. ``headroom`` is left
     out without CapacityBuffers. ``node_classes`` are those of the launches. ``at_rest`` is the cost
-    of the change since a base. ``observation`` names the source of the cluster. ``observed`` has a
+    of the change since a base. ``observation`` names the source of the cluster, and
+    ``observed_at`` is when a snapshot of it was captured, if that is known. ``observed`` has a
     fingerprint of each object that decisions depend on, so that a refused approval can name what
     has changed.
     ``approved_as`` is the digest of the saved plan that approved this one. ``policies`` are the
@@ -126,6 +127,7 @@ class Plan(Part, frozen=True, kw_only=True):
     approved_as: str | None = None
     at_rest: AtRest | None = None
     observation: ObservationSource | None = None
+    observed_at: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
     observed: dict[str, str] = msgspec.field(default_factory=dict)
     policies: tuple[JudgedPolicy, ...] = ()
 
@@ -137,6 +139,7 @@ class Plan(Part, frozen=True, kw_only=True):
         "approved_as",
         "at_rest",
         "observation",
+        "observed_at",
         "observed",
         "policies",
     )
@@ -161,6 +164,12 @@ class Plan(Part, frozen=True, kw_only=True):
 def content_digest(*parts: bytes) -> str:
     """Return a short digest for names; see ``input_digest``."""
     return input_digest(*parts)[:DIGEST_LENGTH]
+
+
+def digest_of(digests: InputDigests) -> str:
+    """Return one digest of all inputs."""
+    names = digests.__struct_fields__
+    return content_digest(*(getattr(digests, name).encode() for name in names))
 
 
 def input_digest(*parts: bytes) -> str:

@@ -167,6 +167,7 @@ JSON = st.recursive(
 KEYS = ("version", "source", "detail-type", "detail", "time")
 
 
+@pytest.mark.exhaustive
 @given(st.sampled_from([SPOT, HEALTH]), st.dictionaries(st.sampled_from(KEYS), JSON))
 def test_whatever_stands_in_an_event_it_is_read_without_an_error(
     event: dict[str, Any], changes: dict[str, Any]

@@ -336,6 +336,7 @@ def test_every_declared_call_is_in_the_table() -> None:
     assert set(ACTS) == {call.name for call in CALLS}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "count",
     [

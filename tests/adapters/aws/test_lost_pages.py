@@ -140,6 +140,7 @@ READS: dict[str, tuple[str, Callable[[Site], Any], int]] = {
 """What is read, in which call, and how many entries at least make it a list of pages."""
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "count",
     [

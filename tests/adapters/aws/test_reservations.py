@@ -143,6 +143,7 @@ def test_a_block_expires_forty_minutes_before_its_end(
     assert state() == []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("fault", "times"),
     [

@@ -62,6 +62,7 @@ def last_line(process: subprocess.Popen[str]) -> int:
     return max(map(int, process.stdout.read().split()), default=0)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(6))
 def test_what_was_being_written_is_there_whole_or_not_at_all(tmp_path: Path, seed: int) -> None:
     with running(WRITER, tmp_path) as process:

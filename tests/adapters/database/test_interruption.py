@@ -95,6 +95,7 @@ def contents(state: DatabaseState) -> list[str]:
     return list(export_lines(state.database))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", WRITES)
 def test_a_write_that_is_cut_leaves_the_old_state(name: str, state: DatabaseState) -> None:
     before, write = contents(state), WRITES[name]

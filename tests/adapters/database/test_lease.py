@@ -13,6 +13,7 @@ from sqlalchemy import event, text
 
 from reconciler.adapters.database import fence
 from reconciler.adapters.database.lease import LIFETIME, ServerLease, is_held
+from reconciler.adapters.database.renewal import LeaseRenewals
 from reconciler.adapters.database.state import DatabaseState, open_state
 from reconciler.adapters.database.transfer import export_lines
 from reconciler.model.errors import (
@@ -266,7 +267,7 @@ def test_a_holder_without_its_server_stops_before_its_lease_ends(
         raise StateError("the server does not answer", where="postgresql")
 
     with leader(server, "alone") as one:
-        monkeypatch.setattr(ServerLease, "_execute", unreachable)
+        monkeypatch.setattr(LeaseRenewals, "matched", unreachable)
         freeze(one, LIFETIME.total_seconds() * 0.5)
         one.lease.confirm()
         freeze(one, LIFETIME.total_seconds() * 0.25)

@@ -152,6 +152,7 @@ def test_a_file_holds_what_a_dict_would() -> None:
     run(Machine, examples(60))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.property
 def test_a_server_holds_what_a_dict_would() -> None:
     run(ServerMachine, examples(25))

@@ -240,6 +240,7 @@ with open_state(sys.argv[1], "web") as state:
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "wait_s",
     [

@@ -23,12 +23,21 @@ from threading import Event, RLock, Thread
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from reconciler.adapters.kubernetes.kinds import OBSERVED, VOLUME_ATTACHMENT
+from reconciler.adapters.kubernetes.kinds import (
+    EVENT,
+    NODE_CLAIM,
+    NODE_POOL,
+    OBSERVED,
+    VOLUME_ATTACHMENT,
+)
 from reconciler.source.plainyaml import dump
 
 TOKEN = "s3cret"
 Object = dict[str, Any]
-KINDS = {(kind.group, kind.resource): kind for kind in (*OBSERVED, VOLUME_ATTACHMENT)}
+KINDS = {
+    (kind.group, kind.resource): kind
+    for kind in (*OBSERVED, VOLUME_ATTACHMENT, EVENT, NODE_CLAIM, NODE_POOL)
+}
 _PATH = re.compile(
     r"/(?:api|apis/(?P<group>[^/]+))/(?P<version>v\w+)"
     r"(?:/namespaces/(?P<namespace>[^/]+))?/(?P<resource>[a-z]+)"
@@ -96,7 +105,7 @@ class Kube:
     page_max: int = 500
     token: str = TOKEN
     leaving: bool = False
-    absent: frozenset[str] = frozenset({"capacitybuffers"})
+    absent: frozenset[str] = frozenset({"capacitybuffers", "nodeclaims", "nodepools"})
     told: list[bytes] = field(default_factory=list)
     watches: bool = False
     hidden: frozenset[str] = frozenset()
@@ -173,6 +182,11 @@ class Kube:
             raise RefusedError(404, "NotFound", "the server could not find the requested resource")
         if call.verb in ("list", "watch"):
             return self._list(call)
+        if call.verb == "create" and not call.name:
+            return self._create(call)
+        return self._carried_out(call)
+
+    def _carried_out(self, call: Call) -> Object:
         key = (call.group, call.resource, call.namespace, call.name)
         item = self.objects.get(key)
         if item is None:
@@ -240,12 +254,19 @@ class Kube:
                 return
             yield b""
 
+    def _create(self, call: Call) -> Object:
+        name = call.body["metadata"].get("name", "")
+        if (call.group, call.resource, call.namespace, name) in self.objects:
+            raise RefusedError(409, "AlreadyExists", f'{call.resource} "{name}" already exists')
+        return self.add(call.body)
+
     def _patch(self, key: tuple[str, str, str, str], item: Object, patch: Object) -> Object:
         meta = item["metadata"]
-        expected = patch["metadata"].get("resourceVersion", meta["resourceVersion"])
+        of_object = patch.get("metadata", {})
+        expected = of_object.get("resourceVersion", meta["resourceVersion"])
         if expected != meta["resourceVersion"]:
             raise RefusedError(409, "Conflict", "the object has been modified")
-        added = set(patch["metadata"].get("finalizers") or ()) - set(meta.get("finalizers") or ())
+        added = set(of_object.get("finalizers") or ()) - set(meta.get("finalizers") or ())
         if added and "deletionTimestamp" in meta:
             raise RefusedError(422, "Invalid", "no new finalizers if the object is being deleted")
         _merge(item, copy.deepcopy(patch))

@@ -15,6 +15,7 @@ from reconciler.adapters.kubernetes.kinds import PERMISSIONS, cluster_role
 from reconciler.adapters.kubernetes.onlooker import Onlooker
 from reconciler.model.check import Verdict
 from reconciler.model.settings import Settings
+from reconciler.ports.announcements import Announcement
 from tests.adapters.kubernetes.apiserver import Call, RefusedError
 from tests.adapters.kubernetes.town import NOW, Town, a_claim, a_pod
 
@@ -43,6 +44,13 @@ def test_every_declared_call_is_made_and_no_other(town: Town) -> None:
     town.cluster.drain("n0", None, NOW)
     town.cluster.delete_node("n0")
     PendingPods(town.api, SystemClock(), idle=timedelta(), most=timedelta()).follow()
+    town.kube.absent = frozenset()
+    mirror = town.cluster.mirror("shop")
+    mirror.show([a_claim()], {})
+    mirror.show([], {})
+    mirror.node_pools()
+    about = Announcement("Node", "n0", "DisruptionBlocked", "Disrupting", "why")
+    town.cluster.events(SystemClock(), "host").announce([about])
     used = {call.permission for call in town.kube.calls}
     assert used == {(p.verb, p.group, p.resource) for p in PERMISSIONS}
 

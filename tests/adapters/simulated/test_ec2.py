@@ -205,6 +205,25 @@ def test_instances_are_launched_at_the_time_of_the_clock(
     assert (row["Instances"][0]["LaunchTime"] - START).total_seconds() == 90
 
 
+@pytest.mark.parametrize("page", [{}, {"PageSize": 40}], ids=["as one", "by pages"])
+def test_nothing_of_a_long_list_is_left_out(cloud: EmbeddedEC2, page: dict[str, int]) -> None:
+    ec2, iam = cloud.connect("ec2", 1), cloud.connect("iam", 1)
+    for number in range(101):
+        fleet(cloud, *EVERYTHING)
+        iam.create_instance_profile(InstanceProfileName=f"profile-{number}")
+    for number in range(20):
+        data = {"ImageId": "ami-0000000000000a64d"}
+        ec2.create_launch_template(LaunchTemplateName=f"t{number}", LaunchTemplateData=data)
+
+    def listed(client: Any, operation: str, key: str) -> list[Any]:
+        pages = client.get_paginator(operation).paginate(PaginationConfig=page)
+        return [row for one in pages for row in one[key]]
+
+    assert len(listed(ec2, "describe_instances", "Reservations")) == 101
+    assert len(listed(ec2, "describe_launch_templates", "LaunchTemplates")) == 21
+    assert len(listed(iam, "list_instance_profiles", "InstanceProfiles")) == 101
+
+
 def test_other_services_are_there_as_well(cloud: EmbeddedEC2) -> None:
     path = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
     value = cloud.connect("ssm", 1).get_parameter(Name=path)["Parameter"]["Value"]

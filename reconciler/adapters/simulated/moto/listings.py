@@ -46,6 +46,7 @@ _ROWS: Final = {
 }
 """The operations that answer by pages, with the element that holds the rows."""
 
+_ALL: Final = 1_000_000
 _WORDS: Final = ("MaxResults", "NextToken", "MaxItems", "Marker")
 
 Forward = Callable[[Request], Response]
@@ -77,14 +78,21 @@ def paged(request: Request, forward: Forward, most: int = 0) -> Response:
     return Response(answer.status, ET.tostring(root, encoding="utf-8"), answer.headers)
 
 
+_UNPAGED: Final = {
+    "DescribeInstances": "MaxResults",
+    "DescribeLaunchTemplates": "MaxResults",
+    "ListInstanceProfiles": "MaxItems",
+}
+"""The operations of which moto gives 15 or 100 rows where the call names no other number."""
+
+
 def _whole(request: Request) -> Request:
-    """Return the call without its words about pages, some of which moto knows in its own way."""
+    """Return the call for all rows, which moto otherwise divides in ways of its own."""
     form = [pair for pair in request.form if pair[0] not in _WORDS]
-    return (
-        request
-        if len(form) == len(request.form)
-        else replace(request, body=urlencode(form).encode())
-    )
+    word = _UNPAGED.get(request.operation)
+    if word is not None and not any(key.startswith("InstanceId.") for key, _ in form):
+        form.append((word, str(_ALL)))
+    return replace(request, body=urlencode(form).encode())
 
 
 def _say_more(root: ET.Element, namespace: str, token: str) -> None:

@@ -10,7 +10,7 @@ run continues from the journal.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
 
 from reconciler.cli.parser import inputs
@@ -34,7 +34,8 @@ class ApplyRequest:
     """The fleet to change, what was approved before, and how long it may take.
 
     ``plan_file`` is a saved plan, None to plan now. ``is_approved`` is the flag
-    ``--auto-approve``. ``interval`` is the time between two passes.
+    ``--auto-approve``. ``interval`` is the time between two passes. ``is_simulated`` is whether
+    EC2 and the cluster are imitated.
     """
 
     fleet: FleetRequest
@@ -44,6 +45,7 @@ class ApplyRequest:
     interval: timedelta
     is_quiet: bool
     output: str
+    is_simulated: bool = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,6 +59,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--auto-approve", action="store_true",
         help="apply without asking (a saved plan is never asked for)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--simulated", action="store_true",
+        help="act on an imitated EC2 and cluster in this process; nothing is launched in AWS",
     )  # fmt: skip
     parser.add_argument(
         "--timeout", default="30m", metavar="DURATION",
@@ -98,11 +104,35 @@ def request_of(args: argparse.Namespace) -> ApplyRequest:
         inputs.read_duration(args.interval, "--interval"),
         args.quiet,
         args.output,
+        args.simulated,
     )
 
 
 def run(request: ApplyRequest) -> int:
     """Apply until converged; exit 4 where a saved plan is stale."""
+    if not request.is_simulated:
+        return _apply(request)
+    from reconciler.cli.wiring.embedded import simulated
+    from reconciler.model.errors import UsageError
+
+    if request.plan_file is not None:
+        raise UsageError(
+            "a saved plan is for the fleet that was observed, and not for a simulated one",
+            where="--simulated",
+            remedy="pass only the fleet folder",
+        )
+    with simulated(request.fleet) as fleet:
+        code = _apply(replace(request, fleet=fleet))
+    if request.output == "text" and request.fleet.repo is None:
+        folder = request.fleet.path or "."
+        sys.stdout.write(
+            "\nSimulated: nothing was launched in AWS.\n"
+            f"Next: reconciler status {folder} --state {fleet.state}\n"
+        )
+    return code
+
+
+def _apply(request: ApplyRequest) -> int:
     from reconciler.cli.output.progress import TerminalNotifier
     from reconciler.cli.output.terminal import has_colour
     from reconciler.cli.shared import stopping

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime, timedelta
 
+    from reconciler.cli.fleets.roster import FleetRoster
+    from reconciler.cli.fleets.sharing import FleetSharing
     from reconciler.cli.shared.request import FleetRequest
     from reconciler.cli.wiring.imitation import Imitation
     from reconciler.cli.wiring.monitoring import DaemonObserver
@@ -32,10 +34,11 @@ _AGAIN_S: Final = 5.0
 class RunRequest:
     """The fleet to keep, how often it is reconciled, and how the daemon behaves.
 
-    ``waits`` is whether it waits for the lease where another process holds it. ``acts_on_files``
-    is whether uncommitted changes count. ``heartbeat`` is a file, None for none. ``listen`` is the
-    address for metrics, health checks and the dashboard, empty for none; ``token`` and ``header``
-    let users see the dashboard from other machines.
+    ``others`` are the fleets, or folders of fleets, that were named after the first. ``waits`` is
+    whether it waits for the lease where another process holds it. ``acts_on_files`` is whether
+    uncommitted changes count. ``heartbeat`` is a file, None for none. ``listen`` is the address
+    for metrics, health checks and the dashboard, empty for none; ``token`` and ``header`` let
+    users see the dashboard from other machines.
     """
 
     fleet: FleetRequest
@@ -47,13 +50,14 @@ class RunRequest:
     listen: str = ""
     token: str = ""
     header: str = ""
+    others: tuple[FleetRequest, ...] = ()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the fleet, and how often it is reconciled."""
     from reconciler.cli.commands.environment import health
 
-    inputs.add_path(parser)
+    inputs.add_paths(parser)
     health.add_heartbeat(parser)
     parser.add_argument(
         "--interval", default="30s", metavar="DURATION",
@@ -86,8 +90,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def request_of(args: argparse.Namespace) -> RunRequest:
     """Return what the arguments ask for."""
+    first, *others = args.paths or [None]
     return RunRequest(
-        inputs.fleet_request(args, args.path),
+        inputs.fleet_request(args, first),
         inputs.read_duration(args.interval, "--interval"),
         waits=not args.no_wait,
         acts_on_files=args.dirty,
@@ -96,6 +101,7 @@ def request_of(args: argparse.Namespace) -> RunRequest:
         listen=args.listen,
         token=os.environ.get(TOKEN_VARIABLE, ""),
         header=args.trusted_header,
+        others=tuple(inputs.fleet_request(args, path) for path in others),
     )
 
 
@@ -109,6 +115,11 @@ def run(request: RunRequest) -> int:
     from reconciler.cli.shared.exitcode import DONE
     from reconciler.cli.wiring.monitoring import monitored
 
+    roster = several(request)
+    if roster is not None:
+        from reconciler.cli.fleets.service import serve
+
+        return serve(request, roster)
     form = next(known for known in FORMATS if known == request.log_format)
     log = LogNotifier(sys.stdout, SystemClock(), form, colour=has_colour(sys.stdout))
     with stopping.on_signal() as stop, libraries_logged(log), ExitStack() as stack:
@@ -119,18 +130,29 @@ def run(request: RunRequest) -> int:
     return DONE
 
 
+def several(request: RunRequest) -> FleetRoster | None:
+    """Return the fleets where the request names several or a folder of them; None for one fleet."""
+    from reconciler.cli.fleets.roster import FleetRoster, has_fleets_below
+
+    if not request.others and not has_fleets_below(request.fleet):
+        return None
+    return FleetRoster((request.fleet, *request.others), follows_files=request.acts_on_files)
+
+
 def keep(
     request: RunRequest,
     notifier: Notifier,
     stop: Callable[[], bool],
     imitation: Imitation | None = None,
     observer: DaemonObserver | None = None,
+    sharing: FleetSharing | None = None,
 ) -> None:
     """Keep the fleet in sync with git until ``stop``, which is called between passes, is true.
 
     Where another process holds the lease, it waits or ends, as requested. Once it has acted or
     waited, no trouble with the lease, the state or the clock ends it: it starts again, as after
-    a crash.
+    a crash. Where replicas share fleets, ``sharing`` has the connections, and decides when a
+    lease is asked for and given up.
 
     Raises:
         LeaseHeldError: another process holds the lease, and it does not wait.
@@ -146,7 +168,7 @@ def keep(
     from reconciler.ports.progress import EventKind, Progress
 
     clock = imitation.clock if imitation is not None else clock_of(request.fleet)
-    standby = Standby(notifier, stop) if request.waits else None
+    standby = Standby(notifier, stop, sharing) if request.waits else None
     has_begun = False
 
     def begin() -> None:
@@ -156,6 +178,9 @@ def keep(
     while not stop():
         try:
             _act(request, notifier, stop, imitation, standby, begin, observer)
+            if sharing is not None and not stop():
+                why = "gave up the lease: another replica has fewer fleets"
+                notifier.notify(Progress(clock.now(), EventKind.STANDBY, why))
         except LeaseLostError as error:
             notifier.notify(
                 Progress(clock.now(), EventKind.LEASE_LOST, f"stopped acting: {error.message}")
@@ -183,25 +208,37 @@ def _act(
     observer: DaemonObserver | None,
 ) -> None:
     """Hold the lease and run pass after pass; ``begin`` is called once it is held."""
+    from reconciler.adapters.listening import listening
     from reconciler.cli.commands.acting.apply import mandate_of
     from reconciler.cli.wiring.assembly import assembled
     from reconciler.cli.wiring.fleetsource import follow_commits
     from reconciler.engine.loop import Pulse
     from reconciler.engine.loop import run as keep_passing
+    from reconciler.engine.steps.urgent import FirstResponse
 
     fleet = request.fleet if request.acts_on_files else follow_commits(request.fleet)
     world = assembled(fleet, notifier, imitation, sleeps=True, standby=standby)
     with world as assembly, assembly.source.watched():
         begin()
-        keep_passing(
-            observer.watching(assembly.world) if observer is not None else assembly.world,
-            assembly.source,
-            mandate_of(assembly.settings),
-            pulse=Pulse(quiet=request.interval.total_seconds()),
-            stop=stop,
-            next_change=next_change,
-            observer=observer,
-        )
+        sharing = standby.sharing if standby is not None else None
+
+        def ends() -> bool:
+            return stop() or (sharing is not None and sharing.gives_up(assembly.state))
+
+        watched = observer.watching(assembly) if observer is not None else assembly.world
+        response = FirstResponse(watched)
+        aside = listening("reclaims", response.listen) if assembly.has_threads else nullcontext()
+        with aside:
+            keep_passing(
+                watched,
+                assembly.source,
+                mandate_of(assembly.settings),
+                pulse=Pulse(quiet=request.interval.total_seconds()),
+                stop=ends,
+                next_change=next_change,
+                observer=observer,
+                observed=response.observed,
+            )
 
 
 def next_change(plan: Plan) -> datetime | None:

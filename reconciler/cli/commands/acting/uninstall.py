@@ -62,17 +62,22 @@ def run(request: UninstallRequest) -> int:
     api = api_of(records.settings_of(request.fleet).settings, clock)
     if not request.is_approved and not _confirms(api):
         return exitcode.FAILED
+    from reconciler.adapters.kubernetes.mirror import release_claims
     from reconciler.adapters.kubernetes.uninstallation import release_nodes
 
-    released: set[str] = set()
+    released, copies = set[str](), set[str]()
     for _ in range(_ROUNDS):
         found = release_nodes(api)
-        if not found:
+        copied = release_claims(api)
+        copies.update(copied)
+        if not found and not copied:
             print(f"Removed the finalizer from {len(released)} nodes of {api.access}.")
+            if copies:
+                print(f"Removed {len(copies)} NodeClaims that showed them.")
             return exitcode.DONE
         released.update(found)
         clock.wait(request.settle.total_seconds(), lambda: False)
-    raise _still_running(found)
+    raise _still_running(found or copied)
 
 
 def _confirms(api: Api) -> bool:

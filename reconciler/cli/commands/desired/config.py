@@ -51,7 +51,7 @@ def run(request: ConfigRequest) -> int:
     fleet = request.fleet
     folder = fleet.path or "."
     state = [f"state={fleet.state}"] if fleet.state else []
-    name = os.path.basename(os.path.realpath(folder))  # noqa: PTH119 - pathlib costs a start
+    name = os.path.basename(os.path.realpath(folder))
     operator = operatorfile.read_operator_file(fleet.config, folder)
     flags = [*state, *fleet.settings]
     resolved = resolve(_config(folder), os.environ, flags, fleet=name, operator=operator)
@@ -70,14 +70,14 @@ def _config(path: str) -> dict[str, object]:
     from reconciler.model.errors import InvalidFleetError, UnreadableError
     from reconciler.source.resource import CONFIG_FILES
 
-    if not os.path.isdir(path):  # noqa: PTH112
+    if not os.path.isdir(path):
         raise UnreadableError(
             f'folder "{path}" does not exist', remedy="pass the fleet folder as PATH"
         )
     for name in CONFIG_FILES:
-        file = os.path.join(path, name)  # noqa: PTH118
+        file = os.path.join(path, name)
         try:
-            with open(file, "rb") as content:  # noqa: PTH123
+            with open(file, "rb") as content:
                 source = SourceFile(name, content.read())
         except FileNotFoundError:
             continue

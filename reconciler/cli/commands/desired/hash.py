@@ -82,7 +82,7 @@ def _files(path: str) -> list[SourceFile]:
 
     if path == "-":
         return [SourceFile("stdin", sys.stdin.buffer.read())]
-    if os.path.isdir(path):  # noqa: PTH112 - pathlib costs a start
+    if os.path.isdir(path):
         from reconciler.adapters.git.folder import read_folder
 
         files, findings = read_folder(path)
@@ -90,7 +90,7 @@ def _files(path: str) -> list[SourceFile]:
             raise InvalidFleetError(findings)
         return files
     try:
-        with open(path, "rb") as file:  # noqa: PTH123
+        with open(path, "rb") as file:
             return [SourceFile(path, file.read())]
     except OSError as error:
         raise UnreadableError(str(error.strerror), where=path) from error
@@ -107,7 +107,7 @@ def _entries(file: SourceFile) -> list[Entry]:
     from reconciler.source.objects import entries
     from reconciler.source.resource import CONFIG_FILES
 
-    if os.path.basename(file.path) in CONFIG_FILES:  # noqa: PTH119
+    if os.path.basename(file.path) in CONFIG_FILES:
         return []
     documents, diagnostics = parse_documents(file.path, file.content)
     if diagnostics:

@@ -87,7 +87,7 @@ def run(request: LockRequest) -> int:
         after = _looked_up(request.fleet, fleet, resolved, kept)
     if before is not None and _without_moments(before) == _without_moments(after):
         return _report(request, f"{LOCK_FILE} is up to date", before, [])
-    _write(os.path.join(request.fleet.path or ".", LOCK_FILE), after)  # noqa: PTH118
+    _write(os.path.join(request.fleet.path or ".", LOCK_FILE), after)
     return _report(request, f"{LOCK_FILE} written", after, _changes(before, after))
 
 
@@ -221,7 +221,7 @@ def _resolved(
     from reconciler.model.errors import CloudError
 
     if request.snapshot is not None:
-        found = _from_snapshot(request.snapshot, classes)
+        found = _from_snapshot(request, request.snapshot, classes)
     else:
         from reconciler.cli.wiring.account import look_up
 
@@ -245,18 +245,18 @@ def _resolved(
     return found
 
 
-def _from_snapshot(snapshot: str, classes: list[EC2NodeClass]) -> list[EC2NodeClass]:
+def _from_snapshot(
+    request: FleetRequest, snapshot: str, classes: list[EC2NodeClass]
+) -> list[EC2NodeClass]:
     from msgspec.structs import replace
 
-    from reconciler.cli.shared.sources import read_bytes
+    from reconciler.cli.wiring.snapshots import read_named
     from reconciler.model.decode import decode
     from reconciler.model.karpenter.nodeclass import EC2NodeClassStatus
-    from reconciler.observed.snapshot import read_snapshot
 
-    source = "stdin" if snapshot == "-" else snapshot
     live = {
         o["metadata"]["name"]: o.get("status") or {}
-        for o in read_snapshot(read_bytes(snapshot), source).live
+        for o in read_named(snapshot, request).live
         if o.get("kind") == "EC2NodeClass"
     }
     return [replace(c, status=decode(live.get(c.name, {}), EC2NodeClassStatus)) for c in classes]
@@ -329,9 +329,9 @@ def _write(path: str, lock: Lock) -> None:
 
     draft = f"{path}.{os.getpid()}.tmp"
     try:
-        with open(draft, "xb") as file:  # noqa: PTH123
+        with open(draft, "xb") as file:
             file.write(encode(lock))
-        os.replace(draft, path)  # noqa: PTH105
+        os.replace(draft, path)
     except OSError as error:
         why = f"cannot be written: {error.strerror}"
         raise UnreadableError(why, where=path) from error

@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 
     from reconciler.cli.output.progressline import ProgressLine
     from reconciler.cli.shared.request import FleetRequest
+    from reconciler.cli.shared.timings import Timings
     from reconciler.cli.simulation.building import Setting
     from reconciler.cli.simulation.report import Report
     from reconciler.cli.simulation.script import Script
 
+SEEDS_MAX: Final = 100
 SPAN_MAX: Final = timedelta(days=366)
 """The longest time that ``--until`` may name."""
 
@@ -29,6 +31,8 @@ class SimulateRequest:
     """The fleet at its first moment, how long and with which faults it is simulated.
 
     ``until`` is a duration or a time, None until nothing is left to do. ``faults`` is a file.
+    ``trace`` is a file with a workload to replay, ``against`` what it is also replayed against,
+    ``seeds`` how often.
     """
 
     fleet: FleetRequest
@@ -37,6 +41,9 @@ class SimulateRequest:
     faults: str | None
     output: str
     timings: bool
+    trace: str | None = None
+    against: str | None = None
+    seeds: int = 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,6 +58,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=int, default=0, metavar="N", help="random seed (default: 0)")
     add("--faults", metavar="FILE", help="fault scenario (YAML)")
     add(
+        "--trace", metavar="FILE",
+        help="replay this workload: a trace of reconciler or an openb CSV, plain or gzipped",
+    )  # fmt: skip
+    add(
+        "--against", choices=("karpenter-defaults",),
+        help="with --trace: also replay it with Karpenter's default packing and search",
+    )  # fmt: skip
+    add("--seeds", type=int, default=1, metavar="N", help="with --trace: play N seeds (default: 1)")
+    add(
         "--timings", action="store_true",
         help="print the seconds spent in each phase to stderr, as JSON",
     )  # fmt: skip
@@ -60,7 +76,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def request_of(args: argparse.Namespace) -> SimulateRequest:
     """Return what the arguments ask for."""
     fleet = inputs.fleet_request(args, args.path)
-    return SimulateRequest(fleet, args.until, args.seed, args.faults, args.output, args.timings)
+    return SimulateRequest(
+        fleet, args.until, args.seed, args.faults, args.output, args.timings,
+        args.trace, args.against, args.seeds,
+    )  # fmt: skip
 
 
 def run(request: SimulateRequest) -> int:
@@ -72,8 +91,11 @@ def run(request: SimulateRequest) -> int:
     from reconciler.cli.simulation.building import built
     from reconciler.cli.simulation.scenes import played
 
+    _expect_a_trace(request)
     with progress("Simulating") as line:
         timings = Timings(line.enter)
+        if request.trace is not None:
+            return _backtest(request, timings)
         setting = built(request.fleet, timings, _script(request.faults), request.seed)
         until = _until(request.until, setting.start)
         if request.output == "text":
@@ -84,6 +106,51 @@ def run(request: SimulateRequest) -> int:
                 text = render(report, request.output)
     if request.output != "text":
         write(text)
+    if request.timings:
+        print(timings.to_json(), file=sys.stderr)
+    return exitcode.DONE
+
+
+def _expect_a_trace(request: SimulateRequest) -> None:
+    """Refuse options that mean nothing as they are.
+
+    Raises:
+        UsageError: one needs ``--trace``, or its value is not allowed with it.
+    """
+    from reconciler.model.errors import UsageError
+
+    if not 1 <= request.seeds <= SEEDS_MAX:
+        remedy = f"use 1 to {SEEDS_MAX}"
+        raise UsageError(f"{request.seeds} is not allowed", where="--seeds", remedy=remedy)
+    if request.trace is None:
+        for flag, given in (("--against", request.against), ("--seeds", request.seeds > 1)):
+            if given:
+                raise UsageError("needs a trace", where=flag, remedy="add --trace FILE")
+    elif request.output == "html":
+        raise UsageError("html cannot show a backtest", where="-o", remedy="use text, json or yaml")
+
+
+def _backtest(request: SimulateRequest, timings: Timings) -> int:
+    """Replay the trace and print what it comes to."""
+    from reconciler.cli.backtest.report import as_text
+    from reconciler.cli.backtest.result import Backtest
+    from reconciler.cli.backtest.run import BacktestRequest, backtested
+    from reconciler.cli.commands.desired.plan import write
+    from reconciler.cli.shared.moment import present
+
+    assert request.trace is not None, "the caller has seen one"
+    report = backtested(
+        BacktestRequest(
+            request.fleet, request.trace, request.against, request.seed, request.seeds,
+            _until(request.until, present(request.fleet.now)), _script(request.faults),
+        ),
+        timings,
+    )  # fmt: skip
+    assert isinstance(report.backtest, Backtest), "a backtest has one"
+    with timings("render"):
+        is_text = request.output == "text"
+        text = as_text(report.backtest) if is_text else render(report, request.output)
+    write(text)
     if request.timings:
         print(timings.to_json(), file=sys.stderr)
     return exitcode.DONE

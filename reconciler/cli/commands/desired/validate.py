@@ -55,6 +55,13 @@ def request_of(args: argparse.Namespace) -> ValidateRequest:
 
 def run(request: ValidateRequest) -> int:
     """Print the findings; 0 when none is an error, 3 otherwise."""
+    text, is_valid = checked(request)
+    sys.stdout.write(text)
+    return exitcode.DONE if is_valid else exitcode.REFUSED
+
+
+def checked(request: ValidateRequest) -> tuple[str, bool]:
+    """Return the findings in the output format, and whether none of them is an error."""
     from reconciler.adapters.git.folder import read_folder
     from reconciler.cli.output import findings
     from reconciler.desired.fleet import read_fleet
@@ -79,8 +86,7 @@ def run(request: ValidateRequest) -> int:
         diagnostics = tuple(sorted(found, key=lambda d: d.order))
     if fixed is not None:
         _report(fixed, sys.stdout if request.output == "text" else sys.stderr)
-    sys.stdout.write(_rendered(request, files, diagnostics, fixed))
-    return exitcode.DONE if findings.is_valid(diagnostics) else exitcode.REFUSED
+    return _rendered(request, files, diagnostics, fixed), findings.is_valid(diagnostics)
 
 
 def _rendered(

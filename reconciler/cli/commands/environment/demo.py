@@ -7,7 +7,6 @@ the folder when it is done, unless one was named.
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import tempfile
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 _LINE_S: Final = 0.05
 _CHAPTER_S: Final = 0.6
 _GLANCE_S: Final = 0.1
-_FOREIGN: Final = ("AWS_", "BOTO_", "MOTO_", "RECONCILER_")
-_PROXIES: Final = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +56,9 @@ def run(request: DemoRequest) -> int:
     from reconciler.cli.output.terminal import has_colour
     from reconciler.cli.shared.exitcode import DONE
     from reconciler.cli.shared.stopping import on_signal
+    from reconciler.cli.wiring.embedded import expect_installed
 
-    expect_imitation()
+    expect_installed("the demo")
     colour = has_colour(sys.stdout)
     with on_signal() as stop:
         play(request.folder, Narrator(sys.stdout, _pace(request, stop), stop, colour=colour))
@@ -74,7 +72,9 @@ def play(folder: str | None, narrator: Narrator) -> None:
         UsageError: the folder holds something already.
         UnreadableError: git is missing, or the folder cannot be made.
     """
-    with _alone(), _folder(folder) as stage_folder:
+    from reconciler.cli.wiring.embedded import isolated
+
+    with isolated(), _folder(folder) as stage_folder:
         _play(stage_folder, narrator, kept=folder)
 
 
@@ -91,20 +91,6 @@ def _play(folder: Path, narrator: Narrator, kept: str | None) -> None:
     ec2 = EmbeddedEC2(clock, region=REGION, starting_s=10, stopping_s=20)
     with serve(ec2) as url:
         story.play(DemoStage(folder, clock, ec2, url, reporter), narrator, kept)
-
-
-def expect_imitation() -> None:
-    """Raise UsageError where what EC2 is imitated with is not installed."""
-    from importlib.util import find_spec
-
-    from reconciler.model.errors import UsageError
-
-    missing = [name for name in ("boto3", "moto") if find_spec(name) is None]
-    if missing:
-        raise UsageError(
-            f"the demo needs {' and '.join(missing)}",
-            remedy=("run `pip install 'reconciler[embedded]'`"),
-        )
 
 
 def _pace(request: DemoRequest, stop: Callable[[], bool]) -> Pace:
@@ -157,27 +143,3 @@ def _furnished(folder: Path) -> Path:
     except OSError as error:
         raise UnreadableError(error.strerror or str(error), where=str(folder)) from error
     return folder
-
-
-@contextmanager
-def _alone() -> Iterator[None]:
-    """Keep whatever the environment says of AWS, proxies and this program out of the story.
-
-    With no profile, no credentials and no metadata service to ask, boto3 can reach nothing but
-    the endpoint it is given, which is on this machine.
-    """
-    before = dict(os.environ)
-    for name in before:
-        if name.startswith(_FOREIGN) or name.lower() in _PROXIES:
-            del os.environ[name]
-    os.environ.update(
-        AWS_EC2_METADATA_DISABLED="true",
-        AWS_CONFIG_FILE=os.devnull,
-        AWS_SHARED_CREDENTIALS_FILE=os.devnull,
-        NO_PROXY="127.0.0.1",
-    )
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)

@@ -7,7 +7,6 @@ the objects of the cluster that the kubeconfig names, those of Karpenter among t
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -26,23 +25,42 @@ class SnapshotRequest:
     """What is captured, and where it is written.
 
     ``names_fleet`` is whether an argument names a fleet. ``kubectl`` is a program to read the
-    cluster with instead of the API, ``context`` one of the kubeconfig's. ``file`` is None for
-    stdout.
+    cluster with instead of the API, ``context`` one of the kubeconfig's. ``out`` is None for
+    stdout. ``remote`` and ``author`` are those of a commit, None for the defaults.
     """
 
     fleet: FleetRequest
     names_fleet: bool
     kubectl: str | None
     context: str | None
-    file: str | None
+    out: str | None
     output: str
+    anonymize: bool = False
+    remote: str | None = None
+    author: str | None = None
+    no_records: bool = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare where the snapshot goes, and which fleet or cluster it is of."""
     inputs.add_path(parser)
     add = parser.add_argument
-    add("--out", metavar="FILE", help="write to this file (default: stdout)")
+    add(
+        "--out", metavar="PLACE",
+        help="write to a file, s3://BUCKET/KEY, or git:BRANCH:PATH, which is committed and pushed "
+        "(default: stdout)",
+    )  # fmt: skip
+    add("--remote", metavar="NAME", help="remote to push to, without --repo (default: origin)")
+    add("--author", metavar="AUTHOR", help="author of the commit, as in `NAME <EMAIL>`")
+    add(
+        "--anonymize", action="store_true",
+        help="replace names by hashes, with the key in $RECONCILER_ANONYMIZE_KEY (default: a "
+        "random key)",
+    )  # fmt: skip
+    add(
+        "--no-records", action="store_true",
+        help="capture the objects of the cluster, without what is recorded for the fleet",
+    )  # fmt: skip
     add("--context", metavar="NAME", help="context of the kubeconfig to use")
     add(
         "--kubectl", metavar="PROGRAM",
@@ -63,22 +81,31 @@ def request_of(args: argparse.Namespace) -> SnapshotRequest:
         fleet = replace(fleet, settings=settings)
     named = (args.path, args.repo, args.below, args.ref, args.state)
     names_fleet = any(value is not None for value in named)
-    return SnapshotRequest(fleet, names_fleet, args.kubectl, args.context, args.out, args.output)
+    return SnapshotRequest(
+        fleet, names_fleet, args.kubectl, args.context, args.out, args.output,
+        args.anonymize, args.remote, args.author, args.no_records,
+    )  # fmt: skip
 
 
 def run(request: SnapshotRequest) -> int:
     """Write one List of every object that a plan reads; all of them or nothing."""
     from reconciler.cli.output.progressline import progress
     from reconciler.cli.shared.exitcode import DONE
+    from reconciler.cli.wiring.destinations import destination_of
 
+    destination = destination_of(
+        request.out, request.fleet, remote=request.remote, author=request.author
+    )
     with progress("Reading the objects of the cluster"):
-        items = captured(request)
+        items: Sequence[object] = captured(request)
+        if request.anonymize:
+            from reconciler.cli.wiring.anonymous import anonymous
+
+            items = anonymous(items, request.fleet, has_fleet=_is_of_fleet(request))
     content = _encoded(items, request.output)
-    if request.file is None:
-        sys.stdout.write(content.decode())
-        return DONE
-    _save(content, request.file)
-    print(f"{request.file}: {len(items)} objects", file=sys.stderr)
+    destination.write(content)
+    if destination.name != "stdout":
+        print(f"{destination.name}: {len(items)} objects", file=sys.stderr)
     return DONE
 
 
@@ -94,7 +121,7 @@ def captured(request: SnapshotRequest) -> Sequence[object]:
         return objects_of_cluster(request.kubectl, request.context)
     from reconciler.cli.wiring import capturing
 
-    if _is_of_fleet(request):
+    if not request.no_records and _is_of_fleet(request):
         return capturing.objects_of_fleet(request.fleet)
     return capturing.objects_of_cluster(request.fleet)
 
@@ -122,20 +149,3 @@ def _encoded(items: Iterable[object], output: str) -> bytes:
     from reconciler.cli.output.listing import yaml_of_json
 
     return yaml_of_json(content.decode()).encode()
-
-
-def _save(content: bytes, path: str) -> None:
-    """Write the file whole or not at all; a snapshot may show secrets in its environment."""
-    from reconciler.model.errors import UnreadableError
-
-    draft = f"{path}.{os.getpid()}.tmp"
-    try:
-        number = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(number, "wb") as file:
-            file.write(content)
-        os.replace(draft, path)  # noqa: PTH105
-    except OSError as error:
-        why = f"cannot be written: {error.strerror}"
-        raise UnreadableError(
-            why, where=path, remedy="pass a file in an existing folder"
-        ) from error

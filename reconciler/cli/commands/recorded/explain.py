@@ -1,5 +1,8 @@
 """``reconciler explain``: why a pod is unschedulable, or a node or NodePool is (not) disrupted.
 
+With the code of a finding, as in ``explain unknown-field``, it says what the finding means.
+Otherwise:
+
 The answer is read from the reasons that the newest plan kept, or from a plan in a file. With
 inputs of its own (``--snapshot``, ``--catalog``, ``--ref``, ``--repo``), or where nothing has been
 recorded yet, a plan is made on the spot, and the scheduler is asked further: what else was
@@ -37,6 +40,8 @@ KINDS: Final = {
 }  # fmt: skip
 
 _NAMED: Final = tuple(dict.fromkeys(KINDS.values()))
+_CODE: Final = "code"
+_LIKE: Final = 0.6
 _ADVICE: Final = {
     "pod": "it is running and is not moved, or it does not exist",
     "nodepool": "git has no NodePool with this name",
@@ -80,11 +85,14 @@ class ExplainRequest:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what is to be explained, and from which plan."""
-    parser.add_argument("kind", type=kind, metavar="KIND", help=", ".join(_NAMED))
     parser.add_argument(
-        "name", metavar="NAME",
-        help="name; for a pod or buffer, prefix its namespace (NAMESPACE/NAME) if the name is "
-        "ambiguous",
+        "kind", type=kind, metavar="KIND|CODE",
+        help=f"{', '.join(_NAMED)}, or the code of a finding",
+    )  # fmt: skip
+    parser.add_argument(
+        "name", metavar="NAME", nargs="?",
+        help="name, not with a code; for a pod or buffer, prefix its namespace (NAMESPACE/NAME) "
+        "if the name is ambiguous",
     )  # fmt: skip
     inputs.add_path(parser)
     parser.add_argument(
@@ -95,23 +103,47 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def request_of(args: argparse.Namespace) -> ExplainRequest:
-    """Return what the arguments ask for."""
+    """Return what the arguments ask for.
+
+    Raises:
+        UsageError: a kind has no name, or a code has one.
+    """
+    from reconciler.model.errors import UsageError
+
+    is_code = args.kind not in _NAMED
+    if is_code != (args.name is None):
+        raise UsageError(
+            f"{args.kind} takes no name" if is_code else f"which {args.kind}?",
+            where="explain",
+            remedy=f"write `reconciler explain {args.kind}{'' if is_code else ' NAME'}`",
+        )
+    if is_code:
+        return ExplainRequest(inputs.fleet_request(args, None), _CODE, args.kind, None, args.output)
     fleet = inputs.fleet_request(args, args.path)
     return ExplainRequest(fleet, args.kind, args.name, args.plan, args.output)
 
 
 def kind(word: str) -> str:
-    """Return the kind that ``word`` means, as argparse asks for it."""
+    """Return the kind that ``word`` means, or the code, as argparse asks for it."""
     found = KINDS.get(word.lower())
-    if found is None:
-        raise argparse.ArgumentTypeError(
-            f"unknown kind {word[:60]!r} (use one of {', '.join(_NAMED)})"
-        )
-    return found
+    if found is not None:
+        return found
+    from reconciler.cli.output.codes import known_codes
+    from reconciler.model.text.nearest import nearest
+
+    codes = known_codes()
+    code = word.strip("[]").lower()
+    if code in codes:
+        return code
+    near = nearest(code, [*KINDS, *codes], _LIKE)
+    advice = f"did you mean {near}?" if near else f"use one of {', '.join(_NAMED)}, or a code"
+    raise argparse.ArgumentTypeError(f"unknown kind or code {word[:60]!r} ({advice})")
 
 
 def run(request: ExplainRequest) -> int:
     """Print the answer; 1 where the plan does not contain the name."""
+    if request.kind == _CODE:
+        return _explain_code(request)
     if request.plan_file is not None:
         if request.kind == "nodepool":
             raise _no_plan_for_pools()
@@ -137,6 +169,22 @@ def run(request: ExplainRequest) -> int:
         from reconciler.cli.output.listing import format_document
 
         sys.stdout.write(format_document(explanation.document(*parts), request.output))
+    return exitcode.DONE
+
+
+def _explain_code(request: ExplainRequest) -> int:
+    from reconciler.cli.output.codes import known_codes
+
+    about = known_codes()[request.name]
+    if request.output == "text":
+        from textwrap import fill
+
+        sys.stdout.write(f"{request.name}\n\n{fill(about.meaning, 80)}\n{fill(about.remedy, 80)}\n")
+        return exitcode.DONE
+    from reconciler.cli.output.listing import format_document
+
+    document = {"code": request.name, "meaning": about.meaning, "remedy": about.remedy}
+    sys.stdout.write(format_document(document, request.output))
     return exitcode.DONE
 
 

@@ -100,13 +100,22 @@ def rows_of(entries: Sequence[JournalEntry], width: int | None) -> list[tuple[st
             clock_time(e.intent.at),
             verb_of(e),
             e.intent.target,
-            e.outcome.value if e.outcome else "unknown",
+            _outcome(e),
             short(e.intent.revision),
             e.intent.reason,
             cut(e.message, width) if width else e.message,
         )
         for e in entries
     ]
+
+
+def _outcome(entry: JournalEntry) -> str:
+    """Return the outcome of an entry; an open request is one that nobody has carried out yet."""
+    from reconciler.ports.journal import REQUESTED
+
+    if entry.outcome is not None:
+        return entry.outcome.value
+    return "requested" if entry.intent.verb in REQUESTED else "unknown"
 
 
 def verb_of(entry: JournalEntry) -> str:

@@ -73,8 +73,10 @@ def facts_of(recorded: Recorded) -> JsonDict:
     """Return the status as an object; money is USD an hour."""
     from reconciler.cli.output import guards
     from reconciler.cli.output.listing import stamp
+    from reconciler.ports.journal import REQUESTED
 
     store = recorded.state.store
+    open_intents = recorded.state.journal.in_doubt()
     revision = recorded.state.history.revision()
     return {
         "apiVersion": "reconciler/v1",
@@ -100,7 +102,18 @@ def facts_of(recorded: Recorded) -> JsonDict:
         ],
         "inDoubt": [
             {"id": e.intent.id, "verb": e.intent.verb.value, "target": e.intent.target}
-            for e in recorded.state.journal.in_doubt()
+            for e in open_intents
+            if e.intent.verb not in REQUESTED
+        ],
+        "requests": [
+            {
+                "verb": e.intent.verb.value,
+                "target": e.intent.target,
+                "at": stamp(e.intent.at),
+                "reason": e.intent.reason,
+            }
+            for e in open_intents
+            if e.intent.verb in REQUESTED
         ],
         "unavailable": [
             {
@@ -220,8 +233,16 @@ def _text(recorded: Recorded, facts: JsonDict, known: str) -> str:
     from reconciler.cli.output import guards
 
     text += _unfinished(facts["progress"]) + _commands(recorded) + guards.text(facts)
-    text += _in_doubt(facts) + _doubts(facts) + _unavailable(facts)
+    text += _requests(facts) + _in_doubt(facts) + _doubts(facts) + _unavailable(facts)
     return Painted(text)
+
+
+def _requests(facts: JsonDict) -> str:
+    """Return what people have asked for and nobody has carried out yet."""
+    if not facts["requests"]:
+        return ""
+    rows = (f"  {row['verb']} {row['target']}, since {row['at']}\n" for row in facts["requests"])
+    return f"\nRequested and not carried out yet:\n{''.join(rows)}"
 
 
 def _in_doubt(facts: JsonDict) -> str:

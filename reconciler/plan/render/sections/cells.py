@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final, Literal, NamedTuple, TypeAlias
 
@@ -208,6 +209,19 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
     def heading(self) -> str:
         """The title and its note as one text."""
         return f"{self.title} {self.note}".strip()
+
+
+def columns_to_show(
+    columns: Sequence[Column], rows: Sequence[SectionRow], *, on_page: bool = False
+) -> list[int]:
+    """Return which columns a painter shows: those with text, and the first in any case."""
+    parts = [part for row in rows for part in (row, *row.more)]
+    return [
+        number
+        for number, column in enumerate(columns)
+        if on_page or not column.page_only
+        if not number or any(part.cells[number] != Text("") for part in parts)
+    ]
 
 
 class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):

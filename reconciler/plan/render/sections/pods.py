@@ -82,6 +82,17 @@ def reasons_of(reasons: Iterable[Reason]) -> tuple[Line, ...]:
     return tuple(map(_reason, groups))
 
 
+def leading_reasons(reasons: Iterable[Reason]) -> list[str]:
+    """Return the reasons as sentences, the one that matters first."""
+    found = [
+        reason.message
+        if reason.node_pool is None or reason.node_pool in reason.message
+        else f"NodePool {reason.node_pool}: {reason.message}"
+        for reason in sorted(reasons, key=_rank)
+    ]
+    return list(dict.fromkeys(found))
+
+
 def _rank(reason: Reason) -> int:
     return _EARLY.index(reason.code) + 1 if reason.code in _EARLY else 0
 

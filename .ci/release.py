@@ -1,0 +1,70 @@
+"""The checks and texts of a release.
+
+``check TAG``   the tag, the version of the package and the changelog agree
+``notes TAG``   print what the changelog says of the version
+``hashes DIR``  write SHA256SUMS of the files in a folder
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+_VERSION = re.compile(r'^__version__ = "([^"]+)"$', re.MULTILINE)
+_TAG = re.compile(r"v(\d+\.\d+\.\d+)")
+
+
+def check(tag: str, package: str, changelog: str) -> list[str]:
+    """Return what keeps a tag from being released."""
+    match = _TAG.fullmatch(tag)
+    if match is None:
+        return [f'the tag "{tag}" is not of the form v1.2.3']
+    found = _VERSION.search(package)
+    problems = []
+    if found is None or found[1] != match[1]:
+        has = found[1] if found else "no version"
+        problems.append(f"the tag is {tag}, but reconciler/__init__.py has {has}")
+    if not notes(tag, changelog):
+        problems.append(f'CHANGELOG.md has no text under "## {match[1]}"')
+    return problems
+
+
+def notes(tag: str, changelog: str) -> str:
+    """Return the section of a version in the changelog, empty where there is none."""
+    heading = re.compile(rf"^## \[?{re.escape(tag.removeprefix('v'))}\]?(?: .*)?$", re.MULTILINE)
+    found = heading.search(changelog)
+    if found is None:
+        return ""
+    return re.split(r"^## ", changelog[found.end() :], maxsplit=1, flags=re.MULTILINE)[0].strip()
+
+
+def hashes(folder: Path) -> str:
+    """Return the SHA-256 of each file as sha256sum prints it."""
+    files = sorted(p for p in folder.iterdir() if p.is_file() and p.name != "SHA256SUMS")
+    return "".join(f"{hashlib.sha256(p.read_bytes()).hexdigest()}  {p.name}\n" for p in files)
+
+
+def main(words: list[str]) -> int:
+    """Run a command; 1 where a check fails."""
+    command, value = words
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    if command == "hashes":
+        folder = Path(value)
+        (folder / "SHA256SUMS").write_text(hashes(folder), encoding="utf-8")
+    elif command == "notes":
+        print(notes(value, changelog))
+    else:
+        package = (ROOT / "reconciler" / "__init__.py").read_text(encoding="utf-8")
+        problems = check(value, package, changelog)
+        print(
+            "\n".join(f"::error::{problem}" for problem in problems) or f"{value} can be released"
+        )
+        return bool(problems)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

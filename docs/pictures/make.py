@@ -1,0 +1,130 @@
+"""Make the pictures of the documentation from real runs: ``python docs/pictures/make.py``.
+
+The comment is the plan of a change to ``examples/multi-team``, as a platform renders its Markdown.
+The dashboard is that of an engine on the embedded cloud. Needs Chromium and the package playwright.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from markdown_it import MarkdownIt
+
+from reconciler.cli.main import main
+from reconciler.web.server import listening
+from tests.engine.world import SETTINGS, a_deployment, a_node_class, a_pool, a_world
+from tests.web.test_dashboard import Site
+
+HERE: Final = Path(__file__).parent
+ROOT: Final = HERE.parents[1]
+NOW: Final = "2026-03-02T09:00:00Z"
+_STYLE: Final = """
+body { font: 14px/1.5 -apple-system, "Segoe UI", "Noto Sans", Helvetica, Arial, sans-serif;
+  color: #1f2328; margin: 0; padding: 16px; background: #fff }
+article { border: 1px solid #d1d9e0; border-radius: 6px; overflow: hidden }
+header { background: #f6f8fa; border-bottom: 1px solid #d1d9e0; padding: 8px 16px; color: #59636e }
+section { padding: 0 16px 12px }
+table { border-collapse: collapse; margin-bottom: 16px }
+th, td { border: 1px solid #d1d9e0; padding: 6px 13px } th { text-align: left }
+code { background: #818b981f; border-radius: 6px; padding: .2em .4em; font: 85% monospace }
+h3 { font-size: 1.25em } h4 { font-size: 1em } td { vertical-align: top }
+"""
+SHOP: Final = replace(SETTINGS, fleet="shop")
+CHANGE: Final = ("values: [on-demand]", "values: [spot, on-demand]")
+"""What the pull request of the picture changes in the NodePool ``search``."""
+
+
+def comment() -> str:
+    """Return the page of a pull-request comment: the search team allows spot."""
+    with tempfile.TemporaryDirectory() as place:
+        fleet = _fleet(Path(place), "multi-team")
+        pools = fleet / "nodes/pools.yaml"
+        text = pools.read_text(encoding="utf-8")
+        assert CHANGE[0] in text, f"examples/multi-team no longer contains {CHANGE[0]}"
+        pools.write_text(text.replace(*CHANGE, 1), encoding="utf-8")
+        _commit(fleet, "Allow spot for search")
+        out = io.StringIO()
+        words = ["plan", str(fleet), "--base", "HEAD~1", "--now", NOW, "-o", "markdown"]
+        with redirect_stdout(out):
+            code = main(words)
+    assert code == 0, out.getvalue()
+    body = MarkdownIt("commonmark", {"html": True}).enable("table").render(out.getvalue())
+    return (
+        f"<!doctype html><meta charset=utf-8><style>{_STYLE}</style><article>"
+        f"<header><b>reconciler</b> commented</header><section>{body}</section></article>"
+    )
+
+
+@contextmanager
+def dashboard() -> Iterator[str]:
+    """Yield the URL of the dashboard of a fleet whose NodePool ``web`` is being rolled out.
+
+    The engine is the real one; EC2 and the cluster are imitated, as in its tests.
+    """
+    api = a_pool("api", capacity_types=("spot",)), a_deployment("api", "api", 7)
+    batch = a_pool("batch"), a_deployment("batch", "batch", 4, cpu="700m")
+    web = a_deployment("web", "web", 6)
+    world = a_world(a_pool("web"), web, *api, *batch, starting_s=60, settings=SHOP)
+    world.converge()
+    world.git.commit(
+        a_node_class(), a_pool("web", labels={"release": "2"}, budgets=[{"nodes": "2"}]), web,
+        *api, *batch,
+    )  # fmt: skip
+    site = Site(world)
+    site.passes(3)
+    with listening("127.0.0.1:0", site.app) as url:
+        yield url
+
+
+def _fleet(place: Path, example: str) -> Path:
+    """Return a copy of an example in a repository of its own."""
+    fleet = place / example
+    shutil.copytree(ROOT / "examples" / example, fleet)
+    _git("init", "-q", "-b", "main", str(fleet))
+    _commit(fleet, "The fleet")
+    return fleet
+
+
+def _commit(fleet: Path, message: str) -> None:
+    person = ("-c", "user.name=Ada", "-c", "user.email=ada@example.com")
+    _git("-C", str(fleet), "add", "-A")
+    _git("-C", str(fleet), *person, "commit", "-qm", message)
+
+
+def _git(*words: str) -> None:
+    subprocess.run(["git", *words], check=True)  # noqa: S603, S607 - on a folder of our own
+
+
+def shoot(page: Any, path: Path, width: int) -> None:
+    """Write a picture of what a page shows."""
+    page.set_viewport_size({"width": width, "height": 200})
+    page.screenshot(path=path, full_page=True)
+
+
+def make(folder: Path) -> None:
+    """Make all pictures in a folder."""
+    from playwright.sync_api import sync_playwright
+
+    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.set_content(comment())
+        shoot(page, folder / "comment.png", 900)
+        with dashboard() as url:
+            page.goto(url)
+            shoot(page, folder / "dashboard.png", 1100)
+            browser.close()
+
+
+if __name__ == "__main__":
+    make(HERE)

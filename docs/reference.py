@@ -1,0 +1,332 @@
+"""The reference pages that come from the code: commands, metrics, events and exit codes.
+
+``docs/generate.py`` writes them and a test compares them. Meanings that the code does not state are
+in the tables below; a name without a meaning, and a meaning without a name, is an error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
+
+from prometheus_client import Histogram
+
+from reconciler.adapters.kubernetes import mirror
+from reconciler.cli.main import COMMANDS
+from reconciler.cli.output.codes import known_codes
+from reconciler.cli.parser.commandline import PROGRAM, parser_of
+from reconciler.cli.parser.examples import EXAMPLES
+from reconciler.cli.shared import exitcode
+from reconciler.engine.users import announcing
+from reconciler.ports.progress import EventKind
+from reconciler.web import gauges
+from reconciler.web.metrics import FleetMetrics
+
+GENERATED = "Generated from the code by `python docs/generate.py`.\n"
+PREFIXES = ("karpenter_", "reconciler_")
+EXIT_CODES_OF_COMMANDS = """
+`--detailed-exitcode` exists so that a script can tell "nothing to do" from "there are changes":
+
+```
+reconciler plan fleet --detailed-exitcode
+```
+
+An error is one line on stderr: what is wrong, where, and what to do. A traceback is printed only
+with `--debug`. See [policies](policies.md#exit-codes) for the options that lead to exit code 3.
+"""
+FINDINGS = """Each finding of `validate`, `plan` and `status` ends with its code in brackets.
+`reconciler explain CODE` prints the row of this table. A policy that fails has the code `policy-`
+and its name; see [policies](policies.md).
+"""
+EVENTS: Mapping[EventKind, str] = {
+    EventKind.STANDBY: "Another process holds the lease of the fleet; this one waits.",
+    EventKind.LEASE_ACQUIRED: "This process holds the lease and acts.",
+    EventKind.LEASE_LOST: "This process no longer holds the lease; it has stopped acting.",
+    EventKind.CLOCK_SET_BACK: "The clock was set back by more than a minute.",
+    EventKind.FLEET_ADDED: "A fleet appeared in the folder of fleets; the daemon acts for it now.",
+    EventKind.FLEET_REMOVED: "A fleet left the folder; the daemon no longer acts for it.",
+    EventKind.CONNECTED: "A service answers again after failures.",
+    EventKind.FORBIDDEN: "A permission is missing; the check that needs it is skipped.",
+    EventKind.RETRYING: "A call failed and will be retried.",
+    EventKind.FAILED: "A pass failed; the next one follows after a pause.",
+    EventKind.KILLED: "A simulation killed the engine, as its faults demand.",
+    EventKind.PRUNED: "Old records were removed.",
+    EventKind.ILLEGAL_TRANSITION: "An action was to take a step that its state does not allow.",
+    EventKind.REVISION: "A commit takes effect.",
+    EventKind.INVALID_REVISION: "A commit cannot be planned; the last valid one stays in effect.",
+    EventKind.UNREADABLE: "An object of the cluster cannot be read and is set aside.",
+    EventKind.NODE_CLAIM_CREATED: "A node was decided on, and its launch was journalled.",
+    EventKind.LAUNCHED: "EC2 launched the instance.",
+    EventKind.REGISTERED: "The node joined the cluster.",
+    EventKind.INITIALIZED: "The node is ready, with its startup taints removed.",
+    EventKind.LAUNCH_FAILED: "The launch failed, or the node never joined.",
+    EventKind.UNAVAILABLE: "EC2 has no capacity for an offering; it is not used for a while.",
+    EventKind.COMMAND_STARTED: "A disruption command starts.",
+    EventKind.COMMAND_VALIDATED: "The replacements are ready and the decision still holds.",
+    EventKind.COMMAND_ROLLED_BACK: "A disruption command was given up; its nodes stay.",
+    EventKind.PROGRESS_DEADLINE_EXCEEDED: "A drifted node was not replaced in `progressDeadline`.",
+    EventKind.INTERRUPTED: "EC2 takes an instance back, or has scheduled an event for it.",
+    EventKind.REBALANCE_RECOMMENDED: "EC2 reports a higher risk of interruption.",
+    EventKind.IGNORED: "A message or object does not concern this fleet.",
+    EventKind.EXPIRED: "A node has reached `expireAfter`.",
+    EventKind.TAINTED: "A node accepts no new pods because it will be disrupted.",
+    EventKind.DRAINING: "The pods of a node are being evicted.",
+    EventKind.STALLED: "A drain does not progress; the message names the reason.",
+    EventKind.DRAINED: "All pods of a node that had to be evicted are gone.",
+    EventKind.TERMINATED: "An instance was terminated.",
+    EventKind.VANISHED: "An instance disappeared without our doing.",
+    EventKind.NODE_DELETED: "Somebody deleted a Node; it is drained and terminated.",
+    EventKind.REQUEST_DONE: "A request such as `reconciler drain` is complete.",
+    EventKind.POD_BOUND: "A pod was scheduled (simulation and embedded cluster).",
+    EventKind.POD_EVICTED: "A pod was evicted.",
+    EventKind.WAVE_STARTED: "A wave of a rollout starts.",
+    EventKind.WAVE_SETTLED: "The pods of a wave are available again.",
+    EventKind.WAVE_FAILED: "The pods of a wave were not available in `waveDeadline`.",
+    EventKind.ROLLOUT_STOPPED: "Disruption of a NodePool was halted after failures.",
+    EventKind.LOOKING: "After a crash: EC2 is asked about an operation without an outcome.",
+    EventKind.RECOVERED: "The outcome of such an operation is known.",
+    EventKind.UNKNOWN: "Instances have our tags and no record, or the reverse.",
+    EventKind.RESOLVED: "All instances are accounted for again.",
+    EventKind.DISCARDED: "Launch templates or instance profiles that nothing uses were deleted.",
+}
+KUBERNETES_EVENTS = {
+    "FailedScheduling": ("Pod", "No NodePool can serve the pod; the most important reason first."),
+    "Nominated": ("Pod", "The node or NodeClaim on which the pod should be scheduled."),
+    "DisruptionLaunching": ("Node", "The node will be disrupted; its replacement is launched."),
+    "DisruptionWaitingReadiness": ("Node", "The replacement is not ready yet."),
+    "DisruptionTerminating": ("Node", "The node is drained and terminated."),
+    "DisruptionBlocked": ("Node, NodePool", "The reason why disruption is not possible now."),
+}
+CONDITIONS = {
+    "Launched": "EC2 has launched the instance.",
+    "Registered": "The node has joined the cluster.",
+    "Initialized": "The node is ready, its startup taints are gone and its resources are there.",
+    "Drifted": "The node differs from its NodePool or EC2NodeClass; the reason says in what.",
+    "Consolidatable": "No pod came or went for `consolidateAfter`.",
+    "DisruptionReason": "A command disrupts the node; the reason is that of the command.",
+    "Drained": "The pods are evicted; while unknown, the message names what is left.",
+    "VolumesDetached": "The volumes of the evicted pods are detached.",
+    "InstanceTerminating": "The termination of the instance was requested.",
+}
+
+
+def commands() -> str:
+    """Return the page of all commands, with their arguments and examples."""
+    parts = [
+        "# Commands\n",
+        GENERATED,
+        (
+            "`reconciler help COMMAND` prints the same on a terminal. Every command also accepts\n"
+            "`--debug`, which prints tracebacks. Options may be anywhere after the command.\n"
+        ),
+    ]
+    for group in dict.fromkeys(spec.group for spec in COMMANDS.values()):
+        parts.append(f"## {group.capitalize()}\n")
+        for name, spec in COMMANDS.items():
+            if spec.group == group:
+                parts += _command(name, spec.module, spec.summary)
+    return "\n".join(parts)
+
+
+def _command(name: str, path: str, summary: str) -> Iterator[str]:
+    module = import_module(path)
+    yield f"### `{name}`\n"
+    yield f"{summary[:1].upper()}{summary[1:]}.\n"
+    subcommands: Mapping[str, str] = getattr(module, "SUBCOMMANDS", {})
+    for subcommand, text in subcommands.items():
+        yield f"#### `{name} {subcommand}`\n"
+        yield f"{text[:1].upper()}{text[1:]}.\n"
+        yield from _arguments(parser_of(module, name, summary, subcommand))
+        yield from _examples(f"{name} {subcommand}")
+    if not subcommands:
+        yield from _arguments(parser_of(module, name, summary))
+        yield from _examples(name)
+
+
+def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """Yield a table; argparse's own text differs between releases of Python."""
+    rows = []
+    for action in parser._actions:  # noqa: SLF001 - argparse has no public way to its arguments
+        if action.help == argparse.SUPPRESS or action.dest in ("help", "debug"):
+            continue
+        meaning = _cell((action.help or "") % vars(action))
+        rows.append(f"| {_cell(_usage(action))} | {meaning} |")
+    if rows:
+        yield "\n".join(["| argument | meaning |", "|---|---|", *rows, ""])
+
+
+def _usage(action: argparse.Action) -> str:
+    value = action.metavar or (
+        "{" + ",".join(map(str, action.choices)) + "}" if action.choices else action.dest.upper()
+    )
+    value = value if isinstance(value, str) else " ".join(value)
+    if not action.option_strings:
+        optional = {"?": f"[{value}]", "*": f"[{value} ...]", "+": f"{value} ..."}
+        return f"`{optional.get(str(action.nargs), value)}`"
+    words = [f"`{option}`" for option in action.option_strings]
+    return ", ".join(words) + ("" if action.nargs == 0 else f" `{value}`")
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+def _examples(words: str) -> Iterator[str]:
+    lines = [f"# {why}\n{PROGRAM} {example}" for example, why in EXAMPLES.get(words, ())]
+    if lines:
+        yield "```\n" + "\n\n".join(lines) + "\n```\n"
+
+
+def metrics() -> str:
+    """Return the page of all metrics, those with Karpenter's names first."""
+    found = {name: row for name, *row in (*_counters(), *_gauges())}
+    parts = [
+        "# Metrics\n",
+        GENERATED,
+        (
+            "`reconciler run --listen` serves them on `/metrics`\n"
+            "([operations](operations.md#metrics-health-and-the-log)). Gauges show the last pass\n"
+            "that succeeded. Counters start at zero with the process.\n"
+        ),
+    ]
+    for prefix, title in zip(PREFIXES, ("Karpenter's names", "Our own"), strict=True):
+        names = sorted(name for name in found if name.startswith(prefix))
+        rows = [
+            f"| `{n}` | {kind} | {labels} | {_cell(text)} |"
+            for n, (kind, labels, text) in ((n, found[n]) for n in names)
+        ]
+        head = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
+        parts.append("\n".join([f"## {title}\n", *head, *rows, ""]))
+    return "\n".join(parts)
+
+
+def _counters() -> Iterator[tuple[str, str, str, str]]:
+    """Yield what is counted over the life of the process, from the registry itself."""
+    for collector in FleetMetrics().registry._collector_to_names:  # noqa: SLF001 - labels
+        name = getattr(collector, "_name", "")
+        if name:
+            kind = "histogram" if isinstance(collector, Histogram) else str(collector._type)  # noqa: SLF001
+            names = list(getattr(collector, "_labelnames", ()))
+            total = "_total" if kind == "counter" else ""
+            text = str(getattr(collector, "_documentation", ""))
+            yield name + total, kind, _labels(names), text
+
+
+def _gauges() -> Iterator[tuple[str, str, str, str]]:
+    """Yield the gauges of the last pass, which exist only after one, from the source."""
+    tree = ast.parse(Path(str(gauges.__file__)).read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            values = [a.value if isinstance(a, ast.Constant) else None for a in node.args]
+            labels = node.args[2] if _function(node) == "_gauges" and len(node.args) > 2 else None
+        elif isinstance(node, ast.Tuple):  # the gauges of each node share their labels
+            values = [e.value if isinstance(e, ast.Constant) else None for e in node.elts]
+            labels = ast.Name("_NODE_LABELS")
+        else:
+            continue
+        if len(values) > 1 and isinstance(values[0], str) and values[0].startswith(PREFIXES):
+            yield values[0], "gauge", _labels(_names(labels)), str(values[1])
+
+
+def _function(call: ast.Call) -> str:
+    return call.func.id if isinstance(call.func, ast.Name) else ""
+
+
+def _names(labels: ast.expr | None) -> list[str]:
+    if isinstance(labels, ast.Name):
+        return list(getattr(gauges, labels.id))
+    return [str(name) for name in ast.literal_eval(labels)] if labels is not None else []
+
+
+def _labels(names: list[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def events() -> str:
+    """Return the page of events of the log, Kubernetes Events and conditions of NodeClaims."""
+    _same(set(EVENTS), set(EventKind), "EventKind")
+    reasons = {r for r in _literals(announcing) if r in KUBERNETES_EVENTS or _is_reason(r)}
+    _same(set(KUBERNETES_EVENTS), reasons, "reasons of Kubernetes Events")
+    _same(set(CONDITIONS), set(mirror._CONDITIONS), "conditions")  # noqa: SLF001
+    parts = [
+        "# Events and conditions\n",
+        GENERATED,
+        "## Kubernetes Events\n",
+        (
+            "`kubectl describe` shows them. They have Karpenter's reasons\n"
+            "([limits](kubernetes/README.md#events)).\n"
+        ),
+        _table(
+            ("reason", "object", "meaning"), [(f"`{r}`", *v) for r, v in KUBERNETES_EVENTS.items()]
+        ),
+        "## Conditions of NodeClaims\n",
+        (
+            "`reconciler get nodeclaims -o json` shows them, and `kubectl get nodeclaims` where\n"
+            "Karpenter's definition of NodeClaim is installed.\n"
+        ),
+        _table(("condition", "meaning"), [(f"`{c}`", text) for c, text in CONDITIONS.items()]),
+        "## Events of the log\n",
+        (
+            "`reconciler run` logs them, `simulate -o json` lists them, and the metric\n"
+            "`reconciler_events_total` counts them by kind.\n"
+        ),
+        _table(("event", "meaning"), [(f"`{kind.value}`", EVENTS[kind]) for kind in EventKind]),
+    ]
+    return "\n".join(parts)
+
+
+def _literals(module: object) -> set[str]:
+    source = Path(str(getattr(module, "__file__", ""))).read_text(encoding="utf-8")
+    found = (node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant))
+    return {value for value in found if isinstance(value, str)}
+
+
+def _is_reason(text: str) -> bool:
+    """Return whether a text of the announcements is a reason: a capitalized compound."""
+    return text.startswith("Disruption") and text.isalpha()
+
+
+def _same(described: set[str], known: set[str], what: str) -> None:
+    if described != known:
+        names = ", ".join(sorted(described ^ known))
+        raise SystemExit(f"docs/reference.py and the code differ in {what}: {names}")
+
+
+def exit_codes() -> str:
+    """Return the page of exit codes."""
+    tree = ast.parse(Path(exitcode.__file__).read_text(encoding="utf-8"))
+    rows: list[tuple[str, ...]] = []
+    for statement, after in zip(tree.body, tree.body[1:], strict=False):
+        if isinstance(statement, ast.AnnAssign) and isinstance(after, ast.Expr):
+            code = ast.literal_eval(statement.value or ast.Constant(None))
+            rows.append((f"{code}", ast.literal_eval(after.value).replace("``", "`")))
+    table = _table(("code", "meaning"), rows)
+    return f"# Exit codes\n\n{GENERATED}\n{table}" + EXIT_CODES_OF_COMMANDS
+
+
+def findings() -> str:
+    """Return the page of the codes of findings."""
+    rows: list[tuple[str, ...]] = [
+        (f"`{code}`", about.meaning, about.remedy) for code, about in known_codes().items()
+    ]
+    table = _table(("code", "meaning", "what to do"), rows)
+    return f"# Findings\n\n{GENERATED}\n{FINDINGS}\n{table}"
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    lines += [f"| {' | '.join(map(_cell, row))} |" for row in rows]
+    return "\n".join([*lines, ""])
+
+
+PAGES = {
+    "commands.md": commands,
+    "metrics.md": metrics,
+    "events.md": events,
+    "exit-codes.md": exit_codes,
+    "findings.md": findings,
+}
+"""The page → the function that returns its text."""

@@ -1,0 +1,105 @@
+"""The processes that share the fleets of a server, as they announce themselves to each other.
+
+Each replica writes a row every second: which fleets it can act for, and which leases it holds. The
+rows only decide who asks for a lease, and who gives one up. Who acts is decided by the lease
+itself, so a row that is wrong or old costs a detour at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+import msgspec
+from sqlalchemy import Connection, delete, select, text
+from sqlalchemy.exc import DBAPIError
+
+from reconciler.adapters.database import tables
+from reconciler.adapters.database.connection import begin_writing, insert, plain, translated
+from reconciler.adapters.database.lease import NOW_MS, is_held
+from reconciler.adapters.database.state import Server
+
+SEEN_FOR: Final = timedelta(seconds=5)
+"""How long a replica counts after it was last seen: less than the lifetime of a lease.
+
+So a replica that died counts no more when its leases end, and nobody leaves them to it."""
+
+_FORGOTTEN_AFTER: Final = timedelta(minutes=1)
+
+
+class Replica(msgspec.Struct, frozen=True):
+    """The fleets that a process can act for, and those whose lease it holds.
+
+    It ``keeps`` those that nobody took when it gave them up.
+    """
+
+    serves: frozenset[str] = frozenset()
+    holds: frozenset[str] = frozenset()
+    keeps: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """The replicas that are alive, by their ids, and the fleets whose lease somebody holds."""
+
+    alive: Mapping[str, Replica]
+    held: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """The row of this process on a server; ``id`` is unique among all replicas."""
+
+    server: Server
+    id: str
+
+    def beat(self, replica: Replica) -> Replicas:
+        """Announce this replica, and return all that are alive.
+
+        Raises:
+            StateError: the server does not answer.
+        """
+        with translated(self.server.place), begin_writing(self.server.engine) as connection:
+            now = int(connection.execute(text(f"SELECT {NOW_MS}")).scalar_one())
+            body = msgspec.json.encode(replica, order="deterministic").decode()
+            row = insert(connection, tables.replica).values(
+                id=plain(self.id), seen_ms=now, body=plain(body)
+            )
+            connection.execute(
+                row.on_conflict_do_update(
+                    index_elements=["id"],
+                    set_={"seen_ms": row.excluded.seen_ms, "body": row.excluded.body},
+                )
+            )
+            alive = _alive(connection, now)
+            leases = connection.execute(select(tables.lease)).all()
+        held = {row.fleet for row in leases if is_held(row.renewed_ms, row.lifetime_ms, now)}
+        return Replicas(alive, frozenset(held))
+
+    def end(self) -> None:
+        """Remove the row; if the server does not answer, it expires."""
+        try:
+            with begin_writing(self.server.engine) as connection:
+                row = tables.replica.c
+                connection.execute(delete(tables.replica).where(row.id == plain(self.id)))
+        except DBAPIError:
+            return
+
+
+def _alive(connection: Connection, now: int) -> dict[str, Replica]:
+    """Return the replicas seen lately, and remove those that were not seen for a minute."""
+    alive, forgotten = {}, []
+    for row in connection.execute(select(tables.replica).order_by(tables.replica.c.id)):
+        age = abs(now - row.seen_ms)
+        if age < SEEN_FOR.total_seconds() * 1000:
+            try:
+                alive[row.id] = msgspec.json.decode(row.body, type=Replica)
+            except msgspec.MsgspecError:
+                continue  # of another release
+        elif age > _FORGOTTEN_AFTER.total_seconds() * 1000:
+            forgotten.append(row.id)
+    if forgotten:
+        connection.execute(delete(tables.replica).where(tables.replica.c.id.in_(forgotten)))
+    return alive

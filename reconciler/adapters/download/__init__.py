@@ -1,0 +1,1 @@
+"""Files over HTTPS, from the one host that the operator names."""

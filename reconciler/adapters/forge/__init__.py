@@ -1,0 +1,1 @@
+"""Comments on pull requests: the APIs of GitHub and GitLab."""

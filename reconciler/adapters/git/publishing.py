@@ -1,0 +1,234 @@
+"""Adds one file to a branch of a remote repository, as a commit on top of what is there.
+
+Nothing is checked out and nothing of the repository is run: the commit is made from git's objects
+in a folder of our own. The branch is never forced. If somebody else pushes in between, the commit
+is made again on top of theirs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from reconciler.adapters.git.clone import Way, reached
+from reconciler.adapters.git.command import (
+    NETWORK_TIMEOUT_S,
+    GitFailedError,
+    private_folder,
+    run,
+)
+from reconciler.adapters.git.repository import find, viewed
+from reconciler.model.errors import UnreadableError, UsageError
+
+ATTEMPTS: Final = 5
+_REF_MAX: Final = 200
+_AUTHOR: Final = re.compile(r"(?P<name>[^<>\s][^<>]*?) <(?P<email>[^<>\s]+)>")
+_WITHOUT_HOOKS: Final = f"git -c core.hooksPath={os.devnull} receive-pack"
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A file for a branch: ``path`` from the top of the repository, ``author`` ``NAME <EMAIL>``."""
+
+    branch: str
+    path: str
+    content: bytes
+    author: str
+    message: str
+
+
+def remote_address(folder: str, remote: str) -> str:
+    """Return the address of a remote of the repository that ``folder`` is in.
+
+    Raises:
+        UsageError: it is in no repository, or that has no such remote.
+    """
+    repository = find(folder)
+    remedy = "pass the repository with --repo URL, or a remote with --remote NAME"
+    if repository is None:
+        raise UsageError("not in a git repository", where=folder, remedy=remedy)
+    if remote.startswith("-") or not remote.isprintable() or not remote:
+        raise UsageError(f"{remote[:60]!r} is not the name of a remote", where="--remote")
+    with viewed(repository, folder) as view:
+        config = os.path.join(_common(repository.git_dir), "config")
+        try:
+            arguments = ("config", "--file", config, "--no-includes", "--get")
+            return view.run(*arguments, f"remote.{remote}.url").decode().strip()
+        except GitFailedError as error:
+            what = f"the repository has no remote {remote[:60]!r}"
+            raise UsageError(what, where=folder, remedy=remedy) from error
+
+
+def _common(git_dir: str) -> str:
+    """Return the directory with the settings: of a linked worktree it is the main one's."""
+    try:
+        found = Path(git_dir, "commondir").read_text(encoding="utf-8").strip()
+    except OSError:
+        return git_dir
+    return os.path.join(git_dir, found)
+
+
+def check(branch: str, path: str, author: str, where: str) -> None:
+    """Refuse a branch, path or author that git would not take, or would take for an option.
+
+    Raises:
+        UsageError: it is one.
+    """
+    named = branch.startswith(("-", "refs/")) or branch in ("HEAD", "@")
+    if named or not _is_ref(branch):
+        remedy = "use the name of a branch, as in git:snapshots:prod.json"
+        raise UsageError(f"{branch[:60]!r} is not a branch", where=where, remedy=remedy)
+    parts = path.split("/")
+    is_odd = not path.isprintable() or any(p in ("", ".", "..") or _is_dot_git(p) for p in parts)
+    if is_odd or path.startswith("-"):
+        remedy = "use a path from the top of the repository, as in git:snapshots:prod.json"
+        raise UsageError(f"{path[:60]!r} is not a file of a repository", where=where, remedy=remedy)
+    if _AUTHOR.fullmatch(author) is None or not author.isprintable():
+        remedy = 'use --author "NAME <EMAIL>"'
+        raise UsageError(f"{author[:60]!r} is not an author", where="--author", remedy=remedy)
+
+
+def _is_dot_git(part: str) -> bool:
+    """Return whether some file system would take the name for ``.git``."""
+    return part.lower().rstrip(". ") in (".git", "git~1")
+
+
+def _is_ref(branch: str) -> bool:
+    """Return whether git accepts the name of a branch (``git check-ref-format``)."""
+    if not 0 < len(branch) <= _REF_MAX or not branch.isprintable():
+        return False
+    if any(c in " ~^:?*[\\" for c in branch) or ".." in branch or "@{" in branch:
+        return False
+    parts = branch.split("/")
+    return not any(not p or p.startswith(".") or p.endswith((".lock", ".")) for p in parts)
+
+
+def publish(url: str, publication: Publication) -> str | None:
+    """Commit the file and push it; return the commit, None where the branch has it already.
+
+    Raises:
+        UsageError: the address, branch, path or author is refused.
+        UnreadableError: the remote does not answer or does not take the commit.
+    """
+    asked = f"git:{publication.branch}:{publication.path}"
+    check(publication.branch, publication.path, publication.author, asked)
+    with reached(url) as way, private_folder() as folder:
+        for _ in range(ATTEMPTS):
+            tip = _tip(way, publication.branch)
+            workshop = _Workshop.opened(way, folder, tip, publication.branch)
+            commit = workshop.commit(publication)
+            if commit is None:
+                return None
+            try:
+                workshop.push(commit, publication.branch)
+            except GitFailedError as error:
+                if _tip(way, publication.branch) == workshop.tip:
+                    raise UnreadableError(
+                        f"the push was refused: {error.said}",
+                        where=f"{way.where} {publication.branch}",
+                        remedy="give the credentials the permission to push to this branch",
+                    ) from error
+            else:
+                return commit
+    raise UnreadableError(
+        f"the branch changed during each of {ATTEMPTS} attempts to push",
+        where=f"{way.where} {publication.branch}",
+        remedy="run it again, or give each cluster a branch of its own",
+    )
+
+
+def _tip(way: Way, branch: str) -> str:
+    """Return the commit that a branch of the remote is at, "" if the branch does not exist."""
+    nowhere = os.path.join(way.home, "none")
+    ref = f"refs/heads/{branch}"
+    said = way.run("ls-remote", "--quiet", "--", way.target, ref, git_dir=nowhere)
+    for line in said.decode("utf-8", "replace").splitlines():
+        commit, _, name = line.partition("\t")
+        if name == ref:
+            return commit
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Workshop:
+    """A bare repository of our own in which the commit is made, on top of ``tip`` if any."""
+
+    way: Way
+    folder: str
+    git_dir: str
+    tip: str = ""
+
+    @classmethod
+    def opened(cls, way: Way, folder: str, tip: str, branch: str) -> _Workshop:
+        form = "sha256" if len(tip) > len("0" * 40) else "sha1"
+        made = cls(way, folder, os.path.join(folder, f"{form}.git"))
+        if not os.path.isdir(made.git_dir):
+            made.run("init", "--quiet", "--bare", "--template=", f"--object-format={form}")
+        if tip:
+            arguments = ("fetch", "--quiet", "--no-tags", "--no-recurse-submodules", "--depth=1")
+            refspec = f"+refs/heads/{branch}:refs/reconciler/tip"
+            way.run(
+                *(*arguments, "--no-write-fetch-head", "--", way.target, refspec),
+                git_dir=made.git_dir,
+                timeout_s=NETWORK_TIMEOUT_S,
+            )
+            # it may have moved since it was listed
+            return replace(made, tip=made.run("rev-parse", "--verify", "refs/reconciler/tip"))
+        return made
+
+    def run(self, *arguments: str, **variables: str) -> str:
+        said = run(
+            arguments,
+            git_dir=self.git_dir,
+            cwd=self.way.home,
+            environment={**self.way.environment, **variables},
+            where=self.way.where,
+            secrets=self.way.secrets,
+        )
+        return said.decode("utf-8", "replace").strip()
+
+    def commit(self, publication: Publication) -> str | None:
+        """Return a commit with the file on top of the branch, None if that has the same file."""
+        tip = self.tip
+        draft = os.path.join(self.folder, "content")
+        with open(draft, "wb") as file:
+            file.write(publication.content)
+        blob = self.run("hash-object", "-w", "--no-filters", "--", draft)
+        self.run("read-tree", *([tip] if tip else ["--empty"]))
+        before = self.run("write-tree") if tip else ""
+        entry = f"100644,{blob},{publication.path}"
+        try:
+            self.run("update-index", "--add", "--cacheinfo", entry)
+        except GitFailedError as error:
+            raise UnreadableError(
+                "a file of the branch is where the path needs a folder, or the reverse",
+                where=f"git:{publication.branch}:{publication.path}",
+                remedy="choose another path",
+            ) from error
+        tree = self.run("write-tree")
+        if tree == before:
+            return None
+        who = _AUTHOR.fullmatch(publication.author)
+        assert who is not None
+        named = {
+            f"GIT_{role}_{fact}": who[fact.lower()]
+            for role in ("AUTHOR", "COMMITTER")
+            for fact in ("NAME", "EMAIL")
+        }
+        parents = ("-p", tip) if tip else ()
+        return self.run("commit-tree", tree, *parents, "-m", publication.message, **named)
+
+    def push(self, commit: str, branch: str) -> None:
+        """Push without force; hooks of a repository on this machine do not run."""
+        is_local = self.way.environment.get("GIT_ALLOW_PROTOCOL") == "file"
+        receiver = (f"--receive-pack={_WITHOUT_HOOKS}",) if is_local else ()
+        arguments = ("push", "--quiet", "--no-verify", "--no-follow-tags", *receiver)
+        refspec = f"{commit}:refs/heads/{branch}"
+        self.way.run(
+            *(*arguments, "--", self.way.target, refspec),
+            git_dir=self.git_dir,
+            timeout_s=NETWORK_TIMEOUT_S,
+        )

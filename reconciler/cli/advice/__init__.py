@@ -1,0 +1,1 @@
+"""Advice: the changes to a fleet's files that save the most, each judged before it is proposed."""

@@ -1,0 +1,221 @@
+"""Changes to NodePools and settings, and how the files of a fleet look with them.
+
+A change names what it is about and not where that is written, so several can be made one after
+another. All other text of a file stays as it is (``source/edit.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from reconciler.desired.fleet import SourceFile
+from reconciler.model.json import JsonDict
+from reconciler.source.document import Document, Pointer, parse_documents
+from reconciler.source.edit import AddItem, FieldEdit, RemoveItem, SetField, Value, edited
+from reconciler.source.objects import Entry, entries
+from reconciler.source.resource import CONFIG_FILES, LOCK_FILE
+from reconciler.source.rewrite import RewriteError
+from reconciler.source.schema import value_at
+
+REQUIREMENTS: Final = ("spec", "template", "spec", "requirements")
+_NEW_CONFIG: Final = b"apiVersion: reconciler/v1\nkind: Configuration\n"
+
+Files = tuple[SourceFile, ...]
+
+
+class DesiredChange(Protocol):
+    """A change of the desired state."""
+
+    def made_in(self, files: Files) -> Files:
+        """Return the files with the change.
+
+        Raises:
+            RewriteError: they cannot be changed without changing something else.
+        """
+
+
+def with_changes(files: Files, changes: Iterable[DesiredChange]) -> Files:
+    """Return the files with all changes, made in order.
+
+    Raises:
+        RewriteError: one of them cannot be made.
+    """
+    for change in changes:
+        files = change.made_in(files)
+    return files
+
+
+@dataclass(frozen=True, slots=True)
+class AllowValues:
+    """A NodePool's requirements on a label allow more values."""
+
+    node_pool: str
+    key: str
+    values: tuple[str, ...]
+
+    def made_in(self, files: Files) -> Files:
+        """Return the files with the values in each ``In``, and in no ``NotIn``."""
+        for value in self.values:
+            files = _edited_pool(files, self.node_pool, lambda data, v=value: self._edits(data, v))
+        return files
+
+    def _edits(self, data: JsonDict, value: str) -> Iterator[FieldEdit]:
+        rows = list(enumerate(_requirements(data)))
+        for number, row in reversed(rows):
+            if row.get("key") != self.key:
+                continue
+            pointer = (*REQUIREMENTS, number, "values")
+            values = list(row.get("values") or ())
+            if row.get("operator") == "In" and value not in values:
+                yield AddItem(pointer, value)
+            elif row.get("operator") == "NotIn" and value in values:
+                whole = len(values) == 1
+                yield RemoveItem(pointer[:-1] if whole else (*pointer, values.index(value)))
+
+
+@dataclass(frozen=True, slots=True)
+class DropRequirement:
+    """A NodePool has no requirement on a label any more; ``operators`` limits it to these."""
+
+    node_pool: str
+    key: str
+    operators: tuple[str, ...] = ()
+
+    def made_in(self, files: Files) -> Files:
+        """Return the files without the requirements."""
+        return _edited_pool(files, self.node_pool, self._edits)
+
+    def _edits(self, data: JsonDict) -> Iterator[FieldEdit]:
+        for number, row in reversed(list(enumerate(_requirements(data)))):
+            is_meant = not self.operators or row.get("operator") in self.operators
+            if row.get("key") == self.key and is_meant:
+                yield RemoveItem((*REQUIREMENTS, number))
+
+
+@dataclass(frozen=True, slots=True)
+class AddRequirement:
+    """A NodePool gets one more requirement."""
+
+    node_pool: str
+    key: str
+    operator: str
+    values: tuple[str, ...]
+
+    def made_in(self, files: Files) -> Files:
+        """Return the files with the requirement at the end of the others."""
+        return _edited_pool(files, self.node_pool, self._edits)
+
+    def _edits(self, data: JsonDict) -> Iterator[FieldEdit]:
+        row: Value = {"key": self.key, "operator": self.operator, "values": list(self.values)}
+        if _requirements(data):
+            yield AddItem(REQUIREMENTS, row)
+        else:
+            yield _set(data, REQUIREMENTS, [row])
+
+
+@dataclass(frozen=True, slots=True)
+class SetPoolField:
+    """A field of a NodePool gets a value."""
+
+    node_pool: str
+    pointer: Pointer
+    value: str | int | bool
+
+    def made_in(self, files: Files) -> Files:
+        """Return the files with the value, in mappings of its own where there are none."""
+        return _edited_pool(
+            files, self.node_pool, lambda data: iter((_set(data, self.pointer, self.value),))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RemovePoolItem:
+    """A list of a NodePool loses a value."""
+
+    node_pool: str
+    pointer: Pointer
+
+    def made_in(self, files: Files) -> Files:
+        """Return the files without the value."""
+        return _edited_pool(files, self.node_pool, lambda _: iter((RemoveItem(self.pointer),)))
+
+
+@dataclass(frozen=True, slots=True)
+class SetSetting:
+    """A setting in ``reconciler.yaml`` gets a value; the file is made where there is none."""
+
+    key: str
+    value: str | int | bool
+
+    def made_in(self, files: Files) -> Files:
+        """Return the files with the setting."""
+        file = next((f for f in files if f.path in CONFIG_FILES), None)
+        if file is None:
+            file = SourceFile(CONFIG_FILES[0], _NEW_CONFIG)
+            files = (*files, file)
+        documents, findings = parse_documents(file.path, file.content)
+        if findings or not documents:
+            raise RewriteError(f"{file.path} has no settings to add to")
+        document = documents[0]
+        edit = _set(document.data, tuple(self.key.split(".")), self.value)
+        return _replaced(files, file, _text_with(file, document, [edit]))
+
+
+def _edited_pool(files: Files, name: str, edits: _Edits) -> Files:
+    file, entry = _pool(files, name)
+    if not isinstance(entry.data, dict):
+        raise RewriteError(f"NodePool {name} is not a mapping")
+    moved = [_below(entry.base, edit) for edit in edits(entry.data)]
+    return _replaced(files, file, _text_with(file, entry.document, moved)) if moved else files
+
+
+class _Edits(Protocol):
+    def __call__(self, data: JsonDict, /) -> Iterator[FieldEdit]: ...
+
+
+def _text_with(file: SourceFile, document: Document, edits: Sequence[FieldEdit]) -> bytes:
+    if file.path.endswith(".json"):
+        raise RewriteError(f"{file.path} is JSON; only YAML is edited")
+    return edited(file.content, document, edits)
+
+
+def _below(base: Pointer, edit: FieldEdit) -> FieldEdit:
+    return edit._replace(pointer=(*base, *edit.pointer))
+
+
+def _replaced(files: Files, old: SourceFile, content: bytes) -> Files:
+    return tuple(SourceFile(f.path, content) if f is old else f for f in files)
+
+
+def _pool(files: Files, name: str) -> tuple[SourceFile, Entry]:
+    for file in files:
+        if file.path in (*CONFIG_FILES, LOCK_FILE) or b"NodePool" not in file.content:
+            continue
+        for document in parse_documents(file.path, file.content)[0]:
+            for entry, _ in entries(document):
+                if entry.kind == "NodePool" and entry.name == name:
+                    return file, entry
+    raise RewriteError(f"NodePool {name} is not in the files")
+
+
+def _requirements(data: JsonDict) -> list[JsonDict]:
+    found = value_at(data, REQUIREMENTS)
+    return [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
+
+
+def _set(data: object, pointer: Pointer, value: Value) -> SetField:
+    """Return the edit that sets a field whose mappings may be missing as well."""
+    depth, at = 0, data
+    while depth < len(pointer) - 1:
+        step = pointer[depth]
+        below = at.get(step) if isinstance(at, Mapping) and isinstance(step, str) else None
+        if isinstance(at, list) and isinstance(step, int) and step < len(at):
+            below = at[step]
+        if below is None:
+            break
+        at, depth = below, depth + 1
+    for step in reversed(pointer[depth + 1 :]):
+        value = {str(step): value}
+    return SetField(pointer[: depth + 1], value)

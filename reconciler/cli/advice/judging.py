@@ -1,0 +1,241 @@
+"""Judges changes: what each saves once the fleet is at rest, and whether it keeps all limits.
+
+Every change is judged as files, read as any fleet is read, so what is proposed is what was judged.
+The policies are those of the present files and of the operator: a change cannot relax them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from dataclasses import replace as with_fields
+from functools import cached_property
+from typing import Final
+
+from msgspec.structs import replace
+
+from reconciler.cli.advice.changes import DesiredChange, Files, with_changes
+from reconciler.cli.advice.request import AdviceRequest
+from reconciler.cli.advice.result import AdviceLimits
+from reconciler.cli.shared import policies, sources
+from reconciler.cli.shared.question import read_types
+from reconciler.desired.fleet import Fleet, read_fleet
+from reconciler.desired.objects import file_objects
+from reconciler.model.diagnostics import Severity
+from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
+from reconciler.model.policy import Policy
+from reconciler.model.settings import Settings
+from reconciler.placement.scheduler import Scheduler
+from reconciler.plan.make.facts import BaseCost
+from reconciler.plan.make.gather import facts_of
+from reconciler.plan.make.inputs import Inputs
+from reconciler.plan.make.planner import make_plan
+from reconciler.plan.render.wording import counted
+from reconciler.plan.rest.carry import Rest
+from reconciler.plan.rest.compare import RestedBase
+from reconciler.plan.rest.exposure import Exposure, exposure_of
+from reconciler.plan.rest.world import without_nodes
+from reconciler.plan.value.costs import HOURS_A_MONTH, AtRest
+from reconciler.source.rewrite import RewriteError
+
+LEAST_SAVING: Final = 1.0
+"""USD a month: a change that saves less is not advice."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeVerdict:
+    """What became of a change.
+
+    ``refusal`` is why it is not proposed, empty where it may be; ``at_rest`` is None where the
+    change was not carried to rest. ``warnings`` are the names of policies that warn of it.
+    """
+
+    files: Files = ()
+    at_rest: AtRest | None = None
+    exposure: Exposure | None = None
+    refusal: str = ""
+    is_impossible: bool = False
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def per_month(self) -> float:
+        """The change of the cost in USD a month, 0 where the change was not carried to rest."""
+        return self.at_rest.per_month if self.at_rest is not None else 0.0
+
+    @property
+    def saves(self) -> bool:
+        """Whether it saves enough to be advice."""
+        return self.per_month <= -LEAST_SAVING
+
+
+class Judge:
+    """The present fleet at rest, with which changes of its files are compared."""
+
+    def __init__(
+        self, request: AdviceRequest, files: Files, inputs: Inputs, rules: Sequence[Policy]
+    ) -> None:
+        self.request = request
+        self.files = files
+        cluster = without_nodes(inputs.cluster)[0] if request.has_new_nodes else inputs.cluster
+        self.inputs = replace(inputs, cluster=cluster, against=None, base=None, compared_with="")
+        self.rules = tuple(rules)
+        self.rested = RestedBase(self.inputs, anew=request.has_new_nodes)
+        self.evaluations = 1
+        self.resolved = sources.settings_of(request.fleet, inputs.fleet).settings
+
+    @property
+    def base(self) -> Rest:
+        """The fleet at rest under its present files."""
+        return self.rested.rest
+
+    @cached_property
+    def exposure(self) -> Exposure:
+        """How exposed the present fleet is at rest."""
+        return exposure_of(self.base)
+
+    @cached_property
+    def at_rest(self) -> AtRest:
+        """The present fleet compared with itself."""
+        return self.rested.changed_to(self.inputs)[0]
+
+    @cached_property
+    def limits(self) -> AdviceLimits:
+        """The limits in force: those of the request, or what the fleet has now where it is more."""
+        asked, now = self.request, self.exposure
+        zones = now.zones if asked.zones is None else min(asked.zones, now.zones)
+        return AdviceLimits(
+            spot_percent=max(asked.spot_percent, now.spot_percent),
+            zones=zones,
+            waiting_seconds=asked.waiting_seconds,
+            evictions_per_pod_day=asked.evictions_per_pod_day,
+        )
+
+    def judged(self, changes: Iterable[DesiredChange]) -> ChangeVerdict:
+        """Return what the changes come to when they are made together."""
+        try:
+            files = with_changes(self.files, changes)
+        except RewriteError as error:
+            return ChangeVerdict(refusal=f"the files cannot be edited: {error}", is_impossible=True)
+        fleet = self.read(files)
+        if isinstance(fleet, str):
+            return ChangeVerdict(files, refusal=fleet, is_impossible=True)
+        inputs = self.inputs_of(fleet)
+        if self._cannot_save(inputs):
+            return ChangeVerdict(files)
+        self.evaluations += 1
+        change, rest = self.rested.changed_to(inputs)
+        exposure = exposure_of(rest)
+        verdict = ChangeVerdict(files, change, exposure)
+        if not verdict.saves:
+            return verdict
+        refusal = self._beyond_limits(change, exposure)
+        if refusal:
+            return with_fields(verdict, refusal=refusal)
+        refusal, warnings = self._policies(inputs, change)
+        return with_fields(verdict, refusal=refusal, warnings=warnings)
+
+    def inputs_of(self, fleet: Fleet) -> Inputs:
+        """Return the question of the present fleet, asked of another desired state."""
+        inputs = self.inputs
+        resolved = sources.settings_of(self.request.fleet, fleet)
+        catalog = inputs.catalog
+        lock, known = fleet.lock, inputs.fleet.lock
+        if (lock and lock.digest) != (known and known.digest):
+            catalog = read_types(self.request.fleet, resolved, lock)
+        settings = settings_with(inputs.settings, self.resolved, resolved.settings)
+        return replace(inputs, fleet=fleet, settings=settings, catalog=catalog, diagnostics=())
+
+    def read(self, files: Files) -> Fleet | str:
+        """Return the fleet in the files, or why it is not valid."""
+        request = self.request.fleet
+        fleet, findings = read_fleet(
+            files, any_class=request.catalog is not None, allow_empty=request.may_be_empty
+        )
+        error = next((f for f in findings if f.severity is Severity.ERROR), None)
+        return fleet if error is None else f"the files would not be valid: {error.message}"
+
+    def _cannot_save(self, inputs: Inputs) -> bool:
+        """Return whether any nodes for the pods cost as much as those that there are.
+
+        That holds for nodes that are launched. A node that runs may cost less than its offering,
+        or be of a type that cannot be launched; then nothing is ruled out.
+        """
+        rest = self.base
+        if not rest.rested or inputs.settings.commitments is not None:
+            return False
+        types = facts_of(replace(inputs, cluster=rest.world.cluster)).types
+        owned = rest.owned()
+        for node in rest.world.cluster.nodes:
+            if node.claim is None:
+                continue
+            pool = types.by_name.get(node.node_pool)
+            labels = node.labels
+            kind = pool.types.get(labels.get(INSTANCE_TYPE, "")) if pool is not None else None
+            zone, capacity_type = labels.get(ZONE, ""), labels.get(CAPACITY_TYPE, "")
+            price = kind.price_of(zone, capacity_type) if kind is not None else None
+            if price is None or owned.get(node.claim.name, 0.0) < price:
+                return False
+        empty, pods = without_nodes(rest.world.cluster)
+        scheduler = Scheduler(types.ready, empty, inputs.settings, rest.at)
+        least = scheduler.bound(pods).cost
+        return least >= self.at_rest.before.per_hour - LEAST_SAVING / HOURS_A_MONTH
+
+    def _beyond_limits(self, change: AtRest, exposure: Exposure) -> str:
+        """Return which limit the change exceeds, empty where it keeps all."""
+        waiting = set(change.unschedulable) - set(self.at_rest.unschedulable)
+        if waiting:
+            return f"{counted(len(waiting), 'pod')} could not be scheduled, such as {min(waiting)}"
+        stuck = {s.node_claim for s in change.stuck} - {s.node_claim for s in self.at_rest.stuck}
+        if stuck:
+            return f"{counted(len(stuck), 'drifted node')} could not be replaced"
+        limits = self.limits
+        if exposure.spot_percent > limits.spot_percent:
+            return (
+                f"{exposure.spot_percent:.0f}% of the pods would run on spot nodes, more than "
+                f"--spot-max {limits.spot_percent:g}"
+            )
+        if exposure.zones < limits.zones:
+            return (
+                f"pods would run in {counted(exposure.zones, 'zone')}, fewer than "
+                f"--zones-min {limits.zones}"
+            )
+        if change.bounds is not None and change.bounds[1] >= 0:
+            return "the search ended at its limit of work, and the change may save nothing"
+        return ""
+
+    def _policies(self, inputs: Inputs, change: AtRest) -> tuple[str, tuple[str, ...]]:
+        """Return which policy forbids the change, and which warn of it.
+
+        Two plans are judged: the next one of the running fleet, and one that launches nodes for
+        all pods, since nodes that only consolidation launches are not in the first.
+        """
+        if not self.rules:
+            return "", ()
+        warnings: set[str] = set()
+        rest = self.base
+        empty, _ = without_nodes(rest.world.cluster)
+        for cluster, now in ((inputs.cluster, inputs.now), (empty, rest.at)):
+            asked = replace(
+                inputs, cluster=cluster, now=now, compared_with="base",
+                base=(*(r.data for r in self.inputs.fleet.resources),
+                      *file_objects(self.inputs.fleet)),
+            )  # fmt: skip
+            facts = replace(facts_of(asked), base_cost=BaseCost(change, self.rested.first))
+            plan = policies.judge(make_plan(facts), self.rules)
+            forbidding = policies.refusals(plan, ())
+            if forbidding:
+                one = forbidding[0]
+                return f"policy {one.name} forbids it: {one.message}", ()
+            warnings |= {one.name for one in plan.policies if one.result == "failed"}
+        return "", tuple(sorted(warnings))
+
+
+def settings_with(settings: Settings, before: Settings, after: Settings) -> Settings:
+    """Return ``settings`` with what differs between two resolutions of the files' settings."""
+    names = [field.name for field in fields(Settings) if field.init]
+    changed: Mapping[str, object] = {
+        name: getattr(after, name)
+        for name in names
+        if getattr(before, name) != getattr(after, name)
+    }
+    return with_fields(settings, **changed) if changed else settings  # type: ignore[arg-type]

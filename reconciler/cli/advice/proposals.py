@@ -1,0 +1,118 @@
+"""Turns what the search found into proposals with their risks and the confidence in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from reconciler.cli.advice.judging import Judge
+from reconciler.cli.advice.patch import changed, patch
+from reconciler.cli.advice.result import Advice, AdviceBacktest, Level
+from reconciler.cli.advice.search import Judged
+from reconciler.plan.render.wording import counted
+from reconciler.plan.rest.exposure import Exposure
+from reconciler.plan.value.costs import HOURS_A_MONTH
+
+COMBINATION: Final = "combination"
+_SPOT_HIGH: Final = 25.0
+"""The risk is high if the share of pods on spot nodes rises by this many percentage points."""
+_ZONE_MEDIUM: Final = 10.0
+"""It is a risk if the share of pods in the largest zone rises by this many percentage points."""
+_NOISE_PERCENT: Final = 2.0
+"""Prices change by more than this: what saves less is not certain."""
+_KEPT: Final = 0.5
+"""A backtest that saves less than this share of what is promised lowers the confidence."""
+
+
+def proposal(
+    judge: Judge, found: Judged, rank: int, backtest: AdviceBacktest | None = None
+) -> Advice:
+    """Return candidates that save, alone or together, as advice."""
+    verdict = found.verdict
+    assert verdict.at_rest is not None, "advice has been carried to rest"
+    assert verdict.exposure is not None, "advice has been carried to rest"
+    change, members = verdict.at_rest, found.members
+    risk, risks = _risk(judge.exposure, found)
+    confidence, reasons = _confidence(judge, found, backtest)
+    bounds = change.bounds
+    is_one = len(members) == 1
+    before = change.before.per_hour
+    return Advice(
+        id=members[0].id if is_one else COMBINATION,
+        rank=rank,
+        topic=members[0].topic.value if is_one else COMBINATION,
+        title=members[0].title if is_one else f"Make {len(members)} changes together",
+        per_month=change.per_month,
+        percent=round(100 * change.per_hour / before, 2) if before else 0.0,
+        bounds=None if bounds is None else _monthly(bounds),
+        risk=risk,
+        risks=risks,
+        confidence=confidence,
+        reasons=reasons,
+        nodes=change.after.nodes,
+        replaced=change.replaced,
+        rollout=change.rollout,
+        exposure=verdict.exposure,
+        warnings=verdict.warnings,
+        parts=tuple(member.id for member in members),
+        backtest=backtest,
+        files=tuple(new.path for _, new in changed(judge.files, verdict.files)),
+        patch=patch(judge.files, verdict.files),
+    )
+
+
+def _monthly(bounds: tuple[float, float]) -> tuple[float, float]:
+    low, high = bounds
+    return round(low * HOURS_A_MONTH, 6), round(high * HOURS_A_MONTH, 6)
+
+
+def _risk(now: Exposure, found: Judged) -> tuple[Level, tuple[str, ...]]:
+    """Return how much the change asks of the workloads, and what that is."""
+    then = found.verdict.exposure
+    assert then is not None, "advice has been carried to rest"
+    stated = dict.fromkeys(member.risk for member in found.members if member.risk)
+    risks = [*stated, *_exposed(now, then)]
+    fresh = set(then.architectures) - set(now.architectures) if now.architectures else set()
+    if fresh or then.spot_percent - now.spot_percent >= _SPOT_HIGH:
+        return "high", tuple(risks)
+    return ("medium" if risks else "low"), tuple(risks)
+
+
+def _exposed(now: Exposure, then: Exposure) -> Iterator[str]:
+    if then.spot_percent > now.spot_percent:
+        yield (
+            f"{then.spot_percent:.0f}% of the pods run on spot nodes, "
+            f"{now.spot_percent:.0f}% without the change"
+        )
+    if then.largest_zone_percent - now.largest_zone_percent >= _ZONE_MEDIUM:
+        yield (
+            f"{then.largest_zone_percent:.0f}% of the pods run in one zone, "
+            f"{now.largest_zone_percent:.0f}% without the change"
+        )
+    if then.zones < now.zones:
+        yield f"pods run in {counted(then.zones, 'zone')}, {now.zones} without the change"
+
+
+def _confidence(
+    judge: Judge, found: Judged, backtest: AdviceBacktest | None
+) -> tuple[Level, tuple[str, ...]]:
+    """Return how certain the saving is, one level lower for each reason against it."""
+    reasons = tuple(_doubts(judge, found, backtest))
+    levels: tuple[Level, ...] = ("high", "medium", "low")
+    return levels[min(len(reasons), 2)], reasons
+
+
+def _doubts(judge: Judge, found: Judged, backtest: AdviceBacktest | None) -> Iterator[str]:
+    change = found.verdict.at_rest
+    assert change is not None, "advice has been carried to rest"
+    if judge.inputs.observation == "workloads":
+        yield "no running fleet was seen, only the workloads in the folder"
+    if change.bounds is not None:
+        yield "the search ended at its limit of work"
+    before = change.before.per_hour
+    if before and -100 * change.per_hour / before < _NOISE_PERCENT:
+        yield f"it saves less than {_NOISE_PERCENT:.0f}%, and prices change by more"
+    if change.rollout is None and not judge.request.has_new_nodes:
+        yield "the fleet does not come to rest within 30 days"
+    if backtest is not None and backtest.per_month > change.per_month * _KEPT:
+        yield "the backtest saves less than half of it"

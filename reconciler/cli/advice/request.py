@@ -1,0 +1,39 @@
+"""What advice is asked for, and the defaults that the command line states."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from reconciler.cli.shared.request import FleetRequest
+
+CANDIDATES: Final = 100
+BACKTESTED: Final = 3
+SPOT_PERCENT: Final = 50.0
+WAITING_SECONDS: Final = 120.0
+EVICTIONS_PER_POD_DAY: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class AdviceRequest:
+    """The fleet, how changes to it are searched for, and the limits that they must keep.
+
+    With ``has_new_nodes``, fleets of new nodes are compared. At most ``most``
+    candidates are judged, by ``workers`` processes. ``policies`` are files of the operator.
+    ``zones`` is None for as many as the fleet has now. The ``backtested`` best proposals are
+    replayed on the workload in the file ``trace``; only then do the last two limits count.
+    """
+
+    fleet: FleetRequest
+    has_new_nodes: bool = False
+    policies: tuple[str, ...] = ()
+    most: int = CANDIDATES
+    seed: int = 0
+    workers: int = 1
+    trace: str | None = None
+    backtested: int = BACKTESTED
+    spot_percent: float = SPOT_PERCENT
+    zones: int | None = None
+    waiting_seconds: float = WAITING_SECONDS
+    evictions_per_pod_day: float = EVICTIONS_PER_POD_DAY

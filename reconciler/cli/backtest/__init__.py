@@ -1,0 +1,1 @@
+"""Backtests: a recorded workload is replayed against the engine in virtual time."""

@@ -1,0 +1,91 @@
+"""Replays a trace as the workloads of a simulated cluster.
+
+A pod comes when the trace says, and runs for as long as it ran there, counted from when it is first
+bound here. A pod that is evicted comes back under its name; its life goes on meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from heapq import heappop, heappush
+
+from reconciler.cli.backtest.trace import Trace, TracedPod
+from reconciler.cli.simulation.chronicle import Event
+from reconciler.desired.workloads.pods import Workloads
+from reconciler.model.kubernetes.pod import Pod
+from reconciler.ports.progress import EventKind
+
+
+@dataclass(slots=True)
+class Stay:
+    """What became of a pod of the trace: when it came, was first bound, and ended."""
+
+    traced: TracedPod
+    created: datetime
+    bound: datetime | None = None
+    ended: datetime | None = None
+
+
+@dataclass
+class Replay:
+    """The pods of a trace that begins at ``start``; ``base`` are the workloads beside it."""
+
+    trace: Trace
+    start: datetime
+    base: Workloads = field(default_factory=Workloads)
+    stays: dict[str, Stay] = field(default_factory=dict, init=False)
+    _next: int = field(default=0, init=False)
+    _ends: list[tuple[datetime, str]] = field(default_factory=list, init=False)
+    _present: dict[str, Pod] = field(default_factory=dict, init=False)
+    _shown: tuple[Workloads, Workloads] | None = field(default=None, init=False)
+
+    @property
+    def end(self) -> datetime:
+        """When the trace ends."""
+        return self.start + timedelta(seconds=self.trace.seconds)
+
+    def workloads(self, now: datetime) -> Workloads:
+        """Return what should run now: the same object for as long as nothing comes or goes."""
+        changed = False
+        while self._ends and self._ends[0][0] <= now:
+            ends, key = heappop(self._ends)
+            self.stays[key].ended = ends
+            del self._present[key]
+            changed = True
+        for traced in self._arrivals(now):
+            key = traced.pod.key
+            self.stays[key] = Stay(traced, self._at(traced.created))
+            self._present[key] = traced.pod
+            changed = True
+        known = self._shown
+        if changed or known is None or known[0] is not self.base:
+            pods = (*self.base.pods, *self._present.values())
+            self._shown = known = (self.base, replace(self.base, pods=pods))
+        return known[1]
+
+    def heard(self, event: Event) -> None:
+        """Learn from what happens which pods are bound."""
+        stay = self.stays.get(event.pod)
+        if event.kind != EventKind.POD_BOUND or stay is None or stay.bound is not None:
+            return
+        stay.bound = event.at
+        if stay.traced.life is not None:
+            heappush(self._ends, (event.at + timedelta(seconds=stay.traced.life), event.pod))
+
+    def next_moment(self, now: datetime) -> datetime | None:
+        """Return when a pod comes or ends next; what is overdue is due now."""
+        moments = [self._ends[0][0]] if self._ends else []
+        if self._next < len(self.trace.pods):
+            moments.append(self._at(self.trace.pods[self._next].created))
+        return max(min(moments), now) if moments else None
+
+    def _arrivals(self, now: datetime) -> Iterator[TracedPod]:
+        pods = self.trace.pods
+        while self._next < len(pods) and self._at(pods[self._next].created) <= now:
+            self._next += 1
+            yield pods[self._next - 1]
+
+    def _at(self, seconds: float) -> datetime:
+        return self.start + timedelta(seconds=seconds)

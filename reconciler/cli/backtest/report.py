@@ -1,0 +1,143 @@
+"""What a backtest comes to: its sides, their difference, and the text for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from statistics import fmean
+from typing import Final
+
+import msgspec
+
+from reconciler.cli.backtest.result import (
+    BASE,
+    HEAD,
+    KARPENTER,
+    Backtest,
+    Difference,
+    DollarSpread,
+    SideResult,
+    WaitingSeconds,
+)  # fmt: skip
+from reconciler.model.duration import format_duration
+from reconciler.plan.render.layout import table
+from reconciler.plan.render.wording import counted, dollars, moment
+
+_COUNTS: Final = ("evictions", "interruptions", "commands", "pods", "unplaced", "passes")
+_AMOUNTS: Final = (
+    "dollars", "dollars_per_month", "lower_bound", "node_hours", "evictions_per_pod_day",
+)  # fmt: skip
+
+
+def backtest_of(
+    begin: datetime, until: datetime, rounded: int, results: dict[str, list[SideResult]]
+) -> Backtest:
+    """Return the backtest of sides, each with its results by seed."""
+    sides = {name: _mean(found) for name, found in results.items()}
+    costs = {name: [result.dollars for result in found] for name, found in results.items()}
+    other = next((name for name in (BASE, KARPENTER) if name in sides), None)
+    return Backtest(
+        begin=begin,
+        until=until,
+        seeds=len(results[HEAD]),
+        rounded_gpus=rounded,
+        sides=sides,
+        spread={name: DollarSpread(min(found), max(found)) for name, found in costs.items()},
+        difference=_difference(sides[HEAD], sides[other], other) if other is not None else None,
+    )
+
+
+def _mean(results: Sequence[SideResult]) -> SideResult:
+    """Return the mean of results; one alone is returned as it is."""
+    if len(results) == 1:
+        return results[0]
+    values = {
+        name: round(fmean(getattr(result, name) for result in results), 6)
+        for name in (*_AMOUNTS, *_COUNTS)
+    }
+    values |= {name: round(values[name]) for name in _COUNTS}
+    waits = [result.waiting_seconds for result in results]
+    waiting = WaitingSeconds(
+        *(round(fmean(getattr(wait, p) for wait in waits), 3) for p in ("p50", "p95", "p99"))
+    )
+    return msgspec.structs.replace(results[0], **values, waiting_seconds=waiting)
+
+
+def _difference(head: SideResult, other: SideResult, name: str) -> Difference:
+    waits = head.waiting_seconds, other.waiting_seconds
+    return Difference(
+        against=name,
+        dollars=round(head.dollars - other.dollars, 6),
+        dollars_per_month=round(head.dollars_per_month - other.dollars_per_month, 6),
+        percent=round((head.dollars / other.dollars - 1) * 100, 2) if other.dollars else None,
+        lower_bound=round(head.lower_bound - other.lower_bound, 6),
+        node_hours=round(head.node_hours - other.node_hours, 6),
+        waiting_seconds=WaitingSeconds(
+            *(round(getattr(waits[0], p) - getattr(waits[1], p), 3) for p in ("p50", "p95", "p99"))
+        ),
+        evictions=head.evictions - other.evictions,
+        commands=head.commands - other.commands,
+        unplaced=head.unplaced - other.unplaced,
+    )
+
+
+def as_text(backtest: Backtest) -> str:
+    """Return the backtest for a terminal."""
+    names = list(backtest.sides)
+    rows = [["", *names]]
+    for label, show in _LINES:
+        rows.append([label, *(show(backtest.sides[name]) for name in names)])
+    if backtest.seeds > 1:
+        spread = backtest.spread
+        cells = [f"{dollars(spread[n].low)} to {dollars(spread[n].high)}" for n in names]
+        rows.append([f"cost over {backtest.seeds} seeds", *cells])
+    period = f"from {moment(backtest.begin)} to {moment(backtest.until)}"
+    lines = [
+        f"Backtest {period} ({format_duration(backtest.until - backtest.begin)})",
+        "",
+        *table(rows, "<" + ">" * len(names)),
+    ]
+    if backtest.rounded_gpus:
+        pods = counted(backtest.rounded_gpus, "pod")
+        lines += ["", f"{pods} wanted a share of a GPU and got a whole one."]
+    if backtest.difference is not None:
+        lines += ["", sentence(backtest)]
+    return "\n".join(lines) + "\n"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:,.0f} s"
+
+
+_LINES: Final[tuple[tuple[str, Callable[[SideResult], str]], ...]] = (
+    ("cost", lambda side: dollars(side.dollars)),
+    ("cost a month", lambda side: dollars(side.dollars_per_month)),
+    ("least possible cost", lambda side: dollars(side.lower_bound)),
+    ("node-hours", lambda side: f"{side.node_hours:,.1f}"),
+    ("waiting, median", lambda side: _seconds(side.waiting_seconds.p50)),
+    ("waiting, 95th percentile", lambda side: _seconds(side.waiting_seconds.p95)),
+    ("waiting, 99th percentile", lambda side: _seconds(side.waiting_seconds.p99)),
+    ("evictions", lambda side: f"{side.evictions:,}"),
+    ("interruptions", lambda side: f"{side.interruptions:,}"),
+    ("commands", lambda side: f"{side.commands:,}"),
+    ("pods", lambda side: f"{side.pods:,}"),
+    ("pods without a node", lambda side: f"{side.unplaced:,}"),
+)
+
+
+def sentence(backtest: Backtest) -> str:
+    """Return the difference in one sentence, for a comment on a pull request."""
+    change = backtest.difference
+    assert change is not None, "a backtest of one side has no difference"
+    head, other = backtest.sides[HEAD], backtest.sides[change.against]
+    span = format_duration(backtest.until - backtest.begin)
+    if not change.dollars:
+        cost = "the same"
+    else:
+        share = f" ({change.percent:+.0f}%)" if change.percent is not None else ""
+        cost = f"{dollars(abs(change.dollars))} {'less' if change.dollars < 0 else 'more'}{share}"
+    what = "this change" if change.against == BASE else "this fleet"
+    against = "" if change.against == BASE else f" compared with {change.against}"
+    waits = f"{_seconds(other.waiting_seconds.p99)} → {_seconds(head.waiting_seconds.p99)}"
+    evictions = f"{abs(change.evictions):,} {'fewer' if change.evictions < 0 else 'more'} evictions"
+    return f"Over {span}, {what} would have cost {cost}{against}; p99 waiting {waits}, {evictions}."

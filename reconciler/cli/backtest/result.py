@@ -1,0 +1,78 @@
+"""The result of a backtest: its sides, their spread over seeds, and their difference."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+HEAD: Final = "head"
+BASE: Final = "base"
+KARPENTER: Final = "karpenter-defaults"
+
+
+class WaitingSeconds(msgspec.Struct, frozen=True, rename="camel"):
+    """How long pods waited for their first node: percentiles over the pods that got one."""
+
+    p50: float = 0.0
+    p95: float = 0.0
+    p99: float = 0.0
+
+
+class SideResult(msgspec.Struct, frozen=True, rename="camel"):
+    """What one side comes to over the period; money is USD.
+
+    ``lower_bound`` is the integral of the minimum price of nodes for the pods that ran.
+    ``pods`` came, and ``unplaced`` of them never got a node.
+    """
+
+    dollars: float
+    dollars_per_month: float
+    lower_bound: float
+    node_hours: float
+    waiting_seconds: WaitingSeconds
+    evictions: int
+    evictions_per_pod_day: float
+    interruptions: int
+    commands: int
+    pods: int
+    unplaced: int
+    passes: int
+
+
+class Difference(msgspec.Struct, frozen=True, rename="camel"):
+    """The head minus ``against``, exactly 0 where both are alike; ``percent`` is of the dollars."""
+
+    against: str
+    dollars: float
+    dollars_per_month: float
+    percent: float | None
+    lower_bound: float
+    node_hours: float
+    waiting_seconds: WaitingSeconds
+    evictions: float
+    commands: float
+    unplaced: float
+
+
+class DollarSpread(msgspec.Struct, frozen=True, rename="camel"):
+    """The least and the most dollars of a side over all seeds."""
+
+    low: float
+    high: float
+
+
+class Backtest(msgspec.Struct, frozen=True, rename="camel"):
+    """A trace replayed ``from`` one time ``until`` another; sides are means over the seeds.
+
+    ``rounded_gpus`` counts pods that wanted a share of a GPU and got a whole one.
+    """
+
+    begin: datetime = msgspec.field(name="from")
+    until: datetime
+    seeds: int
+    rounded_gpus: int
+    sides: dict[str, SideResult]
+    spread: dict[str, DollarSpread]
+    difference: Difference | None = None

@@ -1,0 +1,184 @@
+"""Plays a trace against each side of a backtest and measures what it comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from math import ceil, fsum
+from typing import Final
+
+from reconciler.cli.backtest.replay import Replay, Stay
+from reconciler.cli.backtest.result import SideResult, WaitingSeconds
+from reconciler.cli.backtest.trace import Trace
+from reconciler.cli.commands.acting.apply import mandate_of
+from reconciler.cli.simulation.building import Setting, SimulatedFleet
+from reconciler.cli.simulation.driver import Sample, play
+from reconciler.cli.simulation.report import Report, report_of
+from reconciler.desired.objects import node_overlays
+from reconciler.model.kubernetes.pod import Pod
+from reconciler.model.settings import ConsolidationSearch, Packing
+from reconciler.observed.snapshot import Snapshot
+from reconciler.observed.state import cluster_state
+from reconciler.placement.scheduler import Scheduler
+from reconciler.plan.make.pools import pool_types
+from reconciler.plan.value.costs import HOURS_A_MONTH
+from reconciler.ports.progress import EventKind
+
+PASSES_MAX: Final = 2_000_000
+"""The maximum number of passes of one side of a backtest."""
+_HOUR: Final = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedSide:
+    """The result of a side, the report of its simulation, and what became of each pod."""
+
+    result: SideResult
+    report: Report
+    stays: Mapping[str, Stay]
+
+
+def karpenter_defaults(fleet: SimulatedFleet) -> SimulatedFleet:
+    """Return the fleet as Karpenter decides by default: its packing and its search."""
+    pools = {
+        name: replace(options, packing=None, consolidation_search=None)
+        for name, options in fleet.settings.node_pools.items()
+    }
+    settings = replace(
+        fleet.settings,
+        packing=Packing.DEFAULT,
+        consolidation_search=ConsolidationSearch.DEFAULT,
+        node_pools=pools,
+    )
+    return replace(fleet, settings=settings)
+
+
+def play_side(
+    build: Callable[[Replay], Setting],
+    choose: Callable[[Setting], SimulatedFleet],
+    trace: Trace,
+    start: datetime,
+    end: datetime,
+) -> PlayedSide:
+    """Play the trace from ``start`` to ``end`` in a world of its own.
+
+    Raises:
+        EndlessError: it takes more passes than one side may make.
+    """
+    replay = Replay(trace, start)
+    setting = build(replay)
+    fleet = setting.enter(choose(setting))
+    stage = setting.stage
+    stage.chronicle.listener = replay.heard
+    stage.coming = replay.next_moment
+    outcome = play(stage, fleet.at, mandate_of(fleet.settings), end, passes_max=PASSES_MAX)
+    samples = tuple(stage.samples)
+    kinds = [event.kind for event in stage.chronicle.events]
+    stays = replay.stays
+    pod_days = _pod_days(stays.values(), end)
+    evictions = kinds.count(EventKind.POD_EVICTED)
+    dollars = _integral(samples, end, lambda sample: sample.per_hour)
+    hours = (end - start) / _HOUR
+    result = SideResult(
+        dollars=round(dollars, 6),
+        dollars_per_month=round(dollars / hours * HOURS_A_MONTH, 6) if hours else 0.0,
+        lower_bound=round(_lower_bound(fleet, stays.values(), end), 6),
+        node_hours=round(_integral(samples, end, lambda sample: sample.nodes), 6),
+        waiting_seconds=_waiting(stays.values()),
+        evictions=evictions,
+        evictions_per_pod_day=round(evictions / pod_days, 6) if pod_days else 0.0,
+        interruptions=kinds.count(EventKind.INTERRUPTED),
+        commands=kinds.count(EventKind.COMMAND_STARTED),
+        pods=len(stays),
+        unplaced=sum(stay.bound is None for stay in stays.values()),
+        passes=stage.passes,
+    )
+    return PlayedSide(result, report_of(stage, outcome, start), stays)
+
+
+def _integral(samples: Sequence[Sample], end: datetime, value: Callable[[Sample], float]) -> float:
+    """Return the integral over hours of what changes only from sample to sample."""
+    ends = [*(sample.at for sample in samples[1:]), end]
+    return fsum(
+        value(sample) * ((until - sample.at) / _HOUR)
+        for sample, until in zip(samples, ends, strict=True)
+    )
+
+
+def _pod_days(stays: Iterable[Stay], end: datetime) -> float:
+    spans = ((stay.ended or end) - stay.bound for stay in stays if stay.bound is not None)
+    return fsum(span / timedelta(days=1) for span in spans)
+
+
+def _waiting(stays: Iterable[Stay]) -> WaitingSeconds:
+    waits = sorted((s.bound - s.created).total_seconds() for s in stays if s.bound is not None)
+    if not waits:
+        return WaitingSeconds()
+
+    def percentile(share: float) -> float:
+        """Return the nearest rank."""
+        return round(waits[ceil(share * len(waits)) - 1], 3)
+
+    return WaitingSeconds(percentile(0.5), percentile(0.95), percentile(0.99))
+
+
+def _lower_bound(fleet: SimulatedFleet, stays: Iterable[Stay], end: datetime) -> float:
+    """Return the integral of the least price of nodes for the pods that run, in USD."""
+    least = _LeastPrice(fleet)
+    running: dict[str, Pod] = {}
+    total: list[float] = []
+    before: datetime | None = None
+    for at, key, pod in _comings_and_goings(stays, end):
+        if before is not None and at > before and running:
+            total.append(least.of(running) * ((at - before) / _HOUR))
+        before = at
+        if pod is None:
+            del running[key]
+        else:
+            running[key] = pod
+    return fsum(total)
+
+
+def _comings_and_goings(
+    stays: Iterable[Stay], end: datetime
+) -> Iterator[tuple[datetime, str, Pod | None]]:
+    """Yield when pods begin and end to run, in order; what ends comes first."""
+    moments: list[tuple[datetime, int, str, Pod | None]] = []
+    for stay in stays:
+        if stay.bound is None or stay.bound >= end:
+            continue
+        key = stay.traced.pod.key
+        until = min(stay.ended or end, end)
+        if until > stay.bound:
+            moments += [(stay.bound, 1, key, stay.traced.pod), (until, 0, key, None)]
+    moments.sort(key=lambda moment: moment[:3])
+    for at, _, key, pod in moments:
+        yield at, key, pod
+
+
+class _LeastPrice:
+    """The least price of nodes for sets of pods, worked out once for sets that are alike."""
+
+    def __init__(self, fleet: SimulatedFleet) -> None:
+        types = pool_types(
+            fleet.node_pools,
+            {**fleet.classes, **fleet.stand_ins},
+            node_overlays(fleet.fleet),
+            fleet.catalog,
+            fleet.settings,
+        )
+        empty = cluster_state(Snapshot(daemon_sets=fleet.workloads.daemon_sets))
+        now = datetime.fromisoformat("2000-01-01T00:00:00+00:00")
+        self._scheduler = Scheduler(types.ready, empty, fleet.settings, now)
+        self._known: dict[tuple[tuple[int, int], ...], float] = {}
+
+    def of(self, pods: Mapping[str, Pod]) -> float:
+        """Return USD an hour."""
+        counts: dict[int, int] = {}
+        for pod in pods.values():  # pods of one class share their spec
+            counts[id(pod.spec)] = counts.get(id(pod.spec), 0) + 1
+        kind = tuple(sorted(counts.items()))
+        if kind not in self._known:
+            self._known[kind] = self._scheduler.bound(pods.values()).cost
+        return self._known[kind]

@@ -1,0 +1,321 @@
+"""Traces of workloads: which pods were created when, what they request, and how long they run.
+
+Two forms are read, plain or gzipped, and recognized by their first line:
+
+- ours, JSON Lines: a header (``kind: Trace``), a line for each class of pods with its labels and
+  spec, then a line for each pod with its class and its times in seconds from the beginning;
+- openb, the CSV of Alibaba's ``cluster-trace-gpu-v2023``. GPUs of any model become
+  ``nvidia.com/gpu``, and a share of a GPU is rounded up to one.
+"""
+
+from __future__ import annotations
+
+import csv
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from reconciler.model.errors import UnreadableError
+from reconciler.model.kubernetes.metadata import Metadata, OwnerReference
+from reconciler.model.kubernetes.pod import Container, Pod, PodSpec, ResourceRequirements
+from reconciler.model.kubernetes.taint import Toleration
+from reconciler.model.resources import CPU, MEMORY
+from reconciler.model.text.visible import one_line
+
+API: Final = "reconciler/v1"
+KIND: Final = "Trace"
+NAMESPACE: Final = "trace"
+GPU: Final = "nvidia.com/gpu"
+BYTES_MAX: Final = 1 << 30
+"""The maximum size of a trace after decompression."""
+PODS_MAX: Final = 2_000_000
+SECONDS_MAX: Final = 10 * 366 * 86_400
+SECONDS_DIGITS: Final = 6
+"""Times are kept to the microsecond."""
+_GZIP: Final = b"\x1f\x8b"
+_OPENB: Final = (
+    "name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "creation_time", "deletion_time",
+    "scheduled_time",
+)  # fmt: skip
+"""The columns of openb that are read; others are ignored."""
+_AMOUNT_MAX: Final = 10**12
+
+
+@dataclass(frozen=True, slots=True)
+class TracedPod:
+    """A pod of a trace; times are seconds from its beginning.
+
+    ``life`` is how long the pod runs once it is bound, None to the end of the trace. ``pod`` has no
+    name of a node; pods of one class share its spec.
+    """
+
+    created: float
+    life: float | None
+    pod: Pod
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Pods by the time of their creation; ``rounded`` of them wanted a share of a GPU.
+
+    ``seconds`` is the length.
+    """
+
+    pods: tuple[TracedPod, ...]
+    seconds: float
+    rounded: int = 0
+
+
+class TraceHeader(msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """The first line of our own form; ``rounded_gpus`` is as in ``Trace``."""
+
+    api_version: str
+    kind: str
+    seconds: float
+    rounded_gpus: int = 0
+
+
+class _Class(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    name: str = msgspec.field(name="class")
+    spec: PodSpec
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+
+
+class TraceRow(msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """A pod of our own form; times are seconds from the beginning."""
+
+    pod: str
+    pod_class: str = msgspec.field(name="class")
+    created: float
+    bound: float | None = None
+    deleted: float | None = None
+
+
+def read_trace(content: bytes, where: str) -> Trace:
+    """Return the trace in ``content``, which the file ``where`` holds.
+
+    Raises:
+        UnreadableError: it is too large, or a line cannot be read.
+    """
+    plain = _decompressed(content, where)
+    try:
+        text = plain.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = plain[: error.start].count(b"\n") + 1
+        raise _wrong(where, line, "is not UTF-8") from error
+    first = text.partition("\n")[0]
+    if first.lstrip().startswith("{"):
+        return _own(text, where)
+    columns = [column.strip() for column in first.strip().split(",")]
+    if set(_OPENB) <= set(columns):
+        return _openb(text, where)
+    raise UnreadableError(
+        f"is not a trace: its first line is {one_line(first[:80])!r}",
+        where=f"{where}:1",
+        remedy=f"pass a trace of reconciler, or a CSV with the columns {', '.join(_OPENB)}",
+    )
+
+
+def _decompressed(content: bytes, where: str) -> bytes:
+    if content.startswith(_GZIP):
+        plain, rest = bytearray(), content
+        try:
+            while rest:  # a file may have several members
+                member = zlib.decompressobj(wbits=31)
+                plain += member.decompress(rest, BYTES_MAX + 1 - len(plain))
+                if len(plain) > BYTES_MAX or member.unconsumed_tail:
+                    raise _too_large(where)
+                if not member.eof:
+                    raise UnreadableError(
+                        "ends within its compressed data", where=where, remedy="copy it again"
+                    )
+                rest = member.unused_data
+        except zlib.error as error:
+            raise UnreadableError(
+                f"cannot be decompressed: {error}", where=where, remedy="copy it again"
+            ) from error
+        return bytes(plain)
+    if len(content) > BYTES_MAX:
+        raise _too_large(where)
+    return content
+
+
+def _too_large(where: str) -> UnreadableError:
+    return UnreadableError(
+        f"has more than {BYTES_MAX // 2**20} MiB", where=where, remedy="cut it into shorter traces"
+    )
+
+
+def _wrong(where: str, line: int, message: str) -> UnreadableError:
+    return UnreadableError(message, where=f"{where}:{line}", remedy="correct or remove the line")
+
+
+def _own(text: str, where: str) -> Trace:
+    classes: dict[str, _Class] = {}
+    pods: list[TracedPod] = []
+    names: set[str] = set()
+    header: TraceHeader | None = None
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            if header is None:
+                header = _header(line, where)
+            elif '"spec"' in line:
+                made = msgspec.json.decode(line, type=_Class)
+                classes[made.name] = made
+            else:
+                row = msgspec.json.decode(line, type=TraceRow)
+                if row.pod in names:
+                    raise _wrong(where, number, f"pod {one_line(row.pod[:80])!r} comes twice")
+                names.add(row.pod)
+                pods.append(_traced(row, classes, where, number))
+        except msgspec.MsgspecError as error:
+            raise _wrong(where, number, one_line(str(error))[:200]) from error
+        _expect_few(pods, where, number)
+    if header is None:
+        raise _wrong(where, 1, "is empty")
+    return _trace(pods, header.seconds, header.rounded_gpus)
+
+
+def _header(line: str, where: str) -> TraceHeader:
+    header = msgspec.json.decode(line, type=TraceHeader)
+    if (header.api_version, header.kind) != (API, KIND):
+        raise _wrong(where, 1, f"is {header.api_version} {header.kind}, not {API} {KIND}"[:200])
+    if header.rounded_gpus < 0:
+        raise _wrong(where, 1, f"roundedGpus: {header.rounded_gpus} is negative")
+    if not 0 <= header.seconds <= SECONDS_MAX:
+        raise _wrong(where, 1, f"seconds: {header.seconds} is not between 0 and {SECONDS_MAX}")
+    return header
+
+
+def _traced(row: TraceRow, classes: Mapping[str, _Class], where: str, line: int) -> TracedPod:
+    kind = classes.get(row.pod_class)
+    if kind is None:
+        name = one_line(row.pod_class[:80])
+        raise _wrong(where, line, f"class {name!r} is not defined on a line before")
+    namespace, _, name = row.pod.rpartition("/")
+    _expect_order(row.created, row.bound, row.deleted, where, line)
+    pod = _pod(name, kind.spec, kind.labels, kind.annotations, namespace or NAMESPACE)
+    return TracedPod(row.created, _life(row.created, row.bound, row.deleted), pod)
+
+
+def _life(created: float, bound: float | None, deleted: float | None) -> float | None:
+    if deleted is None:
+        return None
+    return round(deleted - (created if bound is None else bound), SECONDS_DIGITS)
+
+
+def _expect_order(
+    created: float, bound: float | None, deleted: float | None, where: str, line: int
+) -> None:
+    times = [t for t in (created, bound, deleted) if t is not None]
+    if not all(0 <= t <= SECONDS_MAX for t in times):
+        raise _wrong(where, line, f"a time is not between 0 and {SECONDS_MAX} seconds")
+    if times != sorted(times):
+        raise _wrong(where, line, "the times are not in the order created, bound, deleted")
+
+
+def _pod(
+    name: str,
+    spec: PodSpec,
+    labels: dict[str, str],
+    annotations: dict[str, str],
+    namespace: str = NAMESPACE,
+) -> Pod:
+    owner = OwnerReference("Job", name, "batch/v1", controller=True)
+    metadata = Metadata(
+        name=name,
+        namespace=namespace,
+        labels=labels,
+        annotations=annotations,
+        owner_references=(owner,),
+    )
+    return Pod(metadata=metadata, spec=spec)
+
+
+def _openb(text: str, where: str) -> Trace:
+    rows = csv.DictReader(text.splitlines(), strict=True)
+    pods: list[TracedPod] = []
+    specs: dict[tuple[int, int, int], PodSpec] = {}
+    labels: dict[str, str] = {}
+    names: set[str] = set()
+    rounded, last = 0, 0.0
+    for number, row in _rows(rows, where):
+        facts = _numbers(row, where, number)
+        name = str(row["name"])
+        if not name or name in names:
+            raise _wrong(where, number, f"name: {one_line(name[:80])!r} is empty or comes twice")
+        names.add(name)
+        gpus = int(facts["num_gpu"])
+        rounded += gpus == 1 and 0 < facts["gpu_milli"] < 1000
+        size = (int(facts["cpu_milli"]), int(facts["memory_mib"]), gpus)
+        spec = specs.setdefault(size, _spec(*size))
+        created, deleted = facts["creation_time"], facts["deletion_time"]
+        bound = facts.get("scheduled_time")
+        _expect_order(created, bound, deleted, where, number)
+        pods.append(
+            TracedPod(created, _life(created, bound, deleted), _pod(name, spec, labels, labels))
+        )
+        last = max(last, deleted)
+        _expect_few(pods, where, number)
+    return _trace(pods, last, rounded)
+
+
+def _rows(rows: csv.DictReader[str], where: str) -> Iterator[tuple[int, dict[str, str]]]:
+    try:
+        for row in rows:
+            if None in row or None in row.values():
+                raise _wrong(where, rows.line_num, "has not as many fields as the first line")
+            yield rows.line_num, row
+    except csv.Error as error:
+        raise _wrong(where, rows.reader.line_num, f"cannot be read as CSV: {error}") from error
+
+
+def _numbers(row: Mapping[str, str], where: str, line: int) -> dict[str, float]:
+    """Return the numbers of a row; only the time of scheduling may be missing."""
+    found: dict[str, float] = {}
+    for column in _OPENB[1:]:
+        text = row[column].strip()
+        if not text and column in ("scheduled_time", "gpu_milli"):
+            if column == "gpu_milli":
+                found[column] = 0.0
+            continue
+        try:
+            number = float(text)
+        except ValueError:
+            number = float("nan")
+        if not 0 <= number <= _AMOUNT_MAX:
+            raise _wrong(
+                where, line, f"{column}: {one_line(text[:40])!r} is not a number from 0 on"
+            )
+        found[column] = number
+    return found
+
+
+def _spec(cpu_milli: int, memory_mib: int, gpus: int) -> PodSpec:
+    amounts: dict[str, str | int | float] = {CPU: f"{cpu_milli}m", MEMORY: f"{memory_mib}Mi"}
+    tolerations: tuple[Toleration, ...] = ()
+    if gpus:
+        amounts[GPU] = str(gpus)
+        tolerations = (Toleration(key=GPU, operator="Exists"),)
+    needs = ResourceRequirements(requests=amounts, limits={GPU: str(gpus)} if gpus else {})
+    return PodSpec(containers=(Container("main", needs),), tolerations=tolerations)
+
+
+def _expect_few(pods: Sequence[TracedPod], where: str, line: int) -> None:
+    if len(pods) > PODS_MAX:
+        raise UnreadableError(
+            f"has more than {PODS_MAX:,} pods",
+            where=f"{where}:{line}",
+            remedy="cut it into shorter traces",
+        )
+
+
+def _trace(pods: list[TracedPod], seconds: float, rounded: int = 0) -> Trace:
+    ordered = sorted(pods, key=lambda p: (p.created, p.pod.namespace, p.pod.metadata.name))
+    return Trace(tuple(ordered), seconds, rounded)

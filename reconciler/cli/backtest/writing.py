@@ -1,0 +1,141 @@
+"""Writes a trace in our own form, and sums one up."""
+
+from __future__ import annotations
+
+import gzip
+from datetime import timedelta
+from math import fsum
+
+import msgspec
+
+from reconciler.cli.backtest.trace import (
+    API,
+    GPU,
+    KIND,
+    NAMESPACE,
+    SECONDS_DIGITS,
+    Trace,
+    TracedPod,
+    TraceHeader,
+    TraceRow,
+)
+from reconciler.model.duration import format_duration
+from reconciler.model.kubernetes.pod import PodSpec
+from reconciler.model.resources import CPU, MEMORY
+from reconciler.plan.render.layout import table
+from reconciler.plan.render.wording import counted
+
+_MILLI = 1000
+_GIB = 2**30
+
+
+class _ClassLine(msgspec.Struct, rename="camel", omit_defaults=True):
+    name: str = msgspec.field(name="class")
+    spec: PodSpec
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+
+
+def written(trace: Trace, *, compressed: bool = False) -> bytes:
+    """Return the trace as JSON Lines; an equal trace gives the same bytes."""
+    encode = msgspec.json.Encoder(order="deterministic").encode
+    lines = [encode(TraceHeader(API, KIND, trace.seconds, trace.rounded))]
+    classes: dict[bytes, str] = {}
+    for traced in trace.pods:
+        metadata = traced.pod.metadata
+        body = _ClassLine("", traced.pod.spec, metadata.labels, metadata.annotations)
+        content = encode(body)
+        name = classes.get(content)
+        if name is None:
+            name = classes[content] = f"class-{len(classes) + 1}"
+            lines.append(encode(msgspec.structs.replace(body, name=name)))
+        lines.append(encode(_row(traced, name)))
+    content = b"\n".join(lines) + b"\n"
+    return gzip.compress(content, mtime=0) if compressed else content
+
+
+def _row(traced: TracedPod, name: str) -> TraceRow:
+    pod, ends = traced.pod, traced.life
+    key = pod.metadata.name if pod.namespace == NAMESPACE else pod.key
+    deleted = None if ends is None else round(traced.created + ends, SECONDS_DIGITS)
+    return TraceRow(key, name, traced.created, deleted=deleted)
+
+
+class TraceSummary(msgspec.Struct, frozen=True, rename="camel"):
+    """What a trace contains. CPU is in cores, memory in GiB, as requested over time."""
+
+    seconds: float
+    pods: int
+    classes: int
+    gpu_pods: int
+    rounded_gpus: int
+    most_at_once: int
+    median_life_seconds: float | None
+    cpu_hours: float
+    memory_gib_hours: float
+    gpu_hours: float
+
+
+def summary_of(trace: Trace) -> TraceSummary:
+    """Return the summary; pods without an end run to the end of the trace."""
+    lives = [max(_end(t, trace.seconds) - t.created, 0.0) for t in trace.pods]
+    ended = sorted(t.life for t in trace.pods if t.life is not None)
+    requests = [t.pod.requests() for t in trace.pods]
+
+    def hours(resource: str, unit: float) -> float:
+        total = fsum(r.get(resource, 0) * s for r, s in zip(requests, lives, strict=True))
+        return round(total / unit / 3600, 3)
+
+    return TraceSummary(
+        seconds=trace.seconds,
+        pods=len(trace.pods),
+        classes=len({id(t.pod.spec) for t in trace.pods}),
+        gpu_pods=sum(1 for r in requests if r.get(GPU, 0)),
+        rounded_gpus=trace.rounded,
+        most_at_once=_most_at_once(trace),
+        median_life_seconds=ended[len(ended) // 2] if ended else None,
+        cpu_hours=hours(CPU, _MILLI),
+        memory_gib_hours=hours(MEMORY, _GIB * _MILLI),
+        gpu_hours=hours(GPU, _MILLI),
+    )
+
+
+def _end(traced: TracedPod, seconds: float) -> float:
+    return seconds if traced.life is None else traced.created + traced.life
+
+
+def _most_at_once(trace: Trace) -> int:
+    """Return the maximum number of pods at one moment; a pod that ends makes room first."""
+    moments = sorted(
+        moment
+        for traced in trace.pods
+        for moment in ((traced.created, 1), (_end(traced, trace.seconds), -1))
+    )
+    most = now = 0
+    for _, change in moments:
+        now += change
+        most = max(most, now)
+    return most
+
+
+def summary_text(found: TraceSummary) -> str:
+    """Return the summary for a terminal."""
+    life = found.median_life_seconds
+    rows = [
+        ["length", format_duration(timedelta(seconds=round(found.seconds)))],
+        ["pods", f"{found.pods:,}"],
+        ["classes of pods", f"{found.classes:,}"],
+        ["pods with GPUs", f"{found.gpu_pods:,}"],
+        ["most pods at once", f"{found.most_at_once:,}"],
+        ["median life", "-" if life is None else f"{life:,.0f} s"],
+        ["CPU-hours requested", f"{found.cpu_hours:,.1f}"],
+        ["GiB-hours requested", f"{found.memory_gib_hours:,.1f}"],
+        ["GPU-hours requested", f"{found.gpu_hours:,.1f}"],
+    ]
+    lines = table(rows, "<>")
+    if found.rounded_gpus:
+        lines += [
+            "",
+            f"{counted(found.rounded_gpus, 'pod')} wanted a share of a GPU: each gets one.",
+        ]
+    return "\n".join(lines) + "\n"

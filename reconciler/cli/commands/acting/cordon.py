@@ -1,0 +1,29 @@
+"""``reconciler cordon``: let no new pods be scheduled to a node."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reconciler.cli.parser import noderequest
+
+if TYPE_CHECKING:
+    import argparse
+
+    from reconciler.cli.parser.noderequest import NodeRequest
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the node."""
+    noderequest.add_arguments(parser)
+
+
+def request_of(args: argparse.Namespace) -> NodeRequest:
+    """Return what the arguments ask for."""
+    return noderequest.request_of(args, "cordon")
+
+
+def run(request: NodeRequest) -> int:
+    """Record the request, and carry it out where no daemon does."""
+    from reconciler.cli.maintenance import requested
+
+    return requested.run(request)

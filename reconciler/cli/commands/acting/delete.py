@@ -1,0 +1,35 @@
+"""``reconciler delete``: drain a node, then terminate its instance."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from reconciler.cli.parser import noderequest
+
+if TYPE_CHECKING:
+    import argparse
+
+    from reconciler.cli.parser.noderequest import NodeRequest
+
+SUBCOMMANDS: Final = {
+    "nodeclaim": "drain the node of a NodeClaim, then terminate its instance",
+    "node": "drain a node, then terminate its instance",
+}
+"""Name of a subcommand → its line of help."""
+
+
+def add_subcommand(parser: argparse.ArgumentParser, name: str) -> None:
+    """Declare the arguments of one subcommand."""
+    noderequest.add_arguments(parser, "NodeClaim" if name == "nodeclaim" else name)
+
+
+def request_of(args: argparse.Namespace) -> NodeRequest:
+    """Return what the arguments ask for."""
+    return noderequest.request_of(args, "delete-nodeclaim")
+
+
+def run(request: NodeRequest) -> int:
+    """Record the request, and carry it out where no daemon does."""
+    from reconciler.cli.maintenance import requested
+
+    return requested.run(request)

@@ -1,0 +1,250 @@
+"""``reconciler advise``: find the changes to a fleet's files that save the most."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from reconciler.cli.advice.request import (
+    BACKTESTED,
+    CANDIDATES,
+    EVICTIONS_PER_POD_DAY,
+    SPOT_PERCENT,
+    WAITING_SECONDS,
+    AdviceRequest,
+)
+from reconciler.cli.parser import inputs
+from reconciler.cli.shared import exitcode
+
+if TYPE_CHECKING:
+    import argparse
+
+    from reconciler.cli.advice.advising import Advised
+    from reconciler.cli.advice.result import AdviceReport
+
+CANDIDATES_MAX: Final = 10_000
+WORKERS_MAX: Final = 64
+TOP: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class AdviseRequest:
+    """What is asked, how it is shown, and what is done with a proposal.
+
+    ``pick`` is the id of the proposal to write or commit, None for the best. ``branch`` is where
+    it is committed, None not to commit.
+    """
+
+    advice: AdviceRequest
+    output: str
+    top: int = TOP
+    is_written: bool = False
+    branch: str | None = None
+    pick: str | None = None
+    is_approved: bool = False
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    inputs.add_path(parser)
+    inputs.add_output(parser)
+    add = parser.add_argument
+    add("--top", type=int, default=TOP, metavar="N", help=f"show N proposals (default: {TOP})")
+    search = parser.add_argument_group("search")
+    add = search.add_argument
+    add(
+        "--candidates", type=int, default=CANDIDATES, metavar="N",
+        help=f"judge at most N candidates (default: {CANDIDATES})",
+    )  # fmt: skip
+    add(
+        "--seed", type=int, default=0, metavar="N",
+        help="random seed: which candidates are judged where there are more (default: 0)",
+    )  # fmt: skip
+    add(
+        "--workers", type=int, default=1, metavar="N",
+        help="judge candidates in N processes (default: 1); the result is the same",
+    )  # fmt: skip
+    add(
+        "--new-nodes", action="store_true",
+        help="compare fleets of new nodes (default: the fleet continues from its present nodes, "
+        "as `plan --base` compares)",
+    )  # fmt: skip
+    add(
+        "--trace", metavar="FILE",
+        help="replay this workload against the best proposals as well: a trace of reconciler or "
+        "an openb CSV, plain or gzipped",
+    )  # fmt: skip
+    add(
+        "--backtests", type=int, default=BACKTESTED, metavar="N",
+        help="with --trace: replay it against N proposals and the combination "
+        f"(default: {BACKTESTED})",
+    )  # fmt: skip
+    add(
+        "--policy", action="append", default=[], metavar="FILE",
+        help="propose nothing that the policies in this file forbid (repeatable)",
+    )  # fmt: skip
+    _add_limits(parser)
+    doing = parser.add_argument_group("proposals")
+    add = doing.add_argument
+    add("--write", action="store_true", help="make the best proposal in the fleet's files")
+    add("--commit", metavar="BRANCH", help="commit the best proposal to a new branch")
+    add("--pick", metavar="ID", help="write or commit this proposal instead of the best one")
+    add(
+        "--auto-approve", action="store_true",
+        help="with --write: write also if files have uncommitted changes, without asking",
+    )  # fmt: skip
+    inputs.add_flags(parser, [name for name in inputs.PLANNING if name != "base"])
+
+
+def _add_limits(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("limits").add_argument
+    add(
+        "--spot-max", type=float, default=SPOT_PERCENT, metavar="PERCENT",
+        help="largest share of pods on spot nodes "
+        f"(default: {SPOT_PERCENT:g}, or the present share if larger)",
+    )  # fmt: skip
+    add(
+        "--zones-min", type=int, default=None, metavar="N",
+        help="least number of zones with pods (default: as many as at present)",
+    )  # fmt: skip
+    add(
+        "--wait-max", default=f"{WAITING_SECONDS:g}s", metavar="DURATION",
+        help="with --trace: 99 of 100 pods wait at most this long "
+        f"(default: {WAITING_SECONDS:g}s, or the present time if longer)",
+    )  # fmt: skip
+    add(
+        "--evictions-max", type=float, default=EVICTIONS_PER_POD_DAY, metavar="N",
+        help="with --trace: most evictions for each pod and day "
+        f"(default: {EVICTIONS_PER_POD_DAY:g}, or the present number if larger)",
+    )  # fmt: skip
+
+
+def request_of(args: argparse.Namespace) -> AdviseRequest:
+    """Return what the arguments ask for.
+
+    Raises:
+        UsageError: an argument is wrong.
+    """
+    _expect_within("--candidates", args.candidates, 1, CANDIDATES_MAX)
+    _expect_within("--workers", args.workers, 1, WORKERS_MAX)
+    _expect_within("--backtests", args.backtests, 0, CANDIDATES_MAX)
+    _expect_within("--evictions-max", args.evictions_max, 0, 1e6)
+    _expect_within("--top", args.top, 0, CANDIDATES_MAX)
+    _expect_within("--spot-max", args.spot_max, 0, 100)
+    if args.zones_min is not None:
+        _expect_within("--zones-min", args.zones_min, 0, 100)
+    advice = AdviceRequest(
+        inputs.fleet_request(args, args.path),
+        has_new_nodes=args.new_nodes,
+        policies=tuple(args.policy),
+        most=args.candidates,
+        seed=args.seed,
+        workers=args.workers,
+        trace=args.trace,
+        backtested=args.backtests,
+        waiting_seconds=inputs.read_duration(args.wait_max, "--wait-max").total_seconds(),
+        evictions_per_pod_day=args.evictions_max,
+        spot_percent=args.spot_max,
+        zones=args.zones_min,
+    )
+    return AdviseRequest(
+        advice, args.output, args.top, args.write, args.commit, args.pick, args.auto_approve
+    )
+
+
+def _expect_within(flag: str, value: float, least: float, most: float) -> None:
+    if not least <= value <= most:
+        from reconciler.model.errors import UsageError
+
+        remedy = f"use {least:,} to {most:,}"
+        raise UsageError(f"{value:g} is not allowed", where=flag, remedy=remedy)
+
+
+def run(request: AdviseRequest) -> int:
+    """Print the advice, and write or commit the proposal that is asked for."""
+    gc.set_threshold(200_000, 20, 20)
+    from reconciler.cli.advice.advising import advised
+    from reconciler.cli.commands.desired.plan import write
+    from reconciler.cli.output.progressline import progress
+    from reconciler.cli.shared.timings import Timings
+
+    if not _may_change(request):
+        print("Cancelled. Nothing was changed.", file=sys.stderr)
+        return exitcode.DONE
+    with progress("Searching") as line:
+        found = advised(request.advice, Timings(line.enter))
+    write(render(found.report, request))
+    _carry_out(request, found)
+    return exitcode.DONE
+
+
+def _may_change(request: AdviseRequest) -> bool:
+    """Return whether what is to be done with a proposal may be done; True if nothing is.
+
+    Raises:
+        UsageError: it may not, or the flags do not go together.
+    """
+    from reconciler.model.errors import UsageError
+
+    if not request.is_written and request.branch is None:
+        if request.pick is not None:
+            remedy = "add --write or --commit BRANCH"
+            raise UsageError("is only used to write or commit", where="--pick", remedy=remedy)
+        return True
+    fleet = request.advice.fleet
+    flag = "--write" if request.is_written else "--commit"
+    for given, name in ((fleet.repo, "--repo"), (fleet.ref, "--ref")):
+        if given is not None:
+            remedy = "check it out and pass the folder"
+            raise UsageError(f"cannot be used with {name}", where=flag, remedy=remedy)
+    from reconciler.cli.advice.carrying import confirms, has_uncommitted_changes
+
+    folder = _folder(request)
+    if request.is_written and not request.is_approved and has_uncommitted_changes(folder):
+        return confirms(folder)
+    return True
+
+
+def _folder(request: AdviseRequest) -> str:
+    fleet = request.advice.fleet
+    return os.path.join(fleet.path or ".", fleet.below or "")
+
+
+def _carry_out(request: AdviseRequest, found: Advised) -> None:
+    """Write or commit the proposal that is asked for, and say so on stderr."""
+    if not request.is_written and request.branch is None:
+        return
+    from reconciler.cli.advice.carrying import changes_of, commit_changes, picked, write_changes
+    from reconciler.model.text.visible import one_line
+
+    one = picked(found.report, request.pick)
+    if one is None:
+        print("No proposal: nothing was changed.", file=sys.stderr)
+        return
+    folder, changes = _folder(request), changes_of(found, one)
+    if request.branch is not None:
+        commit = commit_changes(folder, request.branch, changes, found.report, one)
+        what = f"Committed {one.id} to branch {request.branch} as {commit[:12]}"
+        print(one_line(what), file=sys.stderr)
+    if request.is_written:
+        write_changes(folder, changes)
+        print(one_line(f"Wrote {one.id} to {', '.join(one.files)}"), file=sys.stderr)
+
+
+def render(report: AdviceReport, request: AdviseRequest) -> str:
+    """Return the report in the output format of the request."""
+    if request.output == "text":
+        from reconciler.cli.advice.report import as_text
+
+        return as_text(report, request.top)
+    import msgspec
+
+    text = msgspec.json.encode(report, order="sorted").decode() + "\n"
+    if request.output == "json":
+        return text
+    from reconciler.cli.output.listing import yaml_of_json
+
+    return yaml_of_json(text)

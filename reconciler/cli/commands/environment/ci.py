@@ -1,0 +1,159 @@
+"""``reconciler ci``: plan the fleets that a pull request changes, in a job of any CI service.
+
+It compares the checkout with the base of the pull request, prints findings as annotations, and
+writes the plan of each fleet as JSON, HTML and Markdown. In a job of GitHub Actions it also writes
+the summary and sets outputs. It needs no secrets; `reconciler comment` posts the result.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from reconciler.cli.parser import inputs
+from reconciler.cli.shared import exitcode
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping, Sequence
+    from datetime import timedelta
+
+    from reconciler.cli.pullrequest.review import Review
+
+_OUT = "reconciler-plans"
+
+
+@dataclass(frozen=True, slots=True)
+class CiRequest:
+    """The fleets to plan, none for all of the repository; ``base`` is None for the job's own."""
+
+    fleets: tuple[str, ...]
+    base: str | None
+    snapshot: str | None
+    out: str
+    settings: tuple[str, ...]
+    policies: tuple[str, ...]
+    fail_on: frozenset[str]
+    jobs: int
+    snapshot_max_age: timedelta
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what is planned, and where the plans are written."""
+    add = parser.add_argument
+    add(
+        "fleets", nargs="*", metavar="FLEET",
+        help="fleet folder (default: every folder with a reconciler.yaml)",
+    )  # fmt: skip
+    add("--base", metavar="REF", help="commit to compare with (default: the base of the CI job)")
+    add("--snapshot", metavar="PLACE", help="objects of the cluster, as for `plan`")
+    add(
+        "--snapshot-max-age", metavar="DURATION",
+        help="warn if the snapshot is older than this (default: 24h)",
+    )  # fmt: skip
+    add("--out", default=_OUT, metavar="DIR", help=f"folder for the plans (default: {_OUT})")
+    add("--policy", action="append", default=[], metavar="FILE", help="policies of the operator")
+    add(
+        "--fail-on", action="append", default=[], metavar="WHAT",
+        help="exit with 3 if a plan has it, as in `plan --fail-on` (repeatable)",
+    )  # fmt: skip
+    add(
+        "--set", action="append", default=[], dest="settings", metavar="KEY=VALUE",
+        help="override a setting of reconciler.yaml (repeatable)",
+    )  # fmt: skip
+    add("--jobs", type=int, default=0, metavar="N", help="fleets at a time (default: processors)")
+
+
+def request_of(args: argparse.Namespace) -> CiRequest:
+    """Return what the arguments ask for."""
+    return CiRequest(
+        tuple(os.path.normpath(fleet) for fleet in args.fleets), args.base, args.snapshot,
+        args.out, tuple(args.settings), tuple(args.policy), frozenset(args.fail_on), args.jobs,
+        inputs.max_age_of(args),
+    )  # fmt: skip
+
+
+def run(request: CiRequest) -> int:
+    """Plan and report; 3 where a fleet is invalid or a policy forbids its plan, 1 on any error.
+
+    Raises:
+        ReconcilerError: the fleets that changed cannot be found out.
+    """
+    from reconciler.cli.pullrequest.fleets import changed_fleets, fleets_below
+    from reconciler.cli.pullrequest.review import ReviewOptions, reviews
+
+    base = request.base or base_of(os.environ)
+    fleets = list(request.fleets) or fleets_below(".")
+    changes = changed_fleets(fleets, base)
+    _make_folder(request.out)
+    options = ReviewOptions(
+        out=request.out,
+        snapshot=request.snapshot,
+        snapshot_max_age=request.snapshot_max_age,
+        settings=request.settings,
+        policies=request.policies,
+        fail_on=request.fail_on,
+        is_github=os.environ.get("GITHUB_ACTIONS") == "true",
+    )
+    found = reviews(changes, options, request.jobs or os.cpu_count() or 1)
+    for one in found:
+        for text in one.annotations:
+            sys.stdout.write(text)
+    code = max((one.code for one in found), key=_rank, default=exitcode.DONE)
+    _report(found, fleets, base)
+    _set_outputs(found, code)
+    return code
+
+
+def base_of(environment: Mapping[str, str]) -> str | None:
+    """Return the base of the pull request that a job runs for, None outside of one."""
+    branch = environment.get("GITHUB_BASE_REF", "")
+    if branch:
+        return f"origin/{branch}"
+    return environment.get("CI_MERGE_REQUEST_DIFF_BASE_SHA") or None
+
+
+def _rank(code: int) -> int:
+    """Return the order of exit codes: an error weighs more than a refusal."""
+    return {exitcode.DONE: 0, exitcode.REFUSED: 1}.get(code, 2)
+
+
+def _make_folder(path: str) -> None:
+    from reconciler.model.errors import UnreadableError
+
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        why = f"cannot be made: {error.strerror}"
+        raise UnreadableError(why, where=path, remedy="pass another folder with --out") from error
+
+
+def _report(found: Sequence[Review], fleets: Sequence[str], base: str | None) -> None:
+    """Print one line for each fleet, and write the summary of a job of GitHub Actions."""
+    from reconciler.cli.pullrequest.event import append
+    from reconciler.model.text.visible import one_line
+
+    compared = f" compared with {base}" if base else ""
+    print(f"{len(found)} of {len(fleets)} fleets planned{compared}")
+    for one in found:
+        cost = "" if one.per_month is None else f" {one.per_month:+,.2f} $/month"
+        pods = f", {one.unschedulable} unschedulable pods" if one.unschedulable else ""
+        verdict = "" if one.code == exitcode.DONE else f", exit code {one.code}"
+        print(one_line(f"  {one.fleet}:{cost}{pods}{verdict} {one.file}"))
+        if one.error:
+            print(f"Error: {one_line(f'{one.fleet}: {one.error}')}", file=sys.stderr)
+    text = "\n".join(one.markdown for one in found) or "No fleet changed.\n"
+    append("GITHUB_STEP_SUMMARY", text)
+
+
+def _set_outputs(found: Sequence[Review], code: int) -> None:
+    from reconciler.cli.pullrequest.event import set_output
+
+    months = [one.per_month for one in found if one.per_month is not None]
+    set_output("monthly-difference", f"{sum(months):.2f}" if months else "")
+    set_output("unschedulable-pods", str(sum(one.unschedulable for one in found)))
+    set_output("fleets", " ".join(one.fleet for one in found))
+    set_output("plans", " ".join(one.file for one in found if one.file))
+    set_output("exit-code", str(code))

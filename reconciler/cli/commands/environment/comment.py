@@ -1,0 +1,265 @@
+"""``reconciler comment``: post plans on a pull request, one comment for each fleet.
+
+A comment is recognized by a hidden marker and edited from then on, but only where the account that
+posts has written it. A plan from a job without secrets is rendered here from its JSON, so that
+nothing but a plan can be posted with it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from reconciler.cli.shared import exitcode
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from reconciler.adapters.forge.api import ForgeApi
+    from reconciler.adapters.forge.comments import Forge
+    from reconciler.cli.pullrequest.body import Draft
+    from reconciler.cli.pullrequest.event import CiEvent
+
+SUBCOMMANDS: Final = {
+    "github": "comment on a pull request of GitHub",
+    "gitlab": "comment on a merge request of GitLab",
+}
+
+_TOKENS: Final = {
+    "github": ("GITHUB_TOKEN", "GH_TOKEN"),
+    "gitlab": ("GITLAB_TOKEN",),
+}
+_URLS: Final = {"github": "https://api.github.com", "gitlab": "https://gitlab.com/api/v4"}
+_FILES_MAX: Final = 50
+_MARKDOWN_MAX: Final = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class CommentRequest:
+    """The plans to post, and where.
+
+    ``fleet`` names the fleet of a Markdown file. What is None is taken from the CI service.
+    """
+
+    forge: str
+    files: tuple[str, ...]
+    repository: str | None
+    number: int | None
+    token_variable: str | None
+    api_url: str | None
+    artifact_url: str | None
+    author: str
+    fleet: str | None
+    with_summary: bool
+
+
+def add_subcommand(parser: argparse.ArgumentParser, subcommand: str) -> None:
+    """Declare what is posted, and where."""
+    first = _TOKENS[subcommand][0]
+    add = parser.add_argument
+    add(
+        "files", nargs="+", metavar="PLAN",
+        help="file from `plan -o json` or `plan --out`, of Markdown, or a folder from `ci` "
+        "(- for stdin)",
+    )  # fmt: skip
+    add("--repository", metavar="NAME", help="OWNER/NAME (default: that of the CI job)")
+    add("--pull-request", type=int, metavar="N", help="its number (default: that of the CI job)")
+    add("--token-env", metavar="VARIABLE", help=f"variable with the token (default: {first})")
+    add("--api-url", metavar="URL", help="API of the service (default: that of the CI job)")
+    add("--artifact-url", metavar="URL", help="where the complete plan is (default: the CI job)")
+    add("--author", default="", metavar="LOGIN", help="account that posts (default: ask the API)")
+    add("--fleet", metavar="NAME", help="fleet of a Markdown file (default: the file's name)")
+    add("--summary", action="store_true", help="also write to the summary of the GitHub job")
+
+
+def request_of(args: argparse.Namespace) -> CommentRequest:
+    """Return what the arguments ask for."""
+    return CommentRequest(
+        args.subcommand, tuple(args.files), args.repository, args.pull_request,
+        args.token_env, args.api_url, args.artifact_url, args.author, args.fleet, args.summary,
+    )  # fmt: skip
+
+
+def run(request: CommentRequest) -> int:
+    """Post or edit the comments; nothing is posted where one of the plans cannot be read.
+
+    Raises:
+        UsageError: the repository, the pull request or the token is not known.
+        ForgeError: the API refused.
+    """
+    from contextlib import closing
+
+    from reconciler.cli.pullrequest.event import github_event, gitlab_event
+
+    event = (github_event if request.forge == "github" else gitlab_event)(os.environ)
+    files = [file for path in request.files for file in _files(path)]
+    _expect_few(len(files))
+    if not files:
+        print("No plans; nothing was posted.")
+        return exitcode.DONE
+    drafts = [_draft(path, request, event) for path in files]
+    with closing(_api(request, event)) as api:
+        forge = _forge(request, event, api)
+        if forge is None:
+            print("No open pull request has this head any more; nothing was posted.")
+        else:
+            _post(drafts, forge, request, event)
+    return exitcode.DONE
+
+
+def _files(path: str) -> list[str]:
+    """Return the plans in a folder, or the path itself; a folder may have none or be missing.
+
+    Symbolic links in a folder are left out: an artefact comes from somebody else.
+    """
+    if not path.endswith("/") and not os.path.isdir(path):
+        return [path]
+    try:
+        with os.scandir(path) as found:
+            plans = [e for e in found if e.name.endswith(".json")]
+            return sorted(e.path for e in plans if e.is_file(follow_symlinks=False))
+    except FileNotFoundError:
+        return []
+
+
+def _expect_few(count: int) -> None:
+    from reconciler.model.errors import UsageError
+
+    if count > _FILES_MAX:
+        message = f"{count} plans; at most {_FILES_MAX} are posted on one pull request"
+        raise UsageError(message, where="PLAN", remedy="post the plans of fewer fleets")
+
+
+def _post(drafts: Sequence[Draft], forge: Forge, request: CommentRequest, event: CiEvent) -> None:
+    """Post the comments, and report each to the user and to the job."""
+    from reconciler.adapters.forge.comments import post
+    from reconciler.cli.pullrequest.event import append, set_output
+
+    more = request.artifact_url or event.run_url
+    pointer = f"The artefact of the run has all of it: {more}" if more else ""
+    urls = []
+    for draft in drafts:
+        posted = post(forge, draft.marker, draft.body(forge.characters_max, pointer))
+        urls.append(posted.url)
+        print(f"Comment {posted.outcome}{f': {posted.url}' if posted.url else ''}")
+        if request.with_summary:
+            append("GITHUB_STEP_SUMMARY", draft.text + "\n")
+    set_output("comment-urls", " ".join(urls))
+
+
+def _draft(path: str, request: CommentRequest, event: CiEvent) -> Draft:
+    """Return the comment of a file.
+
+    Raises:
+        UnreadableError: it cannot be read, or is not a plan.
+        UsageError: it is Markdown of a job that nobody trusts.
+    """
+    from reconciler.cli.pullrequest.body import Draft, draft_of_plan, marker_of
+    from reconciler.model.errors import UnreadableError, UsageError
+    from reconciler.plan.approval import SIZE_MAX, read_saved
+
+    try:
+        if path == "-":
+            content = sys.stdin.buffer.read(SIZE_MAX + 1)
+        else:
+            with open(path, "rb") as file:
+                content = file.read(SIZE_MAX + 1)
+    except OSError as error:
+        why = f"cannot be read: {error.strerror}"
+        raise UnreadableError(why, where=path, remedy="pass the file of a plan") from error
+    if content.lstrip()[:1] == b"{":
+        return draft_of_plan(read_saved(content, "stdin" if path == "-" else path))
+    if event.head is not None:
+        raise UsageError(
+            "is not a plan in JSON; Markdown of a job without secrets could contain anything",
+            where=path,
+            remedy="pass what `plan -o json` printed",
+        )
+    if len(content) > _MARKDOWN_MAX:
+        message = f"has more than {_MARKDOWN_MAX // 2**20} MiB of Markdown"
+        raise UnreadableError(message, where=path, remedy="pass what `plan -o markdown` printed")
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        raise UnreadableError("is not UTF-8", where=path, remedy="pass Markdown or JSON") from error
+    if not text.strip():
+        raise UnreadableError("is empty", where=path, remedy="pass what `plan -o json` printed")
+    name = request.fleet or os.path.splitext(os.path.basename(path))[0]
+    return Draft(marker_of(name), text)
+
+
+def _api(request: CommentRequest, event: CiEvent) -> ForgeApi:
+    """Return the API of the service; nothing connects before it is asked.
+
+    Raises:
+        UsageError: there is no token, or the client is not installed.
+    """
+    from reconciler.adapters.forge import comments
+    from reconciler.adapters.forge.api import ForgeApi
+    from reconciler.model.errors import UsageError
+
+    try:
+        import httpx  # noqa: F401 - only asked whether it is installed
+    except ImportError as error:
+        raise UsageError(
+            "the HTTP client is not installed",
+            where="comment",
+            remedy="run `pip install 'reconciler[comment]'`",
+        ) from error
+    is_github = request.forge == "github"
+    return ForgeApi(
+        request.api_url or event.api_url or _URLS[request.forge],
+        _headers(_token(request), is_github=is_github),
+        comments.github_remedy if is_github else comments.gitlab_remedy,
+    )
+
+
+def _forge(request: CommentRequest, event: CiEvent, api: ForgeApi) -> Forge | None:
+    """Return the pull request; None where the one that a run followed has moved on.
+
+    Raises:
+        UsageError: it is not known.
+    """
+    from reconciler.adapters.forge import comments
+    from reconciler.model.errors import UsageError
+
+    repository = request.repository or event.repository
+    if not repository:
+        raise UsageError("the repository is not known", where="--repository", remedy="pass it")
+    number = request.number if request.number is not None else event.number
+    if number is None and event.head is not None:
+        number = comments.pull_request_of(api, repository, event.head)
+        if number is None:
+            return None
+    if number is None or number < 1:
+        remedy = "pass its number, or run the command in a job of a pull request"
+        raise UsageError("the pull request is not known", where="--pull-request", remedy=remedy)
+    kind = comments.GitHub if request.forge == "github" else comments.GitLab
+    return kind(api, repository, number, request.author)
+
+
+def _token(request: CommentRequest) -> str:
+    from reconciler.model.errors import UsageError
+
+    names = (request.token_variable,) if request.token_variable else _TOKENS[request.forge]
+    for name in names:
+        value = os.environ.get(name, "").strip()
+        if value:
+            return value
+    what = f"no token: {' and '.join(names)} {'is' if len(names) == 1 else 'are'} not set"
+    remedy = "set it in the environment of the job, or name another variable with --token-env"
+    raise UsageError(what, where="--token-env", remedy=remedy)
+
+
+def _headers(token: str, *, is_github: bool) -> dict[str, str]:
+    if is_github:
+        return {
+            "Authorization": f"Bearer {token}",
+            "Accept": "application/vnd.github+json",
+            "X-GitHub-Api-Version": "2022-11-28",
+            "User-Agent": "reconciler",
+        }
+    return {"PRIVATE-TOKEN": token, "User-Agent": "reconciler"}

@@ -1,0 +1,390 @@
+"""``reconciler init``: make a fleet folder from Karpenter's YAML, from a cluster, or from nothing.
+
+It overwrites nothing: all files are written, or none. What it reads is data; it runs nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from reconciler.cli.shared import exitcode
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping, Sequence
+
+    from reconciler.cli.initialization.layout import FleetFile
+    from reconciler.cli.initialization.origins import FleetOrigin
+    from reconciler.cli.initialization.pipelines import CI, Beside
+    from reconciler.cli.initialization.writing import NewFile
+    from reconciler.model.diagnostics import Diagnostic
+
+_CI: Final = ("github", "gitlab", "none")
+_DEFAULT_REGION: Final = "us-east-1"
+_REGION_VARIABLES: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
+_SUFFIXES: Final = (".yaml", ".yml", ".json")
+
+
+@dataclass(frozen=True, slots=True)
+class InitRequest:
+    """What a fleet is made from, and where.
+
+    ``folder`` is None where none was named; ``source`` is the folder or file of ``--from``.
+    """
+
+    folder: str | None
+    source: str | None
+    from_cluster: bool
+    context: str | None
+    name: str | None
+    region: str | None
+    ci: str | None
+    with_lock: bool
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare where the fleet comes from, and what it is called."""
+    parser.add_argument(
+        "folder", nargs="?", metavar="FOLDER",
+        help="folder to write (default: this one if it has no YAML yet, else ./fleet)",
+    )  # fmt: skip
+    origin = parser.add_mutually_exclusive_group()
+    origin.add_argument("--from", dest="source", metavar="DIR", help="take over Karpenter's YAML")
+    origin.add_argument(
+        "--from-cluster", action="store_true", help="take over Karpenter's objects in a cluster"
+    )
+    add = parser.add_argument
+    add("--context", metavar="NAME", help="context of the kubeconfig, with --from-cluster")
+    add("--name", metavar="NAME", help="name of the fleet, and of the cluster if it is unknown")
+    add("--region", metavar="REGION", help="AWS region, such as eu-central-1")
+    add("--ci", choices=_CI, metavar="SERVICE", help=f"CI service: {', '.join(_CI)}")
+    add("--no-lock", action="store_true", help="do not look up images and prices for a lock file")
+
+
+def request_of(args: argparse.Namespace) -> InitRequest:
+    """Return what the arguments ask for.
+
+    Raises:
+        UsageError: a name or region is not valid, or --context is given without --from-cluster.
+    """
+    from reconciler.desired.settings.readers import read_name, read_region
+    from reconciler.model.errors import UsageError
+
+    for flag, value, read in (
+        ("--name", args.name, read_name),
+        ("--region", args.region, read_region),
+    ):
+        try:
+            if value is not None:
+                read(value)
+        except ValueError as error:
+            raise UsageError(str(error), where=flag) from error
+    if args.context and not args.from_cluster:
+        raise UsageError("is used only with --from-cluster", where="--context")
+    return InitRequest(
+        args.folder, args.source, args.from_cluster, args.context,
+        args.name, args.region, args.ci, not args.no_lock,
+    )  # fmt: skip
+
+
+def run(request: InitRequest) -> int:
+    """Write the fleet and report; 3 where something has to be completed by hand.
+
+    Raises:
+        ReconcilerError: nothing can be read, or a file to write exists already.
+    """
+    from reconciler.cli.initialization import layout, pipelines, report
+    from reconciler.cli.initialization.collection import fill
+    from reconciler.cli.initialization.writing import write_new
+
+    folder = _folder(request)
+    _expect_new(folder)
+    origin = _origin(request)
+    if origin is not None and not origin.found.of_kind("NodePool", "EC2NodeClass"):
+        raise _nothing_found(request, origin)
+    choices: list[str] = []
+    settings = _settings(request, folder, origin, choices)
+    name = str(settings["clusterName"])
+    if origin is None:
+        files = layout.files_from_nothing(name, settings)
+    else:
+        is_known = request.name is not None or "clusterName" in origin.found.settings
+        fill(origin.found, {"CLUSTER_NAME": name} if is_known else {})
+        files = layout.files_of(origin.found, settings)
+    repository = pipelines.repository_of(folder)
+    if request.ci:
+        ci = pipelines.CI(request.ci)
+    else:
+        ci = pipelines.detected_ci(repository)
+        choices.append(f"CI service {ci}: assumed; set it with --ci")
+    new, beside, advice = _new_files(folder, repository, files, ci)
+    _expect_absent([f for f in new if f.path in {file.path for file in files}])
+    findings = _findings(folder, files)
+    write_new(new)
+    is_valid = not any(d.severity == "error" for d in findings)
+    outcome = report.InitOutcome(
+        folder=folder,
+        settings=settings,
+        files=files,
+        beside=beside,
+        found=origin.found if origin is not None else None,
+        findings=findings,
+        choices=choices,
+        advice=advice,
+        lock=_lock(request, folder, is_valid=is_valid),
+        next_commands=_next_commands(request, folder, is_valid=is_valid),
+    )
+    sys.stdout.write(report.render(outcome))
+    return exitcode.DONE if is_valid else exitcode.REFUSED
+
+
+def _folder(request: InitRequest) -> str:
+    """Return the folder to write."""
+    if request.folder is not None:
+        folder = request.folder
+    else:
+        has_yaml = any(n.endswith(_SUFFIXES) and n[0] != "." for n in os.listdir())
+        folder = "fleet" if has_yaml or _is_inside(request.source, ".") else "."
+    if _is_inside(request.source, folder):
+        from reconciler.model.errors import UsageError
+
+        raise UsageError(
+            f'"{request.source}" is inside the new fleet "{folder}", so every object would be '
+            "defined twice",
+            where="--from",
+            remedy="name another folder, such as `reconciler init fleet`",
+        )
+    return folder
+
+
+def _is_inside(source: str | None, folder: str) -> bool:
+    if source is None:
+        return False
+    above, below = os.path.realpath(folder), os.path.realpath(source)
+    return below == above or below.startswith(above.rstrip(os.sep) + os.sep)
+
+
+def _expect_new(folder: str) -> None:
+    """Refuse a folder that is a fleet already, before anything is asked or read.
+
+    Raises:
+        UsageError: it is one, or it is a file.
+    """
+    from reconciler.model.errors import UsageError
+    from reconciler.source.resource import CONFIG_FILES
+
+    if os.path.lexists(folder) and not os.path.isdir(folder):
+        raise UsageError(f'"{folder}" is a file', where="FOLDER", remedy="name a folder")
+    for name in CONFIG_FILES:
+        path = os.path.join(folder, name)
+        if os.path.lexists(path):
+            remedy = "nothing was written; name another folder, or remove the file"
+            raise UsageError(f'"{path}" exists already', where="FOLDER", remedy=remedy)
+
+
+def _origin(request: InitRequest) -> FleetOrigin | None:
+    from reconciler.cli.initialization import origins
+    from reconciler.cli.output.progressline import progress
+
+    if request.source is not None:
+        return origins.from_folder(request.source)
+    if request.from_cluster:
+        with progress("Reading Karpenter's objects from the cluster"):
+            return origins.from_cluster(request.context)
+    return None
+
+
+def _nothing_found(request: InitRequest, origin: FleetOrigin) -> Exception:
+    from reconciler.model.errors import UnreadableError
+
+    where = request.source or "the cluster"
+    what = "files" if request.source else "kinds"
+    first = f"; the first finding is: {origin.found.left_out[0]}" if origin.found.left_out else ""
+    return UnreadableError(
+        f"no NodePool, EC2NodeClass, Provisioner or AWSNodeTemplate in {origin.sources} {what}"
+        f"{first}",
+        where=where,
+        remedy="nothing was written; without --from, `reconciler init` starts a new fleet",
+    )
+
+
+def _settings(
+    request: InitRequest, folder: str, origin: FleetOrigin | None, choices: list[str]
+) -> dict[str, object]:
+    """Return the settings by dotted key: the name, the cluster, the region, and Karpenter's."""
+    known = dict(origin.found.settings) if origin is not None else {}
+    asks = origin is None and sys.stdin.isatty() and sys.stdout.isatty()
+    name = request.name or str(known.get("clusterName") or "")
+    if not name:
+        name = _answer("fleet name", _name_of(folder), "--name", choices, asks=asks)
+    region = request.region or str(known.get("aws.region") or "")
+    if not region and origin is not None and origin.region:
+        region = origin.region
+        choices.append(f"region {region}: of the zones in use")
+    if not region:
+        region = _region_of_environment(choices)
+    if not region:
+        region = _answer("AWS region", _DEFAULT_REGION, "--region", choices, asks=asks)
+    first = {"fleet": name, "clusterName": known.pop("clusterName", name), "aws.region": region}
+    return first | {key: value for key, value in known.items() if key not in first}
+
+
+def _name_of(folder: str) -> str:
+    import re
+
+    name = os.path.basename(os.path.realpath(folder))
+    if name in ("fleet", "."):
+        name = os.path.basename(os.path.dirname(os.path.realpath(folder)))
+    return re.sub(r"[^A-Za-z0-9-]+", "-", name).strip("-")[:63].strip("-") or "fleet"
+
+
+def _region_of_environment(choices: list[str]) -> str:
+    for variable in _REGION_VARIABLES:
+        if os.environ.get(variable):
+            choices.append(f"region {os.environ[variable]}: from {variable}")
+            return os.environ[variable]
+    return ""
+
+
+def _answer(what: str, default: str, flag: str, choices: list[str], *, asks: bool) -> str:
+    """Ask for a value, or take the default where nobody can be asked, and record that."""
+    from reconciler.desired.settings.readers import read_name, read_region
+
+    read = read_name if flag == "--name" else read_region
+    while asks:
+        print(f"{what[:1].upper()}{what[1:]} [{default}]: ", end="", flush=True)
+        line = sys.stdin.readline()
+        if not line:
+            break
+        try:
+            return read(line.strip() or default)
+        except ValueError as error:
+            print(error)
+    choices.append(f"{what} {default}: assumed; set it with {flag}")
+    return default
+
+
+def _new_files(
+    folder: str, repository: str | None, files: Sequence[FleetFile], ci: CI
+) -> tuple[list[NewFile], list[str], list[str]]:
+    """Return what is written: in the folder, then beside it; and what to add by hand instead."""
+    from reconciler import __version__
+    from reconciler.cli.initialization import layout, pipelines
+    from reconciler.cli.initialization.writing import NewFile
+
+    top = repository or os.path.realpath(folder)
+    within = os.path.relpath(os.path.realpath(folder), top)
+    new = [NewFile(folder, file.path, file.content) for file in files]
+    names: list[str] = []
+    advice: list[str] = []
+    ignore = NewFile(folder, layout.IGNORE, layout.ignore_file())
+    if os.path.lexists(ignore.full):
+        advice.append(f"{layout.IGNORE} exists; add {', '.join(layout.IGNORED)}")
+    else:
+        new.append(ignore)
+        names.append(layout.IGNORE)
+    wanted: list[Beside] = [
+        *pipelines.ci_files(ci, within.replace(os.sep, "/"), __version__),
+        pipelines.pre_commit_file(within.replace(os.sep, "/")),
+    ]
+    for one in wanted:
+        file = NewFile(top, one.path, one.content.encode())
+        if os.path.lexists(file.full):
+            advice.append(f"{one.path} exists; {one.why_not}")
+        else:
+            new.append(file)
+            names.append(os.path.relpath(file.full))
+    return new, names, advice
+
+
+def _expect_absent(files: Sequence[NewFile]) -> None:
+    from reconciler.cli.initialization.writing import existing
+    from reconciler.model.errors import UsageError
+
+    found = existing(files)
+    if found:
+        names = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
+        raise UsageError(
+            f"{names} {'exists' if len(found) == 1 else 'exist'} already",
+            where="FOLDER",
+            remedy="nothing was written; name another folder, or remove what is there",
+        )
+
+
+def _findings(folder: str, files: Sequence[FleetFile]) -> list[Diagnostic]:
+    """Return what `validate` will find in the new folder, with what is there already."""
+    from reconciler.adapters.git.folder import is_fleet_file, read_folder
+    from reconciler.desired.fleet import SourceFile, read_fleet
+    from reconciler.model.diagnostics import Severity
+
+    there: list[SourceFile] = []
+    refused: list[Diagnostic] = []
+    if os.path.isdir(folder):
+        there, refused = read_folder(folder)
+    new = [SourceFile(f.path, f.content) for f in files if is_fleet_file(f.path)]
+    _, findings = read_fleet([*there, *new], refused=refused)
+    return [d for d in findings if d.severity is not Severity.INFO]
+
+
+def _lock(request: InitRequest, folder: str, *, is_valid: bool) -> str:
+    """Make the lock file where AWS can be asked; return one line about it."""
+    if not request.with_lock:
+        return "reconciler.lock was not made (--no-lock)"
+    remedy = f"run `reconciler lock {folder}` with access to AWS"
+    if not is_valid:
+        return "reconciler.lock was not made: the fleet has errors"
+    if not _has_credentials():
+        return f"reconciler.lock was not made: no AWS credentials; {remedy}"
+    from reconciler.cli.commands.desired import lock
+    from reconciler.cli.shared.request import FleetRequest
+    from reconciler.model.errors import ReconcilerError
+
+    try:
+        lock.run(lock.LockRequest(FleetRequest(path=folder), is_check=False, is_update=False,
+                                  output="text"))  # fmt: skip
+    except ReconcilerError as error:
+        return f"reconciler.lock was not made: {error}; {remedy}"
+    return "reconciler.lock"
+
+
+def _has_credentials() -> bool:
+    """Return whether boto3 finds credentials without asking the instance's metadata service."""
+    try:
+        import boto3
+    except ImportError:
+        return False
+    session = boto3.session.Session()
+    providers = session._session.get_component("credential_provider")  # noqa: SLF001 - boto3 gives no other way to its botocore session
+    providers.remove("iam-role")
+    from botocore.exceptions import BotoCoreError
+
+    try:
+        return session.get_credentials() is not None
+    except BotoCoreError:
+        return False
+
+
+def _next_commands(request: InitRequest, folder: str, *, is_valid: bool) -> list[str]:
+    """Return what to run next: each works as it is printed."""
+    from shlex import quote
+
+    path = "" if folder == "." else f" {quote(folder)}"
+    if not is_valid:
+        return [f"reconciler validate{path}"]
+    if not request.from_cluster:
+        return [f"reconciler plan{path} --set cluster=none" if _names_cluster() else
+                f"reconciler plan{path}"]  # fmt: skip
+    context = f" --context {quote(request.context)}" if request.context else ""
+    return [
+        f"reconciler snapshot{context} --out cluster.json",
+        f"reconciler plan{path} --snapshot cluster.json",
+    ]
+
+
+def _names_cluster() -> bool:
+    """Return whether the environment names a cluster, which `plan` would observe."""
+    names: Mapping[str, str] = os.environ
+    return any(names.get(name) for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"))

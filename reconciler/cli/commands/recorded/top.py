@@ -1,0 +1,317 @@
+"""``reconciler top``: price, utilization and pods of each node, live."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from reconciler.cli.parser import inputs
+from reconciler.cli.shared import exitcode, records, watching
+
+if TYPE_CHECKING:
+    from reconciler.cli.shared.records import Recorded
+    from reconciler.cli.shared.request import StateRequest
+    from reconciler.model.json import JsonDict
+    from reconciler.model.karpenter.nodeclaim import NodeClaim
+    from reconciler.ports.usage import NodeUsage
+
+RESOURCES: Final = ("cpu", "memory")
+_PHASES: Final = ("Ready", "Registered", "Launched", "Pending", "Terminating")
+_BAR: Final = 20
+"""Characters of the bar of a node; that of the fleet takes the width that is left."""
+_NARROW_BAR: Final = 8
+_WIDE: Final = 150
+"""Columns from which on a node has bars in full length."""
+_ABOVE: Final = 5
+"""Lines above the table: the fleet, its bars, an empty line and the header."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopRequest:
+    """The nodes to show, by NodePool and labels (all must match), and how they are sorted.
+
+    ``lasts`` is whether they are shown until the command is stopped.
+    """
+
+    fleet: StateRequest
+    output: str
+    node_pools: tuple[str, ...]
+    labels: tuple[tuple[str, str], ...]
+    sort: str
+    lasts: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """A node, or a NodeClaim whose node has not joined yet; without usage if no pass saw it."""
+
+    name: str
+    claim: NodeClaim
+    status: str
+    usage: NodeUsage | None
+
+    @property
+    def price(self) -> float | None:
+        """USD an hour; None where it is unknown."""
+        return None if self.usage is None else self.usage.price
+
+    def share(self, resource: str) -> float:
+        """Return how much of a resource is requested, from 0; 0 where it is unknown."""
+        return (self.usage.share(resource) or 0.0) if self.usage is not None else 0.0
+
+    @property
+    def pods(self) -> int:
+        """How many pods run on it."""
+        return 0 if self.usage is None else self.usage.pods
+
+
+def _created(row: NodeRow) -> datetime:
+    from datetime import UTC
+
+    return row.claim.metadata.creation_timestamp or datetime.max.replace(tzinfo=UTC)
+
+
+_SORTS: Final[Mapping[str, Callable[[NodeRow], object]]] = {
+    "name": lambda row: row.name,
+    "price": lambda row: -(row.price or 0.0),
+    "cpu": lambda row: -row.share("cpu"),
+    "memory": lambda row: -row.share("memory"),
+    "pods": lambda row: -row.pods,
+    "age": _created,
+}
+"""Name of an order → its key; names come in alphabetical order, all else from the most down."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the fleet, which of its nodes are shown, and how."""
+    inputs.add_path(parser)
+    parser.add_argument(
+        "--node-pool", action="append", default=[], metavar="NAME",
+        help="show only the nodes of this NodePool (repeatable)",
+    )  # fmt: skip
+    parser.add_argument(
+        "-l", "--selector", action="append", default=[], metavar="LABEL=VALUE", type=_label,
+        help="show only nodes with this label (repeatable; all must match)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--sort", choices=tuple(_SORTS), default="name", help="order of the nodes (default: name)"
+    )
+    parser.add_argument(
+        "--once", action="store_true",
+        help="print once and exit (default where the output is not a terminal)",
+    )  # fmt: skip
+    inputs.add_output(parser)
+    inputs.add_flags(parser, inputs.RECORDED)
+
+
+def _label(word: str) -> tuple[str, str]:
+    key, equals, value = word.partition("=")
+    if not equals or not key:
+        raise argparse.ArgumentTypeError(f"{word[:60]!r} is not LABEL=VALUE")
+    return key, value
+
+
+def request_of(args: argparse.Namespace) -> TopRequest:
+    """Return what the arguments ask for."""
+    return TopRequest(
+        inputs.state_request(args, args.path),
+        args.output,
+        tuple(args.node_pool),
+        tuple(args.selector),
+        args.sort,
+        not args.once and sys.stdout.isatty(),
+    )
+
+
+def run(request: TopRequest) -> int:
+    """Show the nodes, until it is stopped if the output is a terminal."""
+    if request.lasts:
+        watching.watch_until_stopped(lambda: _view(request), sys.stdout)
+    else:
+        _view(request).show(sys.stdout)
+    return exitcode.DONE
+
+
+def _view(request: TopRequest) -> watching.View:
+    """Return the fleet in the output format."""
+    from reconciler.cli.output.listing import format_document
+
+    with records.recorded(request.fleet) as recorded:
+        rows = sorted(_rows(recorded, request), key=lambda row: row.name)
+        rows.sort(key=_SORTS[request.sort])  # type: ignore[arg-type]
+        facts = _facts(recorded, rows)
+        if request.output == "text":
+            return watching.View(_text(recorded, rows, request), facts)
+    return watching.View(format_document(facts, request.output), facts)
+
+
+def _rows(recorded: Recorded, request: TopRequest) -> Iterable[NodeRow]:
+    from reconciler.cli.output.views import phase_of, usage_of
+
+    usage = usage_of(recorded)
+    for claim in recorded.state.store.node_claims():
+        if request.node_pools and claim.node_pool not in request.node_pools:
+            continue
+        if any(claim.metadata.labels.get(key) != value for key, value in request.labels):
+            continue
+        name = claim.status.node_name or claim.name
+        yield NodeRow(name, claim, phase_of(claim), usage.get(claim.name))
+
+
+def _facts(recorded: Recorded, rows: Sequence[NodeRow]) -> JsonDict:
+    """Return the fleet as an object; money is USD an hour, and shares are from 0."""
+    return {
+        "apiVersion": "reconciler/v1",
+        "kind": "Top",
+        "fleet": recorded.fleet,
+        "nodes": [_node_facts(row) for row in rows],
+        "total": {
+            "nodes": len(rows),
+            "pods": sum(row.pods for row in rows),
+            "pricePerHour": round(sum(row.price or 0.0 for row in rows), 6),
+            "unpriced": sum(row.price is None for row in rows),
+            "requestedShare": {name: round(_share(rows, name), 4) for name in RESOURCES},
+        },
+    }
+
+
+def _node_facts(row: NodeRow) -> JsonDict:
+    labels = row.claim.metadata.labels
+    from reconciler.cli.output.listing import stamp
+    from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
+
+    return {
+        "name": row.name,
+        "nodeClaim": row.claim.name,
+        "nodePool": row.claim.node_pool,
+        "instanceType": labels.get(INSTANCE_TYPE, ""),
+        "capacityType": labels.get(CAPACITY_TYPE, ""),
+        "zone": labels.get(ZONE, ""),
+        "status": row.status,
+        "pricePerHour": row.price,
+        "pods": row.pods,
+        "requestedShare": {name: round(row.share(name), 4) for name in RESOURCES},
+        "createdAt": stamp(row.claim.metadata.creation_timestamp),
+    }
+
+
+def _sums(rows: Sequence[NodeRow], resource: str) -> tuple[int, int]:
+    """Return how much of a resource is requested, and how much there is, in thousandths."""
+    known = [row.usage for row in rows if row.usage is not None]
+    requested = sum(usage.requested.get(resource, 0) for usage in known)
+    return requested, sum(usage.allocatable.get(resource, 0) for usage in known)
+
+
+def _share(rows: Sequence[NodeRow], resource: str) -> float:
+    requested, total = _sums(rows, resource)
+    return requested / total if total else 0.0
+
+
+def _text(recorded: Recorded, rows: Sequence[NodeRow], request: TopRequest) -> str:
+    """Return the sums of the fleet, and a table of as many nodes as the terminal has room for."""
+    from os import terminal_size
+    from shutil import get_terminal_size
+
+    from reconciler.cli.output.listing import columns
+    from reconciler.cli.output.terminal import has_colour
+    from reconciler.model.text.visible import Painted, one_line
+    from reconciler.plan.render.wording import counted
+
+    size = get_terminal_size() if sys.stdout.isatty() else terminal_size((100, 0))
+    colour = has_colour(sys.stdout)
+    lines = [one_line(_headline(recorded, rows))]
+    lines += [_fleet_bar(rows, name, size.columns, colour=colour) for name in RESOURCES]
+    if not rows:
+        return "\n".join(lines) + f"\nNo nodes are recorded{_filters(request)}.\n"
+    room = max(size.lines - _ABOVE - 2, 3) if request.lasts and size.lines else len(rows)
+    length = _BAR if size.columns >= _WIDE else _NARROW_BAR
+    header = ("NODE", "NODEPOOL", "TYPE", "CAPACITY", "ZONE", "STATUS", "$/HOUR", "CPU", "MEMORY")
+    table: list[tuple[str, ...]] = [(*header, "PODS", "AGE")]
+    table += [_cells(row, recorded.now, length) for row in rows[:room]]
+    text = columns(table)
+    if len(rows) > room:
+        left = counted(len(rows) - room, "more node")
+        text += f"{left}; --node-pool, --selector and --sort choose which are shown\n"
+    whole = "\n".join([*lines, "", text])
+    return Painted(whole) if colour else whole
+
+
+def _filters(request: TopRequest) -> str:
+    return " that match" if request.node_pools or request.labels else ""
+
+
+def _headline(recorded: Recorded, rows: Sequence[NodeRow]) -> str:
+    from reconciler.model.karpenter.labels import CAPACITY_TYPE
+    from reconciler.plan.render.wording import counted, hourly, monthly
+
+    states = Counter(row.status for row in rows)
+    phases = [f"{states[phase]} {phase.lower()}" for phase in _PHASES if states[phase]]
+    kinds = Counter(row.claim.metadata.labels.get(CAPACITY_TYPE, "") for row in rows)
+    kinds.pop("", None)  # not launched yet
+    per_hour = sum(row.price or 0.0 for row in rows)
+    unpriced = sum(row.price is None for row in rows)
+    parts = [
+        f"{recorded.fleet}: {counted(len(rows), 'node')}"
+        + (f" ({', '.join(phases)})" if rows else ""),
+        *(f"{number} {kind}" for kind, number in sorted(kinds.items())),
+        counted(sum(row.pods for row in rows), "pod"),
+        f"${hourly(per_hour)}/hour",
+        f"{monthly(per_hour)}/month",
+        *([f"{counted(unpriced, 'node')} without a known price"] if unpriced else []),
+    ]
+    return ", ".join(parts)
+
+
+def _fleet_bar(rows: Sequence[NodeRow], resource: str, width: int, *, colour: bool) -> str:
+    requested, total = _sums(rows, resource)
+    share = requested / total if total else 0.0
+    unit = 1000 if resource == "cpu" else 1000 * 2**30
+    amount = f"{requested / unit:.1f} of {total / unit:.1f} {'CPU' if unit == 1000 else 'GiB'}"
+    length = max(min(width - len(amount) - 18, 60), _NARROW_BAR)
+    drawn = bar(share, length)
+    if colour:
+        drawn = f"\x1b[{_colour(share)}m{drawn}\x1b[0m"
+    return f"{resource:<7} {drawn} {share:>4.0%}  {amount}"
+
+
+def _colour(share: float) -> str:
+    """Return the colour of a share: the emptier a fleet, the more it wastes."""
+    return "31" if share < 0.4 else "33" if share < 0.7 else "32"
+
+
+def bar(share: float, length: int) -> str:
+    """Return a bar of ``length`` characters filled up to the share, from 0 to 1."""
+    filled = round(min(max(share, 0.0), 1.0) * length)
+    return "█" * filled + "░" * (length - filled)
+
+
+def _cells(row: NodeRow, now: datetime, length: int) -> tuple[str, ...]:
+    from reconciler.cli.output.listing import age
+    from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
+
+    labels = row.claim.metadata.labels
+    price = "unknown" if row.usage is not None and row.price is None else ""
+    return (
+        row.name,
+        row.claim.node_pool,
+        labels.get(INSTANCE_TYPE, ""),
+        labels.get(CAPACITY_TYPE, ""),
+        labels.get(ZONE, ""),
+        row.status,
+        price if row.price is None else f"{row.price:.4f}",
+        *(_bar_cell(row, name, length) for name in RESOURCES),
+        "" if row.usage is None else str(row.pods),
+        age(row.claim.metadata.creation_timestamp, now),
+    )
+
+
+def _bar_cell(row: NodeRow, resource: str, length: int) -> str:
+    if row.usage is None or row.usage.share(resource) is None:
+        return ""
+    share = row.share(resource)
+    return f"{bar(share, length)} {share:>4.0%}"

@@ -1,0 +1,1 @@
+"""Several fleets in one process: which they are, who serves which, and how they are watched."""

@@ -1,0 +1,138 @@
+"""What watches several fleets in one process: one log, one address, one queue of notifications."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import TYPE_CHECKING, Final, TextIO
+
+from reconciler.cli.output.log import FORMATS, LogContext, LogFormat, LogNotifier
+from reconciler.cli.output.terminal import has_colour
+from reconciler.cli.wiring.monitoring import (
+    DaemonObserver,
+    Monitoring,
+    expect_web,
+    meter_of,
+)
+
+if TYPE_CHECKING:
+    from reconciler.cli.commands.acting.run import RunRequest
+    from reconciler.cli.wiring.tracing import PassTraces
+    from reconciler.notifications.delivery import Deliveries
+    from reconciler.ports.clock import Clock
+    from reconciler.web.fleets import WatchedFleets
+    from reconciler.web.health import DaemonHealth
+
+BEATING_FOR_S: Final = 60.0
+"""How long a fleet may be busy with one pass before the heartbeat of the process stops."""
+
+
+class LockedStream:
+    """A stream to which several threads write, each text at once."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._lock = Lock()
+
+    def write(self, text: str) -> int:
+        """Write a text; return how many characters were given."""
+        with self._lock:
+            return self._out.write(text)
+
+    def flush(self) -> None:
+        """Write what is buffered."""
+        with self._lock:
+            self._out.flush()
+
+
+@dataclass
+class FleetsMonitoring:
+    """Makes what watches each fleet; ``log`` is that of the process."""
+
+    log: LogNotifier
+    clock: Clock
+    form: LogFormat
+    out: LockedStream
+    is_coloured: bool
+    deliveries: Deliveries
+    traces: PassTraces | None = None
+    web: WatchedFleets | None = None
+    _healths: dict[str, DaemonHealth] = field(default_factory=dict, init=False)
+
+    def of(self, name: str, stop: Callable[[], bool]) -> Monitoring:
+        """Return the notifier, the observer and the ``stop`` of a fleet."""
+        from reconciler.notifications.observer import NoticeNotifier, NoticeObserver
+        from reconciler.web.health import DaemonHealth, reporting_alive
+
+        context = LogContext(fleet=name)
+        log = LogNotifier(
+            self.out, self.clock, self.form, context, colour=self.is_coloured, names_fleet=True
+        )
+        health = self._healths[name] = DaemonHealth()
+        alive = reporting_alive(stop, health)
+        notices = NoticeObserver(self.deliveries)
+        traces = self.traces.another(name) if self.traces is not None else None
+        notifier = NoticeNotifier(log, notices)
+        if self.web is None:
+            return Monitoring(notifier, DaemonObserver(log, notices, traces=traces), alive)
+        from reconciler.web.observer import WebNotifier, WebObserver
+
+        fleet = self.web.add(name, health)
+        shown = (fleet.metrics, fleet.health, fleet.dashboard)
+        observer = DaemonObserver(log, notices, WebObserver(*shown), traces)
+        return Monitoring(WebNotifier(notifier, *shown), observer, alive)
+
+    def forget(self, name: str) -> None:
+        """Show a fleet no longer that is not served any more."""
+        self._healths.pop(name, None)
+        if self.web is not None:
+            self.web.remove(name)
+
+    def is_complete(self, count: int) -> None:
+        """Note that all fleets are shown, ``count`` of them: until then it is not ready."""
+        if self.web is not None:
+            self.web.expected = count
+
+    def are_beating(self) -> bool:
+        """Return whether every fleet has gone round its loop lately."""
+        return all(health.age_s < BEATING_FOR_S for health in self._healths.values())
+
+
+@contextmanager
+def monitored_fleets(request: RunRequest, clock: Clock, out: TextIO) -> Iterator[FleetsMonitoring]:
+    """Serve what watches the fleets for as long as the block lasts.
+
+    Raises:
+        UsageError: the address is invalid or in use, or the extra ``web`` is not installed.
+    """
+    from reconciler.cli.wiring.account import connections
+    from reconciler.cli.wiring.tracing import traced
+    from reconciler.notifications.delivery import Deliveries
+
+    form = next(known for known in FORMATS if known == request.log_format)
+    locked, is_coloured = LockedStream(out), has_colour(out)
+    log = LogNotifier(locked, clock, form, colour=is_coloured)
+    with ExitStack() as stack:
+        deliveries = stack.enter_context(Deliveries(clock))
+        traces = stack.enter_context(traced("", os.environ))
+        web = stack.enter_context(_served(request)) if request.listen else None
+        meter = meter_of(web.calls.called if web is not None else None, traces)
+        if meter is not None:
+            connections().meter = meter
+        yield FleetsMonitoring(log, clock, form, locked, is_coloured, deliveries, traces, web)
+
+
+@contextmanager
+def _served(request: RunRequest) -> Iterator[WatchedFleets]:
+    expect_web()
+    from reconciler.web.dashboard import DashboardAccess
+    from reconciler.web.fleets import WatchedFleets
+    from reconciler.web.server import app_of_fleets, is_loopback_address, listening
+
+    fleets = WatchedFleets()
+    access = DashboardAccess(is_loopback_address(request.listen), request.token, request.header)
+    with listening(request.listen, app_of_fleets(fleets, access)):
+        yield fleets

@@ -1,0 +1,153 @@
+"""Shares fleets with the other replicas of a server: a heartbeat, and whose turn it is.
+
+The leases decide who acts. What is decided here is only who asks for a lease and who gives one up
+after a pass. If the server does not answer, every replica asks, as a single one would.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from threading import Event, Lock, Thread
+from typing import TYPE_CHECKING, Final, Self
+
+from reconciler.cli.fleets.balance import divided
+from reconciler.model.errors import ReconcilerError
+
+if TYPE_CHECKING:
+    from reconciler.adapters.database.shared import SharedStates
+    from reconciler.adapters.database.state import DatabaseState, Server
+
+BEAT_S: Final = 1.0
+_FREE_FOR_ALL_S: Final = 5.0
+"""After this time a free lease is anybody's: the replica whose turn it is may not be able."""
+
+_SURE_AFTER: Final = 3
+"""After how many heartbeats with the same result a lease is given up."""
+
+_KEPT_S: Final = 600.0
+"""How long a fleet is kept that was given up, and that nobody else took."""
+
+
+@dataclass
+class _Shares:
+    """What this replica knows of one server; ``is_known`` is whether it has answered lately."""
+
+    is_known: bool = False
+    held: frozenset[str] = frozenset()
+    takes: frozenset[str] = frozenset()
+    gives: frozenset[str] = frozenset()
+    free_since: dict[str, float] = field(default_factory=dict)
+    wanted: dict[str, int] = field(default_factory=dict)
+    given: set[str] = field(default_factory=set)
+    kept_until: dict[str, float] = field(default_factory=dict)
+
+
+class FleetSharing:
+    """Announces this replica on each server, and answers whether to ask for a lease or give it up.
+
+    Thread-safe. ``elapsing`` gives seconds that pass.
+    """
+
+    def __init__(
+        self, states: SharedStates, elapsing: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.states: Final = states
+        self.id: Final = f"{os.getpid()}@{socket.gethostname()} {secrets.token_hex(4)}"
+        self._elapsing = elapsing
+        self._mutex = Lock()
+        self._shares: dict[str, _Shares] = {}
+        self._ended = Event()
+        self._thread = Thread(target=self._keep, name="replica heartbeat", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.leave()
+        self._thread.join()
+        self.states.close()
+
+    def leave(self) -> None:
+        """Announce this replica no longer, because it is about to end: others take its fleets."""
+        self._ended.set()
+
+    def may_ask(self, state: DatabaseState, *, has_asked: bool) -> bool:
+        """Return whether to ask for a lease now.
+
+        Where another process holds it, it is worth one question: the answer names the holder.
+        """
+        fleet, place = state.database.fleet, state.database.place
+        if state.database.folder is not None:
+            return True
+        with self._mutex:
+            shares = self._shares.get(place)
+            if shares is None:
+                return False  # until the first heartbeat
+            if not shares.is_known:
+                return True
+            if fleet in shares.held:
+                return not has_asked
+            since = shares.free_since.get(fleet)
+            is_anybodys = since is not None and self._elapsing() - since >= _FREE_FOR_ALL_S
+            return fleet in shares.takes or is_anybodys
+
+    def gives_up(self, state: DatabaseState) -> bool:
+        """Return whether to give up a lease after the pass, because another replica has fewer."""
+        fleet, place = state.database.fleet, state.database.place
+        with self._mutex:
+            shares = self._shares.get(place)
+            return shares is not None and fleet in shares.gives
+
+    def _keep(self) -> None:
+        while not self._ended.is_set():
+            for place, (server, states) in self.states.on_servers().items():
+                self._beat(place, server, states)
+            self._ended.wait(BEAT_S)
+        from reconciler.adapters.database.replicas import Heartbeat
+
+        for server, _ in self.states.on_servers().values():
+            Heartbeat(server, self.id).end()
+
+    def _beat(self, place: str, server: Server, states: list[DatabaseState]) -> None:
+        from reconciler.adapters.database.replicas import Heartbeat, Replica
+
+        serves = frozenset(state.database.fleet for state in states)
+        holds = frozenset(s.database.fleet for s in states if s.database.fence.epoch is not None)
+        with self._mutex:
+            keeps = frozenset(self._shares.get(place, _Shares()).kept_until)
+        try:
+            found = Heartbeat(server, self.id).beat(Replica(serves, holds, keeps))
+        except ReconcilerError:
+            with self._mutex:
+                self._shares.setdefault(place, _Shares()).is_known = False
+            return
+        division = divided(found.alive, found.held)
+        with self._mutex:
+            shares = self._shares.setdefault(place, _Shares())
+            shares.is_known, shares.held = True, found.held
+            shares.takes = division.takes.get(self.id, frozenset())
+            self._note_free(shares, serves - found.held)
+            self._note_gives(shares, division.gives.get(self.id, frozenset()), holds, found.held)
+
+    def _note_free(self, shares: _Shares, free: frozenset[str]) -> None:
+        now = self._elapsing()
+        shares.free_since = {fleet: shares.free_since.get(fleet, now) for fleet in free}
+
+    def _note_gives(
+        self, shares: _Shares, wanted: frozenset[str], holds: frozenset[str], held: frozenset[str]
+    ) -> None:
+        """Decide what to give up: what was to be given for a while, and did not come back."""
+        now = self._elapsing()
+        for fleet in sorted(shares.given & holds):
+            shares.kept_until[fleet] = now + _KEPT_S
+        shares.kept_until = {f: until for f, until in shares.kept_until.items() if until > now}
+        shares.given = (shares.given - held) | (shares.gives - holds)
+        shares.wanted = {fleet: shares.wanted.get(fleet, 0) + 1 for fleet in wanted}
+        sure = {fleet for fleet, times in shares.wanted.items() if times >= _SURE_AFTER}
+        shares.gives = frozenset((sure | shares.gives) & holds)

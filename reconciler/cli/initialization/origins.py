@@ -1,0 +1,190 @@
+"""Where the objects of a new fleet come from: a folder, a file, or a cluster."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from reconciler.cli.initialization.collection import Collection, collected
+from reconciler.cli.initialization.items import SourceObject, items_of, items_of_objects
+from reconciler.desired.fleet import SourceFile
+from reconciler.model.diagnostics import Diagnostic, Severity
+from reconciler.model.errors import UnreadableError
+from reconciler.model.json import JsonDict
+from reconciler.source.document import LIMITS
+from reconciler.source.resource import LOCK_FILE
+from reconciler.source.schema import value_at
+
+if TYPE_CHECKING:
+    from reconciler.adapters.kubernetes.api import Api
+    from reconciler.adapters.kubernetes.kinds import Kind
+
+_TEMPLATED: Final = b"{{"
+_RENDER: Final = "render the template first, such as with `helm template` or `envsubst`"
+_ZONE: Final = "topology.kubernetes.io/zone"
+_REGION: Final = "topology.kubernetes.io/region"
+_NODES: Final = "/api/v1/nodes"
+
+
+class FleetOrigin(NamedTuple):
+    """What was found in one place: the number of files or kinds read, and the region, if known."""
+
+    found: Collection
+    sources: int
+    region: str = ""
+
+
+def from_folder(path: str) -> FleetOrigin:
+    """Return the objects of a folder of YAML and JSON files, or of one file.
+
+    Raises:
+        UnreadableError: it cannot be read.
+    """
+    files, refused = _files(path)
+    items: list[SourceObject] = []
+    left_out = [_left_out(finding) for finding in refused]
+    for file in files:
+        if file.path == LOCK_FILE:
+            continue
+        objects, findings = items_of(file)
+        items += objects
+        left_out += [_left_out(_of_template(file, finding)) for finding in findings]
+    found = collected(items)
+    found.left_out[:0] = left_out
+    return FleetOrigin(found, len(files), _region_of(found))
+
+
+def _files(path: str) -> tuple[list[SourceFile], list[Diagnostic]]:
+    if os.path.isfile(path):
+        try:
+            with open(path, "rb") as file:
+                content = file.read(LIMITS.bytes_max + 1)
+        except OSError as error:
+            why = f"cannot be read: {error.strerror}"
+            raise UnreadableError(why, where=path, remedy="pass a readable file") from error
+        return [SourceFile(os.path.basename(path), content)], []
+    from reconciler.adapters.git.folder import read_folder
+
+    if not os.path.exists(path):
+        remedy = "pass the folder with Karpenter's YAML"
+        raise UnreadableError(f'folder "{path}" does not exist', where="--from", remedy=remedy)
+    return read_folder(path)
+
+
+def _left_out(finding: Diagnostic) -> Diagnostic:
+    """Return the finding on a file that is left out: it does not make the fleet invalid."""
+    return Diagnostic(
+        Severity.WARNING, finding.code, finding.message, finding.place, finding.path, finding.hint
+    )
+
+
+def _of_template(file: SourceFile, finding: Diagnostic) -> Diagnostic:
+    if _TEMPLATED not in file.content:
+        return finding
+    message = f"is a template ({{{{ … }}}}) and not YAML: {finding.message}"
+    return Diagnostic(finding.severity, "template", message, finding.place, hint=_RENDER)
+
+
+def _region_of(found: Collection) -> str:
+    """Return the region of the zones that NodePools name, empty where they name none or several."""
+    regions: set[str] = set()
+    for pool in found.of_kind("NodePool"):
+        requirements = value_at(pool.data, ("spec", "template", "spec", "requirements"))
+        for one in requirements if isinstance(requirements, list) else ():
+            if isinstance(one, dict) and one.get("key") == _ZONE:
+                values = one.get("values")
+                regions |= {str(v)[:-1] for v in values} if isinstance(values, list) else set()
+    return regions.pop() if len(regions) == 1 else ""
+
+
+def from_cluster(context: str | None) -> FleetOrigin:
+    """Return Karpenter's objects in the cluster that the kubeconfig names, and its settings.
+
+    Raises:
+        ClusterError, UsageError: the cluster cannot be found or read.
+    """
+    from reconciler.adapters.clock import SystemClock
+    from reconciler.cli.wiring.cluster import api_of
+    from reconciler.model.settings import Settings
+
+    api = api_of(Settings(kube_context=context or ""), SystemClock())
+    objects, kinds, unread = _listed(api)
+    found = collected(items_of_objects(objects, "cluster"))
+    for message in unread:
+        found.leave_out(None, message, "settings that it holds have to be written by hand")
+    return FleetOrigin(found, kinds, _region_of(found) or _region_of_nodes(api))
+
+
+def _listed(api: Api) -> tuple[list[JsonDict], int, list[str]]:
+    """Return the objects, the number of kinds that were read, and what RBAC forbids to read."""
+    from reconciler.adapters.kubernetes.api import FORBIDDEN, ApiError
+
+    objects: list[JsonDict] = []
+    unread: list[str] = []
+    count = 0
+    for alternatives in _kinds():
+        for kind in alternatives:
+            count += 1
+            found = _objects_of(api, kind)
+            objects += found
+            if found:
+                break
+    for kind, name in _settings_kinds():
+        try:
+            objects += _objects_of(api, kind, f"metadata.name={name}")
+        except ApiError as error:
+            if error.status != FORBIDDEN:
+                raise
+            unread.append(f"{kind.kind} {name} may not be read: {error.message}")
+    return objects, count, unread
+
+
+def _kinds() -> tuple[tuple[Kind, ...], ...]:
+    """Return the kinds to take over, each in the newest version that has objects."""
+    from reconciler.adapters.kubernetes.kinds import Kind
+
+    ours, aws = "karpenter.sh", "karpenter.k8s.aws"
+
+    def versions(kind: str, resource: str, group: str, *names: str) -> tuple[Kind, ...]:
+        return tuple(Kind(kind, resource, group, name, optional=True) for name in names)
+
+    return (
+        versions("EC2NodeClass", "ec2nodeclasses", aws, "v1", "v1beta1"),
+        versions("AWSNodeTemplate", "awsnodetemplates", aws, "v1alpha1"),
+        versions("NodePool", "nodepools", ours, "v1", "v1beta1"),
+        versions("Provisioner", "provisioners", ours, "v1alpha5"),
+        versions("NodeOverlay", "nodeoverlays", ours, "v1alpha1"),
+    )
+
+
+def _settings_kinds() -> tuple[tuple[Kind, str], ...]:
+    from reconciler.adapters.kubernetes.kinds import Kind
+    from reconciler.desired.migration.controller import CONFIG_MAP
+
+    return (
+        (Kind("Deployment", "deployments", "apps"), "karpenter"),
+        (Kind("ConfigMap", "configmaps"), CONFIG_MAP),
+    )
+
+
+def _objects_of(api: Api, kind: Kind, selector: str = "") -> list[JsonDict]:
+    import msgspec
+
+    from reconciler.adapters.kubernetes.api import listed
+
+    header = {"apiVersion": kind.api_version, "kind": kind.kind}
+    return [{**header, **msgspec.json.decode(raw)} for raw in listed(api, kind, selector)]
+
+
+def _region_of_nodes(api: Api) -> str:
+    """Return the region in the labels of a node, empty where there is none to be seen."""
+    import msgspec
+
+    from reconciler.adapters.kubernetes.api import ApiError
+
+    try:
+        page = msgspec.json.decode(api.call("GET", _NODES, {"limit": "1"}))
+    except (ApiError, msgspec.MsgspecError):
+        return ""
+    region = value_at(page, ("items", 0, "metadata", "labels", _REGION))
+    return region if isinstance(region, str) else ""

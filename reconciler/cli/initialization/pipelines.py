@@ -1,0 +1,176 @@
+"""What `init` writes beside the fleet: the workflows of a CI service, and a pre-commit entry."""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+ACTION: Final = "reconciler/reconciler"
+"""The repository with the GitHub Action, and of the GitLab component."""
+
+_CHECKOUT: Final = "actions/checkout@3d3c42e5aac5ba805825da76410c181273ba90b1 # v7.0.1"
+_CONFIG_BYTES_MAX: Final = 1_000_000
+
+
+class CI(StrEnum):
+    """The CI service that a pull request is planned on."""
+
+    GITHUB = "github"
+    GITLAB = "gitlab"
+    NONE = "none"
+
+
+class Beside(NamedTuple):
+    """A file of the repository; ``why_not`` tells what to do by hand where it exists already."""
+
+    path: str
+    content: str
+    why_not: str
+
+
+def repository_of(folder: str) -> str | None:
+    """Return the nearest folder above that is a git repository, ``folder`` itself among them."""
+    path = os.path.realpath(folder)
+    while True:
+        if os.path.lexists(os.path.join(path, ".git")):
+            return path
+        above = os.path.dirname(path)
+        if above == path:
+            return None
+        path = above
+
+
+def detected_ci(repository: str | None) -> CI:
+    """Return the CI service that a repository uses by its files and remotes, else GitHub."""
+    if repository is None:
+        return CI.GITHUB
+    if os.path.lexists(os.path.join(repository, ".gitlab-ci.yml")):
+        return CI.GITLAB
+    try:
+        with open(os.path.join(repository, ".git", "config"), "rb") as file:
+            config = file.read(_CONFIG_BYTES_MAX)
+    except OSError:
+        return CI.GITHUB
+    return CI.GITLAB if b"gitlab" in config and b"github.com" not in config else CI.GITHUB
+
+
+def ci_files(ci: CI, folder: str, version: str) -> list[Beside]:
+    """Return the workflows that plan pull requests; ``folder`` is relative to the repository."""
+    match ci:
+        case CI.GITHUB:
+            return [
+                Beside(
+                    ".github/workflows/reconciler-plan.yml",
+                    _PLAN.format(paths=_paths(folder), fleet=_quoted(folder), checkout=_CHECKOUT,
+                                 action=ACTION, version=version),
+                    "compare it with the one in docs/pull-requests.md",
+                ),
+                Beside(
+                    ".github/workflows/reconciler-comment.yml",
+                    _COMMENT.format(action=ACTION, version=version),
+                    "compare it with the one in docs/pull-requests.md",
+                ),
+            ]  # fmt: skip
+        case CI.GITLAB:
+            return [
+                Beside(
+                    ".gitlab-ci.yml",
+                    _GITLAB.format(action=ACTION, fleet=_quoted(folder), version=version),
+                    f"include the component {ACTION}/plan with the input fleets: {folder}",
+                )
+            ]
+        case CI.NONE:
+            return []
+
+
+def pre_commit_file(folder: str) -> Beside:
+    """Return the configuration of pre-commit that validates the fleet before each commit."""
+    import re
+
+    pattern = r"\.(ya?ml|json|lock)$" if folder == "." else f"^{re.escape(folder)}/"
+    return Beside(
+        ".pre-commit-config.yaml",
+        _PRE_COMMIT.format(fleet=_quoted(folder), pattern=pattern.replace("'", "''")),
+        f"add a local hook that runs `reconciler validate {folder}`",
+    )
+
+
+def _paths(folder: str) -> str:
+    return '["**"]' if folder == "." else f"[{_quoted(folder + '/**')}]"
+
+
+def _quoted(text: str) -> str:
+    """Return a text in YAML's double quotes."""
+    import json
+
+    return json.dumps(text)
+
+
+_PLAN: Final = """\
+# Plans a pull request and keeps the plan as an artefact. It runs on the files of whoever opened the
+# pull request, so it has no secrets and may write nothing; reconciler-comment.yml posts the result.
+name: reconciler plan
+on:
+  pull_request:
+    paths: {paths}
+permissions:
+  contents: read
+concurrency:
+  group: reconciler-plan-${{{{ github.ref }}}}
+  cancel-in-progress: true
+jobs:
+  plan:
+    runs-on: ubuntu-24.04
+    timeout-minutes: 15
+    steps:
+      - uses: {checkout}
+        with:
+          fetch-depth: 0
+          persist-credentials: false
+      - uses: {action}@v{version}
+        with:
+          fleets: {fleet}
+"""
+_COMMENT: Final = """\
+# Posts the plans of reconciler-plan.yml. It runs on the files of the default branch and reads the
+# artefact as data; so it may comment, also on pull requests from forks.
+name: reconciler comment
+on:
+  workflow_run:
+    workflows: [reconciler plan]
+    types: [completed]
+permissions:
+  actions: read
+  pull-requests: write
+jobs:
+  comment:
+    if: github.event.workflow_run.event == 'pull_request'
+    runs-on: ubuntu-24.04
+    timeout-minutes: 10
+    steps:
+      - uses: {action}@v{version}
+        with:
+          stage: comment
+"""
+_GITLAB: Final = """\
+# Plans merge requests and comments on them. GITLAB_TOKEN is a project access token with
+# the scope api and the role Reporter, as a masked variable.
+include:
+  - component: $CI_SERVER_FQDN/{action}/plan@{version}
+    inputs:
+      fleets: {fleet}
+"""
+_PRE_COMMIT: Final = """\
+# `pre-commit install` runs these before each commit.
+repos:
+  - repo: local
+    hooks:
+      - id: reconciler-validate
+        name: reconciler validate
+        entry: reconciler validate
+        args: [{fleet}]
+        language: system
+        files: '{pattern}'
+        pass_filenames: false
+"""

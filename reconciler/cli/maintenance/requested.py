@@ -1,0 +1,145 @@
+"""What people ask for by name: recorded as a request, and carried out by whoever acts.
+
+Where a daemon holds the lease of the fleet it carries the request out with its next pass. Where
+nobody does, the command takes the lease and passes until the request is done.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from reconciler.cli.shared import exitcode, records
+
+if TYPE_CHECKING:
+    from reconciler.cli.parser.noderequest import NodeRequest
+    from reconciler.cli.shared.records import Recorded
+    from reconciler.model.karpenter.nodeclaim import NodeClaim
+    from reconciler.ports.journal import Intent, Verb
+
+
+def run(request: NodeRequest) -> int:
+    """Record the request, and carry it out where no daemon does.
+
+    Raises:
+        UsageError: no node of this fleet has that name.
+    """
+    from reconciler.ports.journal import Verb
+
+    verb = Verb(request.verb)
+    with records.recorded(request.state, needs_lease=False) as recorded:
+        claim = _claim(recorded, request.name)
+        holder = recorded.state.lease.holder()
+        who = f"the daemon {holder}" if holder else "this command"
+        print(f"{_plan(verb, claim)}.")
+        if request.is_dry_run:
+            print(f"Nothing was changed (--dry-run). It would be carried out by {who}.")
+            return exitcode.DONE
+        intent = _recorded(recorded, request, verb, claim)
+    if holder is not None:
+        print(
+            f"Recorded; {who} carries it out with its next pass. "
+            f"`reconciler history --target {intent.target}` shows what came of it."
+        )
+        return exitcode.DONE
+    return _carry_out(request, intent)
+
+
+def _claim(recorded: Recorded, name: str) -> NodeClaim:
+    """Return the NodeClaim of that name, or of the node of that name.
+
+    Raises:
+        UsageError: there is none, so it is not ours to touch.
+    """
+    from reconciler.engine.users.requests import find
+    from reconciler.model.errors import UsageError
+    from reconciler.model.text.nearest import did_you_mean
+
+    claims = recorded.state.store.node_claims()
+    found = find(claims, name)
+    if found is not None:
+        return found
+    advice = did_you_mean(name, [n for c in claims for n in (c.name, c.status.node_name) if n])
+    raise UsageError(
+        f'no node of fleet {recorded.fleet} is named "{name}"' + (f" ({advice})" if advice else ""),
+        where=recorded.where,
+        remedy="`reconciler get nodes` lists its nodes; use kubectl for nodes of others",
+    )
+
+
+def _plan(verb: Verb, claim: NodeClaim) -> str:
+    """Return what the request does, as a sentence without its end."""
+    from reconciler.model.karpenter.labels import INSTANCE_TYPE, ZONE
+
+    labels = claim.metadata.labels
+    node = claim.status.node_name or claim.name
+    place = " in ".join(filter(None, (labels.get(INSTANCE_TYPE, ""), labels.get(ZONE, ""))))
+    about = f"NodeClaim {claim.name} of NodePool {claim.node_pool}" + (
+        f", {place}" if place else ""
+    )
+    what = {
+        "cordon": f"Cordon node {node}: no new pods are scheduled to it",
+        "uncordon": f"Uncordon node {node}: pods are scheduled to it again",
+        "drain-node": f"Drain node {node}: cordon it, and evict its pods as their budgets allow",
+        "delete-nodeclaim": f"Delete {claim.name}: drain node {node}, then terminate its instance",
+    }[verb.value]
+    return f"{what} ({about})"
+
+
+def _recorded(recorded: Recorded, request: NodeRequest, verb: Verb, claim: NodeClaim) -> Intent:
+    """Write the request to the journal; one that is open already is not repeated."""
+    from reconciler.engine.effects import intent_id
+    from reconciler.ports.journal import Intent
+
+    journal, now = recorded.state.journal, recorded.now
+    is_deletion = verb.value == "delete-nodeclaim"
+    target = claim.name if is_deletion else claim.status.node_name or claim.name
+    for entry in journal.in_doubt():
+        if (entry.intent.verb, entry.intent.target) == (verb, target):
+            return entry.intent
+    facts = {"requested": now.isoformat()}
+    intent = Intent(
+        id=intent_id("", 0, verb, target, facts),
+        verb=verb,
+        target=target,
+        at=now,
+        reason=request.reason or "Requested",
+        parameters=facts,
+    )
+    journal.begin([intent])
+    return intent
+
+
+def _carry_out(request: NodeRequest, intent: Intent) -> int:
+    """Pass until the request has an outcome, and print it; 1 where it failed."""
+    from reconciler.cli.commands.acting.apply import tags_of
+    from reconciler.cli.output.progress import TerminalNotifier
+    from reconciler.cli.output.terminal import has_colour
+    from reconciler.cli.shared import stopping
+    from reconciler.cli.wiring.assembly import assembled
+    from reconciler.engine.loop import Pulse, converge
+    from reconciler.engine.reconcile import Mandate
+    from reconciler.model.errors import LeaseHeldError
+    from reconciler.ports.journal import Outcome
+
+    notifier = TerminalNotifier(sys.stdout, colour=has_colour(sys.stdout))
+    try:
+        with assembled(request.fleet, notifier) as assembly, stopping.on_signal() as stop:
+            journal = assembly.state.journal
+            converge(
+                assembly.world,
+                assembly.source,
+                Mandate(tags_of(assembly.settings), decides=False),
+                deadline=request.timeout,
+                pulse=Pulse(),
+                stop=stop,
+            )
+            entry = journal.entry(intent.id)
+    except LeaseHeldError as error:
+        print(f"Recorded; another process has begun to act and carries it out ({error.message}).")
+        return exitcode.DONE
+    if entry is None or entry.outcome is None:
+        print("Not finished; the next `reconciler apply` or `run` continues it.", file=sys.stderr)
+        return exitcode.FAILED
+    print(f"{entry.outcome.value}: {entry.message or intent.target}")
+    return exitcode.DONE if entry.outcome is Outcome.SUCCEEDED else exitcode.FAILED

@@ -1,0 +1,456 @@
+"""What the code of each finding means and how to resolve it, for ``explain CODE`` and SARIF.
+
+The codes of rules that a schema states (``x-kubernetes-validations``) come from the schemas. A test
+compares the codes here with those that the source can emit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+
+class FindingCode(NamedTuple):
+    """What a code means, and what to do about a finding with it."""
+
+    meaning: str
+    remedy: str
+
+
+_FILES: Final = {
+    "alias-bomb": (
+        "YAML aliases or merges expand to more data than a file may contain.",
+        "Write the values out, or split the file.",
+    ),
+    "bad-key": ("A key of a mapping is not a string.", "Quote the key."),
+    "bad-merge": ("<< merges something other than mappings.", "Merge a mapping or a list of them."),
+    "bad-number": ("A number cannot be written in JSON.", "Write a finite decimal number."),
+    "bad-tag": ("A value does not fit its YAML tag.", "Correct the value, or remove the tag."),
+    "binary-file": (
+        "A file contains a NUL byte.",
+        "Save it as text, or move it out of the folder.",
+    ),
+    "broken-link": ("A symbolic link leads nowhere.", "Correct its target, or remove the link."),
+    "directory-loop": (
+        "A symbolic link leads to a folder that was already read.",
+        "Remove the link.",
+    ),
+    "duplicate-key": (
+        "A mapping has the same key twice, which Kubernetes rejects.",
+        "Remove one of them.",
+    ),
+    "extra-document": (
+        "reconciler.yaml has more than one YAML document.",
+        "Merge them: only the first is read.",
+    ),
+    "indentation": (
+        "A line is indented by the wrong number of columns.",
+        "Align it with the other keys of its mapping.",
+    ),
+    "merge-conflict": (
+        "A file contains the markers of an unresolved merge.",
+        "Resolve the conflict, and remove the markers.",
+    ),
+    "not-a-file": ("Something in the folder is not a regular file.", "Remove it from the folder."),
+    "not-utf8": ("A file is not encoded in UTF-8.", "Save it as UTF-8."),
+    "outside-link": (
+        (
+            "A symbolic link leads out of the fleet folder. It is not followed, because a pull "
+            "request could otherwise read files of the machine."
+        ),
+        "Copy the file into the folder.",
+    ),
+    "recursive-alias": ("An alias is inside its own anchor.", "Write the value out."),
+    "submodule": (
+        "The folder contains a git submodule, which is not read.",
+        "Commit the files themselves.",
+    ),
+    "syntax": ("A file is not valid YAML.", "Correct it at the position that is shown."),
+    "too-deep": (
+        "Values or folders are nested too deeply.",
+        "Flatten them; docs/limits.md has the limits.",
+    ),
+    "too-large": (
+        "A file or the folder exceeds a limit of size or number.",
+        "Split it, or move other files out of the folder; docs/limits.md has the limits.",
+    ),
+    "too-many-findings": (
+        "There are more findings than are shown.",
+        "Correct the first ones, and validate again.",
+    ),
+    "unknown-anchor": ("An alias names an anchor that is not defined before it.", "Define it."),
+    "unreadable": ("A file cannot be read.", "Check its permissions."),
+    "unsupported-tag": ("A YAML tag is not supported.", "Remove the tag."),
+}
+
+_OBJECTS: Final = {
+    "bad-duration": (
+        "A value is not a duration.",
+        "Write numbers with units, as in 90s, 1h30m or 720h.",
+    ),
+    "bad-format": ("A value has a format that the API server rejects.", "Correct the value."),
+    "bad-label-key": ("The key of a label is not valid.", "Write prefix/name as Kubernetes does."),
+    "bad-label-value": (
+        "The value of a label is not valid.",
+        "Use at most 63 letters, digits, -, _ and dots, with a letter or digit at both ends.",
+    ),
+    "bad-price": ("A value is not a price.", "Write dollars as a decimal number, as in 0.042."),
+    "bad-quantity": (
+        "A value is not a Kubernetes quantity.",
+        "Write a number with a unit, as in 500m, 4Gi or 100G.",
+    ),
+    "bad-schedule": (
+        "The schedule of a budget is not a cron expression.",
+        "Write five fields or a macro, as in `0 9 * * mon-fri` or `@daily`.",
+    ),
+    "bad-taint": ("A taint is not valid.", "Write key, value and effect as Kubernetes does."),
+    "bad-time": ("A value is not a point in time.", "Write RFC 3339, as in 2026-01-31T12:00:00Z."),
+    "bad-time-zone": (
+        "A time zone is not in the IANA database.",
+        "Write its name, as in Europe/Berlin.",
+    ),
+    "bad-value": ("A value cannot be part of an object's hash.", "Correct the value."),
+    "duplicate-entry": ("A list has the same entry twice.", "Remove one of them."),
+    "duplicate-name": (
+        "Two objects of one kind, or two policies, have the same name.",
+        "Rename or remove one.",
+    ),
+    "duplicate-taint": ("Two taints have the same key and effect.", "Remove one of them."),
+    "empty": ("A value is empty where content is required.", "Fill it in, or remove the field."),
+    "empty-fleet": (
+        "The folder contains no NodePool, which usually is a checkout that went wrong.",
+        "Pass the fleet folder, or commit a NodePool.",
+    ),
+    "gate-is-off": (
+        "A field has no effect because its feature gate is off.",
+        "Set the gate under featureGates in reconciler.yaml, or remove the field.",
+    ),
+    "idle-time-zone": (
+        "A budget has a time zone and no schedule, so the zone has no effect.",
+        "Add a schedule, or remove timeZone.",
+    ),
+    "idle-values": (
+        "A requirement has values that its operator ignores.",
+        "Use In or NotIn, or remove the values.",
+    ),
+    "missing-field": ("A required field is missing.", "Add the field."),
+    "missing-kind": ("An object has no apiVersion or no kind.", "Add both."),
+    "missing-nodeclass": (
+        "A NodePool references an EC2NodeClass that does not exist, so it launches nothing.",
+        "Commit the EC2NodeClass, or correct nodeClassRef.",
+    ),
+    "never-disrupts": (
+        "The budgets of a NodePool never allow a disruption, so drift is never rolled out.",
+        "Allow at least one node at some time.",
+    ),
+    "not-allowed": ("A value is not one of the allowed values.", "Use one that the message lists."),
+    "not-an-object": ("A document is not an object.", "Write a mapping with apiVersion and kind."),
+    "old-spelling": (
+        "A field or value has the spelling of an older API version. It is read as today's.",
+        "Run `reconciler validate --fix`, which rewrites it in place.",
+    ),
+    "old-version": (
+        "An object has an API version that Karpenter no longer serves.",
+        "Migrate it; `reconciler init` does so for a whole folder.",
+    ),
+    "operator-setting": (
+        (
+            "reconciler.yaml contains a setting that only the operator may choose, because a pull "
+            "request could otherwise choose credentials, endpoints or programs."
+        ),
+        "Move it to the operator's configuration file, the environment or a flag.",
+    ),
+    "out-of-range": ("A number is out of range.", "Use a number within the range that is shown."),
+    "reserved-name": ("The name of a policy is reserved.", "Choose another name."),
+    "skipped-kinds": (
+        "The folder contains objects of kinds that are not read.",
+        "Nothing needs to be done; move them elsewhere to end the notice.",
+    ),
+    "too-few": ("A list has too few entries.", "Add entries."),
+    "too-long": ("A text is too long.", "Shorten it."),
+    "too-many": ("A list or mapping has too many entries.", "Remove some."),
+    "too-many-nodes": ("NodePools with replicas ask for too many nodes.", "Lower replicas."),
+    "too-many-pods": (
+        "The workloads in the folder amount to too many pods.",
+        "Lower replicas, or plan with the pods of a cluster (`--snapshot`).",
+    ),
+    "unknown-capacity-type": (
+        "A capacity type is neither spot, on-demand nor reserved.",
+        "Use one of the three.",
+    ),
+    "unknown-field": (
+        "A field is unknown, often because of a typo. Kubernetes would drop it silently.",
+        "Correct or remove it.",
+    ),
+    "unknown-instance-family": (
+        "No instance type of the bundled catalogue is in this family.",
+        "Correct the name; ignore this if AWS has added the family since.",
+    ),
+    "unknown-instance-type": (
+        "The instance type is not in the bundled catalogue.",
+        "Correct the name; ignore this if AWS has added the type since.",
+    ),
+    "unknown-kind": ("The kind of an object is unknown.", "Correct the kind."),
+    "unknown-zone": (
+        "The zone is not in the bundled catalogue.",
+        "Correct the name; ignore this if AWS has added the zone since.",
+    ),
+    "wrong-type": ("A value has the wrong type for its field.", "Write a value of that type."),
+    "wrong-version": ("The apiVersion does not fit the kind.", "Use the one that is shown."),
+    "zone-of-another-region": (
+        "A zone is not in the region of the fleet.",
+        "Use a zone of the region, or correct aws.region.",
+    ),
+}
+
+_KUBELET: Final = {
+    "kubelet-expression": ("An expression of the kubelet cannot be read.", "Correct it."),
+    "kubelet-owned": (
+        "A setting of the kubelet is computed for each node and cannot be set.",
+        "Remove it.",
+    ),
+    "kubelet-pair": (
+        "Soft eviction thresholds and their grace periods do not match.",
+        "Give each threshold a grace period, and the other way round.",
+    ),
+    "kubelet-reserved": (
+        "A resource cannot be reserved under this name.",
+        "Use cpu, memory, ephemeral-storage or pid.",
+    ),
+    "kubelet-signal": (
+        "An eviction signal is unknown.",
+        "Use one of those that the message lists.",
+    ),
+    "kubelet-threshold-order": (
+        "The low threshold of image garbage collection is not below the high one.",
+        "Lower it, or raise the other.",
+    ),
+    "kubelet-unsupported": (
+        "The image family ignores a setting of the kubelet.",
+        "Remove the setting, or use another image family.",
+    ),
+    "kubelet-value": ("A value of the kubelet is not valid.", "Correct it as the message says."),
+}
+
+_WORKLOADS: Final = {
+    "budget-both": (
+        "A PodDisruptionBudget has both minAvailable and maxUnavailable.",
+        "Keep one of them.",
+    ),
+    "expression-values": (
+        "The values of a selector's expression do not fit its operator.",
+        "In, NotIn, Gt and Lt need values; Exists and DoesNotExist take none.",
+    ),
+    "missing-priorityclass": (
+        "A pod names a PriorityClass that is not in the folder, so its priority counts as 0.",
+        "Add the PriorityClass, or correct the name.",
+    ),
+    "negative-quantity": ("An amount is negative.", "Use zero or more."),
+    "requests-above-limits": (
+        "A container requests more of a resource than its limit.",
+        "Raise the limit, or lower the request.",
+    ),
+    "selector-mismatch": (
+        "The selector of a workload does not match the labels of its own pods.",
+        "Make them agree.",
+    ),
+    "spread-min-domains": (
+        "minDomains is allowed only with DoNotSchedule.",
+        "Remove minDomains, or use DoNotSchedule.",
+    ),
+    "toleration-key": ("A toleration without a key needs the operator Exists.", "Add either."),
+    "toleration-value": ("A toleration with Exists has a value.", "Remove it, or write Equal."),
+}
+
+_INIT: Final = {
+    "left-out": ("`init` did not take an object over.", "Read why in the message."),
+    "migrated": (
+        "`init` changed an object while it migrated it.",
+        "Review what has no successor.",
+    ),
+    "template": (
+        "A file contains placeholders, such as ${CLUSTER_NAME}.",
+        "Fill them in, or take over the rendered file.",
+    ),
+}
+
+_POLICIES: Final = {
+    "bad-expression": ("The expression of a policy cannot be evaluated.", "Correct it."),
+    "unchecked-policy": (
+        "A policy was not checked.",
+        "Install `reconciler[cel]`, or pass what the policy needs.",
+    ),
+}
+
+_PLAN: Final = {
+    "budget-unreadable": (
+        "A PodDisruptionBudget cannot be read, so no pod that it may cover is moved.",
+        "Correct the object in the cluster.",
+    ),
+    "capacitybuffer-gate-off": (
+        "CapacityBuffers have no effect because their feature gate is off.",
+        "Set featureGates.CapacityBuffer in reconciler.yaml.",
+    ),
+    "capacitybuffer-unresolved": (
+        "A CapacityBuffer names something that does not exist.",
+        "Create it, or correct the reference.",
+    ),
+    "catalog": ("Tells where the instance types come from.", "Nothing needs to be done."),
+    "catalog-fallback": (
+        "Current prices or types could not be read; older ones are used.",
+        "Check the permissions that the message names.",
+    ),
+    "catalog-note": ("Tells something about the catalogue.", "Nothing needs to be done."),
+    "cluster-not-named": (
+        "clusterName is not set. In a real account `apply` and `run` require it.",
+        "Set clusterName in reconciler.yaml.",
+    ),
+    "commitment-use-unknown": (
+        "A savings plan or reservation does not affect prices, because its use is unknown.",
+        "Grant the permission that the message names.",
+    ),
+    "consolidation-waits": (
+        "Consolidation waits until nodes that start or drain have settled.",
+        "Nothing needs to be done.",
+    ),
+    "daemonset-unreadable": (
+        "A DaemonSet cannot be read, so its share of new nodes is unknown.",
+        "Correct the object in the cluster.",
+    ),
+    "lock-damaged": ("reconciler.lock cannot be read.", "Run `reconciler lock`."),
+    "lock-stale": (
+        "reconciler.lock does not fit the node classes of the folder.",
+        "Run `reconciler lock`, and commit the file.",
+    ),
+    "locked": (
+        "Images, subnets and prices come from reconciler.lock.",
+        "Nothing needs to be done.",
+    ),
+    "nodeclass-not-ready": (
+        "A node class is not ready, so its NodePools launch nothing.",
+        "`reconciler check` tells what it lacks.",
+    ),
+    "nodepool-not-ready": (
+        "The status of a NodePool is not ready, so it launches nothing.",
+        "Read the conditions of the object in the cluster.",
+    ),
+    "old-snapshot": (
+        "The snapshot is older than --snapshot-max-age, so the cluster may differ from it.",
+        "Capture it again, or allow a greater age.",
+    ),
+    "overlay-conflict": (
+        "Two NodeOverlays of equal weight set the same value for an offering; one is not applied.",
+        "Give one of them a higher weight.",
+    ),
+    "overlay-gate-off": (
+        "NodeOverlays have no effect because their feature gate is off.",
+        "Set featureGates.NodeOverlay in reconciler.yaml.",
+    ),
+    "overlay-invalid": ("A NodeOverlay is not valid and is not applied.", "Correct it."),
+    "preference-invalid": (
+        "The annotation of a NodePool that states a preference cannot be read.",
+        "Correct the annotation.",
+    ),
+    "preference-rounded": (
+        "The adjustment of a preference is rounded, because adjustments are whole percents.",
+        "Write a whole percent to end the notice.",
+    ),
+    "preferences-given-up": (
+        "Preferences of pods were dropped: they cannot be met, or cost more than allowed.",
+        "`reconciler explain pod NAME` shows what each costs.",
+    ),
+    "prices": ("Tells where prices come from.", "Nothing needs to be done."),
+    "progress-deadline": (
+        "A rollout has not progressed within its deadline.",
+        "`reconciler status` shows what it waits for; `reconciler resume` goes on.",
+    ),
+    "spot-estimated": (
+        "Spot prices are estimates, because the prices of the account were not read.",
+        "Allow ec2:DescribeSpotPriceHistory, or accept the estimate.",
+    ),
+    "work-limit": (
+        "The search for cheaper nodes ended at its limit of work.",
+        "The next pass goes on; raise the limit that the message names to search longer.",
+    ),
+}
+
+_RUNNING: Final = {
+    "contested-instance": (
+        "An instance is recorded for this fleet, but its tags do not name the fleet.",
+        "Restore its tags. Until then no node is launched or disrupted.",
+    ),
+    "interruption-queue": (
+        "The queue of interruptions cannot be read, so spot interruptions come as a surprise.",
+        "Create the queue, or correct aws.interruptionQueue.",
+    ),
+    "node-capacity": (
+        "A Node reports more than its instance has, or amounts that are not valid.",
+        "Check what modifies the Node; the recorded amounts are used.",
+    ),
+    "node-labels": (
+        "A Node has labels or taints that differ from its NodeClaim, or are not valid.",
+        "Check what modifies the Node; the recorded ones are used.",
+    ),
+    "node-provider-id": (
+        "The providerID of a Node is not that of its NodeClaim, or two Nodes have the same.",
+        "Check what modifies the Node; the recorded one is used.",
+    ),
+    "nodes-missing": (
+        (
+            "Instances of the fleet run, but none of their Nodes is in the cluster, which usually "
+            "is the wrong cluster."
+        ),
+        "Check kubernetes.context. Until then nothing is terminated.",
+    ),
+    "unknown-instance": (
+        "An instance has the tags of this fleet, but is not recorded.",
+        (
+            "`reconciler state adopt` lists what can be adopted. Until then nothing is launched or "
+            "disrupted."
+        ),
+    ),
+    "unreadable-object": (
+        "An object of the cluster cannot be read and is left out.",
+        "Correct the object.",
+    ),
+}
+
+CODES: Final[Mapping[str, FindingCode]] = {
+    code: FindingCode(*texts)
+    for group in (_FILES, _OBJECTS, _KUBELET, _WORKLOADS, _INIT, _POLICIES, _PLAN, _RUNNING)
+    for code, texts in group.items()
+}
+"""What is written here about each code; those of schema rules are added by ``known_codes``."""
+
+
+def known_codes() -> dict[str, FindingCode]:
+    """Return all codes, with those of the rules that the schemas state."""
+    from reconciler.source.schema import load
+
+    found = dict(CODES)
+    for name in (
+        "nodepool.v1",
+        "nodeclaim.v1",
+        "nodeoverlay.v1alpha1",
+        "ec2nodeclass.v1",
+        "capacitybuffer.v1beta1",
+    ):
+        for rule, message in _rules(load(name)):
+            meaning = f"The API server rejects the object: {message.rstrip('.')}."
+            found.setdefault(rule, FindingCode(meaning, "Correct the field that is shown."))
+    return dict(sorted(found.items()))
+
+
+def _rules(schema: object) -> Iterator[tuple[str, str]]:
+    """Yield the name and message of each rule of a schema, but for rules about updates."""
+    if isinstance(schema, dict):
+        for rule in schema.get("x-kubernetes-validations", ()):
+            if "oldSelf" not in rule["rule"]:
+                yield rule["name"], rule["message"]
+        for below in schema.values():
+            yield from _rules(below)
+    elif isinstance(schema, list):
+        for below in schema:
+            yield from _rules(below)

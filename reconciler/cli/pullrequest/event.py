@@ -1,0 +1,124 @@
+"""What a CI service tells a job about the pull request it runs for.
+
+The service writes its environment and the file of its event; nothing here comes from the
+repository.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from reconciler.model.errors import UsageError
+from reconciler.model.json import JsonDict
+
+_REF: Final = re.compile(r"refs/pull/(\d+)/")
+_EVENT_BYTES_MAX: Final = 16 * 1024 * 1024
+TRUSTED_RUN: Final = "workflow_run"
+"""The event of GitHub whose job has secrets, and comments on what an untrusted job planned."""
+
+
+class CiEvent(NamedTuple):
+    """The pull request of a job.
+
+    ``number`` is None where it is not known. ``head`` is the run that a ``workflow_run`` follows.
+    ``run_url`` is the address of the job's page, with its artefacts.
+    """
+
+    repository: str = ""
+    number: int | None = None
+    api_url: str = ""
+    run_url: str = ""
+    head: JsonDict | None = None
+
+
+def github_event(environment: Mapping[str, str]) -> CiEvent:
+    """Return what GitHub Actions tells; what is not there is empty or None.
+
+    Raises:
+        UsageError: the file of the event is not JSON.
+    """
+    data = _event(environment.get("GITHUB_EVENT_PATH", ""))
+    repository = environment.get("GITHUB_REPOSITORY", "")
+    head = data.get(TRUSTED_RUN) if environment.get("GITHUB_EVENT_NAME") == TRUSTED_RUN else None
+    server = environment.get("GITHUB_SERVER_URL", "")
+    run = environment.get("GITHUB_RUN_ID", "")
+    if isinstance(head, dict):
+        run = str(head.get("id", run))
+    url = f"{server}/{repository}/actions/runs/{run}" if server and repository and run else ""
+    return CiEvent(
+        repository,
+        None if head is not None else _number(data, environment.get("GITHUB_REF", "")),
+        environment.get("GITHUB_API_URL", ""),
+        url,
+        head if isinstance(head, dict) else None,
+    )
+
+
+def gitlab_event(environment: Mapping[str, str]) -> CiEvent:
+    """Return what GitLab CI tells; what is not there is empty or None."""
+    number = environment.get("CI_MERGE_REQUEST_IID", "")
+    return CiEvent(
+        environment.get("CI_MERGE_REQUEST_PROJECT_ID") or environment.get("CI_PROJECT_ID", ""),
+        int(number) if number.isdecimal() else None,
+        environment.get("CI_API_V4_URL", ""),
+        environment.get("CI_JOB_URL", ""),
+    )
+
+
+def _event(path: str) -> JsonDict:
+    if not path:
+        return {}
+    import msgspec
+
+    try:
+        with open(path, "rb") as file:
+            return msgspec.json.decode(file.read(_EVENT_BYTES_MAX), type=JsonDict)
+    except FileNotFoundError:
+        return {}
+    except (OSError, msgspec.MsgspecError) as error:
+        raise UsageError(
+            f"cannot be read: {error}", where=path, remedy="unset GITHUB_EVENT_PATH"
+        ) from error
+
+
+def _number(data: JsonDict, ref: str) -> int | None:
+    for name in ("pull_request", "issue"):
+        found = data.get(name)
+        number = found.get("number") if isinstance(found, dict) else None
+        if isinstance(number, int):
+            return number
+    match = _REF.match(ref)
+    return int(match[1]) if match else None
+
+
+def append(variable: str, text: str) -> None:
+    """Append to the file that a variable of GitHub Actions names; nothing where it names none.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    path = os.environ.get(variable, "")
+    if not path:
+        return
+    try:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        remedy = f"unset {variable}, or make the file writable"
+        raise UsageError(
+            f"cannot be written: {error.strerror}", where=path, remedy=remedy
+        ) from error
+
+
+def set_output(name: str, value: str) -> None:
+    """Set an output of a step of GitHub Actions; a value of several lines cannot add others."""
+    if "\n" not in value and "\r" not in value:
+        append("GITHUB_OUTPUT", f"{name}={value}\n")
+        return
+    from secrets import token_hex
+
+    mark = f"end-{token_hex(16)}"
+    append("GITHUB_OUTPUT", f"{name}<<{mark}\n{value}\n{mark}\n")

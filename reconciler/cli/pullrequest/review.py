@@ -1,0 +1,150 @@
+"""Plans one fleet of a pull request: findings as annotations, and the plan in every form."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from reconciler.cli.pullrequest.fleets import FleetChange
+from reconciler.cli.shared import exitcode
+from reconciler.cli.shared.request import SNAPSHOT_MAX_AGE
+from reconciler.model.errors import InvalidFleetError, PolicyError, ReconcilerError
+
+_SLUG: Final = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """What came of one fleet.
+
+    ``annotations`` are printed as they are; ``markdown`` goes into the summary of the job.
+    ``file`` is the plan in JSON, empty where there is none. ``per_month`` is None without a base
+    to compare with.
+    """
+
+    fleet: str
+    code: int
+    annotations: tuple[str, ...]
+    markdown: str
+    error: str = ""
+    file: str = ""
+    per_month: float | None = None
+    unschedulable: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewOptions:
+    """What all fleets of a run share; ``out`` is the folder for the files of the plans."""
+
+    out: str
+    snapshot: str | None
+    settings: tuple[str, ...]
+    policies: tuple[str, ...]
+    fail_on: frozenset[str]
+    is_github: bool
+    snapshot_max_age: timedelta = SNAPSHOT_MAX_AGE
+
+
+def review(change: FleetChange, options: ReviewOptions) -> Review:
+    """Validate and plan one fleet; a problem of the fleet is in the result, not an exception."""
+    findings, is_valid = _validated(change.folder, options)
+    if not is_valid:
+        text = f"### {_code(change.folder)}\n\nThe fleet is not valid; the annotations show why.\n"
+        return Review(change.folder, exitcode.REFUSED, (findings,), text)
+    try:
+        return _planned(change, options, findings)
+    except ReconcilerError as error:
+        is_refused = isinstance(error, InvalidFleetError | PolicyError)
+        code = exitcode.REFUSED if is_refused else exitcode.FAILED
+        words = " ".join(str(error).split())
+        text = f"### {_code(change.folder)}\n\nNo plan: {_code(words)}\n"
+        return Review(change.folder, code, (findings,), text, error=words)
+
+
+def _validated(folder: str, options: ReviewOptions) -> tuple[str, bool]:
+    from reconciler.cli.commands.desired import validate
+
+    request = validate.ValidateRequest(
+        path=folder, output="github" if options.is_github else "text", settings=options.settings
+    )
+    return validate.checked(request)
+
+
+def _planned(change: FleetChange, options: ReviewOptions, findings: str) -> Review:
+    from reconciler.cli.output.findings import render_github
+    from reconciler.cli.shared import planfile, policies
+    from reconciler.cli.shared.question import read_inputs
+    from reconciler.cli.shared.request import FleetRequest
+    from reconciler.cli.shared.timings import Timings
+    from reconciler.plan.planning import plan_of
+    from reconciler.plan.render.html import render_html
+    from reconciler.plan.render.markdown import render_markdown
+    from reconciler.plan.render.summary import unschedulable
+
+    request = FleetRequest(
+        path=change.folder,
+        base=change.base,
+        snapshot=options.snapshot,
+        snapshot_max_age=options.snapshot_max_age,
+        settings=options.settings,
+    )
+    timings = Timings(lambda _: None)
+    operator = policies.policies_of_operator(request, options.policies)
+    inputs = read_inputs(request, timings)
+    rules = policies.policies_of(operator, inputs)
+    plan = policies.judge(plan_of(inputs, timings), rules)
+    refused = policies.refusals(plan, options.fail_on)
+    pods = unschedulable(plan)
+    is_refused = bool(refused) or bool(pods and policies.UNSCHEDULABLE in options.fail_on)
+    markdown = render_markdown(plan)
+    annotations = (findings,)
+    if options.is_github:
+        folder = "" if plan.revision.path in (None, ".") else plan.revision.path or ""
+        annotations = (render_github(policies.diagnostics_of(plan), folder),)
+    stem = os.path.join(options.out, _SLUG.sub("-", change.folder).strip("-.") or "fleet")
+    planfile.save(plan, f"{stem}.json")
+    _write(f"{stem}.html", render_html(plan))
+    _write(f"{stem}.md", markdown)
+    return Review(
+        change.folder,
+        exitcode.REFUSED if is_refused else exitcode.DONE,
+        annotations,
+        markdown,
+        error="; ".join(f"policy {p.name} forbids this plan" for p in refused),
+        file=f"{stem}.json",
+        per_month=plan.at_rest.per_month if plan.at_rest is not None else None,
+        unschedulable=len(pods),
+    )
+
+
+def _write(path: str, text: str) -> None:
+    from reconciler.model.errors import UnreadableError
+
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        why = f"cannot be written: {error.strerror}"
+        raise UnreadableError(why, where=path, remedy="pass another folder with --out") from error
+
+
+def _code(text: str) -> str:
+    from reconciler.model.text.visible import markdown_code
+
+    return markdown_code(text[:500])
+
+
+def reviews(changes: Sequence[FleetChange], options: ReviewOptions, jobs: int) -> list[Review]:
+    """Review the fleets in this order, several at a time where there are several processors."""
+    if len(changes) < 2 or jobs < 2:
+        return [review(change, options) for change in changes]
+    from concurrent.futures import ProcessPoolExecutor
+    from functools import partial
+    from multiprocessing import get_context
+
+    with ProcessPoolExecutor(min(jobs, len(changes)), get_context("spawn")) as pool:
+        return list(pool.map(partial(review, options=options), changes))

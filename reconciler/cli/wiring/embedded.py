@@ -1,0 +1,123 @@
+"""An AWS account and a cluster in this process only, for the demo and ``apply --simulated``."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from reconciler.cli.shared.request import FleetRequest
+
+STATE_FOLDER: Final = "simulated"
+"""The folder within ``.reconciler`` that keeps the state of the last simulated ``apply``."""
+
+_FOREIGN: Final = ("AWS_", "BOTO_", "MOTO_", "RECONCILER_")
+_PROXIES: Final = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+
+
+def expect_installed(asked: str) -> None:
+    """Raise UsageError where the packages that imitate EC2 are missing; ``asked`` needs them."""
+    from importlib.util import find_spec
+
+    from reconciler.model.errors import UsageError
+
+    missing = [name for name in ("boto3", "moto") if find_spec(name) is None]
+    if missing:
+        raise UsageError(
+            f"{asked} needs {' and '.join(missing)}",
+            remedy="run `pip install 'reconciler[embedded]'`",
+        )
+
+
+@contextmanager
+def isolated() -> Iterator[None]:
+    """Ignore what the environment says of AWS, proxies and this program.
+
+    With no profile, no credentials and no metadata service to ask, boto3 can reach nothing but
+    the endpoint it is given, which is on this machine.
+    """
+    before = dict(os.environ)
+    for name in before:
+        if name.startswith(_FOREIGN) or name.lower() in _PROXIES:
+            del os.environ[name]
+    os.environ.update(
+        AWS_EC2_METADATA_DISABLED="true",
+        AWS_CONFIG_FILE=os.devnull,
+        AWS_SHARED_CREDENTIALS_FILE=os.devnull,
+        NO_PROXY="127.0.0.1",
+    )
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@contextmanager
+def simulated(request: FleetRequest) -> Iterator[FleetRequest]:
+    """Yield the request as it acts on an account of its own, which has what the fleet selects.
+
+    Its state is new. It stays in ``.reconciler/simulated`` of the fleet folder until the next
+    time, and is apart from the recorded state of the fleet, which knows real instances.
+
+    Raises:
+        UsageError: a package is missing, or a state is named.
+        StateError: git tracks the state, or a link leads to it.
+        UnreadableError: the state of the last time cannot be removed.
+    """
+    from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
+    from reconciler.adapters.simulated.moto.server import serve
+    from reconciler.cli.shared import sources
+    from reconciler.cli.shared.records import state_location
+    from reconciler.cli.wiring.imitation import clock_of
+    from reconciler.desired.objects import node_classes
+    from reconciler.model.errors import UsageError
+
+    expect_installed("--simulated")
+    if request.state is not None:
+        raise UsageError(
+            "--simulated has a state of its own, which begins empty",
+            where="--state",
+            remedy="leave out --state",
+        )
+    with isolated(), _kept_or_temporary(request) as folder:
+        own = replace(request, state=str(folder))
+        fleet, _ = sources.read_desired(sources.read_source(own), any_class=False)
+        resolved = sources.settings_of(own, fleet)
+        _remove(state_location(own.path, resolved))
+        ec2 = EmbeddedEC2(clock_of(own), region=resolved.settings.region or "us-east-1")
+        for node_class in node_classes(fleet):
+            ec2.seed(node_class)
+        with serve(ec2) as url:
+            there = ("cluster=embedded", f"aws.endpointUrl={url}", "interruptionQueue=")
+            yield replace(own, settings=(*own.settings, *there))
+
+
+@contextmanager
+def _kept_or_temporary(request: FleetRequest) -> Iterator[Path]:
+    """Yield a folder below the fleet's own, or a temporary one for a remote repository."""
+    from reconciler.cli.shared.records import FOLDER
+
+    if request.repo is None:
+        yield Path(request.path or ".") / FOLDER / STATE_FOLDER
+        return
+    with tempfile.TemporaryDirectory(prefix="reconciler-simulated-") as temporary:
+        yield Path(temporary)
+
+
+def _remove(folder: str) -> None:
+    """Remove the state of the last time; that no link leads to it was checked."""
+    from reconciler.model.errors import UnreadableError
+
+    try:
+        if os.path.lexists(folder):
+            shutil.rmtree(folder)
+    except OSError as error:
+        raise UnreadableError(error.strerror or str(error), where=folder) from error

@@ -1,0 +1,201 @@
+"""Settings of Karpenter's own Deployment, or of its former ConfigMap, as settings of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from reconciler.desired.settings.keys import KEYS
+from reconciler.model.errors import UsageError
+from reconciler.model.json import JsonDict, JsonObject
+from reconciler.source.schema import value_at
+
+CONFIG_MAP: Final = "karpenter-global-settings"
+
+_NAME: Final = "karpenter"
+_GATES: Final = ("FEATURE_GATES", "AWS_FEATURE_GATES")
+
+
+def _text(text: str) -> object:
+    return text
+
+
+def _flag(text: str) -> object:
+    return text.strip().lower() == "true"
+
+
+def _number(text: str) -> object:
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
+
+
+_VARIABLES: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
+    "AWS_REGION": ("aws.region", _text),
+    "BATCH_IDLE_DURATION": ("batchIdleDuration", _text),
+    "BATCH_MAX_DURATION": ("batchMaxDuration", _text),
+    "CLUSTER_CA_BUNDLE": ("clusterCABundle", _text),
+    "CLUSTER_ENDPOINT": ("clusterEndpoint", _text),
+    "CLUSTER_NAME": ("clusterName", _text),
+    "INTERRUPTION_QUEUE": ("interruptionQueue", _text),
+    "ISOLATED_VPC": ("isolatedVPC", _flag),
+    "MIN_VALUES_POLICY": ("minValuesPolicy", _text),
+    "PREFERENCE_POLICY": ("preferencePolicy", _text),
+    "RESERVED_ENIS": ("reservedEnis", _number),
+    "VM_MEMORY_OVERHEAD_PERCENT": ("vmMemoryOverheadPercent", _number),
+}
+_OF_THE_CONFIG_MAP: Final = {
+    "batchMaxDuration": "BATCH_MAX_DURATION",
+    "batchIdleDuration": "BATCH_IDLE_DURATION",
+    "aws.clusterCABundle": "CLUSTER_CA_BUNDLE",
+    "aws.clusterName": "CLUSTER_NAME",
+    "aws.clusterEndpoint": "CLUSTER_ENDPOINT",
+    "aws.isolatedVPC": "ISOLATED_VPC",
+    "aws.vmMemoryOverheadPercent": "VM_MEMORY_OVERHEAD_PERCENT",
+    "aws.interruptionQueueName": "INTERRUPTION_QUEUE",
+    "aws.reservedENIs": "RESERVED_ENIS",
+}
+_OF_THE_PROCESS: Final = frozenset(
+    {
+        *("CPU_REQUESTS", "DISABLE_CLUSTER_STATE_OBSERVABILITY", "DISABLE_CONTROLLER_WARMUP"),
+        *("DISABLE_LEADER_ELECTION", "DISABLE_WEBHOOK", "ENABLE_PROFILING", "HEALTH_PROBE_PORT"),
+        *("KARPENTER_SERVICE", "KUBE_CLIENT_BURST", "KUBE_CLIENT_QPS", "KUBERNETES_MIN_VERSION"),
+        *("LEADER_ELECT", "LEADER_ELECTION_NAME", "LEADER_ELECTION_NAMESPACE", "LOG_LEVEL"),
+        *("LOG_ERROR_OUTPUT_PATHS", "LOG_OUTPUT_PATHS", "MEMORY_LIMIT", "METRICS_PORT"),
+        *("SYSTEM_NAMESPACE", "WEBHOOK_METRICS_PORT", "WEBHOOK_PORT", "AWS_STS_REGIONAL_ENDPOINTS"),
+        *("AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_DEFAULT_REGION"),
+    }
+)
+"""What concerns the process of Karpenter's controller and not its decisions."""
+
+
+class ControllerSettings(NamedTuple):
+    """Settings by key as in ``reconciler.yaml``, and what was left out: name → reason."""
+
+    values: dict[str, object]
+    left_out: dict[str, str]
+    default_profile: str = ""
+
+
+def is_controller(data: JsonObject) -> bool:
+    """Return whether a Deployment runs Karpenter's controller."""
+    if data.get("kind") != "Deployment":
+        return False
+    labels = value_at(data, ("metadata", "labels"))
+    if isinstance(labels, dict) and labels.get("app.kubernetes.io/name") == _NAME:
+        return True
+    images = [str(c.get("image", "")) for c in _containers(data)]
+    return any(_NAME in image and "controller" in image for image in images)
+
+
+def settings_of_deployment(data: JsonObject) -> ControllerSettings:
+    """Return the settings in the environment and the arguments of Karpenter's controller."""
+    found: dict[str, str] = {}
+    left_out: dict[str, str] = {}
+    for container in _containers(data):
+        for variable in _mappings(container.get("env")):
+            name, value = str(variable.get("name", "")), variable.get("value")
+            if isinstance(value, str | int | float):
+                found[name] = str(value)
+            elif name in _VARIABLES or name in _GATES:
+                left_out[name] = "its value is not in the Deployment (valueFrom)"
+        found.update(_arguments(container.get("args")))
+    return _read(found, left_out)
+
+
+def settings_of_config_map(data: JsonObject) -> ControllerSettings:
+    """Return the settings in the ConfigMap of Karpenter before v0.33."""
+    values = data.get("data")
+    found: dict[str, str] = {}
+    left_out: dict[str, str] = {}
+    profile = ""
+    for key, value in values.items() if isinstance(values, dict) else ():
+        if key in _OF_THE_CONFIG_MAP:
+            found[_OF_THE_CONFIG_MAP[key]] = str(value)
+        elif key == "featureGates.driftEnabled":
+            found["FEATURE_GATES"] = f"Drift={value}"
+        elif key == "aws.defaultInstanceProfile":
+            profile = str(value)
+        else:
+            left_out[str(key)] = "has no successor"
+    return _read(found, left_out)._replace(default_profile=profile)
+
+
+def nested(values: Mapping[str, object]) -> JsonDict:
+    """Return settings by dotted key as the mapping that a file holds."""
+    made: JsonDict = {}
+    for key, value in values.items():
+        *above, last = key.split(".")
+        place = made
+        for step in above:
+            place = place.setdefault(step, {})
+        place[last] = value
+    return made
+
+
+def _read(found: Mapping[str, str], left_out: dict[str, str]) -> ControllerSettings:
+    values: dict[str, object] = {}
+    for name, text in found.items():
+        if not text or name in _OF_THE_PROCESS:
+            continue
+        if name in _GATES:
+            _read_gates(text, values, left_out)
+        elif name in _VARIABLES:
+            key, convert = _VARIABLES[name]
+            _keep(key, name, text, convert, values, left_out)
+        else:
+            left_out[name] = "has no counterpart"
+    return ControllerSettings(values, left_out)
+
+
+def _read_gates(text: str, values: dict[str, object], left_out: dict[str, str]) -> None:
+    for part in text.split(","):
+        gate, _, value = part.strip().partition("=")
+        if not gate:
+            continue
+        key = f"featureGates.{gate}"
+        if key in KEYS:
+            _keep(key, f"feature gate {gate}", value, _flag, values, left_out)
+        else:
+            left_out[f"feature gate {gate}"] = "has no counterpart"
+
+
+def _keep(
+    key: str,
+    name: str,
+    text: str,
+    convert: Callable[[str], object],
+    values: dict[str, object],
+    left_out: dict[str, str],
+) -> None:
+    try:
+        value = convert(text)
+        KEYS[key].read(value)
+    except (UsageError, ValueError) as error:
+        left_out[name] = f"is not a valid {key}: {error}"
+    else:
+        values[key] = value
+
+
+def _arguments(words: object) -> Iterator[tuple[str, str]]:
+    """Yield the flags of a command line by the name of the variable with the same meaning."""
+    texts = [str(word) for word in words] if isinstance(words, list) else []
+    for number, word in enumerate(texts):
+        if not word.startswith("--"):
+            continue
+        flag, given, value = word.removeprefix("--").partition("=")
+        if not given:
+            after = texts[number + 1] if number + 1 < len(texts) else "true"
+            value = "true" if after.startswith("--") else after
+        yield flag.upper().replace("-", "_"), value
+
+
+def _containers(data: JsonObject) -> list[JsonDict]:
+    return list(_mappings(value_at(data, ("spec", "template", "spec", "containers"))))
+
+
+def _mappings(items: object) -> Iterator[JsonDict]:
+    for item in items if isinstance(items, list) else ():
+        if isinstance(item, dict):
+            yield item

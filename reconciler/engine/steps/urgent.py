@@ -1,0 +1,111 @@
+"""The first response to a reclaimed instance, while a pass may be busy with something else.
+
+A spot instance has two minutes left. A pass that lists a large cluster, or waits for an API that
+is slow, would take seconds of them. So a thread of its own taints the node and begins to drain it.
+Everything else stays with the pass, which acknowledges the event: marks, commands, replacements.
+
+Only announced reclaims are responded to here, and only if the last observation does not contradict
+them (``interruption.py``). Effects are in the journal before they are tried, as in a pass.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from functools import partial
+from typing import Final
+
+from reconciler.disruption.command import ForcefulReason
+from reconciler.engine.effects import Effects
+from reconciler.engine.observation import Observation
+from reconciler.engine.steps import interruption
+from reconciler.engine.steps.commands import because
+from reconciler.engine.world import World
+from reconciler.model.errors import LeaseLostError, ReconcilerError
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.ports.cloud import Interruption, InterruptionKind
+from reconciler.ports.journal import Intent, Outcome, Verb
+from reconciler.ports.progress import EventKind
+
+EVERY_S: Final = 0.2
+_ANNOUNCED: Final = (
+    InterruptionKind.SPOT_INTERRUPTION,
+    InterruptionKind.RESERVATION_INTERRUPTION,
+)
+
+
+class FirstResponse:
+    """Taints and drains the nodes that EC2 is about to reclaim, beside the passes."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._seen: Observation | None = None
+        self._known: set[tuple[str, str]] = set()
+        self._begun: dict[str, list[Intent]] = {}
+
+    def observed(self, seen: Observation) -> None:
+        """Note what the last pass observed: events are checked against it."""
+        self._seen = seen
+
+    def listen(self, stop: threading.Event) -> None:
+        """Respond to events until ``stop`` is set, or another process acts for the fleet."""
+        while not stop.wait(EVERY_S):
+            try:
+                self.respond()
+            except LeaseLostError:
+                return
+            except ReconcilerError as error:
+                self._world.notify(EventKind.RETRYING, str(error))
+
+    def respond(self) -> None:
+        """Begin with the nodes that new events are about; record what came of earlier ones.
+
+        Raises:
+            LeaseLostError: another process acts for the fleet; nothing was done.
+        """
+        effects = Effects(self._world, "", 0)
+        self._settle(effects)
+        for event, claim in self._new():
+            node = claim.status.node_name
+            facts = {"event": event.id}
+            why = because(ForcefulReason.INTERRUPTED.value, event.text)
+            intents = [
+                effects.intent(verb, node, facts, reason=why) for verb in (Verb.TAINT, Verb.DRAIN)
+            ]
+            effects.begin(intents)
+            self._begun[node] = intents
+            self._world.calls.start(f"reclaimed {node}", partial(self._vacate, node))
+
+    def _vacate(self, node: str) -> None:
+        """Taint a node, and ask the first pods to leave; the passes continue from there."""
+        self._world.cluster.taint(node)
+        self._world.cluster.drain(node, None, self._world.clock.now())
+
+    def _new(self) -> Iterator[tuple[Interruption, NodeClaim]]:
+        """Yield announced reclaims that nobody has responded to, with their claims."""
+        seen, known = self._seen, self._known
+        received = self._world.interruptions.arrived() if seen is not None else ()
+        self._known &= {(event.id, i) for event in received for i in event.instances}
+        for event in received:
+            if seen is None or event.kind not in _ANNOUNCED:
+                continue
+            for identity in event.instances:
+                claim = interruption.claim_to_vacate(event, identity, seen)
+                if claim is None or (event.id, identity) in known:
+                    continue
+                self._known.add((event.id, identity))
+                if claim.status.node_name not in self._begun:
+                    yield event, claim
+
+    def _settle(self, effects: Effects) -> None:
+        """Journal the outcomes of the responses that have ended."""
+        for node, intents in list(self._begun.items()):
+            answer = self._world.calls.answer(f"reclaimed {node}")
+            if answer is None:
+                continue
+            del self._begun[node]
+            if answer.error is None:
+                effects.finish(intents, Outcome.SUCCEEDED)
+            else:
+                effects.finish(intents, Outcome.FAILED, str(answer.error))
+                self._world.notify(EventKind.FAILED, f"{node}: {answer.error}")

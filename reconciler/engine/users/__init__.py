@@ -1,0 +1,1 @@
+"""What users of the cluster ask of the fleet, and what they see of it."""

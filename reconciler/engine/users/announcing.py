@@ -1,0 +1,104 @@
+"""What a pass has to say about pods, nodes and NodePools, in Karpenter's words for it.
+
+Each pass says it again; whoever publishes leaves out what was said a moment ago.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from reconciler.engine.observation import Observation
+from reconciler.engine.steps.nomination import nominations
+from reconciler.engine.world import World
+from reconciler.model.kubernetes.node import Node
+from reconciler.model.kubernetes.pod import Pod
+from reconciler.plan.render.sections.pods import leading_reasons
+from reconciler.plan.value.plan import Plan
+from reconciler.ports.announcements import Announcement
+from reconciler.ports.state import CommandPhase
+
+_REASONS_MAX: Final = 3
+_TEXT_MAX: Final = 1000
+"""The API takes notes of up to 1024 characters."""
+
+
+def announce(world: World, seen: Observation, plan: Plan) -> None:
+    """Publish what the pass has found and begun."""
+    world.announcer.announce([*_of_pods(seen, plan), *_of_nodes(seen, plan), *_of_node_pools(plan)])
+
+
+def _of_pods(seen: Observation, plan: Plan) -> Iterator[Announcement]:
+    """Yield why pods cannot be scheduled, and where pending ones are to go."""
+    pending = {p.key: p for p in seen.snapshot.pods if p.is_provisionable}
+    for item in plan.unschedulable:
+        pod = pending.get(item.pod)
+        if pod is not None:
+            lines = leading_reasons(item.reasons)[:_REASONS_MAX]
+            text = f"Failed to schedule pod: {'; '.join(lines) or 'no NodePool fits'}"
+            yield _of_pod(pod, "FailedScheduling", "Scheduling", text, is_warning=True)
+    places = {p.pod: _place(p.node, p.node_claim) for p in plan.placements}
+    for key, node in nominations(seen.snapshot, seen.at).items():
+        places.setdefault(key, _place(node, None))
+    for key, place in sorted(places.items()):
+        if key in pending and place:
+            text = f"Pod should schedule on: {place}"
+            yield _of_pod(pending[key], "Nominated", "Scheduling", text)
+
+
+def _place(node: str | None, node_claim: str | None) -> str:
+    return f"node/{node}" if node else f"nodeclaim/{node_claim}" if node_claim else ""
+
+
+def _of_nodes(seen: Observation, plan: Plan) -> Iterator[Announcement]:
+    """Yield which nodes are disrupted, which wait for replacements, and which cannot be."""
+    nodes = {node.name: node for node in seen.snapshot.nodes}
+    for command in plan.commands:
+        reason = "DisruptionLaunching" if command.replacements else "DisruptionTerminating"
+        saved = f", saving ${command.savings:.4f}/hour" if command.savings else ""
+        more = f" ({command.message})" if command.message else ""
+        for name in command.nodes:
+            text = f"Disrupting Node: {command.reason}/{command.decision}{saved}{more}"
+            yield from _of_node(nodes, name, reason, "Disrupting", text)
+    hosts = {claim.name: claim.status.node_name for claim in seen.claims}
+    for running in seen.commands:
+        waits = running.phase in (CommandPhase.MARKED, CommandPhase.WAITING)
+        reason = "DisruptionWaitingReadiness" if waits else "DisruptionTerminating"
+        text = (
+            f"Waiting on readiness to continue disruption: {running.reason}"
+            if waits
+            else f"Disrupting Node: {running.reason}/{running.decision}"
+        )
+        for claim in running.node_claims:
+            yield from _of_node(nodes, hosts.get(claim, ""), reason, "Disrupting", text)
+    for blocked in plan.blocked:
+        text = f"Cannot disrupt Node: {blocked.message}"
+        yield from _of_node(nodes, blocked.node, "DisruptionBlocked", "Disrupting", text)
+
+
+def _of_node_pools(plan: Plan) -> Iterator[Announcement]:
+    """Yield the NodePools whose budgets allow no disruption for a reason."""
+    for budget in plan.budgets:
+        waiting = [d for d in plan.blockers if d.name == f"{budget.node_pool}/{budget.reason}"]
+        if budget.allowed == 0 and waiting:
+            text = f"No allowed disruptions for disruption reason {budget.reason} due to budgets"
+            yield Announcement(
+                "NodePool", budget.node_pool, "DisruptionBlocked", "Disrupting", text
+            )
+
+
+def _of_pod(
+    pod: Pod, reason: str, action: str, text: str, *, is_warning: bool = False
+) -> Announcement:
+    meta = pod.metadata
+    return Announcement(
+        "Pod", meta.name, reason, action, text[:_TEXT_MAX], pod.namespace, meta.uid, is_warning
+    )
+
+
+def _of_node(
+    nodes: Mapping[str, Node], name: str, reason: str, action: str, text: str
+) -> Iterator[Announcement]:
+    node = nodes.get(name)
+    if node is not None:
+        yield Announcement("Node", name, reason, action, text[:_TEXT_MAX], uid=node.metadata.uid)

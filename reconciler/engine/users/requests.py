@@ -1,0 +1,136 @@
+"""What people ask for by name: cordon, uncordon or drain a node, delete a NodeClaim.
+
+A request is an intent in the journal that has no outcome yet. Whoever acts for the fleet carries it
+out, in whichever pass reads it first, and journals the outcome. A drain takes many passes; its
+request stays open until the node is empty, or until somebody uncordons the node.
+
+No disruption budget applies: a person has decided. PodDisruptionBudgets and grace periods do. Only
+nodes of recorded NodeClaims whose instance is ours (decision 15) are touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from reconciler.engine.effects import Effect, Effects
+from reconciler.engine.observation import Observation
+from reconciler.engine.steps import lifecycle
+from reconciler.model.errors import ClusterError
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.kubernetes.node import Node
+from reconciler.ports.calls import Call
+from reconciler.ports.cluster import Cluster
+from reconciler.ports.journal import REQUESTED, Intent, Outcome, Verb
+from reconciler.ports.progress import EventKind
+
+BY_PERSON: Final = "Requested"
+"""The reason of a termination that a person asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """The NodeClaim that a request names, and its Node; ``problem`` is why nothing can be done."""
+
+    claim: NodeClaim | None
+    node: Node | None
+    problem: str = ""
+
+
+def advance(effects: Effects, seen: Observation) -> None:
+    """Carry out the open requests, or as much of them as is possible now."""
+    entries = effects.world.journal.in_doubt()
+    intents = [e.intent for e in entries if e.intent.verb in REQUESTED]
+    cancelled = {i.target for i in intents if i.verb is Verb.UNCORDON}
+    cordons: list[Effect] = []
+    drains: list[tuple[Intent, Node]] = []
+    for intent in intents:
+        target = _target(intent, seen)
+        if target.problem:
+            _end(effects, intent, Outcome.FAILED, target.problem)
+        elif intent.verb is Verb.DELETE_CLAIM:
+            _delete(effects, intent, target.claim, seen)
+        elif target.node is None:
+            gone = "the node has not joined the cluster, or is gone"
+            _end(effects, intent, Outcome.FAILED, gone)
+        elif intent.verb is not Verb.DRAIN_NODE:
+            cordons.append(([intent], _cordon(effects.world.cluster, intent, target.node)))
+        elif intent.target in cancelled:
+            _end(effects, intent, Outcome.FAILED, "cancelled: the node is uncordoned")
+        else:
+            drains.append((intent, target.node))
+    _report(effects, cordons)
+    _drain(effects, drains, seen)
+
+
+def _cordon(cluster: Cluster, intent: Intent, node: Node) -> Call:
+    change = cluster.cordon if intent.verb is Verb.CORDON else cluster.uncordon
+    return partial(change, node.name)
+
+
+def _report(effects: Effects, cordons: Sequence[Effect]) -> None:
+    done = effects.carry_out_all(cordons)
+    for (intents, _), is_done in zip(cordons, done, strict=True):
+        if is_done:
+            what = f"{intents[0].target}: {intents[0].verb}ed, as requested"
+            effects.world.notify(EventKind.REQUEST_DONE, what)
+
+
+def _target(intent: Intent, seen: Observation) -> _Target:
+    """Return what a request is about: by the name of a Node, or of a NodeClaim."""
+    claim = find(seen.claims, intent.target)
+    if claim is None:
+        return _Target(None, None, f"no node of this fleet is named {intent.target}")
+    node = seen.nodes().get(claim.status.provider_id) if claim.status.provider_id else None
+    instance = seen.instance_of(claim)
+    if instance is not None and not seen.owner.owns(instance.tags):
+        return _Target(claim, node, f"instance {instance.id} is not tagged as one of this fleet")
+    if claim.name in seen.disputed:
+        return _Target(claim, node, f"several Nodes claim to be the one of {claim.name}")
+    return _Target(claim, node)
+
+
+def find(claims: Sequence[NodeClaim], name: str) -> NodeClaim | None:
+    """Return the NodeClaim of that name, or of the Node of that name."""
+    return next((c for c in claims if name in (c.name, c.status.node_name)), None)
+
+
+def _delete(effects: Effects, intent: Intent, claim: NodeClaim | None, seen: Observation) -> None:
+    """Mark a claim as deleted; it is drained, and its instance terminated, by later steps."""
+    assert claim is not None, "a target without a problem has a claim"
+    effects.world.store.put_node_claims(
+        [lifecycle.removed(claim, seen.at, BY_PERSON, intent.reason or BY_PERSON)]
+    )
+    _end(effects, intent, Outcome.SUCCEEDED, f"{claim.name} is drained and terminated")
+
+
+def _drain(effects: Effects, drains: Sequence[tuple[Intent, Node]], seen: Observation) -> None:
+    """Cordon the nodes that are to be drained, then take the next step of each drain."""
+    world = effects.world
+    calls = {
+        f"cordon {node.name}": partial(world.cluster.cordon, node.name)
+        for _, node in drains
+        if not node.spec.unschedulable
+    }
+    world.confirm()
+    answers = world.calls.together(calls)
+    for intent, node in drains:
+        cordon = answers.get(f"cordon {node.name}")
+        if cordon is not None and cordon.error is not None:
+            world.notify(EventKind.FAILED, str(cordon.error))
+            continue
+        try:
+            left = world.cluster.drain(node.name, None, seen.at)
+        except ClusterError as error:
+            world.notify(EventKind.FAILED, str(error))
+            continue
+        if left == 0 and node.spec.unschedulable:
+            _end(effects, intent, Outcome.SUCCEEDED, "the node is empty and stays cordoned")
+
+
+def _end(effects: Effects, intent: Intent, outcome: Outcome, message: str) -> None:
+    effects.finish([intent], outcome, message)
+    kind = EventKind.REQUEST_DONE if outcome is Outcome.SUCCEEDED else EventKind.FAILED
+    effects.world.notify(kind, f"{intent.verb} {intent.target}: {message}")

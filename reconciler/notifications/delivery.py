@@ -1,0 +1,168 @@
+"""Delivers messages in a thread of its own: a slow webhook never holds up a pass."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from queue import Empty, Full, Queue
+from threading import Event, Thread
+from typing import Final, Protocol, Self
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import urllib3
+
+from reconciler.model.notification import Webhook
+from reconciler.model.text.urls import is_unencrypted
+from reconciler.notifications.messages import message_of
+from reconciler.notifications.notices import Notice
+from reconciler.ports.clock import Clock
+
+ATTEMPTS: Final = 5
+QUEUED_MAX: Final = 200
+_FIRST_PAUSE_S: Final = 2.0
+_PAUSE_MAX_S: Final = 60.0
+_TIMEOUT: Final = urllib3.Timeout(connect=5, read=10)
+_RETRIED: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
+_FLUSH_S: Final = 5.0
+"""How long the end of the process waits for messages that are still queued."""
+_LOG: Final = logging.getLogger(__name__)
+
+
+class Deliverer(Protocol):
+    """Takes a notice for a webhook, and returns at once."""
+
+    def deliver(self, notice: Notice, webhook: Webhook) -> None:
+        """Deliver it as soon as possible; never raises."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Delivery:
+    notice: Notice
+    webhook: Webhook
+
+
+class Deliveries:
+    """A queue of notices and the thread that sends them, in order.
+
+    A message is tried ``ATTEMPTS`` times with growing pauses, or after the pause that the server
+    asks for. What cannot be delivered is logged, without the URL: it is a secret.
+    """
+
+    def __init__(self, clock: Clock, environ: Mapping[str, str] | None = None) -> None:
+        self._clock = clock
+        self._environ = os.environ if environ is None else environ
+        self._queue: Queue[_Delivery] = Queue(QUEUED_MAX)
+        self._ends = Event()
+        self._thread = Thread(target=self._work, name="notifications", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Send what is queued, for a few seconds at most."""
+        self._ends.set()
+        self._thread.join(_FLUSH_S)
+
+    def deliver(self, notice: Notice, webhook: Webhook) -> None:
+        """Queue a notice; a queue that is full drops it."""
+        try:
+            self._queue.put_nowait(_Delivery(notice, webhook))
+        except Full:
+            _LOG.warning("dropped the notification %r: too many are queued", notice.title)
+
+    def _work(self) -> None:
+        while True:
+            try:
+                delivery = self._queue.get(timeout=0.2)
+            except Empty:
+                if self._ends.is_set():
+                    return
+                continue
+            try:
+                self._send(delivery)
+            except Exception as error:  # noqa: BLE001 - the next message may be fine
+                name = type(error).__name__  # its text may have the URL
+                _LOG.error("cannot send the notification %r: %s", delivery.notice.title, name)
+
+    def _send(self, delivery: _Delivery) -> None:
+        notice, webhook = delivery.notice, delivery.webhook
+        problem = ""
+        for attempt in range(ATTEMPTS):
+            problem, pause = self._tried(notice, webhook, attempt)
+            if not problem:
+                return
+            if pause is None or attempt == ATTEMPTS - 1 or self._ends.is_set():
+                break
+            self._clock.wait(pause, self._ends.is_set)
+        _LOG.warning(
+            "cannot send the notification %r to the URL in %s: %s",
+            notice.title,
+            webhook.url_variable,
+            problem,
+        )
+
+    def _tried(self, notice: Notice, webhook: Webhook, attempt: int) -> tuple[str, float | None]:
+        """Return why an attempt failed, empty if not, and the pause before the next or None."""
+        url = self._environ.get(webhook.url_variable, "").strip()
+        problem = _unusable(url)
+        if problem:
+            return problem, None
+        secret = self._environ.get(webhook.secret_variable, "") if webhook.secret_variable else ""
+        if webhook.secret_variable and not secret:
+            return f"{webhook.secret_variable} is not set", None
+        try:
+            message = message_of(notice, webhook, secret, self._clock.now())
+        except ValueError as error:
+            return f"the value of {webhook.secret_variable} {error}", None
+        pause = min(_FIRST_PAUSE_S * 2.0**attempt, _PAUSE_MAX_S)
+        try:
+            response = _pool_of(url).request(
+                "POST",
+                url,
+                body=message.body,
+                headers=dict(message.headers),
+                timeout=_TIMEOUT,
+                redirect=False,
+                retries=False,
+            )
+        except urllib3.exceptions.HTTPError as error:
+            return type(error).__name__, pause  # its text has the URL
+        if 200 <= response.status < 300:
+            return "", None
+        if response.status not in _RETRIED:
+            return f"it answered {response.status}", None
+        return f"it answered {response.status}", _asked_for(response.headers, pause)
+
+
+def _unusable(url: str) -> str:
+    """Return why a URL cannot be used, empty if it can."""
+    if not url:
+        return "the variable is not set"
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "it is not a URL"
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        return "it is not an http or https URL"
+    if is_unencrypted(url):
+        return "plain http is allowed only for 127.0.0.1; use https"
+    return ""
+
+
+def _pool_of(url: str) -> urllib3.PoolManager:
+    """Return the connections to a URL, through the proxy that the environment names."""
+    parts = urlsplit(url)
+    proxy = getproxies().get(parts.scheme)
+    if not proxy or proxy_bypass(parts.hostname or ""):
+        return urllib3.PoolManager()
+    return urllib3.ProxyManager(proxy if "://" in proxy else f"http://{proxy}")
+
+
+def _asked_for(headers: Mapping[str, str], pause: float) -> float:
+    """Return the pause that the server asks for in ``Retry-After``, at most a minute."""
+    asked = headers.get("retry-after", "")
+    return min(float(asked), _PAUSE_MAX_S) if asked.isascii() and asked.isdigit() else pause

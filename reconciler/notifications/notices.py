@@ -1,0 +1,248 @@
+"""Decides which passes and events of a daemon are worth telling people about.
+
+A pass that looks like the last one is worth nothing, and neither is a problem that has been told
+within ``REMINDED_AFTER``. What was told is remembered with the state of the fleet, so a restart or
+another replica repeats nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from reconciler.model.duration import format_duration
+from reconciler.model.notification import NoticeKind
+from reconciler.plan.render.wording import counted, dollars, listed, monthly
+from reconciler.plan.value.plan import Plan
+from reconciler.ports.progress import EventKind, Progress
+from reconciler.ports.state import CommandPhase, RunningCommand
+
+DRIFTED: Final = "Drifted"
+UNSCHEDULABLE_AFTER: Final = timedelta(minutes=5)
+"""For how long pods must be unschedulable before it is told: a launch may just have failed."""
+REMINDED_AFTER: Final = timedelta(hours=6)
+"""After which time the same problem is told again."""
+WEEK: Final = timedelta(days=7)
+_MONDAY_AT: Final = timedelta(hours=9)
+_PODS_SHOWN: Final = 5
+_ENDED: Final = (CommandPhase.DONE, CommandPhase.ROLLED_BACK)
+_FAILURES: Final = frozenset(
+    {
+        EventKind.FAILED,
+        EventKind.ILLEGAL_TRANSITION,
+        EventKind.INVALID_REVISION,
+        EventKind.LAUNCH_FAILED,
+        EventKind.UNKNOWN,
+        EventKind.WAVE_FAILED,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something to tell people; ``id`` is the same for every delivery of the same notice."""
+
+    id: str
+    at: datetime
+    kind: NoticeKind
+    fleet: str
+    title: str
+    text: str
+    node_pool: str = ""
+    revision: str = ""
+
+
+class RolloutMemory(msgspec.Struct, frozen=True, rename="camel"):
+    """A rollout of a NodePool that was told; ``counted`` are the ids of its running commands."""
+
+    started_at: datetime
+    nodes: int = 0
+    counted: tuple[str, ...] = ()
+
+
+class NoticeMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What was told, and what is to be told once it has lasted or a week is over.
+
+    ``told`` has the moment at which a problem was told last. ``saved`` is USD an hour, of
+    ``commands`` consolidation commands that took ``nodes`` nodes since ``week_from``.
+    """
+
+    rollouts: dict[str, RolloutMemory] = {}
+    told: dict[str, datetime] = {}
+    unschedulable_since: datetime | None = None
+    unschedulable_told: bool = False
+    week_from: datetime | None = None
+    saved: float = 0.0
+    commands: int = 0
+    nodes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PassFacts:
+    """What a pass showed: its plan, the commands that run, and the fleet by name and revision."""
+
+    at: datetime
+    fleet: str
+    revision: str
+    plan: Plan
+    running: Sequence[RunningCommand]
+
+    def notice(self, kind: NoticeKind, title: str, text: str, node_pool: str = "") -> Notice:
+        """Return a notice about this pass."""
+        identity = f"{self.fleet}/{kind}/{node_pool}/{self.at:%Y%m%dT%H%M%S}"
+        return Notice(identity, self.at, kind, self.fleet, title, text, node_pool, self.revision)
+
+
+def after_pass(memory: NoticeMemory, facts: PassFacts) -> tuple[NoticeMemory, list[Notice]]:
+    """Return what is worth telling about a pass, and what to remember."""
+    notices: list[Notice] = []
+    for step in (_rollouts, _unschedulable, _savings):
+        memory, found = step(memory, facts)
+        notices += found
+    return memory, notices
+
+
+def after_event(
+    memory: NoticeMemory, event: Progress, fleet: str, revision: str
+) -> tuple[NoticeMemory, list[Notice]]:
+    """Return what is worth telling about an event, and what to remember."""
+    if event.kind is EventKind.ROLLOUT_STOPPED:
+        kind, title = NoticeKind.ROLLOUT_HALTED, "Rollout halted"
+    elif event.kind in _FAILURES:
+        kind, title = NoticeKind.FAILED, _FAILURE_TITLES.get(event.kind, "Failure")
+    else:
+        return memory, []
+    pool = f" (NodePool {event.node_pool})" if event.node_pool else ""
+    key = f"{event.kind}/{event.node_pool}"
+    last = memory.told.get(key)
+    if last is not None and last <= event.at < last + REMINDED_AFTER:
+        return memory, []
+    told = {k: at for k, at in memory.told.items() if event.at < at + REMINDED_AFTER}
+    identity = f"{fleet}/{event.kind}/{event.node_pool}/{event.at:%Y%m%dT%H%M%S}"
+    notice = Notice(
+        identity, event.at, kind, fleet, title + pool, event.message, event.node_pool, revision
+    )
+    return msgspec.structs.replace(memory, told={**told, key: event.at}), [notice]
+
+
+_FAILURE_TITLES: Final = {
+    EventKind.INVALID_REVISION: "Invalid revision",
+    EventKind.LAUNCH_FAILED: "Launch failed",
+    EventKind.UNKNOWN: "Unknown instances",
+    EventKind.WAVE_FAILED: "Wave failed",
+}
+
+
+def _rollouts(memory: NoticeMemory, facts: PassFacts) -> tuple[NoticeMemory, list[Notice]]:
+    """Tell when nodes of a NodePool begin to be replaced for drift, and when none is left."""
+    notices: list[Notice] = []
+    rollouts = dict(memory.rollouts)
+    left = {drifted.node_pool for drifted in facts.plan.drift}
+    running = [c for c in facts.running if c.reason == DRIFTED and c.phase not in _ENDED]
+    for pool in sorted({pool for command in running for pool in command.node_pools}):
+        of_pool = [command for command in running if pool in command.node_pools]
+        known = rollouts.get(pool)
+        if known is None:
+            known = RolloutMemory(facts.at)
+            waiting = sum(drifted.node_pool == pool for drifted in facts.plan.drift)
+            waiting = max(waiting, _nodes(of_pool, pool))
+            notices.append(
+                facts.notice(
+                    NoticeKind.ROLLOUT_STARTED,
+                    f"Rollout of NodePool {pool} started",
+                    f"{counted(waiting, 'node')} to replace.",
+                    pool,
+                )
+            )
+        new = [command for command in of_pool if command.id not in known.counted]
+        rollouts[pool] = RolloutMemory(
+            known.started_at,
+            known.nodes + _nodes(new, pool),
+            tuple(sorted(command.id for command in of_pool)),
+        )
+    active = {pool for command in running for pool in command.node_pools} | left
+    for pool in sorted(rollouts.keys() - active):
+        ended = rollouts.pop(pool)
+        took = format_duration(_whole_minutes(facts.at - ended.started_at))
+        notices.append(
+            facts.notice(
+                NoticeKind.ROLLOUT_FINISHED,
+                f"Rollout of NodePool {pool} finished",
+                f"{counted(ended.nodes, 'node')} replaced in {took}.",
+                pool,
+            )
+        )
+    return msgspec.structs.replace(memory, rollouts=rollouts), notices
+
+
+def _nodes(commands: Iterable[RunningCommand], node_pool: str) -> int:
+    return sum(command.node_pools.count(node_pool) for command in commands)
+
+
+def _whole_minutes(span: timedelta) -> timedelta:
+    return max(span - span % timedelta(minutes=1), timedelta(minutes=1))
+
+
+def _unschedulable(memory: NoticeMemory, facts: PassFacts) -> tuple[NoticeMemory, list[Notice]]:
+    """Tell when pods have been unschedulable for a while, and when none is any more."""
+    pods = facts.plan.unschedulable
+    replace = msgspec.structs.replace
+    key = NoticeKind.PODS_UNSCHEDULABLE.value
+    if not pods:
+        told = {k: at for k, at in memory.told.items() if k != key}
+        calm = replace(memory, unschedulable_since=None, unschedulable_told=False, told=told)
+        if not memory.unschedulable_told:
+            return calm, []
+        text = "Every pod can be scheduled again."
+        return calm, [facts.notice(NoticeKind.PODS_SCHEDULABLE, "No unschedulable pods", text)]
+    since = memory.unschedulable_since or facts.at
+    memory = replace(memory, unschedulable_since=since)
+    last = memory.told.get(key)
+    is_recent = last is not None and last <= facts.at < last + REMINDED_AFTER
+    if facts.at - since < UNSCHEDULABLE_AFTER or is_recent:
+        return memory, []
+    reasons = [reason.message for pod in pods[:1] for reason in pod.reasons[:1]]
+    text = f"{listed((pod.pod for pod in pods), _PODS_SHOWN)}. " + " ".join(reasons)
+    notice = facts.notice(
+        NoticeKind.PODS_UNSCHEDULABLE, f"{counted(len(pods), 'pod')} cannot be scheduled", text
+    )
+    told = {**memory.told, key: facts.at}
+    return replace(memory, unschedulable_told=True, told=told), [notice]
+
+
+def _savings(memory: NoticeMemory, facts: PassFacts) -> tuple[NoticeMemory, list[Notice]]:
+    """Add up what consolidation saves, and tell it on Monday at 09:00 UTC."""
+    replace = msgspec.structs.replace
+    started = [c for c in facts.plan.commands if c.savings is not None and c.savings > 0]
+    memory = replace(
+        memory,
+        saved=memory.saved + sum(command.savings or 0.0 for command in started),
+        commands=memory.commands + len(started),
+        nodes=memory.nodes + sum(len(command.node_claims) for command in started),
+        week_from=memory.week_from or facts.at,
+    )
+    since = memory.week_from or facts.at
+    if not since < _last_monday(facts.at):
+        return memory, []
+    fresh = replace(memory, saved=0.0, commands=0, nodes=0, week_from=facts.at)
+    if not memory.commands:
+        return fresh, []
+    text = (
+        f"Since {since.astimezone(UTC):%Y-%m-%d}, {counted(memory.commands, 'command')} removed "
+        f"or replaced {counted(memory.nodes, 'node')} and saved {dollars(memory.saved)} an hour "
+        f"({monthly(memory.saved)} a month). The fleet costs "
+        f"{dollars(facts.plan.cost.before)} an hour now."
+    )
+    return fresh, [facts.notice(NoticeKind.WEEKLY_SAVINGS, "Savings of the week", text)]
+
+
+def _last_monday(now: datetime) -> datetime:
+    """Return the latest Monday 09:00 UTC that is not after ``now``."""
+    utc = now.astimezone(UTC)
+    midnight = utc.replace(hour=0, minute=0, second=0, microsecond=0)
+    monday = midnight - timedelta(days=utc.weekday()) + _MONDAY_AT
+    return monday if monday <= utc else monday - WEEK

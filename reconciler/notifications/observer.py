@@ -1,0 +1,129 @@
+"""Watches the passes and events of a daemon, and hands what is worth telling to the delivery."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from reconciler.engine.desired import Desired
+from reconciler.engine.reconcile import Pass
+from reconciler.engine.world import World
+from reconciler.model.errors import ReconcilerError
+from reconciler.model.notification import Webhook
+from reconciler.model.settings import Settings
+from reconciler.notifications.delivery import Deliverer
+from reconciler.notifications.notices import (
+    Notice,
+    NoticeMemory,
+    PassFacts,
+    after_event,
+    after_pass,
+)
+from reconciler.ports.progress import Notifier, Progress
+from reconciler.ports.state import Shelf
+
+SHELF: Final = "notices"
+"""The name of what was told on the shelf of a fleet."""
+_EVENTS_MAX: Final = 100
+_LOG: Final = logging.getLogger(__name__)
+
+
+class NoticeObserver:
+    """Watches the passes of a daemon (``engine.loop.PassObserver``) and its events.
+
+    Events may come from any thread; they are told by the thread of the loop, after the pass.
+    """
+
+    def __init__(self, deliverer: Deliverer) -> None:
+        self._deliverer = deliverer
+        self._shelf: Shelf | None = None
+        self._memory = NoticeMemory()
+        self._webhooks: Sequence[Webhook] = ()
+        self._fleet = ""
+        self._revision = ""
+        self._events: deque[Progress] = deque(maxlen=_EVENTS_MAX)
+
+    def follow(self, shelf: Shelf, settings: Settings) -> None:
+        """Continue from what the state of the fleet says was told."""
+        self._shelf, self._memory = shelf, _read(shelf)
+        self._fleet, self._webhooks = settings.fleet, settings.webhooks
+
+    def happened(self, event: Progress) -> None:
+        """Keep an event for the end of the pass."""
+        self._events.append(event)
+
+    def ended(self, world: World, desired: Desired, result: Pass) -> None:
+        """Tell what the pass shows, and what happened before and in it."""
+        self._fleet, self._revision = desired.settings.fleet, desired.revision
+        self._webhooks = desired.settings.webhooks
+        memory, notices = self._after_events()
+        if self._webhooks:
+            facts = PassFacts(
+                result.seen.at, self._fleet, self._revision, result.plan, world.store.commands()
+            )
+            memory, found = after_pass(memory, facts)
+            notices += found
+        self._tell(memory, notices)
+
+    def failed(self) -> None:
+        """Tell what happened in a pass that failed."""
+        self._tell(*self._after_events())
+
+    def _after_events(self) -> tuple[NoticeMemory, list[Notice]]:
+        memory, notices = self._memory, list[Notice]()
+        while self._events:
+            event = self._events.popleft()
+            memory, found = after_event(memory, event, self._fleet, self._revision)
+            notices += found
+        return memory, notices
+
+    def _tell(self, memory: NoticeMemory, notices: Sequence[Notice]) -> None:
+        """Remember first and then deliver: a crash between the two loses a message.
+
+        The other order would repeat it with every crash. Without a record nothing is sent either:
+        the lease may be lost, and another process tells the same.
+        """
+        if not self._webhooks or (memory != self._memory and not self._has_recorded(memory)):
+            return
+        self._memory = memory
+        for notice in notices:
+            for webhook in self._webhooks:
+                if webhook.wants(notice.kind):
+                    self._deliverer.deliver(notice, webhook)
+
+    def _has_recorded(self, memory: NoticeMemory) -> bool:
+        if self._shelf is None:
+            return True
+        try:
+            self._shelf.write(SHELF, msgspec.json.encode(memory, order="sorted"))
+        except ReconcilerError as error:
+            _LOG.warning("cannot record which notifications were sent: %s", error)
+            return False
+        return True
+
+
+def _read(shelf: Shelf) -> NoticeMemory:
+    content = shelf.read(SHELF)
+    if content is None:
+        return NoticeMemory()
+    try:
+        return msgspec.json.decode(content, type=NoticeMemory)
+    except msgspec.MsgspecError:
+        return NoticeMemory()  # of another release: at worst something is told twice
+
+
+class NoticeNotifier:
+    """Passes events on to another notifier, and tells those that are worth it."""
+
+    def __init__(self, then: Notifier, observer: NoticeObserver) -> None:
+        self._then = then
+        self._observer = observer
+
+    def notify(self, progress: Progress) -> None:
+        """Tell what the event means and pass it on."""
+        self._then.notify(progress)
+        self._observer.happened(progress)

@@ -1,0 +1,394 @@
+"""Removes names from the objects of a snapshot, and keeps what decisions depend on.
+
+It works on objects that were decoded into the model, so fields that no decision reads (environment,
+images, commands, mounted files) are already gone. Of the rest, every text is replaced unless its
+field or its value is known to be needed: a field that this module has not heard of is hidden, not
+shown. A name becomes a keyed hash of itself, and so equal names stay equal wherever they occur, in
+owners, selectors, volume claims and records, and with the same key in later snapshots as well.
+
+What stays is the vocabulary of Kubernetes and AWS (instance types, zones, resources, conditions),
+the ids of AWS resources, and the keys and values of labels, taints and tags that the fleet itself
+refers to. Only someone with the key can tell whether a hash stands for a certain name.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from base64 import b32encode
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from reconciler.model.json import JsonDict
+from reconciler.model.karpenter.labels import (
+    BUFFER_NAME,
+    BUFFER_NAMESPACE,
+    NODECLASS,
+    NODEPOOL,
+    POD_DELETION_COST,
+    WELL_KNOWN_AWS,
+    normalized,
+)
+from reconciler.observed.snapshot import RECORDS_KIND
+
+KEY_BYTES_MIN: Final = 16
+"""A shorter key could be found by trying."""
+
+_CLAIM_TAG: Final = "karpenter.sh/nodeclaim"
+_LABEL_MAPS: Final = frozenset({"labels", "matchLabels", "nodeSelector", "tags"})
+_AMOUNTS: Final = frozenset(
+    {"requests", "limits", "capacity", "allocatable", "overhead", "allocatedResources"}
+)
+_PLAIN: Final = frozenset(
+    {
+        *("kind", "apiVersion", "apiGroup", "operator", "effect", "type", "status", "phase"),
+        *("reason", "reasons", "decision", "verb", "outcome", "state", "code", "protocol"),
+        *("restartPolicy", "whenUnsatisfiable", "nodeAffinityPolicy", "nodeTaintsPolicy"),
+        *("unhealthyPodEvictionPolicy", "volumeBindingMode", "minAvailable", "maxUnavailable"),
+        *("resize", "provisioningStrategy", "expireAfter", "terminationGracePeriod", "group"),
+        *("instanceType", "zone", "capacityType", "tenancy", "resourceVersion", "hash"),
+        *("zoneID", "fleet", "at"),
+        *("creationTimestamp", "deletionTimestamp", "lastTransitionTime", "lastPodEventTime"),
+        *("startTime", "launchedAt", "startedAt", "endedAt", "healthyAt", "finishedAt", "since"),
+        *("until", "stoppedAt", "seenAt", "seen_at", "amount", "nodePool", "nodePools", "revision"),
+    }
+)
+"""Fields whose texts name nothing of the user's, or what the fleet's own files name."""
+_DROPPED: Final = frozenset(
+    {"message", "findings", "parameters", "failure", "waitsFor", "stoppedWhy", "generateName"}
+)
+_CONFIGURED: Final = frozenset({"NodePool", "NodeOverlay", "EC2NodeClass"})
+_REFERRING: Final = frozenset({"CapacityBuffer"})
+"""Kinds of the fleet's files that name objects of the cluster."""
+_KEPT_NAMES: Final = frozenset(
+    {
+        *(
+            "",
+            "reconciler.yaml",
+            "default",
+            "kube-system",
+            "kube-public",
+            "kube-node-lease",
+            "default-scheduler",
+        ),
+        *("system-cluster-critical", "system-node-critical", "Deployment", "StatefulSet"),
+        *("ReplicaSet", "ReplicationController", "DaemonSet", "Job", "Pod", "Node"),
+    }
+)
+_LABEL_DOMAINS: Final = frozenset(
+    {
+        *("karpenter.sh", "karpenter.k8s.aws", "kubernetes.io", "node.kubernetes.io"),
+        *("topology.kubernetes.io", "topology.k8s.aws", "topology.ebs.csi.aws.com"),
+        *("beta.kubernetes.io", "failure-domain.beta.kubernetes.io", "readiness.k8s.io"),
+        *("node.cloudprovider.kubernetes.io", "reconciler", "vpc.amazonaws.com"),
+    }
+)
+"""Domains of labels and taints whose keys planning knows by name."""
+_VALUE_DOMAINS: Final = _LABEL_DOMAINS - {"kubernetes.io", "readiness.k8s.io"}
+_NAMED_BY_VALUE: Final = frozenset({_CLAIM_TAG, BUFFER_NAME, BUFFER_NAMESPACE})
+_OWNER_TAG: Final = "eks:eks-cluster-name"
+_CLUSTER_TAG: Final = "kubernetes.io/cluster/"
+_KEPT_KEYS: Final = frozenset(
+    {"CriticalAddonsOnly", "node-role.kubernetes.io/control-plane", "metadata.name", _OWNER_TAG}
+)
+_ANNOTATION_DOMAINS: Final = frozenset({"karpenter.sh", "karpenter.k8s.aws"})
+_KEPT_ANNOTATIONS: Final = frozenset(
+    {
+        POD_DELETION_COST,
+        "storageclass.kubernetes.io/is-default-class",
+        "reconciler/gave-up",
+        "storageclass.beta.kubernetes.io/is-default-class",
+        "pv.kubernetes.io/bind-completed",
+    }
+)
+_NOMINATED: Final = "reconciler/nominated-pods"
+_DRIVER: Final = re.compile(
+    r"([a-z0-9-]+\.)*(aws\.com|amazonaws\.com|k8s\.io|kubernetes\.io|k8s\.aws)(/[a-z-]+)?"
+)
+_PROVIDER_ID: Final = re.compile(r"aws:///[a-z0-9-]+/i-[0-9a-f]+")
+_AWS_ID: Final = re.compile(r"(i|ami|subnet|sg|lt|cr|vol|pg)-[0-9a-f]{8,17}")
+_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_ADDRESSES: Final = frozenset({"0.0.0.0", "::", "127.0.0.1", "::1"})  # noqa: S104 - compared, not bound
+_NUMBER: Final = re.compile(r"-?[0-9]{1,9}")
+_COMPARING: Final = frozenset({"Gt", "Lt", "Gte", "Lte"})
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """What a fleet itself names: ``keys`` of labels, and ``values`` by key.
+
+    ``compared`` are the keys whose values are compared as numbers. ``names`` are those of its
+    NodePools, node classes and overlays. ``texts`` are all texts of its configuration.
+    """
+
+    keys: frozenset[str] = frozenset()
+    values: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    compared: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
+    texts: frozenset[str] = frozenset()
+
+
+def vocabulary_of(objects: Iterable[JsonDict], catalog: object = None) -> Vocabulary:
+    """Return what NodePools, NodeOverlays and EC2NodeClasses name, in the API's spelling.
+
+    ``catalog`` is the JSON of a catalog of the user's own, whose labels count as well.
+    """
+    values: dict[str, set[str]] = defaultdict(set)
+    compared: set[str] = set()
+    names: set[str] = set()
+    texts: set[str] = set()
+    for item in objects:
+        if item.get("kind") in _REFERRING:
+            names.update(_names(item))
+        if item.get("kind") == "Configuration":
+            texts.update(_texts(item))
+        if item.get("kind") not in _CONFIGURED:
+            continue
+        names.add(str((item.get("metadata") or {}).get("name", "")))
+        spec = item.get("spec") or {}
+        texts.update(_texts(spec))
+        for key, value, operator in _pairs(spec, ""):
+            values[key].update(value)
+            if operator in _COMPARING:
+                compared.add(key)
+    for key, value, _ in _pairs(catalog, ""):
+        values[key].update(value)
+    known = {key: frozenset(found) for key, found in values.items()}
+    return Vocabulary(
+        frozenset(known), known, frozenset(compared), frozenset(names), frozenset(texts)
+    )
+
+
+def _names(data: object) -> Iterator[str]:
+    """Yield the names and namespaces in an object."""
+    if isinstance(data, dict):
+        for key, value in data.items():
+            if key in ("name", "namespace") and isinstance(value, str):
+                yield value
+            else:
+                yield from _names(value)
+
+
+def _texts(data: object) -> Iterator[str]:
+    if isinstance(data, str):
+        yield data
+    elif isinstance(data, dict):
+        for key, value in data.items():
+            yield str(key)
+            yield from _texts(value)
+    elif isinstance(data, (list, tuple)):
+        for item in data:
+            yield from _texts(item)
+
+
+def _pairs(data: object, name: str) -> Iterator[tuple[str, tuple[str, ...], str]]:
+    """Yield each key of a label, taint or tag with its values and operator."""
+    if isinstance(data, dict):
+        if name in _LABEL_MAPS:
+            for key, value in data.items():
+                yield str(key), (str(value),), "In"
+            return
+        if isinstance(data.get("key"), str):
+            found = data.get("values") or [data.get("value") or ""]
+            yield data["key"], tuple(map(str, found)), str(data.get("operator", ""))
+            return
+        for key, value in data.items():
+            yield from _pairs(value, str(key))
+    elif isinstance(data, (list, tuple)):
+        for item in data:
+            yield from _pairs(item, name)
+
+
+def comparing(objects: Iterable[JsonDict]) -> frozenset[str]:
+    """Return the label keys whose values objects of the cluster compare as numbers."""
+    found: set[str] = set()
+    for item in objects:
+        found.update(key for key, _, operator in _pairs(item, "") if operator in _COMPARING)
+    return frozenset(found)
+
+
+class Anonymizer:
+    """Replaces names by hashes with one key.
+
+    ``compared`` are label keys whose values are numbers, besides those of the vocabulary. Hashes
+    sort in another order than names, and a plan that finds two nodes equal takes the first. With
+    ``in_order`` each hash is preceded by a number, so that they sort as the names did; the number
+    of a name differs from snapshot to snapshot.
+    """
+
+    def __init__(
+        self,
+        key: bytes,
+        vocabulary: Vocabulary,
+        compared: frozenset[str] = frozenset(),
+        *,
+        in_order: bool = False,
+    ) -> None:
+        self._key = key
+        self._known = vocabulary
+        self._compared = compared | vocabulary.compared
+        self._in_order = in_order
+        self._hashes: dict[str, str] = {}
+        self._joined: dict[str, tuple[str, str]] = {}
+
+    def objects(self, items: Iterable[JsonDict]) -> list[JsonDict]:
+        """Return objects without names, in the order of the new ones."""
+        items = list(items)
+        self._joined = {
+            f"{pod}-{volume}": (pod, volume) for item in items for pod, volume in _ephemeral(item)
+        }
+        found = [self._object(item) for item in items]
+        if self._in_order:
+            self._number()
+            found = [self._object(item) for item in items]
+        return sorted(found, key=_place)
+
+    def _number(self) -> None:
+        """Put a number before each hash; the first pass has met every name."""
+        digits = len(str(len(self._hashes)))
+        for number, text in enumerate(sorted(self._hashes)):
+            self._hashes[text] = f"x{number:0{digits}}-{self._hashes[text]}"
+
+    def _object(self, item: JsonDict) -> JsonDict:
+        kind = item.get("kind", "")
+        plain = self._known.texts if kind in _CONFIGURED else frozenset()
+        data = self._mapping(item, "", plain)
+        if "objects" in item and kind == RECORDS_KIND:
+            data["objects"] = self._walk(item["objects"], "objects", self._known.texts)
+        if kind in _CONFIGURED:
+            data["metadata"]["name"] = item["metadata"]["name"]
+        return data
+
+    def name(self, text: str) -> str:
+        """Return what stands for a name, or for the parts of ``namespace/name``."""
+        if text in _KEPT_NAMES or text in self._known.names or _AWS_ID.fullmatch(text):
+            return text
+        joined = self._joined.get(text)
+        if joined is not None:
+            return "-".join(map(self._hash, joined))
+        if "/" in text:
+            return "/".join(map(self.name, text.split("/")))
+        return self._hash(text)
+
+    def _hash(self, text: str) -> str:
+        known = self._hashes.get(text)
+        if known is None:
+            digest = hmac.digest(self._key, text.encode(), "sha256")[:10]
+            known = self._hashes[text] = f"x{b32encode(digest).decode().lower()}"
+        return known
+
+    def _label_key(self, key: str) -> str:
+        if key in self._known.keys or key in WELL_KNOWN_AWS or key in _KEPT_KEYS:
+            return key
+        return key if key.partition("/")[0] in _LABEL_DOMAINS and "/" in key else self._hash(key)
+
+    def _label_value(self, key: str, value: str) -> str:
+        if self._is_plain_value(key, value):
+            return value
+        return self.name(value)
+
+    def _is_plain_value(self, key: str, value: str) -> bool:
+        if not value or value in ("true", "false") or value in self._known.values.get(key, ()):
+            return True
+        if key in self._compared and _NUMBER.fullmatch(value):
+            return True
+        if key in _NAMED_BY_VALUE:
+            return False
+        if key.startswith(_CLUSTER_TAG):
+            return value in ("owned", "shared")
+        if normalized(key) in WELL_KNOWN_AWS or key in (NODEPOOL, NODECLASS, _OWNER_TAG):
+            return True
+        domain, slash, _ = key.partition("/")
+        return bool(slash) and domain in _VALUE_DOMAINS
+
+    def _labels(self, labels: JsonDict) -> JsonDict:
+        return {self._label_key(k): self._label_value(k, str(v)) for k, v in labels.items()}
+
+    def _annotations(self, annotations: JsonDict) -> JsonDict:
+        kept = {
+            k: v
+            for k, v in annotations.items()
+            if k in _KEPT_ANNOTATIONS
+            or (k.partition("/")[0] in _ANNOTATION_DOMAINS and k not in _NAMED_BY_VALUE)
+        }
+        pods = annotations.get(_NOMINATED)
+        if pods is not None:
+            kept[_NOMINATED] = " ".join(map(self.name, str(pods).split()))
+        return kept
+
+    def _walk(self, data: object, name: str, plain: frozenset[str]) -> object:
+        """Return data without names; ``name`` is the field it is in, ``plain`` texts stay."""
+        if isinstance(data, dict):
+            return self._mapping(data, name, plain)
+        if isinstance(data, (list, tuple)):
+            if name in ("matchLabelKeys", "mismatchLabelKeys"):
+                return [self._label_key(str(key)) for key in data]
+            return [self._walk(item, name, plain) for item in data]
+        if isinstance(data, str) and data not in plain:
+            return self._text(data, name)
+        return data
+
+    def _mapping(self, data: JsonDict, name: str, plain: frozenset[str]) -> JsonDict:
+        if name in _LABEL_MAPS or (name == "selector" and _is_flat(data)):
+            return self._labels(data)
+        if name == "annotations":
+            return self._annotations(data)
+        if name in _AMOUNTS or name == "memory":
+            return data
+        if name == "workloads":
+            return {self.name(key): value for key, value in data.items()}
+        if isinstance(data.get("key"), str):
+            return self._expression(data)
+        return {
+            key: self._walk(value, key, plain) for key, value in data.items() if key not in _DROPPED
+        }
+
+    def _expression(self, data: JsonDict) -> JsonDict:
+        """Return an expression of a selector, a taint or a toleration."""
+        key = data["key"]
+        found = {**data, "key": self._label_key(key)}
+        if "values" in data:
+            found["values"] = [self._label_value(key, str(value)) for value in data["values"]]
+        if isinstance(data.get("value"), str):
+            found["value"] = self._label_value(key, data["value"])
+        return {
+            k: v if k in ("key", "value", "values") else self._walk(v, k, frozenset())
+            for k, v in found.items()
+        }
+
+    def _text(self, text: str, name: str) -> str:
+        if name in _PLAIN:
+            return text
+        if name == "topologyKey":
+            return self._label_key(text)
+        if name == "uid" and _UUID.fullmatch(text):
+            return text
+        if name == "providerID" and _PROVIDER_ID.fullmatch(text):
+            return text
+        if name in ("driver", "provisioner") and _DRIVER.fullmatch(text):
+            return text
+        if name == "hostIP" and text in _ADDRESSES:
+            return text
+        if name == "finalizers" and text.partition("/")[0] in _LABEL_DOMAINS:
+            return text
+        return self._hash(text) if name in ("providerID", "path") else self.name(text)
+
+
+def _ephemeral(item: JsonDict) -> Iterator[tuple[str, str]]:
+    """Yield pod and volume of each claim that Kubernetes names ``POD-VOLUME``."""
+    if item.get("kind") == "Pod":
+        for volume in item.get("spec", {}).get("volumes", ()):
+            if "ephemeral" in volume:
+                yield item["metadata"].get("name", ""), volume.get("name", "")
+
+
+def _is_flat(data: JsonDict) -> bool:
+    """Return whether a selector is a map of labels, as in a Service."""
+    return all(isinstance(value, str) for value in data.values())
+
+
+def _place(item: JsonDict) -> tuple[str, str, str]:
+    metadata = item.get("metadata") or {}
+    return item.get("kind", ""), metadata.get("namespace", ""), metadata.get("name", "")

@@ -1,0 +1,93 @@
+"""How the calls of a pass are made: at the same time, within limits, and never for long.
+
+A pass waits for short calls (a taint, a tag) only until its time is used up, and does not wait for
+long ones (a launch, a drain) at all: it starts them, and a later pass reads what came of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from reconciler.model.errors import LeaseLostError, ReconcilerError, TransientCloudError
+
+Call = Callable[[], object]
+
+
+class UnansweredError(TransientCloudError):
+    """A call that still runs, or that had to wait for others: nobody knows its outcome yet."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name}: no answer yet", remedy="the next pass checks it")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The outcome of a call: what it returned, or the error that it raised."""
+
+    value: object = None
+    error: ReconcilerError | None = None
+
+
+class Calls(Protocol):
+    """Makes calls. Each has a name, and never runs twice at the same time under it."""
+
+    def renew(self) -> None:
+        """Note that a pass begins: it may wait again."""
+
+    def together(self, calls: Mapping[str, Call]) -> Mapping[str, Answer]:
+        """Make short calls; one without an answer in time has an ``UnansweredError``.
+
+        Raises:
+            LeaseLostError: another process acts for the fleet.
+        """
+
+    def start(self, name: str, call: Call) -> None:
+        """Start a long call, unless one of that name runs or its answer was not read."""
+
+    def is_open(self, name: str) -> bool:
+        """Return whether a long call of that name runs, or has an answer that nobody has read."""
+
+    def answer(self, name: str) -> Answer | None:
+        """Return the answer of a long call, once; None while there is none.
+
+        Raises:
+            LeaseLostError: another process acts for the fleet.
+        """
+
+
+class InlineCalls:
+    """Calls one after another, each answered before the next: where time is simulated."""
+
+    def __init__(self) -> None:
+        self._answers: dict[str, Answer] = {}
+
+    def renew(self) -> None:
+        """Do nothing: no call is waited for."""
+
+    def together(self, calls: Mapping[str, Call]) -> Mapping[str, Answer]:
+        """Make the calls in their order."""
+        return {name: _made(call) for name, call in calls.items()}
+
+    def start(self, name: str, call: Call) -> None:
+        """Make the call at once."""
+        if name not in self._answers:
+            self._answers[name] = _made(call)
+
+    def is_open(self, name: str) -> bool:
+        """Return whether the call has an answer that nobody has read."""
+        return name in self._answers
+
+    def answer(self, name: str) -> Answer | None:
+        """Return the answer of a call, once."""
+        return self._answers.pop(name, None)
+
+
+def _made(call: Call) -> Answer:
+    try:
+        return Answer(call())
+    except LeaseLostError:
+        raise
+    except ReconcilerError as error:
+        return Answer(error=error)

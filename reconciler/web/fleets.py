@@ -1,0 +1,193 @@
+"""The metrics, health checks and dashboards of several fleets in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Final
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import BaseRoute, Mount, Route, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from reconciler.web.dashboard import (
+    Dashboard,
+    dashboard_routes,
+    follow_changes,
+    rendered,
+    static_files,
+)
+from reconciler.web.health import DaemonHealth, ProbeResult
+from reconciler.web.metrics import CallMetrics, FleetMetrics
+from reconciler.web.view import FleetView
+
+LABEL: Final = "fleet"
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedFleet:
+    """What is shown of one fleet among several."""
+
+    metrics: FleetMetrics
+    health: DaemonHealth
+    dashboard: Dashboard
+    app: ASGIApp
+
+
+@dataclass(frozen=True, slots=True)
+class FleetRow:
+    """A fleet in the list of fleets; ``view`` is None before its first pass in this process."""
+
+    name: str
+    ready: ProbeResult
+    view: FleetView | None
+
+
+@dataclass
+class WatchedFleets:
+    """The fleets of a process by name; threads add and remove them, the server's thread reads.
+
+    ``expected`` is how many there are to be, None before they have been listed.
+    """
+
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    expected: int | None = None
+    calls: CallMetrics = field(init=False)
+    _lock: Lock = field(default_factory=Lock, init=False)
+    _fleets: dict[str, WatchedFleet] = field(default_factory=dict, init=False)
+    _changes: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        """Register what belongs to the process, and the fleets as one collector."""
+        self.calls = CallMetrics(self.registry)
+        self.registry.register(_Labelled(self.fleets))
+
+    def add(self, name: str, health: DaemonHealth) -> WatchedFleet:
+        """Show a fleet."""
+        dashboard = Dashboard(name, health, is_one_of_several=True)
+        app = Router(routes=dashboard_routes(dashboard))
+        fleet = WatchedFleet(FleetMetrics(self.calls), health, dashboard, app)
+        with self._lock:
+            self._fleets[name] = fleet
+            self._changes += 1
+        return fleet
+
+    def remove(self, name: str) -> None:
+        """Show a fleet no longer."""
+        with self._lock:
+            self._fleets.pop(name, None)
+            self._changes += 1
+
+    def fleets(self) -> dict[str, WatchedFleet]:
+        """Return the fleets in order of their names."""
+        with self._lock:
+            return dict(sorted(self._fleets.items()))
+
+    @property
+    def serial(self) -> int:
+        """A number that grows with every change of any fleet."""
+        fleets = self.fleets().values()
+        return self._changes + sum(fleet.dashboard.serial for fleet in fleets)
+
+    def text(self) -> bytes:
+        """Return the metrics of all fleets, each with the label ``fleet``."""
+        return generate_latest(self.registry)
+
+    def alive(self) -> ProbeResult:
+        """Return whether all fleets go round their loops."""
+        return self._over_all(DaemonHealth.alive)
+
+    def ready(self) -> ProbeResult:
+        """Return whether all fleets are served here or by another replica."""
+        if self.expected is None:
+            return ProbeResult(False, "the fleets are being started")
+        return self._over_all(DaemonHealth.ready)
+
+    def rows(self) -> list[FleetRow]:
+        """Return the list of fleets."""
+        return [
+            FleetRow(name, fleet.health.ready(), fleet.dashboard.view())
+            for name, fleet in self.fleets().items()
+        ]
+
+    def _over_all(self, probe: Callable[[DaemonHealth], ProbeResult]) -> ProbeResult:
+        results = {name: probe(fleet.health) for name, fleet in self.fleets().items()}
+        bad = [f"fleet {name}: {r.reason}" for name, r in results.items() if not r.is_good]
+        if bad:
+            return ProbeResult(False, "\n".join(bad))
+        return ProbeResult(True, f"{len(results)} fleets")
+
+
+class _Labelled(Collector):
+    """The metrics of all fleets: one family for each name, whose samples name their fleet."""
+
+    def __init__(self, fleets: Callable[[], dict[str, WatchedFleet]]) -> None:
+        self._fleets = fleets
+
+    def describe(self) -> list[Metric]:
+        """Return nothing: the names are known only once there are fleets."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics of all fleets."""
+        families: dict[str, Metric] = {}
+        for name, fleet in self._fleets().items():
+            for family in fleet.metrics.families():
+                merged = families.get(family.name)
+                if merged is None:
+                    merged = Metric(family.name, family.documentation, family.type, family.unit)
+                    families[family.name] = merged
+                merged.samples += [_of_fleet(sample, name) for sample in family.samples]
+        yield from families.values()
+
+
+def _of_fleet(sample: Sample, fleet: str) -> Sample:
+    return sample._replace(labels={LABEL: fleet, **sample.labels})
+
+
+def _counted(rows: Sequence[FleetRow], ready: ProbeResult) -> ProbeResult:
+    """Return how many fleets are not ready, where the rows say why."""
+    bad = sum(not row.ready.is_good for row in rows)
+    return ProbeResult(False, f"{bad} of {len(rows)} fleets") if bad else ready
+
+
+def fleets_routes(fleets: WatchedFleets) -> list[BaseRoute]:
+    """Return the list of fleets, and the dashboard of each below ``/fleets/NAME``."""
+
+    def overview(request: Request) -> Response:
+        serial = fleets.serial  # read first: what changes meanwhile is reported to the page
+        rows = fleets.rows()
+        views = [row.view for row in rows if row.view is not None]
+        return rendered(
+            "fleets",
+            request,
+            serial=serial,
+            fleet="All fleets",
+            view=None,
+            ready=_counted(rows, fleets.ready()),
+            rows=rows,
+            nodes=sum(len(view.nodes) for view in views),
+            per_month=sum(view.per_month for view in views),
+            is_one_of_several=False,
+        )
+
+    async def stream(request: Request) -> Response:
+        return follow_changes(lambda: fleets.serial, request)
+
+    async def of_fleet(scope: Scope, receive: Receive, send: Send) -> None:
+        fleet = fleets.fleets().get(scope["path_params"]["name"])
+        answer: ASGIApp = PlainTextResponse("There is no such fleet.\n", 404)
+        await (fleet.app if fleet is not None else answer)(scope, receive, send)
+
+    return [
+        Route("/", overview),
+        Route("/stream", stream),
+        Mount("/static", static_files()),
+        Mount("/fleets/{name}", of_fleet),
+    ]

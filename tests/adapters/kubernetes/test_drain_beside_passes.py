@@ -1,0 +1,97 @@
+"""Drains beside the passes: none waits for an eviction, and what is read was true at the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from reconciler.adapters.kubernetes.cluster import KubernetesCluster
+from reconciler.adapters.workers import threaded_calls
+from reconciler.model.errors import ClusterError
+from tests.adapters.kubernetes.apiserver import Call, RefusedError
+from tests.adapters.kubernetes.town import Town, a_node, a_pod, a_town
+
+MANY = 30
+
+
+@pytest.fixture
+def town(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Town]:
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    nodes = [a_node()]
+    with a_town(tmp_path, *nodes) as made, threaded_calls() as calls:
+        made.cluster = KubernetesCluster(made.api, calls)
+        yield made
+
+
+def pause(release: Event) -> None:
+    release.wait(20)
+
+
+def eventually(read: Callable[[], object], wanted: object) -> None:
+    for _ in range(1000):
+        if read() == wanted:
+            return
+        Event().wait(0.01)
+    raise AssertionError(f"{wanted!r} does not come")
+
+
+def test_a_pass_does_not_wait_for_evictions(town: Town) -> None:
+    release = Event()
+
+    def overloaded(call: Call) -> None:
+        if call.part == "eviction" and not release.is_set():
+            raise RefusedError(503, "ServiceUnavailable", "try again", "10")
+
+    town.kube.fault = overloaded
+    town.api.wait = lambda _: pause(release)
+    for n in range(MANY):
+        town.kube.add(a_pod(f"p{n}"))
+    begin = time.monotonic()
+    town.look()
+    town.cluster.taint("n0")
+    town.look()
+    assert town.drain() is None
+    assert town.drain() is None
+    assert time.monotonic() - begin < 5, "30 evictions with pauses would take minutes"
+    release.set()
+    eventually(town.drain, 0)
+    assert town.pods() == []
+
+
+def test_a_node_counts_as_empty_only_after_a_step_that_began_tainted(town: Town) -> None:
+    assert town.drain() is None
+    eventually(lambda: [c for c in town.kube.calls if c.query.get("fieldSelector")] != [], True)
+    town.kube.add(a_pod("late"))  # bound after the step has listed the pods
+    town.look()
+    town.cluster.taint("n0")
+    town.look()
+    eventually(town.drain, 0)
+    assert town.pods() == [], "the pod that came before the taint was evicted"
+
+
+def test_a_refusal_is_told_by_the_next_pass_and_tried_again(town: Town) -> None:
+    left = [1]
+
+    def forbid(call: Call) -> None:
+        if call.part == "eviction" and left:
+            left.pop()
+            raise RefusedError(403, "Forbidden", "a webhook denies it")
+
+    town.kube.fault = forbid
+    town.kube.add(a_pod("p0"))
+    town.look()
+    town.cluster.taint("n0")
+
+    def step() -> str:
+        try:
+            return str(town.drain())
+        except ClusterError as error:
+            return error.message
+
+    eventually(step, "HTTP 403 Forbidden: a webhook denies it")
+    eventually(step, "0")
+    assert town.pods() == []

@@ -1,0 +1,102 @@
+"""Calls on threads: a pass waits for short ones until its time is up, and never for long ones."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from threading import Event
+
+import pytest
+
+from reconciler.adapters.workers import ThreadedCalls, threaded_calls
+from reconciler.model.errors import ClusterError, LeaseLostError
+from reconciler.ports.calls import Answer, UnansweredError
+
+
+@pytest.fixture
+def calls() -> Iterator[ThreadedCalls]:
+    with threaded_calls(workers=4, within_s=0.2) as made:
+        yield made
+
+
+def ended(calls: ThreadedCalls, name: str) -> Answer:
+    """Return the answer of a long call once it is there."""
+    for _ in range(1000):
+        answer = calls.answer(name)
+        if answer is not None:
+            return answer
+        Event().wait(0.005)
+    raise AssertionError(f"{name} does not end")
+
+
+def refuse() -> None:
+    raise ClusterError("forbidden", where="PATCH /api/v1/nodes/n0")
+
+
+def test_each_call_has_its_own_answer(calls: ThreadedCalls) -> None:
+    answers = calls.together({"a": lambda: 1, "b": refuse})
+    assert answers["a"] == Answer(1)
+    assert isinstance(answers["b"].error, ClusterError)
+
+
+def test_a_call_that_hangs_costs_a_pass_its_time_once(calls: ThreadedCalls) -> None:
+    release, begun = Event(), list[str]()
+
+    def hang() -> None:
+        begun.append("x")
+        release.wait(20)
+
+    begin = time.monotonic()
+    for _ in range(5):
+        answers = calls.together({"taint n0": hang, "taint n1": lambda: "done"})
+        assert isinstance(answers["taint n0"].error, UnansweredError)
+        assert answers["taint n1"].value == "done"
+    assert time.monotonic() - begin < 2
+    assert begun == ["x"], "a call is not begun again while it runs"
+    release.set()
+
+
+def test_calls_for_which_no_worker_was_free_in_time_are_not_made(calls: ThreadedCalls) -> None:
+    release, made = Event(), list[int]()
+    hanging = {f"hang {n}": lambda: release.wait(20) for n in range(4)}
+    calls.together({**hanging, "late": lambda: made.append(1)})
+    release.set()
+    calls.renew()
+    assert calls.together({"other": lambda: 1})["other"].value == 1
+    assert made == []
+
+
+def test_a_long_call_is_not_waited_for_and_its_answer_is_read_once(calls: ThreadedCalls) -> None:
+    release = Event()
+    calls.start("drain", lambda: release.wait(20))
+    calls.start("drain", lambda: pytest.fail("it runs already"))
+    assert calls.answer("drain") is None
+    assert calls.is_open("drain")
+    release.set()
+    assert ended(calls, "drain") == Answer(True)
+    assert not calls.is_open("drain")
+    assert calls.answer("drain") is None
+
+
+def test_long_calls_do_not_hold_up_short_ones(calls: ThreadedCalls) -> None:
+    release = Event()
+    for n in range(20):
+        calls.start(f"drain {n}", lambda: release.wait(20))
+    assert calls.together({"taint": lambda: "done"})["taint"].value == "done"
+    release.set()
+
+
+@pytest.mark.parametrize("how", ["together", "start"])
+def test_a_lost_lease_ends_the_pass(calls: ThreadedCalls, how: str) -> None:
+    def lose() -> None:
+        raise LeaseLostError("this process does not hold the lease")
+
+    def make() -> None:
+        if how == "together":
+            calls.together({"taint": lose})
+        else:
+            calls.start("drain", lose)
+            ended(calls, "drain")
+
+    with pytest.raises(LeaseLostError):
+        make()

@@ -1,0 +1,120 @@
+"""The comments of GitHub and GitLab on a port of this machine, as their APIs describe them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+Object = dict[str, Any]
+Answer = tuple[int, Any, dict[str, str]]
+
+
+@dataclass
+class ForgeImitation:
+    """What a forge knows, and who asks. ``fault`` is asked before each call and may answer it.
+
+    ``me`` is the owner of the token, None for a token of GitHub Actions, which may not ask.
+    """
+
+    token: str = "t0ken"
+    me: str | None = None
+    may_write: bool = True
+    pulls: list[Object] = field(default_factory=list)
+    comments: list[Object] = field(default_factory=list)
+    calls: list[tuple[str, str, Any]] = field(default_factory=list)
+    hosts: list[str] = field(default_factory=list)
+    fault: Callable[[str, str], Answer | None] = lambda _method, _path: None
+    characters_max: int = 65_536
+
+    def add(self, author: str, body: str) -> Object:
+        """Let there be a comment."""
+        number = len(self.comments) + 1
+        made = {
+            "id": number,
+            "body": body,
+            "user": {"login": author},
+            "author": {"username": author},
+            "html_url": f"https://forge.example/comment/{number}",
+            "system": False,
+        }
+        self.comments.append(made)
+        return made
+
+    def bodies(self, author: str) -> list[str]:
+        return [c["body"] for c in self.comments if c["user"]["login"] == author]
+
+    def answer(self, method: str, path: str, query: dict[str, str], body: Any) -> Answer:
+        found = self.fault(method, path)
+        if found is not None:
+            return found
+        if path.endswith("/user"):
+            if self.me is None:
+                return 403, {"message": "Resource not accessible by integration"}, {}
+            return 200, {"login": self.me, "username": self.me}, {}
+        if path.endswith("/pulls"):
+            wanted = query.get("head", "")
+            return 200, [p for p in self.pulls if p["head"]["label"] == wanted], {}
+        if method == "GET" and path.endswith(("/comments", "/notes")):
+            size, page = int(query["per_page"]), int(query["page"])
+            return 200, self.comments[(page - 1) * size : page * size], {}
+        if not self.may_write:
+            return 403, {"message": "Resource not accessible by integration"}, {}
+        if len(body["body"]) > self.characters_max:
+            return 422, {"message": "Validation Failed: body is too long"}, {}
+        if method == "POST":
+            return 201, self.add(self.me or "github-actions[bot]", body["body"]), {}
+        (comment,) = [c for c in self.comments if str(c["id"]) == path.rpartition("/")[2]]
+        comment["body"] = body["body"]
+        return 200, comment, {}
+
+    def written(self) -> list[str]:
+        return [f"{method} {path}" for method, path, _ in self.calls if method != "GET"]
+
+
+@contextmanager
+def serving(forge: ForgeImitation) -> Iterator[str]:
+    """Serve on loopback for as long as the block lasts, and yield the URL of the API."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            url = urlsplit(self.path)
+            length = int(self.headers.get("Content-Length") or 0)
+            body = json.loads(self.rfile.read(length)) if length else None
+            forge.calls.append((self.command, url.path, body))
+            held = (self.headers.get("Authorization"), self.headers.get("PRIVATE-TOKEN"))
+            if f"Bearer {forge.token}" not in held and forge.token not in held:
+                answer: Answer = (401, {"message": "Bad credentials"}, {})
+            else:
+                query = {k: v[0] for k, v in parse_qs(url.query).items()}
+                answer = forge.answer(self.command, url.path, query, body)
+            status, data, headers = answer
+            content = json.dumps(data).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_POST = do_PATCH = do_PUT = do_GET  # noqa: N815 - as http.server names them
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

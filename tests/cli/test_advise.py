@@ -1,0 +1,319 @@
+"""``reconciler advise`` from outside: what it proposes, what it refuses, and what it changes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator, FormatChecker
+
+from reconciler._resources import resource
+from reconciler.cli.main import main
+from tests.cli.advisedfleet import (
+    POOL,
+    SETTINGS,
+    TRACE,
+    a_running_node,
+    instance_type,
+    words,
+    write_catalog,
+    write_fleet,
+)
+from tests.repositories import commit_all, git
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Path:
+    write_fleet(tmp_path / "shop")
+    return tmp_path / "shop"
+
+
+def advised(capsys: Capture, fleet: Path, *more: str) -> dict[str, Any]:
+    """Return the report as JSON, checked against its schema."""
+    assert main(["advise", *words(fleet, "-o", "json", *more)]) == 0
+    report: dict[str, Any] = json.loads(capsys.readouterr().out)
+    schema = json.loads(Path(resource("schemas", "advice.v1.json")).read_bytes())
+    Draft202012Validator.check_schema(schema)
+    Draft202012Validator(schema, format_checker=FormatChecker()).validate(report)
+    return report
+
+
+def failed(capsys: Capture, fleet: Path, *more: str) -> str:
+    """Return the one line of an error."""
+    assert main(["advise", *words(fleet, *more)]) == 1
+    text = capsys.readouterr().err
+    assert len(text.splitlines()) == 1
+    return text
+
+
+def per_month(report: dict[str, Any]) -> dict[str, float]:
+    every = [*report["advice"], *filter(None, [report["together"]])]
+    return {one["id"]: one["perMonth"] for one in every}
+
+
+def refused(report: dict[str, Any]) -> dict[str, str]:
+    return {one["id"]: one["reason"] for one in report["refused"]}
+
+
+def test_the_changes_are_ranked_by_what_they_save(capsys: Capture, fleet: Path) -> None:
+    report = advised(capsys, fleet, "--spot-max", "100")
+    assert report["base"]["perMonth"] == pytest.approx(6 * 0.10 * 730)
+    saved = per_month(report)
+    assert saved["web-spot"] == pytest.approx(-6 * 0.06 * 730)
+    assert saved["web-m7a"] == pytest.approx(-6 * 0.02 * 730)
+    assert saved["combination"] == pytest.approx(-6 * (0.10 - 0.032) * 730)
+    assert [one["rank"] for one in report["advice"]] == [1, 2]
+    assert report["together"]["parts"] == ["web-spot", "web-m7a"]
+
+
+def test_a_family_older_than_those_in_use_is_not_proposed(capsys: Capture, fleet: Path) -> None:
+    assert "m5" not in json.dumps(per_month(advised(capsys, fleet)))
+
+
+def test_two_searches_give_the_same_bytes_in_any_number_of_processes(
+    capsys: Capture, fleet: Path
+) -> None:
+    texts = []
+    for workers in ("1", "1", "2"):
+        assert main(["advise", *words(fleet, "-o", "json", "--workers", workers)]) == 0
+        texts.append(capsys.readouterr().out)
+    assert texts[0] == texts[1] == texts[2]
+
+
+@pytest.mark.parametrize("nodes", ["none run yet", "six run"])
+def test_a_saving_is_what_a_plan_of_the_patched_files_states(
+    capsys: Capture, fleet: Path, nodes: str
+) -> None:
+    given = ["-o", "json"]
+    if nodes == "six run":
+        items = [item for number in range(6) for item in a_running_node(number)]
+        snapshot = fleet.parent / "snapshot.json"
+        snapshot.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+        given += ["--snapshot", str(snapshot)]
+    report = advised(capsys, fleet, "--spot-max", "100", *given)
+    assert {"web-spot", "web-m7a", "combination"} <= per_month(report).keys()
+    for one in (*report["advice"], report["together"]):
+        patch = fleet.parent / "patch"
+        patch.write_text(one["patch"])
+        git(fleet, "apply", str(patch))
+        assert main(["plan", *words(fleet, "--base", "HEAD", *given)]) == 0
+        at_rest = json.loads(capsys.readouterr().out)["atRest"]
+        assert at_rest["perMonth"] == one["perMonth"]
+        assert at_rest["after"]["nodes"] == one["nodes"]
+        git(fleet, "checkout", "--", ".")
+
+
+def test_a_limit_refuses_a_change_and_says_which(capsys: Capture, fleet: Path) -> None:
+    report = advised(capsys, fleet)
+    assert "web-spot" not in per_month(report)
+    assert "100% of the pods" in refused(report)["web-spot"]
+    assert "--spot-max 50" in refused(report)["web-spot"]
+    assert report["limits"]["spotPercent"] == 50
+
+
+def test_the_present_exposure_is_allowed_where_it_exceeds_a_limit(
+    capsys: Capture, fleet: Path
+) -> None:
+    edit(fleet / "pool.yaml", "[on-demand]", "[spot]")
+    report = advised(capsys, fleet, "--spot-max", "10", "--new-nodes")
+    assert report["limits"]["spotPercent"] == 100
+    assert "web-m7a" in per_month(report)
+
+
+NO_SPOT = """\
+policies:
+  - name: on-demand-only
+    expression: plan.nodeClaims.all(c, c.launch.capacityType != 'spot')
+    message: web runs on demand
+"""
+
+
+@pytest.mark.parametrize("place", ["files of the fleet", "file of the operator"])
+def test_what_a_policy_forbids_is_not_proposed(capsys: Capture, fleet: Path, place: str) -> None:
+    given: list[str] = []
+    if place == "files of the fleet":
+        (fleet / "reconciler.yaml").write_text(SETTINGS + NO_SPOT)
+    else:
+        file = fleet.parent / "policies.yaml"
+        file.write_text(NO_SPOT)
+        given = ["--policy", str(file)]
+    report = advised(capsys, fleet, "--spot-max", "100", *given)
+    assert "policy on-demand-only forbids it: web runs on demand" in refused(report)["web-spot"]
+    assert per_month(report).keys() == {"web-m7a"}
+    assert all("spot" not in one["patch"].split("+++")[1] for one in report["advice"])
+
+
+def test_a_policy_that_only_warns_is_named(capsys: Capture, fleet: Path) -> None:
+    warning = NO_SPOT.replace("    message", "    severity: warning\n    message")
+    (fleet / "reconciler.yaml").write_text(SETTINGS + warning)
+    report = advised(capsys, fleet, "--spot-max", "100")
+    assert {one["id"]: one["warnings"] for one in report["advice"]} == {
+        "web-spot": ["on-demand-only"], "web-m7a": [],
+    }  # fmt: skip
+
+
+def test_a_fleet_without_pods_costs_nothing_and_needs_no_change(
+    capsys: Capture, fleet: Path
+) -> None:
+    (fleet / "workload.yaml").unlink()
+    report = advised(capsys, fleet, "--spot-max", "100")
+    assert (report["base"]["perMonth"], report["base"]["nodes"]) == (0, 0)
+    assert (report["advice"], report["together"], report["refused"]) == ([], None, [])
+    assert main(["advise", *words(fleet)]) == 0
+    assert "No change was found" in capsys.readouterr().out
+
+
+def test_the_seed_decides_which_candidates_are_judged(capsys: Capture, fleet: Path) -> None:
+    picks = []
+    for seed in ("0", "0", "1", "2", "3"):
+        report = advised(capsys, fleet, "--candidates", "1", "--seed", seed, "--spot-max", "100")
+        left = {one["what"] for one in report["notTried"] if "--candidates" in one["reason"]}
+        assert len(left) > 3
+        picks.append(left)
+    assert picks[0] == picks[1]
+
+
+def test_what_was_not_tried_is_listed(capsys: Capture, fleet: Path) -> None:
+    found = {one["what"]: one["reason"] for one in advised(capsys, fleet)["notTried"]}
+    assert "at rest" in found["web-consolidate-after-5m"]
+    assert "splitting and merging NodePools" in found
+
+
+def test_a_report_for_the_terminal_has_the_table_and_the_patches(
+    capsys: Capture, fleet: Path
+) -> None:
+    assert main(["advise", *words(fleet, "--spot-max", "100", "--top", "1")]) == 0
+    text = capsys.readouterr().out
+    assert "Let NodePool web use spot nodes (web-spot)" in text
+    assert "1 more proposal" in text
+    assert "-        - {key: karpenter.sh/capacity-type, operator: In, values: [on-demand]}" in text
+    assert text.count("--- a/pool.yaml") == 2, "of the combination and of the first proposal"
+
+
+# Writing and committing.
+
+
+def test_the_best_is_written_and_all_else_stays(capsys: Capture, fleet: Path) -> None:
+    report = advised(capsys, fleet, "--write")
+    assert report["together"] is None
+    assert (fleet / "pool.yaml").read_text() == POOL.replace("[m7i]", "[m7i, m7a]")
+    assert git(fleet, "status", "--short") == "M pool.yaml"
+    assert main(["validate", str(fleet)]) == 0
+
+
+def test_a_named_proposal_is_written(capsys: Capture, fleet: Path) -> None:
+    advised(capsys, fleet, "--spot-max", "100", "--write", "--pick", "web-spot")
+    assert (fleet / "pool.yaml").read_text() == POOL.replace("[on-demand]", "[on-demand, spot]")
+
+
+def test_a_setting_is_written_to_a_file_of_its_own_where_there_is_none(
+    capsys: Capture, fleet: Path
+) -> None:
+    git(fleet, "rm", "--quiet", "reconciler.yaml")
+    commit_all(fleet)
+    write_catalog(fleet, instance_type("m7i", 0.10), instance_type("m7i", 1.50, "4xlarge", 16))
+    advised(capsys, fleet, "--write", "--new-nodes", "--pick", "packing-cheapest")
+    text = (fleet / "reconciler.yaml").read_text()
+    assert text == "apiVersion: reconciler/v1\nkind: Configuration\npacking: cheapest\n"
+    assert git(fleet, "status", "--short") == "?? reconciler.yaml"
+    assert main(["validate", str(fleet)]) == 0
+
+
+def test_uncommitted_changes_are_not_written_over_without_a_yes(
+    capsys: Capture, fleet: Path
+) -> None:
+    edit(fleet / "pool.yaml", "consolidateAfter: 30s", "consolidateAfter: 1m")
+    before = (fleet / "pool.yaml").read_text()
+    assert "not committed" in failed(capsys, fleet, "--write")
+    assert (fleet / "pool.yaml").read_text() == before
+    advised(capsys, fleet, "--write", "--auto-approve")
+    assert (fleet / "pool.yaml").read_text() == before.replace("[m7i]", "[m7i, m7a]")
+
+
+def test_the_best_is_committed_to_a_branch_of_its_own(capsys: Capture, fleet: Path) -> None:
+    git(fleet, "config", "user.name", "Ada")
+    git(fleet, "config", "user.email", "ada@example.com")
+    head = git(fleet, "rev-parse", "HEAD")
+    report = advised(capsys, fleet, "--commit", "cheaper/web")
+    assert git(fleet, "rev-parse", "HEAD") == head
+    assert git(fleet, "status", "--short") == ""
+    assert git(fleet, "rev-parse", "cheaper/web^") == head
+    assert git(fleet, "diff", "--name-only", "HEAD", "cheaper/web") == "pool.yaml"
+    text = git(fleet, "show", "cheaper/web:pool.yaml") + "\n"
+    assert text == POOL.replace("[m7i]", "[m7i, m7a]")
+    message = git(fleet, "log", "-1", "--format=%an <%ae>%n%B", "cheaper/web")
+    assert message.startswith("Ada <ada@example.com>\nLet NodePool web use the family m7a\n")
+    assert "$350.40 a month" in message
+    assert "Risk: low." in message
+    assert report["advice"][0]["id"] == "web-m7a"
+    assert 'branch "cheaper/web" exists' in failed(capsys, fleet, "--commit", "cheaper/web")
+
+
+def test_a_file_that_differs_from_its_commit_is_not_committed(capsys: Capture, fleet: Path) -> None:
+    edit(fleet / "pool.yaml", "consolidateAfter: 30s", "consolidateAfter: 1m")
+    assert main(["advise", *words(fleet, "--commit", "cheaper")]) == 1
+    assert "pool.yaml: has changes that are not committed" in capsys.readouterr().err
+    assert git(fleet, "branch", "--list", "cheaper") == ""
+
+
+@pytest.mark.parametrize("name", ["-x", "a..b", "a b", "@{-1}", ""])
+def test_a_branch_needs_a_valid_name(capsys: Capture, fleet: Path, name: str) -> None:
+    assert main(["advise", *words(fleet, f"--commit={name}")]) == 1
+    assert "is not a valid name of a branch" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--pick", "web-m7a"], "--pick: is only used to write or commit"),
+        (["--ref", "HEAD", "--write"], "--write: cannot be used with --ref"),
+        (["--workers", "0"], "--workers: 0 is not allowed"),
+        (["--spot-max", "101"], "--spot-max: 101 is not allowed"),
+        (["--wait-max", "soon"], "--wait-max"),
+        (["--trace", "missing", "--snapshot", "-"], "--snapshot: cannot be read from stdin"),
+    ],
+)
+def test_arguments_that_mean_nothing_are_refused(
+    capsys: Capture, fleet: Path, given: list[str], message: str
+) -> None:
+    assert message in failed(capsys, fleet, *given)
+
+
+def test_a_proposal_that_is_not_there_cannot_be_picked(capsys: Capture, fleet: Path) -> None:
+    assert main(["advise", *words(fleet, "--write", "--pick", "web-m7b")]) == 1
+    assert 'no proposal "web-m7b" was found (did you mean web-m7a?)' in capsys.readouterr().err
+
+
+# Backtests.
+
+
+def test_the_best_are_replayed_on_a_trace(capsys: Capture, fleet: Path) -> None:
+    (fleet.parent / "trace.csv").write_text(TRACE)
+    trace = ("--trace", str(fleet.parent / "trace.csv"), "--spot-max", "100")
+    report = advised(capsys, fleet, *trace, "--backtests", "1")
+    first, second = report["advice"]
+    assert first["backtest"]["perMonth"] < 0
+    assert first["backtest"]["base"] != first["backtest"]["head"]
+    assert report["together"]["backtest"]["perMonth"] < first["backtest"]["perMonth"]
+    assert second["backtest"] is None
+    assert advised(capsys, fleet, *trace, "--backtests", "1", "--workers", "2") == report
+
+
+def test_a_backtest_beyond_a_limit_refuses_a_change(capsys: Capture, fleet: Path) -> None:
+    write_catalog(fleet, instance_type("m7i", 0.10), instance_type("m7i", 1.50, "4xlarge", 16))
+    found = advised(capsys, fleet)
+    assert "web-vcpus-lt-9" in per_month(found)
+    (fleet.parent / "trace.csv").write_text(TRACE + "c,8000,1024,0,0,,LS,Succeeded,0,7200,30\n")
+    report = advised(capsys, fleet, "--trace", str(fleet.parent / "trace.csv"), "--backtests", "9")
+    assert refused(report)["web-vcpus-lt-9"] == "1 more pod of the trace would get no node"
+    assert "web-vcpus-lt-9" not in per_month(report)
+
+
+def edit(file: Path, old: str, new: str) -> None:
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new))

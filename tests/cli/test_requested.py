@@ -1,0 +1,171 @@
+"""`cordon`, `uncordon`, `drain` and `delete`: asked for by a person, carried out by who acts."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from reconciler.adapters.database.lease import FileLease
+from reconciler.cli.main import main
+from tests.cli import test_kubernetes_end_to_end as live
+from tests.cli.test_kubernetes_end_to_end import Site, started
+
+site = live.site
+
+
+def ask(site: Site, *words: str) -> int:
+    """Make a request beside or without a daemon; there are no uncommitted changes to ask about."""
+    flags = site.words("x")[2:]
+    return main([*words, str(site.folder), *flags])
+
+
+def open_requests(site: Site, capsys: pytest.CaptureFixture[str]) -> list[Any]:
+    capsys.readouterr()
+    assert main(["status", str(site.folder), *site.words("x")[2:8], "-o", "json"]) == 0
+    found: list[Any] = json.loads(capsys.readouterr().out)["requests"]
+    return found
+
+
+def history(site: Site, target: str, capsys: pytest.CaptureFixture[str]) -> list[tuple[str, str]]:
+    capsys.readouterr()
+    words = ["history", str(site.folder), *site.words("x")[2:8], "--target", target, "-o", "json"]
+    assert main(words) == 0
+    rows = json.loads(capsys.readouterr().out)["items"]
+    return [(row["spec"]["verb"], str(row["status"]["outcome"])) for row in reversed(rows)]
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let requests be made as beside a daemon that holds the lease."""
+    monkeypatch.setattr(FileLease, "holder", lambda _: "run (host, pid 7)")
+
+
+def test_a_cordon_without_a_daemon_is_carried_out_at_once(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    town = started(site)
+    node = min(town.kube.of("nodes"))
+    assert ask(site, "cordon", node) == 0, capsys.readouterr().err
+    out = capsys.readouterr().out
+    assert f"Cordon node {node}" in out
+    assert "succeeded" in out
+    assert town.kube.of("nodes")[node]["spec"]["unschedulable"] is True
+    assert ask(site, "uncordon", node) == 0
+    assert town.kube.of("nodes")[node]["spec"]["unschedulable"] is False
+    assert history(site, node, capsys)[-2:] == [("cordon", "succeeded"), ("uncordon", "succeeded")]
+
+
+def test_a_request_beside_a_daemon_waits_for_its_next_pass(
+    site: Site, capsys: pytest.CaptureFixture[str], held: None
+) -> None:
+    town = started(site)
+    node = min(town.kube.of("nodes"))
+    calls = len(town.kube.calls)
+    assert ask(site, "cordon", node, "--reason", "bad disk") == 0
+    assert "run (host, pid 7) carries it out" in capsys.readouterr().out
+    assert ask(site, "cordon", node) == 0, "asked twice is asked once"
+    assert len(town.kube.calls) == calls, "the command itself calls nothing"
+    (row,) = open_requests(site, capsys)
+    assert (row["verb"], row["target"], row["reason"]) == ("cordon", node, "bad disk")
+    assert main(["history", str(site.folder), *site.words("x")[2:8], "--target", node]) == 0
+    assert "requested" in capsys.readouterr().out
+    site.keep(lambda: town.kube.of("nodes")[node]["spec"].get("unschedulable") is True)
+    site.keep(lambda: f"{node}: cordoned, as requested" in site.ears.said("RequestDone"))
+    assert open_requests(site, capsys) == []
+
+
+def test_a_drain_evicts_under_budgets_and_keeps_the_node(
+    site: Site, capsys: pytest.CaptureFixture[str], held: None
+) -> None:
+    town = started(site)
+    node = min(town.kube.of("nodes"))
+    town.fewest = town.replicas
+    assert ask(site, "drain", node) == 0
+    site.keep(
+        lambda: any("is empty and stays cordoned" in m for m in site.ears.said("RequestDone"))
+    )
+    assert town.fewest >= 1, "the budget held"
+    assert any(c.part == "eviction" for c in town.kube.calls)
+    there = town.kube.of("nodes")[node]
+    assert there["spec"]["unschedulable"] is True
+    assert "deletionTimestamp" not in there["metadata"]
+    assert history(site, node, capsys)[-1] == ("drain-node", "succeeded")
+
+
+def test_an_uncordon_ends_the_drain_of_a_node_whose_pods_may_not_go(
+    site: Site, capsys: pytest.CaptureFixture[str], held: None
+) -> None:
+    town = started(site)
+    node = min(town.kube.of("nodes"))
+    town.kube.change("poddisruptionbudgets", "web", lambda b: b["spec"].update(minAvailable=2))
+    town._budgets = lambda: town.kube.change(  # type: ignore[method-assign]
+        "poddisruptionbudgets", "web", lambda b: b.update(status={"disruptionsAllowed": 0})
+    )
+    assert ask(site, "drain", node) == 0
+    refused = len(town.kube.calls) + 120
+    site.keep(lambda: len(town.kube.calls) > refused)
+    assert len(open_requests(site, capsys)) == 1
+    assert [p for p in town.alive().values() if p["spec"].get("nodeName") == node], "it is held"
+    assert ask(site, "uncordon", node) == 0
+    site.keep(lambda: town.kube.of("nodes")[node]["spec"].get("unschedulable") is False)
+    assert open_requests(site, capsys) == []
+    assert ("drain-node", "failed") in history(site, node, capsys)
+
+
+@pytest.mark.parametrize("how", ["nodeclaim", "node"])
+def test_a_deletion_drains_the_node_and_terminates_the_instance(
+    site: Site, capsys: pytest.CaptureFixture[str], held: None, how: str
+) -> None:
+    town = started(site)
+    node = min(town.kube.of("nodes"))
+    instance = town.kube.of("nodes")[node]["spec"]["providerID"].rpartition("/")[2]
+    name = node
+    if how == "nodeclaim":
+        capsys.readouterr()
+        main(["get", "nodeclaims", str(site.folder), *site.words("x")[2:8], "-o", "json"])
+        rows = json.loads(capsys.readouterr().out)["items"]
+        (name,) = (r["metadata"]["name"] for r in rows if r["status"]["nodeName"] == node)
+    town.fewest = town.replicas
+    assert ask(site, "delete", how, name) == 0, capsys.readouterr().err
+    site.keep(lambda: instance not in town.cloud.living() and town.settled())
+    assert node not in town.kube.of("nodes")
+    assert town.fewest >= 1, "the budget held"
+    assert len(town.cloud.living()) == 2, "its pod got another node"
+
+
+def test_a_dry_run_records_nothing(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    town = started(site)
+    node = min(town.kube.of("nodes"))
+    for words in (("drain", node), ("cordon", node), ("delete", "node", node)):
+        assert ask(site, *words, "--dry-run") == 0
+        assert "Nothing was changed (--dry-run)" in capsys.readouterr().out
+    assert open_requests(site, capsys) == []
+
+
+def test_a_node_that_is_not_ours_is_refused(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    started(site)
+    for words in (("drain", "stranger"), ("cordon", "stranger"), ("delete", "node", "stranger")):
+        assert ask(site, *words) == 1
+        said = capsys.readouterr().err
+        assert 'no node of fleet shop is named "stranger"' in said
+        assert "use kubectl for nodes of others" in said
+    assert open_requests(site, capsys) == []
+
+
+def test_an_instance_whose_tags_were_taken_is_not_deleted(
+    site: Site, capsys: pytest.CaptureFixture[str], held: None
+) -> None:
+    town = started(site)
+    node = min(town.kube.of("nodes"))
+    instance = town.kube.of("nodes")[node]["spec"]["providerID"].rpartition("/")[2]
+    client = town.cloud.connect("ec2", 1)
+    client.create_tags(Resources=[instance], Tags=[{"Key": "reconciler/fleet", "Value": "other"}])
+    site.clock.advance(timedelta(minutes=10).total_seconds())
+    assert ask(site, "delete", "node", node) == 0
+    site.keep(lambda: bool(site.ears.said("Failed")))
+    assert instance in town.cloud.living()
+    assert any("is not tagged as one of this fleet" in said for said in site.ears.said("Failed"))
+    assert open_requests(site, capsys) == [], "it is refused, not kept"

@@ -1,0 +1,366 @@
+"""``snapshot --anonymize``: no name remains, references still match, and plans decide alike."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.cli.main import main
+
+SCENARIOS = (
+    Path(os.environ.get("CONFORMANCE") or Path(__file__).parents[3] / "shared/conformance")
+    / "scenarios"
+)
+DESIRED = ("NodePool", "NodeOverlay", "EC2NodeClass", "TestNodeClass", "KWOKNodeClass")
+SAMPLE = 45
+"""Of this many scenarios in a folder, one is planned: all would take minutes."""
+RESOURCES = {
+    "Pod": "pods",
+    "Node": "nodes",
+    "NodeClaim": "nodeclaims.karpenter.sh",
+    "PodDisruptionBudget": "poddisruptionbudgets",
+    "PersistentVolumeClaim": "persistentvolumeclaims",
+    "PersistentVolume": "persistentvolumes",
+    "StorageClass": "storageclasses",
+    "CSINode": "csinodes",
+    "DaemonSet": "daemonsets",
+    "Namespace": "namespaces",
+    "PriorityClass": "priorityclasses",
+    "CapacityBuffer": "capacitybuffers.autoscaling.x-k8s.io",
+    "PodTemplate": "podtemplates",
+    "Deployment": "deployments.apps",
+    "StatefulSet": "statefulsets.apps",
+    "Service": "services",
+    "NodePool": "nodepools.karpenter.sh",
+}
+Plain = dict[str, Any]
+
+
+def kubectl_of(folder: Path, objects: list[Plain]) -> str:
+    """Return a program that prints these objects as kubectl does."""
+    lists: dict[str, list[Plain]] = {}
+    for item in objects:
+        lists.setdefault(RESOURCES.get(item["kind"], "others"), []).append(item)
+    for resource, items in lists.items():
+        (folder / f"{resource}.json").write_text(json.dumps({"kind": "List", "items": items}))
+    program = folder / "kubectl"
+    empty = """echo '{"kind": "List", "items": []}'"""
+    program.write_text(f'#!/bin/sh\ncat "{folder}/$2.json" 2>/dev/null || {empty}\n')
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    return str(program)
+
+
+def scenarios() -> Iterator[Any]:
+    for group in ("placement", "disruption", "random", "aws"):
+        for path in sorted((SCENARIOS / group).glob("*.json"))[::SAMPLE]:
+            found = json.loads(path.read_text())
+            scenario = found[0] if isinstance(found, list) else found
+            if (scenario.get("expect") or {}).get("valid") is not False:
+                yield pytest.param(path, scenario, id=f"{group}-{path.stem}")
+
+
+def catalog_of(scenario: Plain, path: Path) -> Any:
+    catalog = scenario["catalog"]
+    if isinstance(catalog, list):
+        return catalog
+    folders = (path.parent / "catalogs", SCENARIOS.parent / "catalogs")
+    return next(
+        json.loads(file.read_text())
+        for file in (folder / f"{catalog}.json" for folder in folders)
+        if file.exists()
+    )
+
+
+def settings_of(scenario: Plain) -> Iterator[str]:
+    for key, value in (scenario.get("settings") or {}).items():
+        parts = value.items() if isinstance(value, dict) else [("", value)]
+        for sub, item in parts:
+            text = str(item).lower() if isinstance(item, bool) else str(item)
+            yield from ("--set", f"{key}.{sub}={text}" if sub else f"{key}={text}")
+
+
+def decided(plan: Plain, nodes: list[str]) -> Plain:
+    """Return what a plan decides; nodes by their place in the order of names."""
+    place = {name: number for number, name in enumerate(sorted(nodes))}
+    claims = (
+        (c["nodePool"], sorted(c["instanceTypes"]), len(c.get("pods", ())))
+        for c in plan["nodeClaims"]
+    )
+    commands = ((c["reason"], sorted(place[name] for name in c["nodes"])) for c in plan["commands"])
+    return {
+        "launched": sorted(claims),
+        "removed": sorted(commands),
+        "cost": plan["cost"],
+        "placed": len(plan["placements"]),
+        "unschedulable": len(plan["unschedulable"]),
+    }
+
+
+def nodes_of(content: str) -> list[str]:
+    items = json.loads(content)["items"]
+    return [item["metadata"]["name"] for item in items if item["kind"] == "Node"]
+
+
+@pytest.mark.parametrize(("path", "scenario"), list(scenarios()))
+def test_a_plan_decides_alike_without_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], path: Path, scenario: Plain
+) -> None:
+    fleet, catalog = tmp_path / "fleet", tmp_path / "catalog.json"
+    fleet.mkdir()
+    catalog.write_text(json.dumps(catalog_of(scenario, path)))
+    mine = [o for o in scenario["objects"] if o["kind"] in DESIRED]
+    for number, item in enumerate(mine):
+        (fleet / f"{number:03}.yaml").write_text(json.dumps(item))
+    kubectl = kubectl_of(tmp_path, [o for o in scenario["objects"] if o not in mine])
+    with_catalog = ["--catalog", str(catalog)]
+    found = []
+    for more in ([], ["--anonymize"]):
+        out = tmp_path / "cluster.json"
+        words = ["--kubectl", kubectl, "--out", str(out), *with_catalog, *more]
+        assert main(["snapshot", str(fleet), *words]) == 0
+        now = ["--now", scenario.get("now") or "2026-01-01T00:00:00Z"]
+        words = ["--snapshot", str(out), *with_catalog, *now, *settings_of(scenario)]
+        capsys.readouterr()
+        assert main(["plan", str(fleet), *words, "-o", "json"]) == 0
+        plan = json.loads(capsys.readouterr().out)
+        found.append(decided(plan, nodes_of(out.read_text())))
+    assert found[0] == found[1]
+
+
+POOL = """\
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: general}
+spec:
+  template:
+    metadata: {labels: {example.com/team: payments}}
+    spec:
+      nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}
+      requirements:
+        - {key: example.com/tier, operator: Exists}
+        - {key: karpenter.sh/capacity-type, operator: In, values: [spot, on-demand]}
+      taints: [{key: example.com/dedicated, value: shop, effect: NoSchedule}]
+"""
+KEPT_BY_THE_FLEET = ("example.com/team", "example.com/tier", "example.com/dedicated", "general")
+
+
+def meta(name: str, **more: object) -> Plain:
+    return {"name": name, **more}
+
+
+def secret_cluster() -> list[Plain]:
+    """A cluster in which everything that a user names has ``secret`` in its name."""
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "secret-rs", "uid": "secret-u"}
+    selector = {"matchLabels": {"secret.example/app": "secret-app"}}
+    pod = {
+        "containers": [
+            {
+                "name": "secret-container",
+                "image": "registry.secret.example/secret:1",
+                "command": ["secret-command"],
+                "env": [{"name": "SECRET", "value": "secret-value"}],
+                "envFrom": [{"secretRef": {"name": "secret-ref"}}],
+                "resources": {"requests": {"cpu": "1", "memory": "1Gi"}},
+                "ports": [{"name": "secret-port", "hostPort": 80, "hostIP": "10.66.6.6"}],
+            }
+        ],
+        "nodeName": "secret-node.internal",
+        "serviceAccountName": "secret-account",
+        "priorityClassName": "secret-priority",
+        "schedulerName": "secret-scheduler",
+        "imagePullSecrets": [{"name": "secret-pull"}],
+        "nodeSelector": {"example.com/team": "payments", "secret.example/zone": "secret-zone"},
+        "tolerations": [
+            {"key": "example.com/dedicated", "value": "shop"},
+            {"key": "secret.example/taint", "value": "secret-value"},
+        ],
+        "affinity": {
+            "podAntiAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": [
+                    {
+                        "labelSelector": selector,
+                        "namespaces": ["secret-namespace"],
+                        "topologyKey": "kubernetes.io/hostname",
+                    }
+                ]
+            }
+        },
+        "topologySpreadConstraints": [
+            {"topologyKey": "secret.example/rack", "maxSkew": 1, "labelSelector": selector}
+        ],
+        "volumes": [
+            {"name": "secret-volume", "persistentVolumeClaim": {"claimName": "secret-claim"}},
+            {"name": "secret-config", "configMap": {"name": "secret-map"}},
+            {"name": "secret-eph", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}},
+        ],
+    }
+    labels = {"secret.example/app": "secret-app", "app.kubernetes.io/name": "secret-app"}
+    place = {"namespace": "secret-namespace"}
+    hidden = {"secret.example/note": "secret-note", "karpenter.sh/do-not-disrupt": "true"}
+    node_labels = {
+        "kubernetes.io/hostname": "secret-node.internal",
+        "topology.kubernetes.io/zone": "us-west-2a",
+        "node.kubernetes.io/instance-type": "m5.large",
+        "karpenter.sh/nodepool": "general",
+        "example.com/team": "payments",
+        "eks.amazonaws.com/nodegroup": "secret-group",
+        "secret.example/rack": "secret-rack",
+    }
+    waiting = {"type": "PodScheduled", "status": "True", "message": "secret message"}
+    return [
+        {"kind": "Namespace", "metadata": meta("secret-namespace", labels={
+            "kubernetes.io/metadata.name": "secret-namespace"})},
+        {"kind": "Node", "metadata": meta("secret-node.internal", labels=node_labels,
+                                          annotations=hidden),
+         "spec": {"providerID": "aws:///us-west-2a/i-0123456789abcdef0",
+                  "taints": [{"key": "secret.example/taint", "value": "secret-value",
+                              "effect": "NoSchedule"}]},
+         "status": {"images": [{"names": ["secret-image"]}], "capacity": {"cpu": "2"}}},
+        {"kind": "CSINode", "metadata": meta("secret-node.internal"),
+         "spec": {"drivers": [{"name": "secret.csi.example", "allocatable": {"count": 9}},
+                              {"name": "ebs.csi.aws.com", "allocatable": {"count": 25}}]}},
+        {"kind": "Pod", "metadata": meta(
+            "secret-pod", **place, labels=labels, annotations=hidden, ownerReferences=[owner],
+            generateName="secret-"), "spec": pod,
+         "status": {"phase": "Running", "conditions": [waiting]}},
+        {"kind": "PersistentVolumeClaim", "metadata": meta("secret-claim", **place),
+         "spec": {"storageClassName": "secret-class", "volumeName": "secret-pv"}},
+        {"kind": "PersistentVolumeClaim", "metadata": meta("secret-pod-secret-eph", **place),
+         "spec": {"storageClassName": "secret-class", "volumeName": "secret-pv2"}},
+        {"kind": "PersistentVolume", "metadata": meta("secret-pv"),
+         "spec": {"local": {"path": "/mnt/secret"}, "storageClassName": "secret-class"}},
+        {"kind": "StorageClass", "metadata": meta("secret-class"),
+         "provisioner": "ebs.csi.aws.com"},
+        {"kind": "PriorityClass", "metadata": meta("secret-priority"), "value": 7},
+        {"kind": "PodDisruptionBudget", "metadata": meta("secret-budget", **place),
+         "spec": {"selector": selector, "maxUnavailable": "10%"}},
+        {"kind": "Deployment", "metadata": meta("secret-deployment", **place),
+         "spec": {"selector": selector, "template": {"metadata": {"labels": labels},
+                                                     "spec": pod}}},
+        {"kind": "Service", "metadata": meta("secret-service", **place),
+         "spec": {"selector": {"secret.example/app": "secret-app"}}},
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Path:
+    folder = tmp_path / "fleet"
+    folder.mkdir()
+    (folder / "pool.yaml").write_text(POOL)
+    return folder
+
+
+def captured(tmp_path: Path, *words: str) -> str:
+    out = tmp_path / "cluster.json"
+    kubectl = kubectl_of(tmp_path, secret_cluster())
+    assert main(["snapshot", *words, "--kubectl", kubectl, "--out", str(out)]) == 0
+    return out.read_text()
+
+
+def by_kind(text: str) -> dict[str, list[Plain]]:
+    found: dict[str, list[Plain]] = {}
+    for item in json.loads(text)["items"]:
+        found.setdefault(item["kind"], []).append(item)
+    return found
+
+
+def test_no_name_remains_in_the_bytes(tmp_path: Path, fleet: Path) -> None:
+    assert len(re.findall("secret", captured(tmp_path, str(fleet)))) > 60
+    text = captured(tmp_path, str(fleet), "--anonymize")
+    assert re.findall(r"\w*secret[\w.-]*", text, re.IGNORECASE) == []
+    assert "10.66.6.6" not in text
+
+
+def test_references_still_match(tmp_path: Path, fleet: Path) -> None:
+    found = by_kind(captured(tmp_path, str(fleet), "--anonymize"))
+    ((pod,), (node,)) = found["Pod"], found["Node"]
+    spec, namespace = pod["spec"], pod["metadata"]["namespace"]
+    assert spec["nodeName"] == node["metadata"]["name"] == found["CSINode"][0]["metadata"]["name"]
+    assert node["metadata"]["labels"]["kubernetes.io/hostname"] == spec["nodeName"]
+    (home,) = found["Namespace"]
+    assert home["metadata"]["name"] == namespace
+    assert home["metadata"]["labels"]["kubernetes.io/metadata.name"] == namespace
+    (term,) = spec["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert term["namespaces"] == [namespace]
+    selected = term["labelSelector"]["matchLabels"].items()
+    assert selected <= pod["metadata"]["labels"].items()
+    assert found["PodDisruptionBudget"][0]["spec"]["selector"]["matchLabels"].items() == selected
+    assert found["Service"][0]["spec"]["selector"].items() == selected
+    claims = {claim["metadata"]["name"]: claim for claim in found["PersistentVolumeClaim"]}
+    named, ephemeral = (
+        spec["volumes"][0]["persistentVolumeClaim"]["claimName"],
+        f"{pod['metadata']['name']}-{spec['volumes'][2]['name']}",
+    )
+    assert set(claims) == {named, ephemeral}
+    (volume,) = found["PersistentVolume"]
+    assert claims[named]["spec"]["volumeName"] == volume["metadata"]["name"]
+    (storage,) = found["StorageClass"]
+    assert claims[named]["spec"]["storageClassName"] == storage["metadata"]["name"]
+    assert spec["priorityClassName"] == found["PriorityClass"][0]["metadata"]["name"]
+    (taint,) = node["spec"]["taints"]
+    assert (taint["key"], taint["value"]) == tuple(spec["tolerations"][1].values())
+    (spread,) = spec["topologySpreadConstraints"]
+    assert spread["topologyKey"] in node["metadata"]["labels"]
+
+
+def test_what_decisions_and_the_fleet_refer_to_stays(tmp_path: Path, fleet: Path) -> None:
+    text = captured(tmp_path, str(fleet), "--anonymize")
+    for word in ("us-west-2a", "m5.large", "ebs.csi.aws.com", "i-0123456789abcdef0", "payments"):
+        assert word in text
+    ((pod,), (node,)) = by_kind(text)["Pod"], by_kind(text)["Node"]
+    labels = node["metadata"]["labels"]
+    assert (labels["example.com/team"], labels["karpenter.sh/nodepool"]) == ("payments", "general")
+    assert pod["metadata"]["annotations"] == {"karpenter.sh/do-not-disrupt": "true"}
+    assert pod["spec"]["tolerations"][0] == {"key": "example.com/dedicated", "value": "shop"}
+
+
+def test_what_another_fleet_names_does_not_stay(tmp_path: Path, fleet: Path) -> None:
+    (fleet / "pool.yaml").write_text(POOL.replace("example.com/team: payments", "a: b"))
+    text = captured(tmp_path, str(fleet), "--anonymize")
+    assert "payments" not in text
+    assert "example.com/team" not in text
+    assert "example.com/dedicated" in text
+
+
+def names(text: str) -> list[str]:
+    return [item["metadata"]["name"] for item in json.loads(text)["items"]]
+
+
+def test_with_a_key_names_stay_equal_over_snapshots(
+    tmp_path: Path, fleet: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECONCILER_ANONYMIZE_KEY", "0123456789abcdef")
+    first = captured(tmp_path, str(fleet), "--anonymize")
+    assert captured(tmp_path, str(fleet), "--anonymize") == first
+    monkeypatch.setenv("RECONCILER_ANONYMIZE_KEY", "another-key-of-16")
+    second = captured(tmp_path, str(fleet), "--anonymize")
+    assert set(names(first)).isdisjoint(names(second))
+
+
+def test_without_a_key_each_snapshot_has_other_names(tmp_path: Path, fleet: Path) -> None:
+    found = [names(captured(tmp_path, str(fleet), "--anonymize")) for _ in range(2)]
+    assert set(found[0]).isdisjoint(found[1])
+
+
+def test_a_short_key_is_refused(
+    tmp_path: Path,
+    fleet: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("RECONCILER_ANONYMIZE_KEY", "hunter2")
+    out = tmp_path / "cluster.json"
+    kubectl = kubectl_of(tmp_path, secret_cluster())
+    words = [str(fleet), "--kubectl", kubectl, "--out", str(out), "--anonymize"]
+    assert main(["snapshot", *words]) == 1
+    said = capsys.readouterr().err
+    assert "the key has 7 bytes, fewer than 16" in said
+    assert "hunter2" not in said
+    assert not out.exists()

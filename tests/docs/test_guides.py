@@ -1,0 +1,148 @@
+"""The guides: every command in a `console` block runs, in order, as it is printed."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reconciler.cli.main import COMMANDS, main
+from reconciler.cli.parser.commandline import read
+from reconciler.model.errors import UsageError
+from tests.cli.forgeapi import ForgeImitation, serving
+from tests.repositories import commit_all, git, init
+
+ROOT = Path(__file__).resolve().parents[2]
+GUIDES = [
+    "advice",
+    "getting-started",
+    "how-to/budgets-and-windows",
+    "how-to/gpus",
+    "how-to/migrate-from-cluster-autoscaler",
+    "how-to/migrate-from-veneer",
+    "how-to/production",
+    "how-to/savings-plans",
+    "migrate-from-karpenter",
+    "pull-requests",
+    "tutorial",
+]
+PAGES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))
+    if "decisions" not in path.parts
+)
+_BLOCK = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_CODE = re.compile(r"^```[^\n]*\n(.*?)^```|`([^`\n]+)`", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
+
+
+def commands(guide: str) -> list[str]:
+    text = (ROOT / "docs" / f"{guide}.md").read_text(encoding="utf-8")
+    lines = [line for block in _BLOCK.findall(text) for line in block.splitlines()]
+    return [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+
+
+@pytest.fixture
+def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder, with Karpenter's examples beside it where a guide starts from them."""
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    for name in ("AWS_REGION", "AWS_PROFILE", "KUBECONFIG", "GITHUB_EVENT_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    folder = tmp_path / "work"
+    folder.mkdir()
+    shutil.copytree(ROOT / "tests" / "fixtures" / "karpenter-examples" / "v1", folder / "karpenter")
+    shutil.copytree(ROOT / "examples", folder / "examples")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def run(line: str, folder: Path) -> None:
+    words = shlex.split(line)
+    if words[0] == "reconciler":
+        assert main(words[1:]) == 0, line
+    elif words[0] == "git":
+        git(folder, *words[1:])
+    else:
+        subprocess.run(words, cwd=folder, check=True)
+
+
+@pytest.mark.parametrize(
+    "guide",
+    [pytest.param(g, marks=pytest.mark.exhaustive) if g == "tutorial" else g for g in GUIDES],
+)
+def test_every_command_of_a_guide_runs(
+    guide: str, prepared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forge = ForgeImitation()
+    with serving(forge) as url:
+        monkeypatch.setenv("GITHUB_API_URL", url)
+        monkeypatch.setenv("GITHUB_TOKEN", forge.token)
+        if guide == "pull-requests":
+            shutil.copytree(ROOT / "examples" / "web", prepared / "fleet")
+            init(prepared)
+            commit_all(prepared)
+            git(prepared, "switch", "--quiet", "--create", "change")
+            (prepared / "fleet" / "README.md").write_text("changed\n")
+            commit_all(prepared)
+        lines = commands(guide)
+        assert lines
+        for line in lines:
+            run(line, prepared)
+    if guide == "pull-requests":
+        assert len(forge.comments) == 1
+
+
+def shown(page: str) -> Iterator[tuple[list[str], bool]]:
+    """Yield the words of each command line of ours on a page, and whether it is complete.
+
+    In a sentence, the name of a command may be without its arguments.
+    """
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for block, inline in _CODE.findall(text):
+        lines = block.replace("\\\n", " ").splitlines() if block else [inline]
+        for line in lines:
+            command = re.split(r" [|&]|&&|>", line.strip().removeprefix("$ "))[0]
+            if command.startswith("reconciler "):
+                yield shlex.split(command, comments=True)[1:], bool(block)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_on_a_page_is_accepted_by_the_parser(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "plan.json").write_text("{}")  # what `apply` tells from a folder
+    refused = []
+    for words, is_complete in shown(page):
+        if words[0] not in {*COMMANDS, "help", "--version", "COMMAND"}:
+            refused.append(" ".join(words))
+        elif is_complete and words[0] != "COMMAND":
+            try:
+                read(words, COMMANDS)
+            except UsageError as error:
+                refused.append(f"{' '.join(words)}: {error}")
+    assert refused == []
+
+
+@pytest.mark.parametrize(
+    "guide",
+    [pytest.param(g, marks=pytest.mark.exhaustive) if g == "tutorial" else g for g in GUIDES],
+)
+def test_every_relative_link_of_a_guide_leads_to_a_file(guide: str) -> None:
+    page = ROOT / "docs" / f"{guide}.md"
+    links = [t for t in _LINK.findall(page.read_text(encoding="utf-8")) if "://" not in t]
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_the_inputs_and_outputs_of_the_action_are_documented() -> None:
+    from ruamel.yaml import YAML
+
+    page = (ROOT / "docs" / "pull-requests.md").read_text(encoding="utf-8")
+    action = YAML(typ="safe").load(ROOT / "action.yml")
+    names = [*action["inputs"], *action["outputs"]]
+    assert [name for name in names if f"`{name}`" not in page] == []

@@ -1,0 +1,143 @@
+"""Attacks by which a pull request makes `comment` post, overwrite or send what it should not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reconciler.cli.main import main
+from reconciler.cli.pullrequest.body import marker_of
+from tests.cli.forgeapi import ForgeImitation, serving
+from tests.hostile.threats import Threat, attack
+
+ROOT = Path(__file__).resolve().parents[2]
+BOT = "github-actions[bot]"
+
+
+@pytest.fixture
+def forge() -> ForgeImitation:
+    return ForgeImitation()
+
+
+@pytest.fixture
+def url(forge: ForgeImitation, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    for name in ("GITHUB_EVENT_PATH", "GITHUB_EVENT_NAME", "GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY"):
+        monkeypatch.delenv(name, raising=False)
+    with serving(forge) as served:
+        monkeypatch.setenv("GITHUB_API_URL", served)
+        monkeypatch.setenv("GITHUB_TOKEN", forge.token)
+        yield served
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> str:
+    path = str(tmp_path / "plan.json")
+    words = ["plan", str(ROOT / "examples" / "web"), "--set", "cluster=none", "--out", path]
+    assert main(words) == 0
+    return path
+
+
+def github(*words: str) -> int:
+    return main(["comment", "github", *words, "--repository", "acme/fleet", "--pull-request", "7"])
+
+
+@attack(Threat.HIDDEN, "a comment of somebody else with the marker of a fleet, to be overwritten")
+def test_a_forged_marker_neither_is_edited_nor_hides_the_plan(
+    url: str, forge: ForgeImitation, plan: str
+) -> None:
+    forged = f"{marker_of('web', 'examples/web')}\nApproved, costs nothing"
+    forge.add("mallory", forged)
+    assert github(plan) == 0
+    assert forge.bodies("mallory") == [forged]
+    assert len(forge.bodies(BOT)) == 1
+
+
+@attack(Threat.OUTPUT, "Markdown instead of a plan in the artefact of a job without secrets")
+def test_markdown_of_an_untrusted_job_is_not_posted(
+    url: str, forge: ForgeImitation, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    (tmp_path / "event.json").write_text(json.dumps({"workflow_run": {"head_sha": "a"}}))
+    monkeypatch.setenv("GITHUB_EVENT_PATH", str(tmp_path / "event.json"))
+    monkeypatch.setenv("GITHUB_EVENT_NAME", "workflow_run")
+    (tmp_path / "plan.json").write_text("# Approved by @security\n")
+    assert github(str(tmp_path / "plan.json")) == 1
+    assert "could contain anything" in capsys.readouterr().err
+    assert forge.written() == []
+
+
+@attack(Threat.OUTPUT, "a plan whose names mention people and close the comment's markup")
+def test_names_in_a_plan_stay_text(
+    url: str, forge: ForgeImitation, plan: str, tmp_path: Path
+) -> None:
+    data = json.loads(Path(plan).read_text())
+    text = json.dumps(data).replace('"general"', '"--> <img src=x> @everyone"')
+    hostile = tmp_path / "hostile.json"
+    hostile.write_text(text.replace('"fleet": "web"', '"fleet": "web --> @everyone"'))
+    if github(str(hostile)) == 0:
+        (body,) = forge.bodies(BOT)
+        assert "<img" not in body
+        assert "@everyone" not in body
+        assert body.split("\n")[0].count("-->") == 1
+    else:
+        assert forge.written() == []
+
+
+@attack(Threat.SECRETS, "a redirect of the API to another host, for the token to follow")
+def test_the_token_does_not_follow_a_redirect(url: str, forge: ForgeImitation, plan: str) -> None:
+    thief = ForgeImitation()
+    with serving(thief) as elsewhere:
+        forge.fault = lambda _m, path: (307, {}, {"Location": f"{elsewhere}{path}"})
+        assert github(plan) == 1
+    assert thief.calls == []
+
+
+@attack(Threat.SECRETS, "a next page on another host in the Link header of a list")
+def test_the_token_does_not_follow_a_link_header(
+    url: str, forge: ForgeImitation, plan: str
+) -> None:
+    thief = ForgeImitation()
+    with serving(thief) as elsewhere:
+
+        def linked(method: str, path: str) -> tuple[int, object, dict[str, str]] | None:
+            if method == "GET" and path.endswith("/comments"):
+                return 200, [], {"Link": f'<{elsewhere}/x>; rel="next"'}
+            return None
+
+        forge.fault = linked
+        assert github(plan) == 0
+    assert thief.calls == []
+
+
+@attack(Threat.SECRETS, "an API address without encryption")
+def test_the_token_is_not_sent_in_the_clear(
+    url: str, plan: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert github(plan, "--api-url", "http://api.example") == 1
+    assert "plain http" in capsys.readouterr().err
+
+
+@attack(Threat.SETTINGS, "an API address in the files of the repository")
+def test_no_file_of_the_repository_names_the_api(
+    url: str, forge: ForgeImitation, plan: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    thief = ForgeImitation()
+    with serving(thief) as elsewhere:
+        (tmp_path / ".env").write_text(f"GITHUB_API_URL={elsewhere}\n")
+        (tmp_path / ".netrc").write_text("default login x password y\n")
+        monkeypatch.chdir(tmp_path)
+        assert github(plan) == 0
+    assert thief.calls == []
+    assert len(forge.bodies(BOT)) == 1
+
+
+@attack(Threat.EXHAUSTION, "an artefact with thousands of plans, each to be a comment")
+def test_the_number_of_comments_is_limited(
+    url: str, forge: ForgeImitation, plan: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert github(*[plan] * 51) == 1
+    assert "at most 50" in capsys.readouterr().err
+    assert forge.calls == []

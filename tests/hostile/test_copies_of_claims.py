@@ -1,0 +1,88 @@
+"""NodeClaims and names of somebody else in the cluster: no node is drained, no instance ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reconciler.cli.main import main
+from tests.cli import test_kubernetes_end_to_end as live
+from tests.cli.test_kubernetes_end_to_end import Site, started
+from tests.hostile.threats import Threat, attack
+
+site = live.site
+KARPENTERS = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
+
+
+def a_claim(name: str, labels: dict[str, str], reference: dict[str, str]) -> dict[str, Any]:
+    finalizers = ["karpenter.sh/termination", "reconciler/termination"]
+    meta = {"name": name, "labels": labels, "finalizers": finalizers}
+    return {"kind": "NodeClaim", "metadata": meta, "spec": {"nodeClassRef": reference}}
+
+
+def passes(site: Site, number: int) -> None:
+    calls = site.town.kube.calls
+    looks = sum((c.verb, c.resource) == ("list", "nodes") for c in calls) + number
+    site.keep(lambda: sum((c.verb, c.resource) == ("list", "nodes") for c in calls) >= looks)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {},
+        {"reconciler/fleet": "shop"},
+        {"reconciler/fleet": "shop", "karpenter.sh/nodepool": "web"},
+    ],
+    ids=["without labels", "with the label of the fleet", "with the labels of a copy"],
+)
+@attack(Threat.OWNERSHIP, "a NodeClaim of a Karpenter, deleted to be drained by the daemon")
+def test_a_karpenters_claim_is_not_taken_for_ours(site: Site, labels: dict[str, str]) -> None:
+    site.town.kube.absent = frozenset({"capacitybuffers"})
+    town = started(site)
+    living = set(town.cloud.living())
+    town.kube.add(a_claim("theirs", labels, KARPENTERS))
+    town.kube.delete("nodeclaims", "theirs")
+    before = dict(town.kube.of("nodeclaims")["theirs"]["metadata"])
+    passes(site, 3)
+    assert town.kube.of("nodeclaims")["theirs"]["metadata"] == before
+    assert set(town.cloud.living()) == living
+    assert site.ears.said("NodeDeleted") == []
+
+
+@attack(
+    Threat.OWNERSHIP, "a copy of our NodeClaim whose status names the instance of somebody else"
+)
+def test_a_forged_status_terminates_nothing(site: Site) -> None:
+    site.town.kube.absent = frozenset({"capacitybuffers"})
+    town = started(site)
+    (theirs, *_) = town.cloud.connect("ec2", 1).run_instances(
+        ImageId="ami-first", MinCount=1, MaxCount=1
+    )["Instances"]
+    name = min(town.kube.of("nodeclaims"))
+    provider = f"aws:///us-east-1a/{theirs['InstanceId']}"
+    forged = {"providerID": provider, "nodeName": "stranger"}
+    town.kube.change("nodeclaims", name, lambda claim: claim["status"].update(forged))
+    town.kube.delete("nodeclaims", name)
+    site.keep(lambda: name not in town.kube.of("nodeclaims"))
+    assert theirs["InstanceId"] in town.cloud.living()
+
+
+@pytest.mark.parametrize("verb", ["cordon", "uncordon", "drain", "delete node", "delete nodeclaim"])
+@attack(Threat.OWNERSHIP, "the name of a node of somebody else in a command that acts on nodes")
+def test_a_node_of_somebody_else_is_not_touched_by_name(
+    site: Site, verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    town = started(site)
+    town.kube.add(
+        {
+            "kind": "Node",
+            "metadata": {"name": "managed-1"},
+            "spec": {"providerID": "aws:///us-east-1a/i-theirs"},
+            "status": {},
+        }
+    )
+    calls = len(town.kube.calls)
+    assert main([*verb.split(), "managed-1", str(site.folder), *site.words("x")[2:]]) == 1
+    assert "no node of fleet shop" in capsys.readouterr().err
+    assert len(town.kube.calls) == calls

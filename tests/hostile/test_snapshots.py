@@ -1,0 +1,264 @@
+"""Attacks through the place that a snapshot is read from: addresses, redirects, endless answers."""
+
+from __future__ import annotations
+
+import datetime as dt
+import ipaddress
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from reconciler.adapters.download.https import download, is_forbidden
+from reconciler.cli.main import main
+from reconciler.model.errors import ReconcilerError, UnreadableError, UsageError
+from tests.hostile.test_git import POOL
+from tests.hostile.threats import Threat, attack
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The certificate of ``localhost`` and its key, in one file."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    start = dt.datetime.now(dt.UTC) - dt.timedelta(days=1)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(start)
+        .not_valid_after(start + dt.timedelta(days=3))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    file = tmp_path_factory.mktemp("tls") / "both.pem"
+    secret = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    file.write_bytes(made.public_bytes(serialization.Encoding.PEM) + secret)
+    return file
+
+
+class Site:
+    """A server on this machine: what it answers by path, and what it was asked."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.asked: list[str] = []
+        self.redirects: dict[str, str] = {}
+        self.ends = Event()
+
+    def url(self, path: str) -> str:
+        return f"https://localhost:{self.port}{path}"
+
+
+def handler(sites: list[Site]) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            site = sites[0]
+            site.asked.append(self.path)
+            target = site.redirects.get(self.path)
+            self.send_response(302 if target is not None else 200)
+            if target is not None:
+                self.send_header("Location", target)
+                self.send_header("Content-Length", "0")
+            elif self.path == "/short":
+                self.send_header("Content-Length", "100")
+            elif self.path == "/file":
+                self.send_header("Content-Length", "7")
+            self.end_headers()
+            if target is not None:
+                return
+            if self.path == "/file":
+                self.wfile.write(b"content")
+            while self.path in ("/endless", "/drip") and not site.ends.is_set():
+                with suppress(OSError):
+                    self.wfile.write(b"x" * (65536 if self.path == "/endless" else 1))
+                    self.wfile.flush()
+                    site.ends.wait(0 if self.path == "/endless" else 0.01)
+                    continue
+                return
+            self.close_connection = True
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    return Handler
+
+
+@pytest.fixture
+def site(certificate: Path) -> Iterator[Site]:
+    sites: list[Site] = []
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler(sites))
+    server.daemon_threads = True
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    sites.append(Site(server.server_address[1]))
+    thread = Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield sites[0]
+    sites[0].ends.set()
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture(autouse=True)
+def only_ipv4(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``localhost`` is this server's address, wherever the tests run."""
+    real = socket.getaddrinfo
+
+    def resolved(host: str, *more: int, **named: int) -> object:
+        return real("127.0.0.1" if host == "localhost" else host, *more, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolved)
+
+
+@pytest.mark.attack(Threat.SETTINGS, "a redirect within the host, which is allowed")
+def test_a_redirect_within_the_host_is_followed(site: Site, certificate: Path) -> None:
+    site.redirects["/old"] = "/file"
+    assert download(site.url("/old"), 100, trust=str(certificate)) == b"content"
+    assert site.asked == ["/old", "/file"]
+
+
+@attack(Threat.SETTINGS, "a server of snapshots that redirects elsewhere")
+@pytest.mark.parametrize(
+    "target",
+    [
+        "http://localhost/file",
+        "https://127.0.0.1/file",
+        "https://localhost:1/file",
+        "https://169.254.169.254/latest/meta-data/",
+        "file:///etc/passwd",
+        "//evil.example/file",
+        "https://user@localhost:PORT/file",
+    ],
+)
+def test_a_redirect_to_another_host_is_not_followed(
+    site: Site, certificate: Path, target: str
+) -> None:
+    site.redirects["/old"] = target.replace("PORT", str(site.port))
+    with pytest.raises(UnreadableError, match="redirects to another host"):
+        download(site.url("/old"), 100, trust=str(certificate))
+    assert site.asked == ["/old"]
+
+
+@attack(Threat.EXHAUSTION, "a server of snapshots that redirects in a circle")
+def test_a_circle_of_redirects_ends(site: Site, certificate: Path) -> None:
+    site.redirects["/a"] = "/a"
+    with pytest.raises(UnreadableError, match="more than 3 redirects"):
+        download(site.url("/a"), 100, trust=str(certificate))
+    assert len(site.asked) == 4
+
+
+@attack(Threat.EXHAUSTION, "a server of snapshots that never stops sending")
+def test_an_endless_answer_ends_at_the_limit(site: Site, certificate: Path) -> None:
+    with pytest.raises(UnreadableError, match="more than 1000000 bytes"):
+        download(site.url("/endless"), 1_000_000, trust=str(certificate))
+
+
+@attack(Threat.EXHAUSTION, "a server of snapshots that sends a byte at a time")
+def test_a_slow_answer_ends_at_the_deadline(site: Site, certificate: Path) -> None:
+    with pytest.raises(UnreadableError, match="takes too long"):
+        download(site.url("/drip"), 1_000_000, trust=str(certificate), total_s=0.1)
+
+
+@attack(Threat.HIDDEN, "a server of snapshots that ends in the middle of the file")
+def test_a_part_is_not_taken_for_the_whole(site: Site, certificate: Path) -> None:
+    with pytest.raises(UnreadableError):
+        download(site.url("/short"), 1000, trust=str(certificate))
+
+
+@attack(Threat.SETTINGS, "a server of snapshots without a trusted certificate")
+def test_an_unknown_certificate_is_refused(site: Site) -> None:
+    with pytest.raises(UnreadableError, match="cannot be downloaded: SSLError"):
+        download(site.url("/file"), 1000)
+    assert site.asked == []
+
+
+@attack(Threat.SETTINGS, "a name that resolves to a metadata service")
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("169.254.169.254", "169.254.170.2", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe"),
+        *("2002:a9fe:a9fe::1", "fe80::1", "fd00:ec2::254", "100.100.100.200", "0.0.0.0", "::"),
+    ],
+)
+def test_metadata_addresses_are_never_asked(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    assert is_forbidden(address)
+    family = socket.AF_INET6 if ipaddress.ip_address(address).version == 6 else socket.AF_INET
+    good = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 443))
+    bad = (family, socket.SOCK_STREAM, 6, "", (address, 443))
+    connections: list[object] = []
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [good, bad])
+    monkeypatch.setattr(socket.socket, "connect", lambda _, to: connections.append(to))
+    with pytest.raises(UsageError, match="link-local or a metadata service"):
+        download("https://files.example/cluster.json", 1000)
+    assert connections == []
+
+
+@attack(Threat.SETTINGS, "a place of a snapshot that is a local file, unencrypted or no URL")
+@pytest.mark.parametrize(
+    ("place", "says"),
+    [
+        ("file:///etc/passwd", "not read from file://"),
+        ("FILE:///etc/passwd", "not read from FILE://"),
+        ("http://files.example/cluster.json", "not read from http://"),
+        ("ftp://files.example/a", "not read from ftp://"),
+        ("ext::sh -c touch% x", "No such file"),
+        ("https://user:hunter2@files.example/a", "contains a user or password"),
+        ("https://files.example:99999/a", "not a valid URL"),
+        ("https:///a", "not an https URL"),
+        ("https://files.example/a\nb", "not an https URL"),
+    ],
+)
+def test_other_places_are_refused_before_anything_is_asked(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    place: str,
+    says: str,
+) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *named, **_: asked.append(named) or [])
+    (tmp_path / "pool.yaml").write_text(POOL)
+    assert main(["plan", str(tmp_path), "--snapshot", place]) != 0
+    said = capsys.readouterr()
+    assert says in said.err
+    assert said.out == ""
+    assert "hunter2" not in said.err
+    assert asked == []
+
+
+@attack(Threat.SECRETS, "a signature in the URL of a snapshot that cannot be read")
+def test_the_query_of_a_url_is_never_shown(site: Site) -> None:
+    with pytest.raises(ReconcilerError) as caught:
+        download(site.url("/file?X-Amz-Signature=hunter2"), 1000)
+    assert "hunter2" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+@attack(Threat.SETTINGS, "a repository that names the snapshot of its plan")
+@pytest.mark.parametrize("text", ["snapshot: {source: 'https://evil.example'}", "snapshot: a.json"])
+def test_a_repository_cannot_name_a_snapshot(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    (tmp_path / "pool.yaml").write_text(POOL)
+    (tmp_path / "reconciler.yaml").write_text(f"{text}\n")
+    assert main(["validate", str(tmp_path)]) == 3
+    assert "snapshot" in capsys.readouterr().out

@@ -1,0 +1,81 @@
+"""The bodies and signatures of the requests to webhooks."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from reconciler.model.notification import NoticeKind, Webhook, WebhookFormat
+from reconciler.notifications.messages import TEXT_MAX, message_of
+from reconciler.notifications.notices import Notice
+
+NOW = datetime(2026, 3, 3, 12, 0, tzinfo=UTC)
+NOTICE = Notice(
+    "shop/1", NOW, NoticeKind.FAILED, "shop", "Launch failed", "no capacity", "web", "4f2c9e1a"
+)
+JSON = Webhook("URL", WebhookFormat.JSON)
+
+
+def text_of(notice: Notice, template: str = "") -> str:
+    body = message_of(notice, Webhook("URL", template=template), "", NOW).body
+    text: str = json.loads(body)["text"]
+    return text
+
+
+def test_a_slack_message_has_the_fleet_the_title_and_the_text() -> None:
+    assert text_of(NOTICE) == "*shop: Launch failed*\nno capacity"
+
+
+def test_a_template_decides_the_text() -> None:
+    assert text_of(NOTICE, "$kind $node_pool $revision $$5") == "Failed web 4f2c9e1a $5"
+
+
+@pytest.mark.parametrize("text", ["<!channel>", "<https://evil|click>", "a\n*bold*\x1b[2J"])
+def test_text_of_a_fleet_forms_no_mention_link_or_line(text: str) -> None:
+    from dataclasses import replace
+
+    shown = text_of(replace(NOTICE, text=text), "$text")
+    assert not set("<>\n\x1b") & set(shown)
+
+
+def test_a_long_text_is_cut() -> None:
+    from dataclasses import replace
+
+    assert len(text_of(replace(NOTICE, text="x" * 10_000))) == TEXT_MAX
+
+
+def test_json_has_every_field() -> None:
+    assert json.loads(message_of(NOTICE, JSON, "", NOW).body) == {
+        "apiVersion": "reconciler/v1", "kind": "Notice", "id": "shop/1", "type": "Failed",
+        "at": "2026-03-03T12:00:00Z", "fleet": "shop", "nodePool": "web", "revision": "4f2c9e1a",
+        "title": "Launch failed", "text": "no capacity",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("prefix", ["", "whsec_"])
+def test_the_signature_is_that_of_standard_webhooks(prefix: str) -> None:
+    key = b"a secret of 24 bytes or so"
+    message = message_of(NOTICE, JSON, prefix + base64.b64encode(key).decode(), NOW)
+    headers = message.headers
+    assert headers["webhook-timestamp"] == str(int(NOW.timestamp()))
+    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + message.body
+    expected = base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
+    assert headers["webhook-signature"] == f"v1,{expected}"
+
+
+def test_the_id_of_a_message_is_the_same_in_every_attempt() -> None:
+    later = NOW.replace(hour=13)
+    secret = base64.b64encode(b"secret").decode()
+    ids = {message_of(NOTICE, JSON, secret, at).headers["webhook-id"] for at in (NOW, later)}
+    assert len(ids) == 1
+
+
+def test_a_secret_that_is_not_base64_is_refused_without_showing_it() -> None:
+    with pytest.raises(ValueError, match="is not base64") as caught:
+        message_of(NOTICE, JSON, "s3cr3t!", NOW)
+    assert "s3cr3t" not in str(caught.value)

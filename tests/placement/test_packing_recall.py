@@ -1,0 +1,21 @@
+"""What packing keeps of a catalogue: computed once, bounded, and apart for each catalogue."""
+
+from __future__ import annotations
+
+from reconciler.placement.packing.recall import KnownAnswers
+
+
+def test_an_equal_question_is_answered_once() -> None:
+    known: KnownAnswers[int] = KnownAnswers()
+    asked: list[str] = []
+    for question in ("a", "b", "a"):
+        known.of(question, lambda: asked.append("computed") or len(asked))
+    assert len(asked) == 2
+    assert known.of("a", lambda: 9) == 1
+
+
+def test_answers_are_forgotten_before_they_are_too_many() -> None:
+    known: KnownAnswers[int] = KnownAnswers(most=3)
+    for number in range(10):
+        known.of(number, lambda: number)  # noqa: B023 - called at once
+    assert len(known) <= 3

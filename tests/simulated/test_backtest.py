@@ -1,0 +1,246 @@
+"""``simulate --trace``: a recorded workload is replayed, and what it comes to is measured."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from reconciler._resources import resource
+from reconciler.cli.backtest.replay import Replay
+from reconciler.cli.backtest.trace import BYTES_MAX, Trace, read_trace
+from reconciler.cli.main import main
+from reconciler.cli.simulation.chronicle import Event
+from reconciler.model.errors import UnreadableError
+from tests.engine.world import a_pool
+from tests.repositories import commit_all, init
+from tests.simulated.simulations import words, write_fleet
+
+HEADER = (
+    "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,"
+    "creation_time,deletion_time,scheduled_time"
+)
+ROWS = (
+    "a,1500,1024,0,0,,LS,Succeeded,0,7200,30",
+    "b,1500,1024,0,0,,LS,Succeeded,600,4200,630",
+    "c,1500,1024,0,0,,LS,Failed,3600,5400,",
+)
+START = datetime.fromisoformat("2026-03-02T12:00:00+00:00")
+Run = Callable[..., dict[str, Any]]
+
+
+def openb(*rows: str) -> bytes:
+    return "\n".join([HEADER, *rows, ""]).encode()
+
+
+@pytest.fixture
+def backtest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    write_fleet(tmp_path, [a_pool("web", policy="WhenEmptyOrUnderutilized", after="30s")])
+
+    def run(content: bytes, *more: str) -> dict[str, Any]:
+        (tmp_path / "trace.csv").write_bytes(content)
+        trace = ("--trace", str(tmp_path / "trace.csv"))
+        assert main(["simulate", *words(tmp_path, *trace, "-o", "json", *more)]) == 0
+        report: dict[str, Any] = json.loads(capsys.readouterr().out)
+        with open(resource("schemas", "simulation.v1.json"), encoding="utf-8") as schema:
+            Draft202012Validator(json.load(schema)).validate(report)
+        return report
+
+    return run
+
+
+def test_a_trace_is_replayed_and_measured(backtest: Run) -> None:
+    found = backtest(openb(*ROWS))["backtest"]
+    side = found["sides"]["head"]
+    begin, until = (datetime.fromisoformat(found[key]) for key in ("from", "until"))
+    assert until - begin == timedelta(hours=2)
+    assert (side["pods"], side["unplaced"]) == (3, 0)
+    assert 0 < side["lowerBound"] <= side["dollars"]
+    assert side["dollarsPerMonth"] == pytest.approx(side["dollars"] / 2 * 730, rel=1e-5)
+    waits = side["waitingSeconds"]
+    assert 0 < waits["p50"] <= waits["p95"] <= waits["p99"]
+    assert found["difference"] is None
+    assert found["sides"].keys() == {"head"}
+
+
+def test_the_same_trace_gives_the_same_bytes_in_any_form(backtest: Run) -> None:
+    plain = backtest(openb(*ROWS))
+    assert backtest(openb(*reversed(ROWS))) == plain
+    assert backtest(gzip.compress(openb(*ROWS), mtime=0)) == plain
+
+
+def test_an_empty_trace_costs_nothing(backtest: Run) -> None:
+    side = backtest(openb())["backtest"]["sides"]["head"]
+    assert (side["dollars"], side["lowerBound"], side["nodeHours"], side["pods"]) == (0, 0, 0, 0)
+
+
+def test_sides_that_are_alike_differ_by_exactly_zero(backtest: Run) -> None:
+    found = backtest(openb(*ROWS), "--against", "karpenter-defaults")["backtest"]
+    assert found["sides"]["head"] == found["sides"]["karpenter-defaults"]
+    change = found["difference"]
+    assert change.pop("against") == "karpenter-defaults"
+    assert {*change.pop("waitingSeconds").values(), *change.values()} == {0}
+
+
+def test_a_base_is_replayed_as_well(backtest: Run, tmp_path: Path) -> None:
+    init(tmp_path / "fleet")
+    commit_all(tmp_path / "fleet")
+    spot = a_pool("web", policy="WhenEmptyOrUnderutilized", after="30s", capacity_types=("spot",))
+    write_fleet(tmp_path, [spot])
+    found = backtest(openb(*ROWS), "--base", "HEAD")["backtest"]
+    sides, change = found["sides"], found["difference"]
+    assert change["against"] == "base"
+    assert change["dollars"] == pytest.approx(sides["head"]["dollars"] - sides["base"]["dollars"])
+    assert change["dollars"] < 0, "spot costs less"
+
+
+def test_several_seeds_have_a_mean_and_a_spread(backtest: Run) -> None:
+    found = backtest(openb(*ROWS), "--seeds", "3")["backtest"]
+    low, high = (found["spread"]["head"][key] for key in ("low", "high"))
+    assert found["seeds"] == 3
+    assert low <= found["sides"]["head"]["dollars"] <= high
+    assert low < high, "nodes take their own time to join"
+
+
+def test_our_own_form_says_the_same(backtest: Run) -> None:
+    spec = {
+        "containers": [
+            {"name": "main", "resources": {"requests": {"cpu": "1500m", "memory": "1024Mi"}}}
+        ]
+    }
+    lines: list[dict[str, object]] = [
+        {"apiVersion": "reconciler/v1", "kind": "Trace", "seconds": 7200},
+        {"class": "small", "spec": spec},
+        {"pod": "trace/a", "class": "small", "created": 0, "bound": 30, "deleted": 7200},
+        {"pod": "trace/b", "class": "small", "created": 600, "bound": 630, "deleted": 4200},
+        {"pod": "c", "class": "small", "created": 3600, "deleted": 5400},
+    ]
+    ours = backtest("\n".join(map(json.dumps, lines)).encode())["backtest"]
+    assert ours["sides"] == backtest(openb(*ROWS))["backtest"]["sides"]
+
+
+def test_the_terminal_shows_the_sides_beside_each_other(
+    backtest: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    backtest(openb(*ROWS))
+    more = ("--trace", str(tmp_path / "trace.csv"), "--against", "karpenter-defaults")
+    assert main(["simulate", *words(tmp_path, *more)]) == 0
+    shown = capsys.readouterr().out
+    assert "Backtest from 2026-03-02 09:00 UTC to 2026-03-02 11:00 UTC (2h)" in shown
+    assert "head  karpenter-defaults" in shown
+    assert "this fleet would have cost the same compared with karpenter-defaults" in shown
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (["--against", "karpenter-defaults"], "--against: needs a trace"),
+        (["--seeds", "2"], "--seeds: needs a trace"),
+        (["--seeds", "0"], "--seeds: 0 is not allowed"),
+        (["--trace", "x.csv", "-o", "html"], "html cannot show a backtest"),
+        (["--trace", "x.csv"], "x.csv: "),
+    ],
+)
+def test_options_that_cannot_be_meant_are_refused(
+    flags: list[str], problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_fleet(tmp_path, [a_pool("web")])
+    assert main(["simulate", *words(tmp_path, *flags)]) == 1
+    assert problem in capsys.readouterr().err
+
+
+def test_gpus_of_any_model_are_whole_and_counted() -> None:
+    rows = ("a,4000,8192,1,460,T4|P100,LS,Running,0,10,1", "b,4000,8192,8,1000,,LS,Running,0,10,1")
+    trace = read_trace(openb(*rows), "trace.csv")
+    requests = [pod.pod.spec.containers[0].resources.requests for pod in trace.pods]
+    assert [amounts["nvidia.com/gpu"] for amounts in requests] == ["1", "8"]
+    assert trace.rounded == 1
+
+
+BAD = {
+    "other columns": (b"a,b,c\n1,2,3\n", "trace.csv:1", "is not a trace"),
+    "empty": (b"", "trace.csv:1", "is not a trace"),
+    "no number": (openb("a,x,1,0,0,,LS,Running,0,1,0"), "trace.csv:2", "cpu_milli: 'x'"),
+    "negative": (openb("a,-1,1,0,0,,LS,Running,0,1,0"), "trace.csv:2", "cpu_milli"),
+    "infinite": (openb("a,1,1,0,0,,LS,Running,0,inf,0"), "trace.csv:2", "deletion_time"),
+    "too short": (openb("a,1"), "trace.csv:2", "not as many fields"),
+    "too long": (openb("a,1,1,0,0,,LS,Running,0,1,0,7"), "trace.csv:2", "not as many fields"),
+    "twice": (openb(*[ROWS[0]] * 2), "trace.csv:3", "'a' is empty or comes twice"),
+    "ends first": (openb("a,1,1,0,0,,LS,Running,9,1,"), "trace.csv:2", "not in the order"),
+    "open quote": (openb('"a,1,1,0,0,,LS,Running,0,1,0'), "trace.csv:2", "cannot be read as CSV"),
+    "no UTF-8": (openb(*ROWS) + b"\xff", "trace.csv:5", "is not UTF-8"),
+    "half a gzip": (gzip.compress(openb(*ROWS))[:40], "trace.csv", "ends within"),
+    "no JSON": (b"{", "trace.csv:1", "truncated"),
+    "another kind": (b'{"apiVersion":"v1","kind":"List","seconds":1}', "trace.csv:1", "is v1 List"),
+    "unknown class": (
+        b'{"apiVersion":"reconciler/v1","kind":"Trace","seconds":9}\n{"pod":"a","class":"x","created":1}',
+        "trace.csv:2",
+        "class 'x' is not defined",
+    ),
+}
+
+
+@pytest.mark.parametrize(("content", "where", "problem"), BAD.values(), ids=BAD)
+def test_a_trace_that_cannot_be_read_is_refused_with_its_line(
+    content: bytes, where: str, problem: str
+) -> None:
+    with pytest.raises(UnreadableError) as caught:
+        read_trace(content, "trace.csv")
+    assert problem in caught.value.message
+    assert caught.value.where == where
+
+
+def test_a_bomb_is_not_decompressed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert BYTES_MAX == 2**30
+    monkeypatch.setattr("reconciler.cli.backtest.trace.BYTES_MAX", 10_000)
+    with pytest.raises(UnreadableError, match="has more than"):
+        read_trace(gzip.compress(openb() + b" " * 1_000_000), "trace.csv")
+
+
+@given(st.binary(max_size=300))
+@settings(max_examples=100, deadline=None)
+def test_any_bytes_are_a_trace_or_an_error_of_ours(content: bytes) -> None:
+    for text in (content, openb() + content, b'{"apiVersion":"reconciler/v1",' + content):
+        with suppress(UnreadableError):
+            read_trace(text, "trace.csv")
+
+
+rows = st.lists(
+    st.tuples(st.integers(0, 500), st.integers(0, 300), st.integers(0, 200)), max_size=12
+)
+
+
+@given(rows, st.lists(st.integers(1, 90), min_size=5, max_size=40))
+@settings(max_examples=60, deadline=None)
+def test_each_pod_waits_runs_or_is_gone_at_each_moment(
+    made: Sequence[tuple[int, int, int]], steps: Sequence[int]
+) -> None:
+    lines = [
+        f"p{n},100,1,0,0,,LS,Running,{created},{created + wait + life},{created + wait}"
+        for n, (created, wait, life) in enumerate(made)
+    ]
+    trace: Trace = read_trace(openb(*lines), "trace.csv")
+    replay, now = Replay(trace, START), START
+    for number, step in enumerate(steps):
+        present = {pod.key for pod in replay.workloads(now).pods}
+        came = {p.pod.key for p in trace.pods if START + timedelta(seconds=p.created) <= now}
+        gone = {key for key, stay in replay.stays.items() if stay.ended is not None}
+        assert replay.stays.keys() == came
+        assert present == came - gone
+        for key in sorted(present)[: number % 3]:
+            replay.heard(Event(now, "PodBound", pod=key))
+        for key in gone:
+            stay = replay.stays[key]
+            assert stay.bound is not None
+            assert stay.traced.life is not None
+            assert stay.ended == stay.bound + timedelta(seconds=stay.traced.life)
+        now += timedelta(seconds=step)

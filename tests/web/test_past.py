@@ -1,0 +1,108 @@
+"""The history of a fleet by commit, and the calendar of its budgets."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from reconciler.model.decode import decode
+from reconciler.model.duration import Duration
+from reconciler.model.karpenter.nodepool import NodePool
+from reconciler.model.settings import Settings, Window
+from reconciler.ports.journal import Intent, JournalEntry, Outcome, Verb
+from reconciler.web.calendar import calendar_of, days_of
+from reconciler.web.past import WIDTH, commits_of
+
+NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)  # a Monday
+
+
+def entry(
+    minute: int, verb: Verb, target: str, revision: str, *, command: str = "", ends: int | None = 1,
+    outcome: Outcome = Outcome.SUCCEEDED, message: str = "",
+) -> JournalEntry:  # fmt: skip
+    at = NOW - timedelta(hours=1) + timedelta(minutes=minute)
+    intent = Intent(f"{minute}{target}", verb, target, at, revision, "plan", command, "Drifted")
+    ended = None if ends is None else at + timedelta(minutes=ends)
+    return JournalEntry(minute, intent, None if ends is None else outcome, ended, message)
+
+
+def test_operations_are_grouped_by_commit_and_command_newest_first() -> None:
+    entries = [
+        entry(9, Verb.TERMINATE, "web-1", "bbb", command="c2", ends=None),
+        entry(7, Verb.LAUNCH, "web-3", "bbb", command="c2", ends=2),
+        entry(5, Verb.TERMINATE, "web-0", "bbb", command="c1", ends=5, outcome=Outcome.FAILED,
+              message="UnauthorizedOperation"),
+        entry(1, Verb.LAUNCH, "web-1", "aaa"),
+        entry(0, Verb.LAUNCH, "web-0", "aaa"),
+    ]  # fmt: skip
+    newer, older = commits_of(entries, NOW)
+    assert (newer.revision, newer.operations, newer.failures, newer.ended) == ("bbb", 3, 1, None)
+    running, failed = newer.commands
+    assert running.operations == "1 × launch, 1 × terminate"
+    assert (running.targets, running.outcome, running.took) == (
+        ("web-3", "web-1"), "in progress", None,
+    )  # fmt: skip
+    assert (failed.outcome, failed.problem) == ("failed", "UnauthorizedOperation")
+    assert failed.took == timedelta(minutes=5)
+    (launch,) = older.commands
+    assert (launch.operations, launch.start, launch.length) == ("2 × launch", 0, WIDTH)
+
+
+def test_a_command_is_drawn_where_its_time_is() -> None:
+    entries = [
+        entry(8, Verb.LAUNCH, "web-1", "aaa", command="c2", ends=2),
+        entry(0, Verb.LAUNCH, "web-0", "aaa", command="c1", ends=5),
+    ]
+    (commit,) = commits_of(entries, NOW)
+    assert [(c.start, c.length) for c in commit.commands] == [(800, 200), (0, 500)]
+    at_once = [entry(0, Verb.TAG, "web-0", "aaa", ends=0)]
+    (commit,) = commits_of(at_once, NOW)
+    assert commit.commands[0].length > 0
+
+
+def test_a_commit_that_was_reverted_and_came_back_is_listed_twice() -> None:
+    entries = [entry(n, Verb.LAUNCH, "web-0", r) for n, r in ((2, "aaa"), (1, "bbb"), (0, "aaa"))]
+    assert [c.revision for c in commits_of(entries, NOW)] == ["aaa", "bbb", "aaa"]
+    assert commits_of([], NOW) == ()
+
+
+def pool(*budgets: dict[str, object]) -> NodePool:
+    spec = {
+        "disruption": {"budgets": list(budgets)},
+        "template": {"spec": {"nodeClassRef": {"group": "karpenter.k8s.aws",
+                                               "kind": "EC2NodeClass", "name": "default"}}},
+    }  # fmt: skip
+    return decode({"metadata": {"name": "web"}, "spec": spec}, NodePool)
+
+
+def test_the_calendar_has_the_periods_in_which_a_budget_is_closed() -> None:
+    nights = {"nodes": "0", "schedule": "0 18 * * *", "duration": "12h", "reasons": ["Drifted"]}
+    rows = calendar_of([pool({"nodes": "20%"}, nights)], {"web": 10}, Settings(), NOW)
+    open_row, closed_row = sorted(rows, key=lambda row: len(row.reasons), reverse=True)
+    assert (open_row.reasons, [p.allowed for p in open_row.periods]) == (
+        ("Underutilized", "Empty"), [2],
+    )  # fmt: skip
+    assert closed_row.reasons == ("Drifted",)
+    assert closed_row.closed == timedelta(hours=7 * 12)
+    first, second, third = closed_row.periods[:3]
+    assert (first.began, first.ended, first.allowed) == (NOW, NOW + timedelta(hours=6), 2)
+    assert (second.ended - second.began, second.allowed) == (timedelta(hours=12), 0)
+    assert third.allowed == 2
+    assert closed_row.periods[-1].ended == NOW + timedelta(days=7)
+    assert sum(p.length for p in closed_row.periods) == 1000
+
+
+def test_the_calendar_leaves_out_what_never_changes() -> None:
+    assert calendar_of([pool({"nodes": "1"})], {"web": 3}, Settings(), NOW) == ()
+
+
+def test_a_disruption_window_closes_the_rest_of_the_week() -> None:
+    settings = Settings(windows=(Window("0 2 * * sat", Duration("4h")),))
+    (row,) = calendar_of([pool({"nodes": "1"})], {"web": 3}, settings, NOW)
+    assert [p.allowed for p in row.periods] == [0, 1, 0]
+    assert row.closed == timedelta(days=7) - timedelta(hours=4)
+
+
+def test_the_days_of_the_week_are_marked() -> None:
+    days = days_of(NOW)
+    assert [name for _, name in days] == ["Tue", "Wed", "Thu", "Fri", "Sat", "Sun", "Mon"]
+    assert days[0][0] == round(1000 * 0.5 / 7)
