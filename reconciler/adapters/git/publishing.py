@@ -77,13 +77,13 @@ def check(branch: str, path: str, author: str, where: str) -> None:
     Raises:
         UsageError: it is one.
     """
-    named = branch.startswith(("-", "refs/")) or branch in ("HEAD", "@")
+    named = branch.startswith(("-", "+", "refs/")) or branch in ("HEAD", "@")
     if named or not _is_ref(branch):
         remedy = "use the name of a branch, as in git:snapshots:prod.json"
         raise UsageError(f"{branch[:60]!r} is not a branch", where=where, remedy=remedy)
     parts = path.split("/")
     is_odd = not path.isprintable() or any(p in ("", ".", "..") or _is_dot_git(p) for p in parts)
-    if is_odd or path.startswith("-"):
+    if is_odd or path.startswith("-") or ":" in path:
         remedy = "use a path from the top of the repository, as in git:snapshots:prod.json"
         raise UsageError(f"{path[:60]!r} is not a file of a repository", where=where, remedy=remedy)
     if _AUTHOR.fullmatch(author) is None or not author.isprintable():

@@ -38,7 +38,8 @@ def destination_of(
     """
     from reconciler.model.errors import UsageError
 
-    if place is not None and place.startswith("git:"):
+    scheme = None if place is None else _SCHEME.match(place)
+    if place is not None and scheme is None and place.startswith("git:"):
         return _git(place, request, remote, author or AUTHOR)
     for flag, value in (("--remote", remote), ("--author", author)):
         if value is not None:
@@ -46,7 +47,6 @@ def destination_of(
             raise UsageError(what, where=flag, remedy="use it with --out git:BRANCH:PATH")
     if place is None or place == "-":
         return Destination("stdout", _print)
-    scheme = _SCHEME.match(place)
     if scheme is None:
         return Destination(place, lambda content: _save(content, place))
     if scheme[0] == "s3://":
