@@ -1,15 +1,17 @@
-"""How near the quick answer to what a change costs comes to the truth, for generated pull requests.
+"""How near what a plan says a change costs comes to the truth, for generated pull requests.
 
-``python -m benchmarks.change [--count N] [--seeds N] [--only TEXT]`` writes fleets into temporary
-repositories: the examples, which carry their own workloads, and small ones of the
+``python -m benchmarks.change [--count N] [--seeds N] [--only TEXT] [--large]`` writes fleets into
+temporary repositories: the examples, which carry their own workloads, and made-up ones of the
 ``make_bench.py`` of the conformance folder (``CONFORMANCE``, by default beside the checkout). Each
 pull request changes one thing.
 
 The truth is ``simulate --base``, the engine itself with every latency, carried until nothing is
-left to do; the quick answer is ``atRest`` of ``plan --base``. The error is their difference as a
-share of what the fleet costs before. A change of at most 0.5% of that counts as zero when signs are
-compared: less than one node more or less in the fleets here. With ``--seeds N`` the truth is the
-mean of N simulations, whose spread is printed. Nothing is asserted.
+left to do. ``atRest`` of ``plan --base`` is compared with it, and so is what the planner alone
+comes to, which is what ``plan`` states for fleets that are too large to be simulated in every pull
+request; ``--large`` takes only such fleets. The error is the difference as a share of what the
+fleet costs before. A change of at most 0.5% of that counts as zero when signs are compared: less
+than one node more or less in the fleets here. With ``--seeds N`` the truth is the mean of N
+simulations, whose spread is printed. Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -32,9 +34,14 @@ from statistics import fmean
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from reconciler.catalog.file import read_catalog
+from reconciler.cli.main import COMMANDS
 from reconciler.cli.main import main as reconciler
+from reconciler.cli.parser import commandline
+from reconciler.cli.shared.question import read_inputs
+from reconciler.cli.shared.timings import Timings
 from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.model.history import History
 from reconciler.model.settings import Settings
@@ -42,6 +49,7 @@ from reconciler.observed.snapshot import read_snapshot
 from reconciler.observed.state import ClusterState, cluster_state
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.rest.carry import Work, carried
+from reconciler.plan.rest.compare import compared
 from reconciler.plan.rest.world import RestingFleet
 from reconciler.source.plainyaml import load_all
 
@@ -51,6 +59,7 @@ NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 EXAMPLES = ("web", "batch-spot", "multi-team", "maintenance-windows")
 RESTED = ("fleet-17", "fleet-25", "fleet-35", "fleet-57")
 RAW = ("fleet-11", "fleet-21")
+LARGE = ("fleet-140", "fleet-180")
 NOTABLE = 0.005
 GOOD = 0.02
 
@@ -259,6 +268,13 @@ def _snapshot(cluster: ClusterState) -> bytes:
     return msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": list(objects())})
 
 
+def large_pull_requests(folder: Path) -> Iterator[tuple[Fleet, str, Change]]:
+    """Yield the changes of NodePools, in turn over the fleets that are not simulated."""
+    made = [bench(name, folder, rested=True) for name in LARGE]
+    for turn, (name, change) in enumerate(POOL_CHANGES.items()):
+        yield made[turn % len(made)], name, change
+
+
 def pull_requests(folder: Path) -> Iterator[tuple[Fleet, str, Change]]:
     """Yield fleets with a change each: those of NodePools over all fleets, those of workloads."""
     examples = [example(name) for name in EXAMPLES]
@@ -300,31 +316,49 @@ def asked(command: str, folder: Path, words: Iterable[str]) -> tuple[dict[str, A
     out, began = io.StringIO(), time.process_time()
     line = [command, str(folder), *words, "--base", "HEAD~1", "-o", "json"]
     with contextlib.redirect_stdout(out):
-        code = reconciler([*line, "--now", NOW.isoformat().replace("+00:00", "Z")])
+        code = reconciler([*line, "--now", _zulu()])
     assert code == 0, line
     found: dict[str, Any] = json.loads(out.getvalue())
     return found, time.process_time() - began
 
 
+def carried_on(folder: Path, words: Iterable[str]) -> float:
+    """Return what the change costs by the planner alone, USD an hour."""
+    line = ["plan", str(folder), *words, "--base", "HEAD~1", "--now", _zulu()]
+    invocation = commandline.read(line, COMMANDS)
+    assert invocation is not None, line
+    inputs = read_inputs(invocation.request.fleet, Timings())
+    assert inputs.against is not None, line
+    return compared(replace(inputs, simulation=None), inputs.against)[0].per_hour
+
+
+def _zulu() -> str:
+    return NOW.isoformat().replace("+00:00", "Z")
+
+
 @dataclass
 class Row:
-    """One pull request: what it costs in truth and by the quick answer, USD an hour."""
+    """One pull request: what it costs in truth, by the plan and by the planner alone, USD an hour.
+
+    ``seconds`` are the CPU seconds of the plan and of a simulation.
+    """
 
     fleet: str
     change: str
     before: float
     truth: float
-    quick: float
+    plan: float
+    carried: float
     seconds: tuple[float, float]
     notes: str = ""
 
-    @property
-    def error(self) -> float:
-        return (self.quick - self.truth) / self.before if self.before else 0.0
+    def error(self, answer: float) -> float:
+        """Return how far an answer is off, as a share of what the fleet costs."""
+        return (answer - self.truth) / self.before if self.before else 0.0
 
-    @property
-    def same_sign(self) -> bool:
-        return self._sign(self.truth) == self._sign(self.quick)
+    def has_sign(self, answer: float) -> bool:
+        """Return whether an answer has the sign of the truth."""
+        return self._sign(self.truth) == self._sign(answer)
 
     def _sign(self, amount: float) -> int:
         if abs(amount) <= NOTABLE * self.before:
@@ -335,37 +369,42 @@ class Row:
         share = self.truth / self.before if self.before else 0.0
         return (
             f"{self.fleet:20} {self.change:32} {self.before:8.3f} {self.truth:+9.4f} "
-            f"{share:+7.1%} {self.quick:+9.4f} {self.error:+7.2%} "
-            f"{'' if self.same_sign else 'SIGN':4} {self.seconds[0]:6.1f} {self.seconds[1]:7.1f}  "
-            f"{self.notes}"
+            f"{share:+7.1%} {self._shown(self.plan)} {self._shown(self.carried)} "
+            f"{self.seconds[0]:6.1f} {self.seconds[1]:7.1f}  {self.notes}"
         )
+
+    def _shown(self, answer: float) -> str:
+        mark = "" if self.has_sign(answer) else "SIGN"
+        return f"{answer:+9.4f} {self.error(answer):+7.2%} {mark:4}"
 
 
 HEADING = (
-    f"{'fleet':20} {'change':32} {'USD/h':>8} {'truth':>9} {'':>7} {'quick':>9} {'error':>7} "
-    f"{'':4} {'CPU s':>6} {'truth s':>7}"
+    f"{'fleet':20} {'change':32} {'USD/h':>8} {'truth':>9} {'':>7} {'plan':>9} {'error':>7} {'':4} "
+    f"{'planner':>9} {'error':>7} {'':4} {'CPU s':>6} {'truth s':>7}"
 )
 
 
 def measured(fleet: Fleet, name: str, change: Change, folder: Path, seeds: int) -> Row:
-    """Return the truth, in the mean over the seeds, and the quick answer."""
+    """Return the truth, in the mean over the seeds, and the two answers."""
     repository = written(fleet, change, folder)
     words = list(fleet.words)
     if change is without_last_pool:
         words += ["--allow-removal", of_kind(fleet.objects, "NodePool")[-1]["metadata"]["name"]]
-    plan, quick = asked("plan", repository, words)
+    plan, seconds = asked("plan", repository, words)
+    carried_cost = carried_on(repository, words)
     stories = [asked("simulate", repository, [*words, "--seed", str(n)]) for n in range(seeds)]
     merges, found = [story["merge"] for story, _ in stories], plan["atRest"]
     costs = [merge["after"] - merge["before"] for merge in merges]
     truth, before = fmean(costs), fmean(merge["before"] for merge in merges)
-    slow = fmean(seconds for _, seconds in stories)
+    slow = fmean(spent for _, spent in stories)
     parts = [] if all(story["converged"] for story, _ in stories) else ["not converged"]
     if max(costs) > min(costs):
         parts.append(f"truth from {min(costs):+.4f} to {max(costs):+.4f}")
     parts += [f"{len(found['unschedulable'])} unschedulable"] if found["unschedulable"] else []
     parts += [f"bounds {found['bounds']}"] if found["bounds"] else []
     notes = "; ".join(parts)
-    return Row(fleet.name, name, before, truth, found["perHour"], (quick, slow), notes)
+    costs_of = (before, truth, found["perHour"], carried_cost)
+    return Row(fleet.name, name, *costs_of, (seconds, slow), notes)
 
 
 def main() -> None:
@@ -373,12 +412,14 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=0, help="only the first N (default: all)")
     parser.add_argument("--seeds", type=int, default=1, help="simulations of each (default: 1)")
     parser.add_argument("--only", default="", help="only those whose fleet or change contains this")
+    parser.add_argument("--large", action="store_true", help="fleets that plan does not simulate")
     args = parser.parse_args()
+    source = large_pull_requests if args.large else pull_requests
     print(HEADING)
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for number, (fleet, change, apply) in enumerate(pull_requests(folder)):
+        for number, (fleet, change, apply) in enumerate(source(folder)):
             if args.count and len(rows) >= args.count:
                 break
             if args.only not in f"{fleet.name} {change}":
@@ -386,9 +427,11 @@ def main() -> None:
             home = folder / "repositories" / str(number)
             rows.append(measured(fleet, change, apply, home, args.seeds))
             print(rows[-1], flush=True)
-    good = sum(abs(row.error) <= GOOD for row in rows)
-    signs = sum(row.same_sign for row in rows)
-    print(f"{len(rows)} changes: {signs} with the right sign, {good} within {GOOD:.0%}")
+    for what, answers in (("plan", [r.plan for r in rows]), ("planner", [r.carried for r in rows])):
+        pairs = list(zip(rows, answers, strict=True))
+        good = sum(abs(row.error(answer)) <= GOOD for row, answer in pairs)
+        signs = sum(row.has_sign(answer) for row, answer in pairs)
+        print(f"{what}: {len(rows)} changes, {signs} with the right sign, {good} within {GOOD:.0%}")
 
 
 if __name__ == "__main__":

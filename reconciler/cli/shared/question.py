@@ -52,7 +52,23 @@ def read_inputs(request: FleetRequest, phase: Timings) -> Inputs:
         catalog = read_types(request, resolved, fleet.lock)
     asked = _Asked(request, head.revision, fleet, (*findings, *cluster.findings), resolved, catalog)
     facts = asked.of_records(cluster.snapshot, now) or asked.of_objects(cluster.snapshot, now)
-    return facts if base is None else compared_with_base(base, request, facts)
+    if base is None:
+        return facts
+    return _simulated(compared_with_base(base, request, facts), request, cluster.snapshot)
+
+
+def _simulated(facts: Inputs, request: FleetRequest, snapshot: Snapshot) -> Inputs:
+    """Return the facts with the change of a captured fleet, or of a folder, to be simulated."""
+    if facts.against is None:
+        return facts
+    from msgspec.structs import replace
+
+    from reconciler.cli.simulation.change import SimulatedChange
+    from reconciler.observed.identity import identified
+
+    observed = identified(snapshot).snapshot if request.snapshot is not None else None
+    catalogs = (facts.catalog, facts.against.catalog)
+    return replace(facts, simulation=SimulatedChange(request, facts.now, observed, *catalogs))
 
 
 class _Asked(NamedTuple):

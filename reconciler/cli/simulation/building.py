@@ -150,6 +150,15 @@ class Setting:
         return replace(fleet, compute=self.stage.compute)
 
 
+@dataclass(frozen=True, slots=True)
+class KnownInputs:
+    """What the caller has read: the snapshot, None where there is none, and both catalogues."""
+
+    snapshot: Snapshot | None
+    catalog: Catalog
+    base_catalog: Catalog
+
+
 class PresentWorkloads(Protocol):
     """The workloads beside a trace, which change with the revision, and what runs at a moment."""
 
@@ -175,21 +184,27 @@ def built(
     script: Script,
     seed: int = 0,
     present: PresentWorkloads | None = None,
+    known: KnownInputs | None = None,
 ) -> Setting:
     """Return the simulated world at its first moment; ``present`` replays a trace in it.
+
+    What is ``known`` is not read again.
 
     Raises:
         ReconcilerError: an argument is wrong or an input cannot be read, as for a plan.
     """
     start = moment.present(request.now)
     with phase("read"):
-        found = _snapshot(request)
+        found = known.snapshot if known is not None else _snapshot(request)
         snapshot, is_captured = found or Snapshot(), found is not None
         conditions = script.conditions(start)
         leaving = timedelta(seconds=conditions.latencies.leaving)
         first = first_state(snapshot, start, leaving)
-        head = fleet_of(request, found, phase)
-        base = fleet_of(replace(request, ref=request.base), found, phase) if request.base else None
+        head = fleet_of(request, found, phase, known.catalog if known is not None else None)
+        base = None
+        if request.base:
+            catalog = known.base_catalog if known is not None else None
+            base = fleet_of(replace(request, ref=request.base), found, phase, catalog)
     workloads = first.workloads if is_captured else (base or head).workloads
     if present is None:
         present = _Steady(workloads)
@@ -238,10 +253,16 @@ def _running(request: FleetRequest) -> bytes | None:
     return msgspec.json.encode(whole)
 
 
-def fleet_of(request: FleetRequest, captured_as: Snapshot | None, phase: Phase) -> SimulatedFleet:
+def fleet_of(
+    request: FleetRequest,
+    captured_as: Snapshot | None,
+    phase: Phase,
+    catalog: Catalog | None = None,
+) -> SimulatedFleet:
     """Return desired state as the request names it, and what can be launched.
 
-    With a snapshot its pods run, without one the workloads of the revision.
+    With a snapshot its pods run, without one the workloads of the revision. The ``catalog`` is
+    read where it is not given.
     """
     snapshot = captured_as or Snapshot()
     any_class = request.catalog is not None
@@ -257,7 +278,7 @@ def fleet_of(request: FleetRequest, captured_as: Snapshot | None, phase: Phase) 
         memory = Discovery(found.records.memory)
     workloads, more = (Workloads(), ()) if captured_as is not None else expand(fleet.workloads)
     with phase("catalog"):
-        catalog = read_types(request, resolved, fleet.lock)
+        catalog = catalog or read_types(request, resolved, fleet.lock)
     digests = sources.digests_of(fleet, b"", catalog, resolved)
     return SimulatedFleet(
         fleet=fleet,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 from math import fsum
+from typing import Final
 
 import msgspec
 
@@ -19,6 +20,9 @@ from reconciler.model.karpenter.labels import NODEPOOL
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.plan.value.nodes import UnschedulablePod
 from reconciler.ports.progress import EventKind
+
+DRAINING: Final = "Draining"
+"""Why a node is stuck whose drain does not end."""
 
 
 class _Part(msgspec.Struct, frozen=True, rename="camel"):
@@ -280,7 +284,7 @@ def _stuck(played: Played) -> tuple[Stuck, ...]:
         if d.node_claim not in going
     ]
     found += [
-        Stuck("NodeClaim", c.name, c.node_pool, "Draining", _drain(c))
+        Stuck("NodeClaim", c.name, c.node_pool, DRAINING, _drain(c))
         for c in seen.claims
         if c.metadata.deletion_timestamp is not None
     ]

@@ -15,16 +15,23 @@ from reconciler.cli.simulation.timeline import StreamedTimeline
 
 
 def played(
-    setting: Setting, until: datetime | timedelta | None, timeline: StreamedTimeline | None = None
+    setting: Setting,
+    until: datetime | timedelta | None,
+    timeline: StreamedTimeline | None = None,
+    passes_max: int | None = None,
 ) -> Report:
     """Play it, and return what happened from the first moment of the head revision on.
 
     A span ``until`` counts from that moment. ``timeline`` receives what happens meanwhile.
+    ``passes_max`` limits the passes, by default to those of any simulation.
+
+    Raises:
+        EndlessError: the maximum number of passes is reached.
     """
     stage, base, head = setting.stage, setting.base, setting.head
     if timeline is not None:
         stage.chronicle.listener = timeline.take
-    before = _scene(setting, base, None) if base is not None else None
+    before = _scene(setting, base, None, passes_max) if base is not None else None
     begin = stage.clock.now()
     had = list(stage.world.store.node_claims())
     end = begin + until if isinstance(until, timedelta) else until
@@ -32,7 +39,7 @@ def played(
         stage.samples.clear()
     if timeline is not None:
         timeline.begin(begin)
-    outcome = _scene(setting, head, end)
+    outcome = _scene(setting, head, end, passes_max)
     report = report_of(stage, outcome, begin)
     report = replace(report, rules=_rules(head, report))
     if base is None or before is None:
@@ -58,9 +65,12 @@ def _rules(fleet: SimulatedFleet, report: Report) -> tuple[RulePeriod, ...]:
     )
 
 
-def _scene(setting: Setting, fleet: SimulatedFleet, until: datetime | None) -> Played:
+def _scene(
+    setting: Setting, fleet: SimulatedFleet, until: datetime | None, passes_max: int | None
+) -> Played:
     entered = setting.enter(fleet)
-    return play(setting.stage, entered.at, mandate_of(fleet.settings), until)
+    mandate = mandate_of(fleet.settings)
+    return play(setting.stage, entered.at, mandate, until, passes_max=passes_max)
 
 
 def _name(fleet: SimulatedFleet) -> str:

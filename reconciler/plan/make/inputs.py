@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -27,8 +27,19 @@ from reconciler.plan.value.plan import (
 if TYPE_CHECKING:
     from reconciler.diff.nodeclass import LiveInstance
     from reconciler.model.history import History
+    from reconciler.plan.value.costs import AtRest
 
 Object = JsonObject
+
+
+class ChangeSimulation(Protocol):
+    """Plays a change with the engine and every latency until nothing is left to do."""
+
+    def __call__(self, *, has_effect: bool) -> AtRest | None:
+        """Return what the change costs, None if it does not come to rest within a limit of passes.
+
+        A change without an effect is not played: both fleets are that of the base.
+        """
 
 
 class Inputs(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +55,8 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     ``interrupted`` are NodeClaims that EC2 takes back, with the event that says so.
     ``instances`` are what EC2 says of the machines now, by provider id; what it was not asked
     about is left out, and drifts no node.
-    ``against`` is the same question asked of the base, to tell what the change itself costs.
+    ``against`` is the same question asked of the base, to tell what the change itself costs;
+    ``simulation`` plays that change where it can be simulated.
     ``nominated`` are NodeClaims whose pods are still on their way from nodes that go.
     ``unsettled`` are NodeClaims that consolidation removes and whose pods have not all moved yet.
     ``history`` is what the guards remember, None where nobody keeps a record;
@@ -75,6 +87,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     serial: int = 0
     digests: InputDigests = InputDigests()
     against: Inputs | None = None
+    simulation: ChangeSimulation | None = None
     nominated: frozenset[str] = frozenset()
     unsettled: frozenset[str] = frozenset()
     history: History | None = None

@@ -278,9 +278,17 @@ def prices_of(facts: Facts) -> dict[str, float]:
 
 
 def carried(
-    inputs: Inputs, world: RestingFleet, start: datetime, history: History, work: Work
+    inputs: Inputs,
+    world: RestingFleet,
+    start: datetime,
+    history: History,
+    work: Work,
+    *,
+    answers: int | None = None,
 ) -> Rest:
     """Return where the fleet comes to under the desired state of ``inputs``, from ``start`` on.
+
+    With ``answers`` the planner is asked so often at most.
 
     Nothing is left to do once the fleet has been asked under every combination of open windows; it
     then rests as of the first of these questions.
@@ -295,7 +303,7 @@ def carried(
     rest = Rest(inputs, world, facts, start, start, history, money(world.owned.values()))
     number = 0
     quiet, seen = rest, set[tuple[bool, ...]]()
-    while not (number and work.is_over):
+    while not (number and work.is_over) and number != answers:
         if number:
             history = settled(rest.history, inputs.settings, rest.at)
             facts = with_cluster(facts, _asked(inputs, rest.world, rest.at, history), recall)

@@ -203,11 +203,39 @@ _MANY: Final = 100
 """A budget that allows none of so many nodes allows none at all."""
 
 
+_SIMULATED_NODES_MAX: Final = 100
+_SIMULATED_PODS_MAX: Final = 1_000
+"""Up to this size simulating a change takes no longer than carrying three hundred nodes on."""
+
+
 def compared(inputs: Inputs, base: Inputs, most: int | None = None) -> tuple[AtRest, Cost]:
     """Return what the change from ``base`` to ``inputs`` costs, and what the base's plan comes to.
 
-    ``most`` is the limit of work, by default the stated one.
+    The change of a small fleet is simulated, where it can be. ``most`` is the limit of work
+    otherwise, by default the stated one.
     """
+    simulation = inputs.simulation
+    if simulation is not None and _is_small(base) and _is_small(inputs):
+        found = simulation(has_effect=not _decides_alike(base, inputs))
+        if found is not None:
+            return found, _first_cost(base)
+    return _carried_both(inputs, base, most)
+
+
+def _is_small(inputs: Inputs) -> bool:
+    cluster = inputs.cluster
+    return len(cluster.nodes) <= _SIMULATED_NODES_MAX and len(cluster.pods) <= _SIMULATED_PODS_MAX
+
+
+def _first_cost(base: Inputs) -> Cost:
+    """Return what the plan of the base comes to."""
+    world = RestingFleet(base.cluster, instances=base.instances)
+    rest = carried(base, world, base.now, base.history or History(), Work(_WORK), answers=1)
+    assert rest.first is not None, "one answer is asked for"
+    return rest.first
+
+
+def _carried_both(inputs: Inputs, base: Inputs, most: int | None) -> tuple[AtRest, Cost]:
     most = most or _WORK + _WORK_FOR_A_NODE * len(base.cluster.nodes)
     work = Work(most // 2)
     world = RestingFleet(base.cluster, instances=base.instances)

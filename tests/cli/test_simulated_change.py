@@ -1,0 +1,123 @@
+"""``plan --base``: what a change to a small fleet costs is what ``simulate --base`` comes to."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reconciler.cli.main import main
+from reconciler.cli.simulation import change as simulated_change
+from tests.cli.test_simulate import SMALL, a_cluster
+from tests.engine.world import a_deployment, a_pool
+from tests.repositories import commit_all, init
+from tests.simulated.simulations import words, write_fleet
+
+Capture = pytest.CaptureFixture[str]
+Objects = list[dict[str, Any]]
+
+WEB = a_deployment("web", "web", 4)
+OTHER = {"requirements": [{**SMALL["requirements"][0], "values": ["c7i.large"]}]}
+"""One of the two types only: nodes of the other type drift."""
+CARRIED = "PT1M"
+"""The roll-out of nodes that are only launched, where a change is carried on by the planner."""
+
+
+def a_change(folder: Path, before: Objects, after: Objects) -> None:
+    """Write a fleet, commit it, and change it in the working tree."""
+    write_fleet(folder, before)
+    init(folder / "fleet")
+    commit_all(folder / "fleet")
+    write_fleet(folder, after)
+
+
+def answer(capsys: Capture, command: str, folder: Path, *more: str) -> dict[str, Any]:
+    assert main([command, *words(folder, "-o", "json", "--base", "HEAD", *more)]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+CHANGES: dict[str, tuple[Objects, Objects]] = {
+    "nodes are replaced": (
+        [a_pool("web", template=SMALL), WEB],
+        [a_pool("web", template=SMALL, labels={"new": "yes"}), WEB],
+    ),
+    "more pods": (
+        [a_pool("web", template=SMALL), WEB],
+        [a_pool("web", template=SMALL), a_deployment("web", "web", 9)],
+    ),
+    "other nodes": ([a_pool("web", template=SMALL), WEB], [a_pool("web", template=OTHER), WEB]),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_the_cost_is_that_of_the_simulation(capsys: Capture, tmp_path: Path, name: str) -> None:
+    a_change(tmp_path, *CHANGES[name])
+    change = answer(capsys, "plan", tmp_path)["atRest"]
+    story = answer(capsys, "simulate", tmp_path)
+    merge = story["merge"]
+    assert change["before"]["perHour"] == merge["before"]
+    assert change["after"] == {"nodes": len(story["fleet"]), "perHour": merge["after"]}
+    assert change["perHour"] == pytest.approx(merge["after"] - merge["before"])
+    assert change["replaced"] == len(merge["replaced"])
+    assert change["stuck"] == []
+
+
+def test_a_snapshot_is_read_once(
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_change(tmp_path, *CHANGES["other nodes"])
+    items = json.dumps({"kind": "List", "items": a_cluster(pods=1, nodes=2)})
+    (tmp_path / "s.json").write_text(items)
+    merge = answer(capsys, "simulate", tmp_path, "--snapshot", str(tmp_path / "s.json"))["merge"]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(items.encode())))
+    change = answer(capsys, "plan", tmp_path, "--snapshot", "-")["atRest"]
+    assert change["before"] == {"nodes": 1, "perHour": merge["before"]}
+    assert (change["after"]["perHour"], change["replaced"]) == (merge["after"], 1)
+    assert change["rollout"] != "PT0S"
+
+
+def test_a_change_without_an_effect_costs_nothing(capsys: Capture, tmp_path: Path) -> None:
+    fleet = [a_pool("web", template=SMALL), WEB]
+    a_change(tmp_path, fleet, [*reversed(fleet)])
+    change = answer(capsys, "plan", tmp_path)["atRest"]
+    assert change["before"] == change["after"] == {"nodes": 4, "perHour": pytest.approx(0.4)}
+    assert (change["perHour"], change["replaced"], change["rollout"]) == (0, 0, "PT0S")
+
+
+def test_what_can_never_go_is_stuck(capsys: Capture, tmp_path: Path) -> None:
+    pod = a_deployment("web", "web", 1, annotations={"karpenter.sh/do-not-disrupt": "true"})
+    old, new = (a_pool("web", template=SMALL, labels=labels) for labels in ({}, {"new": "yes"}))
+    a_change(tmp_path, [old, pod], [new, pod])
+    change = answer(capsys, "plan", tmp_path)["atRest"]
+    (stuck,) = change["stuck"]
+    assert (stuck["nodePool"], stuck["reason"]) == ("web", "Drifted")
+    assert "do-not-disrupt" in stuck["message"]
+
+
+def test_pods_without_a_place_are_named(capsys: Capture, tmp_path: Path) -> None:
+    pool = a_pool("web", template=SMALL)
+    a_change(tmp_path, [pool, WEB], [pool, WEB, a_deployment("huge", "web", 2, cpu="90")])
+    change = answer(capsys, "plan", tmp_path)["atRest"]
+    assert len(change["unschedulable"]) == 2
+    assert all(name.startswith("default/huge-") for name in change["unschedulable"])
+
+
+def test_a_change_that_takes_too_many_passes_is_carried_on(
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_change(tmp_path, *CHANGES["more pods"])
+    assert answer(capsys, "plan", tmp_path)["atRest"]["rollout"] != CARRIED
+    monkeypatch.setattr(simulated_change, "PASSES_MAX", 3)
+    change = answer(capsys, "plan", tmp_path)["atRest"]
+    assert (change["after"]["nodes"], change["rollout"]) == (9, CARRIED)
+
+
+def test_a_large_fleet_is_carried_on(capsys: Capture, tmp_path: Path) -> None:
+    tiny = [a_deployment("web", "web", number, cpu="1m") for number in (1, 1001)]
+    a_change(tmp_path, *([a_pool("web"), workload] for workload in tiny))
+    assert answer(capsys, "plan", tmp_path)["atRest"]["rollout"] == CARRIED
