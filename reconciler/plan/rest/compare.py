@@ -203,8 +203,8 @@ _MANY: Final = 100
 """A budget that allows none of so many nodes allows none at all."""
 
 
-_SIMULATED_NODES_MAX: Final = 100
-_SIMULATED_PODS_MAX: Final = 1_000
+_SIMULATED_NODES_MAX: Final = 150
+_SIMULATED_PODS_MAX: Final = 1_500
 """Up to this size simulating a change takes no longer than carrying three hundred nodes on."""
 
 
