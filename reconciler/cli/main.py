@@ -59,6 +59,7 @@ COMMANDS: Final[dict[str, CommandSpec]] = {
                 "uncordon": "let pods be scheduled to a node again, and end its drain",
                 "drain": "cordon a node and evict its pods as their budgets allow",
                 "delete": "drain a node or nodeclaim, then terminate its instance",
+                "overlays": "write NodeOverlays for a cluster that keeps Karpenter",
                 "uninstall": "remove the finalizer from the nodes of a cluster",
             },
         ),

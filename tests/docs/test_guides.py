@@ -23,6 +23,7 @@ GUIDES = [
     "getting-started",
     "how-to/budgets-and-windows",
     "how-to/gpus",
+    "how-to/keep-karpenter",
     "how-to/migrate-from-cluster-autoscaler",
     "how-to/migrate-from-veneer",
     "how-to/production",

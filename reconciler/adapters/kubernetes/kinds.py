@@ -64,10 +64,11 @@ node that is not known yet, and asks for nothing; the other way round a node wou
 
 NODE_POOL: Final = Kind("NodePool", "nodepools", "karpenter.sh", optional=True)
 NODE_CLAIM: Final = Kind("NodeClaim", "nodeclaims", "karpenter.sh", optional=True)
+NODE_OVERLAY: Final = Kind("NodeOverlay", "nodeoverlays", "karpenter.sh", "v1alpha1", optional=True)
 OF_KARPENTER: Final = (
     NODE_POOL,
     NODE_CLAIM,
-    Kind("NodeOverlay", "nodeoverlays", "karpenter.sh", "v1alpha1", optional=True),
+    NODE_OVERLAY,
     Kind("EC2NodeClass", "ec2nodeclasses", "karpenter.k8s.aws", optional=True),
 )
 """Read by ``reconciler snapshot`` of a cluster that Karpenter runs, by a person's credentials. Our
@@ -138,6 +139,16 @@ def snapshot_role(name: str) -> dict[str, object]:
     """Return the least ClusterRole for ``snapshot``, which reads the kinds of Karpenter as well."""
     more = (Permission("list", k.group, k.resource, "captured") for k in OF_KARPENTER)
     return _role(name, (*(p for p in PERMISSIONS if not p.writes), *more))
+
+
+def overlays_role(name: str) -> dict[str, object]:
+    """Return the least ClusterRole for ``overlays --apply``, which writes nothing else."""
+    read = (Permission("list", k.group, k.resource, "read") for k in (NODE, NODE_POOL))
+    write = (
+        Permission(verb, NODE_OVERLAY.group, NODE_OVERLAY.resource, "written")
+        for verb in ("list", "create", "patch", "delete")
+    )
+    return _role(name, (*read, *write))
 
 
 def _role(name: str, permissions: Iterable[Permission]) -> dict[str, object]:

@@ -82,6 +82,11 @@ EXAMPLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "delete node": (
         ("delete node ip-10-0-1-7.ec2.internal --reason 'bad disk'", "record why it is removed"),
     ),
+    "overlays": (
+        ("overlays fleet", "print the NodeOverlays, ready for kubectl"),
+        ("overlays fleet --dry-run --context production", "compare them with those of a cluster"),
+        ("overlays fleet --apply --interval 5m", "keep them current beside Karpenter"),
+    ),
     "uninstall": (
         ("uninstall --context production", "ask, then remove the finalizer from every node"),
     ),

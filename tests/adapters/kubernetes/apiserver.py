@@ -26,6 +26,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from reconciler.adapters.kubernetes.kinds import (
     EVENT,
     NODE_CLAIM,
+    NODE_OVERLAY,
     NODE_POOL,
     OBSERVED,
     VOLUME_ATTACHMENT,
@@ -36,7 +37,7 @@ TOKEN = "s3cret"
 Object = dict[str, Any]
 KINDS = {
     (kind.group, kind.resource): kind
-    for kind in (*OBSERVED, VOLUME_ATTACHMENT, EVENT, NODE_CLAIM, NODE_POOL)
+    for kind in (*OBSERVED, VOLUME_ATTACHMENT, EVENT, NODE_CLAIM, NODE_POOL, NODE_OVERLAY)
 }
 _PATH = re.compile(
     r"/(?:api|apis/(?P<group>[^/]+))/(?P<version>v\w+)"
@@ -105,7 +106,9 @@ class Kube:
     page_max: int = 500
     token: str = TOKEN
     leaving: bool = False
-    absent: frozenset[str] = frozenset({"capacitybuffers", "nodeclaims", "nodepools"})
+    absent: frozenset[str] = frozenset(
+        {"capacitybuffers", "nodeclaims", "nodepools", "nodeoverlays"}
+    )
     told: list[bytes] = field(default_factory=list)
     watches: bool = False
     hidden: frozenset[str] = frozenset()
@@ -189,6 +192,8 @@ class Kube:
     def _carried_out(self, call: Call) -> Object:
         key = (call.group, call.resource, call.namespace, call.name)
         item = self.objects.get(key)
+        if "fieldManager" in call.query:
+            return self._apply(key, item, call)
         if item is None:
             raise RefusedError(404, "NotFound", f'{call.resource} "{call.name}" not found')
         if call.part == "eviction":
@@ -275,6 +280,24 @@ class Kube:
             del self.objects[key]
         return item
 
+    def _apply(self, key: tuple[str, str, str, str], item: Object | None, call: Call) -> Object:
+        """Apply on the server: all of ``spec`` is the manager's, and of the labels what it names.
+
+        Without ``force`` it takes no field that another writer has set otherwise.
+        """
+        body = copy.deepcopy(call.body)
+        if item is None:
+            return self.add(body)
+        meta, wanted = item["metadata"], body["metadata"]
+        if wanted.pop("resourceVersion", meta["resourceVersion"]) != meta["resourceVersion"]:
+            raise RefusedError(409, "Conflict", "the object has been modified")
+        if call.query.get("force") != "true" and item.get("spec", {}) != body["spec"]:
+            raise RefusedError(409, "Conflict", "Apply failed with 1 conflict: .spec")
+        item["spec"] = body["spec"]
+        _merge(meta, wanted)
+        self._touch(item)
+        return item
+
     def _evict(self, key: tuple[str, str, str, str], pod: Object, body: Object) -> Object:
         _same(pod, body.get("deleteOptions") or {})
         if "deletionTimestamp" not in pod["metadata"]:
@@ -329,9 +352,9 @@ def _covers(budget: Object, pod: Object) -> bool:
 
 
 def _same(item: Object, options: Object) -> None:
-    uid = options.get("preconditions", {}).get("uid")
-    if uid is not None and uid != item["metadata"]["uid"]:
-        raise RefusedError(409, "Conflict", "the UID in the precondition does not match")
+    for name, value in options.get("preconditions", {}).items():
+        if value != item["metadata"][name]:
+            raise RefusedError(409, "Conflict", f"the {name} in the precondition does not match")
 
 
 def _merge(into: Object, patch: Object) -> None:

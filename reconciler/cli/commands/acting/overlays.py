@@ -1,0 +1,238 @@
+"""``reconciler overlays``: write NodeOverlays for a cluster that keeps Karpenter.
+
+Preferences (annotations of NodePools) and ``commitments`` influence what reconciler launches
+without any object. Karpenter reads NodeOverlays instead; this command writes those that amount to
+the same. It launches and removes nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from reconciler.cli.parser import inputs
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+    from datetime import timedelta
+
+    from reconciler.adapters.kubernetes.api import Api
+    from reconciler.adapters.kubernetes.overlays import OverlayFailure
+    from reconciler.catalog.commitments.overlays import OverlayRow
+    from reconciler.cli.overlays.desired import FleetOverlays
+    from reconciler.cli.shared.request import FleetRequest
+
+
+@dataclass(frozen=True, slots=True)
+class OverlaysRequest:
+    """The fleet, and where its overlays go.
+
+    ``out`` is a folder for files. ``applies`` writes objects of the cluster, ``previews`` only
+    compares them; without any of these the overlays are printed. ``interval`` repeats the writing.
+    """
+
+    fleet: FleetRequest
+    out: str | None
+    applies: bool
+    previews: bool
+    interval: timedelta | None
+    disabled: bool
+    output: str
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the fleet, the cluster and the destination."""
+    inputs.add_path(parser)
+    add = parser.add_argument
+    add("--out", metavar="DIR", help="write a file for each overlay to this folder")
+    add("--apply", action="store_true", help="create, update and delete overlays in the cluster")
+    add("--dry-run", action="store_true", help="show the changes of --apply without making them")
+    add(
+        "--interval", metavar="DURATION",
+        help="with --apply, repeat it this often until stopped, as in 5m",
+    )  # fmt: skip
+    add(
+        "--disabled", action="store_true",
+        help="write overlays that require a label which no node has, to inspect them first",
+    )  # fmt: skip
+    add("--context", metavar="NAME", help="context of the kubeconfig to use")
+    inputs.add_output(parser)
+    names = (*inputs.ACTING, "snapshot", "snapshot_max_age")
+    inputs.add_flags(parser, [name for name in names if name != "allow_removal"])
+
+
+def request_of(args: argparse.Namespace) -> OverlaysRequest:
+    """Return what the arguments ask for.
+
+    Raises:
+        UsageError: they contradict each other.
+    """
+    fleet = inputs.fleet_request(args, args.path)
+    if args.context:
+        settings = (*fleet.settings, f"kubernetes.context={args.context}")
+        fleet = replace(fleet, settings=settings)
+    interval = inputs.read_duration(args.interval, "--interval") if args.interval else None
+    request = OverlaysRequest(
+        fleet, args.out, args.apply, args.dry_run, interval, args.disabled, args.output
+    )
+    _expect_one_destination(request)
+    return request
+
+
+def _expect_one_destination(request: OverlaysRequest) -> None:
+    from reconciler.model.errors import UsageError
+
+    chosen = [
+        flag
+        for flag, is_given in (
+            ("--out", request.out is not None),
+            ("--apply", request.applies),
+            ("--dry-run", request.previews),
+        )
+        if is_given
+    ]
+    if len(chosen) > 1:
+        what = f"{' and '.join(chosen)} cannot be used together"
+        raise UsageError(what, where=chosen[1], remedy="leave one of them out")
+    if request.interval is not None and not request.applies:
+        raise UsageError("needs --apply", where="--interval", remedy="add --apply")
+    asks_cluster = request.applies or request.previews
+    if asks_cluster and request.fleet.snapshot is not None:
+        what = f"a snapshot cannot be used with {chosen[0]}, which reads the cluster"
+        raise UsageError(what, where="--snapshot", remedy="leave one of them out")
+
+
+def run(request: OverlaysRequest) -> int:
+    """Print or write the overlays; 1 if one of them could not be written."""
+    from reconciler.cli.overlays.desired import desired_overlays
+    from reconciler.cli.shared.exitcode import DONE
+
+    if request.applies or request.previews:
+        return _in_cluster(request)
+    found = desired_overlays(request.fleet, None, disabled=request.disabled)
+    _warn(found)
+    if request.out is None:
+        _print(found, request.output)
+        return DONE
+    from reconciler.cli.overlays.files import write_files
+
+    done = write_files(found.wanted, request.out)
+    counts = ", ".join(f"{len(names)} {what}" for what, names in done.items())
+    print(f"{request.out}: {counts}")
+    return DONE
+
+
+def _in_cluster(request: OverlaysRequest) -> int:
+    from reconciler.adapters.clock import SystemClock
+    from reconciler.cli.overlays.desired import settings_of
+    from reconciler.cli.overlays.rounds import repeat
+    from reconciler.cli.shared.exitcode import DONE, FAILED
+    from reconciler.cli.wiring.cluster import api_of
+
+    clock = SystemClock()
+    api = api_of(settings_of(request.fleet), clock)
+    if request.interval is None:
+        return FAILED if _round(request, api) else DONE
+    repeat(lambda: _written(request, api), request.interval, clock)
+    return DONE
+
+
+def _round(request: OverlaysRequest, api: Api) -> Sequence[OverlayFailure]:
+    """Compare, write and show once; return what could not be written."""
+    found, rows, failures = _outcome(request, api)
+    _warn(found)
+    _show(rows, request.output, "changed" if request.applies else "would change", len(failures))
+    for failure in failures:
+        print(f"Error: NodeOverlay {failure.name}: {failure.error}", file=sys.stderr)
+    return failures
+
+
+def _written(request: OverlaysRequest, api: Api) -> tuple[list[str], list[str]]:
+    """Write once; return what was changed and what is wrong, a sentence for each."""
+    from reconciler.catalog.commitments.overlays import OverlayAction
+
+    found, rows, failures = _outcome(request, api)
+    failed = {failure.name for failure in failures}
+    quiet = (OverlayAction.UNCHANGED, OverlayAction.SKIP)
+    changed = [
+        f"{row.action} NodeOverlay {row.overlay.name}: {row.reason}"
+        for row in rows
+        if row.action not in quiet and row.overlay.name not in failed
+    ]
+    wrong = [f"NodeOverlay {failure.name}: {failure.error}" for failure in failures]
+    wrong += [
+        f"NodeOverlay {row.overlay.name} is not written: {row.reason}"
+        for row in rows
+        if row.action is OverlayAction.SKIP
+    ]
+    return changed, [*wrong, *(finding.message for finding in found.findings)]
+
+
+def _outcome(
+    request: OverlaysRequest, api: Api
+) -> tuple[FleetOverlays, Sequence[OverlayRow], Sequence[OverlayFailure]]:
+    from reconciler.adapters.kubernetes.overlays import read_overlays, write_overlays
+    from reconciler.catalog.commitments.overlays import overlay_rows
+    from reconciler.cli.overlays.desired import desired_overlays
+
+    found = desired_overlays(request.fleet, api, disabled=request.disabled)
+    present = read_overlays(api)
+    rows = overlay_rows(found.wanted, (one.overlay for one in present.values()), found.fleet)
+    failures = write_overlays(api, rows, present) if request.applies else ()
+    return found, rows, failures
+
+
+def _warn(found: FleetOverlays) -> None:
+    from reconciler.model.text.visible import one_line
+
+    for finding in found.findings:
+        print(one_line(f"{finding.severity}: {finding.message}"), file=sys.stderr)
+
+
+def _print(found: FleetOverlays, output: str) -> None:
+    """Print the overlays as objects, ready for ``kubectl apply -f -``."""
+    import msgspec
+
+    from reconciler.catalog.commitments.overlays import document
+    from reconciler.source.plainyaml import dump
+
+    objects = [document(one.overlay) for one in found.wanted]
+    if not objects:
+        print("No preference or commitment asks for a NodeOverlay.", file=sys.stderr)
+    if output == "json":
+        whole = {"apiVersion": "v1", "kind": "List", "items": objects}
+        sys.stdout.write(msgspec.json.encode(whole, order="sorted").decode() + "\n")
+        return
+    sys.stdout.write("---\n".join(dump(item, sort_keys=False) for item in objects))
+
+
+def _show(rows: Sequence[OverlayRow], output: str, verb: str, failed: int) -> None:
+    import msgspec
+
+    from reconciler.catalog.commitments.overlays import OverlayAction, document
+    from reconciler.cli.output.listing import columns, yaml_of_json
+
+    if output != "text":
+        items = [
+            {"action": r.action, "reason": r.reason, "object": document(r.overlay)} for r in rows
+        ]
+        text = msgspec.json.encode({"overlays": items}, order="sorted").decode() + "\n"
+        sys.stdout.write(yaml_of_json(text) if output == "yaml" else text)
+        return
+    table = [("ACTION", "NAME", "WEIGHT", "PRICE", "REASON")]
+    table += [
+        (
+            str(row.action),
+            row.overlay.name,
+            str(row.overlay.weight),
+            row.overlay.spec.price_adjustment or "",
+            row.reason,
+        )
+        for row in rows
+    ]
+    sys.stdout.write(columns(table))
+    quiet = (OverlayAction.UNCHANGED, OverlayAction.SKIP)
+    changes = sum(row.action not in quiet for row in rows) - failed
+    print(f"{changes} of {len(rows)} overlays {verb}.")

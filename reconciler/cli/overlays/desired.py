@@ -1,0 +1,118 @@
+"""Which NodeOverlays a fleet's preferences and commitments amount to, beside what runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from reconciler.cli.shared import sources
+from reconciler.cli.shared.moment import present
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from reconciler.adapters.kubernetes.api import Api
+    from reconciler.catalog.commitments.overlays import WantedOverlay
+    from reconciler.cli.shared.request import FleetRequest
+    from reconciler.desired.fleet import Fleet
+    from reconciler.model.karpenter.nodepool import NodePool
+    from reconciler.model.settings import Settings
+    from reconciler.observed.snapshot import Snapshot
+    from reconciler.plan.value.plan import PlanFinding
+
+
+@dataclass(frozen=True, slots=True)
+class FleetOverlays:
+    """The overlays that a fleet should have, and what is wrong with annotations or commitments."""
+
+    fleet: str
+    wanted: Sequence[WantedOverlay]
+    findings: Sequence[PlanFinding]
+
+
+def settings_of(request: FleetRequest) -> Settings:
+    """Return the effective settings of the fleet that the request names."""
+    return sources.settings_of(request, _fleet(request)).settings
+
+
+def desired_overlays(
+    request: FleetRequest, api: Api | None, *, disabled: bool = False
+) -> FleetOverlays:
+    """Return the overlays of the fleet that the request names.
+
+    Nodes use commitments. They are those of the cluster behind ``api``, else those of
+    ``--snapshot``; without either no node does. NodePools come from git; where git has none, from
+    the cluster.
+
+    Raises:
+        ReconcilerError: an input cannot be read, or is wrong.
+    """
+    from reconciler.catalog.commitments.overlays import wanted_overlays
+    from reconciler.cli.shared.question import read_types
+    from reconciler.desired.objects import node_overlays, node_pools
+    from reconciler.observed.identity import identified
+    from reconciler.observed.state import cluster_state
+    from reconciler.plan.make.covering import covering, of_commitments
+    from reconciler.plan.make.pools import preferred
+
+    fleet = _fleet(request)
+    resolved = sources.settings_of(request, fleet)
+    settings = resolved.settings
+    snapshot = identified(_snapshot(request, api)).snapshot
+    there = _pools(snapshot)
+    pools = node_pools(fleet) or tuple(there)
+    preferences, findings = preferred(pools, {o.name for o in node_overlays(fleet)})
+    coverage = None
+    if settings.commitments is not None:
+        catalog = read_types(request, resolved, fleet.lock)
+        coverage = covering(settings, cluster_state(snapshot), catalog, present(request.now))
+    if coverage is not None:
+        findings += of_commitments(coverage)
+    owners = {pool.name: pool.metadata.uid for pool in there if pool.metadata.uid}
+    covers = coverage.covers if coverage is not None else ()
+    wanted = wanted_overlays(preferences, covers, settings.fleet, owners=owners, disabled=disabled)
+    return FleetOverlays(settings.fleet, wanted, findings)
+
+
+def _fleet(request: FleetRequest) -> Fleet:
+    source = sources.read_source(request)
+    return sources.read_desired(source, any_class=True, allow_empty=True)[0]
+
+
+def _snapshot(request: FleetRequest, api: Api | None) -> Snapshot:
+    from reconciler.observed.snapshot import Snapshot, read_snapshot
+
+    if api is not None:
+        return read_snapshot(_captured(api), str(api.access))
+    if request.snapshot is not None:
+        from reconciler.cli.wiring.snapshots import read_named
+
+        return read_named(request.snapshot, request)
+    return Snapshot()
+
+
+def _captured(api: Api) -> bytes:
+    """Return the nodes and the NodePools of a cluster as a List."""
+    import msgspec
+
+    from reconciler.adapters.kubernetes.api import listed
+    from reconciler.adapters.kubernetes.kinds import NODE, NODE_POOL
+
+    items = [
+        {"apiVersion": kind.api_version, "kind": kind.kind, **msgspec.json.decode(item)}
+        for kind in (NODE, NODE_POOL)
+        for item in listed(api, kind)
+    ]
+    return msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": items})
+
+
+def _pools(snapshot: Snapshot) -> Iterable[NodePool]:
+    """Return the NodePools of a cluster; of one that cannot be read, its annotations count."""
+    from reconciler.model.decode import decode
+    from reconciler.model.karpenter.nodepool import NodePool
+
+    return [
+        decode({"metadata": item["metadata"]}, NodePool)
+        for item in snapshot.live
+        if item["kind"] == "NodePool"
+    ]
