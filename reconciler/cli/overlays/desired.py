@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.shared import sources
 from reconciler.cli.shared.moment import present
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
     from reconciler.model.settings import Settings
     from reconciler.observed.snapshot import Snapshot
     from reconciler.plan.value.plan import PlanFinding
+
+
+_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_NAME: Final = re.compile(rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*")
+"""A name of a Kubernetes object (RFC 1123), which is also a safe name of a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +77,25 @@ def desired_overlays(
     owners = {pool.name: pool.metadata.uid for pool in there if pool.metadata.uid}
     covers = coverage.covers if coverage is not None else ()
     wanted = wanted_overlays(preferences, covers, settings.fleet, owners=owners, disabled=disabled)
+    for one in wanted:
+        _expect_a_name(one.overlay.name, one.reason)
     return FleetOverlays(settings.fleet, wanted, findings)
+
+
+def _expect_a_name(name: str, reason: str) -> None:
+    """Refuse a name that could lead elsewhere as a part of a path.
+
+    Raises:
+        UsageError: Kubernetes does not allow the name.
+    """
+    if _NAME.fullmatch(name) is None:
+        from reconciler.model.errors import UsageError
+
+        raise UsageError(
+            f"the NodeOverlay would have the invalid name {name[:80]!r}",
+            where=reason[:80],
+            remedy="correct the instance type, family, zone or NodePool that it contains",
+        )
 
 
 def _fleet(request: FleetRequest) -> Fleet:
