@@ -107,6 +107,13 @@ class StateNode:
         return self.labels.get(HOSTNAME) or self.name
 
     @property
+    def has_lost_node(self) -> bool:
+        """Whether its Node is gone while its NodeClaim is being deleted."""
+        if self.node is not None or self.claim is None:
+            return False
+        return self.claim.is_deleting and bool(self.claim.status.node_name)
+
+    @property
     def is_deleting(self) -> bool:
         """Whether it goes away: a command took it, or its claim (its Node, if alone) is deleted.
 
@@ -253,7 +260,12 @@ def _key(metadata: Metadata) -> str:
 
 
 def _host(node: Node | None, claim: NodeClaim | None) -> str:
-    """Return the name under which pods are on it; a claim has pods that are on their way."""
+    """Return the name under which pods are on it; a claim has pods that are on their way.
+
+    A Node that is gone still has its pods, until Kubernetes collects them.
+    """
+    if node is None and claim is not None and claim.is_deleting and claim.status.node_name:
+        return claim.status.node_name
     source = node or claim
     assert source is not None, "a state node has a Node or a NodeClaim"
     return source.metadata.name

@@ -337,6 +337,23 @@ def test_the_instance_of_a_node_that_is_gone_is_terminated_at_once(site: Site) -
     assert f"Node {victim} is gone" in site.ears.said("NodeDeleted")[0]
 
 
+def test_pods_of_a_node_that_is_gone_get_new_capacity_before_they_are_collected(
+    site: Site,
+) -> None:
+    town = started(site)
+    victim = min(town.kube.of("nodes"))
+    held = [n for n, p in town.kube.of("pods").items() if p["spec"].get("nodeName") == victim]
+    town.kube.remove("nodes", victim)
+    site.keep(lambda: len(site.ears.said("Launched")) == 3)
+    assert held
+    assert all(town.kube.of("pods")[name]["spec"]["nodeName"] == victim for name in held)
+    for name in held:
+        town.kube.remove("pods", name)
+    site.keep(town.settled)
+    assert len(town.cloud.living()) == len(site.nodes()) == 2
+    assert len(town.joined) == 3, "no second node was launched for the same pod"
+
+
 def test_a_fleet_none_of_whose_nodes_is_there_is_left_alone(site: Site) -> None:
     town = started(site)
     before = set(town.cloud.living())

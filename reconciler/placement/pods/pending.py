@@ -31,14 +31,16 @@ def pods_to_place(cluster: ClusterState, now: datetime) -> tuple[Pod, ...]:
     """Return the pods to place: pending ones, and those on nodes that are being deleted.
 
     A pod that opts out of NodePool nodes is not included. Whether a pending pod can be placed at
-    all is checked later (``invalid``).
+    all is checked later (``invalid``). Nothing protects the pods of a Node that is gone: they run
+    no longer.
     """
     leaving = [
         pod
         for node in cluster.nodes
-        if node.is_deleting and node.node is not None
+        if node.is_deleting and (node.node is not None or node.has_lost_node)
         for pod in node.pods
-        if is_reschedulable_now(pod, cluster.pod_disruption_budgets, now)
+        if (node.has_lost_node and pod.is_reschedulable)
+        or is_reschedulable_now(pod, cluster.pod_disruption_budgets, now)
     ]
     return (*(pod for pod in cluster.pending if not opts_out(pod)), *leaving)
 
