@@ -37,6 +37,7 @@ class _Identity(msgspec.Struct, frozen=True, rename="camel"):
     name: str = ""
     namespace: str = ""
     uid: str = ""
+    deletion_timestamp: str | None = None
 
 
 class _Identified(msgspec.Struct, frozen=True):
@@ -61,6 +62,7 @@ class CachedObject:
     uid: str
     version: int
     content: bytes
+    is_terminating: bool = False
 
 
 class Reflector:
@@ -84,6 +86,8 @@ class Reflector:
         self._failures = 0
         self._accepted: dict[str, CachedObject] = {}
         self._forgotten: set[str] = set()
+        self._evicted: dict[str, str] = {}
+        self._earlier: frozenset[tuple[str, str]] = frozenset()
 
     @property
     def version(self) -> int | None:
@@ -102,15 +106,20 @@ class Reflector:
         """
         return None if self._confirmed_s is None else now_s - self._confirmed_s
 
-    def objects(self) -> list[bytes]:
-        """Return the JSON of every object, in the order of a list."""
+    def cached(self) -> list[CachedObject]:
+        """Return every object, in the order of a list."""
         if self._order is None:
             self._order = sorted(self._objects)
-        return [self._objects[key].content for key in self._order]
+        return [self._objects[key] for key in self._order]
+
+    def objects(self) -> list[bytes]:
+        """Return the JSON of every object, in the order of a list."""
+        return [item.content for item in self.cached()]
 
     def begin_list(self, now_s: float) -> None:
         """Note that a list starts, which shows nothing older than this moment."""
         self._begun_s = now_s
+        self._earlier = frozenset(self._evicted.items())
         self._accepted.clear()
         self._forgotten.clear()
 
@@ -132,6 +141,7 @@ class Reflector:
                 if item.uid not in self._forgotten:
                     listed[key] = item
         self._deleted = set(self._forgotten)  # the list knows about all earlier deletions
+        self._evicted = dict(self._evicted.items() - self._earlier)
         self._objects, self._order = listed, None
         self._version, self._is_expired = reached, False
         self._listed_s = self._confirmed_s = self._begun_s
@@ -207,6 +217,20 @@ class Reflector:
         for key in [key for key, item in self._objects.items() if item.uid == uid]:
             self._drop(uid, key)
 
+    def expect_termination(self, key: str, uid: str) -> None:
+        """Note that a call of ours makes an object terminate, whose answer does not contain it."""
+        self._evicted[key] = uid
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the copy shows an object as running that we have asked to terminate."""
+        self._evicted = {key: uid for key, uid in self._evicted.items() if self._runs(key, uid)}
+        return bool(self._evicted)
+
+    def _runs(self, key: str, uid: str) -> bool:
+        known = self._objects.get(key)
+        return known is not None and known.uid == uid and not known.is_terminating
+
     def _put(self, item: CachedObject) -> bool:
         """Keep an object unless a newer version is known; return whether it is kept."""
         known = self._objects.get(item.key)
@@ -272,7 +296,9 @@ class Reflector:
             self._is_expired = True
             raise ClusterError(f"invalid object: {error}", where=self._source) from error
         key = f"{found.namespace}/{found.name}" if found.namespace else found.name
-        return CachedObject(key, found.uid, self._number(found.resource_version), bytes(raw))
+        version = self._number(found.resource_version)
+        is_terminating = found.deletion_timestamp is not None
+        return CachedObject(key, found.uid, version, bytes(raw), is_terminating)
 
     def _number(self, version: str) -> int:
         if version.isascii() and version.isdecimal():

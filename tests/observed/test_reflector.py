@@ -487,3 +487,44 @@ def test_whatever_happens_to_events_our_writes_stay_and_a_list_ends_at_the_truth
     relist(line.copy, line.server)
     line.settle()
     assert line.copy.objects() == line.server.rows()
+
+
+def a_pod(version: int, *, leaves: bool = False) -> bytes:
+    meta = {"name": "a", "namespace": "shop", "uid": "u", "resourceVersion": str(version)}
+    if leaves:
+        meta["deletionTimestamp"] = "2026-03-02T09:00:00Z"
+    return json.dumps({"metadata": meta}).encode()
+
+
+@pytest.mark.parametrize("kind", ["MODIFIED", "DELETED"])
+def test_a_copy_is_behind_until_it_shows_that_an_evicted_pod_leaves(kind: str) -> None:
+    copy = a_reflector()
+    copy.begin_list(0.0)
+    copy.complete_list([a_pod(9)], "10")
+    assert not copy.is_behind
+    copy.expect_termination("shop/a", "u")
+    assert copy.is_behind
+    copy.receive(b'{"type":"MODIFIED","object":%s}' % a_pod(11), 1.0)
+    assert copy.is_behind, "somebody else changed it"
+    copy.receive(b'{"type":"%s","object":%s}' % (kind.encode(), a_pod(12, leaves=True)), 1.0)
+    assert not copy.is_behind
+
+
+def test_an_eviction_without_effect_is_settled_by_the_next_list() -> None:
+    copy = a_reflector()
+    relist(copy, Server())
+    copy.begin_list(1.0)
+    copy.expect_termination("shop/a", "u")
+    copy.complete_list([a_pod(9)], "10")
+    assert copy.is_behind, "the list may have been read before the eviction"
+    copy.begin_list(2.0)
+    copy.complete_list([a_pod(9)], "10")
+    assert not copy.is_behind
+
+
+def test_an_eviction_of_an_earlier_pod_of_that_name_expects_nothing() -> None:
+    copy = a_reflector()
+    copy.begin_list(0.0)
+    copy.complete_list([a_pod(9)], "10")
+    copy.expect_termination("shop/a", "another")
+    assert not copy.is_behind

@@ -1,16 +1,19 @@
 """The cluster as the Kubernetes API shows it, and what we do to its nodes.
 
-Each observation lists everything again. Only Nodes of the last observation whose instance is ours
-are changed. Every change and deletion carries the uid of the Node, because its name is the address
-of an instance and may belong to another one by now. Every verb may be repeated.
+Each observation lists everything again, or reads a copy that watches keep current. Only Nodes of
+the last observation whose instance is ours are changed. Every change and deletion carries the uid
+of the Node, because its name is the address of an instance and may belong to another one by now.
+Every verb may be repeated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -22,12 +25,13 @@ from reconciler.adapters.kubernetes.api import (
     NOT_FOUND,
     Api,
     ApiError,
-    listed,
+    listing,
 )
 from reconciler.adapters.kubernetes.checks import missing_permissions
 from reconciler.adapters.kubernetes.drain import Drain
 from reconciler.adapters.kubernetes.events import ClusterEvents
-from reconciler.adapters.kubernetes.kinds import NODE, OBSERVED
+from reconciler.adapters.kubernetes.informers import ClusterCache
+from reconciler.adapters.kubernetes.kinds import NODE, OBSERVED, Kind
 from reconciler.adapters.kubernetes.mirror import ClusterMirror
 from reconciler.model.errors import ClusterError
 from reconciler.model.json import JsonDict
@@ -40,6 +44,7 @@ from reconciler.ports.calls import Calls, InlineCalls
 from reconciler.ports.clock import Clock
 from reconciler.ports.cloud import Instance
 
+_LOG: Final = logging.getLogger(__name__)
 _TRIES: Final = 5
 """So often a change is tried against what others write at the same time."""
 
@@ -49,11 +54,18 @@ Change = Callable[[nodes.Object], nodes.Patch | None]
 class KubernetesCluster:
     """The port ``Cluster`` over a Kubernetes API.
 
-    NodeClaims are not among its objects: they live in our own state.
+    NodeClaims are not among its objects: they live in our own state. With a ``cache``, which must
+    be listening, an observation lists only the kinds whose copy is not current.
     """
 
-    def __init__(self, api: Api, calls: Calls | None = None) -> None:
+    def __init__(
+        self, api: Api, calls: Calls | None = None, cache: ClusterCache | None = None
+    ) -> None:
         self._api = api
+        self._cache = cache
+        self._versions: dict[str, str] = {}
+        if cache is not None:
+            api.answered = cache.learn
         self._calls = calls or InlineCalls()
         self._sealed: set[str] = set()
         self._reader = SnapshotReader()
@@ -72,6 +84,11 @@ class KubernetesCluster:
         """The URL of the API server."""
         return self._api.access.server
 
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """The ``resourceVersion`` of each resource at which the last observation was made."""
+        return MappingProxyType(self._versions)
+
     def mirror(self, fleet: str) -> ClusterMirror:
         """Return the copies of our NodeClaims in this cluster."""
         return ClusterMirror(self._api, fleet)
@@ -85,18 +102,28 @@ class KubernetesCluster:
         return missing_permissions(self._api, self._calls)
 
     def observe(self, claims: Sequence[NodeClaim], instances: Sequence[Instance]) -> Snapshot:
-        """Return what runs now; all of it was listed, or nothing is returned.
+        """Return what runs now: every kind is complete, or nothing is returned.
 
         ``claims`` and ``instances`` tell which of the nodes are ours.
         """
+        self._api.confirm()
         seen = self._reader.read_lists(
-            (f"GET {kind.path}", kind.kind, listed(self._api, kind)) for kind in OBSERVED
+            (f"GET {kind.path}", kind.kind, self._items(kind)) for kind in OBSERVED
         )
+        _LOG.debug("observed the cluster at resourceVersions %s", self._versions)
         known = {c.status.provider_id for c in claims} | {i.provider_id for i in instances}
         self._seen = {node.name: node for node in seen.nodes}
         self._ours = frozenset(n.name for n in seen.nodes if n.spec.provider_id in known - {""})
         self._drain = Drain(self._api, seen)
         return replace(seen, node_claims=tuple(sorted(claims, key=lambda c: c.name)))
+
+    def _items(self, kind: Kind) -> Sequence[bytes | msgspec.Raw]:
+        """Return the objects of a kind: the copy if it is current, otherwise a new list."""
+        found = self._cache.current(kind) if self._cache is not None else None
+        if found is None:
+            found = listing(self._api, kind)
+        self._versions[kind.resource] = found.version
+        return found.items
 
     def taint(self, node: str) -> None:
         """Put the taint ``karpenter.sh/disrupted:NoSchedule`` on a node; twice is once."""
