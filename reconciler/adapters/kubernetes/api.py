@@ -231,6 +231,7 @@ class Api:
     answered: Callable[[str, str, object, bytes | None], None] = _unobserved
     _connecting: Lock = field(default_factory=Lock, repr=False)
     _streams: set[HTTPResponse] = field(default_factory=set, repr=False)
+    _is_interrupted: bool = field(default=False, repr=False)
     _access: Access | None = field(default=None, repr=False)
 
     @property
@@ -307,6 +308,8 @@ class Api:
             answer = self._asked("GET", target, None, JSON, silence_s)
             self._streams.add(answer)
             try:
+                if self._is_interrupted:  # after the call began, and before it was in the set
+                    raise ApiError(f"GET {target}", NO_ANSWER, "interrupted", "")
                 rest = b""
                 for part in answer.stream(_PART):
                     *whole, rest = (rest + part).split(b"\n")
@@ -316,7 +319,8 @@ class Api:
                 answer.close()
 
     def interrupt(self) -> None:
-        """End every answer that is being read line by line, in whichever thread."""
+        """End every answer that is being read line by line, in any thread, and read no other."""
+        self._is_interrupted = True
         for answer in tuple(self._streams):
             with suppress(ValueError, RuntimeError, OSError):  # it has ended by itself
                 answer.shutdown()

@@ -299,6 +299,7 @@ class ClusterCache:
     def listening(self) -> Iterator[None]:
         """Keep the copies current for as long as the block lasts."""
         stop = threading.Event()
+        self._api.wait = lambda seconds: _pause(stop, seconds)
         threads = [
             threading.Thread(
                 target=informer.listen, args=(stop,), name=f"watch-{resource}", daemon=True
@@ -315,6 +316,10 @@ class ClusterCache:
             until = time.monotonic() + _ENDS_WITHIN_S
             for thread in threads:
                 thread.join(max(0.0, until - time.monotonic()))
+
+
+def _pause(stop: threading.Event, seconds: float) -> None:
+    stop.wait(seconds)
 
 
 def _is_status(answer: bytes) -> bool:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Event, RLock, Thread
+from threading import Condition, Event, RLock, Thread
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -115,9 +115,14 @@ class Kube:
     calls: list[Call] = field(default_factory=list)
     lock: Any = field(default_factory=RLock)
     sent: int = 0
+    streams: dict[int, int] = field(default_factory=dict)
     _version: int = 100
     _events: list[tuple[int, tuple[str, str], bytes]] = field(default_factory=list)
     _compacted: int = 0
+
+    def __post_init__(self) -> None:
+        self.news, self.progress = Condition(self.lock), Condition(self.lock)
+
     _tokens: dict[str, tuple[int, str, str]] = field(default_factory=dict)
 
     def add(self, item: Object) -> Object:
@@ -176,6 +181,15 @@ class Kube:
         """Let the API forget what happened until now, so that no watch can begin before."""
         with self.lock:
             self._compacted = self._version
+
+    def catch_up(self) -> None:
+        """Return once every open watch has sent what happened until now."""
+        until = time.monotonic() + 10.0
+        with self.progress:
+            wanted = len(self._events)
+            while any(sent < wanted for sent in self.streams.values()):
+                assert time.monotonic() < until, "a watch sends nothing"
+                self.progress.wait(0.05)
 
     def made(self) -> list[str]:
         """Return the calls that were made, in short."""
@@ -274,19 +288,27 @@ class Kube:
     def _followed(self, call: Call, version: int) -> Iterator[bytes]:
         """Yield what happened after a version, and a bookmark at the end."""
         until = time.monotonic() + float(call.query.get("timeoutSeconds", "60"))
-        seen = 0
-        while True:
-            with self.lock:
-                news = self._events[seen:]
-                seen, reached = len(self._events), self._version
-            wanted = (call.group, call.resource)
-            for at, kind, line in news:
-                if at > version and kind == wanted:
-                    yield line
-            yield from self.told
-            if not self.watches or time.monotonic() >= until:
-                break
-            yield b""
+        seen, reached, stream = 0, version, id(call)
+        try:
+            while True:
+                with self.news:
+                    if self.watches and seen == len(self._events):
+                        self.news.wait(0.05)
+                    news = self._events[seen:]
+                    seen, reached = len(self._events), self._version
+                for at, kind, line in news:
+                    if at > version and kind == (call.group, call.resource):
+                        yield line
+                yield from self.told
+                with self.progress:
+                    self.streams[stream] = seen
+                    self.progress.notify_all()
+                if not self.watches or time.monotonic() >= until:
+                    break
+        finally:
+            with self.progress:
+                self.streams.pop(stream, None)
+                self.progress.notify_all()
         if call.query.get("allowWatchBookmarks") == "true":
             kind = KINDS[call.group, call.resource]
             meta = {"resourceVersion": str(reached)}
@@ -369,7 +391,9 @@ class Kube:
     def _tell(self, what: str, item: Object) -> None:
         kind = next(k for k in KINDS.values() if k.kind == item["kind"])
         line = json.dumps({"type": what, "object": item}).encode() + b"\n"
-        self._events.append((self._version, (kind.group, kind.resource), line))
+        with self.news:
+            self._events.append((self._version, (kind.group, kind.resource), line))
+            self.news.notify_all()
 
 
 def _selected(item: Object, selector: str) -> bool:

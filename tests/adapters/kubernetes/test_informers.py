@@ -16,6 +16,7 @@ from reconciler.adapters.kubernetes.api import Api
 from reconciler.adapters.kubernetes.cluster import KubernetesCluster
 from reconciler.adapters.kubernetes.informers import ClusterCache, Freshness
 from reconciler.adapters.kubernetes.kinds import OBSERVED
+from reconciler.cli.wiring.decoding import prepare_decoders
 from reconciler.model.errors import ClusterError
 from reconciler.observed.reflector import CachedObject
 from reconciler.observed.snapshot import Snapshot
@@ -80,6 +81,23 @@ def test_a_look_at_what_does_not_change_makes_no_call(watched: Watched) -> None:
     assert watched.calls_of(watched.look) == []
     assert [p.key for p in seen.pods] == ["default/a"]
     assert watched.look().pods is seen.pods
+
+
+def test_watches_of_an_unchanged_cluster_transfer_less_than_a_hundredth_of_lists(
+    town: Town,
+) -> None:
+    """``python -m benchmarks.watches`` measures it with 1,000 nodes."""
+    kube = town.kube
+    for number in range(100):
+        kube.add({**a_pod(f"p{number}"), "filled": "x" * 5000})
+    watched = watched_town(town)
+    watched.look()
+    whole = kube.sent
+    watched.advance()
+    before = kube.sent
+    watched.advance()
+    watched.look()
+    assert 0 < kube.sent - before < whole / 100
 
 
 def test_a_look_shows_what_a_list_would_show(watched: Watched, tmp_path: Path) -> None:
@@ -360,6 +378,7 @@ def test_what_changes_is_seen_while_the_watches_go_on_and_they_end_with_the_bloc
 ) -> None:
     town.kube.watches = True
     clock = SystemClock()
+    prepare_decoders()
     cache = ClusterCache(Api(town.api.connect, time.sleep), Freshness())
     town.cluster = KubernetesCluster(town.api, cache=cache)
     before = set(threading.enumerate())
