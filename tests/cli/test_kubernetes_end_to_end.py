@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +188,26 @@ class Ears:
 
 
 @dataclass
+class Passes:
+    """The versions at which each pass observed the cluster."""
+
+    versions: list[dict[str, int]] = field(default_factory=list)
+
+    def watching(self, assembly: Any) -> Any:
+        return assembly.world
+
+    def started(self) -> None:
+        """Do nothing."""
+
+    def ended(self, world: Any, desired: Any, result: Any) -> None:
+        found = result.seen.snapshot.versions
+        self.versions.append({name: int(version) for name, version in found.items()})
+
+    def failed(self, problem: str) -> None:
+        """Do nothing."""
+
+
+@dataclass
 class Site:
     folder: Path
     town: Town
@@ -194,6 +215,7 @@ class Site:
     url: str
     ears: Ears
     is_cached: bool = False
+    passes: Passes = field(default_factory=Passes)
 
     def words(self, command: str) -> list[str]:
         line = [command, str(self.folder), "--now", f"{self.clock.now():%Y-%m-%dT%H:%M:%SZ}"]
@@ -216,7 +238,8 @@ class Site:
 
         request = replace(request_of(self.words("run")), waits=False)
         connect = cache(connector(Settings(endpoint_url=self.url)))
-        daemon.keep(request, self.ears, stop, Imitation(self.clock, connect, workers=1))
+        imitation = Imitation(self.clock, connect, workers=1)
+        daemon.keep(request, self.ears, stop, imitation, self.passes)
 
     def images(self) -> list[str]:
         states = [{"Name": "instance-state-name", "Values": ["pending", "running"]}]
@@ -308,6 +331,8 @@ def test_a_fleet_follows_the_pods_of_a_cluster(
     taints = [t["key"] for node in site.nodes() for t in node["spec"]["taints"]]
     assert taints == []
     assert site.ears.said("Failed") == []
+    for earlier, later in pairwise(site.passes.versions):
+        assert all(earlier[name] <= later[name] for name in earlier), "what was seen is not unseen"
     used = {call.permission for call in town.kube.calls}
     declared = {(p.verb, p.group, p.resource) for p in PERMISSIONS}
     without_crd = {(v, g, r) for v, g, r in declared if g == "karpenter.sh"}

@@ -8,12 +8,10 @@ Every verb may be repeated.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -31,7 +29,7 @@ from reconciler.adapters.kubernetes.checks import missing_permissions
 from reconciler.adapters.kubernetes.drain import Drain
 from reconciler.adapters.kubernetes.events import ClusterEvents
 from reconciler.adapters.kubernetes.informers import ClusterCache
-from reconciler.adapters.kubernetes.kinds import NODE, OBSERVED, Kind
+from reconciler.adapters.kubernetes.kinds import NODE, OBSERVED
 from reconciler.adapters.kubernetes.mirror import ClusterMirror
 from reconciler.model.errors import ClusterError
 from reconciler.model.json import JsonDict
@@ -44,7 +42,6 @@ from reconciler.ports.calls import Calls, InlineCalls
 from reconciler.ports.clock import Clock
 from reconciler.ports.cloud import Instance
 
-_LOG: Final = logging.getLogger(__name__)
 _TRIES: Final = 5
 """So often a change is tried against what others write at the same time."""
 
@@ -63,7 +60,6 @@ class KubernetesCluster:
     ) -> None:
         self._api = api
         self._cache = cache
-        self._versions: dict[str, str] = {}
         if cache is not None:
             api.answered = cache.learn
         self._calls = calls or InlineCalls()
@@ -84,11 +80,6 @@ class KubernetesCluster:
         """The URL of the API server."""
         return self._api.access.server
 
-    @property
-    def versions(self) -> Mapping[str, str]:
-        """The ``resourceVersion`` of each resource at which the last observation was made."""
-        return MappingProxyType(self._versions)
-
     def mirror(self, fleet: str) -> ClusterMirror:
         """Return the copies of our NodeClaims in this cluster."""
         return ClusterMirror(self._api, fleet)
@@ -107,23 +98,27 @@ class KubernetesCluster:
         ``claims`` and ``instances`` tell which of the nodes are ours.
         """
         self._api.confirm()
-        seen = self._reader.read_lists(
-            (f"GET {kind.path}", kind.kind, self._items(kind)) for kind in OBSERVED
-        )
-        _LOG.debug("observed the cluster at resourceVersions %s", self._versions)
+        versions: dict[str, str] = {}
+        seen = self._reader.read_lists(self._listed(versions))
         known = {c.status.provider_id for c in claims} | {i.provider_id for i in instances}
         self._seen = {node.name: node for node in seen.nodes}
         self._ours = frozenset(n.name for n in seen.nodes if n.spec.provider_id in known - {""})
         self._drain = Drain(self._api, seen)
-        return replace(seen, node_claims=tuple(sorted(claims, key=lambda c: c.name)))
+        ordered = tuple(sorted(claims, key=lambda c: c.name))
+        return replace(seen, node_claims=ordered, versions=versions)
 
-    def _items(self, kind: Kind) -> Sequence[bytes | msgspec.Raw]:
-        """Return the objects of a kind: the copy if it is current, otherwise a new list."""
-        found = self._cache.current(kind) if self._cache is not None else None
-        if found is None:
-            found = listing(self._api, kind)
-        self._versions[kind.resource] = found.version
-        return found.items
+    def _listed(
+        self, versions: dict[str, str]
+    ) -> Iterator[tuple[str, str, Sequence[bytes | msgspec.Raw]]]:
+        """Yield source, kind and items of each list, and note at which version it is."""
+        for kind in OBSERVED:
+            if self._cache is not None:
+                found = self._cache.read(kind, self._api)
+            else:
+                found = listing(self._api, kind)
+            if found.version:
+                versions[kind.resource] = found.version
+            yield f"GET {kind.path}", kind.kind, found.items
 
     def taint(self, node: str) -> None:
         """Put the taint ``karpenter.sh/disrupted:NoSchedule`` on a node; twice is once."""

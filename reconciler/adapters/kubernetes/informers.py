@@ -2,9 +2,8 @@
 
 Named after the informers of client-go. Each kind has a thread that drives its ``Reflector``. A copy
 is used only while its watch is in order and something has confirmed it within ``stale_after_s``;
-otherwise ``current`` returns None and the caller lists the kind. So an API server that cannot be
-reached is the same error with the copy as without it, and a copy that lags is never taken for the
-truth (decision 28).
+otherwise the kind is listed. So an API server that cannot be reached is the same error with the
+copy as without it, and a copy that lags is never taken for the truth (decision 28).
 
 A watch lasts two thirds of that limit: the API then ends it in order, and the next one starts. This
 is what confirms the copy of a kind that does not change, and it uncovers a connection that is dead
@@ -119,21 +118,36 @@ class Informer:
         )
         self._changed = threading.Condition()
         self._is_tried = self._is_broken = False
+        self._least = 0
         self._complaints = complaints
 
-    def current(self) -> ObjectList | None:
-        """Return the copy, None while it may not be used.
+    def read(self, api: Api) -> ObjectList:
+        """Return the copy, or a list through ``api`` while the copy may not be used.
 
-        The first call waits until the first list was read, or has failed.
+        The first call waits until the first list was read, or has failed. After a list the copy is
+        used once it has reached the version of that list: what was seen once is not unseen.
+
+        Raises:
+            ClusterError: the list could not be read to its end.
         """
+        found = self._current()
+        if found is None:
+            found = listing(api, self.kind)
+            with self._changed:
+                self._least = int(found.version) if found.version.isdecimal() else 0
+        return found
+
+    def _current(self) -> ObjectList | None:
+        """Return the copy, None while it may not be used."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_tried, self._freshness.first_list_s)
             age_s = self._reflector.age_s(self._elapsed())
             if self._is_broken or age_s is None or age_s > self._freshness.stale_after_s:
                 return None
-            if self._reflector.is_behind:
+            version = self._reflector.version or 0
+            if self._reflector.is_behind or version < self._least:
                 return None
-            return ObjectList(self._reflector.objects(), str(self._reflector.version))
+            return ObjectList(self._reflector.objects(), str(version) if version else "")
 
     def accept(self, content: bytes) -> None:
         """Take an object that a call of ours returned."""
@@ -265,10 +279,14 @@ class ClusterCache:
             for kind in kinds
         }
 
-    def current(self, kind: Kind) -> ObjectList | None:
-        """Return the objects of a kind, None if they must be listed."""
+    def read(self, kind: Kind, api: Api) -> ObjectList:
+        """Return the objects of a kind: the copy if it is current, otherwise a list.
+
+        Raises:
+            ClusterError: the list could not be read to its end.
+        """
         informer = self._informers.get(kind.resource)
-        return informer.current() if informer is not None else None
+        return informer.read(api) if informer is not None else listing(api, kind)
 
     def advance(self) -> None:
         """Let each informer read one list, or one watch to its end."""

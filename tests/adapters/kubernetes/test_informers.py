@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import time
@@ -116,21 +117,18 @@ def test_a_look_shows_what_a_list_would_show(watched: Watched, tmp_path: Path) -
 
 
 def test_a_look_names_the_versions_that_it_was_made_at(watched: Watched) -> None:
-    watched.look()
-    before = dict(watched.town.cluster.versions)
-    assert set(before) == {kind.resource for kind in OBSERVED}
+    before = watched.look().versions
+    assert set(before) == {kind.resource for kind in OBSERVED if not kind.optional}
+    assert before == KubernetesCluster(watched.town.api).observe([], []).versions
     pod = watched.town.kube.add(a_pod("b"))
     watched.advance()
-    watched.look()
-    after = watched.town.cluster.versions
+    after = watched.look().versions
     assert after["pods"] == pod["metadata"]["resourceVersion"]
     assert int(after["pods"]) > int(before["pods"])
 
 
 def test_a_watch_starts_where_the_list_was_and_asks_for_bookmarks(watched: Watched) -> None:
-    version = watched.town.cluster.versions.get("pods")
-    watched.look()
-    version = watched.town.cluster.versions["pods"]
+    version = watched.look().versions["pods"]
     made = watched.calls_of(watched.advance)
     (pods,) = [c.query for c in made if c.resource == "pods"]
     assert pods == {
@@ -211,6 +209,26 @@ def test_a_copy_is_not_used_after_an_event_that_does_not_fit(watched: Watched, l
     watched.advance(2)
     assert watched.lists_of_a_look() == set()
     assert watched.look().pods == ()
+
+
+def test_what_a_list_has_shown_is_not_unseen_by_a_copy_that_lags(watched: Watched) -> None:
+    kube = watched.town.kube
+    kube.told = [b"RESET"]
+    watched.advance()
+    kube.told = []
+    before = kube.add(a_pod("b"))["metadata"]["resourceVersion"]
+    late = {"kind": "Pod", "metadata": {"resourceVersion": before}}
+    kube.add(a_pod("c"))
+    assert len(watched.look().pods) == 3, "listed, because the watch is broken"
+    followed, kube.watched = (
+        kube.watched,
+        lambda call: iter([json.dumps({"type": "BOOKMARK", "object": late}).encode() + b"\n"]),
+    )
+    watched.advance()
+    assert len(watched.look().pods) == 3, "the watch works again, and has not told of c"
+    kube.watched = followed
+    watched.advance()
+    assert watched.lists_of_a_look() == set()
 
 
 def test_a_version_that_is_too_old_leads_to_a_list(watched: Watched) -> None:
