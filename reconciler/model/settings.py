@@ -270,6 +270,9 @@ class Settings(PoolSettings):
     kubeconfig: str = ""
     kube_context: str = ""
     kube_timeout: Duration = Duration("30s")
+    kube_watch: bool = True
+    kube_resync_interval: Duration = Duration("10m")
+    kube_stale_after: Duration = Duration("30s")
     region: str = "us-east-1"
     endpoint_url: str = ""
     role_arn: str = ""

@@ -127,6 +127,7 @@ class Snapshot:
     ``findings`` are about objects that cannot be read, for which something stands in. ``records``
     are what the engine has recorded, None in a snapshot that was not taken with it. ``captured_at``
     is when the objects of a cluster were captured, None where the snapshot does not say.
+    ``versions`` are the ``resourceVersion`` of each resource at which a cluster was observed.
     """
 
     nodes: tuple[Node, ...] = ()
@@ -153,6 +154,7 @@ class Snapshot:
     findings: tuple[Diagnostic, ...] = ()
     records: RawRecords | None = None
     captured_at: datetime | None = None
+    versions: dict[str, str] = field(default_factory=dict, compare=False)
 
     @property
     def unready_classes(self) -> frozenset[tuple[str, str]]:

@@ -21,6 +21,8 @@ from reconciler.model.text.urls import is_unencrypted, without_secrets
 _IN_CLUSTER: Final = "KUBERNETES_SERVICE_HOST"
 _DEFAULT: Final = "~/.kube/config"
 _AGENT: Final = "reconciler"
+_CONNECTIONS: Final = 40
+"""How many connections are kept: a watch of each kind, and the calls beside the pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ def access_of(settings: Settings) -> Access:
         ) from error
     configuration = Configuration()
     configuration.retries = False  # repeating is decided in one place, ours
+    configuration.connection_pool_maxsize = _CONNECTIONS
     name = _load(settings, configuration)
     _expect_encrypted(configuration.host)
     client = ApiClient(configuration)

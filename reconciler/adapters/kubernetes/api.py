@@ -8,9 +8,10 @@ simply made again.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlencode
 
@@ -102,6 +103,7 @@ _STARTS: Final = 3
 
 class _Metadata(msgspec.Struct, frozen=True):
     continuation: str = msgspec.field(default="", name="continue")
+    version: str = msgspec.field(default="", name="resourceVersion")
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -112,8 +114,19 @@ class Page(msgspec.Struct, frozen=True):
     items: list[msgspec.Raw] | None = None
 
 
-def listed(api: Api, kind: Kind, selector: str = "") -> list[msgspec.Raw]:
-    """Return the JSON of every object of a kind, of those that a field selector selects.
+@dataclass(frozen=True, slots=True)
+class ObjectList:
+    """The JSON of every object of a kind, and the ``resourceVersion`` at which that was true.
+
+    The version is empty where the cluster does not have the kind.
+    """
+
+    items: Sequence[bytes | msgspec.Raw] = ()
+    version: str = ""
+
+
+def listing(api: Api, kind: Kind, selector: str = "") -> ObjectList:
+    """Return every object of a kind, of those that a field selector selects.
 
     A list is started again if its continue token has expired.
 
@@ -122,21 +135,29 @@ def listed(api: Api, kind: Kind, selector: str = "") -> list[msgspec.Raw]:
     """
     for left in reversed(range(_STARTS)):
         try:
-            return [item for page in _pages(api, kind, selector) for item in page]
+            pages = list(_pages(api, kind, selector))
         except ApiError as error:
             if error.status == NOT_FOUND and kind.optional:
-                return []
+                return ObjectList()
             if error.status != GONE or not left:
                 raise
+        else:
+            items = [item for page in pages for item in page.items or ()]
+            return ObjectList(items, pages[0].metadata.version)
     raise AssertionError("the last start returns or raises")
 
 
-def _pages(api: Api, kind: Kind, selector: str) -> Iterator[list[msgspec.Raw]]:
+def listed(api: Api, kind: Kind, selector: str = "") -> Sequence[bytes | msgspec.Raw]:
+    """Return the JSON of every object of a kind, as ``listing`` does."""
+    return listing(api, kind, selector).items
+
+
+def _pages(api: Api, kind: Kind, selector: str) -> Iterator[Page]:
     query = {"limit": str(PAGE)} | ({"fieldSelector": selector} if selector else {})
     known: set[str] = set()
     while True:
         page = _page(api.call("GET", kind.path, query), kind)
-        yield page.items or []
+        yield page
         after = page.metadata.continuation
         if not after:
             return
@@ -171,6 +192,10 @@ def _allow() -> None:
     """Let every call be made."""
 
 
+def _unobserved(method: str, path: str, body: object, answer: bytes | None) -> None:
+    del method, path, body, answer
+
+
 def _never(error: ApiError) -> bool:
     del error
     return False
@@ -194,7 +219,8 @@ class Api:
 
     ``wait`` passes seconds between two attempts; an answer may take ``timeout_s``. ``confirm`` is
     called before each attempt, and what it raises ends the call before anything is sent. ``meter``
-    receives each attempt.
+    receives each attempt. ``answered`` receives method, path, body and answer of each call, and
+    None as the answer of one whose object was not found.
     """
 
     connect: Callable[[], Access]
@@ -202,6 +228,10 @@ class Api:
     timeout_s: float = 30.0
     confirm: Callable[[], None] = _allow
     meter: CallMeter | None = None
+    answered: Callable[[str, str, object, bytes | None], None] = _unobserved
+    _connecting: Lock = field(default_factory=Lock, repr=False)
+    _streams: set[HTTPResponse] = field(default_factory=set, repr=False)
+    _is_interrupted: bool = field(default=False, repr=False)
     _access: Access | None = field(default=None, repr=False)
 
     @property
@@ -211,9 +241,10 @@ class Api:
         Raises:
             ClusterError, UsageError: there is none.
         """
-        if self._access is None:
-            self._access = self.connect()
-        return self._access
+        with self._connecting:  # threads of a watch each need it at the same time
+            if self._access is None:
+                self._access = self.connect()
+            return self._access
 
     def call(
         self,
@@ -246,11 +277,14 @@ class Api:
                     renewed = True
                     continue
                 if not left or not error.passes or is_answer(error):
+                    if error.status == NOT_FOUND:
+                        self.answered(method, path, body, None)
                     raise
                 self.wait(min(max(pause, error.retry_after_s), _PAUSE_MAX_S))
                 pause *= 2
             else:
                 self._measured(method, path, "ok", begin)
+                self.answered(method, path, body, answer)
                 return answer
         raise AssertionError("the last attempt returns or raises")
 
@@ -259,7 +293,9 @@ class Api:
             seconds = time.perf_counter() - begin
             self.meter("kubernetes", f"{method} {resource_of(path)}", outcome, seconds)
 
-    def lines(self, path: str, query: Mapping[str, str], silence_s: float) -> Iterator[bytes]:
+    def lines(
+        self, path: str, query: Mapping[str, str], silence_s: float
+    ) -> Generator[bytes, None, None]:
         """Yield an answer line by line, as it comes, until the API ends it; it is asked once.
 
         The API may say nothing for ``silence_s``.
@@ -270,13 +306,24 @@ class Api:
         target = f"{path}?{urlencode(query, quote_via=quote)}"
         with self._border(f"GET {target}"):
             answer = self._asked("GET", target, None, JSON, silence_s)
+            self._streams.add(answer)
             try:
+                if self._is_interrupted:  # after the call began, and before it was in the set
+                    raise ApiError(f"GET {target}", NO_ANSWER, "interrupted", "")
                 rest = b""
                 for part in answer.stream(_PART):
                     *whole, rest = (rest + part).split(b"\n")
                     yield from whole
             finally:
+                self._streams.discard(answer)
                 answer.close()
+
+    def interrupt(self) -> None:
+        """End every answer that is being read line by line, in any thread, and read no other."""
+        self._is_interrupted = True
+        for answer in tuple(self._streams):
+            with suppress(ValueError, RuntimeError, OSError):  # it has ended by itself
+                answer.shutdown()
 
     def _once(self, method: str, target: str, body: object, content: str) -> bytes:
         with self._border(f"{method} {target}"):

@@ -1,14 +1,15 @@
 """Word of pods that no node has: the reason to look at once, and nothing more.
 
-A watch may lag, break off or lose an event, so nothing that it says is used for a decision: it only
-wakes the loop, and the look that follows lists everything (decision 11). Without it a pod waits for
-the next look.
+Nothing that is heard here is used for a decision: it only wakes the loop, and the look that follows
+observes the cluster. Without it a pod waits for the next look. Pods are heard of by the informer of
+the cluster's cache (decision 28), or by a watch of unbound pods where there is no cache.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Final
@@ -21,6 +22,7 @@ from reconciler.adapters.listening import listening
 from reconciler.model.decode import decode
 from reconciler.model.errors import ClusterError
 from reconciler.model.kubernetes.pod import Pod
+from reconciler.observed.reflector import CachedObject
 from reconciler.ports.clock import Clock
 
 WATCH_S: Final = 120
@@ -38,8 +40,16 @@ class _Event(msgspec.Struct, frozen=True):
     object: msgspec.Raw
 
 
+class _Binding(msgspec.Struct, frozen=True):
+    node: str = msgspec.field(default="", name="nodeName")
+
+
+class _Scheduled(msgspec.Struct, frozen=True):
+    spec: _Binding = _Binding()
+
+
 class PendingPods:
-    """The port ``Arrivals`` over a watch of the pods that are bound to no node.
+    """The port ``Arrivals``: pods that are bound to no node and wait for one.
 
     Pods tend to come together, and nodes for all of them at once are better nodes: a look is called
     for when none has come for ``idle``, or ``most`` after the first (Karpenter's batch windows).
@@ -69,6 +79,18 @@ class PendingPods:
         """Forget the pods that came until now."""
         with self._lock:
             self._first = self._last = None
+
+    def hear(self, pods: Sequence[CachedObject], is_complete: bool) -> None:
+        """Note which of these pods wait; ``is_complete`` means that there are no others."""
+        waiting = {pod.uid for pod in pods if _waits(pod.content)}
+        with self._lock:
+            if is_complete:
+                self._known = {uid: seen for uid, seen in self._known.items() if uid in waiting}
+            else:
+                for bound in {pod.uid for pod in pods} - waiting:
+                    self._known.pop(bound, None)
+        for uid in waiting:
+            self._note(uid)
 
     def listening(self) -> AbstractContextManager[None]:
         """Watch in a thread for as long as the block lasts."""
@@ -127,3 +149,13 @@ class PendingPods:
         if error.message != self._complaint:
             _LOG.warning("cannot watch pods; pending pods are noticed in the next pass: %s", error)
         self._complaint = error.message
+
+
+def _waits(content: bytes) -> bool:
+    """Return whether a pod waits for a node; one that cannot be read is reported by the look."""
+    try:
+        if msgspec.json.decode(content, type=_Scheduled).spec.node:
+            return False
+        return decode(msgspec.json.decode(content), Pod).is_provisionable
+    except msgspec.MsgspecError:
+        return False

@@ -1,13 +1,14 @@
 """The cluster as the Kubernetes API shows it, and what we do to its nodes.
 
-Each observation lists everything again. Only Nodes of the last observation whose instance is ours
-are changed. Every change and deletion carries the uid of the Node, because its name is the address
-of an instance and may belong to another one by now. Every verb may be repeated.
+Each observation lists everything again, or reads a copy that watches keep current. Only Nodes of
+the last observation whose instance is ours are changed. Every change and deletion carries the uid
+of the Node, because its name is the address of an instance and may belong to another one by now.
+Every verb may be repeated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -22,11 +23,12 @@ from reconciler.adapters.kubernetes.api import (
     NOT_FOUND,
     Api,
     ApiError,
-    listed,
+    listing,
 )
 from reconciler.adapters.kubernetes.checks import missing_permissions
 from reconciler.adapters.kubernetes.drain import Drain
 from reconciler.adapters.kubernetes.events import ClusterEvents
+from reconciler.adapters.kubernetes.informers import ClusterCache
 from reconciler.adapters.kubernetes.kinds import NODE, OBSERVED
 from reconciler.adapters.kubernetes.mirror import ClusterMirror
 from reconciler.model.errors import ClusterError
@@ -49,11 +51,17 @@ Change = Callable[[nodes.Object], nodes.Patch | None]
 class KubernetesCluster:
     """The port ``Cluster`` over a Kubernetes API.
 
-    NodeClaims are not among its objects: they live in our own state.
+    NodeClaims are not among its objects: they live in our own state. With a ``cache``, which must
+    be listening, an observation lists only the kinds whose copy is not current.
     """
 
-    def __init__(self, api: Api, calls: Calls | None = None) -> None:
+    def __init__(
+        self, api: Api, calls: Calls | None = None, cache: ClusterCache | None = None
+    ) -> None:
         self._api = api
+        self._cache = cache
+        if cache is not None:
+            api.answered = cache.learn
         self._calls = calls or InlineCalls()
         self._sealed: set[str] = set()
         self._reader = SnapshotReader()
@@ -85,18 +93,32 @@ class KubernetesCluster:
         return missing_permissions(self._api, self._calls)
 
     def observe(self, claims: Sequence[NodeClaim], instances: Sequence[Instance]) -> Snapshot:
-        """Return what runs now; all of it was listed, or nothing is returned.
+        """Return what runs now: every kind is complete, or nothing is returned.
 
         ``claims`` and ``instances`` tell which of the nodes are ours.
         """
-        seen = self._reader.read_lists(
-            (f"GET {kind.path}", kind.kind, listed(self._api, kind)) for kind in OBSERVED
-        )
+        self._api.confirm()
+        versions: dict[str, str] = {}
+        seen = self._reader.read_lists(self._listed(versions))
         known = {c.status.provider_id for c in claims} | {i.provider_id for i in instances}
         self._seen = {node.name: node for node in seen.nodes}
         self._ours = frozenset(n.name for n in seen.nodes if n.spec.provider_id in known - {""})
         self._drain = Drain(self._api, seen)
-        return replace(seen, node_claims=tuple(sorted(claims, key=lambda c: c.name)))
+        ordered = tuple(sorted(claims, key=lambda c: c.name))
+        return replace(seen, node_claims=ordered, versions=versions)
+
+    def _listed(
+        self, versions: dict[str, str]
+    ) -> Iterator[tuple[str, str, Sequence[bytes | msgspec.Raw]]]:
+        """Yield source, kind and items of each list, and note at which version it is."""
+        for kind in OBSERVED:
+            if self._cache is not None:
+                found = self._cache.read(kind, self._api)
+            else:
+                found = listing(self._api, kind)
+            if found.version:
+                versions[kind.resource] = found.version
+            yield f"GET {kind.path}", kind.kind, found.items
 
     def taint(self, node: str) -> None:
         """Put the taint ``karpenter.sh/disrupted:NoSchedule`` on a node; twice is once."""

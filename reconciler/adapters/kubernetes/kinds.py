@@ -100,7 +100,10 @@ class Permission:
 
 PERMISSIONS: Final = (
     *(Permission("list", k.group, k.resource, "read by every plan") for k in OBSERVED),
-    Permission("watch", "", "pods", "lets `run` notice pending pods at once", writes=True),
+    *(
+        Permission("watch", k.group, k.resource, "lets `run` notice changes at once", writes=True)
+        for k in OBSERVED
+    ),
     Permission("get", "", "nodes", "read before the node is changed", writes=True),
     Permission("patch", "", "nodes", (
         "set labels and taints for registration and disruption"

@@ -9,7 +9,7 @@ from dataclasses import replace as with_fields
 from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.wiring.account import compute_of, connections, hearing
-from reconciler.cli.wiring.cluster import arrivals, calls_of, cluster_of, has_threads
+from reconciler.cli.wiring.cluster import calls_of, cluster_of, cluster_watch_of, has_threads
 from reconciler.cli.wiring.fleetsource import FleetSource
 from reconciler.cli.wiring.ground import (
     Ground,
@@ -153,7 +153,11 @@ def assembled(
         compute = compute_of(settings, catalog, imitation, acts=True, confirm=confirm)
         source = FleetSource(request, compute, catalog, discovery_of(request, ground.resolved))
         calls = resources.enter_context(calls_of(settings, imitation))
-        cluster = cluster_of(settings, catalog, imitation, state.shelf, source, confirm, calls)
+        watch = cluster_watch_of(settings, imitation.clock, sleeps=sleeps)
+        cluster = cluster_of(
+            settings, catalog, imitation, state.shelf, source, confirm, calls, watch.cache
+        )
+        resources.enter_context(watch.listening())
         world = World(
             imitation.clock,
             compute,
@@ -168,7 +172,7 @@ def assembled(
             prune=lambda now, keep, needed: sum(
                 tally.gone for tally in state.history.prune(now, keep, needed)
             ),
-            arrivals=resources.enter_context(arrivals(settings, imitation.clock, sleeps)),
+            arrivals=watch.arrivals,
             confirm=confirm,
             leftovers=compute.leftovers,
             interruptions=resources.enter_context(hearing(settings, imitation)),

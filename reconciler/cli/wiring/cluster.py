@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reconciler.cli.wiring.fleetsource import FleetSource
@@ -12,6 +13,7 @@ from reconciler.model.errors import UsageError
 
 if TYPE_CHECKING:
     from reconciler.adapters.kubernetes.api import Api
+    from reconciler.adapters.kubernetes.informers import ClusterCache
     from reconciler.cli.shared.catalogs import CatalogInForce
     from reconciler.model.check import Check
     from reconciler.model.settings import Settings
@@ -29,11 +31,12 @@ def cluster_of(
     source: FleetSource,
     confirm: Callable[[], None] | None = None,
     calls: Calls | None = None,
+    cache: ClusterCache | None = None,
 ) -> Cluster:
     """Return the cluster.
 
-    ``confirm`` is called before each attempt of a call to a real one, and ``calls`` makes those
-    that take long.
+    ``confirm`` is called before each attempt of a call to a real one, ``calls`` makes those that
+    take long, and ``cache`` is a copy of its objects.
     """
     from reconciler.model.settings import ClusterKind
 
@@ -53,7 +56,7 @@ def cluster_of(
         api = api_of(settings, imitation.clock)
         api.confirm = confirm or api.confirm
         expect_one_cluster(api.access, settings)
-        return KubernetesCluster(api, calls)
+        return KubernetesCluster(api, calls, cache)
     from reconciler.adapters.simulated.cluster import EmbeddedCluster
 
     return EmbeddedCluster(
@@ -111,22 +114,40 @@ def calls_of(settings: Settings, imitation: Imitation) -> Iterator[Calls]:
         yield calls
 
 
-@contextmanager
-def arrivals(settings: Settings, clock: Clock, sleeps: bool) -> Iterator[Arrivals]:
-    """Hear of pods that wait for as long as the block lasts, where there is a real cluster."""
+@dataclass(frozen=True)
+class ClusterWatch:
+    """What a command hears of a real cluster between two passes, while ``listening`` lasts.
+
+    ``cache`` is None where each pass lists all objects.
+    """
+
+    arrivals: Arrivals
+    cache: ClusterCache | None = None
+    listening: Callable[[], AbstractContextManager[None]] = nullcontext
+
+
+def cluster_watch_of(settings: Settings, clock: Clock, *, sleeps: bool) -> ClusterWatch:
+    """Return the watches of a command that ``sleeps`` between passes; other commands list."""
     from reconciler.engine.world import NoArrivals
     from reconciler.model.settings import ClusterKind
 
     if not sleeps or settings.cluster != ClusterKind.KUBECONFIG:
-        yield NoArrivals()
-        return
+        return ClusterWatch(NoArrivals())
     from reconciler.adapters.kubernetes.arrivals import PendingPods
+    from reconciler.adapters.kubernetes.informers import ClusterCache, Freshness
+    from reconciler.cli.wiring.decoding import prepare_decoders
 
+    prepare_decoders()
+    api = api_of(settings, clock)
     pods = PendingPods(
-        api_of(settings, clock),
-        clock,
-        idle=settings.batch_idle_duration,
-        most=settings.batch_max_duration,
+        api, clock, idle=settings.batch_idle_duration, most=settings.batch_max_duration
     )
-    with pods.listening():
-        yield pods
+    if not settings.kube_watch:
+        return ClusterWatch(pods, None, pods.listening)
+    freshness = Freshness(
+        resync_s=settings.kube_resync_interval.total_seconds(),
+        stale_after_s=settings.kube_stale_after.total_seconds(),
+        first_list_s=settings.kube_timeout.total_seconds(),
+    )
+    cache = ClusterCache(api, freshness, heard=pods.hear)
+    return ClusterWatch(pods, cache, cache.listening)

@@ -85,6 +85,7 @@ class DaemonObserver:
 def _attributes(desired: Desired, result: Pass) -> dict[str, str | int | float]:
     """Return what the span of a pass says about it."""
     plan = result.plan
+    versions = result.seen.snapshot.versions
     return {
         "reconciler.revision": desired.revision,
         "reconciler.plan": plan.digest,
@@ -92,6 +93,7 @@ def _attributes(desired: Desired, result: Pass) -> dict[str, str | int | float]:
         "reconciler.nodes": len(result.seen.claims),
         "reconciler.unschedulable_pods": len(plan.unschedulable),
         "reconciler.dollars_per_hour": plan.cost.before,
+        **{f"reconciler.resource_version.{name}": at for name, at in versions.items()},
     }
 
 

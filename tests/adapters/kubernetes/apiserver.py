@@ -13,13 +13,14 @@ import re
 import socket
 import struct
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Event, RLock, Thread
+from threading import Condition, Event, RLock, Thread
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -96,8 +97,9 @@ class Kube:
 
     ``fault`` is asked before each call and may raise. ``rules`` are those of a ClusterRole, None
     where everything is allowed. ``leaving`` keeps deleted pods of a node as terminating until
-    ``sweep``. A watch tells what is there, then ``told`` line by line, and ends, unless it is to
-    go on (``watches``) with what changes. Lists leave out what is ``hidden``.
+    ``sweep``. A watch tells what is there, or what happened after its ``resourceVersion``, then
+    ``told`` line by line and a bookmark, and ends, unless it is to go on (``watches``) with what
+    changes until its time is up. Lists leave out what is ``hidden``.
     """
 
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -115,7 +117,15 @@ class Kube:
     objects: dict[tuple[str, str, str, str], Object] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
     lock: Any = field(default_factory=RLock)
+    sent: int = 0
+    streams: dict[int, int] = field(default_factory=dict)
     _version: int = 100
+    _events: list[tuple[int, tuple[str, str], bytes]] = field(default_factory=list)
+    _compacted: int = 0
+
+    def __post_init__(self) -> None:
+        self.news, self.progress = Condition(self.lock), Condition(self.lock)
+
     _tokens: dict[str, tuple[int, str, str]] = field(default_factory=dict)
 
     def add(self, item: Object) -> Object:
@@ -130,7 +140,9 @@ class Kube:
             meta.setdefault("uid", f"uid-{self._version}")
             meta["resourceVersion"] = str(self._version)
             key = (kind.group, kind.resource, meta.get("namespace", ""), meta["name"])
+            known = key in self.objects
             self.objects[key] = item
+            self._tell("MODIFIED" if known else "ADDED", item)
             return item
 
     def of(self, resource: str) -> dict[str, Object]:
@@ -155,18 +167,32 @@ class Kube:
         """Remove an object whatever its finalizers, as somebody does who strips them."""
         with self.lock:
             for key in [k for k in self.objects if (k[1], k[3]) == (resource, name)]:
-                del self.objects[key]
+                self._remove(key)
 
     def sweep(self) -> None:
         """Let every pod that was asked to leave be gone."""
         with self.lock:
             for key, item in list(self.objects.items()):
                 if key[1] == "pods" and "deletionTimestamp" in item["metadata"]:
-                    del self.objects[key]
+                    self._remove(key)
 
     def expire_tokens(self) -> None:
         """Let the API forget where its lists were."""
         self._tokens.clear()
+
+    def compact(self) -> None:
+        """Let the API forget what happened until now, so that no watch can begin before."""
+        with self.lock:
+            self._compacted = self._version
+
+    def catch_up(self) -> None:
+        """Return once every open watch has sent what happened until now."""
+        until = time.monotonic() + 10.0
+        with self.progress:
+            wanted = len(self._events)
+            while any(sent < wanted for sent in self.streams.values()):
+                assert time.monotonic() < until, "a watch sends nothing"
+                self.progress.wait(0.05)
 
     def made(self) -> list[str]:
         """Return the calls that were made, in short."""
@@ -184,6 +210,8 @@ class Kube:
         if (call.group, call.resource) not in KINDS or call.resource in self.absent:
             raise RefusedError(404, "NotFound", "the server could not find the requested resource")
         if call.verb in ("list", "watch"):
+            if int(call.query.get("resourceVersion", self._compacted)) < self._compacted:
+                raise RefusedError(410, "Expired", "too old resource version")
             return self._list(call)
         if call.verb == "create" and not call.name:
             return self._create(call)
@@ -239,6 +267,9 @@ class Kube:
 
     def watched(self, call: Call) -> Iterator[bytes]:
         """Yield the events of a watch; between two of them everything may change."""
+        if "resourceVersion" in call.query:
+            yield from self._followed(call, int(call.query["resourceVersion"]))
+            return
         sent: dict[str, Object] = {}
         while True:
             with self.lock:
@@ -259,6 +290,36 @@ class Kube:
                 return
             yield b""
 
+    def _followed(self, call: Call, version: int) -> Iterator[bytes]:
+        """Yield what happened after a version, and a bookmark at the end."""
+        until = time.monotonic() + float(call.query.get("timeoutSeconds", "60"))
+        seen, reached, stream = 0, version, id(call)
+        try:
+            while True:
+                with self.news:
+                    if self.watches and seen == len(self._events):
+                        self.news.wait(0.05)
+                    news = self._events[seen:]
+                    seen, reached = len(self._events), self._version
+                for at, kind, line in news:
+                    if at > version and kind == (call.group, call.resource):
+                        yield line
+                yield from self.told
+                with self.progress:
+                    self.streams[stream] = seen
+                    self.progress.notify_all()
+                if not self.watches or time.monotonic() >= until:
+                    break
+        finally:
+            with self.progress:
+                self.streams.pop(stream, None)
+                self.progress.notify_all()
+        if call.query.get("allowWatchBookmarks") == "true":
+            kind = KINDS[call.group, call.resource]
+            meta = {"resourceVersion": str(reached)}
+            bookmark = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": meta}
+            yield json.dumps({"type": "BOOKMARK", "object": bookmark}).encode() + b"\n"
+
     def _create(self, call: Call) -> Object:
         name = call.body["metadata"].get("name", "")
         if (call.group, call.resource, call.namespace, name) in self.objects:
@@ -277,7 +338,7 @@ class Kube:
         _merge(item, copy.deepcopy(patch))
         self._touch(item)
         if "deletionTimestamp" in meta and "finalizers" in meta and not meta["finalizers"]:
-            del self.objects[key]
+            self._remove(key)
         return item
 
     def _apply(self, key: tuple[str, str, str, str], item: Object | None, call: Call) -> Object:
@@ -311,6 +372,7 @@ class Kube:
                     message = "Cannot evict pod as it would violate the pod's disruption budget."
                     raise RefusedError(429, "TooManyRequests", message)
                 status["disruptionsAllowed"] -= 1
+                self._touch(budgets[0])
         self._leave(key, pod, pod["spec"].get("terminationGracePeriodSeconds", 30))
         return {"kind": "Status", "status": "Success"}
 
@@ -323,12 +385,14 @@ class Kube:
             if item["metadata"].setdefault("deletionTimestamp", now) == now:
                 self._touch(item)
         else:
-            del self.objects[key]
+            self._remove(key)
+        if key in self.objects or key[1] == "pods":
+            return item
         return {"kind": "Status", "status": "Success"}
 
     def _leave(self, key: tuple[str, str, str, str], pod: Object, grace_s: int) -> None:
         if not self.leaving:
-            del self.objects[key]
+            self._remove(key)
             return
         by = f"{self.now() + timedelta(seconds=grace_s):%Y-%m-%dT%H:%M:%SZ}"
         meta = pod["metadata"]
@@ -339,6 +403,20 @@ class Kube:
     def _touch(self, item: Object) -> None:
         self._version += 1
         item["metadata"]["resourceVersion"] = str(self._version)
+        self._tell("MODIFIED", item)
+
+    def _remove(self, key: tuple[str, str, str, str]) -> None:
+        item = self.objects.pop(key)
+        self._version += 1
+        item["metadata"]["resourceVersion"] = str(self._version)
+        self._tell("DELETED", item)
+
+    def _tell(self, what: str, item: Object) -> None:
+        kind = next(k for k in KINDS.values() if k.kind == item["kind"])
+        line = json.dumps({"type": what, "object": item}).encode() + b"\n"
+        with self.news:
+            self._events.append((self._version, (kind.group, kind.resource), line))
+            self.news.notify_all()
 
 
 def _selected(item: Object, selector: str) -> bool:
@@ -437,6 +515,7 @@ class _Handler(BaseHTTPRequestHandler):
         if wait:
             self.send_header("Retry-After", wait)
         self.end_headers()
+        kube.sent += len(body)
         self.wfile.write(body)
 
     do_POST = do_PATCH = do_DELETE = do_GET  # noqa: N815 - as http.server names them
@@ -481,6 +560,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._break()
                 return
             if part:
+                self.server.kube.sent += len(part)
                 self.wfile.write(f"{len(part):x}\r\n".encode() + part + b"\r\n")
             else:
                 self.server.pause.wait(0.01)

@@ -9,8 +9,11 @@ from tests.adapters.kubernetes.town import Town, a_node, a_town
 
 
 @pytest.fixture
-def town(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Town]:
-    """A cluster with one node, which is ours."""
+def town(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[Town]:
+    """A cluster with one node, which is ours; with the parameter ``cached`` through a cache."""
     monkeypatch.delenv("KUBECONFIG", raising=False)
-    with a_town(tmp_path, a_node()) as made:
+    has_cache = getattr(request, "param", "") == "cached"
+    with a_town(tmp_path, a_node(), has_cache=has_cache) as made:
         yield made

@@ -10,6 +10,8 @@ import pytest
 
 from reconciler.adapters.clock import SystemClock
 from reconciler.adapters.kubernetes.arrivals import PendingPods
+from reconciler.adapters.kubernetes.informers import ClusterCache, Freshness
+from reconciler.adapters.kubernetes.kinds import POD
 from reconciler.adapters.simulated.clock import SimulatedClock
 from tests.adapters.kubernetes.apiserver import Call, Object, RefusedError
 from tests.adapters.kubernetes.town import Town, a_pod
@@ -138,6 +140,41 @@ def test_credentials_that_have_run_out_are_found_anew(town: Town, pods: PendingP
     town.kube.fault = once
     assert [pods.follow(), pods.follow()] == [False, True]
     assert town.api.access is not before
+
+
+def test_pods_that_an_informer_reads_are_news_once(
+    town: Town, pods: PendingPods, clock: SimulatedClock
+) -> None:
+    def is_news() -> bool:
+        clock.advance(60)
+        found = pods.has_news()
+        pods.acknowledge()
+        return found
+
+    freshness = Freshness(first_list_s=0.0)
+    cache = ClusterCache(town.api, freshness, kinds=[POD], elapsed=lambda: 0.0, heard=pods.hear)
+    town.kube.add(a_pod("bound"))
+    town.kube.add(waiting("agent", owner="DaemonSet"))
+    town.kube.add({**waiting("odd"), "status": {"conditions": "none"}})
+    cache.advance()
+    assert not is_news()
+    town.kube.add(waiting("a"))
+    cache.advance()
+    assert is_news()
+    town.kube.change("pods", "a", lambda pod: pod["metadata"].update(labels={"still": "here"}))
+    cache.advance()
+    assert not is_news()
+    town.kube.compact()
+    town.kube.add(waiting("b"))
+    town.kube.compact()
+    cache.advance()
+    cache.advance()
+    assert is_news(), "it is in the list that follows an expired version"
+    town.kube.change("pods", "a", lambda pod: pod["spec"].update(nodeName="n0"))
+    cache.advance()
+    town.kube.change("pods", "a", lambda pod: pod["spec"].pop("nodeName"))
+    cache.advance()
+    assert is_news(), "it waits anew"
 
 
 def test_a_pod_is_heard_of_while_the_watch_goes_on(town: Town) -> None:

@@ -8,6 +8,8 @@ from reconciler.model.errors import ClusterError
 from tests.adapters.kubernetes.apiserver import Call, Object, RefusedError, ResetError
 from tests.adapters.kubernetes.town import Town, a_budget, a_pod
 
+pytestmark = pytest.mark.parametrize("town", ["listed", "cached"], indirect=True)
+
 
 def filled(town: Town, *objects: Object) -> Town:
     for item in objects:

@@ -20,6 +20,8 @@ VERBS: dict[str, Callable[[KubernetesCluster], None]] = {
     "delete_node": lambda cluster: cluster.delete_node("n0"),
 }
 
+pytestmark = pytest.mark.parametrize("town", ["listed", "cached"], indirect=True)
+
 
 @pytest.fixture
 def joined(town: Town) -> Town:

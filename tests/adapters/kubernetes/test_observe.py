@@ -12,7 +12,10 @@ from reconciler.model.errors import ClusterError
 from tests.adapters.kubernetes.apiserver import Call, Object, RefusedError, ResetError
 from tests.adapters.kubernetes.town import Town, a_claim, a_node, a_pod
 
+either_way = pytest.mark.parametrize("town", ["listed", "cached"], indirect=True)
 
+
+@either_way
 def test_a_look_shows_what_runs_and_our_claims(town: Town) -> None:
     town.kube.add(a_pod("b"))
     town.kube.add(a_pod("a", node=""))
@@ -33,11 +36,13 @@ def test_pages_are_read_to_the_end(town: Town) -> None:
     assert town.kube.made().count("GET /api/v1/pods") == 4
 
 
+@either_way
 def test_what_did_not_change_is_the_same_value(town: Town) -> None:
     town.kube.add(a_pod("a"))
     assert town.look().pods is town.look().pods
 
 
+@either_way
 def test_a_token_that_ran_out_begins_the_list_again(town: Town) -> None:
     for number in range(5):
         town.kube.add(a_pod(f"p{number}"))
@@ -53,6 +58,7 @@ def test_a_token_that_ran_out_begins_the_list_again(town: Town) -> None:
     assert [p.metadata.name for p in town.look().pods] == ["p0", "p1", "p2", "p3", "p4"]
 
 
+@either_way
 def test_a_token_that_always_runs_out_fails_the_look(town: Town) -> None:
     for number in range(5):
         town.kube.add(a_pod(f"p{number}"))
@@ -62,6 +68,7 @@ def test_a_token_that_always_runs_out_fails_the_look(town: Town) -> None:
         town.look()
 
 
+@either_way
 def test_a_kind_that_a_cluster_need_not_have_is_empty(town: Town) -> None:
     assert town.look().capacity_buffers == ()
     town.kube.absent = frozenset({"poddisruptionbudgets"})
@@ -69,6 +76,7 @@ def test_a_kind_that_a_cluster_need_not_have_is_empty(town: Town) -> None:
         town.look()
 
 
+@either_way
 @pytest.mark.parametrize("kind", OBSERVED, ids=lambda kind: kind.resource)
 @pytest.mark.parametrize("fault", ["forbidden", "broken", "reset"])
 def test_no_list_may_fail_unnoticed(town: Town, kind, fault: str) -> None:
@@ -97,6 +105,7 @@ def test_no_list_may_fail_unnoticed(town: Town, kind, fault: str) -> None:
         assert len(town.waited) == 3
 
 
+@either_way
 def test_a_page_that_fails_fails_the_look(town: Town) -> None:
     for number in range(5):
         town.kube.add(a_pod(f"p{number}"))
@@ -111,6 +120,7 @@ def test_a_page_that_fails_fails_the_look(town: Town) -> None:
         town.look()
 
 
+@either_way
 @pytest.mark.parametrize("kind", OBSERVED, ids=lambda kind: kind.resource)
 @pytest.mark.parametrize(
     ("said", "problem"),
@@ -165,6 +175,7 @@ def test_a_short_outage_is_waited_out(town: Town) -> None:
     assert town.waited == [0.5, 1.0, 7.0]
 
 
+@either_way
 def test_an_object_of_another_shape_is_named(town: Town) -> None:
     town.kube.add({**a_pod("odd"), "spec": {"nodeName": "n", "priority": "high"}})
     [finding] = town.look().findings
@@ -177,6 +188,7 @@ def test_nodes_come_before_pods(town: Town) -> None:
     assert made.index("GET /api/v1/nodes") < made.index("GET /api/v1/pods")
 
 
+@either_way
 def test_only_nodes_of_our_instances_are_touched(town: Town) -> None:
     town.kube.add(a_node("alien", "aws:///us-east-1a/i-9"))
     town.look()

@@ -32,6 +32,7 @@ def test_the_documents_are_what_the_declaration_makes() -> None:
         assert path.read_text(encoding="utf-8") == content, "run docs/kubernetes/generate.py"
 
 
+@pytest.mark.parametrize("town", ["cached"], indirect=True)
 def test_every_declared_call_is_made_and_no_other(town: Town) -> None:
     town.kube.add(a_pod("a"))
     town.kube.add(a_pod("b", terminationGracePeriodSeconds=600))
@@ -45,6 +46,7 @@ def test_every_declared_call_is_made_and_no_other(town: Town) -> None:
     town.cluster.delete_node("n0")
     PendingPods(town.api, SystemClock(), idle=timedelta(), most=timedelta()).follow()
     town.kube.absent = frozenset()
+    town.look()
     mirror = town.cluster.mirror("shop")
     mirror.show([a_claim()], {})
     mirror.show([], {})

@@ -12,6 +12,7 @@ from typing import Any
 from reconciler.adapters.kubernetes.access import access_of
 from reconciler.adapters.kubernetes.api import Api
 from reconciler.adapters.kubernetes.cluster import KubernetesCluster
+from reconciler.adapters.kubernetes.informers import ClusterCache, Freshness
 from reconciler.model.karpenter.nodeclaim import NodeClaim, NodeClaimSpec, NodeClaimStatus
 from reconciler.model.kubernetes.metadata import Metadata
 from reconciler.model.kubernetes.taint import Taint
@@ -72,8 +73,13 @@ class Town:
     api: Api
     cluster: KubernetesCluster
     waited: list[float] = field(default_factory=list)
+    cache: ClusterCache | None = None
 
     def look(self) -> Snapshot:
+        """Observe the cluster; watches have told everything until now."""
+        if self.cache is not None:
+            self.cache.advance()
+            self.cache.advance()
         return self.cluster.observe([a_claim()], [])
 
     def drain(self, deadline_s: float | None = None, node: str = "n0") -> int:
@@ -95,8 +101,14 @@ class Town:
         ]
 
 
+def a_cache(api: Api) -> ClusterCache:
+    """Return a cache over connections of its own, whose first lists nobody waits for."""
+    own = Api(api.connect, lambda _: None, timeout_s=5.0)
+    return ClusterCache(own, Freshness(first_list_s=0.0))
+
+
 @contextmanager
-def a_town(tmp_path: Path, *objects: Object) -> Iterator[Town]:
+def a_town(tmp_path: Path, *objects: Object, has_cache: bool = False) -> Iterator[Town]:
     kube = Kube(now=lambda: NOW)
     for item in objects:
         kube.add(item)
@@ -104,4 +116,5 @@ def a_town(tmp_path: Path, *objects: Object) -> Iterator[Town]:
         settings = Settings(kubeconfig=str(write_kubeconfig(tmp_path / "kubeconfig", url)))
         waited: list[float] = []
         api = Api(lambda: access_of(settings), waited.append, timeout_s=5.0)
-        yield Town(kube, api, KubernetesCluster(api), waited)
+        cache = a_cache(api) if has_cache else None
+        yield Town(kube, api, KubernetesCluster(api, cache=cache), waited, cache)

@@ -1,0 +1,70 @@
+"""What an observation of an unchanged cluster transfers, by complete lists and by watches.
+
+    python -m benchmarks.watches [NODES [PODS]]
+
+The API server is the small one of the tests, on a port of this machine; by default it has 1,000
+nodes and 10,000 pods of realistic size. Bytes are those of the answers, without HTTP headers.
+The bookmarks of all watches during an observation interval of 20 seconds count as well.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.adapters.kubernetes.town import a_claim, a_node, a_pod, a_town
+
+SHARE_MAX = 0.01
+
+
+def filled(kind: dict[str, object], size: int) -> dict[str, object]:
+    """Return an object whose JSON has so many bytes, as managed fields and status make it."""
+    missing = size - len(json.dumps(kind))
+    metadata = kind["metadata"]
+    assert isinstance(metadata, dict)
+    return {**kind, "metadata": {**metadata, "annotations": {"filled": "x" * max(missing, 0)}}}
+
+
+def main(nodes: int, pods: int) -> int:
+    os.environ.pop("KUBECONFIG", None)
+    with tempfile.TemporaryDirectory() as folder, a_town(Path(folder), has_cache=True) as town:
+        cache = town.cache
+        assert cache is not None
+        for number in range(nodes):
+            name, machine = f"n{number}", f"aws:///us-east-1a/i-{number}"
+            town.kube.add(filled(a_node(name, machine), 8000))
+        for number in range(pods):
+            town.kube.add(filled(a_pod(f"p{number}", f"n{number % nodes}"), 5000))
+
+        def observed(what: str) -> int:
+            before, begin = town.kube.sent, time.perf_counter()
+            seen = town.cluster.observe([a_claim()], [])
+            assert (len(seen.nodes), len(seen.pods)) == (nodes, pods)
+            sent, seconds = town.kube.sent - before, time.perf_counter() - begin
+            print(f"{what:34} {sent:>12,} bytes  {seconds:6.2f} s")
+            return sent
+
+        observed("complete lists, the first time")
+        lists = observed("complete lists, unchanged")
+        cache.advance()
+        observed("watches, unchanged")
+        before = town.kube.sent
+        cache.advance()
+        bookmarks = town.kube.sent - before
+        watches = observed("watches, unchanged, again") + bookmarks
+        town.kube.change("pods", "p0", lambda pod: pod["status"].update(phase="Failed"))
+        before = town.kube.sent
+        cache.advance()
+        print(f"{'one pod changed':34} {town.kube.sent - before - bookmarks:>12,} bytes")
+        print(f"bookmarks of all kinds in 20 s: {bookmarks:,} bytes")
+        print(f"an unchanged observation transfers {watches / lists:.4%} of complete lists")
+        return 0 if watches <= lists * SHARE_MAX else 1
+
+
+if __name__ == "__main__":
+    given = [int(word) for word in sys.argv[1:]]
+    sys.exit(main(*(given + [1000, 10000][len(given) :])))

@@ -1,0 +1,348 @@
+"""A copy of the cluster's objects, kept current by one list and watch of each kind.
+
+Named after the informers of client-go. Each kind has a thread that drives its ``Reflector``. A copy
+is used only while its watch is in order and something has confirmed it within ``stale_after_s``;
+otherwise the kind is listed. So an API server that cannot be reached is the same error with the
+copy as without it, and a copy that lags is never taken for the truth (decision 28).
+
+A watch lasts two thirds of that limit: the API then ends it in order, and the next one starts. This
+is what confirms the copy of a kind that does not change, and it uncovers a connection that is dead
+without having been closed.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from reconciler.adapters.kubernetes.api import (
+    FORBIDDEN,
+    GONE,
+    Api,
+    ApiError,
+    ObjectList,
+    listing,
+    resource_of,
+)
+from reconciler.adapters.kubernetes.kinds import OBSERVED, POD, Kind
+from reconciler.model.errors import ClusterError
+from reconciler.observed.reflector import CachedObject, Reflector
+
+_NOT_ALLOWED: Final = 405
+_REFUSED_PAUSE_S: Final = 60.0
+_ENDS_WITHIN_S: Final = 0.5
+_LOG: Final = logging.getLogger(__name__)
+
+Heard = Callable[[Sequence[CachedObject], bool], None]
+"""Receives new and changed objects; True if these are all objects of the kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """How current a copy must be, in seconds.
+
+    ``resync_s`` is the interval of complete lists. A copy that nothing has confirmed for
+    ``stale_after_s`` is not used. The first list may take ``first_list_s``.
+    """
+
+    resync_s: float = 600.0
+    stale_after_s: float = 30.0
+    first_list_s: float = 30.0
+
+    @property
+    def watch_s(self) -> int:
+        """How long a watch lasts."""
+        return max(1, int(self.stale_after_s * 2 / 3))
+
+    @property
+    def silence_s(self) -> float:
+        """How long a watch may be silent until its connection counts as broken."""
+        return max(self.watch_s + 1.0, self.stale_after_s * 5 / 6)
+
+
+class _Uid(msgspec.Struct, frozen=True):
+    uid: str = ""
+
+
+class _Deletion(msgspec.Struct, frozen=True):
+    preconditions: _Uid = _Uid()
+
+
+class _Victim(msgspec.Struct, frozen=True):
+    name: str
+    namespace: str
+
+
+class _Eviction(msgspec.Struct, frozen=True):
+    metadata: _Victim
+    options: _Deletion = msgspec.field(name="deleteOptions")
+
+
+class _Answered(msgspec.Struct, frozen=True):
+    kind: str = ""
+
+
+def _unheard(objects: Sequence[CachedObject], is_complete: bool) -> None:
+    del objects, is_complete
+
+
+class Informer:
+    """Keeps the copy of one kind; ``elapsed`` returns seconds of a monotonic clock.
+
+    ``complaints`` are the current problems by resource. One that all kinds have is logged once.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        kind: Kind,
+        freshness: Freshness,
+        elapsed: Callable[[], float],
+        complaints: dict[str, str],
+        heard: Heard,
+    ) -> None:
+        self.kind = kind
+        self._api = api
+        self._freshness = freshness
+        self._elapsed = elapsed
+        self._heard = heard
+        self._reflector = Reflector(
+            f"GET {kind.path}", freshness.resync_s, freshness.stale_after_s / 3
+        )
+        self._changed = threading.Condition()
+        self._is_tried = self._is_broken = False
+        self._least = 0
+        self._complaints = complaints
+
+    def read(self, api: Api) -> ObjectList:
+        """Return the copy, or a list through ``api`` while the copy may not be used.
+
+        The first call waits until the first list was read, or has failed. After a list the copy is
+        used once it has reached the version of that list: what was seen once is not unseen.
+
+        Raises:
+            ClusterError: the list could not be read to its end.
+        """
+        found = self._current()
+        if found is None:
+            found = listing(api, self.kind)
+            with self._changed:
+                self._least = int(found.version) if found.version.isdecimal() else 0
+        return found
+
+    def _current(self) -> ObjectList | None:
+        """Return the copy, None while it may not be used."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_tried, self._freshness.first_list_s)
+            age_s = self._reflector.age_s(self._elapsed())
+            if self._is_broken or age_s is None or age_s > self._freshness.stale_after_s:
+                return None
+            version = self._reflector.version or 0
+            if self._reflector.is_behind or version < self._least:
+                return None
+            return ObjectList(self._reflector.objects(), str(version) if version else "")
+
+    def accept(self, content: bytes) -> None:
+        """Take an object that a call of ours returned."""
+        with self._changed:
+            self._reflector.accept(content)
+
+    def forget(self, uid: str) -> None:
+        """Remove an object that a call of ours deleted."""
+        with self._changed:
+            self._reflector.forget(uid)
+
+    def expect_termination(self, key: str, uid: str) -> None:
+        """Note that a call of ours evicted an object: until that is seen, the copy is not used."""
+        with self._changed:
+            self._reflector.expect_termination(key, uid)
+
+    def advance(self, stop: threading.Event | None = None) -> float:
+        """Read one list, or one watch to its end, and return the seconds to pause."""
+        try:
+            if self._reflector.needs_list(self._elapsed()):
+                return self._list()
+            return self._watch(stop)
+        except ClusterError as error:
+            if stop is not None and stop.is_set():
+                return 0.0
+            return self._failed(error)
+
+    def listen(self, stop: threading.Event) -> None:
+        """Keep the copy current until ``stop`` is set."""
+        while not stop.is_set():
+            try:
+                pause_s = self.advance(stop)
+            except Exception as error:  # noqa: BLE001 - without this thread every pass lists
+                _LOG.exception("internal error while watching %s", self.kind.resource)
+                self._reflector.expire()
+                pause_s = self._failed(ClusterError(f"internal error: {error}"))
+            stop.wait(pause_s)
+
+    def _list(self) -> float:
+        with self._changed:
+            self._reflector.begin_list(self._elapsed())
+        found = listing(self._api, self.kind)
+        with self._changed:
+            self._reflector.complete_list(found.items, found.version or "0")
+            if not found.version:
+                self._reflector.expire()  # nothing can be watched until the kind exists
+            self._is_tried, self._is_broken = True, False
+            self._heard(self._reflector.cached(), True)
+            self._changed.notify_all()
+        return 0.0 if found.version else float(self._freshness.watch_s)
+
+    def _watch(self, stop: threading.Event | None) -> float:
+        with self._changed:
+            self._reflector.begin_watch(self._elapsed())
+            version = str(self._reflector.version)
+        query = {
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": version,
+            "timeoutSeconds": str(self._freshness.watch_s),
+        }
+        with closing(self._api.lines(self.kind.path, query, self._freshness.silence_s)) as lines:
+            for line in lines:
+                self._receive(line)
+                if stop is not None and stop.is_set():
+                    return 0.0
+        with self._changed:
+            self._works()
+            return self._reflector.end_watch(self._elapsed())
+
+    def _receive(self, line: bytes) -> None:
+        with self._changed:
+            news = self._reflector.receive(line, self._elapsed())
+            self._works()
+            if news is not None:
+                self._heard([news], False)
+
+    def _works(self) -> None:
+        self._is_broken = False
+        self._complaints.pop(self.kind.resource, None)
+
+    def _failed(self, error: ClusterError) -> float:
+        """Note that the copy is not kept current, and return the seconds to pause."""
+        status = error.status if isinstance(error, ApiError) else 0
+        with self._changed:
+            if status == GONE:
+                self._reflector.expire()
+            pause_s = self._reflector.fail()
+            self._is_broken = self._is_tried = True
+            self._changed.notify_all()
+        problem = error.reason if isinstance(error, ApiError) else error.message
+        if problem not in self._complaints.values():
+            _LOG.warning(
+                "cannot watch %s; each pass lists them until the watch works again: %s",
+                self.kind.resource,
+                error,
+            )
+        self._complaints[self.kind.resource] = problem
+        return _REFUSED_PAUSE_S if status in (FORBIDDEN, _NOT_ALLOWED) else pause_s
+
+
+def _boot_seconds() -> float:
+    """Return the seconds of a clock that continues while the machine sleeps, if there is one."""
+    boot = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if boot is None else time.clock_gettime(boot)
+
+
+class ClusterCache:
+    """The informers of all kinds that a look reads. ``api`` is used by nothing else.
+
+    ``heard`` receives the pods.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        freshness: Freshness,
+        *,
+        kinds: Iterable[Kind] = OBSERVED,
+        elapsed: Callable[[], float] = _boot_seconds,
+        heard: Heard = _unheard,
+    ) -> None:
+        self._api = api
+        complaints: dict[str, str] = {}
+        self._informers = {
+            kind.resource: Informer(
+                api, kind, freshness, elapsed, complaints, heard if kind == POD else _unheard
+            )
+            for kind in kinds
+        }
+
+    def read(self, kind: Kind, api: Api) -> ObjectList:
+        """Return the objects of a kind: the copy if it is current, otherwise a list.
+
+        Raises:
+            ClusterError: the list could not be read to its end.
+        """
+        informer = self._informers.get(kind.resource)
+        return informer.read(api) if informer is not None else listing(api, kind)
+
+    def advance(self) -> None:
+        """Let each informer read one list, or one watch to its end."""
+        for informer in self._informers.values():
+            informer.advance()
+
+    def learn(self, method: str, path: str, body: object, answer: bytes | None) -> None:
+        """Take the answer to a call about one object, None if that object was not found.
+
+        What we wrote is shown from now on, however late the watch is.
+        """
+        resource, _, part = resource_of(path).partition("/")
+        informer = self._informers.get(resource)
+        if informer is None or path == informer.kind.path:
+            return
+        if part == "eviction":
+            if answer is not None:
+                evicted = msgspec.convert(body, _Eviction)
+                key = f"{evicted.metadata.namespace}/{evicted.metadata.name}"
+                informer.expect_termination(key, evicted.options.preconditions.uid)
+        elif method == "DELETE" and (answer is None or _is_status(answer)):
+            informer.forget(msgspec.convert(body, _Deletion).preconditions.uid)
+        elif answer is not None:
+            with suppress(ClusterError):  # the call had its effect; the kind is listed anew
+                informer.accept(answer)
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Keep the copies current for as long as the block lasts."""
+        stop = threading.Event()
+        self._api.wait = lambda seconds: _pause(stop, seconds)
+        threads = [
+            threading.Thread(
+                target=informer.listen, args=(stop,), name=f"watch-{resource}", daemon=True
+            )
+            for resource, informer in self._informers.items()
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            self._api.interrupt()
+            until = time.monotonic() + _ENDS_WITHIN_S
+            for thread in threads:
+                thread.join(max(0.0, until - time.monotonic()))
+
+
+def _pause(stop: threading.Event, seconds: float) -> None:
+    stop.wait(seconds)
+
+
+def _is_status(answer: bytes) -> bool:
+    """Return whether an object is gone: a deletion answers with the object while it stays."""
+    try:
+        return msgspec.json.decode(answer, type=_Answered).kind == "Status"
+    except msgspec.MsgspecError:
+        return False
