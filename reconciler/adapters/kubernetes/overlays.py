@@ -53,7 +53,7 @@ def read_overlays(api: Api) -> dict[str, PresentOverlay]:
     return {one.overlay.name: one for one in found}
 
 
-def _decoded(raw: msgspec.Raw) -> PresentOverlay:
+def _decoded(raw: bytes | msgspec.Raw) -> PresentOverlay:
     try:
         data = msgspec.json.decode(raw, type=JsonDict)
         version = str(data["metadata"].get("resourceVersion") or "")
