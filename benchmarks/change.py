@@ -59,7 +59,7 @@ NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 EXAMPLES = ("web", "batch-spot", "multi-team", "maintenance-windows")
 RESTED = ("fleet-17", "fleet-25", "fleet-35", "fleet-57")
 RAW = ("fleet-11", "fleet-21")
-LARGE = ("fleet-140", "fleet-180")
+LARGE = ("fleet-230", "fleet-260")
 NOTABLE = 0.005
 GOOD = 0.02
 

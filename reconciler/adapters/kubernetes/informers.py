@@ -308,7 +308,7 @@ class ClusterCache:
                 key = f"{evicted.metadata.namespace}/{evicted.metadata.name}"
                 informer.expect_termination(key, evicted.options.preconditions.uid)
         elif method == "DELETE" and (answer is None or _is_status(answer)):
-            informer.forget(msgspec.convert(body, _Deletion).preconditions.uid)
+            informer.forget(msgspec.convert(body or {}, _Deletion).preconditions.uid)
         elif answer is not None:
             with suppress(ClusterError):  # the call had its effect; the kind is listed anew
                 informer.accept(answer)
