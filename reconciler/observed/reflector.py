@@ -207,7 +207,7 @@ class Reflector:
             ClusterError: the answer has no usable ``resourceVersion``.
         """
         item = self._object(content)
-        if self._version is not None and item.version > self._version and self._put(item):
+        if item.version > (self._version or 0) and self._put(item):
             self._accepted[item.key] = item
 
     def forget(self, uid: str) -> None:

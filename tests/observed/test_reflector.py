@@ -296,6 +296,17 @@ def test_a_list_that_was_read_before_our_writes_does_not_undo_them() -> None:
     assert copy.objects() == server.rows()
 
 
+def test_the_first_list_does_not_undo_what_we_wrote_while_it_was_read() -> None:
+    server, copy = Server(), a_reflector()
+    server.write("a")
+    copy.begin_list(5.0)
+    rows, version = server.rows(), server.version
+    ours = server.write("a")
+    copy.accept(ours)
+    copy.complete_list(rows, str(version))
+    assert copy.objects() == [ours]
+
+
 def test_a_list_decides_about_what_was_deleted_before_it() -> None:
     """A deletion that had no effect must not hide the object for ever."""
     server, copy = Server(), a_reflector()
