@@ -285,7 +285,8 @@ def site(
         write_kubeconfig(tmp_path / "kubeconfig", api)
         is_cached = getattr(request, "param", "cached") == "cached"
         kube.watches = is_cached
-        operators = {"kubernetes": {"kubeconfig": "kubeconfig", "watch": is_cached}}
+        reached = {"kubeconfig": "kubeconfig", "watch": is_cached, "staleAfter": "15s"}
+        operators = {"kubernetes": reached}
         (tmp_path / "operator.yaml").write_text(dump(operators))
         (folder / "reconciler.yaml").write_text(dump(config))
         (folder / "fleet.yaml").write_text(dump_all([NODE_CLASS, NODE_POOL]))
@@ -333,6 +334,9 @@ def test_a_fleet_follows_the_pods_of_a_cluster(
     assert site.ears.said("Failed") == []
     for earlier, later in pairwise(site.passes.versions):
         assert all(earlier[name] <= later[name] for name in earlier), "what was seen is not unseen"
+    if site.is_cached:
+        lasting = {c.query["timeoutSeconds"] for c in town.kube.calls if c.verb == "watch"}
+        assert lasting == {"10"}, "two thirds of the time after which a copy is stale"
     used = {call.permission for call in town.kube.calls}
     declared = {(p.verb, p.group, p.resource) for p in PERMISSIONS}
     without_crd = {(v, g, r) for v, g, r in declared if g == "karpenter.sh"}
@@ -341,8 +345,10 @@ def test_a_fleet_follows_the_pods_of_a_cluster(
         without_crd |= {(v, g, r) for v, g, r in declared if v == "watch" and r != "pods"}
     assert declared - used - without_crd == {("delete", "", "pods")}, "no budget was ignored"
 
+    before = len(town.kube.calls)
     assert main([*site.words("apply"), "-q", "--auto-approve"]) == 0, capsys.readouterr().err
     assert len(town.joined) == 4
+    assert "watch" not in {call.verb for call in town.kube.calls[before:]}, "it observes once"
 
 
 def started(site: Site, replicas: int = 2) -> Town:
@@ -351,6 +357,16 @@ def started(site: Site, replicas: int = 2) -> Town:
     town.replicas = replicas
     site.keep(lambda: town.settled() and len(site.ears.said("Initialized")) == replicas)
     return town
+
+
+def test_a_daemon_with_the_cluster_role_of_an_earlier_release_lists(site: Site) -> None:
+    kept = site.town.kube.rules or []
+    without = [{**r, "verbs": [v for v in r["verbs"] if v != "watch"]} for r in kept]
+    site.town.kube.rules = without
+    town = started(site, 1)
+    assert len(town.cloud.living()) == len(site.nodes()) == 1
+    assert any("watch pods" in said for said in site.ears.said("Forbidden"))
+    assert site.ears.said("Failed") == []
 
 
 def test_a_node_that_somebody_deletes_is_drained_and_its_instance_terminated(site: Site) -> None:

@@ -139,6 +139,7 @@ def test_every_option_of_a_node_pool_has_a_key() -> None:
         ("minimumAge=90m", "90m"),
         ("nodePools.web.waveSoak=1h30m", "1h30m"),
         ("batchIdleDuration=1500ms", "1500ms"),
+        ("kubernetes.staleAfter=45s", "45s"),
         ("history.keep=30d", "30d"),
         ("history.keep=Never", "Never"),
         ("waveSize=10%", "10%"),
