@@ -130,8 +130,8 @@ def test_a_deletion_drains_the_node_and_terminates_the_instance(
         (name,) = (r["metadata"]["name"] for r in rows if r["status"]["nodeName"] == node)
     town.fewest = town.replicas
     assert ask(site, "delete", how, name) == 0, capsys.readouterr().err
-    site.keep(lambda: instance not in town.cloud.living() and town.settled())
-    assert node not in town.kube.of("nodes")
+    site.keep(lambda: node not in town.kube.of("nodes") and town.settled())
+    assert instance not in town.cloud.living()
     assert town.fewest >= 1, "the budget held"
     assert len(town.cloud.living()) == 2, "its pod got another node"
 
