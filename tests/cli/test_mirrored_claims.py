@@ -27,13 +27,6 @@ def claims(town: Town) -> Claims:
     return town.kube.of("nodeclaims")
 
 
-def after_passes(site: Site, number: int) -> None:
-    """Run the daemon for some passes."""
-    passes = site.passes.versions
-    enough = len(passes) + number
-    site.keep(lambda: len(passes) >= enough)
-
-
 def conditions(claim: dict[str, Any]) -> dict[str, str]:
     return {c["type"]: c["status"] for c in claim["status"]["conditions"]}
 
@@ -64,9 +57,9 @@ def test_no_karpenter_takes_our_claims_for_its_own(town: Town) -> None:
 
 def test_an_unchanged_claim_is_not_written_again(site: Site, town: Town) -> None:
     site.keep(lambda: all(conditions(c).get("Ready") == "True" for c in claims(town).values()))
-    after_passes(site, 3)
+    site.keep_for(3)
     before = {n: c["metadata"]["resourceVersion"] for n, c in claims(town).items()}
-    after_passes(site, 3)
+    site.keep_for(3)
     assert {n: c["metadata"]["resourceVersion"] for n, c in claims(town).items()} == before
 
 
@@ -132,7 +125,7 @@ def test_the_claims_of_others_are_left_alone(site: Site, town: Town) -> None:
     }
     before = [town.kube.add(item)["metadata"]["resourceVersion"] for item in (foreign, other)]
     town.kube.delete("nodeclaims", "karpenters")
-    after_passes(site, 3)
+    site.keep_for(3)
     assert claims(town)["others"]["metadata"]["resourceVersion"] == before[1]
     written = [c for c in town.kube.calls if c.resource == "nodeclaims" and c.method != "GET"]
     assert not {c.name for c in written} & {"karpenters", "others"}
@@ -157,7 +150,7 @@ def test_a_node_pool_that_git_does_not_have_is_reported_and_not_acted_on(
     town.kube.add({"kind": "NodePool", "metadata": {"name": "theirs"}})
     site.keep(lambda: bool(site.ears.said("Ignored")))
     before = len(site.ears.said("Ignored"))
-    after_passes(site, 3)
+    site.keep_for(3)
     assert len(site.ears.said("Ignored")) <= before + 1, "once in each start of the daemon"
     assert set(site.ears.said("Ignored")) == {
         "NodePools of the cluster that git does not have are not acted on: theirs"
