@@ -5,7 +5,7 @@ beside the checkout) into a temporary folder. In a fresh process for each, the e
 are made over it, in CPU seconds: the first one; two over the same cluster, read anew and a second
 later each time; one after a pod has changed what it asks for. A pass is all that the engine does
 but act: reading the cluster's answer (JSON), looking after the claims, planning. Of that, planning
-is told by itself. The peak of memory is that of the whole process. Nothing is asserted.
+is told by itself, and so is recording the workload afterwards. The peak of memory is that of the whole process. Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from msgspec.structs import replace as with_fields
+from reconciler.adapters.database.state import open_state
 from reconciler.adapters.simulated.clock import SimulatedClock
 from reconciler.adapters.simulated.firststate import first_state
 from reconciler.adapters.simulated.memory import MemoryJournal, MemoryStateStore
@@ -36,6 +37,7 @@ from reconciler.cli.shared.stopping import Silence
 from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.desired.objects import node_pools
 from reconciler.engine.reconcile import Mandate, reconcile
+from reconciler.engine.recording import WorkloadRecorder
 from reconciler.engine.steps.tagging import TAGGED
 from reconciler.engine.world import World
 from reconciler.model.settings import Settings
@@ -56,6 +58,7 @@ class Cluster:
         return replace(self._reader.read(self.text, "snapshot"), node_claims=tuple(claims))
     def register(self, node, claim): pass
     def initialize(self, node): pass
+    def hold(self, node): pass
     def problem(self): return ""
 
 class Compute:
@@ -93,17 +96,21 @@ desired = SimulatedFleet(
     settings=Settings(), catalog=catalog, any_class=True,
 )
 del state
-recall, passes, plans = Timed(), [], []
+recall, passes, plans, records = Timed(), [], [], []
+recorder = WorkloadRecorder(open_state(str(folder / "state"), "bench", needs_lease=False).trace)
 for step in range(4):
     cluster.text = other if step == 3 else text
     gc.collect()
     start = time.process_time()
-    reconcile(world, desired, Mandate({}, decides=False), recall)
+    result = reconcile(world, desired, Mandate({}, decides=False), recall)
     passes.append(time.process_time() - start)
     plans.append(recall.spent)
+    start = time.process_time()
+    recorder.after(world, result.seen, desired)
+    records.append(time.process_time() - start)
     clock.advance(1)
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-print(json.dumps({"passes": passes, "plans": plans, "peak": peak}))
+print(json.dumps({"passes": passes, "plans": plans, "records": records, "peak": peak}))
 """
 
 
@@ -115,9 +122,12 @@ def measured(folder: Path) -> dict[str, Any]:
 
 
 def row(case: str, figures: dict[str, Any]) -> str:
-    """Return one line of the table: passes, then planning alone, then the peak."""
+    """Return one line of the table: passes, planning alone, recording in percent, the peak."""
     passes, plans = _cells(figures["passes"]), _cells(figures["plans"])
-    return f"{case:16} {passes} | {plans} {figures['peak']:7.0f}"
+    shares = zip(figures["records"], figures["passes"], strict=True)
+    first, *unchanged, changed = [100 * record / spent for record, spent in shares]
+    records = f"{first:5.1f} {min(unchanged):5.1f} {changed:5.1f}"
+    return f"{case:16} {passes} | {plans} | {records} {figures['peak']:7.0f}"
 
 
 def _cells(seconds: list[float]) -> str:
@@ -128,7 +138,9 @@ def _cells(seconds: list[float]) -> str:
 
 def main() -> None:
     heading = f"{'first':>7} {'the same':>8} {'':5} {'one pod':>8} {'':5}"
-    print(f"{'CPU s of a pass':16} {heading} | planning alone {'peak MB':>30}")
+    print(
+        f"{'CPU s of a pass':16} {heading} | planning alone {'':22} | recording, % {'peak MB':>12}"
+    )
     with tempfile.TemporaryDirectory() as folder:
         for case in sys.argv[1:] or CASES:
             maker = [sys.executable, str(BENCH / "make_bench.py"), folder, case]

@@ -42,7 +42,7 @@ COMMANDS: Final[dict[str, CommandSpec]] = {
                 "plan": "show what would change, why, and what it costs",
                 "simulate": "run the engine against a simulated cloud and show the rollout",
                 "advise": "find the changes to the desired state that save the most",
-                "trace": "convert traces of workloads, and sum them up",
+                "trace": "export what the daemon recorded, convert traces, and sum them up",
                 "lock": "pin images and prices so that plans are repeatable",
                 "hash": "compute the drift hashes of NodePools and EC2NodeClasses",
                 "config": "show the effective settings and the source of each",

@@ -20,6 +20,7 @@ from reconciler.engine.desired import Desired, DesiredSource
 from reconciler.engine.observation import Observation
 from reconciler.engine.ownership import INTENT_TAG
 from reconciler.engine.reconcile import Mandate, Pass, reconcile
+from reconciler.engine.recording import WorkloadRecorder
 from reconciler.engine.world import World
 from reconciler.model.duration import format_duration
 from reconciler.model.errors import (
@@ -214,6 +215,7 @@ def run(
     """
     in_force = _InForce(world, source)
     recall, pruning = Recall(), Pruning(world)
+    recorder = WorkloadRecorder(world.trace) if world.trace is not None else None
     observer = observer or Unobserved()
     failures = 0
     complaint = reported = ""
@@ -237,6 +239,8 @@ def run(
             result = reconcile(world, desired, mandate, recall)
             observer.ended(world, desired, result)
             observed(result.seen)
+            if recorder is not None:
+                recorder.after(world, result.seen, desired)
             pruning.after(result.seen, desired.settings)
             pause = _pause(world, result, pulse, next_change)
         except (StalePlanError, LeaseLostError):

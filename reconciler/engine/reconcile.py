@@ -14,7 +14,6 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from reconciler.engine import starting
 from reconciler.engine.desired import Desired
 from reconciler.engine.effects import Effects
 from reconciler.engine.history import history_of
@@ -27,6 +26,7 @@ from reconciler.engine.steps import (
     recovery,
     rollouts,
     stalling,
+    starting,
     tagging,
     termination,
     upkeep,

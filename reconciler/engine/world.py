@@ -18,6 +18,7 @@ from reconciler.ports.cluster import Arrivals, Cluster, Mirror
 from reconciler.ports.journal import Intent, Journal
 from reconciler.ports.progress import EventKind, Notifier, Progress
 from reconciler.ports.state import StateStore
+from reconciler.ports.trace import TraceLog
 from reconciler.ports.usage import FleetUsage
 
 
@@ -133,7 +134,8 @@ class World:
     intents, and returns the number of removed rows. ``confirm`` raises LeaseLostError unless this
     process still holds the lease of the fleet. ``calls`` decides how calls are made,
     and ``asked`` are the launches of this process whose answers no pass has read yet. ``span`` is
-    entered around each step of a pass, for traces.
+    entered around each step of a pass, for traces of the calls. ``trace`` keeps how the workload
+    changes, None where nothing does.
     """
 
     clock: Clock
@@ -152,6 +154,7 @@ class World:
     span: Callable[[str], AbstractContextManager[object]] = nullcontext
     calls: Calls = field(default_factory=InlineCalls)
     asked: dict[str, AskedLaunches] = field(default_factory=dict)
+    trace: TraceLog | None = None
     announcer: Announcer = field(default_factory=NoAnnouncer)
     mirror: Mirror = field(default_factory=NoMirror)
     mirror_problems: Complaint = field(default_factory=Complaint)

@@ -255,7 +255,8 @@ class Settings(PoolSettings):
 
     The options inherited from ``PoolSettings`` are the fleet's. They apply to each NodePool
     that does not set its own in ``node_pools``; ``pool`` returns the result.
-    ``history_keep`` is None where nothing is ever removed.
+    ``history_keep`` is None where nothing is ever removed, and ``history_trace`` where the workload
+    is not recorded.
     """
 
     fleet: str = "fleet"
@@ -283,6 +284,7 @@ class Settings(PoolSettings):
     prices_from: DataSource = DataSource.AUTO
     refresh_interval: Duration = Duration("12h")
     history_keep: Duration | None = Duration("90d")
+    history_trace: Duration | None = Duration("30d")
     isolated_vpc: bool = False
     price_discount_percent: float = 0.0
     price_rules: tuple[PriceRule, ...] = ()

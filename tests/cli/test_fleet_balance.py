@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.adapters.database.replicas import Replica
+from reconciler.adapters.database.leases.replicas import Replica
 from reconciler.cli.fleets.balance import Division, divided
 
 TWENTY = frozenset(f"fleet-{n:02}" for n in range(20))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.adapters.database.lease import FileLease
+from reconciler.adapters.database.leases.lease import FileLease
 from reconciler.cli.main import main
 from tests.cli import test_kubernetes_end_to_end as live
 from tests.cli.test_kubernetes_end_to_end import Site, started

@@ -106,6 +106,9 @@ def test_a_summary_counts_pods_and_what_they_request(
         "cpuHours": pytest.approx((60 + 60 + 7175) * 0.5 / 3600, abs=0.001),
         "memoryGibHours": pytest.approx((60 + 60 + 7175) / 3600, abs=0.001),
         "gpuHours": pytest.approx(60 / 3600, abs=0.001),
+        "nodes": 0,
+        "nodeHours": None,
+        "dollars": None,
     }
     assert main(["trace", "summary", str(tmp_path / "t.csv")]) == 0
     shown = capsys.readouterr().out

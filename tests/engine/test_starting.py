@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from reconciler.engine.observation import observe
 from reconciler.engine.reconcile import owner_of
-from reconciler.engine.starting import start
+from reconciler.engine.steps.starting import start
 from reconciler.plan.recall import Recall
 from reconciler.ports.journal import Verb
 from tests.engine.trouble import moved, tainted, three_nodes

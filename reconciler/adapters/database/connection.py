@@ -28,7 +28,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import QueuePool
 
 from reconciler.adapters.database import tables
-from reconciler.adapters.database.fence import Fence
+from reconciler.adapters.database.leases.fence import Fence
 from reconciler.adapters.database.location import FILE
 from reconciler.adapters.nofollow import refuse_link
 from reconciler.model.errors import StateError

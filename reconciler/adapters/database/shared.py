@@ -10,8 +10,8 @@ from threading import Lock
 from typing import Final
 
 from reconciler.adapters.database.connection import connect_server
+from reconciler.adapters.database.leases.renewal import LeaseRenewals
 from reconciler.adapters.database.location import is_url
-from reconciler.adapters.database.renewal import LeaseRenewals
 from reconciler.adapters.database.state import DatabaseState, Server, open_state
 from reconciler.model.errors import FleetConflictError, StateError
 

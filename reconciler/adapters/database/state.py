@@ -18,15 +18,16 @@ from reconciler.adapters.database.connection import (
     connect_sqlite,
     translated,
 )
-from reconciler.adapters.database.fence import Fence
 from reconciler.adapters.database.history import DatabaseHistory
 from reconciler.adapters.database.journal import DatabaseJournal
-from reconciler.adapters.database.lease import LOCK, FileLease, ServerLease
+from reconciler.adapters.database.leases.fence import Fence
+from reconciler.adapters.database.leases.lease import LOCK, FileLease, ServerLease
+from reconciler.adapters.database.leases.lock import FileLock
+from reconciler.adapters.database.leases.renewal import LeaseRenewals
 from reconciler.adapters.database.location import FILE, is_url
-from reconciler.adapters.database.lock import FileLock
 from reconciler.adapters.database.migration import HEAD, migrate, revision_of
-from reconciler.adapters.database.renewal import LeaseRenewals
 from reconciler.adapters.database.store import DatabaseShelf, DatabaseStateStore
+from reconciler.adapters.database.trace import DatabaseTrace
 from reconciler.adapters.nofollow import open_file
 from reconciler.model.errors import StateError
 
@@ -61,6 +62,7 @@ class DatabaseState:
     journal: DatabaseJournal
     shelf: DatabaseShelf
     history: DatabaseHistory
+    trace: DatabaseTrace
     lease: FileLease | ServerLease
     is_shared: bool = False
     on_close: list[Callable[[], None]] = field(default_factory=list)
@@ -124,6 +126,7 @@ def open_state(
         journal=DatabaseJournal(database),
         shelf=DatabaseShelf(database),
         history=DatabaseHistory(database),
+        trace=DatabaseTrace(database),
         lease=ServerLease(database, renewals=server.renewals if server is not None else None)
         if database.folder is None
         else FileLease(database, database.folder, locks),

@@ -262,3 +262,17 @@ obstacle: Final = Table(
     sqlite_strict=True,
 )
 """The blockers of disruption, and since when they exist."""
+
+trace: Final = Table(
+    "trace",
+    metadata,
+    _of_fleet(),
+    _number("sequence"),
+    _text("at"),
+    _number("is_whole"),
+    Column("body", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("fleet", "sequence"),
+    sqlite_strict=True,
+)
+"""How the workload changed: batches of changes as compressed JSON; 1 in ``is_whole`` marks a batch
+that lists everything."""

@@ -10,13 +10,15 @@ and names of pods keep their order, so that a replay decides as before.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 import msgspec
 
-from reconciler.cli.backtest.trace import Trace, TracedPod
+from reconciler.cli.backtest.trace import Trace, job_of
 from reconciler.model.karpenter.labels import DO_NOT_DISRUPT, POD_DELETION_COST
-from reconciler.model.kubernetes.metadata import LabelSelector
+from reconciler.model.kubernetes.cluster import DaemonSet, DaemonSetSpec, PodTemplate
+from reconciler.model.kubernetes.metadata import LabelSelector, Metadata
 from reconciler.model.kubernetes.pod import (
     Container,
     DeviceClaim,
@@ -66,15 +68,43 @@ def anonymized(trace: Trace) -> Trace:
         spec = specs.get(id(traced.pod.spec))
         if spec is None:
             spec = specs[id(traced.pod.spec)] = _spec(traced.pod.spec, names)
-        pods.append(TracedPod(traced.created, traced.life, _pod(traced.pod, spec, names)))
-    return Trace(tuple(pods), trace.seconds, trace.rounded)
+        pods.append(replace(traced, pod=_pod(traced.pod, spec, names)))
+    nodes = tuple(
+        msgspec.structs.replace(node, node=names.of("node", node.node)) for node in trace.nodes
+    )
+    daemons = tuple(_daemon(daemon, names) for daemon in trace.daemons)
+    return replace(trace, pods=tuple(pods), nodes=nodes, daemons=daemons)
+
+
+def _daemon(daemon: DaemonSet, names: _Names) -> DaemonSet:
+    template = daemon.spec.template
+    meta = template.metadata
+    return DaemonSet(
+        metadata=Metadata(
+            name=names.of("daemon", daemon.pod().key),
+            namespace=names.of("namespace", daemon.metadata.namespace),
+        ),
+        spec=DaemonSetSpec(
+            template=PodTemplate(
+                metadata=Metadata(labels=names.labels(meta.labels), annotations=_read(meta)),
+                spec=_spec(template.spec, names),
+            )
+        ),
+    )
+
+
+def _read(meta: Metadata) -> dict[str, str]:
+    return {k: v for k, v in meta.annotations.items() if k in _READ_ANNOTATIONS}
 
 
 def _pod(pod: Pod, spec: PodSpec, names: _Names) -> Pod:
     old = pod.metadata
     name = names.of("pod", pod.key)
+    own = job_of(old.name)
     owners = tuple(
-        msgspec.structs.replace(owner, name=names.of("owner", f"{owner.kind}/{owner.name}"))
+        job_of(name)
+        if owner == own
+        else msgspec.structs.replace(owner, name=names.of("owner", f"{owner.kind}/{owner.name}"))
         for owner in old.owner_references
     )
     metadata = msgspec.structs.replace(
@@ -82,7 +112,7 @@ def _pod(pod: Pod, spec: PodSpec, names: _Names) -> Pod:
         name=name,
         namespace=names.of("namespace", pod.namespace),
         labels=names.labels(old.labels),
-        annotations={k: v for k, v in old.annotations.items() if k in _READ_ANNOTATIONS},
+        annotations=_read(old),
         owner_references=owners,
     )
     return msgspec.structs.replace(pod, metadata=metadata, spec=spec)

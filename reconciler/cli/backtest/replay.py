@@ -14,6 +14,7 @@ from heapq import heappop, heappush
 from reconciler.cli.backtest.trace import Trace, TracedPod
 from reconciler.cli.simulation.chronicle import Event
 from reconciler.desired.workloads.pods import Workloads
+from reconciler.model.kubernetes.cluster import DaemonSet
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.ports.progress import EventKind
 
@@ -62,7 +63,10 @@ class Replay:
         known = self._shown
         if changed or known is None or known[0] is not self.base:
             pods = (*self.base.pods, *self._present.values())
-            self._shown = known = (self.base, replace(self.base, pods=pods))
+            self._shown = known = (
+                self.base,
+                replace(self.base, pods=pods, daemon_sets=self._daemon_sets()),
+            )
         return known[1]
 
     def heard(self, event: Event) -> None:
@@ -81,6 +85,11 @@ class Replay:
             moments.append(self._at(self.trace.pods[self._next].created))
         return max(min(moments), now) if moments else None
 
+    def _daemon_sets(self) -> tuple[DaemonSet, ...]:
+        """Return those of the trace and of the fleet folder, which takes precedence."""
+        known = {_key(daemon): daemon for daemon in (*self.trace.daemons, *self.base.daemon_sets)}
+        return tuple(known[key] for key in sorted(known))
+
     def _arrivals(self, now: datetime) -> Iterator[TracedPod]:
         pods = self.trace.pods
         while self._next < len(pods) and self._at(pods[self._next].created) <= now:
@@ -89,3 +98,7 @@ class Replay:
 
     def _at(self, seconds: float) -> datetime:
         return self.start + timedelta(seconds=seconds)
+
+
+def _key(daemon: DaemonSet) -> tuple[str, str]:
+    return daemon.metadata.namespace, daemon.metadata.name

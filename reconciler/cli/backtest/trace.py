@@ -3,7 +3,8 @@
 Two forms are read, plain or gzipped, and recognized by their first line:
 
 - ours, JSON Lines: a header (``kind: Trace``), a line for each class of pods with its labels and
-  spec, then a line for each pod with its class and its times in seconds from the beginning;
+  spec, and for each pod with its class and its times in seconds from the beginning. A trace that
+  was recorded from a fleet also has lines for its DaemonSets and nodes;
 - openb, the CSV of Alibaba's ``cluster-trace-gpu-v2023``. GPUs of any model become
   ``nvidia.com/gpu``, and a share of a GPU is rounded up to one.
 """
@@ -13,12 +14,14 @@ from __future__ import annotations
 import csv
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final, Protocol
 
 import msgspec
 
 from reconciler.model.errors import UnreadableError
+from reconciler.model.kubernetes.cluster import DaemonSet, DaemonSetSpec, PodTemplate
 from reconciler.model.kubernetes.metadata import Metadata, OwnerReference
 from reconciler.model.kubernetes.pod import Container, Pod, PodSpec, ResourceRequirements
 from reconciler.model.kubernetes.taint import Toleration
@@ -42,47 +45,92 @@ _OPENB: Final = (
 )  # fmt: skip
 """The columns of openb that are read; others are ignored."""
 _AMOUNT_MAX: Final = 10**12
+_PRICE_MAX: Final = 10_000.0
+"""USD an hour."""
 
 
 @dataclass(frozen=True, slots=True)
 class TracedPod:
     """A pod of a trace; times are seconds from its beginning.
 
-    ``life`` is how long the pod runs once it is bound, None to the end of the trace. ``pod`` has no
-    name of a node; pods of one class share its spec.
+    ``life`` is how long the pod runs once it is bound, None to the end of the trace; without a
+    time when it was ``bound``, it ran from its creation. ``pod`` has no name of a node; pods of one
+    class share its spec.
     """
 
     created: float
     life: float | None
     pod: Pod
+    bound: float | None = None
+
+    @property
+    def started(self) -> float:
+        """When its life began."""
+        return self.created if self.bound is None else self.bound
+
+    @property
+    def deleted(self) -> float | None:
+        """When it ended, None if it runs to the end of the trace."""
+        return None if self.life is None else round(self.started + self.life, SECONDS_DIGITS)
+
+    def named(self, name: str) -> Pod:
+        """Return the pod with another name."""
+        return msgspec.structs.replace(
+            self.pod, metadata=msgspec.structs.replace(self.pod.metadata, name=name)
+        )
+
+
+class TracedNode(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """A node that the fleet had; times are as those of a pod, ``price`` is in USD an hour."""
+
+    node: str
+    node_pool: str
+    instance_type: str
+    zone: str
+    capacity_type: str
+    price: float | None
+    created: float
+    deleted: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
     """Pods by the time of their creation; ``rounded`` of them wanted a share of a GPU.
 
-    ``seconds`` is the length.
+    ``seconds`` is the length. A trace that was recorded from a fleet has the ``nodes`` that ran
+    the pods, the ``daemons`` of all its time, and when it began.
     """
 
     pods: tuple[TracedPod, ...]
     seconds: float
     rounded: int = 0
+    nodes: tuple[TracedNode, ...] = ()
+    daemons: tuple[DaemonSet, ...] = ()
+    begin: datetime | None = None
 
 
 class TraceHeader(msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """The first line of our own form; ``rounded_gpus`` is as in ``Trace``."""
+    """The first line of our own form; ``rounded_gpus`` and ``begin`` are as in ``Trace``."""
 
     api_version: str
     kind: str
     seconds: float
     rounded_gpus: int = 0
+    begin: datetime | None = None
 
 
-class _Class(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+class TraceClass(msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
+    """A class of pods of our own form; or a DaemonSet, which has one on every eligible node.
+
+    A class without an ``owner`` is one of Jobs, of which each has one pod.
+    """
+
     name: str = msgspec.field(name="class")
     spec: PodSpec
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
+    owner: OwnerReference | None = None
+    is_daemon_set: bool = msgspec.field(default=False, name="daemonSet")
 
 
 class TraceRow(msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
@@ -155,8 +203,9 @@ def _wrong(where: str, line: int, message: str) -> UnreadableError:
 
 
 def _own(text: str, where: str) -> Trace:
-    classes: dict[str, _Class] = {}
+    classes: dict[str, TraceClass] = {}
     pods: list[TracedPod] = []
+    nodes: list[TracedNode] = []
     names: set[str] = set()
     header: TraceHeader | None = None
     for number, line in enumerate(text.splitlines(), 1):
@@ -166,8 +215,10 @@ def _own(text: str, where: str) -> Trace:
             if header is None:
                 header = _header(line, where)
             elif '"spec"' in line:
-                made = msgspec.json.decode(line, type=_Class)
+                made = msgspec.json.decode(line, type=TraceClass)
                 classes[made.name] = made
+            elif '"nodePool"' in line:
+                nodes.append(_node(line, where, number))
             else:
                 row = msgspec.json.decode(line, type=TraceRow)
                 if row.pod in names:
@@ -179,7 +230,57 @@ def _own(text: str, where: str) -> Trace:
         _expect_few(pods, where, number)
     if header is None:
         raise _wrong(where, 1, "is empty")
-    return _trace(pods, header.seconds, header.rounded_gpus)
+    daemons = [made for made in classes.values() if made.is_daemon_set]
+    return replace(
+        _trace(pods, header.seconds, header.rounded_gpus),
+        nodes=tuple(sorted(nodes, key=lambda node: (node.created, node.node))),
+        daemons=tuple(traced_daemon(made.name, made) for made in sorted(daemons, key=_name)),
+        begin=header.begin,
+    )
+
+
+def _name(made: TraceClass) -> str:
+    return made.name
+
+
+def _node(line: str, where: str, number: int) -> TracedNode:
+    node = msgspec.json.decode(line, type=TracedNode)
+    _expect_order(node.created, None, node.deleted, where, number)
+    if node.price is not None and not 0 <= node.price <= _PRICE_MAX:
+        raise _wrong(where, number, f"price: {node.price} is not between 0 and {_PRICE_MAX:,}")
+    return node
+
+
+class _TracedClass(Protocol):
+    """What classes of pods have in common, in a file and in the record of the daemon."""
+
+    @property
+    def spec(self) -> PodSpec: ...
+    @property
+    def labels(self) -> dict[str, str]: ...
+    @property
+    def annotations(self) -> dict[str, str]: ...
+    @property
+    def owner(self) -> OwnerReference | None: ...
+
+
+def traced_pod(
+    key: str, kind: _TracedClass, created: float, bound: float | None, deleted: float | None
+) -> TracedPod:
+    """Return the pod ``namespace/name`` of a class, with its times in seconds."""
+    namespace, _, name = key.rpartition("/")
+    pod = _pod(name, kind, namespace or NAMESPACE)
+    return TracedPod(created, _life(created, bound, deleted), pod, bound)
+
+
+def traced_daemon(key: str, kind: _TracedClass) -> DaemonSet:
+    """Return the DaemonSet ``namespace/name`` whose pods are of a class."""
+    namespace, _, name = key.rpartition("/")
+    template = Metadata(labels=kind.labels, annotations=kind.annotations)
+    return DaemonSet(
+        metadata=Metadata(name=name, namespace=namespace or NAMESPACE),
+        spec=DaemonSetSpec(template=PodTemplate(metadata=template, spec=kind.spec)),
+    )
 
 
 def _header(line: str, where: str) -> TraceHeader:
@@ -193,15 +294,13 @@ def _header(line: str, where: str) -> TraceHeader:
     return header
 
 
-def _traced(row: TraceRow, classes: Mapping[str, _Class], where: str, line: int) -> TracedPod:
+def _traced(row: TraceRow, classes: Mapping[str, TraceClass], where: str, line: int) -> TracedPod:
     kind = classes.get(row.pod_class)
-    if kind is None:
+    if kind is None or kind.is_daemon_set:
         name = one_line(row.pod_class[:80])
         raise _wrong(where, line, f"class {name!r} is not defined on a line before")
-    namespace, _, name = row.pod.rpartition("/")
     _expect_order(row.created, row.bound, row.deleted, where, line)
-    pod = _pod(name, kind.spec, kind.labels, kind.annotations, namespace or NAMESPACE)
-    return TracedPod(row.created, _life(row.created, row.bound, row.deleted), pod)
+    return traced_pod(row.pod, kind, row.created, row.bound, row.deleted)
 
 
 def _life(created: float, bound: float | None, deleted: float | None) -> float | None:
@@ -220,29 +319,26 @@ def _expect_order(
         raise _wrong(where, line, "the times are not in the order created, bound, deleted")
 
 
-def _pod(
-    name: str,
-    spec: PodSpec,
-    labels: dict[str, str],
-    annotations: dict[str, str],
-    namespace: str = NAMESPACE,
-) -> Pod:
-    owner = OwnerReference("Job", name, "batch/v1", controller=True)
+def _pod(name: str, kind: _TracedClass, namespace: str = NAMESPACE) -> Pod:
     metadata = Metadata(
         name=name,
         namespace=namespace,
-        labels=labels,
-        annotations=annotations,
-        owner_references=(owner,),
+        labels=kind.labels,
+        annotations=kind.annotations,
+        owner_references=(kind.owner or job_of(name),),
     )
-    return Pod(metadata=metadata, spec=spec)
+    return Pod(metadata=metadata, spec=kind.spec)
+
+
+def job_of(name: str) -> OwnerReference:
+    """Return the owner of a pod whose class has none: a Job of its own."""
+    return OwnerReference("Job", name, "batch/v1", controller=True)
 
 
 def _openb(text: str, where: str) -> Trace:
     rows = csv.DictReader(text.splitlines(), strict=True)
     pods: list[TracedPod] = []
-    specs: dict[tuple[int, int, int], PodSpec] = {}
-    labels: dict[str, str] = {}
+    kinds: dict[tuple[int, int, int], TraceClass] = {}
     names: set[str] = set()
     rounded, last = 0, 0.0
     for number, row in _rows(rows, where):
@@ -254,13 +350,11 @@ def _openb(text: str, where: str) -> Trace:
         gpus = int(facts["num_gpu"])
         rounded += gpus == 1 and 0 < facts["gpu_milli"] < 1000
         size = (int(facts["cpu_milli"]), int(facts["memory_mib"]), gpus)
-        spec = specs.setdefault(size, _spec(*size))
+        kind = kinds.setdefault(size, TraceClass("", _spec(*size)))
         created, deleted = facts["creation_time"], facts["deletion_time"]
         bound = facts.get("scheduled_time")
         _expect_order(created, bound, deleted, where, number)
-        pods.append(
-            TracedPod(created, _life(created, bound, deleted), _pod(name, spec, labels, labels))
-        )
+        pods.append(TracedPod(created, _life(created, bound, deleted), _pod(name, kind), bound))
         last = max(last, deleted)
         _expect_few(pods, where, number)
     return _trace(pods, last, rounded)

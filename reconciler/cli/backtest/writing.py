@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Callable
 from datetime import timedelta
 from math import fsum
 
@@ -13,37 +14,34 @@ from reconciler.cli.backtest.trace import (
     GPU,
     KIND,
     NAMESPACE,
-    SECONDS_DIGITS,
     Trace,
+    TraceClass,
+    TracedNode,
     TracedPod,
     TraceHeader,
     TraceRow,
+    job_of,
 )
 from reconciler.model.duration import format_duration
-from reconciler.model.kubernetes.pod import PodSpec
+from reconciler.model.kubernetes.cluster import DaemonSet
+from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.resources import CPU, MEMORY
 from reconciler.plan.render.layout import table
-from reconciler.plan.render.wording import counted
+from reconciler.plan.render.wording import counted, dollars
 
 _MILLI = 1000
 _GIB = 2**30
 
 
-class _ClassLine(msgspec.Struct, rename="camel", omit_defaults=True):
-    name: str = msgspec.field(name="class")
-    spec: PodSpec
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-
-
 def written(trace: Trace, *, compressed: bool = False) -> bytes:
     """Return the trace as JSON Lines; an equal trace gives the same bytes."""
     encode = msgspec.json.Encoder(order="deterministic").encode
-    lines = [encode(TraceHeader(API, KIND, trace.seconds, trace.rounded))]
+    lines = [encode(TraceHeader(API, KIND, trace.seconds, trace.rounded, trace.begin))]
+    lines += [encode(_daemon(daemon)) for daemon in trace.daemons]
+    lines += [encode(node) for node in trace.nodes]
     classes: dict[bytes, str] = {}
     for traced in trace.pods:
-        metadata = traced.pod.metadata
-        body = _ClassLine("", traced.pod.spec, metadata.labels, metadata.annotations)
+        body = _class(traced.pod)
         content = encode(body)
         name = classes.get(content)
         if name is None:
@@ -54,15 +52,32 @@ def written(trace: Trace, *, compressed: bool = False) -> bytes:
     return gzip.compress(content, mtime=0) if compressed else content
 
 
+def _daemon(daemon: DaemonSet) -> TraceClass:
+    pod = daemon.pod()
+    meta = pod.metadata
+    return TraceClass(pod.key, pod.spec, meta.labels, meta.annotations, is_daemon_set=True)
+
+
+def _class(pod: Pod) -> TraceClass:
+    meta = pod.metadata
+    (owner,) = meta.owner_references
+    return TraceClass(
+        "", pod.spec, meta.labels, meta.annotations, None if owner == job_of(meta.name) else owner
+    )
+
+
 def _row(traced: TracedPod, name: str) -> TraceRow:
-    pod, ends = traced.pod, traced.life
+    pod = traced.pod
     key = pod.metadata.name if pod.namespace == NAMESPACE else pod.key
-    deleted = None if ends is None else round(traced.created + ends, SECONDS_DIGITS)
-    return TraceRow(key, name, traced.created, deleted=deleted)
+    return TraceRow(key, name, traced.created, traced.bound, traced.deleted)
 
 
 class TraceSummary(msgspec.Struct, frozen=True, rename="camel"):
-    """What a trace contains. CPU is in cores, memory in GiB, as requested over time."""
+    """What a trace contains. CPU is in cores, memory in GiB, as requested over time.
+
+    ``node_hours`` and ``dollars`` are those of the recorded nodes, None where there are none;
+    dollars also where a price is unknown.
+    """
 
     seconds: float
     pods: int
@@ -74,11 +89,14 @@ class TraceSummary(msgspec.Struct, frozen=True, rename="camel"):
     cpu_hours: float
     memory_gib_hours: float
     gpu_hours: float
+    nodes: int = 0
+    node_hours: float | None = None
+    dollars: float | None = None
 
 
 def summary_of(trace: Trace) -> TraceSummary:
     """Return the summary; pods without an end run to the end of the trace."""
-    lives = [max(_end(t, trace.seconds) - t.created, 0.0) for t in trace.pods]
+    lives = [max(_end(t, trace.seconds) - t.started, 0.0) for t in trace.pods]
     ended = sorted(t.life for t in trace.pods if t.life is not None)
     requests = [t.pod.requests() for t in trace.pods]
 
@@ -97,11 +115,26 @@ def summary_of(trace: Trace) -> TraceSummary:
         cpu_hours=hours(CPU, _MILLI),
         memory_gib_hours=hours(MEMORY, _GIB * _MILLI),
         gpu_hours=hours(GPU, _MILLI),
+        nodes=len(trace.nodes),
+        node_hours=_node_hours(trace, lambda _: 1.0),
+        dollars=_node_hours(trace, lambda node: node.price),
     )
 
 
+def _node_hours(trace: Trace, weight: Callable[[TracedNode], float | None]) -> float | None:
+    """Return the hours of the recorded nodes, each times its weight; None if one is unknown."""
+    total = []
+    for node in trace.nodes:
+        factor = weight(node)
+        if factor is None:
+            return None
+        until = trace.seconds if node.deleted is None else node.deleted
+        total.append(factor * max(until - node.created, 0.0) / 3600)
+    return round(fsum(total), 3) if trace.nodes else None
+
+
 def _end(traced: TracedPod, seconds: float) -> float:
-    return seconds if traced.life is None else traced.created + traced.life
+    return seconds if traced.deleted is None else traced.deleted
 
 
 def _most_at_once(trace: Trace) -> int:
@@ -132,6 +165,10 @@ def summary_text(found: TraceSummary) -> str:
         ["GiB-hours requested", f"{found.memory_gib_hours:,.1f}"],
         ["GPU-hours requested", f"{found.gpu_hours:,.1f}"],
     ]
+    if found.nodes:
+        rows += [["nodes", f"{found.nodes:,}"], ["node-hours", f"{found.node_hours:,.1f}"]]
+        cost = "-" if found.dollars is None else dollars(found.dollars)
+        rows.append(["cost of these nodes", cost])
     lines = table(rows, "<>")
     if found.rounded_gpus:
         lines += [

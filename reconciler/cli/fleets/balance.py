@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from reconciler.adapters.database.replicas import Replica
+    from reconciler.adapters.database.leases.replicas import Replica
 
 
 @dataclass(frozen=True, slots=True)

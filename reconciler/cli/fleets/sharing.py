@@ -109,13 +109,13 @@ class FleetSharing:
             for place, (server, states) in self.states.on_servers().items():
                 self._beat(place, server, states)
             self._ended.wait(BEAT_S)
-        from reconciler.adapters.database.replicas import Heartbeat
+        from reconciler.adapters.database.leases.replicas import Heartbeat
 
         for server, _ in self.states.on_servers().values():
             Heartbeat(server, self.id).end()
 
     def _beat(self, place: str, server: Server, states: list[DatabaseState]) -> None:
-        from reconciler.adapters.database.replicas import Heartbeat, Replica
+        from reconciler.adapters.database.leases.replicas import Heartbeat, Replica
 
         serves = frozenset(state.database.fleet for state in states)
         holds = frozenset(s.database.fleet for s in states if s.database.fence.epoch is not None)

@@ -43,6 +43,10 @@ EXAMPLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         ("advise fleet --write", "make the best proposal in the fleet's files"),
         ("advise fleet --commit cheaper", "commit it to a branch, with the evidence"),
     ),
+    "trace export": (
+        ("trace export fleet --since 7d --out week.jsonl.gz", "the workload of the last week"),
+        ("trace export fleet --anonymize --out shared.jsonl.gz", "without its names"),
+    ),
     "trace import": (
         ("trace import openb.csv.gz --out week.jsonl.gz", "convert a public trace"),
         ("trace import week.jsonl.gz --anonymize --out shared.jsonl.gz", "remove names from it"),

@@ -195,7 +195,10 @@ def built(
     """
     start = moment.present(request.now)
     with phase("read"):
-        found = known.snapshot if known is not None else _snapshot(request)
+        if known is not None:
+            found = known.snapshot
+        else:
+            found = _snapshot(request, is_replay=present is not None)
         snapshot, is_captured = found or Snapshot(), found is not None
         conditions = script.conditions(start)
         leaving = timedelta(seconds=conditions.latencies.leaving)
@@ -217,18 +220,19 @@ def built(
     return Setting(stage, head, base, start, present, is_captured=is_captured)
 
 
-def _snapshot(request: FleetRequest) -> Snapshot | None:
+def _snapshot(request: FleetRequest, *, is_replay: bool) -> Snapshot | None:
     """Return what runs now: the snapshot of ``--snapshot``, else the running fleet, as for a plan.
 
     None where there is neither: then the workloads of the folder start on no nodes. So they do
-    with ``--base`` on an embedded cluster, whose workloads are those of a revision.
+    with ``--base`` on an embedded cluster, whose workloads are those of a revision. What runs now
+    is not beside a trace, which may well have been recorded on this cluster.
     """
     if request.snapshot is not None:
         from reconciler.cli.wiring.snapshots import read_content
 
         content, source = read_content(request.snapshot, request)
     else:
-        running = _running(request)
+        running = None if is_replay else _running(request)
         if running is None:
             return None
         content, source = running, "the cluster"

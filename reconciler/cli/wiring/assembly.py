@@ -172,6 +172,7 @@ def assembled(
             prune=lambda now, keep, needed: sum(
                 tally.gone for tally in state.history.prune(now, keep, needed)
             ),
+            trace=state.trace if sleeps else None,
             arrivals=watch.arrivals,
             confirm=confirm,
             leftovers=compute.leftovers,
@@ -217,7 +218,7 @@ def expect_free(request: FleetRequest) -> None:
         UnnamedClusterError: nobody has named the cluster of a real account.
         LeaseHeldError: another process acts for the cluster.
     """
-    from reconciler.adapters.database import lease
+    from reconciler.adapters.database.leases import lease
 
     ground = ground_of(request, None)
     expect_cluster_name(ground)

@@ -114,6 +114,17 @@ def read_kept(value: object) -> Duration | None:
     return kept
 
 
+def read_recorded(value: object) -> Duration | None:
+    """Return for how long a workload is recorded, None for ``Never``: it is not recorded."""
+    text = read_text(value)
+    if text == NEVER:
+        return None
+    kept = Duration(text)
+    if kept < _DAY:
+        raise ValueError(f"{text!r} must be at least 24h: the record is trimmed once a day")
+    return kept
+
+
 def read_percent(value: object) -> float:
     """Return a percentage from 0 to 100."""
     number = read_amount(value)

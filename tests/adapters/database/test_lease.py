@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import event, text
 
-from reconciler.adapters.database import fence
-from reconciler.adapters.database.lease import LIFETIME, ServerLease, is_held
-from reconciler.adapters.database.renewal import LeaseRenewals
+from reconciler.adapters.database.leases import fence
+from reconciler.adapters.database.leases.lease import LIFETIME, ServerLease, is_held
+from reconciler.adapters.database.leases.renewal import LeaseRenewals
 from reconciler.adapters.database.state import DatabaseState, open_state
 from reconciler.adapters.database.transfer import export_lines
 from reconciler.model.errors import (
@@ -312,7 +312,7 @@ def test_a_long_write_does_not_keep_the_lease_from_being_renewed(server: str) ->
 
 
 def test_a_session_of_an_older_release_keeps_the_lease(server: str) -> None:
-    from reconciler.adapters.database.lease import _older_key
+    from reconciler.adapters.database.leases.lease import _older_key
 
     with open_state(server, "older") as state, state.database.engine.connect() as older:
         older.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _older_key("older")})

@@ -16,7 +16,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, inspect, text
 
 from reconciler._resources import resource
-from reconciler.adapters.database.lock import FileLock
+from reconciler.adapters.database.leases.lock import FileLock
 from reconciler.adapters.database.migration import HEAD, migrate
 from reconciler.adapters.database.tables import metadata
 from reconciler.model.errors import LockedError, StateError

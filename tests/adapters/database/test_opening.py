@@ -62,7 +62,7 @@ def test_a_commit_is_synced_to_the_disk_and_rows_have_types(tmp_path: Path) -> N
         "foreign_keys": 1,
         "busy_timeout": 10_000,
     }
-    assert strict == 15
+    assert strict == 16
 
 
 def test_a_state_that_is_current_is_opened_without_alembic(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import psycopg
 import pytest
 from sqlalchemy import text
 
-from reconciler.adapters.database.lease import LIFETIME, ServerLease
-from reconciler.adapters.database.replicas import Heartbeat, Replica
+from reconciler.adapters.database.leases.lease import LIFETIME, ServerLease
+from reconciler.adapters.database.leases.replicas import Heartbeat, Replica
 from reconciler.adapters.database.shared import SharedStates
 from reconciler.adapters.database.state import open_state
 from reconciler.model.errors import (

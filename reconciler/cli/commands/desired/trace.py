@@ -1,4 +1,4 @@
-"""``reconciler trace``: convert traces of workloads to our own form, and sum them up."""
+"""``reconciler trace``: export what the daemon recorded, convert other traces, sum them up."""
 
 from __future__ import annotations
 
@@ -8,23 +8,36 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.parser import inputs
 from reconciler.cli.shared import exitcode
+from reconciler.cli.shared.moment import read_time
 
 if TYPE_CHECKING:
     import argparse
+    from datetime import datetime
+
+    from reconciler.cli.backtest.trace import Trace
+    from reconciler.cli.shared.request import StateRequest
 
 
 @dataclass(frozen=True, slots=True)
 class TraceRequest:
-    """A trace, and what becomes of it; ``out`` is a file or ``-`` for stdout."""
+    """A trace, and what becomes of it; ``out`` is a file or ``-`` for stdout.
+
+    It is read from ``file``; or made of what the daemon ``recorded`` since a time, which may be a
+    duration before ``until``: None for now.
+    """
 
     subcommand: str
-    file: str
-    out: str
-    anonymize: bool
-    output: str
+    file: str = ""
+    recorded: StateRequest | None = None
+    since: str = ""
+    until: datetime | None = None
+    out: str = "-"
+    anonymize: bool = False
+    output: str = "text"
 
 
 SUBCOMMANDS: Final = {
+    "export": "write how the workload of a fleet changed, as the daemon has recorded it",
     "import": "convert a trace, such as an openb CSV, to our own form",
     "summary": "show how many pods a trace has, what they request, and for how long",
 }
@@ -34,46 +47,59 @@ SUBCOMMANDS: Final = {
 def add_subcommand(parser: argparse.ArgumentParser, name: str) -> None:
     """Declare the arguments of one subcommand."""
     add = parser.add_argument
-    add(
-        "file",
-        metavar="FILE",
-        help="trace of reconciler or openb CSV, plain or gzipped (- for stdin)",
-    )
-    if name == "import":
+    if name == "export":
+        inputs.add_path(parser)
         add(
-            "--out", default="-", metavar="FILE",
-            help="where to write the trace, gzipped if it ends in .gz (default: stdout)",
+            "--since", metavar="TIME|SPAN", default="7d",
+            help="when the trace begins: a time, or a span before its end (default: 7d)",
         )  # fmt: skip
-        add(
-            "--anonymize", action="store_true",
-            help="replace names, namespaces and pod labels; keep what decisions depend on",
-        )  # fmt: skip
+        add("--until", metavar="TIME", help="when the trace ends (default: now)")
     else:
+        add(
+            "file",
+            metavar="FILE",
+            help="trace of reconciler or openb CSV, plain or gzipped (- for stdin)",
+        )
+    if name == "summary":
         inputs.add_output(parser)
+        return
+    add(
+        "--out", default="-", metavar="FILE",
+        help="where to write the trace, gzipped if it ends in .gz (default: stdout)",
+    )  # fmt: skip
+    add(
+        "--anonymize", action="store_true",
+        help="replace names, namespaces and pod labels; keep what decisions depend on",
+    )  # fmt: skip
+    if name == "export":
+        inputs.add_flags(parser, inputs.RECORDED)
 
 
 def request_of(args: argparse.Namespace) -> TraceRequest:
     """Return what the arguments ask for."""
-    is_import = args.subcommand == "import"
-    return TraceRequest(
-        args.subcommand,
-        args.file,
-        args.out if is_import else "-",
-        args.anonymize if is_import else False,
-        "text" if is_import else args.output,
-    )
+    match args.subcommand:
+        case "export":
+            return TraceRequest(
+                "export",
+                recorded=inputs.state_request(args, args.path),
+                since=args.since,
+                until=None if args.until is None else read_time(args.until, "--until"),
+                out=args.out,
+                anonymize=args.anonymize,
+            )
+        case "import":
+            return TraceRequest("import", args.file, out=args.out, anonymize=args.anonymize)
+    return TraceRequest("summary", args.file, output=args.output)
 
 
 def run(request: TraceRequest) -> int:
-    """Convert or sum up.
+    """Export, convert or sum up.
 
     Raises:
+        StateError: there is no record of that time, or the state cannot be read.
         UnreadableError: the trace cannot be read, or the file cannot be written.
     """
-    from reconciler.cli.backtest.trace import read_trace
-    from reconciler.cli.shared.sources import read_bytes
-
-    trace = read_trace(read_bytes(request.file), request.file)
+    trace = _read(request)
     if request.subcommand == "summary":
         from reconciler.cli.backtest.writing import summary_of
 
@@ -91,6 +117,41 @@ def run(request: TraceRequest) -> int:
     else:
         _save(request.out, content)
     return exitcode.DONE
+
+
+def _read(request: TraceRequest) -> Trace:
+    if request.recorded is None:
+        from reconciler.cli.backtest.trace import read_trace
+        from reconciler.cli.shared.sources import read_bytes
+
+        return read_trace(read_bytes(request.file), request.file)
+    from reconciler.cli.backtest.recorded import recorded_trace
+    from reconciler.cli.shared import records
+
+    with records.recorded(request.recorded) as found:
+        until = found.now if request.until is None else request.until
+        since = _since(request.since, until)
+        return recorded_trace(found.state.trace.batches(since), since, until)
+
+
+def _since(text: str, until: datetime) -> datetime:
+    """Return the time that a time or a span before ``until`` means.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    from reconciler.model.duration import Duration
+    from reconciler.model.errors import UsageError
+
+    if "T" in text:
+        return read_time(text, "--since")
+    try:
+        return until - Duration(text)
+    except ValueError as error:
+        raise UsageError(str(error), where="--since") from error
+    except OverflowError as error:
+        why = f"{text[:60]!r} is before the year 1"
+        raise UsageError(why, where="--since", remedy="pass a shorter span") from error
 
 
 def _print_summary(output: str, found: object) -> None:

@@ -27,8 +27,8 @@ from sqlalchemy.exc import DBAPIError
 
 from reconciler.adapters.database import tables
 from reconciler.adapters.database.connection import Database, begin_writing, insert, translated
-from reconciler.adapters.database.lock import REMEDY, FileLock, command
-from reconciler.adapters.database.renewal import LeaseRenewals
+from reconciler.adapters.database.leases.lock import REMEDY, FileLock, command
+from reconciler.adapters.database.leases.renewal import LeaseRenewals
 from reconciler.model.errors import (
     FleetConflictError,
     LeaseHeldError,

@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError
 
 from reconciler.adapters.database import tables
 from reconciler.adapters.database.connection import begin_writing, insert, plain, translated
-from reconciler.adapters.database.lease import NOW_MS, is_held
+from reconciler.adapters.database.leases.lease import NOW_MS, is_held
 from reconciler.adapters.database.state import Server
 
 SEEN_FOR: Final = timedelta(seconds=5)

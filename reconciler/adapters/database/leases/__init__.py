@@ -1,0 +1,1 @@
+"""Who may act for a fleet: leases, fencing, and the replicas that share fleets."""

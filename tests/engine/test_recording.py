@@ -1,0 +1,290 @@
+"""The daemon records its workload; an export says at each moment what was observed then."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reconciler.adapters.database.state import DatabaseState
+from reconciler.cli.backtest.recorded import recorded_trace
+from reconciler.cli.backtest.trace import Trace, read_trace
+from reconciler.cli.backtest.writing import summary_of, written
+from reconciler.engine.desired import Desired
+from reconciler.engine.loop import Pulse, run
+from reconciler.engine.reconcile import Mandate, Pass
+from reconciler.engine.recording import class_of
+from reconciler.engine.world import World as Ports
+from reconciler.model.duration import Duration
+from reconciler.model.errors import StateError
+from reconciler.model.kubernetes.metadata import Metadata
+from reconciler.model.kubernetes.pod import Container, Pod, PodSpec, ResourceRequirements
+from reconciler.ports.trace import NodeArrival, PodArrival, TraceBatch, TraceLog
+from tests.engine.test_crash import LARGE
+from tests.engine.world import TAGS, World, a_deployment, a_node_class, a_pool, a_world
+from tests.states import open_state
+
+HOUR = timedelta(hours=1)
+Steps = dict[int, Callable[[], None]]
+
+
+@dataclass
+class Watching:
+    """What each pass observed: the pods on nodes or waiting, by name."""
+
+    seen: dict[datetime, frozenset[str]] = field(default_factory=dict)
+
+    def started(self) -> None:
+        """Do nothing."""
+
+    def ended(self, world: Ports, desired: Desired, result: Pass) -> None:
+        del world, desired
+        pods = result.seen.snapshot.pods
+        self.seen[result.seen.at] = frozenset(
+            p.key for p in pods if not p.is_daemon and (p.spec.node_name or p.is_provisionable)
+        )
+
+    def failed(self, problem: str) -> None:
+        raise AssertionError(problem)
+
+
+@contextmanager
+def recorded(folder: Path) -> Iterator[DatabaseState]:
+    with open_state(str(folder), "shop") as state:
+        yield state
+
+
+def keep(
+    world: World, log: TraceLog, steps: Steps, passes: int, *, quiet: timedelta = HOUR
+) -> Watching:
+    """Run a daemon for some passes, and do something after some of them."""
+    watching, left = Watching(), dict(steps)
+
+    def stop() -> bool:
+        left.pop(len(watching.seen), lambda: None)()
+        return len(watching.seen) >= passes
+
+    engine = world.engine()
+    run(
+        replace(engine.ports, trace=log),
+        engine.source,
+        Mandate(TAGS),
+        pulse=Pulse(busy=5.0, quiet=quiet.total_seconds()),
+        stop=stop,
+        next_change=lambda _: None,
+        observer=watching,
+    )
+    return watching
+
+
+def a_fleet() -> World:
+    return a_world(a_pool("web", template={"requirements": LARGE}), a_deployment("web", "web", 2))
+
+
+def replicas(world: World, number: int) -> Callable[[], None]:
+    objects = (
+        a_node_class(),
+        a_pool("web", template={"requirements": LARGE}),
+        a_deployment("web", "web", number),
+    )
+    return lambda: world.git.commit(*objects)
+
+
+def at_moment(trace: Trace, at: datetime) -> set[str]:
+    """Return who was there, by the names in the cluster; a later pod of a name has a number."""
+    assert trace.begin is not None
+    seconds = (at - trace.begin).total_seconds()
+    return {
+        re.sub(r"(\d{5})-\d+$", r"\1", traced.pod.key)
+        for traced in trace.pods
+        if traced.created <= seconds and (traced.deleted is None or seconds < traced.deleted)
+    }
+
+
+def whole(state: DatabaseState, since: datetime, until: datetime) -> Trace:
+    return recorded_trace(state.trace.batches(since), since, until)
+
+
+def test_a_trace_says_at_each_moment_what_was_observed(tmp_path: Path) -> None:
+    world = a_fleet()
+    begin = world.clock.now()
+    with recorded(tmp_path) as state:
+        steps = {30: replicas(world, 5), 60: replicas(world, 1)}
+        first = keep(world, state.trace, steps, 90)
+        second = keep(world, state.trace, {10: replicas(world, 3)}, 40)  # another process
+        trace = whole(state, begin, world.clock.now() + HOUR)
+    seen = first.seen | second.seen
+    assert len({len(pods) for pods in seen.values()}) >= 4, "pods come and go"
+    for at, pods in seen.items():
+        assert at_moment(trace, at) == pods
+    assert len(trace.nodes) >= 3
+    assert all(node.price is not None and node.price > 0 for node in trace.nodes)
+    assert trace.pods[0].pod.metadata.owner_references[0].kind == "ReplicaSet"
+    assert read_trace(written(trace), "copy") == trace
+    found = summary_of(trace)
+    assert found.dollars is not None
+    assert found.dollars > 0
+    assert (found.classes, found.nodes) == (1, len(trace.nodes))
+
+
+def test_a_part_of_the_record_is_a_trace_of_that_part(tmp_path: Path) -> None:
+    world = a_fleet()
+    with recorded(tmp_path) as state:
+        seen = keep(world, state.trace, {30: replicas(world, 5), 60: replicas(world, 1)}, 90).seen
+        moments = sorted(seen)
+        since, until = moments[35], moments[-10]
+        trace = whole(state, since, until)
+    assert trace.begin == since
+    assert trace.seconds == (until - since).total_seconds()
+    for at in moments[35:-10]:
+        assert at_moment(trace, at) == seen[at]
+
+
+def test_quiet_passes_add_nothing_but_a_whole_batch_a_day(tmp_path: Path) -> None:
+    world = a_fleet()
+    begin = world.clock.now()
+    with recorded(tmp_path) as state:
+        keep(world, state.trace, {}, 30)
+        before = len(list(state.trace.batches(begin)))
+        keep(world, state.trace, {}, 14, quiet=6 * HOUR)
+        batches = list(state.trace.batches(begin))[before:]
+    assert [(batch.is_whole, len(batch.pods), batch.daemons) for batch in batches] == [
+        (True, 2, {})
+    ] * 4
+
+
+def test_what_is_older_than_wanted_is_removed(tmp_path: Path) -> None:
+    world = a_fleet()
+    begin = world.clock.now()
+    world.settings = replace(world.settings, history_trace=Duration("2d"))
+    with recorded(tmp_path) as state:
+        keep(world, state.trace, {}, 50, quiet=6 * HOUR)
+        (first, *_) = state.trace.batches(begin)
+        now = world.clock.now()
+        assert first.is_whole
+        assert timedelta(days=2) < now - first.at < timedelta(days=4)
+        assert len(whole(state, now - timedelta(days=2), now).pods) == 2
+
+
+def test_a_record_that_cannot_be_written_stops_nothing_and_begins_anew(tmp_path: Path) -> None:
+    world = a_fleet()
+
+    @dataclass
+    class Broken:
+        log: TraceLog
+        is_full: bool = False
+
+        def append(self, batch: TraceBatch, forget_before: datetime | None = None) -> None:
+            if self.is_full:
+                raise StateError("the disk is full")
+            self.log.append(batch, forget_before)
+
+        def batches(self, since: datetime) -> Iterator[TraceBatch]:
+            return self.log.batches(since)
+
+    begin = world.clock.now()
+    with recorded(tmp_path) as state:
+        log = Broken(state.trace)
+
+        def fill() -> None:
+            log.is_full = True
+            replicas(world, 5)()
+
+        def clear() -> None:
+            log.is_full = False
+
+        seen = keep(world, log, {20: fill, 60: clear}, 80).seen
+        trace = whole(state, begin, world.clock.now() + HOUR)
+    problems = [said for said in world.ears.said("Retrying") if "for backtests" in said]
+    assert problems == ["cannot record the workload for backtests: the disk is full"]
+    last = max(seen)
+    assert at_moment(trace, last) == seen[last]
+    assert len(seen[last]) == 5
+
+
+def test_nothing_is_recorded_where_nobody_wants_it(tmp_path: Path) -> None:
+    world = a_fleet()
+    world.settings = replace(world.settings, history_trace=None)
+    with recorded(tmp_path) as state:
+        keep(world, state.trace, {}, 30)
+        with pytest.raises(StateError, match="there is no record") as caught:
+            whole(state, world.clock.now() - HOUR, world.clock.now())
+    assert "history.trace" in caught.value.remedy
+
+
+START = datetime.fromisoformat("2026-03-02T09:00:00+00:00")
+_POD = Pod(
+    Metadata(name="a"),
+    PodSpec((Container("main", ResourceRequirements(requests={"cpu": "1"})),)),
+)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 5000), st.frozensets(st.integers(0, 5)), st.booleans()),
+        min_size=1,
+        max_size=12,
+    )
+)
+def test_any_record_gives_back_the_pods_of_each_moment(
+    moves: list[tuple[int, frozenset[int], bool]],
+) -> None:
+    """Any sets of pods, in whole batches or in batches of changes, are those of the trace."""
+    kind = class_of(_POD)
+    at, present, created = START, frozenset[int](), dict[int, datetime]()
+    batches, seen = [], {}
+    for n, (seconds, pods, is_whole) in enumerate(moves):
+        at += timedelta(seconds=seconds)
+        created = {p: created[p] if p in present else at for p in pods}
+        starts = is_whole or n == 0
+        rows = [
+            PodArrival(f"shop/{p}", "k", created[p]) for p in pods if starts or p not in present
+        ]
+        gone = () if starts else tuple(f"shop/{p}" for p in present - pods)
+        batches.append(
+            TraceBatch(at, starts, gone, classes={"k": kind} if starts else {}, pods=tuple(rows))
+        )
+        seen[at], present = {f"shop/{p}" for p in pods}, pods
+    trace = recorded_trace(batches, START, at + timedelta(seconds=1))
+    for moment, pods_then in seen.items():
+        assert {key.partition("-")[0] for key in at_moment(trace, moment)} == pods_then
+
+
+def test_a_stateful_pod_that_comes_again_has_a_name_of_its_own() -> None:
+    kind = class_of(_POD)
+    rows = [PodArrival("shop/db-0", "k", START + n * HOUR, START + n * HOUR) for n in range(3)]
+    batches = [
+        TraceBatch(START, is_whole=True, classes={"k": kind}, pods=(rows[0],)),
+        TraceBatch(START + HOUR, gone=("shop/db-0",), pods=(rows[1],)),
+        TraceBatch(START + 2 * HOUR, gone=("shop/db-0",), pods=(rows[2],)),
+    ]
+    trace = recorded_trace(batches, START, START + 3 * HOUR)
+    assert [(t.pod.metadata.name, t.created, t.life) for t in trace.pods] == [
+        ("db-0", 0.0, 3600.0),
+        ("db-0-2", 3600.0, 3600.0),
+        ("db-0-3", 7200.0, None),
+    ]
+
+
+def test_a_record_says_nothing_of_the_time_long_after_it() -> None:
+    node = NodeArrival("n", "web", "m5.large", "us-east-1a", "spot", START, 0.05)
+    batch = TraceBatch(START, is_whole=True, nodes=(node,))
+    trace = recorded_trace([batch], START - HOUR, START + timedelta(days=9))
+    assert trace.seconds == timedelta(days=1).total_seconds()
+    assert summary_of(trace).dollars == pytest.approx(24 * 0.05)
+
+
+def test_a_class_has_nothing_of_one_pod_alone() -> None:
+    def pod(name: str, **spec: Any) -> Pod:
+        labels = {"app": "db", "statefulset.kubernetes.io/pod-name": name}
+        return Pod(Metadata(name=name, labels=labels, uid=name), PodSpec(**spec))
+
+    assert class_of(pod("db-0")) == class_of(pod("db-1", node_name="n"))
