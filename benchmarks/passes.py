@@ -5,7 +5,8 @@ beside the checkout) into a temporary folder. In a fresh process for each, the e
 are made over it, in CPU seconds: the first one; two over the same cluster, read anew and a second
 later each time; one after a pod has changed what it asks for. A pass is all that the engine does
 but act: reading the cluster's answer (JSON), looking after the claims, planning. Of that, planning
-is told by itself, and so is recording the workload afterwards. The peak of memory is that of the whole process. Nothing is asserted.
+is told by itself, and so is recording the workload afterwards. The peak of memory is that of the
+whole process. Nothing is asserted.
 """
 
 from __future__ import annotations
