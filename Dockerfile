@@ -11,10 +11,11 @@ COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY reconciler ./reconciler
 COPY schemas ./schemas
 COPY state ./state
-# What --version shows; without them the version stands alone.
+# What --version shows; without them it is a development version that names no commit.
+ARG VERSION=
 ARG REVISION=
 ARG SOURCE_DATE_EPOCH=
-RUN SOURCE_COMMIT="${REVISION}" /opt/reconciler/bin/pip install --no-cache-dir --no-deps --no-build-isolation . \
+RUN SOURCE_VERSION="${VERSION}" SOURCE_COMMIT="${REVISION}" /opt/reconciler/bin/pip install --no-cache-dir --no-deps --no-build-isolation . \
     && /opt/reconciler/bin/pip uninstall --yes hatchling pip
 
 FROM ${PYTHON}

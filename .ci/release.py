@@ -1,6 +1,6 @@
 """The checks and texts of a release.
 
-``check TAG``   the tag, the version of the package and the changelog agree
+``check TAG``   the tag, the Helm chart and the changelog agree
 ``notes TAG``   print what the changelog says of the version
 ``hashes DIR``  write SHA256SUMS of the files in a folder
 """
@@ -13,20 +13,21 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-_VERSION = re.compile(r'^__version__ = "([^"]+)"$', re.MULTILINE)
+CHART = ROOT / "deploy" / "helm" / "reconciler" / "Chart.yaml"
+_VERSION = re.compile(r"^appVersion: (\S+)$", re.MULTILINE)
 _TAG = re.compile(r"v(\d+\.\d+\.\d+)")
 
 
-def check(tag: str, package: str, changelog: str) -> list[str]:
+def check(tag: str, chart: str, changelog: str) -> list[str]:
     """Return what keeps a tag from being released."""
     match = _TAG.fullmatch(tag)
     if match is None:
         return [f'the tag "{tag}" is not of the form v1.2.3']
-    found = _VERSION.search(package)
+    found = _VERSION.search(chart)
     problems = []
     if found is None or found[1] != match[1]:
-        has = found[1] if found else "no version"
-        problems.append(f"the tag is {tag}, but reconciler/__init__.py has {has}")
+        has = found[1] if found else "no appVersion"
+        problems.append(f"the tag is {tag}, but the Helm chart has {has}")
     if not notes(tag, changelog):
         problems.append(f'CHANGELOG.md has no text under "## {match[1]}"')
     return problems
@@ -57,8 +58,7 @@ def main(words: list[str]) -> int:
     elif command == "notes":
         print(notes(value, changelog))
     else:
-        package = (ROOT / "reconciler" / "__init__.py").read_text(encoding="utf-8")
-        problems = check(value, package, changelog)
+        problems = check(value, CHART.read_text(encoding="utf-8"), changelog)
         print(
             "\n".join(f"::error::{problem}" for problem in problems) or f"{value} can be released"
         )

@@ -16,16 +16,29 @@ def described() -> str:
     Without the facts of a build, a clone tells its commit. Where there is neither, the version
     stands alone.
     """
-    facts = _of_the_build() or _of_the_clone()
-    return f"reconciler {__version__}" + (f" ({facts})" if facts else "")
+    commit, origin = _commit()
+    facts = f" (commit {commit[:_SHOWN]}, {origin})" if commit else ""
+    return f"reconciler {__version__}{facts}"
 
 
-def _of_the_build() -> str:
+def ref() -> str:
+    """Return what to fetch this build by from its repository: the tag of a release, or the commit.
+
+    A development version whose commit is unknown is ``main``.
+    """
+    if "dev" not in __version__:
+        return f"v{__version__}"
+    return _commit()[0] or "main"
+
+
+def _commit() -> tuple[str, str]:
+    """Return the commit and when or from where it was built; both are empty if unknown."""
     try:
         from reconciler import _build  # type: ignore[attr-defined]
     except ImportError:
-        return ""
-    return f"commit {_build.COMMIT}, {_build.DATE}"
+        commit = _of_the_clone()
+        return commit, "from a clone" if commit else ""
+    return _build.COMMIT, _build.DATE
 
 
 def _of_the_clone() -> str:
@@ -37,7 +50,7 @@ def _of_the_clone() -> str:
         rows = _text(os.path.join(git, "packed-refs")).splitlines()
         packed = (row.split(" ")[0] for row in rows if row.endswith(f" {name}"))
         head = _text(os.path.join(git, name)) or next(packed, "")
-    return f"commit {head[:_SHOWN]}, from a clone" if head.isalnum() else ""
+    return head if head.isalnum() else ""
 
 
 def _text(path: str) -> str:

@@ -162,7 +162,7 @@ def test_every_action_that_is_used_is_pinned_by_its_commit() -> None:
 @pytest.mark.parametrize("ci", [CI.GITHUB, CI.GITLAB])
 def test_the_examples_are_what_init_writes(ci: CI) -> None:
     names = {".gitlab-ci.yml": "gitlab-ci.yml"}
-    for file in ci_files(ci, "fleet", "0.1.0"):
+    for file in ci_files(ci, "fleet", "v0.1.0"):
         name = file.path.rpartition("/")[2]
         example = ROOT / "examples" / "ci" / ci / names.get(name, name)
         assert example.read_text() == file.content

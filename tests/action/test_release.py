@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 from types import ModuleType
@@ -30,14 +32,14 @@ def release() -> ModuleType:
 
 
 def test_a_tag_that_matches_the_version_and_the_changelog_is_released(release: ModuleType) -> None:
-    assert release.check("v1.2.3", '__version__ = "1.2.3"\n', CHANGELOG) == []
+    assert release.check("v1.2.3", "appVersion: 1.2.3\n", CHANGELOG) == []
     assert release.notes("v1.2.3", CHANGELOG) == "- new"
 
 
 @pytest.mark.parametrize(
     ("tag", "version", "problem"),
     [
-        ("v1.2.3", "1.2.4", "reconciler/__init__.py has 1.2.4"),
+        ("v1.2.3", "1.2.4", "the Helm chart has 1.2.4"),
         ("v1.2.2", "1.2.2", 'no text under "## 1.2.2"'),
         ("v1.2", "1.2", "is not of the form"),
     ],
@@ -45,13 +47,12 @@ def test_a_tag_that_matches_the_version_and_the_changelog_is_released(release: M
 def test_a_tag_that_does_not_match_is_not_released(
     tag: str, version: str, problem: str, release: ModuleType
 ) -> None:
-    (found,) = release.check(tag, f'__version__ = "{version}"\n', CHANGELOG)
+    (found,) = release.check(tag, f"appVersion: {version}\n", CHANGELOG)
     assert problem in found
 
 
-def test_the_version_of_the_package_is_found_where_it_is(release: ModuleType) -> None:
-    package = (ROOT / "reconciler" / "__init__.py").read_text()
-    assert release._VERSION.search(package) is not None
+def test_the_version_of_the_chart_is_found_where_it_is(release: ModuleType) -> None:
+    assert release._VERSION.search(release.CHART.read_text()) is not None
 
 
 def test_hashes_are_those_of_sha256sum(release: ModuleType, tmp_path: Path) -> None:
@@ -59,8 +60,68 @@ def test_hashes_are_those_of_sha256sum(release: ModuleType, tmp_path: Path) -> N
     assert release.hashes(tmp_path) == f"{hashlib.sha256(b'a').hexdigest()}  a.whl\n"
 
 
+def _git(folder: Path, *words: str) -> None:
+    identity = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
+    subprocess.run(["git", *identity, *words], cwd=folder, check=True, capture_output=True)
+
+
+def _version(folder: Path, **told: str) -> str:
+    """Return the version that a build in a folder gets."""
+    names = ("SOURCE_VERSION", "SOURCE_COMMIT", "SOURCE_DATE_EPOCH")
+    kept = {name: value for name, value in os.environ.items() if name not in names}
+    shown = subprocess.run(
+        [sys.executable, "-c", "import hatch_build; print(hatch_build.version())"],
+        env=kept | told,
+        cwd=folder,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    return shown.stdout.strip() or shown.stderr.splitlines()[-1]
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    folder = tmp_path / "clone"
+    folder.mkdir()
+    for name in ("hatch_build.py", ".gitattributes", ".git_archival.txt"):
+        shutil.copy(ROOT / name, folder)
+    _git(folder, "init", "--quiet", "--initial-branch", "main")
+    _git(folder, "add", ".")
+    _git(folder, "commit", "--quiet", "--message", "first")
+    return folder
+
+
+def test_the_version_is_that_of_the_tag(clone: Path) -> None:
+    assert _version(clone) == "0.1.0.dev1"
+    _git(clone, "tag", "v1.2.3")
+    _git(clone, "tag", "vienna")
+    assert _version(clone) == "1.2.3"
+    _git(clone, "commit", "--quiet", "--allow-empty", "--message", "second")
+    assert _version(clone) == "1.2.4.dev1"
+    assert _version(clone, SOURCE_VERSION="v2.0.0") == "2.0.0"
+    assert "SOURCE_VERSION is not of the form 1.2.3" in _version(clone, SOURCE_VERSION="2; exit")
+
+
+def test_an_archive_of_a_tag_has_its_version(clone: Path, tmp_path: Path) -> None:
+    _git(clone, "tag", "v1.2.3")
+    for name in ("archive", "copy"):
+        (tmp_path / name).mkdir()
+    _git(clone, "archive", "--output", "../archive.tar", "v1.2.3")
+    with tarfile.open(tmp_path / "archive.tar") as archive:
+        archive.extractall(tmp_path / "archive", filter="data")
+    assert _version(tmp_path / "archive") == "1.2.3"
+    for name in ("hatch_build.py", ".git_archival.txt"):
+        shutil.copy(clone / name, tmp_path / "copy")
+    assert _version(tmp_path / "copy") == "0.1.0.dev0"
+
+
 def test_a_wheel_knows_its_commit_and_date(tmp_path: Path) -> None:
-    facts = {"SOURCE_COMMIT": "0123456789abcdef0123456789abcdef01234567", "SOURCE_DATE_EPOCH": "0"}
+    facts = {
+        "SOURCE_VERSION": "v1.2.3",
+        "SOURCE_COMMIT": "0123456789abcdef0123456789abcdef01234567",
+        "SOURCE_DATE_EPOCH": "0",
+    }
     build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "-d", str(tmp_path)]
     subprocess.run(build, cwd=ROOT, env=os.environ | facts, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
@@ -73,4 +134,4 @@ def test_a_wheel_knows_its_commit_and_date(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
     )
-    assert shown.stdout.endswith(" (commit 0123456789ab, 1970-01-01)\n")
+    assert shown.stdout == "reconciler 1.2.3 (commit 0123456789ab, 1970-01-01)\n"

@@ -55,20 +55,23 @@ def detected_ci(repository: str | None) -> CI:
     return CI.GITLAB if b"gitlab" in config and b"github.com" not in config else CI.GITHUB
 
 
-def ci_files(ci: CI, folder: str, version: str) -> list[Beside]:
-    """Return the workflows that plan pull requests; ``folder`` is relative to the repository."""
+def ci_files(ci: CI, folder: str, ref: str) -> list[Beside]:
+    """Return the workflows that plan pull requests; ``folder`` is relative to the repository.
+
+    ``ref`` names the tag or commit of the action.
+    """
     match ci:
         case CI.GITHUB:
             return [
                 Beside(
                     ".github/workflows/reconciler-plan.yml",
                     _PLAN.format(paths=_paths(folder), fleet=_quoted(folder), checkout=_CHECKOUT,
-                                 action=ACTION, version=version),
+                                 action=ACTION, ref=ref),
                     "compare it with the one in docs/pull-requests.md",
                 ),
                 Beside(
                     ".github/workflows/reconciler-comment.yml",
-                    _COMMENT.format(action=ACTION, version=version),
+                    _COMMENT.format(action=ACTION, ref=ref),
                     "compare it with the one in docs/pull-requests.md",
                 ),
             ]  # fmt: skip
@@ -76,7 +79,7 @@ def ci_files(ci: CI, folder: str, version: str) -> list[Beside]:
             return [
                 Beside(
                     ".gitlab-ci.yml",
-                    _GITLAB.format(action=ACTION, fleet=_quoted(folder), version=version),
+                    _GITLAB.format(action=ACTION, fleet=_quoted(folder), ref=ref),
                     f"include the component {ACTION}/plan with the input fleets: {folder}",
                 )
             ]
@@ -128,7 +131,7 @@ jobs:
         with:
           fetch-depth: 0
           persist-credentials: false
-      - uses: {action}@v{version}
+      - uses: {action}@{ref}
         with:
           fleets: {fleet}
 """
@@ -149,7 +152,7 @@ jobs:
     runs-on: ubuntu-24.04
     timeout-minutes: 10
     steps:
-      - uses: {action}@v{version}
+      - uses: {action}@{ref}
         with:
           stage: comment
 """
@@ -157,7 +160,7 @@ _GITLAB: Final = """\
 # Plans merge requests and comments on them. GITLAB_TOKEN is a project access token with
 # the scope api and the role Reporter, as a masked variable.
 include:
-  - component: $CI_SERVER_FQDN/{action}/plan@{version}
+  - component: $CI_SERVER_FQDN/{action}/plan@{ref}
     inputs:
       fleets: {fleet}
 """

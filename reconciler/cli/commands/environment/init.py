@@ -271,7 +271,7 @@ def _new_files(
     folder: str, repository: str | None, files: Sequence[FleetFile], ci: CI
 ) -> tuple[list[NewFile], list[str], list[str]]:
     """Return what is written: in the folder, then beside it; and what to add by hand instead."""
-    from reconciler import __version__
+    from reconciler import build
     from reconciler.cli.initialization import layout, pipelines
     from reconciler.cli.initialization.writing import NewFile
 
@@ -287,7 +287,7 @@ def _new_files(
         new.append(ignore)
         names.append(layout.IGNORE)
     wanted: list[Beside] = [
-        *pipelines.ci_files(ci, within.replace(os.sep, "/"), __version__),
+        *pipelines.ci_files(ci, within.replace(os.sep, "/"), build.ref()),
         pipelines.pre_commit_file(within.replace(os.sep, "/")),
     ]
     for one in wanted:

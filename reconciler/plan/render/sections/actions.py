@@ -105,7 +105,15 @@ def _steps(plan: Plan) -> list[ActionStep]:
         causes = tuple(sorted({_cause(d) for d in found}))
         verb = "replace" if coming else "remove"
         steps.append(ActionStep(verb, command.reason, command, going, coming, causes))
-    return sorted(steps, key=lambda step: ("launch", "replace", "remove").index(step.verb))
+    return sorted(steps, key=_rank)
+
+
+def _rank(step: ActionStep) -> tuple[int, tuple[str, ...], float, str]:
+    """Launches come first, by NodePool and price: the order of claims is that of random names."""
+    if step.command is not None:
+        return ("replace", "remove").index(step.verb) + 1, (), 0.0, ""
+    (launch,) = step.coming
+    return 0, step.pools, -(launch.cost_delta or 0.0), launch.instance_type or ""
 
 
 def _same(step: ActionStep) -> Hashable:
