@@ -18,6 +18,7 @@ from reconciler.catalog.table import table_of
 from tests.awsmodels import share_models
 from tests.examples import is_exhaustive, load_profile
 from tests.hostile.threats import name_attack
+from tests.live.programs import offer_deploy_programs
 
 _PEAK: Final = "peak_memory"
 _peaks: dict[str, float] = {}
@@ -35,6 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if shutil.which("git") is None:
         pytest.exit("git is not installed, or not on PATH: the tests need it", returncode=1)
     load_profile(config.option.markexpr)
+    offer_deploy_programs()
 
 
 @pytest.hookimpl(tryfirst=True)

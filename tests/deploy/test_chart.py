@@ -1,7 +1,7 @@
 """The Helm chart: what it renders, and that its alerts and diagrams use metrics that exist.
 
-Rendering needs ``helm`` on the PATH (``go install helm.sh/helm/v3/cmd/helm@latest``), and checking
-the alerts needs ``promtool``; the tests that do are skipped where they are missing.
+Rendering needs ``helm``, and checking the alerts ``promtool``, on the PATH or built by
+``python -m tests.live.programs``; the tests that need them are skipped where they are missing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The programs of a control plane, built from their Go modules and kept for later runs.
+"""Programs that tests run, built from their Go modules and kept for later runs.
 
-They are kept in the folder that ``RECONCILER_CONTROL_PLANE`` names, else in the user's cache.
+They are those of a control plane, and helm, kustomize and promtool. They are kept in the folder
+that ``RECONCILER_CONTROL_PLANE`` names, else in the user's cache.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ import re
 import shutil
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 
 MODULE = Path(__file__).parent / "controlplane"
+DEPLOY_MODULE = Path(__file__).parents[1] / "deploy" / "programs"
 VARIABLE = "RECONCILER_CONTROL_PLANE"
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+DEPLOY_PROGRAMS = ("helm", "kustomize", "promtool")
 
 
 def version() -> str:
@@ -27,36 +31,72 @@ def version() -> str:
 
 
 def folder() -> Path:
-    """Return where the programs are kept."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    named = os.environ.get(VARIABLE)
-    return (Path(named) if named else cache / "reconciler" / "control-plane") / version()
+    """Return where the programs of the control plane are kept."""
+    return _kept() / version()
+
+
+def deploy_folder() -> Path:
+    """Return where helm, kustomize and promtool are kept."""
+    modules = (DEPLOY_MODULE / "go.mod").read_bytes()
+    return _kept() / f"deploy-{sha256(modules).hexdigest()[:12]}"
 
 
 def missing() -> str:
-    """Return why the programs are not there, empty if they are."""
-    lacking = [name for name in PROGRAMS if not (folder() / name).is_file()]
-    if not lacking:
-        return ""
-    go = "" if shutil.which("go") else " (Go is not installed)"
-    return f"{', '.join(lacking)} not in {folder()}: run `python -m tests.live.programs`{go}"
+    """Return why the programs of the control plane are not there, empty if they are."""
+    return _missing(folder(), PROGRAMS)
+
+
+def offer_deploy_programs() -> None:
+    """Put helm, kustomize and promtool behind the programs of the PATH, where they are built."""
+    if not _missing(deploy_folder(), DEPLOY_PROGRAMS):
+        os.environ["PATH"] += os.pathsep + str(deploy_folder())
 
 
 def build() -> None:
-    """Build the programs."""
+    """Build the programs of the control plane."""
     stamp = "k8s.io/component-base/version"
     major, minor = version().removeprefix("v").split(".")[:2]
     flags = {"gitVersion": version(), "gitMajor": major, "gitMinor": minor}
     ldflags = " ".join(["-s", "-w", *(f"-X {stamp}.{k}={v}" for k, v in flags.items())])
-    folder().mkdir(parents=True, exist_ok=True)
     packages = [f"k8s.io/kubernetes/cmd/{name}" for name in PROGRAMS[1:]]
-    command = ["go", "build", "-ldflags", ldflags, "-o", f"{folder()}/", *packages, "./etcd"]
-    subprocess.run(command, cwd=MODULE, check=True)
+    _build(MODULE, folder(), ldflags, [*packages, "./etcd"])
+
+
+def build_deploy_programs() -> None:
+    """Build helm, kustomize and promtool."""
+    packages = [
+        "helm.sh/helm/v3/cmd/helm",
+        "sigs.k8s.io/kustomize/kustomize/v5",
+        "github.com/prometheus/prometheus/cmd/promtool",
+    ]
+    _build(DEPLOY_MODULE, deploy_folder(), "-s -w", packages)
+
+
+def _kept() -> Path:
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    named = os.environ.get(VARIABLE)
+    return Path(named) if named else cache / "reconciler" / "control-plane"
+
+
+def _missing(where: Path, programs: tuple[str, ...]) -> str:
+    lacking = [name for name in programs if not (where / name).is_file()]
+    if not lacking:
+        return ""
+    go = "" if shutil.which("go") else " (Go is not installed)"
+    return f"{', '.join(lacking)} not in {where}: run `python -m tests.live.programs`{go}"
+
+
+def _build(module: Path, where: Path, ldflags: str, packages: list[str]) -> None:
+    where.mkdir(parents=True, exist_ok=True)
+    command = ["go", "build", "-ldflags", ldflags, "-o", f"{where}/", *packages]
+    subprocess.run(command, cwd=module, check=True)
 
 
 if __name__ == "__main__":
-    why = missing()
-    if why:
+    if _missing(deploy_folder(), DEPLOY_PROGRAMS):
+        print(f"building {', '.join(DEPLOY_PROGRAMS)} into {deploy_folder()}", file=sys.stderr)
+        build_deploy_programs()
+    if missing():
         print(f"building Kubernetes {version()} into {folder()}", file=sys.stderr)
         build()
     print(folder())
