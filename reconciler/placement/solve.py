@@ -8,8 +8,8 @@ sequence, and as many as provably get the same result are placed at once.
 
 from __future__ import annotations
 
-from bisect import insort
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -114,10 +114,8 @@ def _waiting(turns: Iterable[Turn]) -> int:
 class _Serving:
     """Serves the pods of one cohort one after another, at most ``most``.
 
-    ``_seen`` are the claims checked so far that may still take a pod, in order; more are checked
-    only when these do not suffice. Claims that reject the cohort permanently are in ``_dead`` of
-    the step, or ``_refused`` has the space of all claims like them. The shared order is updated at
-    the end.
+    Each step has a queue of the claims that may take a pod. ``_refused`` has spaces that reject the
+    cohort permanently. The shared order is updated at the end.
     """
 
     def __init__(self, solving: PlacementPass, cohort: Cohort, most: int) -> None:
@@ -126,11 +124,9 @@ class _Serving:
         self._last = min(len(cohort.pods), cohort.waiting_from + most)
         self.shape: Shape = cohort.shape
         self._rows: dict[CohortStage, tuple[list[int], Iterator[int]]] = {}
-        self._seen: list[Entry] = []
-        self._position = 0
+        self._queues: dict[CohortStage, _Queue] = {}
         self._moved: dict[OpenClaim, Entry] = {}
         self._opened: dict[OpenClaim, None] = {}
-        self._dead: dict[CohortStage, set[OpenClaim]] = {}
         self._refused: set[Space] = set()
         self._must_wait = False
 
@@ -274,10 +270,10 @@ class _Serving:
     def _on_claims(self, view: CohortView, most: int) -> list[Pod]:
         if not self.solving.claims:
             return []
-        dead = self._dead.setdefault(view.stage, set())
+        queue = self._queue(view.stage)
         position = 0
-        while (claim := self._claim_at(position)) is not None:
-            if claim in dead or claim.space in view.closed:
+        while (claim := self._claim_at(queue, position)) is not None:
+            if claim.space in view.closed:
                 position += 1
                 continue
             room = view.room_on(claim.host)
@@ -286,54 +282,58 @@ class _Serving:
                 if found.space is not None:
                     most = min(most, room)
                     if most > 1:
-                        most = min(most, self._ahead(position, dead))
-                    return self._put_on_claim(position, claim, found, most)
+                        most = min(most, self._ahead(queue, position))
+                    return self._put_on_claim(queue.seen[position], claim, found, most)
                 never = found.never
             else:
                 never = view.stage.only_fills_up
-            if never and len(self.cohort.stages) == 1:
-                del self._seen[position]
-                if claim.space in view.closed:
-                    self._refused.add(claim.space)
+            if not never:
+                position += 1
                 continue
-            if never:
-                dead.add(claim)
-            position += 1
+            del queue.seen[position]
+            queue.dead.add(claim)
+            if len(self.cohort.stages) == 1 and claim.space in view.closed:
+                self._refused.add(claim.space)
         return []
 
-    def _claim_at(self, position: int) -> OpenClaim | None:
+    def _queue(self, stage: CohortStage) -> _Queue:
+        known = self._queues.get(stage)
+        if known is None:
+            here = sorted(claim.entry for claim in (*self._moved, *self._opened))
+            known = self._queues[stage] = _Queue(here)
+        return known
+
+    def _claim_at(self, queue: _Queue, position: int) -> OpenClaim | None:
         """Return the next claim in order that may have room."""
-        seen, entries, refused = self._seen, self.solving.order.entries, self._refused
-        cpu, memory = self.shape.cpu, self.shape.memory
-        while self._position < len(entries):
-            entry = entries[self._position]
+        seen, entries, refused = queue.seen, self.solving.order.entries, self._refused
+        cpu, memory, moved = self.shape.cpu, self.shape.memory, self._moved
+        while queue.checked < len(entries):
+            entry = entries[queue.checked]
             if position < len(seen) and seen[position] < entry:
                 break
-            self._position += 1
+            queue.checked += 1
             claim = entry[2]
             if claim.cpu_room < cpu or claim.memory_room < memory or claim.space in refused:
                 continue
+            if claim in moved:
+                continue  # it is in the queue, at its new place
             seen.insert(position, entry)
             break
         return seen[position][2] if position < len(seen) else None
 
-    def _ahead(self, position: int, dead: Collection[OpenClaim]) -> int:
+    def _ahead(self, queue: _Queue, position: int) -> int:
         """Return how many pods the claim at ``position`` takes before another one precedes it."""
-        count = self._seen[position][0]
-        following = position + 1
-        while (claim := self._claim_at(following)) is not None:
-            if claim not in dead:
-                return self.solving.order.ahead(count, self._seen[following][0])
-            following += 1
-        return self.cohort.waiting
+        if self._claim_at(queue, position + 1) is None:
+            return self.cohort.waiting
+        return self.solving.order.ahead(queue.seen[position][0], queue.seen[position + 1][0])
 
-    def _put_on_claim(self, position: int, claim: OpenClaim, found: Fit, most: int) -> list[Pod]:
+    def _put_on_claim(self, entry: Entry, claim: OpenClaim, found: Fit, most: int) -> list[Pod]:
         if claim not in self._opened:
-            self._moved.setdefault(claim, self._seen[position])
+            self._moved.setdefault(claim, entry)
         pods = self.solving.fill(self.cohort, claim, found, most)
         claim.sequence = self.solving.order.next_sequence(is_new=False)
-        del self._seen[position]
-        insort(self._seen, claim.entry)
+        for queue in self._queues.values():
+            queue.move(entry, claim)
         return pods
 
     # new nodes
@@ -355,9 +355,34 @@ class _Serving:
             pods = solving.fill(self.cohort, claim, found, min(most, room))
             solving.opened(claim, found)
             self._opened[claim] = None
-            insort(self._seen, claim.entry)
+            for queue in self._queues.values():
+                insort(queue.seen, claim.entry)
             return pods
         return []
+
+
+class _Queue:
+    """The claims that may take a pod at one step of the preferences.
+
+    ``seen`` are those checked so far, in order; more are checked only when these do not suffice,
+    and ``checked`` is how many of the shared order were. ``dead`` reject the pods permanently.
+    """
+
+    __slots__ = ("checked", "dead", "seen")
+
+    def __init__(self, seen: list[Entry]) -> None:
+        self.seen = seen
+        self.checked = 0
+        self.dead: set[OpenClaim] = set()
+
+    def move(self, before: Entry, claim: OpenClaim) -> None:
+        """Put a claim that has taken pods where its entry belongs now."""
+        if claim in self.dead:
+            return
+        at = bisect_left(self.seen, before)
+        if at < len(self.seen) and self.seen[at][2] is claim:
+            del self.seen[at]
+        insort(self.seen, claim.entry)
 
 
 def _any_of(masks: Iterable[int]) -> int:
