@@ -161,10 +161,10 @@ class CohortView:
         if demand.hostname is not None and not demand.hostname.has(host):
             return 0
         room = _FAR
-        strict = self.stage.step.strict
+        counted, strict = self.cohort.counted_set, self.stage.step.strict
         for group in self.stage.by_host:
-            allowed = strict.get(group.key)
-            room = min(room, group.room_on_host(host, group in self.cohort.counted_set, allowed))
+            allowed = strict.get(group.key) if group.kind is RuleKind.AFFINITY else None
+            room = min(room, group.room_on_host(host, group in counted, allowed))
         return room
 
     def spaces(self, space: Space) -> tuple[tuple[Space, ...], ...]:
