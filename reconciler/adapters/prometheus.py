@@ -61,13 +61,19 @@ class _Answer(msgspec.Struct, rename="camel"):
 
 
 class Prometheus:
-    """One server, below ``url``. ``wait`` passes seconds between attempts.
+    """One server, below ``url``. ``wait`` passes seconds between attempts; an answer is limited.
 
     ``warnings`` are those of its answers, each once: some of the data may be missing.
     """
 
     def __init__(
-        self, url: str, token: str = "", wait: Callable[[float], None] = time.sleep
+        self,
+        url: str,
+        token: str = "",
+        wait: Callable[[float], None] = time.sleep,
+        *,
+        bytes_max: int = BYTES_MAX,
+        series_max: int = SERIES_MAX,
     ) -> None:
         """Check the address and the token; nothing connects before a query.
 
@@ -78,6 +84,7 @@ class Prometheus:
         self._where = f"POST {self._url}"
         self._token = token
         self._wait = wait
+        self._bytes_max, self._series_max = bytes_max, series_max
         self._pool = pool_of(self._url)
         self._decoder = msgspec.json.Decoder(_Answer)
         self.warnings: list[str] = []
@@ -135,9 +142,9 @@ class Prometheus:
         body = bytearray()
         while chunk := response.read1(_CHUNK, decode_content=False):
             body += chunk
-            if len(body) > BYTES_MAX:
+            if len(body) > self._bytes_max:
                 raise TooMuchDataError(
-                    f"the answer has more than {BYTES_MAX // 2**20} MiB",
+                    f"the answer has more than {self._bytes_max:,} bytes",
                     where=self._where,
                     remedy=_SMALLER,
                 )
@@ -160,9 +167,9 @@ class Prometheus:
             for warning in answer.warnings:
                 if (line := self._shown(warning)) not in self.warnings:
                     self.warnings.append(line)
-            if len(answer.data.result) > SERIES_MAX:
+            if len(answer.data.result) > self._series_max:
                 raise TooMuchDataError(
-                    f"the answer has more than {SERIES_MAX:,} series",
+                    f"the answer has more than {self._series_max:,} series",
                     where=self._where,
                     remedy=_SMALLER,
                 )

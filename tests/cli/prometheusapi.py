@@ -33,10 +33,14 @@ _MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"([^"]*)"')
 
 @dataclass
 class Recording:
-    """The series of a server, and what it was asked: expressions with their times."""
+    """The series of a server, and what it was asked: expressions with their times.
+
+    A range has its end, and with ``is_closed`` its beginning as well, as in Prometheus 2.
+    """
 
     series: dict[tuple[str, tuple[tuple[str, str], ...]], list[Point]] = field(default_factory=dict)
     asked: list[tuple[str, int]] = field(default_factory=list)
+    is_closed: bool = False
 
     def add(self, name: str, labels: Labels, points: Iterable[Point]) -> None:
         """Let there be samples; those of a series come in the order of time."""
@@ -60,10 +64,10 @@ class Recording:
         assert match is not None, f"not a query of the import: {expression}"
         for labels, points in self._selected(match["of"] or match["raw"]):
             if match["raw"]:
-                begin = at - int(match["len"])
+                begin = at - int(match["len"]) - self.is_closed
                 values = [v for t, v in points if begin < t <= at and v is not None]
             else:
-                grid = _grid(at - int(match["sub"]), at, int(match["step"]))
+                grid = _grid(at - int(match["sub"]) - self.is_closed, at, int(match["step"]))
                 found = [(moment, _instant(points, moment)) for moment in grid]
                 values = [
                     float(moment if match["one"] else point[0])

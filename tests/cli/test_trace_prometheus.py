@@ -166,3 +166,126 @@ def test_what_is_left_out_is_counted_and_what_is_unknown_is_stated(
     assert "affinity, topology spread" in report
     assert "No kube_pod_tolerations" in report
     assert "\x1b" not in report
+
+
+def test_series_of_several_instances_and_of_a_scrape_without_honoured_labels_count_once(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for instance in ("a", "b"):
+        record(server.recording, RecordedPod("api"), seconds=HOUR, more={"instance": instance})
+    for (metric, labels), points in list(server.recording.series.items()):
+        own = dict(labels)
+        aside = {f"exported_{k}": own[k] for k in ("namespace", "pod", "container") if k in own}
+        scraped = {"namespace": "monitoring", "pod": "ksm-0", "container": "ksm", "instance": "c"}
+        server.recording.add(metric, own | aside | scraped, points)
+    lines, report = imported(server, capsys)
+    assert list(rows(lines)) == ["shop/api"]
+    assert "Imported 1 of 1 pod " in report
+    assert spec_of(lines, "shop/api")["containers"][0]["name"] == "container"
+
+
+def test_a_name_that_comes_again_is_another_pod(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for uid, (created, gone) in {"1": (0, 600), "2": (660, 1200), "3": (1260, None)}.items():
+        pod = RecordedPod("db-0", created, gone, uid=uid, owner=("StatefulSet", "db"))
+        record(server.recording, pod, seconds=HOUR)
+    lines, _ = imported(server, capsys)
+    assert list(rows(lines)) == ["shop/db-0", "shop/db-0-2", "shop/db-0-3"]
+
+
+def test_only_matching_series_are_read(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    for namespace in ("shop", "kube-system"):
+        record(server.recording, RecordedPod("p", namespace=namespace), seconds=HOUR)
+    match = """{namespace!~"kube-.*", pod=~"p|q"}"""
+    lines, _ = imported(server, capsys, *period(), "--match", match)
+    assert list(rows(lines)) == ["shop/p"]
+
+
+def test_a_trace_is_of_the_time_that_is_recorded(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without samples, nothing is known of pods: they have not ended when the record does."""
+    pods = [RecordedPod("old", created=-9000), RecordedPod("new", created=600, gone=1000)]
+    for pod in pods:
+        record(server.recording, pod, seconds=HOUR)
+    lines, report = imported(server, capsys, *period(3 * HOUR))
+    assert "from 2027-01-15 08:00 to 2027-01-15 09:01 UTC" in report
+    assert "deleted" not in rows(lines)["shop/old"]
+    begin = datetime.fromtimestamp(SINCE - 40 * 86_400, UTC).isoformat()
+    until = period()[-1]
+    lines, report = imported(server, capsys, "--since", begin, "--until", until)
+    assert "from 2027-01-15 08:00 to 2027-01-15 09:00 UTC" in report
+    assert rows(lines)["shop/new"]["created"] == 600
+
+
+def test_no_names_are_in_an_anonymized_trace(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pod = RecordedPod("payroll-1", namespace="secret", owner=("ReplicaSet", "payroll"))
+    record(server.recording, pod, seconds=HOUR)
+    lines, _ = imported(server, capsys, *period(), "--anonymize")
+    assert len(rows(lines)) == 1
+    assert not any(name in json.dumps(lines) for name in ("payroll", "secret"))
+
+
+def test_pods_with_gpus_tolerate_their_taint_where_tolerations_are_not_recorded(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, requests in {"gpu": {"nvidia_com_gpu": 1}, "cpu": {"cpu": 1}}.items():
+        record(server.recording, RecordedPod(name, requests=requests), seconds=HOUR)
+    lines, _ = imported(server, capsys)
+    assert spec_of(lines, "shop/gpu")["tolerations"] == [
+        {"key": "nvidia.com/gpu", "operator": "Exists"}
+    ]
+    assert "tolerations" not in spec_of(lines, "shop/cpu")
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        (["week.csv"], "trace import: FILE and --prometheus exclude each other"),
+        (["--match", "cluster=prod"], "--match: cannot be read from 'cluster=prod' on"),
+        (["--match", 'a="b"} or up{c="d"'], "--match: cannot be read from '} or up"),
+        (["--step", "soon"], "--step: not a duration: 'soon'"),
+        (["--step", "100ms"], "--step: 100ms is not between 1s and 1h"),
+        (["--since", "2027-01-15T10:00:00Z"], "--since: a trace from 2027-01-15 10:00 to"),
+        (["--since", "1990-01-15T10:00:00Z"], "is empty or too long"),
+        (["--prometheus", "ftp://x"], "--prometheus: not an https or http URL"),
+        (["--prometheus", "https://x:y"], "--prometheus: not a valid URL"),
+        (["--prometheus", "https://x/?a=b"], "--prometheus: the URL contains ? or #"),
+        (["--prometheus", "https://x/\n"], "--prometheus: not an https or http URL"),
+    ],
+)
+def test_wrong_words_are_refused_before_anything_is_asked(
+    more: list[str], problem: str, server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(server, *period(), *more) == 1
+    shown = capsys.readouterr().err
+    assert shown.startswith("Error: ")
+    assert problem in shown
+    assert shown.count("\n") == 1
+    assert server.paths == []
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ([], "neither FILE nor --prometheus is given"),
+        (["week.csv", "--match", 'a="b"'], "--match: needs --prometheus"),
+    ],
+)
+def test_a_source_is_needed(
+    words: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["trace", "import", *words]) == 1
+    assert problem in capsys.readouterr().err
+
+
+def test_a_server_without_pods_of_that_time_is_an_error(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(server, *period(), "--match", 'cluster="x"') == 1
+    shown = capsys.readouterr()
+    assert 'kube_pod_created{cluster="x"} is empty; check --since and --match' in shown.err
+    assert shown.out == ""
