@@ -57,7 +57,7 @@ class _Answer(msgspec.Struct, rename="camel"):
     data: _Data | None = None
     error_type: str = ""
     error: str = ""
-    warnings: list[str] = []
+    warnings: list[str] | None = None
 
 
 class Prometheus:
@@ -164,7 +164,7 @@ class Prometheus:
                     f"status {answer.status[:40]!r}: {self._shown(answer.error)}",
                     "check the server",
                 )
-            for warning in answer.warnings:
+            for warning in answer.warnings or ():
                 if (line := self._shown(warning)) not in self.warnings:
                     self.warnings.append(line)
             if len(answer.data.result) > self._series_max:

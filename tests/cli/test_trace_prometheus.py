@@ -289,3 +289,52 @@ def test_a_server_without_pods_of_that_time_is_an_error(
     shown = capsys.readouterr()
     assert 'kube_pod_created{cluster="x"} is empty; check --since and --match' in shown.err
     assert shown.out == ""
+
+
+def without(server: Server, *metrics: str) -> None:
+    """Let the server not have these metrics."""
+    for key in [key for key in server.recording.series if key[0] in metrics]:
+        del server.recording.series[key]
+
+
+def test_owners_are_read_from_either_metric(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for pod in (RecordedPod("api"), RecordedPod("agent", owner=("DaemonSet", "agent"))):
+        record(server.recording, pod, seconds=HOUR)
+        labels = {"namespace": "shop", "pod": pod.name, "uid": f"u-{pod.name}"}
+        owner = {"owner_kind": pod.owner[0], "owner_name": pod.owner[1]}
+        points = [(SINCE + 60, 1.0)]
+        server.recording.add("kube_pod_owner", {**labels, **owner}, points)
+    first, _ = imported(server, capsys)
+    without(server, "kube_pod_info")
+    second, report = imported(server, capsys)
+    assert first == second
+    assert list(rows(second)) == ["shop/api"]
+    assert "kube_pod_owner" not in report
+    without(server, "kube_pod_owner")
+    third, report = imported(server, capsys)
+    assert list(rows(third)) == ["shop/agent", "shop/api"]
+    assert "No kube_pod_info and no kube_pod_owner: pods of DaemonSets are not left out." in report
+
+
+def test_a_container_that_ended_does_not_end_its_pod(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """kube_pod_completion_time is there as soon as one container has terminated."""
+    record(server.recording, RecordedPod("api", finished=600), seconds=HOUR)
+    without(server, "kube_pod_status_phase")
+    lines, report = imported(server, capsys)
+    assert "deleted" not in rows(lines)["shop/api"]
+    assert "No kube_pod_status_phase of finished pods" in report
+
+
+def test_a_sidecar_counts_besides_the_containers(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(server.recording, RecordedPod("api", init_requests={"cpu": 1}), seconds=HOUR)
+    labels = {"namespace": "shop", "pod": "api", "uid": "u-api", "container": "init_container"}
+    info = {**labels, "restart_policy": "Always"}
+    server.recording.add("kube_pod_init_container_info", info, [(SINCE + 60, 1.0)])
+    lines, _ = imported(server, capsys)
+    assert spec_of(lines, "shop/api")["initContainers"][0]["restartPolicy"] == "Always"

@@ -36,6 +36,7 @@ _NAME_SHOWN: Final = 80
 _WITHOUT: Final = {
     Family.REQUESTS: "No kube_pod_container_resource_requests: the pods request nothing.",
     Family.SCHEDULED: "No kube_pod_status_scheduled_time: pods run from their creation.",
+    Family.INFO: "No kube_pod_info and no kube_pod_owner: pods of DaemonSets are not left out.",
     Family.PHASE: "No kube_pod_status_phase of finished pods: pods run until they are deleted.",
     Family.TOLERATIONS: "No kube_pod_tolerations: pods with GPUs tolerate nvidia.com/gpu, "
     "others nothing.",
@@ -325,13 +326,23 @@ def report_of(imported: ImportedTrace) -> str:
         "Unknown to kube-state-metrics, and not in the trace: affinity, topology spread, host "
         "ports, volumes."
     )
-    lines += [text for family, text in _WITHOUT.items() if family not in imported.families]
+    lines += [text for family, text in _WITHOUT.items() if _lacks(imported.families, family)]
     for what, names in (("Resources", imported.resources), ("Node selectors", imported.selectors)):
         if names:
             lines.append(
                 f"{what} left out, since their recorded names are ambiguous: {_few(names)}."
             )
     return "\n".join(lines) + "\n"
+
+
+def _lacks(families: Collection[Family], family: Family) -> bool:
+    """Return whether a metric is missing, rather than that no pod has what it reports."""
+    match family:
+        case Family.INFO:
+            return not {Family.INFO, Family.OWNER}.intersection(families)
+        case Family.PHASE:
+            return Family.COMPLETED in families and Family.PHASE not in families
+    return family not in families
 
 
 def _few(names: Counter[str]) -> str:

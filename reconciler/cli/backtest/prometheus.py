@@ -40,6 +40,7 @@ _KEPT: Final[dict[Family, tuple[str, ...]]] = {
     Family.COMPLETED: _POD,
     Family.DELETED: _POD,
     Family.INFO: (*_POD, "created_by_kind", "created_by_name"),
+    Family.OWNER: (*_POD, "owner_kind", "owner_name", "owner_is_controller"),
     Family.REQUESTS: _REQUEST,
     Family.INIT_REQUESTS: _REQUEST,
     Family.INIT_INFO: (*_CONTAINER, "restart_policy"),
@@ -163,6 +164,8 @@ class _Reading:
             series.begin(self._samples(self._first, window))
         series.finished(self._samples(self._finished, window))
         for family in _KEPT:
+            if family is Family.OWNER and Family.INFO in series.families:
+                continue  # it says the same
             if family is not Family.CREATED:
                 series.add(family, self._samples(self._last(family), window))
         if len(series.pods) > PODS_MAX:
