@@ -10,10 +10,10 @@ from queue import Empty, Full, Queue
 from threading import Event, Thread
 from typing import Final, Protocol, Self
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import urllib3
 
+from reconciler.adapters.proxies import pool_of
 from reconciler.model.notification import Webhook
 from reconciler.model.text.urls import is_unencrypted
 from reconciler.notifications.messages import message_of
@@ -120,7 +120,7 @@ class Deliveries:
             return f"the value of {webhook.secret_variable} {error}", None
         pause = min(_FIRST_PAUSE_S * 2.0**attempt, _PAUSE_MAX_S)
         try:
-            response = _pool_of(url).request(
+            response = pool_of(url).request(
                 "POST",
                 url,
                 body=message.body,
@@ -151,15 +151,6 @@ def _unusable(url: str) -> str:
     if is_unencrypted(url):
         return "plain http is allowed only for 127.0.0.1; use https"
     return ""
-
-
-def _pool_of(url: str) -> urllib3.PoolManager:
-    """Return the connections to a URL, through the proxy that the environment names."""
-    parts = urlsplit(url)
-    proxy = getproxies().get(parts.scheme)
-    if not proxy or proxy_bypass(parts.hostname or ""):
-        return urllib3.PoolManager()
-    return urllib3.ProxyManager(proxy if "://" in proxy else f"http://{proxy}")
 
 
 def _asked_for(headers: Mapping[str, str], pause: float) -> float:

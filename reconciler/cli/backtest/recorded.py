@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -14,6 +14,7 @@ from reconciler.cli.backtest.trace import (
     TracedPod,
     traced_daemon,
     traced_pod,
+    with_unique_names,
 )
 from reconciler.model.errors import StateError
 from reconciler.ports.trace import NodeArrival, PodArrival, PodClass, TraceBatch
@@ -114,7 +115,9 @@ def recorded_trace(batches: Iterable[TraceBatch], since: datetime, until: dateti
             f"there is no record of the workload from {since:%F %H:%M} to {until:%F %H:%M} UTC",
             remedy="`reconciler run` records it, unless history.trace is Never",
         )
-    pods = _unique(sorted(_pods(timeline, begin, end), key=lambda p: (p.created, p.pod.key)))
+    pods = with_unique_names(
+        sorted(_pods(timeline, begin, end), key=lambda p: (p.created, p.pod.key))
+    )
     return Trace(
         tuple(pods),
         _seconds(begin, end),
@@ -155,15 +158,3 @@ def _nodes(timeline: _Timeline, begin: datetime, end: datetime) -> Iterator[Trac
 def _seconds(begin: datetime, at: datetime) -> float:
     """Return the seconds from the beginning; what was before is at the beginning."""
     return max(round((at - begin).total_seconds(), SECONDS_DIGITS), 0.0)
-
-
-def _unique(pods: Iterable[TracedPod]) -> Iterator[TracedPod]:
-    """Yield the pods, each with a name of its own: that of a StatefulSet comes again and again."""
-    names: set[str] = set()
-    for traced in pods:
-        pod, number = traced.pod, 1
-        while pod.key in names:
-            number += 1
-            pod = traced.named(f"{traced.pod.metadata.name}-{number}")
-        names.add(pod.key)
-        yield replace(traced, pod=pod)

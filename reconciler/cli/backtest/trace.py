@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import csv
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, Protocol
@@ -281,6 +281,19 @@ def traced_daemon(key: str, kind: _TracedClass) -> DaemonSet:
         metadata=Metadata(name=name, namespace=namespace or NAMESPACE),
         spec=DaemonSetSpec(template=PodTemplate(metadata=template, spec=kind.spec)),
     )
+
+
+def with_unique_names(pods: Iterable[TracedPod]) -> Iterator[TracedPod]:
+    """Yield the pods, each with a name of its own: that of a StatefulSet comes again and again."""
+    names: set[str] = set()
+    numbers: dict[str, int] = {}
+    for traced in pods:
+        pod, key = traced.pod, traced.pod.key
+        while pod.key in names:
+            numbers[key] = number = numbers.get(key, 1) + 1
+            pod = traced.named(f"{traced.pod.metadata.name}-{number}")
+        names.add(pod.key)
+        yield replace(traced, pod=pod)
 
 
 def _header(line: str, where: str) -> TraceHeader:

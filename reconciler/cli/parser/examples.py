@@ -49,6 +49,10 @@ EXAMPLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     ),
     "trace import": (
         ("trace import openb.csv.gz --out week.jsonl.gz", "convert a public trace"),
+        (
+            "trace import --prometheus https://prometheus.example.com --out week.jsonl.gz",
+            "the pods of the last week, from kube-state-metrics",
+        ),
         ("trace import week.jsonl.gz --anonymize --out shared.jsonl.gz", "remove names from it"),
     ),
     "trace summary": (("trace summary week.jsonl.gz", "show what a trace contains"),),

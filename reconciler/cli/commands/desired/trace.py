@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -12,6 +13,7 @@ from reconciler.cli.shared.moment import read_time
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
     from datetime import datetime
 
     from reconciler.cli.backtest.trace import Trace
@@ -19,16 +21,26 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class PrometheusRequest:
+    """The server that has the series of kube-state-metrics, and which of them are read."""
+
+    url: str
+    match: str
+    step: str
+
+
+@dataclass(frozen=True, slots=True)
 class TraceRequest:
     """A trace, and what becomes of it; ``out`` is a file or ``-`` for stdout.
 
-    It is read from ``file``; or made of what the daemon ``recorded`` since a time, which may be a
-    duration before ``until``: None for now.
+    It is read from ``file``; or made of what the daemon ``recorded`` or ``prometheus`` knows since
+    a time, which may be a duration before ``until``: None for now.
     """
 
     subcommand: str
     file: str = ""
     recorded: StateRequest | None = None
+    prometheus: PrometheusRequest | None = None
     since: str = ""
     until: datetime | None = None
     out: str = "-"
@@ -38,7 +50,7 @@ class TraceRequest:
 
 SUBCOMMANDS: Final = {
     "export": "write how the workload of a fleet changed, as the daemon has recorded it",
-    "import": "convert a trace, such as an openb CSV, to our own form",
+    "import": "convert a trace, such as an openb CSV, or make one of Prometheus's series",
     "summary": "show how many pods a trace has, what they request, and for how long",
 }
 """Name of a subcommand → its line of help."""
@@ -58,8 +70,11 @@ def add_subcommand(parser: argparse.ArgumentParser, name: str) -> None:
         add(
             "file",
             metavar="FILE",
+            nargs="?" if name == "import" else None,
             help="trace of reconciler or openb CSV, plain or gzipped (- for stdin)",
         )
+    if name == "import":
+        _add_prometheus(parser)
     if name == "summary":
         inputs.add_output(parser)
         return
@@ -75,6 +90,31 @@ def add_subcommand(parser: argparse.ArgumentParser, name: str) -> None:
         inputs.add_flags(parser, inputs.RECORDED)
 
 
+def _add_prometheus(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "--prometheus", metavar="URL",
+        help="instead of FILE: make the trace of the series of kube-state-metrics in this "
+        "Prometheus; PROMETHEUS_TOKEN may hold a bearer token",
+    )  # fmt: skip
+    add(
+        "--since", metavar="TIME|SPAN",
+        help="with --prometheus, when the trace begins: a time, or a span before its end "
+        "(default: 7d)",
+    )  # fmt: skip
+    add("--until", metavar="TIME", help="with --prometheus, when the trace ends (default: now)")
+    add(
+        "--match", metavar="MATCHERS",
+        help="with --prometheus, label matchers of the series, such as "
+        """'cluster="prod",namespace!~"kube-.*"'""",
+    )  # fmt: skip
+    add(
+        "--step", metavar="DURATION",
+        help="with --prometheus, how exactly the end of a pod is read; at least the interval of "
+        "scrapes (default: 60s)",
+    )  # fmt: skip
+
+
 def request_of(args: argparse.Namespace) -> TraceRequest:
     """Return what the arguments ask for."""
     match args.subcommand:
@@ -88,8 +128,40 @@ def request_of(args: argparse.Namespace) -> TraceRequest:
                 anonymize=args.anonymize,
             )
         case "import":
-            return TraceRequest("import", args.file, out=args.out, anonymize=args.anonymize)
+            only = {"--since": args.since, "--until": args.until, "--match": args.match}
+            _expect_one_source(args.file, args.prometheus, {**only, "--step": args.step})
+            return TraceRequest(
+                "import",
+                args.file or "",
+                prometheus=None
+                if args.prometheus is None
+                else PrometheusRequest(args.prometheus, args.match or "", args.step or "60s"),
+                since=args.since or "7d",
+                until=None if args.until is None else read_time(args.until, "--until"),
+                out=args.out,
+                anonymize=args.anonymize,
+            )
     return TraceRequest("summary", args.file, output=args.output)
+
+
+def _expect_one_source(file: str | None, url: str | None, only: Mapping[str, str | None]) -> None:
+    """Refuse none and two sources of a trace, and flags that a file has no use for.
+
+    Raises:
+        UsageError: a word is missing or too much.
+    """
+    from reconciler.model.errors import UsageError
+
+    where = "trace import"
+    if file is not None and url is not None:
+        why = "FILE and --prometheus exclude each other"
+        raise UsageError(why, where=where, remedy="pass one of them")
+    if file is None and url is None:
+        why = "neither FILE nor --prometheus is given"
+        raise UsageError(why, where=where, remedy="pass one of them")
+    extra = [flag for flag, value in only.items() if value is not None]
+    if url is None and extra:
+        raise UsageError("needs --prometheus", where=extra[0], remedy="remove it, or pass a URL")
 
 
 def run(request: TraceRequest) -> int:
@@ -120,6 +192,8 @@ def run(request: TraceRequest) -> int:
 
 
 def _read(request: TraceRequest) -> Trace:
+    if request.prometheus is not None:
+        return _read_series(request, request.prometheus)
     if request.recorded is None:
         from reconciler.cli.backtest.trace import read_trace
         from reconciler.cli.shared.sources import read_bytes
@@ -132,6 +206,32 @@ def _read(request: TraceRequest) -> Trace:
         until = found.now if request.until is None else request.until
         since = _since(request.since, until)
         return recorded_trace(found.state.trace.batches(since), since, until)
+
+
+def _read_series(request: TraceRequest, wanted: PrometheusRequest) -> Trace:
+    """Return the trace of what Prometheus has, and report on stderr what that is."""
+    from reconciler.cli.backtest.imported import imported_trace, report_of
+    from reconciler.cli.backtest.prometheus import gathered, read_matchers, read_period
+    from reconciler.cli.shared.moment import present
+    from reconciler.model.errors import UsageError
+
+    until = present(request.until)
+    period = read_period(_since(request.since, until), until, wanted.step)
+    matchers = read_matchers(wanted.match)
+    try:
+        from reconciler.adapters.prometheus import Prometheus
+    except ImportError as error:
+        raise UsageError(
+            "the HTTP client is not installed",
+            where="--prometheus",
+            remedy="run `pip install 'reconciler[aws]'`",
+        ) from error
+    server = Prometheus(wanted.url, os.environ.get("PROMETHEUS_TOKEN", "").strip())
+    imported = imported_trace(gathered(server, period, matchers), period)
+    for warning in server.warnings:
+        print(f"Warning: Prometheus: {warning}", file=sys.stderr)
+    sys.stderr.write(report_of(imported))
+    return imported.trace
 
 
 def _since(text: str, until: datetime) -> datetime:

@@ -1,0 +1,171 @@
+"""Laws of a trace made of series: no pod is lost, and no way of reading changes the trace."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reconciler.cli.backtest.imported import ImportedTrace, ImportPeriod, imported_trace, report_of
+from reconciler.cli.backtest.podseries import Family, PodSeries
+from reconciler.cli.backtest.prometheus import gathered
+from reconciler.cli.backtest.writing import written
+from reconciler.ports.metrics import Metrics, MetricSample, TooMuchDataError
+from tests.cli.prometheusapi import Recording
+from tests.cli.recordedpods import SINCE, RecordedPod, record
+from tests.examples import examples
+
+SECONDS = 5400
+PERIOD = ImportPeriod(SINCE, SINCE + SECONDS, 60)
+
+
+@st.composite
+def pods(draw: st.DrawFn) -> RecordedPod:
+    created = draw(st.integers(-1000, SECONDS))
+    later = st.none() | st.integers(created, SECONDS + 100)
+    return RecordedPod(
+        draw(st.sampled_from(["a", "b", "c-0", "NOT-A-NAME"])),
+        created,
+        gone=draw(later),
+        scheduled=draw(later),
+        finished=draw(later),
+        deleted=draw(later),
+        namespace=draw(st.sampled_from(["shop", "trace"])),
+        uid=draw(st.uuids()).hex,
+        owner=draw(
+            st.sampled_from([("ReplicaSet", "a"), ("DaemonSet", "d"), ("Node", "n"), ("Job", "j")])
+        ),
+        requests=draw(
+            st.dictionaries(
+                st.sampled_from(["cpu", "memory", "nvidia_com_gpu", "odd_thing"]),
+                st.sampled_from([0.1, 1, 7, 1e300, -1, float("nan"), float("inf")]),
+            )
+        ),
+        selector=draw(st.dictionaries(st.sampled_from(["kubernetes_io_os", "x_y"]), st.just("v"))),
+    )
+
+
+def recording_of(found: Sequence[RecordedPod], **more: str) -> Recording:
+    recording = Recording()
+    record(recording, RecordedPod("always", created=-60), seconds=SECONDS, more=more)
+    for pod in found:
+        record(recording, pod, seconds=SECONDS, more=more)
+    return recording
+
+
+def read(metrics: Metrics) -> ImportedTrace:
+    return imported_trace(gathered(metrics, PERIOD, ""), PERIOD)
+
+
+@dataclass
+class Narrow:
+    """A server that computes no query over more than a number of seconds."""
+
+    recording: Recording
+    seconds_max: int
+
+    def query(self, expression: str, at: int) -> list[MetricSample]:
+        (seconds,) = re.findall(r"\[(\d+)s", expression)
+        if int(seconds) > self.seconds_max:
+            raise TooMuchDataError("too much", where="here", remedy="ask for less")
+        return self.recording.query(expression, at)
+
+
+@settings(max_examples=examples(300))
+@given(st.lists(pods(), max_size=6))
+def test_every_pod_is_in_the_trace_or_counted_as_left_out(found: list[RecordedPod]) -> None:
+    recording = recording_of(found)
+    seen = {
+        dict(labels)["uid"]
+        for (_, labels), points in recording.series.items()
+        if any(time > SINCE and value is not None for time, value in points)
+    }
+    imported = read(recording)
+    assert len(imported.trace.pods) + imported.left_out.total() == len(seen)
+    keys = [traced.pod.key for traced in imported.trace.pods]
+    assert len(set(keys)) == len(keys)
+    assert f"of {len(seen)} pod" in report_of(imported)
+
+
+@settings(max_examples=examples(300))
+@given(st.lists(pods(), max_size=6))
+def test_times_are_within_the_trace_and_in_order(found: list[RecordedPod]) -> None:
+    trace = read(recording_of(found)).trace
+    for traced in trace.pods:
+        moments = [traced.created, traced.bound, traced.deleted, trace.seconds]
+        known = [moment for moment in moments if moment is not None]
+        assert known == sorted(known)
+        assert known[0] >= 0
+
+
+@settings(max_examples=examples(200))
+@given(st.lists(pods(), max_size=6), st.integers(1200, SECONDS), st.booleans())
+def test_windows_joined_give_what_one_window_gives(
+    found: list[RecordedPod], seconds_max: int, is_closed: bool
+) -> None:
+    recording = recording_of(found)
+    recording.is_closed = is_closed
+    whole, joined = read(recording), read(Narrow(recording, seconds_max))
+    assert written(joined.trace) == written(whole.trace)
+    assert (joined.left_out, joined.selectors, joined.resources) == (
+        whole.left_out, whole.selectors, whole.resources,
+    )  # fmt: skip
+
+
+@settings(max_examples=examples(200))
+@given(st.lists(pods(), max_size=6))
+def test_a_second_instance_of_kube_state_metrics_changes_nothing(found: list[RecordedPod]) -> None:
+    single = recording_of(found, instance="a")
+    double = recording_of(found, instance="a")
+    for (name, labels), points in recording_of(found, instance="b").series.items():
+        double.add(name, dict(labels), points)
+    assert len(double.series) == 2 * len(single.series)
+    assert written(read(double).trace) == written(read(single).trace)
+
+
+labels = st.dictionaries(
+    st.sampled_from(
+        ["namespace", "pod", "uid", "resource", "unit", "container", "label_", "label_app",
+         "owner_kind", "created_by_kind", "key", "exported_pod", "exported_namespace"]
+    ),
+    st.text(max_size=5) | st.sampled_from(["a", "cpu", "memory", "byte", "Node", "DaemonSet"]),
+)  # fmt: skip
+values = st.floats() | st.sampled_from([0.0, SINCE - 5.0, SINCE + 5.0, SINCE + 5000.0])
+
+
+@settings(max_examples=examples(500))
+@given(st.lists(st.tuples(st.sampled_from(Family), labels, values), max_size=20))
+def test_no_sample_is_an_internal_error(
+    found: list[tuple[Family, dict[str, str], float]],
+) -> None:
+    series = PodSeries()
+    for family, texts, value in found:
+        sample = [MetricSample(texts, value)]
+        if family is Family.PHASE:
+            series.finished(sample)
+            series.seen(sample)
+            series.begin(sample)
+        else:
+            series.add(family, sample)
+    imported = imported_trace(series, PERIOD)
+    assert len(imported.trace.pods) + imported.left_out.total() == len(series.pods)
+    assert written(imported.trace)
+    assert "\x1b" not in report_of(imported)
+
+
+def test_a_server_is_asked_for_less_where_it_refuses_too_much() -> None:
+    recording = recording_of([])
+    read(Narrow(recording, 1400))
+    lengths = {int(n) for query, _ in recording.asked for n in re.findall(r"\[(\d+)s", query)}
+    assert lengths == {SECONDS // 4}
+
+
+def test_no_query_computes_more_points_than_prometheus_does() -> None:
+    recording = recording_of([])
+    gathered(recording, ImportPeriod(SINCE, SINCE + 40_000, 1), "")
+    for query, _ in recording.asked:
+        for length, step in re.findall(r"\[(\d+)s:(\d+)s\]", query):
+            assert int(length) / int(step) <= 11_000
