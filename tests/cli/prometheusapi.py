@@ -48,6 +48,11 @@ class Recording:
         """Let there be samples; those of a series come in the order of time."""
         self.series.setdefault((name, tuple(sorted(labels.items()))), []).extend(points)
 
+    def remove(self, *names: str) -> None:
+        """Let there be no series of these names."""
+        for key in [key for key in self.series if key[0] in names]:
+            del self.series[key]
+
     def query(self, expression: str, at: int) -> list[MetricSample]:
         self.asked.append((expression, at))
         grouped = _GROUPED.fullmatch(expression)
