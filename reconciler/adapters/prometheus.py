@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.client import responses
 from typing import Final, Literal
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 import msgspec
 import urllib3
@@ -31,6 +31,7 @@ _PAUSE_MAX_S: Final = 60.0
 _RETRIED: Final = frozenset({429, 502, 503, 504})
 _REDIRECTED: Final = range(300, 400)
 _SAID_MAX: Final = 300
+_WARNINGS_MAX: Final = 10
 _CHUNK: Final = 2**20
 _PRINTABLE: Final = re.compile(r"[\x21-\x7e]+")
 _FLAG: Final = "--prometheus"
@@ -63,7 +64,7 @@ class _Answer(msgspec.Struct, rename="camel"):
 class Prometheus:
     """One server, below ``url``. ``wait`` passes seconds between attempts; an answer is limited.
 
-    ``warnings`` are those of its answers, each once: some of the data may be missing.
+    ``warnings`` are the first of its answers, each once: some of the data may be missing.
     """
 
     def __init__(
@@ -101,11 +102,16 @@ class Prometheus:
             is_last = attempt == ATTEMPTS - 1
             try:
                 status, headers, body = self._posted({"query": expression, "time": str(at)})
+            except urllib3.exceptions.SSLError:
+                raise self._wrong(
+                    "its certificate cannot be verified, or it does not use TLS",
+                    "check the URL; SSL_CERT_FILE may name the certificates to trust",
+                ) from None
             except urllib3.exceptions.HTTPError as error:
                 if is_last:
                     raise self._wrong(
                         f"no answer ({type(error).__name__})",  # its text has the URL
-                        "check the URL, its certificate and the network",
+                        "check the URL and the network",
                     ) from None
             else:
                 if status == HTTPStatus.OK:
@@ -164,9 +170,7 @@ class Prometheus:
                     f"status {answer.status[:40]!r}: {self._shown(answer.error)}",
                     "check the server",
                 )
-            for warning in answer.warnings or ():
-                if (line := self._shown(warning)) not in self.warnings:
-                    self.warnings.append(line)
+            self._keep(answer.warnings or [])
             if len(answer.data.result) > self._series_max:
                 raise TooMuchDataError(
                     f"the answer has more than {self._series_max:,} series",
@@ -180,10 +184,16 @@ class Prometheus:
                 "pass the URL that /api/v1 is below",
             ) from error
 
+    def _keep(self, warnings: list[str]) -> None:
+        for warning in warnings[:_WARNINGS_MAX]:
+            line = self._shown(warning)
+            if line not in self.warnings and len(self.warnings) < _WARNINGS_MAX:
+                self.warnings.append(line)
+
     def _refusal(self, status: int, headers: Mapping[str, str], body: bytes) -> UnreadableError:
         """Return the error of an answer that is not one."""
         if status in _REDIRECTED:
-            target = headers.get("location", "")
+            target = urljoin(self._url, headers.get("location", ""))
             return self._wrong(
                 f"HTTP {status}: redirects to {self._shown(_bare(target))}",
                 "pass that URL if Prometheus is there; redirects are not followed",
@@ -203,6 +213,7 @@ class Prometheus:
 
     def _shown(self, text: str) -> str:
         """Return what the server says on one line, without the token if it repeats that."""
+        text = text[: 10 * _SAID_MAX]
         line = one_line(text.replace(self._token, "***") if self._token else text)
         return line if len(line) <= _SAID_MAX else f"{line[:_SAID_MAX]}…"
 

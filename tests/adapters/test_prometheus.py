@@ -92,6 +92,7 @@ REFUSALS: dict[str, tuple[Answer, str, str]] = {
     "no token": ((401, b"", {}), "HTTP 401: Unauthorized", "set PROMETHEUS_TOKEN"),
     "another server": ((404, b"<html>", {}), "404: Not Found", "the URL that /api/v1 is below"),
     "unknown status": ((799, b"", {}), "HTTP 799: no reason", "later"),
+    "a login": ((302, b"", {"Location": "/login?to=x"}), "to http://127.0.0.1", "not followed"),
     "not JSON": ((200, b"<html>", {}), "the answer is not one of Prometheus", "/api/v1"),
     "JSON of others": ((200, b'{"status": 1}', {}), "not one of Prometheus", "/api/v1"),
     "a matrix": (
@@ -148,6 +149,10 @@ def test_warnings_are_kept_once(server: Server) -> None:
     client.query("up", 5)
     client.query("up", 6)
     assert client.warnings == ["store \\u001b[2J down"]
+    answers(server, ok(UP, warnings=[f"{number} {'x' * 1000}" for number in range(1000)]))
+    client.query("up", 7)
+    assert len(client.warnings) == 10
+    assert max(map(len, client.warnings)) <= 301
 
 
 @pytest.mark.parametrize("token", ["a b", "a\nX-Scope-OrgID: other", "ü"])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import ssl
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 from typing import Any
 from urllib.parse import parse_qs
@@ -45,6 +47,11 @@ class Recording:
     def add(self, name: str, labels: Labels, points: Iterable[Point]) -> None:
         """Let there be samples; those of a series come in the order of time."""
         self.series.setdefault((name, tuple(sorted(labels.items()))), []).extend(points)
+
+    def remove(self, *names: str) -> None:
+        """Let there be no series of these names."""
+        for key in [key for key in self.series if key[0] in names]:
+            del self.series[key]
 
     def query(self, expression: str, at: int) -> list[MetricSample]:
         self.asked.append((expression, at))
@@ -134,8 +141,8 @@ class Server:
 
 
 @contextmanager
-def serving(server: Server) -> Iterator[Server]:
-    """Serve on loopback for as long as the block lasts."""
+def serving(server: Server, certificate: Path | None = None) -> Iterator[Server]:
+    """Serve on loopback for as long as the block lasts, over TLS with a certificate."""
 
     class Queries(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -150,11 +157,22 @@ def serving(server: Server) -> Iterator[Server]:
             self.end_headers()
             self.wfile.write(content)
 
+        def handle(self) -> None:
+            with suppress(ssl.SSLError, ConnectionError):  # a client that does not trust us
+                super().handle()
+
         def log_message(self, *_: object) -> None:
             pass
 
     listening = ThreadingHTTPServer(("127.0.0.1", 0), Queries)
     server.url = f"http://127.0.0.1:{listening.server_address[1]}"
+    if certificate is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        listening.socket = context.wrap_socket(
+            listening.socket, server_side=True, do_handshake_on_connect=False
+        )
+        server.url = f"https://localhost:{listening.server_address[1]}"
     thread = Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:

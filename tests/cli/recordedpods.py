@@ -8,15 +8,16 @@ from dataclasses import dataclass, field
 from tests.cli.prometheusapi import Point, Recording
 
 SCRAPED_EVERY_S = 30
-GRACE_S = 30
-"""How long before its deletion a pod is asked to end."""
 SINCE = 1_800_000_000
 """2027-01-15T08:00:00Z, when the traces of the tests begin."""
 
 
 @dataclass(frozen=True)
 class RecordedPod:
-    """A pod; times are seconds from ``SINCE``. It is reported until it is ``gone``."""
+    """A pod; times are seconds from ``SINCE``. It is reported until it is ``gone``.
+
+    It is asked to end its ``grace`` before it is ``deleted``.
+    """
 
     name: str
     created: int = 0
@@ -24,6 +25,7 @@ class RecordedPod:
     scheduled: int | None = None
     finished: int | None = None
     deleted: int | None = None
+    grace: int = 30
     namespace: str = "shop"
     uid: str = ""
     owner: tuple[str, str] = ("ReplicaSet", "api-5d")
@@ -32,6 +34,7 @@ class RecordedPod:
     tolerations: tuple[Mapping[str, str], ...] = ()
     selector: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
 
 def record(
@@ -70,7 +73,7 @@ def _times(pod: RecordedPod) -> Iterator[_Series]:
     if pod.finished is not None:
         yield "kube_pod_completion_time", {}, SINCE + pod.finished, pod.finished
     if pod.deleted is not None:
-        asked = pod.deleted - GRACE_S
+        asked = pod.deleted - pod.grace
         yield "kube_pod_deletion_timestamp", {}, SINCE + pod.deleted, asked
 
 
@@ -94,6 +97,7 @@ def _spec(pod: RecordedPod) -> Iterator[_Series]:
     for metric, prefix, texts in (
         ("kube_pod_nodeselectors", "nodeselector", pod.selector),
         ("kube_pod_labels", "label", pod.labels),
+        ("kube_pod_annotations", "annotation", pod.annotations),
     ):
         if texts:
             yield metric, {f"{prefix}_{key}": text for key, text in texts.items()}, 1, 0

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.cli.backtest.imported import ImportedTrace, ImportPeriod, imported_trace, report_of
-from reconciler.cli.backtest.podseries import Family, PodSeries
+from reconciler.cli.backtest.podseries import ContainerKey, Family, PodSeries
 from reconciler.cli.backtest.prometheus import gathered
 from reconciler.cli.backtest.writing import written
 from reconciler.ports.metrics import Metrics, MetricSample, TooMuchDataError
@@ -102,12 +104,14 @@ def test_times_are_within_the_trace_and_in_order(found: list[RecordedPod]) -> No
 
 
 @settings(max_examples=examples(200))
-@given(st.lists(pods(), max_size=6), st.integers(1200, SECONDS), st.booleans())
+@given(st.lists(pods(), max_size=6), st.integers(1200, SECONDS), st.booleans(), st.booleans())
 def test_windows_joined_give_what_one_window_gives(
-    found: list[RecordedPod], seconds_max: int, is_closed: bool
+    found: list[RecordedPod], seconds_max: int, is_closed: bool, has_completion: bool
 ) -> None:
     recording = recording_of(found)
     recording.is_closed = is_closed
+    if not has_completion:
+        recording.remove("kube_pod_completion_time")
     whole, joined = read(recording), read(Narrow(recording, seconds_max))
     assert written(joined.trace) == written(whole.trace)
     assert (joined.left_out, joined.selectors, joined.resources) == (
@@ -154,6 +158,60 @@ def test_no_sample_is_an_internal_error(
     assert len(imported.trace.pods) + imported.left_out.total() == len(series.pods)
     assert written(imported.trace)
     assert "\x1b" not in report_of(imported)
+
+
+@settings(max_examples=examples(200))
+@given(
+    st.lists(st.tuples(st.sampled_from(sorted(set(Family) - {Family.PHASE})), labels, values)),
+    st.randoms(use_true_random=False),
+)
+def test_order_and_repetition_of_samples_change_nothing(
+    found: list[tuple[Family, dict[str, str], float]], random: Random
+) -> None:
+    again = [*found, *found]
+    random.shuffle(again)
+    one, other = PodSeries(), PodSeries()
+    for series, samples in ((one, found), (other, again)):
+        for family, texts, value in samples:
+            owned = {**texts, "namespace": "n", "pod": texts.get("pod") or "p"}
+            series.add(family, [MetricSample(owned, value)])
+    assert one.pods == other.pods
+
+
+OWNERS = ("owner_kind", "owner_name", "owner_is_controller")
+CPU = {"container": "c", "resource": "cpu", "unit": "core"}
+EXTREMES: list[tuple[Family, list[tuple[dict[str, str], float]], str, object]] = [
+    (Family.CREATED, [({}, 7.0), ({}, 5.0), ({}, -1.0)], "created", 5.0),
+    (Family.SCHEDULED, [({}, 7.0), ({}, 5.0), ({}, 0.0)], "scheduled", 5.0),
+    (Family.COMPLETED, [({}, 7.0), ({}, 5.0), ({}, 1e300)], "completed", 7.0),
+    (Family.DELETED, [({}, 7.0), ({}, 5.0), ({}, float("nan"))], "deleted", 5.0),
+    (
+        Family.REQUESTS,
+        [(CPU, 2.0), (CPU, 1.0)],
+        "requests",
+        {ContainerKey("c", is_init=False): {"cpu": 2.0}},
+    ),
+    (
+        Family.OWNER,
+        [
+            (dict(zip(OWNERS, ("Application", "a", "true"), strict=True)), 1.0),
+            (dict(zip(OWNERS, ("Zone", "z", "false"), strict=True)), 1.0),
+        ],
+        "owner",
+        ("Application", "a"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("family", "samples", "fact", "expected"), EXTREMES)
+def test_what_differs_between_samples_is_joined(
+    family: Family, samples: list[tuple[dict[str, str], float]], fact: str, expected: object
+) -> None:
+    series = PodSeries()
+    own = {"namespace": "n", "pod": "p"}
+    series.add(family, [MetricSample(own | texts, value) for texts, value in samples])
+    (facts,) = series.pods.values()
+    assert getattr(facts, fact) == expected
 
 
 def test_a_server_is_asked_for_less_where_it_refuses_too_much() -> None:

@@ -65,7 +65,7 @@ LIVES = {
     "is deleted": (RecordedPod("p", created=100, deleted=1000, gone=1020), (100, 1000)),
     "is not seen again": (RecordedPod("p", created=100, gone=1000), (100, 960 + 60)),
     "ends in the last step": (RecordedPod("p", gone=HOUR - 15), (0, None)),
-    "is deleted later": (RecordedPod("p", deleted=2 * HOUR), (0, None)),
+    "is deleted later": (RecordedPod("p", deleted=HOUR + 600, grace=1200), (0, None)),
 }
 
 
@@ -112,27 +112,29 @@ def test_requests_constraints_and_labels_become_those_of_the_pod(
 ) -> None:
     pod = RecordedPod(
         "train",
-        requests={"cpu": 0.1, "memory": 3 * 2**29, "nvidia_com_gpu": 2, "acme_io_fpga": 1},
-        init_requests={"cpu": 2},
+        requests={"cpu": 2.007, "memory": 3 * 2**29, "nvidia_com_gpu": 2, "acme_io_fpga": 1},
+        init_requests={"cpu": 2, "memory": 0.5},
         tolerations=(
             {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
             {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"},
         ),
         selector={"kubernetes_io_arch": "arm64", "team": "ml", "node_role": "x"},
         labels={"app_kubernetes_io_name": "train", "pod_template_hash": "5d"},
+        annotations={"karpenter_sh_do_not_disrupt": "true", "owner": "jane"},
     )
     record(server.recording, pod, seconds=HOUR)
     lines, report = imported(server, capsys)
     spec = spec_of(lines, "shop/train")
-    requests = {"cpu": "100m", "memory": "1536Mi", "nvidia.com/gpu": "2"}
+    requests = {"cpu": "2007m", "memory": "1536Mi", "nvidia.com/gpu": "2"}
     assert spec["containers"][0]["resources"] == {"requests": requests}
-    assert spec["initContainers"][0]["resources"]["requests"] == {"cpu": "2"}
+    assert spec["initContainers"][0]["resources"]["requests"] == {"cpu": "2", "memory": "1"}
     assert spec["tolerations"] == [
         {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
     ]
     assert spec["nodeSelector"] == {"kubernetes.io/arch": "arm64", "team": "ml"}
     (made,) = (line for line in lines if "spec" in line)
     assert made["labels"] == {"app.kubernetes.io/name": "train"}
+    assert made["annotations"] == {"karpenter.sh/do-not-disrupt": "true"}
     assert made["owner"]["kind"] == "ReplicaSet"
     assert "acme_io_fpga (1 pod)" in report
     assert "node_role (1 pod)" in report
@@ -207,11 +209,13 @@ def test_a_trace_is_of_the_time_that_is_recorded(
 ) -> None:
     """Without samples, nothing is known of pods: they have not ended when the record does."""
     pods = [RecordedPod("old", created=-9000), RecordedPod("new", created=600, gone=1000)]
-    for pod in pods:
+    other_shard = RecordedPod("late", gone=HOUR)
+    for pod in (*pods, other_shard):
         record(server.recording, pod, seconds=HOUR)
     lines, report = imported(server, capsys, *period(3 * HOUR))
     assert "from 2027-01-15 08:00 to 2027-01-15 09:01 UTC" in report
     assert "deleted" not in rows(lines)["shop/old"]
+    assert "deleted" not in rows(lines)["shop/late"], "the next scrape of its shard is not there"
     begin = datetime.fromtimestamp(SINCE - 40 * 86_400, UTC).isoformat()
     until = period()[-1]
     lines, report = imported(server, capsys, "--since", begin, "--until", until)
@@ -291,12 +295,6 @@ def test_a_server_without_pods_of_that_time_is_an_error(
     assert shown.out == ""
 
 
-def without(server: Server, *metrics: str) -> None:
-    """Let the server not have these metrics."""
-    for key in [key for key in server.recording.series if key[0] in metrics]:
-        del server.recording.series[key]
-
-
 def test_owners_are_read_from_either_metric(
     server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -307,15 +305,47 @@ def test_owners_are_read_from_either_metric(
         points = [(SINCE + 60, 1.0)]
         server.recording.add("kube_pod_owner", {**labels, **owner}, points)
     first, _ = imported(server, capsys)
-    without(server, "kube_pod_info")
+    server.recording.remove("kube_pod_info")
     second, report = imported(server, capsys)
     assert first == second
     assert list(rows(second)) == ["shop/api"]
     assert "kube_pod_owner" not in report
-    without(server, "kube_pod_owner")
+    server.recording.remove("kube_pod_owner")
     third, report = imported(server, capsys)
     assert list(rows(third)) == ["shop/agent", "shop/api"]
     assert "No kube_pod_info and no kube_pod_owner: pods of DaemonSets are not left out." in report
+
+
+def test_jobs_and_pods_without_owners_are_of_one_class(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    owners = {"a": ("Job", "a"), "b": ("Job", "b"), "c": ("<none>", "<none>")}
+    for name, owner in owners.items():
+        record(server.recording, RecordedPod(name, owner=owner), seconds=HOUR)
+    lines, _ = imported(server, capsys)
+    (made,) = (line for line in lines if "spec" in line)
+    assert "owner" not in made
+
+
+def test_a_pod_that_failed_without_a_time_ends_when_that_is_first_seen(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The kubelet of an evicted pod reports no container."""
+    record(server.recording, RecordedPod("api", finished=601), seconds=HOUR)
+    server.recording.remove("kube_pod_completion_time")
+    lines, _ = imported(server, capsys)
+    assert rows(lines)["shop/api"]["deleted"] == 660
+
+
+def test_a_pod_that_the_clocks_place_behind_the_end_is_left_out(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(server.recording, RecordedPod("api"), seconds=HOUR)
+    labels = {"namespace": "shop", "pod": "ahead", "uid": "1"}
+    server.recording.add("kube_pod_created", labels, [(SINCE + 3590, SINCE + HOUR)])
+    lines, report = imported(server, capsys)
+    assert list(rows(lines)) == ["shop/api"]
+    assert "Left out: 1 created after it ends." in report
 
 
 def test_a_container_that_ended_does_not_end_its_pod(
@@ -323,7 +353,7 @@ def test_a_container_that_ended_does_not_end_its_pod(
 ) -> None:
     """kube_pod_completion_time is there as soon as one container has terminated."""
     record(server.recording, RecordedPod("api", finished=600), seconds=HOUR)
-    without(server, "kube_pod_status_phase")
+    server.recording.remove("kube_pod_status_phase")
     lines, report = imported(server, capsys)
     assert "deleted" not in rows(lines)["shop/api"]
     assert "No kube_pod_status_phase of finished pods" in report

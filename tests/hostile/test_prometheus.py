@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -83,6 +84,22 @@ def test_an_address_that_discloses_is_refused(
     assert "--prometheus: " in shown
     assert "hunter2@" not in shown
     assert TOKEN not in shown
+
+
+@attack(Threat.SECRETS, "somebody with another certificate in the place of Prometheus")
+def test_the_certificate_is_verified_before_the_token_is_sent(
+    certificate: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NO_PROXY", "localhost")
+    monkeypatch.setenv("PROMETHEUS_TOKEN", TOKEN)
+    with serving(Server(), certificate) as other:
+        record(other.recording, RecordedPod("api"), seconds=3600)
+        assert run(other.url) == 1
+        assert other.tokens == []
+        assert "its certificate cannot be verified" in capsys.readouterr().err
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        assert run(other.url) == 0
+        assert set(other.tokens) == {f"Bearer {TOKEN}"}
 
 
 @attack(Threat.EXHAUSTION, "a Prometheus with an endless, a huge or a deeply nested answer")
