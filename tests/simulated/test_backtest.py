@@ -111,6 +111,29 @@ def test_several_seeds_have_a_mean_and_a_spread(backtest: Run) -> None:
     assert low < high, "nodes take their own time to join"
 
 
+@pytest.mark.exhaustive
+def test_the_workers_do_not_change_the_result(backtest: Run) -> None:
+    """Processes that have imported nothing yet: this takes some seconds."""
+    more = ("--seeds", "2", "--against", "karpenter-defaults")
+    assert backtest(openb(*ROWS), *more, "--workers", "3") == backtest(openb(*ROWS), *more)
+
+
+@pytest.mark.exhaustive
+def test_an_error_in_a_worker_is_the_same_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_fleet(tmp_path, [a_pool("web")])
+    (tmp_path / "fleet" / "other.yaml").write_text("kind: NodePool\nspec: []\n")
+    (tmp_path / "trace.csv").write_bytes(openb(*ROWS))
+    line = ["simulate", *words(tmp_path, "--trace", str(tmp_path / "trace.csv"), "--seeds", "2")]
+    said = []
+    for workers in ("1", "2"):
+        assert main([*line, "--workers", workers]) == 1
+        said.append(capsys.readouterr().err)
+    assert said[0] == said[1]
+    assert "other.yaml:" in said[0]
+
+
 def test_our_own_form_says_the_same(backtest: Run) -> None:
     spec = {
         "containers": [
@@ -146,6 +169,8 @@ def test_the_terminal_shows_the_sides_beside_each_other(
         (["--against", "karpenter-defaults"], "--against: needs a trace"),
         (["--seeds", "2"], "--seeds: needs a trace"),
         (["--seeds", "0"], "--seeds: 0 is not allowed"),
+        (["--workers", "2"], "--workers: needs a trace"),
+        (["--workers", "65"], "--workers: 65 is not allowed"),
         (["--trace", "x.csv", "-o", "html"], "html cannot show a backtest"),
         (["--trace", "x.csv"], "x.csv: "),
     ],
