@@ -32,7 +32,8 @@ class BacktestRequest:
     """A trace and what it is replayed against.
 
     ``until`` is when to stop, None for the end of the trace. ``against`` is ``karpenter-defaults``
-    or None. Each side is played with ``seeds`` seeds, from ``seed`` on, by so many ``workers``.
+    or None. Each side is played with ``seeds`` seeds, from ``seed`` on. ``workers`` is the number
+    of processes.
     """
 
     fleet: FleetRequest

@@ -33,7 +33,7 @@ class SimulateRequest:
 
     ``until`` is a duration or a time, None until nothing is left to do. ``faults`` is a file.
     ``trace`` is a file with a workload to replay, ``against`` what it is also replayed against,
-    ``seeds`` how often, by so many ``workers``.
+    ``seeds`` how often. ``workers`` is the number of processes.
     """
 
     fleet: FleetRequest
@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seeds", type=int, default=1, metavar="N", help="with --trace: play N seeds (default: 1)")
     add(
         "--workers", type=int, default=1, metavar="N",
-        help="with --trace: play so many sides and seeds at a time, a process each (default: 1)",
+        help="with --trace: play sides and seeds in N processes (default: 1)",
     )  # fmt: skip
     add(
         "--timings", action="store_true",
