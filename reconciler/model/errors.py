@@ -27,6 +27,18 @@ class ReconcilerError(Exception):
         advice = f" ({remedy})" if remedy.endswith("?") else f"; {remedy}" if remedy else ""
         super().__init__(f"{place}{message}{advice}")
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Let a worker hand an error to another process: whatever its arguments are."""
+        return _revived, (type(self), self.args, self.__dict__)
+
+
+def _revived(
+    kind: type[ReconcilerError], args: tuple[object, ...], state: dict[str, object]
+) -> ReconcilerError:
+    error = kind.__new__(kind, *args)
+    vars(error).update(state)
+    return error
+
 
 class InvalidFleetError(ReconcilerError):
     """The desired state cannot be planned; nothing was changed."""

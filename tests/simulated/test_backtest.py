@@ -68,6 +68,9 @@ def test_a_trace_is_replayed_and_measured(backtest: Run) -> None:
     assert side["dollarsPerMonth"] == pytest.approx(side["dollars"] / 2 * 730, rel=1e-5)
     waits = side["waitingSeconds"]
     assert 0 < waits["p50"] <= waits["p95"] <= waits["p99"]
+    used = side["utilization"]
+    assert 0 < used["cpu"] <= 1
+    assert 0 < used["memory"] <= 1
     assert found["difference"] is None
     assert found["sides"].keys() == {"head"}
 
@@ -76,6 +79,14 @@ def test_the_same_trace_gives_the_same_bytes_in_any_form(backtest: Run) -> None:
     plain = backtest(openb(*ROWS))
     assert backtest(openb(*reversed(ROWS))) == plain
     assert backtest(gzip.compress(openb(*ROWS), mtime=0)) == plain
+
+
+def test_twice_the_pods_on_the_same_nodes_are_twice_the_utilization(backtest: Run) -> None:
+    row = "{},{},64,0,0,,LS,Succeeded,0,7200,0"
+    one = backtest(openb(row.format("a", 200)))["backtest"]["sides"]["head"]
+    two = backtest(openb(row.format("a", 200), row.format("b", 200)))["backtest"]["sides"]["head"]
+    assert one["nodeHours"] == pytest.approx(two["nodeHours"], rel=0.01)
+    assert two["utilization"]["cpu"] == pytest.approx(2 * one["utilization"]["cpu"], rel=0.01)
 
 
 def test_an_empty_trace_costs_nothing(backtest: Run) -> None:
@@ -88,7 +99,8 @@ def test_sides_that_are_alike_differ_by_exactly_zero(backtest: Run) -> None:
     assert found["sides"]["head"] == found["sides"]["karpenter-defaults"]
     change = found["difference"]
     assert change.pop("against") == "karpenter-defaults"
-    assert {*change.pop("waitingSeconds").values(), *change.values()} == {0}
+    parts = (change.pop("waitingSeconds"), change.pop("utilization"), change)
+    assert {value for part in parts for value in part.values()} == {0}
 
 
 def test_a_base_is_replayed_as_well(backtest: Run, tmp_path: Path) -> None:
@@ -109,6 +121,29 @@ def test_several_seeds_have_a_mean_and_a_spread(backtest: Run) -> None:
     assert found["seeds"] == 3
     assert low <= found["sides"]["head"]["dollars"] <= high
     assert low < high, "nodes take their own time to join"
+
+
+@pytest.mark.exhaustive
+def test_the_workers_do_not_change_the_result(backtest: Run) -> None:
+    """Processes that have imported nothing yet: this takes some seconds."""
+    more = ("--seeds", "2", "--against", "karpenter-defaults")
+    assert backtest(openb(*ROWS), *more, "--workers", "3") == backtest(openb(*ROWS), *more)
+
+
+@pytest.mark.exhaustive
+def test_an_error_in_a_worker_is_the_same_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_fleet(tmp_path, [a_pool("web")])
+    (tmp_path / "fleet" / "other.yaml").write_text("kind: NodePool\nspec: []\n")
+    (tmp_path / "trace.csv").write_bytes(openb(*ROWS))
+    line = ["simulate", *words(tmp_path, "--trace", str(tmp_path / "trace.csv"), "--seeds", "2")]
+    said = []
+    for workers in ("1", "2"):
+        assert main([*line, "--workers", workers]) == 1
+        said.append(capsys.readouterr().err)
+    assert said[0] == said[1]
+    assert "other.yaml:" in said[0]
 
 
 def test_our_own_form_says_the_same(backtest: Run) -> None:
@@ -146,6 +181,8 @@ def test_the_terminal_shows_the_sides_beside_each_other(
         (["--against", "karpenter-defaults"], "--against: needs a trace"),
         (["--seeds", "2"], "--seeds: needs a trace"),
         (["--seeds", "0"], "--seeds: 0 is not allowed"),
+        (["--workers", "2"], "--workers: needs a trace"),
+        (["--workers", "65"], "--workers: 65 is not allowed"),
         (["--trace", "x.csv", "-o", "html"], "html cannot show a backtest"),
         (["--trace", "x.csv"], "x.csv: "),
     ],

@@ -20,10 +20,18 @@ class WaitingSeconds(msgspec.Struct, frozen=True, rename="camel"):
     p99: float = 0.0
 
 
+class Utilization(msgspec.Struct, frozen=True, rename="camel"):
+    """What pods request over what nodes can allocate, both integrated over the period: 0 to 1."""
+
+    cpu: float = 0.0
+    memory: float = 0.0
+
+
 class SideResult(msgspec.Struct, frozen=True, rename="camel"):
     """What one side comes to over the period; money is USD.
 
     ``lower_bound`` is the integral of the minimum price of nodes for the pods that ran.
+    DaemonSets and the workloads of the fleet folder are not in ``utilization``.
     ``pods`` came, and ``unplaced`` of them never got a node.
     """
 
@@ -31,6 +39,7 @@ class SideResult(msgspec.Struct, frozen=True, rename="camel"):
     dollars_per_month: float
     lower_bound: float
     node_hours: float
+    utilization: Utilization
     waiting_seconds: WaitingSeconds
     evictions: int
     evictions_per_pod_day: float
@@ -50,6 +59,7 @@ class Difference(msgspec.Struct, frozen=True, rename="camel"):
     percent: float | None
     lower_bound: float
     node_hours: float
+    utilization: Utilization
     waiting_seconds: WaitingSeconds
     evictions: float
     commands: float

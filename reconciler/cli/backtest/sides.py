@@ -9,14 +9,15 @@ from math import ceil, fsum
 from typing import Final
 
 from reconciler.cli.backtest.replay import Replay, Stay
-from reconciler.cli.backtest.result import SideResult, WaitingSeconds
+from reconciler.cli.backtest.result import SideResult, Utilization, WaitingSeconds
 from reconciler.cli.backtest.trace import Trace
 from reconciler.cli.commands.acting.apply import mandate_of
 from reconciler.cli.simulation.building import Setting, SimulatedFleet
 from reconciler.cli.simulation.driver import Sample, play
-from reconciler.cli.simulation.report import Report, report_of
+from reconciler.cli.simulation.report import Life, Report, report_of
 from reconciler.desired.objects import node_overlays
 from reconciler.model.kubernetes.pod import Pod
+from reconciler.model.resources import CPU, MEMORY
 from reconciler.model.settings import ConsolidationSearch, Packing
 from reconciler.observed.snapshot import Snapshot
 from reconciler.observed.state import cluster_state
@@ -80,11 +81,13 @@ def play_side(
     evictions = kinds.count(EventKind.POD_EVICTED)
     dollars = _integral(samples, end, lambda sample: sample.per_hour)
     hours = (end - start) / _HOUR
+    report = report_of(stage, outcome, start)
     result = SideResult(
         dollars=round(dollars, 6),
         dollars_per_month=round(dollars / hours * HOURS_A_MONTH, 6) if hours else 0.0,
         lower_bound=round(_lower_bound(fleet, stays.values(), end), 6),
         node_hours=round(_integral(samples, end, lambda sample: sample.nodes), 6),
+        utilization=_utilization(fleet, report.nodes, stays.values(), start, end),
         waiting_seconds=_waiting(stays.values()),
         evictions=evictions,
         evictions_per_pod_day=round(evictions / pod_days, 6) if pod_days else 0.0,
@@ -94,7 +97,7 @@ def play_side(
         unplaced=sum(stay.bound is None for stay in stays.values()),
         passes=stage.passes,
     )
-    return PlayedSide(result, report_of(stage, outcome, start), stays)
+    return PlayedSide(result, report, stays)
 
 
 def _integral(samples: Sequence[Sample], end: datetime, value: Callable[[Sample], float]) -> float:
@@ -121,6 +124,31 @@ def _waiting(stays: Iterable[Stay]) -> WaitingSeconds:
         return round(waits[ceil(share * len(waits)) - 1], 3)
 
     return WaitingSeconds(percentile(0.5), percentile(0.95), percentile(0.99))
+
+
+def _utilization(
+    fleet: SimulatedFleet,
+    lives: Iterable[Life],
+    stays: Iterable[Stay],
+    start: datetime,
+    end: datetime,
+) -> Utilization:
+    wanted, there = {CPU: 0.0, MEMORY: 0.0}, {CPU: 0.0, MEMORY: 0.0}
+    for stay in stays:
+        if stay.bound is not None:
+            hours = max((min(stay.ended or end, end) - stay.bound) / _HOUR, 0.0)
+            _add(wanted, stay.traced.pod.requests(), hours)
+    for life in lives:
+        kind = fleet.instance_type(life.node_pool, life.instance_type)
+        if kind is not None:
+            hours = ((life.gone_at or end) - (life.launched_at or start)) / _HOUR
+            _add(there, kind.allocatable, hours)
+    return Utilization(*(round(wanted[r] / there[r], 6) if there[r] else 0.0 for r in wanted))
+
+
+def _add(total: dict[str, float], amounts: Mapping[str, int], hours: float) -> None:
+    for name in total:
+        total[name] += amounts.get(name, 0) * hours
 
 
 def _lower_bound(fleet: SimulatedFleet, stays: Iterable[Stay], end: datetime) -> float:
