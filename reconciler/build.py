@@ -21,12 +21,17 @@ def described() -> str:
     return f"reconciler {__version__}{facts}"
 
 
+def release() -> str:
+    """Return the version without what marks a development version: that of the next release."""
+    return __version__.partition(".dev")[0]
+
+
 def ref() -> str:
     """Return what to fetch this build by from its repository: the tag of a release, or the commit.
 
     A development version whose commit is unknown is ``main``.
     """
-    if "dev" not in __version__:
+    if __version__ == release():
         return f"v{__version__}"
     return _commit()[0] or "main"
 

@@ -25,7 +25,7 @@ def render_sarif(diagnostics: Sequence[Diagnostic], folder: str = "") -> str:
     codes, known = sorted({d.code for d in diagnostics}), known_codes()
     driver = {
         "name": "reconciler",
-        "semanticVersion": __version__,
+        "version": __version__,
         "rules": [_rule(code, known) for code in codes],
     }
     run = {

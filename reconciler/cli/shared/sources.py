@@ -257,11 +257,12 @@ def digests_of(fleet: Fleet, observed: bytes, catalog: Catalog, resolved: Resolv
     """Return a digest of each input; what a comment or the order of files changes is none.
 
     Settings that say how to reach the account, the cluster and the state are not an input: who
-    applies a plan often has other credentials than who made it.
+    applies a plan often has other credentials than who made it. Of the engine it is the release:
+    names and with them choices among equals would change with each commit.
     """
     import msgspec
 
-    from reconciler import __version__
+    from reconciler import build
     from reconciler.plan.value.plan import InputDigests, input_digest
 
     objects = [(r.kind, r.namespace, r.name, r.data) for r in fleet.resources]
@@ -274,5 +275,5 @@ def digests_of(fleet: Fleet, observed: bytes, catalog: Catalog, resolved: Resolv
         snapshot=input_digest(observed),
         catalog=input_digest(catalog.digest.encode()),
         settings=input_digest(msgspec.json.encode(values, order="sorted")),
-        engine=__version__,
+        engine=build.release(),
     )
