@@ -13,7 +13,7 @@ from urllib.parse import urljoin, urlsplit
 import msgspec
 import urllib3
 
-from reconciler.adapters.proxies import pool_of
+from reconciler.adapters.http import pause_asked_for, pool_of
 from reconciler.model.errors import UnreadableError, UsageError
 from reconciler.model.text.urls import is_unencrypted
 from reconciler.model.text.visible import one_line
@@ -27,7 +27,6 @@ _TIMEOUT: Final = urllib3.Timeout(connect=10, read=150)
 """Prometheus itself ends a query after two minutes."""
 _TOTAL_S: Final = 600.0
 _FIRST_PAUSE_S: Final = 1.0
-_PAUSE_MAX_S: Final = 60.0
 _RETRIED: Final = frozenset({429, 502, 503, 504})
 _REDIRECTED: Final = range(300, 400)
 _SAID_MAX: Final = 300
@@ -119,7 +118,7 @@ class Prometheus:
                 refusal = self._refusal(status, headers, body)
                 if is_last or status not in _RETRIED or isinstance(refusal, TooMuchDataError):
                     raise refusal
-                pause = _asked_for(headers, pause)
+                pause = pause_asked_for(headers, pause)
             self._wait(pause)
         raise AssertionError("the last attempt returns or raises")
 
@@ -272,9 +271,3 @@ def _remedy(status: int, *, has_token: bool) -> str:
         case HTTPStatus.NOT_FOUND | HTTPStatus.METHOD_NOT_ALLOWED:
             return "pass the URL that /api/v1 is below"
     return "run the command again later"
-
-
-def _asked_for(headers: Mapping[str, str], pause: float) -> float:
-    """Return the pause that the server asks for in ``Retry-After``, at most a minute."""
-    asked = headers.get("retry-after", "")
-    return min(float(asked), _PAUSE_MAX_S) if asked.isascii() and asked.isdigit() else pause

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import urllib3
 
-from reconciler.adapters.proxies import pool_of
+from reconciler.adapters.http import PAUSE_MAX_S, pause_asked_for, pool_of
 from reconciler.model.notification import Webhook
 from reconciler.model.text.urls import is_unencrypted
 from reconciler.notifications.messages import message_of
@@ -23,7 +23,6 @@ from reconciler.ports.clock import Clock
 ATTEMPTS: Final = 5
 QUEUED_MAX: Final = 200
 _FIRST_PAUSE_S: Final = 2.0
-_PAUSE_MAX_S: Final = 60.0
 _TIMEOUT: Final = urllib3.Timeout(connect=5, read=10)
 _RETRIED: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 _FLUSH_S: Final = 5.0
@@ -118,7 +117,7 @@ class Deliveries:
             message = message_of(notice, webhook, secret, self._clock.now())
         except ValueError as error:
             return f"the value of {webhook.secret_variable} {error}", None
-        pause = min(_FIRST_PAUSE_S * 2.0**attempt, _PAUSE_MAX_S)
+        pause = min(_FIRST_PAUSE_S * 2.0**attempt, PAUSE_MAX_S)
         try:
             response = pool_of(url).request(
                 "POST",
@@ -135,7 +134,7 @@ class Deliveries:
             return "", None
         if response.status not in _RETRIED:
             return f"it answered {response.status}", None
-        return f"it answered {response.status}", _asked_for(response.headers, pause)
+        return f"it answered {response.status}", pause_asked_for(response.headers, pause)
 
 
 def _unusable(url: str) -> str:
@@ -151,9 +150,3 @@ def _unusable(url: str) -> str:
     if is_unencrypted(url):
         return "plain http is allowed only for 127.0.0.1; use https"
     return ""
-
-
-def _asked_for(headers: Mapping[str, str], pause: float) -> float:
-    """Return the pause that the server asks for in ``Retry-After``, at most a minute."""
-    asked = headers.get("retry-after", "")
-    return min(float(asked), _PAUSE_MAX_S) if asked.isascii() and asked.isdigit() else pause
