@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from threading import Event
 from time import monotonic
@@ -95,6 +96,14 @@ class ControlPlane:
 
     def create(self, path: str, body: Object) -> None:
         self.api.call("POST", path, body=body)
+
+    def provide(self, path: str, body: Object) -> None:
+        """Create an object, unless one of that name is there."""
+        try:
+            self.create(path, body)
+        except ApiError as error:
+            if error.status != HTTPStatus.CONFLICT:
+                raise
 
     def patch(self, path: str, body: Object) -> None:
         self.api.call("PATCH", path, body=body, content=MERGE_PATCH)

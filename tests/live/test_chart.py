@@ -39,11 +39,7 @@ OF_THE_PROMETHEUS_OPERATOR = {"PrometheusRule", "ServiceMonitor"}
 
 @pytest.fixture
 def namespace(plane: ControlPlane) -> str:
-    try:
-        plane.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-    except ApiError as error:
-        if error.status != 409:
-            raise
+    plane.provide("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     return NAMESPACE
 
 

@@ -105,23 +105,22 @@ def read_wait(value: object) -> Duration:
 
 def read_kept(value: object) -> Duration | None:
     """Return for how long records are kept, None for ``Never``: they are not removed at all."""
-    text = read_text(value)
-    if text == NEVER:
-        return None
-    kept = Duration(text)
-    if kept < _DAY:
-        raise ValueError(f"{text!r} must be at least 24h, the period of the daily maximum")
-    return kept
+    return _days_or_never(value, ", the period of the daily maximum")
 
 
 def read_recorded(value: object) -> Duration | None:
     """Return for how long a workload is recorded, None for ``Never``: it is not recorded."""
+    return _days_or_never(value, ": the record is trimmed once a day")
+
+
+def _days_or_never(value: object, reason: str) -> Duration | None:
+    """Return a duration of at least a day, None for ``Never``; ``reason`` ends the error."""
     text = read_text(value)
     if text == NEVER:
         return None
     kept = Duration(text)
     if kept < _DAY:
-        raise ValueError(f"{text!r} must be at least 24h: the record is trimmed once a day")
+        raise ValueError(f"{text!r} must be at least 24h{reason}")
     return kept
 
 
