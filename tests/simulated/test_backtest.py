@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -81,6 +82,7 @@ def test_the_same_trace_gives_the_same_bytes_in_any_form(backtest: Run) -> None:
 def test_an_empty_trace_costs_nothing(backtest: Run) -> None:
     side = backtest(openb())["backtest"]["sides"]["head"]
     assert (side["dollars"], side["lowerBound"], side["nodeHours"], side["pods"]) == (0, 0, 0, 0)
+    assert side["utilization"] == {"cpu": 0, "memory": 0}
 
 
 def test_sides_that_are_alike_differ_by_exactly_zero(backtest: Run) -> None:
@@ -88,7 +90,8 @@ def test_sides_that_are_alike_differ_by_exactly_zero(backtest: Run) -> None:
     assert found["sides"]["head"] == found["sides"]["karpenter-defaults"]
     change = found["difference"]
     assert change.pop("against") == "karpenter-defaults"
-    assert {*change.pop("waitingSeconds").values(), *change.values()} == {0}
+    amounts = [*change.pop("waitingSeconds").values(), *change.pop("utilization").values()]
+    assert {*amounts, *change.values()} == {0}
 
 
 def test_a_base_is_replayed_as_well(backtest: Run, tmp_path: Path) -> None:
@@ -101,6 +104,50 @@ def test_a_base_is_replayed_as_well(backtest: Run, tmp_path: Path) -> None:
     assert change["against"] == "base"
     assert change["dollars"] == pytest.approx(sides["head"]["dollars"] - sides["base"]["dollars"])
     assert change["dollars"] < 0, "spot costs less"
+
+
+DAEMON = {
+    "apiVersion": "apps/v1",
+    "kind": "DaemonSet",
+    "metadata": {"name": "logs", "namespace": "kube-system"},
+    "spec": {
+        "selector": {"matchLabels": {"app": "logs"}},
+        "template": {
+            "metadata": {"labels": {"app": "logs"}},
+            "spec": {
+                "tolerations": [{"operator": "Exists"}],
+                "containers": [{"name": "logs", "resources": {"requests": {"cpu": "200m"}}}],
+            },
+        },
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("daemons", "milli"), [([], 1500), ([DAEMON], 1700)], ids=["a pod", "beside a DaemonSet"]
+)
+def test_utilization_is_what_is_requested_of_what_is_allocatable(
+    backtest: Run, tmp_path: Path, daemons: list[dict[str, Any]], milli: int
+) -> None:
+    """An m7i.large has 1.9 cores and 7.5 GiB allocatable; it joins after 30 s, ready after 40 s."""
+    pool = a_pool("web", policy="WhenEmptyOrUnderutilized", after="30s")
+    write_fleet(tmp_path, [pool, *daemons])
+    side = backtest(openb(ROWS[0]))["backtest"]["sides"]["head"]
+    share = (7200 - 40) / (7200 - 30)
+    assert side["utilization"]["cpu"] == pytest.approx(milli / 1900 * share, abs=1e-6)
+    assert side["utilization"]["memory"] == pytest.approx(1 / 7.5 * share, abs=1e-6)
+
+
+def test_a_node_that_idles_longer_lowers_the_utilization(backtest: Run, tmp_path: Path) -> None:
+    init(tmp_path / "fleet")
+    commit_all(tmp_path / "fleet")
+    write_fleet(tmp_path, [a_pool("web", policy="WhenEmptyOrUnderutilized", after="20m")])
+    found = backtest(openb(*ROWS[1:]), "--base", "HEAD", "--seeds", "2")["backtest"]
+    head, base = (found["sides"][name]["utilization"] for name in ("head", "base"))
+    for what, lower in found["difference"]["utilization"].items():
+        assert lower == pytest.approx(head[what] - base[what], abs=1e-6)
+        assert -1 < lower < -0.01
+    assert 0 < head["cpu"] < base["cpu"] < 1500 / 1900 + 1e-6
 
 
 def test_several_seeds_have_a_mean_and_a_spread(backtest: Run) -> None:
@@ -137,6 +184,8 @@ def test_the_terminal_shows_the_sides_beside_each_other(
     shown = capsys.readouterr().out
     assert "Backtest from 2026-03-02 09:00 UTC to 2026-03-02 11:00 UTC (2h)" in shown
     assert "head  karpenter-defaults" in shown
+    assert re.search(r"CPU utilization +\d\d\.\d% +\d\d\.\d%", shown)
+    assert re.search(r"memory utilization +\d\d\.\d%", shown)
     assert "this fleet would have cost the same compared with karpenter-defaults" in shown
 
 

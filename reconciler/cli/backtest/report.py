@@ -17,6 +17,7 @@ from reconciler.cli.backtest.result import (
     Difference,
     DollarSpread,
     SideResult,
+    Utilization,
     WaitingSeconds,
 )  # fmt: skip
 from reconciler.model.duration import format_duration
@@ -56,11 +57,17 @@ def _mean(results: Sequence[SideResult]) -> SideResult:
         for name in (*_AMOUNTS, *_COUNTS)
     }
     values |= {name: round(values[name]) for name in _COUNTS}
+    full = [result.utilization for result in results]
+    utilization = Utilization(
+        *(round(fmean(getattr(one, what) for one in full), 6) for what in ("cpu", "memory"))
+    )
     waits = [result.waiting_seconds for result in results]
     waiting = WaitingSeconds(
         *(round(fmean(getattr(wait, p) for wait in waits), 3) for p in ("p50", "p95", "p99"))
     )
-    return msgspec.structs.replace(results[0], **values, waiting_seconds=waiting)
+    return msgspec.structs.replace(
+        results[0], **values, utilization=utilization, waiting_seconds=waiting
+    )
 
 
 def _difference(head: SideResult, other: SideResult, name: str) -> Difference:
@@ -72,6 +79,10 @@ def _difference(head: SideResult, other: SideResult, name: str) -> Difference:
         percent=round((head.dollars / other.dollars - 1) * 100, 2) if other.dollars else None,
         lower_bound=round(head.lower_bound - other.lower_bound, 6),
         node_hours=round(head.node_hours - other.node_hours, 6),
+        utilization=Utilization(
+            round(head.utilization.cpu - other.utilization.cpu, 6),
+            round(head.utilization.memory - other.utilization.memory, 6),
+        ),
         waiting_seconds=WaitingSeconds(
             *(round(getattr(waits[0], p) - getattr(waits[1], p), 3) for p in ("p50", "p95", "p99"))
         ),
@@ -114,6 +125,8 @@ _LINES: Final[tuple[tuple[str, Callable[[SideResult], str]], ...]] = (
     ("cost a month", lambda side: dollars(side.dollars_per_month)),
     ("least possible cost", lambda side: dollars(side.lower_bound)),
     ("node-hours", lambda side: f"{side.node_hours:,.1f}"),
+    ("CPU utilization", lambda side: f"{side.utilization.cpu:.1%}"),
+    ("memory utilization", lambda side: f"{side.utilization.memory:.1%}"),
     ("waiting, median", lambda side: _seconds(side.waiting_seconds.p50)),
     ("waiting, 95th percentile", lambda side: _seconds(side.waiting_seconds.p95)),
     ("waiting, 99th percentile", lambda side: _seconds(side.waiting_seconds.p99)),

@@ -20,6 +20,16 @@ class WaitingSeconds(msgspec.Struct, frozen=True, rename="camel"):
     p99: float = 0.0
 
 
+class Utilization(msgspec.Struct, frozen=True, rename="camel"):
+    """What pods requested of what nodes had allocatable, both over time: 0 to 1, 0 without nodes.
+
+    A difference of two is between -1 and 1.
+    """
+
+    cpu: float = 0.0
+    memory: float = 0.0
+
+
 class SideResult(msgspec.Struct, frozen=True, rename="camel"):
     """What one side comes to over the period; money is USD.
 
@@ -31,6 +41,7 @@ class SideResult(msgspec.Struct, frozen=True, rename="camel"):
     dollars_per_month: float
     lower_bound: float
     node_hours: float
+    utilization: Utilization
     waiting_seconds: WaitingSeconds
     evictions: int
     evictions_per_pod_day: float
@@ -50,6 +61,7 @@ class Difference(msgspec.Struct, frozen=True, rename="camel"):
     percent: float | None
     lower_bound: float
     node_hours: float
+    utilization: Utilization
     waiting_seconds: WaitingSeconds
     evictions: float
     commands: float

@@ -11,6 +11,7 @@ from typing import Final
 from reconciler.cli.backtest.replay import Replay, Stay
 from reconciler.cli.backtest.result import SideResult, WaitingSeconds
 from reconciler.cli.backtest.trace import Trace
+from reconciler.cli.backtest.usage import FullnessRecorder, utilization
 from reconciler.cli.commands.acting.apply import mandate_of
 from reconciler.cli.simulation.building import Setting, SimulatedFleet
 from reconciler.cli.simulation.driver import Sample, play
@@ -72,7 +73,10 @@ def play_side(
     stage = setting.stage
     stage.chronicle.listener = replay.heard
     stage.coming = replay.next_moment
-    outcome = play(stage, fleet.at, mandate_of(fleet.settings), end, passes_max=PASSES_MAX)
+    fullness = FullnessRecorder()
+    outcome = play(
+        stage, fleet.at, mandate_of(fleet.settings), end, fullness.saw, passes_max=PASSES_MAX
+    )
     samples = tuple(stage.samples)
     kinds = [event.kind for event in stage.chronicle.events]
     stays = replay.stays
@@ -85,6 +89,7 @@ def play_side(
         dollars_per_month=round(dollars / hours * HOURS_A_MONTH, 6) if hours else 0.0,
         lower_bound=round(_lower_bound(fleet, stays.values(), end), 6),
         node_hours=round(_integral(samples, end, lambda sample: sample.nodes), 6),
+        utilization=utilization(fullness.steps, end),
         waiting_seconds=_waiting(stays.values()),
         evictions=evictions,
         evictions_per_pod_day=round(evictions / pod_days, 6) if pod_days else 0.0,
