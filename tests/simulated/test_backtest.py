@@ -189,13 +189,60 @@ def test_the_terminal_shows_the_sides_beside_each_other(
     assert "this fleet would have cost the same compared with karpenter-defaults" in shown
 
 
+def shown_as_page(tmp_path: Path, capsys: pytest.CaptureFixture[str], *more: str) -> str:
+    trace = ("--trace", str(tmp_path / "trace.csv"))
+    assert main(["simulate", *words(tmp_path, *trace, "-o", "html", *more)]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_page_shows_the_sentence_the_figures_and_three_charts(
+    backtest: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    init(tmp_path / "fleet")
+    commit_all(tmp_path / "fleet")
+    spot = a_pool("web", policy="WhenEmptyOrUnderutilized", after="30s", capacity_types=("spot",))
+    write_fleet(tmp_path, [spot])
+    more = ("--base", "HEAD", "--against", "karpenter-defaults", "--seeds", "2")
+    found = backtest(openb(*ROWS), *more)["backtest"]
+    page = shown_as_page(tmp_path, capsys, *more)
+    assert not re.search(r"(src|href)=|url\(|@import|https?://| style=", page)
+    assert page.count("<svg") == page.count("</svg>") == 3 + 3 * 3, "each with its key"
+    assert page.index("this change would have cost") < page.index("<table") < page.index("<svg")
+    assert f"{found['sides']['base']['utilization']['cpu']:.1%}</td>" in page
+    for number, side in enumerate(("head", "base", "karpenter-defaults")):
+        assert f'scope="col">{side}</th>' in page
+        paths = re.findall(rf'<title>{side}</title><path class="curve s{number}" d="(.+?)"', page)
+        assert len(paths) == 3
+        assert all("V" in path for path in paths), "each changes over time"
+    assert "means over 2 seeds" in page
+    assert "The curves are those of the first seed." in page
+
+
+def test_the_page_of_one_side_says_what_it_costs(
+    backtest: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    side = backtest(openb(*ROWS))["backtest"]["sides"]["head"]
+    page = shown_as_page(tmp_path, capsys)
+    assert f"Over 2h, this fleet would have cost ${side['dollars']:.4f} (" in page
+    assert "CPU utilization over time: head at most 79%" in page
+    assert "pods that got a node: head 3 of 3" in page
+
+
+def test_the_page_of_an_empty_trace_has_empty_charts(
+    backtest: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    backtest(openb())
+    page = shown_as_page(tmp_path, capsys)
+    assert "would have cost $0.00" in page
+    assert page.count("<svg") == 6
+
+
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
         (["--against", "karpenter-defaults"], "--against: needs a trace"),
         (["--seeds", "2"], "--seeds: needs a trace"),
         (["--seeds", "0"], "--seeds: 0 is not allowed"),
-        (["--trace", "x.csv", "-o", "html"], "html cannot show a backtest"),
         (["--trace", "x.csv"], "x.csv: "),
     ],
 )

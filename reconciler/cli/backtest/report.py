@@ -94,6 +94,21 @@ def _difference(head: SideResult, other: SideResult, name: str) -> Difference:
 
 def as_text(backtest: Backtest) -> str:
     """Return the backtest for a terminal."""
+    period = f"from {moment(backtest.begin)} to {moment(backtest.until)}"
+    lines = [
+        f"Backtest {period} ({format_duration(backtest.until - backtest.begin)})",
+        "",
+        *table(rows_of(backtest), "<" + ">" * len(backtest.sides)),
+    ]
+    for note in notes_of(backtest):
+        lines += ["", note]
+    if backtest.difference is not None:
+        lines += ["", sentence(backtest)]
+    return "\n".join(lines) + "\n"
+
+
+def rows_of(backtest: Backtest) -> list[list[str]]:
+    """Return the figures with one column for each side; the first row names the sides."""
     names = list(backtest.sides)
     rows = [["", *names]]
     for label, show in _LINES:
@@ -102,18 +117,15 @@ def as_text(backtest: Backtest) -> str:
         spread = backtest.spread
         cells = [f"{dollars(spread[n].low)} to {dollars(spread[n].high)}" for n in names]
         rows.append([f"cost over {backtest.seeds} seeds", *cells])
-    period = f"from {moment(backtest.begin)} to {moment(backtest.until)}"
-    lines = [
-        f"Backtest {period} ({format_duration(backtest.until - backtest.begin)})",
-        "",
-        *table(rows, "<" + ">" * len(names)),
-    ]
-    if backtest.rounded_gpus:
-        pods = counted(backtest.rounded_gpus, "pod")
-        lines += ["", f"{pods} wanted a share of a GPU and got a whole one."]
-    if backtest.difference is not None:
-        lines += ["", sentence(backtest)]
-    return "\n".join(lines) + "\n"
+    return rows
+
+
+def notes_of(backtest: Backtest) -> list[str]:
+    """Return what must be known to read the figures."""
+    if not backtest.rounded_gpus:
+        return []
+    pods = counted(backtest.rounded_gpus, "pod")
+    return [f"{pods} wanted a share of a GPU and got a whole one."]
 
 
 def _seconds(value: float) -> str:
@@ -147,10 +159,23 @@ def sentence(backtest: Backtest) -> str:
     if not change.dollars:
         cost = "the same"
     else:
-        share = f" ({change.percent:+.0f}%)" if change.percent is not None else ""
+        share = "" if change.percent is None else f" ({change.percent:+.0f}%)".replace("-", "−")
         cost = f"{dollars(abs(change.dollars))} {'less' if change.dollars < 0 else 'more'}{share}"
     what = "this change" if change.against == BASE else "this fleet"
     against = "" if change.against == BASE else f" compared with {change.against}"
     waits = f"{_seconds(other.waiting_seconds.p99)} → {_seconds(head.waiting_seconds.p99)}"
     evictions = f"{abs(change.evictions):,} {'fewer' if change.evictions < 0 else 'more'} evictions"
     return f"Over {span}, {what} would have cost {cost}{against}; p99 waiting {waits}, {evictions}."
+
+
+def outcome_of(backtest: Backtest) -> str:
+    """Return the difference in one sentence, or what one side comes to."""
+    if backtest.difference is not None:
+        return sentence(backtest)
+    (side,) = backtest.sides.values()
+    span = format_duration(backtest.until - backtest.begin)
+    return (
+        f"Over {span}, this fleet would have cost {dollars(side.dollars)}"
+        f" ({dollars(side.dollars_per_month)}/month); CPU utilization {side.utilization.cpu:.0%},"
+        f" p99 waiting {_seconds(side.waiting_seconds.p99)}."
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -9,8 +10,8 @@ from msgspec.structs import replace as with_fields
 
 from reconciler.cli.backtest.replay import Replay
 from reconciler.cli.backtest.report import backtest_of
-from reconciler.cli.backtest.result import BASE, HEAD, KARPENTER
-from reconciler.cli.backtest.sides import PlayedSide, karpenter_defaults, play_side
+from reconciler.cli.backtest.result import BASE, HEAD, KARPENTER, Backtest
+from reconciler.cli.backtest.sides import PlayedSide, SideCurves, karpenter_defaults, play_side
 from reconciler.cli.backtest.trace import read_trace
 from reconciler.cli.shared import moment
 from reconciler.cli.shared.request import FleetRequest
@@ -38,8 +39,17 @@ class BacktestRequest:
     script: Script
 
 
-def backtested(request: BacktestRequest, phase: Phase) -> Report:
-    """Return the report of the head with the backtest.
+@dataclass(frozen=True, slots=True)
+class Backtested:
+    """The report of the head, the backtest, and how each side went with the first seed."""
+
+    report: Report
+    backtest: Backtest
+    curves: Mapping[str, SideCurves]
+
+
+def backtested(request: BacktestRequest, phase: Phase) -> Backtested:
+    """Play the trace against each side.
 
     Raises:
         ReconcilerError: an argument is wrong, or an input cannot be read.
@@ -66,7 +76,8 @@ def backtested(request: BacktestRequest, phase: Phase) -> Report:
             played[name].append(play_side(build, choose, trace, start, end))
     results = {name: [side.result for side in sides] for name, sides in played.items()}
     backtest = backtest_of(start, end, trace.rounded, results)
-    return with_fields(played[HEAD][0].report, backtest=backtest)
+    report = with_fields(played[HEAD][0].report, backtest=backtest)
+    return Backtested(report, backtest, {name: sides[0].curves for name, sides in played.items()})
 
 
 def _head(setting: Setting) -> SimulatedFleet:

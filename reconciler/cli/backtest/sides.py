@@ -11,7 +11,7 @@ from typing import Final
 from reconciler.cli.backtest.replay import Replay, Stay
 from reconciler.cli.backtest.result import SideResult, WaitingSeconds
 from reconciler.cli.backtest.trace import Trace
-from reconciler.cli.backtest.usage import FullnessRecorder, utilization
+from reconciler.cli.backtest.usage import Fullness, FullnessRecorder, utilization
 from reconciler.cli.commands.acting.apply import mandate_of
 from reconciler.cli.simulation.building import Setting, SimulatedFleet
 from reconciler.cli.simulation.driver import Sample, play
@@ -32,12 +32,26 @@ _HOUR: Final = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
+class SideCurves:
+    """How a side went over time: its cost and how full its nodes were, each until the next.
+
+    ``waits`` are the seconds that pods waited for their first node, in ascending order, of all
+    ``pods`` those that got one.
+    """
+
+    cost: tuple[Sample, ...]
+    fullness: tuple[Fullness, ...]
+    waits: tuple[float, ...]
+    pods: int
+
+
+@dataclass(frozen=True, slots=True)
 class PlayedSide:
-    """The result of a side, the report of its simulation, and what became of each pod."""
+    """The result of a side, the report of its simulation, and how it went."""
 
     result: SideResult
     report: Report
-    stays: Mapping[str, Stay]
+    curves: SideCurves
 
 
 def karpenter_defaults(fleet: SimulatedFleet) -> SimulatedFleet:
@@ -84,13 +98,14 @@ def play_side(
     evictions = kinds.count(EventKind.POD_EVICTED)
     dollars = _integral(samples, end, lambda sample: sample.per_hour)
     hours = (end - start) / _HOUR
+    waits = _waits(stays.values())
     result = SideResult(
         dollars=round(dollars, 6),
         dollars_per_month=round(dollars / hours * HOURS_A_MONTH, 6) if hours else 0.0,
         lower_bound=round(_lower_bound(fleet, stays.values(), end), 6),
         node_hours=round(_integral(samples, end, lambda sample: sample.nodes), 6),
         utilization=utilization(fullness.steps, end),
-        waiting_seconds=_waiting(stays.values()),
+        waiting_seconds=_percentiles(waits),
         evictions=evictions,
         evictions_per_pod_day=round(evictions / pod_days, 6) if pod_days else 0.0,
         interruptions=kinds.count(EventKind.INTERRUPTED),
@@ -99,7 +114,8 @@ def play_side(
         unplaced=sum(stay.bound is None for stay in stays.values()),
         passes=stage.passes,
     )
-    return PlayedSide(result, report_of(stage, outcome, start), stays)
+    curves = SideCurves(samples, tuple(fullness.steps), waits, len(stays))
+    return PlayedSide(result, report_of(stage, outcome, start), curves)
 
 
 def _integral(samples: Sequence[Sample], end: datetime, value: Callable[[Sample], float]) -> float:
@@ -116,8 +132,12 @@ def _pod_days(stays: Iterable[Stay], end: datetime) -> float:
     return fsum(span / timedelta(days=1) for span in spans)
 
 
-def _waiting(stays: Iterable[Stay]) -> WaitingSeconds:
-    waits = sorted((s.bound - s.created).total_seconds() for s in stays if s.bound is not None)
+def _waits(stays: Iterable[Stay]) -> tuple[float, ...]:
+    waits = ((s.bound - s.created).total_seconds() for s in stays if s.bound is not None)
+    return tuple(sorted(waits))
+
+
+def _percentiles(waits: Sequence[float]) -> WaitingSeconds:
     if not waits:
         return WaitingSeconds()
 

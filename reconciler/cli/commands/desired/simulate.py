@@ -126,30 +126,31 @@ def _expect_a_trace(request: SimulateRequest) -> None:
         for flag, given in (("--against", request.against), ("--seeds", request.seeds > 1)):
             if given:
                 raise UsageError("needs a trace", where=flag, remedy="add --trace FILE")
-    elif request.output == "html":
-        raise UsageError("html cannot show a backtest", where="-o", remedy="use text, json or yaml")
 
 
 def _backtest(request: SimulateRequest, timings: Timings) -> int:
     """Replay the trace and print what it comes to."""
+    from reconciler.cli.backtest.page import render_html
     from reconciler.cli.backtest.report import as_text
-    from reconciler.cli.backtest.result import Backtest
     from reconciler.cli.backtest.run import BacktestRequest, backtested
     from reconciler.cli.commands.desired.plan import write
     from reconciler.cli.shared.moment import present
 
     assert request.trace is not None, "the caller has seen one"
-    report = backtested(
+    found = backtested(
         BacktestRequest(
             request.fleet, request.trace, request.against, request.seed, request.seeds,
             _until(request.until, present(request.fleet.now)), _script(request.faults),
         ),
         timings,
     )  # fmt: skip
-    assert isinstance(report.backtest, Backtest), "a backtest has one"
     with timings("render"):
-        is_text = request.output == "text"
-        text = as_text(report.backtest) if is_text else render(report, request.output)
+        if request.output == "text":
+            text = as_text(found.backtest)
+        elif request.output == "html":
+            text = render_html(found.backtest, found.curves)
+        else:
+            text = render(found.report, request.output)
     write(text)
     if request.timings:
         print(timings.to_json(), file=sys.stderr)
