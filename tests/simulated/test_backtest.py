@@ -223,7 +223,7 @@ def test_the_page_of_one_side_says_what_it_costs(
 ) -> None:
     side = backtest(openb(*ROWS))["backtest"]["sides"]["head"]
     page = shown_as_page(tmp_path, capsys)
-    assert f"Over 2h, this fleet would have cost ${side['dollars']:.4f} (" in page
+    assert f"Over 2 h, this fleet would have cost ${side['dollars']:.4f} (" in page
     assert "CPU utilization over time: head at most 79%" in page
     assert "pods that got a node: head 3 of 3" in page
 

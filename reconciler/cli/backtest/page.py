@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from reconciler.cli.backtest.report import notes_of, outcome_of, rows_of
-from reconciler.cli.backtest.result import Backtest
 from reconciler.cli.backtest.sides import SideCurves
 from reconciler.model.duration import format_duration
 from reconciler.plan.render.curves import (
@@ -19,6 +18,7 @@ from reconciler.plan.render.curves import (
 )
 from reconciler.plan.render.page import Markup, el, joined, page
 from reconciler.plan.render.wording import moment
+from reconciler.plan.value.backtest import Backtest
 
 
 def render_html(backtest: Backtest, curves: Mapping[str, SideCurves]) -> str:

@@ -9,7 +9,11 @@ from typing import Final
 
 import msgspec
 
-from reconciler.cli.backtest.result import (
+from reconciler.model.duration import format_duration
+from reconciler.plan.render.backtest import seconds, sentence, span_of
+from reconciler.plan.render.layout import table
+from reconciler.plan.render.wording import counted, dollars, moment
+from reconciler.plan.value.backtest import (
     BASE,
     HEAD,
     KARPENTER,
@@ -20,9 +24,6 @@ from reconciler.cli.backtest.result import (
     Utilization,
     WaitingSeconds,
 )  # fmt: skip
-from reconciler.model.duration import format_duration
-from reconciler.plan.render.layout import table
-from reconciler.plan.render.wording import counted, dollars, moment
 
 _COUNTS: Final = ("evictions", "interruptions", "commands", "pods", "unplaced", "passes")
 _AMOUNTS: Final = (
@@ -128,10 +129,6 @@ def notes_of(backtest: Backtest) -> list[str]:
     return [f"{pods} wanted a share of a GPU and got a whole one."]
 
 
-def _seconds(value: float) -> str:
-    return f"{value:,.0f} s"
-
-
 _LINES: Final[tuple[tuple[str, Callable[[SideResult], str]], ...]] = (
     ("cost", lambda side: dollars(side.dollars)),
     ("cost a month", lambda side: dollars(side.dollars_per_month)),
@@ -139,9 +136,9 @@ _LINES: Final[tuple[tuple[str, Callable[[SideResult], str]], ...]] = (
     ("node-hours", lambda side: f"{side.node_hours:,.1f}"),
     ("CPU utilization", lambda side: f"{side.utilization.cpu:.1%}"),
     ("memory utilization", lambda side: f"{side.utilization.memory:.1%}"),
-    ("waiting, median", lambda side: _seconds(side.waiting_seconds.p50)),
-    ("waiting, 95th percentile", lambda side: _seconds(side.waiting_seconds.p95)),
-    ("waiting, 99th percentile", lambda side: _seconds(side.waiting_seconds.p99)),
+    ("waiting, median", lambda side: seconds(side.waiting_seconds.p50)),
+    ("waiting, 95th percentile", lambda side: seconds(side.waiting_seconds.p95)),
+    ("waiting, 99th percentile", lambda side: seconds(side.waiting_seconds.p99)),
     ("evictions", lambda side: f"{side.evictions:,}"),
     ("interruptions", lambda side: f"{side.interruptions:,}"),
     ("commands", lambda side: f"{side.commands:,}"),
@@ -150,32 +147,13 @@ _LINES: Final[tuple[tuple[str, Callable[[SideResult], str]], ...]] = (
 )
 
 
-def sentence(backtest: Backtest) -> str:
-    """Return the difference in one sentence, for a comment on a pull request."""
-    change = backtest.difference
-    assert change is not None, "a backtest of one side has no difference"
-    head, other = backtest.sides[HEAD], backtest.sides[change.against]
-    span = format_duration(backtest.until - backtest.begin)
-    if not change.dollars:
-        cost = "the same"
-    else:
-        share = "" if change.percent is None else f" ({change.percent:+.0f}%)".replace("-", "−")
-        cost = f"{dollars(abs(change.dollars))} {'less' if change.dollars < 0 else 'more'}{share}"
-    what = "this change" if change.against == BASE else "this fleet"
-    against = "" if change.against == BASE else f" compared with {change.against}"
-    waits = f"{_seconds(other.waiting_seconds.p99)} → {_seconds(head.waiting_seconds.p99)}"
-    evictions = f"{abs(change.evictions):,} {'fewer' if change.evictions < 0 else 'more'} evictions"
-    return f"Over {span}, {what} would have cost {cost}{against}; p99 waiting {waits}, {evictions}."
-
-
 def outcome_of(backtest: Backtest) -> str:
     """Return the difference in one sentence, or what one side comes to."""
     if backtest.difference is not None:
         return sentence(backtest)
     (side,) = backtest.sides.values()
-    span = format_duration(backtest.until - backtest.begin)
     return (
-        f"Over {span}, this fleet would have cost {dollars(side.dollars)}"
+        f"Over {span_of(backtest)}, this fleet would have cost {dollars(side.dollars)}"
         f" ({dollars(side.dollars_per_month)}/month); CPU utilization {side.utilization.cpu:.0%},"
-        f" p99 waiting {_seconds(side.waiting_seconds.p99)}."
+        f" p99 waiting {seconds(side.waiting_seconds.p99)}."
     )

@@ -10,7 +10,6 @@ from msgspec.structs import replace as with_fields
 
 from reconciler.cli.backtest.replay import Replay
 from reconciler.cli.backtest.report import backtest_of
-from reconciler.cli.backtest.result import BASE, HEAD, KARPENTER, Backtest
 from reconciler.cli.backtest.sides import PlayedSide, SideCurves, karpenter_defaults, play_side
 from reconciler.cli.backtest.trace import read_trace
 from reconciler.cli.shared import moment
@@ -20,6 +19,7 @@ from reconciler.cli.simulation.building import Setting, SimulatedFleet, built
 from reconciler.cli.simulation.report import Report
 from reconciler.cli.simulation.script import Script
 from reconciler.plan.make.decide import Phase
+from reconciler.plan.value.backtest import BASE, HEAD, KARPENTER, Backtest
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from math import ceil, fsum
 from typing import Final
 
 from reconciler.cli.backtest.replay import Replay, Stay
-from reconciler.cli.backtest.result import SideResult, WaitingSeconds
 from reconciler.cli.backtest.trace import Trace
 from reconciler.cli.backtest.usage import Fullness, FullnessRecorder, utilization
 from reconciler.cli.commands.acting.apply import mandate_of
@@ -23,7 +22,9 @@ from reconciler.observed.snapshot import Snapshot
 from reconciler.observed.state import cluster_state
 from reconciler.placement.scheduler import Scheduler
 from reconciler.plan.make.pools import pool_types
+from reconciler.plan.value.backtest import SideResult, WaitingSeconds
 from reconciler.plan.value.costs import HOURS_A_MONTH
+from reconciler.plan.value.plan import InputDigests, Revision
 from reconciler.ports.progress import EventKind
 
 PASSES_MAX: Final = 2_000_000
@@ -78,12 +79,16 @@ def play_side(
 ) -> PlayedSide:
     """Play the trace from ``start`` to ``end`` in a world of its own.
 
+    Chance goes by the names of nodes, and these by the commit and the digests of the inputs. All
+    sides have the same ones here, so that sides that decide alike also fare alike.
+
     Raises:
         EndlessError: it takes more passes than one side may make.
     """
     replay = Replay(trace, start)
     setting = build(replay)
-    fleet = setting.enter(choose(setting))
+    chosen = replace(choose(setting), head=Revision(), tree="", digests=InputDigests())
+    fleet = setting.enter(chosen)
     stage = setting.stage
     stage.chronicle.listener = replay.heard
     stage.coming = replay.next_moment

@@ -8,12 +8,12 @@ from datetime import datetime, timedelta
 from math import fsum
 from typing import Final
 
-from reconciler.cli.backtest.result import Utilization
 from reconciler.engine.reconcile import Pass
 from reconciler.model.karpenter.labels import NODEPOOL
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod, PodSpec
 from reconciler.model.resources import CPU, MEMORY, Resources, parse_resources
+from reconciler.plan.value.backtest import Utilization
 
 _HOUR: Final = timedelta(hours=1)
 _DIGITS: Final = 6

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -63,9 +63,9 @@ class Difference(msgspec.Struct, frozen=True, rename="camel"):
     node_hours: float
     utilization: Utilization
     waiting_seconds: WaitingSeconds
-    evictions: float
-    commands: float
-    unplaced: float
+    evictions: int
+    commands: int
+    unplaced: int
 
 
 class DollarSpread(msgspec.Struct, frozen=True, rename="camel"):
@@ -81,10 +81,23 @@ class Backtest(msgspec.Struct, frozen=True, rename="camel"):
     ``rounded_gpus`` counts pods that wanted a share of a GPU and got a whole one.
     """
 
-    begin: datetime = msgspec.field(name="from")
-    until: datetime
+    begin: Annotated[datetime, msgspec.Meta(tz=True)] = msgspec.field(name="from")
+    until: Annotated[datetime, msgspec.Meta(tz=True)]
     seeds: int
     rounded_gpus: int
     sides: dict[str, SideResult]
     spread: dict[str, DollarSpread]
     difference: Difference | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a difference of sides that are not there; a plan of others may have any.
+
+        Raises:
+            ValueError: a side is missing, or the end is not after the beginning.
+        """
+        if self.until < self.begin:
+            raise ValueError("a backtest ends before it begins")
+        change = self.difference
+        known = {BASE, KARPENTER} & self.sides.keys()
+        if HEAD not in self.sides or (change is not None and change.against not in known):
+            raise ValueError("a backtest lacks one of the sides that it compares")
