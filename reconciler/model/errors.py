@@ -27,6 +27,18 @@ class ReconcilerError(Exception):
         advice = f" ({remedy})" if remedy.endswith("?") else f"; {remedy}" if remedy else ""
         super().__init__(f"{place}{message}{advice}")
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Let another process have the error: its facts, not the arguments it was made of."""
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(
+    kind: type[ReconcilerError], args: tuple[object, ...], facts: dict[str, object]
+) -> ReconcilerError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(facts)
+    return error
+
 
 class InvalidFleetError(ReconcilerError):
     """The desired state cannot be planned; nothing was changed."""

@@ -8,14 +8,13 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace as with_fields
 
-from reconciler.cli.backtest.replay import Replay
+from reconciler.cli.backtest.plays import Replays
 from reconciler.cli.backtest.report import backtest_of
-from reconciler.cli.backtest.sides import PlayedSide, SideCurves, karpenter_defaults, play_side
+from reconciler.cli.backtest.sides import PlayedSide, SideCurves
 from reconciler.cli.backtest.trace import read_trace
 from reconciler.cli.shared import moment
 from reconciler.cli.shared.request import FleetRequest
 from reconciler.cli.shared.sources import read_bytes
-from reconciler.cli.simulation.building import Setting, SimulatedFleet, built
 from reconciler.cli.simulation.report import Report
 from reconciler.cli.simulation.script import Script
 from reconciler.plan.make.decide import Phase
@@ -27,7 +26,7 @@ class BacktestRequest:
     """A trace and what it is replayed against.
 
     ``until`` is when to stop, None for the end of the trace. ``against`` is ``karpenter-defaults``
-    or None. Each side is played with ``seeds`` seeds, from ``seed`` on.
+    or None. Each side is played with ``seeds`` seeds, from ``seed`` on, in ``workers`` processes.
     """
 
     fleet: FleetRequest
@@ -37,6 +36,7 @@ class BacktestRequest:
     seeds: int
     until: datetime | timedelta | None
     script: Script
+    workers: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,33 +61,21 @@ def backtested(request: BacktestRequest, phase: Phase) -> Backtested:
     if request.until is not None:
         until = request.until
         end = min(end, start + until if isinstance(until, timedelta) else until)
-    choices = {HEAD: _head}
+    sides = [HEAD]
     if fleet.base is not None:
-        choices[BASE] = _base
+        sides.append(BASE)
     if request.against is not None:
-        choices[KARPENTER] = _karpenter
-    played: dict[str, list[PlayedSide]] = {name: [] for name in choices}
-    for seed in range(request.seed, request.seed + request.seeds):
-
-        def build(replay: Replay, seed: int = seed) -> Setting:
-            return built(fleet, phase, request.script, seed, replay)
-
-        for name, choose in choices.items():
-            played[name].append(play_side(build, choose, trace, start, end))
-    results = {name: [side.result for side in sides] for name, sides in played.items()}
+        sides.append(KARPENTER)
+    seeds = range(request.seed, request.seed + request.seeds)
+    plays = [(side, seed) for seed in seeds for side in sides]
+    replays = Replays(fleet, request.script, trace, start, end)
+    played: dict[str, list[PlayedSide]] = {side: [] for side in sides}
+    for (side, _), found in zip(
+        plays, replays.play_all(plays, request.workers, phase), strict=True
+    ):
+        played[side].append(found)
+    results = {side: [found.result for found in every] for side, every in played.items()}
     backtest = backtest_of(start, end, trace.rounded, results)
     report = with_fields(played[HEAD][0].report, backtest=backtest)
-    return Backtested(report, backtest, {name: sides[0].curves for name, sides in played.items()})
-
-
-def _head(setting: Setting) -> SimulatedFleet:
-    return setting.head
-
-
-def _base(setting: Setting) -> SimulatedFleet:
-    assert setting.base is not None, "there is a base where one is asked for"
-    return setting.base
-
-
-def _karpenter(setting: Setting) -> SimulatedFleet:
-    return karpenter_defaults(setting.head)
+    curves = {side: every[0].curves for side, every in played.items()}
+    return Backtested(report, backtest, curves)

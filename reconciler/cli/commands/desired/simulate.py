@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from reconciler.cli.simulation.script import Script
 
 SEEDS_MAX: Final = 100
+WORKERS_MAX: Final = 64
 SPAN_MAX: Final = timedelta(days=366)
 """The longest time that ``--until`` may name."""
 
@@ -32,7 +33,7 @@ class SimulateRequest:
 
     ``until`` is a duration or a time, None until nothing is left to do. ``faults`` is a file.
     ``trace`` is a file with a workload to replay, ``against`` what it is also replayed against,
-    ``seeds`` how often.
+    ``seeds`` how often, and ``workers`` in how many processes.
     """
 
     fleet: FleetRequest
@@ -44,6 +45,7 @@ class SimulateRequest:
     trace: str | None = None
     against: str | None = None
     seeds: int = 1
+    workers: int = 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,6 +69,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add("--seeds", type=int, default=1, metavar="N", help="with --trace: play N seeds (default: 1)")
     add(
+        "--workers", type=int, default=1, metavar="N",
+        help="with --trace: play in N processes, with the same result (default: 1)",
+    )  # fmt: skip
+    add(
         "--timings", action="store_true",
         help="print the seconds spent in each phase to stderr, as JSON",
     )  # fmt: skip
@@ -78,7 +84,7 @@ def request_of(args: argparse.Namespace) -> SimulateRequest:
     fleet = inputs.fleet_request(args, args.path)
     return SimulateRequest(
         fleet, args.until, args.seed, args.faults, args.output, args.timings,
-        args.trace, args.against, args.seeds,
+        args.trace, args.against, args.seeds, args.workers,
     )  # fmt: skip
 
 
@@ -119,13 +125,18 @@ def _expect_a_trace(request: SimulateRequest) -> None:
     """
     from reconciler.model.errors import UsageError
 
-    if not 1 <= request.seeds <= SEEDS_MAX:
-        remedy = f"use 1 to {SEEDS_MAX}"
-        raise UsageError(f"{request.seeds} is not allowed", where="--seeds", remedy=remedy)
+    counts = (
+        ("--seeds", request.seeds, SEEDS_MAX),
+        ("--workers", request.workers, WORKERS_MAX),
+    )
+    for flag, count, most in counts:
+        if not 1 <= count <= most:
+            remedy = f"use 1 to {most}"
+            raise UsageError(f"{count} is not allowed", where=flag, remedy=remedy)
     if request.trace is None:
-        for flag, given in (("--against", request.against), ("--seeds", request.seeds > 1)):
-            if given:
-                raise UsageError("needs a trace", where=flag, remedy="add --trace FILE")
+        given = [flag for flag, count, _ in counts if count > 1]
+        for flag in (["--against"] if request.against else []) + given:
+            raise UsageError("needs a trace", where=flag, remedy="add --trace FILE")
 
 
 def _backtest(request: SimulateRequest, timings: Timings) -> int:
@@ -141,6 +152,7 @@ def _backtest(request: SimulateRequest, timings: Timings) -> int:
         BacktestRequest(
             request.fleet, request.trace, request.against, request.seed, request.seeds,
             _until(request.until, present(request.fleet.now)), _script(request.faults),
+            request.workers,
         ),
         timings,
     )  # fmt: skip
