@@ -103,6 +103,21 @@ def format_duration(value: timedelta) -> str:
     return sign + ("".join(parts[:2]) or "0s")
 
 
+def iso_duration(span: timedelta) -> str:
+    """Return a span as ISO 8601 has it: ``PT0S``, ``PT12M``, ``P1DT2H``; whole seconds."""
+    seconds = span.days * 86_400 + span.seconds
+    days, rest = divmod(seconds, 86_400)
+    hours, rest = divmod(rest, 3_600)
+    minutes, seconds = divmod(rest, 60)
+    time = "".join(
+        f"{amount}{unit}"
+        for amount, unit in ((hours, "H"), (minutes, "M"), (seconds, "S"))
+        if amount
+    )
+    day = f"{days}D" if days else ""
+    return f"P{day}T{time}" if time else f"P{day}" if day else "PT0S"
+
+
 class Duration(timedelta):
     """A duration that keeps the text it was read from: ``str(Duration("90m"))`` is ``90m``.
 

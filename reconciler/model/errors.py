@@ -28,15 +28,15 @@ class ReconcilerError(Exception):
         super().__init__(f"{place}{message}{advice}")
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Let a worker hand an error to another process: whatever its arguments are."""
-        return _revived, (type(self), self.args, self.__dict__)
+        """Let another process have the error: its facts, not the arguments it was made of."""
+        return _restored, (type(self), self.args, self.__dict__)
 
 
-def _revived(
-    kind: type[ReconcilerError], args: tuple[object, ...], state: dict[str, object]
+def _restored(
+    kind: type[ReconcilerError], args: tuple[object, ...], facts: dict[str, object]
 ) -> ReconcilerError:
     error = kind.__new__(kind, *args)
-    vars(error).update(state)
+    error.__dict__.update(facts)
     return error
 
 

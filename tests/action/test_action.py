@@ -77,6 +77,16 @@ def test_one_job_plans_what_changed_and_comments(job: Job, forge: ForgeImitation
     assert written == ["fleets-web.html", "fleets-web.json", "fleets-web.md"]
 
 
+def test_a_trace_adds_what_the_change_would_have_cost(job: Job, forge: ForgeImitation) -> None:
+    columns = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,creation_time,deletion_time"
+    trace = job.temp / "a week.csv"
+    trace.write_text(f"{columns},scheduled_time\na,1500,1024,0,0,0,120,30\n")
+    job.run({"stage": "all", "trace": str(trace)})
+    assert job.failed == "", job.log
+    (body,) = forge.bodies(BOT)
+    assert "Over 2 min, this change would have cost" in body
+
+
 @pytest.mark.exhaustive
 def test_two_stages_comment_on_a_pull_request_from_a_fork(
     job: Job, forge: ForgeImitation, tmp_path: Path

@@ -51,6 +51,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "pods that all reject": render_html(fleets.pods_that_all_reject()),
         "hostile text": render_html(hostile(PLANS["closed_window"](), "".join(PAYLOADS.values()))),
         "a rollout": rollout(tmp_path_factory.mktemp("rollout")),
+        "a backtest": backtest(tmp_path_factory.mktemp("backtest")),
     }
     files = {name: folder / f"{name.replace(' ', '-')}.html" for name in made}
     for name, file in files.items():
@@ -75,6 +76,24 @@ def rollout(folder: Path) -> str:
     out = io.StringIO()
     with redirect_stdout(out):
         assert main(["simulate", *words(folder, "--base", "HEAD", "-o", "html")]) == 0
+    return out.getvalue()
+
+
+def backtest(folder: Path) -> str:
+    """Replay a day in which pods come and go, against three sides and with two seeds."""
+    for after in ("30m", "30s"):
+        write_fleet(folder, [a_pool("web", policy="WhenEmptyOrUnderutilized", after=after)])
+        if after == "30m":
+            init(folder / "fleet")
+            commit_all(folder / "fleet")
+    rows = [f"p{n},1500,1024,0,0,{n * 1800},{n * 1800 + 3600 * (1 + n % 3)}," for n in range(40)]
+    columns = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,creation_time,deletion_time"
+    trace = folder / "trace.csv"
+    trace.write_text("\n".join([f"{columns},scheduled_time", *rows, ""]), encoding="utf-8")
+    more = ("--trace", str(trace), "--against", "karpenter-defaults", "--seeds", "2")
+    out = io.StringIO()
+    with redirect_stdout(out):
+        assert main(["simulate", *words(folder, "--base", "HEAD", *more, "-o", "html")]) == 0
     return out.getvalue()
 
 

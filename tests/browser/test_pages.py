@@ -18,6 +18,7 @@ PAGES = [
     "a change of 50 NodePools",
     "pods that all reject",
     "a rollout",
+    "a backtest",
 ]
 every_page = pytest.mark.parametrize("name", PAGES)
 widths = pytest.mark.parametrize("width", [1280, 400])
@@ -144,6 +145,37 @@ def test_a_rollout_shows_nodes_windows_and_the_wall_clock(opened: Open) -> None:
     assert ".internal" not in story, "nodes have one name"
     folded = page.locator("details", has_text="nodes that did not change").first
     assert folded.get_attribute("open") is None
+
+
+@widths
+@schemes
+def test_the_curves_of_a_backtest_are_told_apart_without_colour(
+    opened: Open, width: int, scheme: str
+) -> None:
+    page = opened("a backtest", width=width, scheme=scheme)
+    assert page.locator("svg.curves").count() == 3
+    for drawing in page.locator("svg.curves").all():
+        box = drawing.bounding_box()
+        assert box["x"] + box["width"] <= width, "nothing to scroll"
+        style = "e => getComputedStyle(e).strokeDasharray"
+        dashes = [line.evaluate(style) for line in drawing.locator(".curve").all()]
+        assert len(dashes) == len(set(dashes)) == 3
+        size = "e => parseFloat(getComputedStyle(e).fontSize) * e.getScreenCTM().a"
+        assert drawing.locator("text").first.evaluate(size) >= 9, "pixels on the screen"
+        labels = [text.bounding_box() for text in drawing.locator("text").all()]
+        assert not any(overlap(a, b) for n, a in enumerate(labels) for b in labels[:n])
+        for label in labels:
+            assert label["x"] >= box["x"] - 1
+            assert label["x"] + label["width"] <= box["x"] + box["width"] + 1
+    names = page.locator(".samples").first.inner_text().split()
+    assert names == ["head", "base", "karpenter-defaults"]
+
+
+def overlap(a: dict[str, float], b: dict[str, float]) -> bool:
+    """Return whether two boxes overlap by more than the space around letters."""
+    wide = min(a["x"] + a["width"], b["x"] + b["width"]) - max(a["x"], b["x"])
+    high = min(a["y"] + a["height"], b["y"] + b["height"]) - max(a["y"], b["y"])
+    return wide > 1 and high > 0.3 * min(a["height"], b["height"])
 
 
 def test_a_browser_runs_nothing_of_hostile_text_and_shows_it(opened: Open) -> None:

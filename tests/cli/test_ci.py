@@ -143,3 +143,24 @@ def test_the_age_that_a_snapshot_may_have_is_passed_on(
     plans = [json.loads(path.read_text()) for path in out.glob("*.json")]
     assert plans
     assert all(("old-snapshot" in str(plan["diagnostics"])) is warns for plan in plans)
+
+
+def test_a_trace_is_replayed_for_each_fleet_that_the_base_has(
+    repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,creation_time,deletion_time"
+    trace = tmp_path / "trace.csv"
+    trace.write_text(f"{columns},scheduled_time\na,1500,1024,0,0,0,600,30\n")
+    touch(repository / "a")
+    shutil.copytree(repository / "a", repository / "new")
+    commit_all(repository)
+    more = ("--trace", str(trace), "--out", "plans", "--jobs", "1")
+    assert main(["ci", *more]) == 1
+    assert "--trace: needs a base to compare with" in capsys.readouterr().err
+    assert main(["ci", "--base", "main", *more]) == 0
+    plans = {name: json.loads(Path(f"plans/{name}.json").read_text()) for name in ("a", "new")}
+    assert plans["a"]["backtest"]["difference"]["dollars"] == 0
+    assert "backtest" not in plans["new"]
+    said = "Over 10 min, this change would have cost the same"
+    assert said in Path("plans/a.md").read_text()
+    assert said in Path("plans/a.html").read_text()

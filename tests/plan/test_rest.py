@@ -21,11 +21,12 @@ from reconciler.cli.main import main
 from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.desired.workloads.pods import expand
 from reconciler.model.diagnostics import Severity
+from reconciler.model.duration import iso_duration
 from reconciler.model.settings import NodeLimit, Settings
 from reconciler.observed.snapshot import snapshot_of
 from reconciler.observed.state import cluster_state
 from reconciler.plan.make.inputs import Inputs
-from reconciler.plan.rest.compare import compared, iso_duration
+from reconciler.plan.rest.compare import compared
 from reconciler.plan.value.costs import AtRest
 from tests.engine.world import a_deployment, a_node_class, a_pool, small_catalog
 from tests.repositories import commit_all, init

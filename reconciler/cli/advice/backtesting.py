@@ -17,7 +17,6 @@ from reconciler.cli.advice.judging import Judge, settings_with
 from reconciler.cli.advice.result import AdviceBacktest, AdviceLimits, BacktestedSide
 from reconciler.cli.advice.search import Judged
 from reconciler.cli.backtest.replay import Replay
-from reconciler.cli.backtest.result import SideResult
 from reconciler.cli.backtest.sides import play_side
 from reconciler.cli.backtest.trace import Trace, read_trace
 from reconciler.cli.shared.sources import digests_of, read_bytes, settings_of
@@ -26,6 +25,7 @@ from reconciler.cli.simulation.script import Script
 from reconciler.desired.objects import node_pools
 from reconciler.plan.make.decide import untimed
 from reconciler.plan.render.wording import counted
+from reconciler.plan.value.backtest import SideResult
 
 
 class Backtests:

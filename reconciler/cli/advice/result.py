@@ -7,8 +7,8 @@ from typing import Literal
 
 import msgspec
 
-from reconciler.cli.backtest.result import WaitingSeconds
 from reconciler.plan.rest.exposure import Exposure
+from reconciler.plan.value.backtest import WaitingSeconds
 
 Level = Literal["low", "medium", "high"]
 

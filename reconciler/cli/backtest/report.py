@@ -9,7 +9,11 @@ from typing import Final
 
 import msgspec
 
-from reconciler.cli.backtest.result import (
+from reconciler.model.duration import format_duration
+from reconciler.plan.render.backtest import seconds, sentence, span_of
+from reconciler.plan.render.layout import table
+from reconciler.plan.render.wording import counted, dollars, moment
+from reconciler.plan.value.backtest import (
     BASE,
     HEAD,
     KARPENTER,
@@ -20,9 +24,6 @@ from reconciler.cli.backtest.result import (
     Utilization,
     WaitingSeconds,
 )  # fmt: skip
-from reconciler.model.duration import format_duration
-from reconciler.plan.render.layout import table
-from reconciler.plan.render.wording import counted, dollars, moment
 
 _COUNTS: Final = ("evictions", "interruptions", "commands", "pods", "unplaced", "passes")
 _AMOUNTS: Final = (
@@ -57,9 +58,9 @@ def _mean(results: Sequence[SideResult]) -> SideResult:
         for name in (*_AMOUNTS, *_COUNTS)
     }
     values |= {name: round(values[name]) for name in _COUNTS}
-    used = [result.utilization for result in results]
+    full = [result.utilization for result in results]
     utilization = Utilization(
-        *(round(fmean(getattr(u, name) for u in used), 6) for name in ("cpu", "memory"))
+        *(round(fmean(getattr(one, what) for one in full), 6) for what in ("cpu", "memory"))
     )
     waits = [result.waiting_seconds for result in results]
     waiting = WaitingSeconds(
@@ -94,6 +95,21 @@ def _difference(head: SideResult, other: SideResult, name: str) -> Difference:
 
 def as_text(backtest: Backtest) -> str:
     """Return the backtest for a terminal."""
+    period = f"from {moment(backtest.begin)} to {moment(backtest.until)}"
+    lines = [
+        f"Backtest {period} ({format_duration(backtest.until - backtest.begin)})",
+        "",
+        *table(rows_of(backtest), "<" + ">" * len(backtest.sides)),
+    ]
+    for note in notes_of(backtest):
+        lines += ["", note]
+    if backtest.difference is not None:
+        lines += ["", sentence(backtest)]
+    return "\n".join(lines) + "\n"
+
+
+def rows_of(backtest: Backtest) -> list[list[str]]:
+    """Return the figures with one column for each side; the first row names the sides."""
     names = list(backtest.sides)
     rows = [["", *names]]
     for label, show in _LINES:
@@ -102,22 +118,15 @@ def as_text(backtest: Backtest) -> str:
         spread = backtest.spread
         cells = [f"{dollars(spread[n].low)} to {dollars(spread[n].high)}" for n in names]
         rows.append([f"cost over {backtest.seeds} seeds", *cells])
-    period = f"from {moment(backtest.begin)} to {moment(backtest.until)}"
-    lines = [
-        f"Backtest {period} ({format_duration(backtest.until - backtest.begin)})",
-        "",
-        *table(rows, "<" + ">" * len(names)),
-    ]
-    if backtest.rounded_gpus:
-        pods = counted(backtest.rounded_gpus, "pod")
-        lines += ["", f"{pods} wanted a share of a GPU and got a whole one."]
-    if backtest.difference is not None:
-        lines += ["", sentence(backtest)]
-    return "\n".join(lines) + "\n"
+    return rows
 
 
-def _seconds(value: float) -> str:
-    return f"{value:,.0f} s"
+def notes_of(backtest: Backtest) -> list[str]:
+    """Return what must be known to read the figures."""
+    if not backtest.rounded_gpus:
+        return []
+    pods = counted(backtest.rounded_gpus, "pod")
+    return [f"{pods} wanted a share of a GPU and got a whole one."]
 
 
 _LINES: Final[tuple[tuple[str, Callable[[SideResult], str]], ...]] = (
@@ -125,11 +134,11 @@ _LINES: Final[tuple[tuple[str, Callable[[SideResult], str]], ...]] = (
     ("cost a month", lambda side: dollars(side.dollars_per_month)),
     ("least possible cost", lambda side: dollars(side.lower_bound)),
     ("node-hours", lambda side: f"{side.node_hours:,.1f}"),
-    ("CPU requested", lambda side: f"{side.utilization.cpu:.0%}"),
-    ("memory requested", lambda side: f"{side.utilization.memory:.0%}"),
-    ("waiting, median", lambda side: _seconds(side.waiting_seconds.p50)),
-    ("waiting, 95th percentile", lambda side: _seconds(side.waiting_seconds.p95)),
-    ("waiting, 99th percentile", lambda side: _seconds(side.waiting_seconds.p99)),
+    ("CPU utilization", lambda side: f"{side.utilization.cpu:.1%}"),
+    ("memory utilization", lambda side: f"{side.utilization.memory:.1%}"),
+    ("waiting, median", lambda side: seconds(side.waiting_seconds.p50)),
+    ("waiting, 95th percentile", lambda side: seconds(side.waiting_seconds.p95)),
+    ("waiting, 99th percentile", lambda side: seconds(side.waiting_seconds.p99)),
     ("evictions", lambda side: f"{side.evictions:,}"),
     ("interruptions", lambda side: f"{side.interruptions:,}"),
     ("commands", lambda side: f"{side.commands:,}"),
@@ -138,19 +147,13 @@ _LINES: Final[tuple[tuple[str, Callable[[SideResult], str]], ...]] = (
 )
 
 
-def sentence(backtest: Backtest) -> str:
-    """Return the difference in one sentence, for a comment on a pull request."""
-    change = backtest.difference
-    assert change is not None, "a backtest of one side has no difference"
-    head, other = backtest.sides[HEAD], backtest.sides[change.against]
-    span = format_duration(backtest.until - backtest.begin)
-    if not change.dollars:
-        cost = "the same"
-    else:
-        share = f" ({change.percent:+.0f}%)" if change.percent is not None else ""
-        cost = f"{dollars(abs(change.dollars))} {'less' if change.dollars < 0 else 'more'}{share}"
-    what = "this change" if change.against == BASE else "this fleet"
-    against = "" if change.against == BASE else f" compared with {change.against}"
-    waits = f"{_seconds(other.waiting_seconds.p99)} → {_seconds(head.waiting_seconds.p99)}"
-    evictions = f"{abs(change.evictions):,} {'fewer' if change.evictions < 0 else 'more'} evictions"
-    return f"Over {span}, {what} would have cost {cost}{against}; p99 waiting {waits}, {evictions}."
+def outcome_of(backtest: Backtest) -> str:
+    """Return the difference in one sentence, or what one side comes to."""
+    if backtest.difference is not None:
+        return sentence(backtest)
+    (side,) = backtest.sides.values()
+    return (
+        f"Over {span_of(backtest)}, this fleet would have cost {dollars(side.dollars)}"
+        f" ({dollars(side.dollars_per_month)}/month); CPU utilization {side.utilization.cpu:.0%},"
+        f" p99 waiting {seconds(side.waiting_seconds.p99)}."
+    )

@@ -9,21 +9,22 @@ from math import ceil, fsum
 from typing import Final
 
 from reconciler.cli.backtest.replay import Replay, Stay
-from reconciler.cli.backtest.result import SideResult, Utilization, WaitingSeconds
 from reconciler.cli.backtest.trace import Trace
+from reconciler.cli.backtest.usage import Fullness, FullnessRecorder, utilization
 from reconciler.cli.commands.acting.apply import mandate_of
 from reconciler.cli.simulation.building import Setting, SimulatedFleet
 from reconciler.cli.simulation.driver import Sample, play
-from reconciler.cli.simulation.report import Life, Report, report_of
+from reconciler.cli.simulation.report import Report, report_of
 from reconciler.desired.objects import node_overlays
 from reconciler.model.kubernetes.pod import Pod
-from reconciler.model.resources import CPU, MEMORY
 from reconciler.model.settings import ConsolidationSearch, Packing
 from reconciler.observed.snapshot import Snapshot
 from reconciler.observed.state import cluster_state
 from reconciler.placement.scheduler import Scheduler
 from reconciler.plan.make.pools import pool_types
+from reconciler.plan.value.backtest import SideResult, WaitingSeconds
 from reconciler.plan.value.costs import HOURS_A_MONTH
+from reconciler.plan.value.plan import InputDigests, Revision
 from reconciler.ports.progress import EventKind
 
 PASSES_MAX: Final = 2_000_000
@@ -32,12 +33,26 @@ _HOUR: Final = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
+class SideCurves:
+    """How a side went over time: its cost and how full its nodes were, each until the next.
+
+    ``waits`` are the seconds that pods waited for their first node, in ascending order, of all
+    ``pods`` those that got one.
+    """
+
+    cost: tuple[Sample, ...]
+    fullness: tuple[Fullness, ...]
+    waits: tuple[float, ...]
+    pods: int
+
+
+@dataclass(frozen=True, slots=True)
 class PlayedSide:
-    """The result of a side, the report of its simulation, and what became of each pod."""
+    """The result of a side, the report of its simulation, and how it went."""
 
     result: SideResult
     report: Report
-    stays: Mapping[str, Stay]
+    curves: SideCurves
 
 
 def karpenter_defaults(fleet: SimulatedFleet) -> SimulatedFleet:
@@ -64,16 +79,23 @@ def play_side(
 ) -> PlayedSide:
     """Play the trace from ``start`` to ``end`` in a world of its own.
 
+    Chance goes by the names of nodes, and these by the commit and the digests of the inputs. All
+    sides have the same ones here, so that sides that decide alike also fare alike.
+
     Raises:
         EndlessError: it takes more passes than one side may make.
     """
     replay = Replay(trace, start)
     setting = build(replay)
-    fleet = setting.enter(choose(setting))
+    chosen = replace(choose(setting), head=Revision(), tree="", digests=InputDigests())
+    fleet = setting.enter(chosen)
     stage = setting.stage
     stage.chronicle.listener = replay.heard
     stage.coming = replay.next_moment
-    outcome = play(stage, fleet.at, mandate_of(fleet.settings), end, passes_max=PASSES_MAX)
+    fullness = FullnessRecorder()
+    outcome = play(
+        stage, fleet.at, mandate_of(fleet.settings), end, fullness.saw, passes_max=PASSES_MAX
+    )
     samples = tuple(stage.samples)
     kinds = [event.kind for event in stage.chronicle.events]
     stays = replay.stays
@@ -81,14 +103,14 @@ def play_side(
     evictions = kinds.count(EventKind.POD_EVICTED)
     dollars = _integral(samples, end, lambda sample: sample.per_hour)
     hours = (end - start) / _HOUR
-    report = report_of(stage, outcome, start)
+    waits = _waits(stays.values())
     result = SideResult(
         dollars=round(dollars, 6),
         dollars_per_month=round(dollars / hours * HOURS_A_MONTH, 6) if hours else 0.0,
         lower_bound=round(_lower_bound(fleet, stays.values(), end), 6),
         node_hours=round(_integral(samples, end, lambda sample: sample.nodes), 6),
-        utilization=_utilization(fleet, report.nodes, stays.values(), start, end),
-        waiting_seconds=_waiting(stays.values()),
+        utilization=utilization(fullness.steps, end),
+        waiting_seconds=_percentiles(waits),
         evictions=evictions,
         evictions_per_pod_day=round(evictions / pod_days, 6) if pod_days else 0.0,
         interruptions=kinds.count(EventKind.INTERRUPTED),
@@ -97,7 +119,8 @@ def play_side(
         unplaced=sum(stay.bound is None for stay in stays.values()),
         passes=stage.passes,
     )
-    return PlayedSide(result, report, stays)
+    curves = SideCurves(samples, tuple(fullness.steps), waits, len(stays))
+    return PlayedSide(result, report_of(stage, outcome, start), curves)
 
 
 def _integral(samples: Sequence[Sample], end: datetime, value: Callable[[Sample], float]) -> float:
@@ -114,8 +137,12 @@ def _pod_days(stays: Iterable[Stay], end: datetime) -> float:
     return fsum(span / timedelta(days=1) for span in spans)
 
 
-def _waiting(stays: Iterable[Stay]) -> WaitingSeconds:
-    waits = sorted((s.bound - s.created).total_seconds() for s in stays if s.bound is not None)
+def _waits(stays: Iterable[Stay]) -> tuple[float, ...]:
+    waits = ((s.bound - s.created).total_seconds() for s in stays if s.bound is not None)
+    return tuple(sorted(waits))
+
+
+def _percentiles(waits: Sequence[float]) -> WaitingSeconds:
     if not waits:
         return WaitingSeconds()
 
@@ -124,31 +151,6 @@ def _waiting(stays: Iterable[Stay]) -> WaitingSeconds:
         return round(waits[ceil(share * len(waits)) - 1], 3)
 
     return WaitingSeconds(percentile(0.5), percentile(0.95), percentile(0.99))
-
-
-def _utilization(
-    fleet: SimulatedFleet,
-    lives: Iterable[Life],
-    stays: Iterable[Stay],
-    start: datetime,
-    end: datetime,
-) -> Utilization:
-    wanted, there = {CPU: 0.0, MEMORY: 0.0}, {CPU: 0.0, MEMORY: 0.0}
-    for stay in stays:
-        if stay.bound is not None:
-            hours = max((min(stay.ended or end, end) - stay.bound) / _HOUR, 0.0)
-            _add(wanted, stay.traced.pod.requests(), hours)
-    for life in lives:
-        kind = fleet.instance_type(life.node_pool, life.instance_type)
-        if kind is not None:
-            hours = ((life.gone_at or end) - (life.launched_at or start)) / _HOUR
-            _add(there, kind.allocatable, hours)
-    return Utilization(*(round(wanted[r] / there[r], 6) if there[r] else 0.0 for r in wanted))
-
-
-def _add(total: dict[str, float], amounts: Mapping[str, int], hours: float) -> None:
-    for name in total:
-        total[name] += amounts.get(name, 0) * hours
 
 
 def _lower_bound(fleet: SimulatedFleet, stays: Iterable[Stay], end: datetime) -> float:

@@ -38,7 +38,11 @@ class Review:
 
 @dataclass(frozen=True, slots=True)
 class ReviewOptions:
-    """What all fleets of a run share; ``out`` is the folder for the files of the plans."""
+    """What all fleets of a run share; ``out`` is the folder for the files of the plans.
+
+    ``trace`` is a file with a workload that is replayed with and without the change of each fleet
+    that the base has.
+    """
 
     out: str
     snapshot: str | None
@@ -47,6 +51,7 @@ class ReviewOptions:
     fail_on: frozenset[str]
     is_github: bool
     snapshot_max_age: timedelta = SNAPSHOT_MAX_AGE
+    trace: str | None = None
 
 
 def review(change: FleetChange, options: ReviewOptions) -> Review:
@@ -75,6 +80,7 @@ def _validated(folder: str, options: ReviewOptions) -> tuple[str, bool]:
 
 
 def _planned(change: FleetChange, options: ReviewOptions, findings: str) -> Review:
+    from reconciler.cli.backtest.change import with_backtest
     from reconciler.cli.output.findings import render_github
     from reconciler.cli.shared import planfile, policies
     from reconciler.cli.shared.question import read_inputs
@@ -96,7 +102,10 @@ def _planned(change: FleetChange, options: ReviewOptions, findings: str) -> Revi
     operator = policies.policies_of_operator(request, options.policies)
     inputs = read_inputs(request, timings)
     rules = policies.policies_of(operator, inputs)
-    plan = policies.judge(plan_of(inputs, timings), rules)
+    plan = plan_of(inputs, timings)
+    if options.trace is not None and change.base is not None:
+        plan = with_backtest(plan, request, options.trace, timings)
+    plan = policies.judge(plan, rules)
     refused = policies.refusals(plan, options.fail_on)
     pods = unschedulable(plan)
     is_refused = bool(refused) or bool(pods and policies.UNSCHEDULABLE in options.fail_on)

@@ -7,9 +7,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.simulation.report import DRAINING
+from reconciler.model.duration import iso_duration
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.plan.make.costs import money
-from reconciler.plan.rest.compare import iso_duration
 from reconciler.plan.value.costs import HOURS_A_MONTH, AtRest, FleetAtRest, StuckNode
 
 if TYPE_CHECKING:

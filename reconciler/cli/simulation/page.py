@@ -11,6 +11,7 @@ from reconciler.cli.simulation.report import Life, Report
 from reconciler.cli.simulation.rules import RulePeriod
 from reconciler.cli.simulation.timeline import hourly, merge_of, outcome_of, story_of
 from reconciler.plan.render.charts import LEFT, RIGHT, WIDTH, Axis, hue_of, lanes, timeline
+from reconciler.plan.render.curves import level, price_label, round_above
 from reconciler.plan.render.html import section_of
 from reconciler.plan.render.page import Markup, el, finder, joined, page
 from reconciler.plan.render.sections.cells import (
@@ -69,7 +70,7 @@ def render_html(report: Report) -> str:
 def cost_curve(samples: Sequence[Sample], begin: datetime, end: datetime, before: float) -> Markup:
     """Return the cost over time, as steps; ``before`` is USD an hour at the first moment."""
     axis = Axis(begin, end)
-    highest = _round_above(max([before, *(s.per_hour for s in samples), 1e-9]))
+    highest = round_above(max([before, *(s.per_hour for s in samples), 1e-9]))
 
     def y(price: float) -> float:
         return round(_BOTTOM - price / highest * (_BOTTOM - _TOP), 1)
@@ -77,30 +78,14 @@ def cost_curve(samples: Sequence[Sample], begin: datetime, end: datetime, before
     steps = "".join(f"H{axis.x(s.at)}V{y(s.per_hour)}" for s in samples)
     line = f"M{axis.x(begin)} {y(before)}{steps}H{axis.x(end)}"
     area = f"{line}V{_BOTTOM}H{axis.x(begin)}Z"
-    marks = (_mark(highest * share / 4, y(highest * share / 4)) for share in range(5))
+    prices = (highest * share / 4 for share in range(5))
+    marks = (level(price_label(price), y(price), LEFT, WIDTH - RIGHT) for price in prices)
     drawing = el(
         "svg", *marks, axis.grid(_TOP, _BOTTOM), el("path", cls="area", d=area),
         el("path", cls="cost", d=line), cls="fill", viewBox=f"0 0 {WIDTH} {_HEIGHT}", role="img",
         aria_label=f"cost over time, from {hourly(before)}, at most {hourly(highest)}",
     )  # fmt: skip
     return el("div", drawing, cls="wide", tabindex=0)
-
-
-def _round_above(price: float) -> float:
-    """Return the round price above, of which a quarter is round as well."""
-    from math import floor, log10
-
-    unit = 10.0 ** floor(log10(price))
-    return next(part * unit for part in (1, 2, 4, 6, 8, 10, 12) if part * unit >= price)
-
-
-def _mark(price: float, at: float) -> Markup:
-    digits = 2 if price >= 1 or not price else 4
-    label = f"${price:,.{digits}f}"
-    return joined(
-        el("line", cls="grid", x1=LEFT, y1=at, x2=WIDTH - RIGHT, y2=at),
-        el("text", label, cls="soft", x=LEFT - 8, y=at + 4, text_anchor="end"),
-    )
 
 
 def gantt(report: Report) -> Markup:

@@ -22,22 +22,30 @@ _TICKS_MAX: Final = 9
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """The wall clock from ``begin`` to ``end`` on the width of a picture, in UTC."""
+    """The wall clock from ``begin`` to ``end`` on the width of a picture, in UTC.
+
+    ``left`` is the room for labels, whose baseline is ``drop`` below the picture. There are at most
+    ``ticks_max`` ticks and one.
+    """
 
     begin: datetime
     end: datetime
+    left: float = LEFT
+    width: float = WIDTH
+    ticks_max: int = _TICKS_MAX
+    drop: float = 15
 
     def x(self, at: datetime) -> float:
         """Return where a time stands; what is outside stands at the edge."""
         whole = max((self.end - self.begin).total_seconds(), 1.0)
         part = min(max((at - self.begin).total_seconds() / whole, 0.0), 1.0)
-        return round(LEFT + part * (WIDTH - LEFT - RIGHT), 1)
+        return round(self.left + part * (self.width - self.left - RIGHT), 1)
 
     def ticks(self) -> tuple[datetime, ...]:
         """Return the round times of the axis: full minutes, hours or days."""
         whole = (self.end - self.begin).total_seconds()
-        step = next((s for s in _STEPS_S if whole / s <= _TICKS_MAX), 0)
-        step = step or 604_800 * (int(whole / 604_800 / _TICKS_MAX) + 1)
+        step = next((s for s in _STEPS_S if whole / s <= self.ticks_max), 0)
+        step = step or 604_800 * (int(whole / 604_800 / self.ticks_max) + 1)
         start = int(self.begin.timestamp())
         first = start + -start % step
         return tuple(
@@ -55,8 +63,12 @@ class Axis:
             parts.append(el("line", cls="grid", x1=x, y1=top, x2=x, y2=bottom))
             new, day = at.date() != day, at.date()
             shown = f"{at:%m-%d}" if new else f"{at:%H:%M:%S}" if fine else f"{at:%H:%M}"
-            parts.append(el("text", shown, cls="soft", x=x, y=bottom + 15, text_anchor="middle"))
-        zone = el("text", "UTC", cls="soft", x=LEFT - 50, y=bottom + 15, text_anchor="end")
+            parts.append(
+                el("text", shown, cls="soft", x=x, y=bottom + self.drop, text_anchor="middle")
+            )
+        zone = el(
+            "text", "UTC", cls="soft", x=self.left - 50, y=bottom + self.drop, text_anchor="end"
+        )
         return joined(*parts, zone)
 
 

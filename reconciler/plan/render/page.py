@@ -74,7 +74,13 @@ vertical-align:-.08em}.key:first-child{margin-left:0}.k-launch{background:var(--
 .k-closed{background:var(--soft);opacity:.5}
 .k-limited{border:1.5px dashed var(--swap)}
 svg .area{fill:var(--go);opacity:.12}svg .cost{fill:none;stroke:var(--go);stroke-width:2}
-@media(max-width:640px){body{padding:1.2rem 1rem 3rem}
+svg.curves{width:100%;max-width:60rem}svg .curve{fill:none;stroke-width:2}
+svg .s0{stroke:var(--link);stroke-width:4}svg .s1{stroke:var(--ink);stroke-dasharray:9 5}
+svg .s2{stroke:var(--swap);stroke-width:3;stroke-dasharray:3 6}.samples span{margin-right:1.4em;
+white-space:nowrap}svg.sample{display:inline-block;margin-right:.5em;vertical-align:middle}
+table.sides th,table.sides td{white-space:normal;overflow-wrap:normal}
+table.sides th:first-child{font-weight:400}
+@media(max-width:640px){svg.curves text{font-size:20px}body{padding:1.2rem 1rem 3rem}
 table.cards>thead{display:none}table.cards,table.cards>tbody,table.cards>tbody>tr,
 table.cards>tbody>tr>td{display:block;width:100%;border:0;padding:0;text-align:left}
 table.cards>tbody{border:1px solid var(--line);border-radius:8px;padding:.5rem .8rem;

@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from reconciler.plan.render.backtest import sentence
 from reconciler.plan.render.verdicts import policy_lines
 from reconciler.plan.render.wording import (
     counted,
@@ -31,6 +32,7 @@ _BECAUSE: Final[dict[object, str]] = {
     "PodRules": " because of topology spread and (anti-)affinity",
     "WholeNodes": " because nodes are bought whole",
 }
+_NO_EFFECT: Final = "This change does not affect cost."
 _STUCK_NAMED: Final = 3
 _STUCK_WIDTH: Final = 160
 _PODS_WIDTH: Final = 300
@@ -113,9 +115,21 @@ def _unschedulable_line(plan: Plan) -> list[str]:
 
 
 def _change_lines(plan: Plan) -> list[str]:
-    """Return what the change since the base costs and does, until the fleet is at rest."""
+    """Return what the change since the base costs and does, until the fleet is at rest.
+
+    What it would have cost with a recorded workload stands beside it.
+    """
     change = plan.at_rest
-    return [] if change is None else [_price_of(change), _nodes_of(change), *_stuck_in(change)]
+    backtest = plan.backtest
+    replayed = []
+    if backtest is not None and backtest.difference is not None:
+        replayed.append(sentence(backtest))
+    if change is None:
+        return replayed
+    price = _price_of(change)
+    if replayed and price == _NO_EFFECT:
+        price = "This change does not affect the cost of the fleet as it is now."
+    return [price, *replayed, _nodes_of(change), *_stuck_in(change)]
 
 
 def _price_of(change: AtRest) -> str:
@@ -126,7 +140,7 @@ def _price_of(change: AtRest) -> str:
             f"{high} (the search ended at its limit of work)."
         )
     if hourly(change.before.per_hour) == hourly(change.after.per_hour):
-        return "This change does not affect cost."
+        return _NO_EFFECT
     sides = (
         f"{how} it: {counted(side.nodes, 'node')}, {dollars(side.per_hour)}/hour"
         for how, side in (("without", change.before), ("with", change.after))

@@ -17,6 +17,7 @@ from reconciler.desired.fleet import Fleet
 from reconciler.desired.objects import node_pools
 from reconciler.disruption.command import ForcefulReason, WaitsFor
 from reconciler.disruption.gates.pdb import PodDisruptionBudgets
+from reconciler.model.duration import iso_duration
 from reconciler.model.history import History
 from reconciler.model.karpenter.budget import DisruptionReason, allowance
 from reconciler.model.resources import Resources, fits
@@ -340,21 +341,6 @@ def _rollout(rest: Rest) -> str | None:
     if not rest.rested:
         return None
     return iso_duration(rest.last - rest.began if rest.last is not None else timedelta())
-
-
-def iso_duration(span: timedelta) -> str:
-    """Return a span as ISO 8601 has it: ``PT0S``, ``PT12M``, ``P1DT2H``; whole seconds."""
-    seconds = span.days * 86_400 + span.seconds
-    days, rest = divmod(seconds, 86_400)
-    hours, rest = divmod(rest, 3_600)
-    minutes, seconds = divmod(rest, 60)
-    time = "".join(
-        f"{amount}{unit}"
-        for amount, unit in ((hours, "H"), (minutes, "M"), (seconds, "S"))
-        if amount
-    )
-    day = f"{days}D" if days else ""
-    return f"P{day}T{time}" if time else f"P{day}" if day else "PT0S"
 
 
 def _decides_alike(one: Inputs, other: Inputs, *, but_for_budgets: bool = False) -> bool:

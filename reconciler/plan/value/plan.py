@@ -9,6 +9,7 @@ import msgspec
 
 from reconciler.model.errors import UnreadableError
 from reconciler.plan.value.actions import Action, DeferredClaim
+from reconciler.plan.value.backtest import Backtest
 from reconciler.plan.value.changes import DriftedClaim, PlannedChange
 from reconciler.plan.value.costs import AtRest, Cost
 from reconciler.plan.value.disruption import BlockedNode, PlannedBlocker, PlannedCommand, PoolBudget
@@ -96,7 +97,8 @@ class Plan(Part, frozen=True, kw_only=True):
     fingerprint of each object that decisions depend on, so that a refused approval can name what
     has changed.
     ``approved_as`` is the digest of the saved plan that approved this one. ``policies`` are the
-    verdicts of the policies that judged it.
+    verdicts of the policies that judged it. ``backtest`` is what a recorded workload would have
+    cost with and without the change since a base.
     """
 
     api_version: str = API_VERSION
@@ -130,6 +132,7 @@ class Plan(Part, frozen=True, kw_only=True):
     observed_at: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
     observed: dict[str, str] = msgspec.field(default_factory=dict)
     policies: tuple[JudgedPolicy, ...] = ()
+    backtest: Backtest | None = None
 
     left_out: ClassVar = (
         "headroom",
@@ -142,6 +145,7 @@ class Plan(Part, frozen=True, kw_only=True):
         "observed_at",
         "observed",
         "policies",
+        "backtest",
     )
     parts: ClassVar = ("node_claims", "placements", "commands", "actions", "cost", "policies")
 

@@ -30,7 +30,8 @@ class PlanRequest:
     """The fleet to plan, how the plan is shown, and what decides the exit code.
 
     ``file`` is where the plan is saved, None to save nothing. ``policies`` are files of policies,
-    ``fail_on`` names what forbids the plan beside failed policies.
+    ``fail_on`` names what forbids the plan beside failed policies. ``trace`` is a file with a
+    workload that is replayed with and without the change.
     """
 
     fleet: FleetRequest
@@ -40,6 +41,7 @@ class PlanRequest:
     fail_on: frozenset[str]
     timings: bool
     policies: tuple[str, ...] = ()
+    trace: str | None = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,6 +64,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "warnings (of policies), or the name of a policy (repeatable)",
     )  # fmt: skip
     add(
+        "--trace", metavar="FILE",
+        help="with --base: replay this workload with and without the change (see `simulate`)",
+    )  # fmt: skip
+    add(
         "--timings", action="store_true",
         help="print the seconds spent in each phase to stderr, as JSON",
     )  # fmt: skip
@@ -78,6 +84,7 @@ def request_of(args: argparse.Namespace) -> PlanRequest:
         frozenset(args.fail_on),
         args.timings,
         tuple(args.policy),
+        args.trace,
     )
 
 
@@ -90,11 +97,13 @@ def run(request: PlanRequest) -> int:
     # Nearly all values live until the plan is printed: collecting garbage among them often
     # costs a tenth of the time and finds none.
     gc.set_threshold(200_000, 20, 20)
+    from reconciler.cli.backtest.change import expect_base, with_backtest
     from reconciler.cli.output.progressline import progress
     from reconciler.cli.shared import policies
     from reconciler.cli.shared.question import read_inputs
     from reconciler.cli.shared.timings import Timings
 
+    expect_base(request.trace, request.fleet.base)
     with progress("Planning") as line:
         timings = Timings(line.enter)
         with timings("read"):
@@ -105,6 +114,8 @@ def run(request: PlanRequest) -> int:
         from reconciler.plan.planning import plan_of
 
         plan = plan_of(inputs, timings)
+        if request.trace is not None:
+            plan = with_backtest(plan, request.fleet, request.trace, timings)
         with timings("render"):
             plan = policies.judge(plan, rules)
             refused = policies.refusals(plan, request.fail_on)

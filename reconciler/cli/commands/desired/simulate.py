@@ -33,7 +33,7 @@ class SimulateRequest:
 
     ``until`` is a duration or a time, None until nothing is left to do. ``faults`` is a file.
     ``trace`` is a file with a workload to replay, ``against`` what it is also replayed against,
-    ``seeds`` how often. ``workers`` is the number of processes.
+    ``seeds`` how often, and ``workers`` in how many processes.
     """
 
     fleet: FleetRequest
@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seeds", type=int, default=1, metavar="N", help="with --trace: play N seeds (default: 1)")
     add(
         "--workers", type=int, default=1, metavar="N",
-        help="with --trace: play sides and seeds in N processes (default: 1)",
+        help="with --trace: play in N processes, with the same result (default: 1)",
     )  # fmt: skip
     add(
         "--timings", action="store_true",
@@ -125,34 +125,30 @@ def _expect_a_trace(request: SimulateRequest) -> None:
     """
     from reconciler.model.errors import UsageError
 
-    for flag, number, most in (
+    counts = (
         ("--seeds", request.seeds, SEEDS_MAX),
         ("--workers", request.workers, WORKERS_MAX),
-    ):
-        if not 1 <= number <= most:
-            raise UsageError(f"{number} is not allowed", where=flag, remedy=f"use 1 to {most}")
+    )
+    for flag, count, most in counts:
+        if not 1 <= count <= most:
+            remedy = f"use 1 to {most}"
+            raise UsageError(f"{count} is not allowed", where=flag, remedy=remedy)
     if request.trace is None:
-        for flag, given in (
-            ("--against", request.against),
-            ("--seeds", request.seeds > 1),
-            ("--workers", request.workers > 1),
-        ):
-            if given:
-                raise UsageError("needs a trace", where=flag, remedy="add --trace FILE")
-    elif request.output == "html":
-        raise UsageError("html cannot show a backtest", where="-o", remedy="use text, json or yaml")
+        given = [flag for flag, count, _ in counts if count > 1]
+        for flag in (["--against"] if request.against else []) + given:
+            raise UsageError("needs a trace", where=flag, remedy="add --trace FILE")
 
 
 def _backtest(request: SimulateRequest, timings: Timings) -> int:
     """Replay the trace and print what it comes to."""
+    from reconciler.cli.backtest.page import render_html
     from reconciler.cli.backtest.report import as_text
-    from reconciler.cli.backtest.result import Backtest
     from reconciler.cli.backtest.run import BacktestRequest, backtested
     from reconciler.cli.commands.desired.plan import write
     from reconciler.cli.shared.moment import present
 
     assert request.trace is not None, "the caller has seen one"
-    report = backtested(
+    found = backtested(
         BacktestRequest(
             request.fleet, request.trace, request.against, request.seed, request.seeds,
             _until(request.until, present(request.fleet.now)), _script(request.faults),
@@ -160,10 +156,13 @@ def _backtest(request: SimulateRequest, timings: Timings) -> int:
         ),
         timings,
     )  # fmt: skip
-    assert isinstance(report.backtest, Backtest), "a backtest has one"
     with timings("render"):
-        is_text = request.output == "text"
-        text = as_text(report.backtest) if is_text else render(report, request.output)
+        if request.output == "text":
+            text = as_text(found.backtest)
+        elif request.output == "html":
+            text = render_html(found.backtest, found.curves)
+        else:
+            text = render(found.report, request.output)
     write(text)
     if request.timings:
         print(timings.to_json(), file=sys.stderr)

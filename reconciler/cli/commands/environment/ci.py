@@ -38,6 +38,7 @@ class CiRequest:
     fail_on: frozenset[str]
     jobs: int
     snapshot_max_age: timedelta
+    trace: str | None = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,6 +53,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--snapshot-max-age", metavar="DURATION",
         help="warn if the snapshot is older than this (default: 24h)",
+    )  # fmt: skip
+    add(
+        "--trace", metavar="FILE",
+        help="replay this workload with and without the change of each fleet, as for `plan`",
     )  # fmt: skip
     add("--out", default=_OUT, metavar="DIR", help=f"folder for the plans (default: {_OUT})")
     add("--policy", action="append", default=[], metavar="FILE", help="policies of the operator")
@@ -71,7 +76,7 @@ def request_of(args: argparse.Namespace) -> CiRequest:
     return CiRequest(
         tuple(os.path.normpath(fleet) for fleet in args.fleets), args.base, args.snapshot,
         args.out, tuple(args.settings), tuple(args.policy), frozenset(args.fail_on), args.jobs,
-        inputs.max_age_of(args),
+        inputs.max_age_of(args), args.trace,
     )  # fmt: skip
 
 
@@ -81,10 +86,12 @@ def run(request: CiRequest) -> int:
     Raises:
         ReconcilerError: the fleets that changed cannot be found out.
     """
+    from reconciler.cli.backtest.change import expect_base
     from reconciler.cli.pullrequest.fleets import changed_fleets, fleets_below
     from reconciler.cli.pullrequest.review import ReviewOptions, reviews
 
     base = request.base or base_of(os.environ)
+    expect_base(request.trace, base)
     fleets = list(request.fleets) or fleets_below(".")
     changes = changed_fleets(fleets, base)
     _make_folder(request.out)
@@ -95,6 +102,7 @@ def run(request: CiRequest) -> int:
         settings=request.settings,
         policies=request.policies,
         fail_on=request.fail_on,
+        trace=request.trace,
         is_github=os.environ.get("GITHUB_ACTIONS") == "true",
     )
     found = reviews(changes, options, request.jobs or os.cpu_count() or 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -21,7 +21,10 @@ class WaitingSeconds(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Utilization(msgspec.Struct, frozen=True, rename="camel"):
-    """What pods request over what nodes can allocate, both integrated over the period: 0 to 1."""
+    """What pods requested of what nodes had allocatable, both over time: 0 to 1, 0 without nodes.
+
+    A difference of two is between -1 and 1.
+    """
 
     cpu: float = 0.0
     memory: float = 0.0
@@ -31,7 +34,6 @@ class SideResult(msgspec.Struct, frozen=True, rename="camel"):
     """What one side comes to over the period; money is USD.
 
     ``lower_bound`` is the integral of the minimum price of nodes for the pods that ran.
-    DaemonSets and the workloads of the fleet folder are not in ``utilization``.
     ``pods`` came, and ``unplaced`` of them never got a node.
     """
 
@@ -61,9 +63,9 @@ class Difference(msgspec.Struct, frozen=True, rename="camel"):
     node_hours: float
     utilization: Utilization
     waiting_seconds: WaitingSeconds
-    evictions: float
-    commands: float
-    unplaced: float
+    evictions: int
+    commands: int
+    unplaced: int
 
 
 class DollarSpread(msgspec.Struct, frozen=True, rename="camel"):
@@ -79,10 +81,23 @@ class Backtest(msgspec.Struct, frozen=True, rename="camel"):
     ``rounded_gpus`` counts pods that wanted a share of a GPU and got a whole one.
     """
 
-    begin: datetime = msgspec.field(name="from")
-    until: datetime
+    begin: Annotated[datetime, msgspec.Meta(tz=True)] = msgspec.field(name="from")
+    until: Annotated[datetime, msgspec.Meta(tz=True)]
     seeds: int
     rounded_gpus: int
     sides: dict[str, SideResult]
     spread: dict[str, DollarSpread]
     difference: Difference | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a difference of sides that are not there; a plan of others may have any.
+
+        Raises:
+            ValueError: a side is missing, or the end is not after the beginning.
+        """
+        if self.until < self.begin:
+            raise ValueError("a backtest ends before it begins")
+        change = self.difference
+        known = {BASE, KARPENTER} & self.sides.keys()
+        if HEAD not in self.sides or (change is not None and change.against not in known):
+            raise ValueError("a backtest lacks one of the sides that it compares")
