@@ -203,6 +203,13 @@ class BundledCatalog(Catalog):
         self._facts = facts
         self._resolve: Callable[[ClassFacts], BundledCatalog] = lru_cache(RESOLVED_MAX)(self._made)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Let another process have the catalog: what it is made of, without what is bundled."""
+        source, notes, warnings = self._descriptions
+        data = None if self._bundle is _load()[1] else self.data
+        described = {"source": source, "notes": notes, "warnings": warnings}
+        return _restored, (data, self.region, self._facts, self.pricing, described)
+
     @property
     def data(self) -> tuple[Header, Bundle]:
         """The data from which the types are computed."""
@@ -243,6 +250,16 @@ class BundledCatalog(Catalog):
     @cached_property
     def _refusals(self) -> dict[str, str]:
         return self._rows.refusals
+
+
+def _restored(
+    data: tuple[Header, Bundle] | None,
+    region: str,
+    facts: ClassFacts,
+    pricing: Pricing | None,
+    described: JsonDict,
+) -> BundledCatalog:
+    return BundledCatalog(*(data or _load()), region, facts, pricing=pricing, **described)
 
 
 def _published(header: Header) -> datetime | None:

@@ -29,6 +29,10 @@ class Discovery:
         self._keep = keep
         self._kept_at: datetime | None = None
 
+    def copied(self) -> Discovery:
+        """Return one that knows the same, and learns from here on by itself."""
+        return Discovery(self._known)
+
     def update(
         self, nodes: Iterable[StateNode], classes: Mapping[str, EC2NodeClass], now: datetime
     ) -> Discoveries:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -113,11 +114,10 @@ def test_a_number_of_processes_that_cannot_be_meant_is_refused(
 
 def descendants(process: int) -> list[int]:
     """Return the processes that a process has started, directly or not."""
-    try:
-        text = Path(f"/proc/{process}/task/{process}/children").read_text()
-    except OSError:
-        return []
-    own = [int(word) for word in text.split()]
+    own = []
+    for thread in Path(f"/proc/{process}/task").glob("*/children"):
+        with suppress(OSError):  # it has ended
+            own += [int(word) for word in thread.read_text().split()]
     return [*own, *(child for one in own for child in descendants(one))]
 
 
@@ -164,15 +164,38 @@ def test_the_processes_end_with_the_command(
 
 
 @pytest.mark.exhaustive
-def test_a_process_that_is_killed_is_an_error_with_its_remedy(
+def test_a_process_that_is_killed_again_and_again_is_an_error_with_its_remedy(
     running: subprocess.Popen[str],
 ) -> None:
-    found = playing(running.pid)
-    os.kill(found[0], signal.SIGKILL)
+    killed: set[int] = set()
+    while running.poll() is None:
+        for process in set(playing(running.pid)) - killed:
+            os.kill(process, signal.SIGKILL)
+            killed.add(process)
     told = running.communicate(timeout=30)[1]
     assert running.returncode == 1
     assert told == (
-        "Error: --workers: a process that replayed the trace was killed; "
+        "Error: --workers: the process that evaluated was killed; "
         "use fewer processes if memory is short\n"
     )
-    wait_for(lambda: not any(plays(child) for child in found))
+    wait_for(lambda: not any(plays(child) for child in killed))
+
+
+@pytest.mark.exhaustive
+def test_a_process_that_is_killed_once_costs_only_its_evaluation(
+    fleet: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if not Path("/proc/self/task").is_dir():
+        pytest.skip("processes are found in /proc")
+    rows = [f"p{n},1500,1024,0,0,{n * 300},{n * 300 + 9000}," for n in range(100)]
+    (fleet / "trace.csv").write_text("\n".join([COLUMNS, *rows, ""]))
+    line = asked(fleet, "--seeds", "3", "-o", "json")
+    assert main(line) == 0
+    expected = capsys.readouterr().out
+    command = [sys.executable, "-m", "reconciler", *line, "--workers", "2"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        wait_for(lambda: process.poll() is not None or len(playing(process.pid)) == 2)
+        os.kill(playing(process.pid)[0], signal.SIGKILL)
+        shown = process.communicate(timeout=60)[0]
+    assert process.returncode == 0
+    assert shown == expected

@@ -11,7 +11,13 @@ from typing import Any
 import msgspec
 
 from reconciler.cli.shared.request import FleetRequest
-from reconciler.cli.simulation.building import Setting, SimulatedFleet, built, fleet_of
+from reconciler.cli.simulation.building import (
+    Setting,
+    SimulatedFleet,
+    built,
+    fleet_of,
+    read_simulation,
+)
 from reconciler.cli.simulation.script import Script
 from reconciler.plan.make.decide import untimed
 from tests.cli.commandlines import request_of
@@ -46,7 +52,8 @@ class Parsed:
         self, objects: Sequence[Mapping[str, Any]], script: Mapping[str, Any], seed: int = 0
     ) -> Setting:
         """Return the world of a fleet under a script."""
-        return built(self._request(objects), untimed, msgspec.convert(script, Script), seed)
+        inputs = read_simulation(self._request(objects), untimed)
+        return built(inputs, msgspec.convert(script, Script), seed)
 
     def fleet(self, objects: Sequence[Mapping[str, Any]]) -> SimulatedFleet:
         """Return another revision of the fleet."""

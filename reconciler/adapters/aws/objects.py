@@ -33,22 +33,45 @@ def read_object(connect: Connect, url: str, most: int) -> bytes:
         UsageError: the URL names no object.
         UnreadableError: S3 does not give it.
     """
-    bucket, key = location_of(url)
     try:
-        answer = connect("s3", _ATTEMPTS).get_object(Bucket=bucket, Key=key)
-        with answer["Body"] as body:
-            if answer["ContentLength"] > most:
-                raise UnreadableError(
-                    f"more than {most} bytes", where=url, remedy="capture fewer objects"
-                )
-            content: bytes = body.read()
-            return content
+        return _content(connect, url, most)
     except (ClientError, BotoCoreError) as error:
-        raise UnreadableError(
-            f"S3 GetObject failed: {error}",
-            where=url,
-            remedy="check bucket, key, and s3:GetObject of the credentials in the environment",
-        ) from error
+        raise _refused(error, url) from error
+
+
+def find_object(connect: Connect, url: str, most: int) -> bytes | None:
+    """Return the content of an object as ``read_object`` does, None if there is no object.
+
+    S3 tells that only to who may list the bucket.
+    """
+    try:
+        return _content(connect, url, most)
+    except ClientError as error:
+        if error.response["Error"]["Code"] == "NoSuchKey":
+            return None
+        raise _refused(error, url, "s3:GetObject and s3:ListBucket") from error
+    except BotoCoreError as error:
+        raise _refused(error, url) from error
+
+
+def _content(connect: Connect, url: str, most: int) -> bytes:
+    bucket, key = location_of(url)
+    answer = connect("s3", _ATTEMPTS).get_object(Bucket=bucket, Key=key)
+    with answer["Body"] as body:
+        if answer["ContentLength"] > most:
+            raise UnreadableError(
+                f"more than {most} bytes", where=url, remedy="capture fewer objects"
+            )
+        content: bytes = body.read()
+        return content
+
+
+def _refused(error: Exception, url: str, rights: str = "s3:GetObject") -> UnreadableError:
+    return UnreadableError(
+        f"S3 GetObject failed: {error}",
+        where=url,
+        remedy=f"check bucket, key, and {rights} of the credentials in the environment",
+    )
 
 
 def write_object(connect: Connect, url: str, content: bytes) -> None:

@@ -32,6 +32,7 @@ from reconciler.cli.advice.search import (
 from reconciler.cli.shared import policies, sources
 from reconciler.cli.shared.question import read_inputs
 from reconciler.cli.shared.timings import Timings
+from reconciler.cli.sweeps.sweep import Progress, Sweep, unseen
 from reconciler.desired.objects import node_pools
 from reconciler.model.errors import UsageError
 from reconciler.model.policy import PolicySource
@@ -49,8 +50,10 @@ class Advised:
     proposals: dict[str, Judged]
 
 
-def advised(request: AdviceRequest, phase: Timings) -> Advised:
+def advised(request: AdviceRequest, phase: Timings, progress: Progress = unseen) -> Advised:
     """Return the changes to a fleet's files that save the most.
+
+    ``progress`` learns how far the search is.
 
     Raises:
         UsageError: an argument or setting is wrong.
@@ -63,8 +66,9 @@ def advised(request: AdviceRequest, phase: Timings) -> Advised:
         known = _candidates(judge)
     tried, left_out = chosen([c for c in known if not c.needs_trace], request.most, request.seed)
     with phase("disruption"):
-        found = searched(judge, tried, request.workers)
-        tested = _backtested(judge, found)
+        sweep = Sweep(request.sweep, progress)
+        found = searched(judge, tried, sweep)
+        tested = _backtested(judge, found, sweep)
     return _advised(judge, known, found, left_out, tested)
 
 
@@ -85,7 +89,7 @@ Tested = Mapping[tuple[str, ...], AdviceBacktest]
 """Backtests by the ids of the candidates that make up a proposal."""
 
 
-def _backtested(judge: Judge, found: Findings) -> Tested:
+def _backtested(judge: Judge, found: Findings, sweep: Sweep) -> Tested:
     """Return the backtests of the best proposals, none without a trace."""
     request = judge.request
     if request.trace is None:
@@ -98,7 +102,7 @@ def _backtested(judge: Judge, found: Findings) -> Tested:
     backtests = Backtests.of(judge, request.trace)
     if not best:
         return {}
-    results = backtests.of_all(best, request.workers)
+    results = backtests.of_all(best, sweep)
     return {_ids(one): result for one, result in zip(best, results, strict=True)}
 
 
@@ -123,7 +127,8 @@ def _judge(request: AdviceRequest, phase: Timings) -> Judge:
     # the present files are the base of every change, so a change cannot relax their policies
     own = [with_fields(policy, source=PolicySource.BASE) for policy in fleet.policies]
     with phase("disruption"):
-        return Judge(request, tuple(source.files), inputs, binding((*operator, *own)))
+        rules, layers = binding((*operator, *own)), sources.layers_of(request.fleet)
+        return Judge(request, tuple(source.files), inputs, rules, layers)
 
 
 def _candidates(judge: Judge) -> tuple[AdviceCandidate, ...]:

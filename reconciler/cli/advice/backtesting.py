@@ -7,21 +7,27 @@ nothing but the change.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from datetime import datetime, timedelta
-from multiprocessing import get_context
+from datetime import timedelta
 
-from reconciler.cli.advice.changes import Files
+from reconciler.cli.advice.changes import Files, digests_of_files
 from reconciler.cli.advice.judging import Judge, settings_with
 from reconciler.cli.advice.result import AdviceBacktest, AdviceLimits, BacktestedSide
 from reconciler.cli.advice.search import Judged
 from reconciler.cli.backtest.replay import Replay
 from reconciler.cli.backtest.sides import play_side
 from reconciler.cli.backtest.trace import Trace, read_trace
-from reconciler.cli.shared.sources import digests_of, read_bytes, settings_of
-from reconciler.cli.simulation.building import Setting, SimulatedFleet, built
+from reconciler.cli.shared.sources import digests_of, read_bytes
+from reconciler.cli.simulation.building import (
+    Setting,
+    SimulatedFleet,
+    SimulationInputs,
+    built,
+    read_simulation,
+)
 from reconciler.cli.simulation.script import Script
+from reconciler.cli.sweeps.evaluation import address_of
+from reconciler.cli.sweeps.sweep import Sweep
 from reconciler.desired.objects import node_pools
 from reconciler.plan.make.decide import untimed
 from reconciler.plan.render.wording import counted
@@ -29,55 +35,55 @@ from reconciler.plan.value.backtest import SideResult
 
 
 class Backtests:
-    """A trace, and what it comes to under the present files and under those of proposals."""
+    """A trace, and what it comes to under the present files and under those of proposals.
 
-    def __init__(self, judge: Judge, trace: Trace) -> None:
+    Files are evaluated by what the trace costs with them (``sweeps.evaluation.Evaluations``).
+    """
+
+    def __init__(self, judge: Judge, trace: Trace, inputs: SimulationInputs) -> None:
         self._judge = judge
         self._trace = trace
-        self._start = judge.inputs.now
+        self._inputs = inputs
 
     @classmethod
     def of(cls, judge: Judge, file: str) -> Backtests:
-        """Read the trace.
+        """Read the trace, and the present fleet, in which only the files differ by proposal.
 
         Raises:
             UnreadableError: it cannot be read, or is not a trace.
         """
-        return cls(judge, read_trace(read_bytes(file), file))
+        request = replace(judge.request.fleet, now=judge.inputs.now)
+        inputs = read_simulation(request, untimed, is_replay=True)
+        return cls(judge, read_trace(read_bytes(file), file), inputs)
 
-    def of_all(self, found: Sequence[Judged], workers: int) -> tuple[AdviceBacktest, ...]:
+    def of_all(self, found: Sequence[Judged], sweep: Sweep) -> tuple[AdviceBacktest, ...]:
         """Return the backtest of each, compared with the present files."""
         sides: list[Files] = [self._judge.files, *(one.verdict.files for one in found)]
-        base, *heads = self._played(sides, workers)
+        base, *heads = sweep.evaluated(self, sides)
         return tuple(_compared(base, head) for head in heads)
 
-    def _played(self, sides: Sequence[Files], workers: int) -> list[SideResult]:
-        if workers < 2:
-            return [self.side(files) for files in sides]
-        global _forked  # noqa: PLW0603 - a forked process has no other way to values not pickled
-        _forked = self
-        try:
-            with ProcessPoolExecutor(workers, mp_context=get_context("fork")) as pool:
-                return list(pool.map(_played_in_process, sides))
-        finally:
-            _forked = None
+    @property
+    def result(self) -> type[SideResult]:
+        """The type of the results."""
+        return SideResult
 
-    def side(self, files: Files) -> SideResult:
-        """Play the trace against the fleet in ``files``."""
-        judge = self._judge
-        request = replace(judge.request.fleet, now=self._start)
+    def evaluate(self, key: Files) -> SideResult:
+        """Play the trace against the fleet in the files."""
+        inputs = self._inputs
 
         def build(replay: Replay) -> Setting:
-            return built(request, untimed, Script(), judge.request.seed, replay)
+            return built(inputs, Script(), self._judge.request.seed, replay)
 
         def choose(setting: Setting) -> SimulatedFleet:
-            return self._fleet(setting.head, files)
+            return self._fleet(setting.head, key)
 
-        return play_side(build, choose, self._trace, self._start, self._end).result
+        end = inputs.start + timedelta(seconds=self._trace.seconds)
+        return play_side(build, choose, self._trace, inputs.start, end).result
 
-    @property
-    def _end(self) -> datetime:
-        return self._start + timedelta(seconds=self._trace.seconds)
+    def address(self, key: Files) -> str:
+        """Return the address of the result with the files."""
+        facts = (self._inputs.address, self._trace.digest, self._judge.request.seed)
+        return address_of("backtest", digests_of_files(key), facts, self._judge.facts)
 
     def _fleet(self, head: SimulatedFleet, files: Files) -> SimulatedFleet:
         """Return the simulated fleet as ``files`` want it."""
@@ -85,8 +91,7 @@ class Backtests:
         fleet = judge.read(files)
         assert not isinstance(fleet, str), "a proposal is valid"
         inputs = judge.inputs_of(fleet)
-        resolved = settings_of(judge.request.fleet, fleet)
-        digests = digests_of(fleet, b"", inputs.catalog, resolved)
+        digests = digests_of(fleet, b"", inputs.catalog, judge.layers.resolved(fleet))
         settings = settings_with(head.settings, judge.inputs.settings, inputs.settings)
         return replace(
             head,
@@ -97,14 +102,6 @@ class Backtests:
             tree=digests.git,
             digests=digests,
         )
-
-
-_forked: Backtests | None = None
-
-
-def _played_in_process(files: Files) -> SideResult:
-    assert _forked is not None, "the process was forked with it"
-    return _forked.side(files)
 
 
 def _compared(base: SideResult, head: SideResult) -> AdviceBacktest:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Final, Protocol
 
 from reconciler.desired.fleet import SourceFile
@@ -45,6 +46,11 @@ def with_changes(files: Files, changes: Iterable[DesiredChange]) -> Files:
     for change in changes:
         files = change.made_in(files)
     return files
+
+
+def digests_of_files(files: Files) -> list[tuple[str, str]]:
+    """Return the path and the SHA-256 of each file."""
+    return [(file.path, sha256(file.content).hexdigest()) for file in files]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from reconciler.cli.advice.changes import DesiredChange, Files, with_changes
+from reconciler.cli.advice.changes import DesiredChange, Files, digests_of_files, with_changes
 from reconciler.cli.advice.request import AdviceRequest
 from reconciler.cli.advice.result import AdviceLimits
 from reconciler.cli.shared import policies, sources
@@ -72,16 +72,38 @@ class Judge:
     """The present fleet at rest, with which changes of its files are compared."""
 
     def __init__(
-        self, request: AdviceRequest, files: Files, inputs: Inputs, rules: Sequence[Policy]
+        self,
+        request: AdviceRequest,
+        files: Files,
+        inputs: Inputs,
+        rules: Sequence[Policy],
+        layers: sources.SettingLayers,
     ) -> None:
+        self._given = (request, files, inputs, rules, layers)
         self.request = request
         self.files = files
         cluster = without_nodes(inputs.cluster)[0] if request.has_new_nodes else inputs.cluster
         self.inputs = replace(inputs, cluster=cluster, against=None, base=None, compared_with="")
         self.rules = tuple(rules)
         self.rested = RestedBase(self.inputs, anew=request.has_new_nodes)
-        self.evaluations = 1
-        self.resolved = sources.settings_of(request.fleet, inputs.fleet).settings
+        self.layers = layers
+        self.resolved = layers.resolved(inputs.fleet).settings
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Let another process judge: it carries the present fleet to rest itself."""
+        return Judge, self._given
+
+    @cached_property
+    def facts(self) -> tuple[object, ...]:
+        """What verdicts depend on beside the changes, as JSON can express it."""
+        request, inputs, layers = self.request, self.inputs, self.layers
+        return (
+            inputs.now, inputs.digests, inputs.observed, digests_of_files(self.files),
+            layers.environment, layers.flags, layers.fleet,
+            layers.operator.data if layers.operator is not None else None,
+            self.rules, request.has_new_nodes, request.fleet.catalog is not None,
+            sorted(request.fleet.allow_removal), request.spot_percent, request.zones,
+        )  # fmt: skip
 
     @property
     def base(self) -> Rest:
@@ -122,7 +144,6 @@ class Judge:
         inputs = self.inputs_of(fleet)
         if self._cannot_save(inputs):
             return ChangeVerdict(files)
-        self.evaluations += 1
         change, rest = self.rested.changed_to(inputs)
         exposure = exposure_of(rest)
         verdict = ChangeVerdict(files, change, exposure)
@@ -137,7 +158,7 @@ class Judge:
     def inputs_of(self, fleet: Fleet) -> Inputs:
         """Return the question of the present fleet, asked of another desired state."""
         inputs = self.inputs
-        resolved = sources.settings_of(self.request.fleet, fleet)
+        resolved = self.layers.resolved(fleet)
         catalog = inputs.catalog
         lock, known = fleet.lock, inputs.fleet.lock
         if (lock and lock.digest) != (known and known.digest):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+from reconciler.cli.shared.request import SweepRequest
 
 if TYPE_CHECKING:
     from reconciler.cli.shared.request import FleetRequest
@@ -20,7 +22,7 @@ class AdviceRequest:
     """The fleet, how changes to it are searched for, and the limits that they must keep.
 
     With ``has_new_nodes``, fleets of new nodes are compared. At most ``most``
-    candidates are judged, by ``workers`` processes. ``policies`` are files of the operator.
+    candidates are judged, where ``sweep`` says. ``policies`` are files of the operator.
     ``zones`` is None for as many as the fleet has now. The ``backtested`` best proposals are
     replayed on the workload in the file ``trace``; only then do the last two limits count.
     """
@@ -30,7 +32,7 @@ class AdviceRequest:
     policies: tuple[str, ...] = ()
     most: int = CANDIDATES
     seed: int = 0
-    workers: int = 1
+    sweep: SweepRequest = field(default_factory=SweepRequest)
     trace: str | None = None
     backtested: int = BACKTESTED
     spot_percent: float = SPOT_PERCENT

@@ -2,30 +2,26 @@
 
 Each candidate is carried to rest alone. Those that save are then added to one another, the best
 first, and an addition stays if it saves more. What saves nothing alone may save with others: such
-candidates are tried once more with the best combination. Evaluations are independent of each
-other, so the number of processes changes nothing but the time.
+candidates are tried once more with the best combination.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from multiprocessing import get_context
 from typing import Final
 
 from reconciler.cli.advice.candidates import AdviceCandidate
-from reconciler.cli.advice.changes import DesiredChange
+from reconciler.cli.advice.judgements import Judgements, Selection
 from reconciler.cli.advice.judging import LEAST_SAVING, ChangeVerdict, Judge
+from reconciler.cli.sweeps.sweep import Sweep
 
 ADDITIONS_MAX: Final = 8
 """How many candidates that save alone are added to a combination, one after another."""
 NEUTRAL_MAX: Final = 4
 """How many that save nothing alone are then added."""
 
-Selection = tuple[AdviceCandidate, ...]
 JudgeAll = Callable[[Sequence[Selection]], Sequence[ChangeVerdict]]
 
 
@@ -78,16 +74,22 @@ def chosen(
     return inside, tuple(c for c in candidates if c.id not in taken)
 
 
-def searched(judge: Judge, candidates: Selection, workers: int) -> Findings:
+def searched(judge: Judge, candidates: Selection, sweep: Sweep) -> Findings:
     """Return what the candidates save, alone and together."""
-    with _judges(judge, workers) as judge_all:
-        verdicts = judge_all([(candidate,) for candidate in candidates])
-        alone = tuple(
-            Judged((candidate,), verdict)
-            for candidate, verdict in zip(candidates, verdicts, strict=True)
-        )
-        together = _together(judge_all, alone)
-    return Findings(alone, together, judge.evaluations)
+    work, carried = Judgements(judge), 1  # the present fleet
+
+    def judge_all(selections: Sequence[Selection]) -> Sequence[ChangeVerdict]:
+        nonlocal carried
+        found = sweep.evaluated(work, selections)
+        carried += sum(verdict.at_rest is not None for verdict in found)
+        return found
+
+    verdicts = judge_all([(candidate,) for candidate in candidates])
+    alone = tuple(
+        Judged((candidate,), verdict)
+        for candidate, verdict in zip(candidates, verdicts, strict=True)
+    )
+    return Findings(alone, _together(judge_all, alone), carried)
 
 
 def _together(judge_all: JudgeAll, alone: Sequence[Judged]) -> Judged | None:
@@ -118,48 +120,3 @@ def _overlap(members: Selection) -> bool:
     """Return whether a change is in two candidates: the later one would not be what it says."""
     changes = [change for candidate in members for change in candidate.changes]
     return len(set(changes)) < len(changes)
-
-
-# Processes. They are forked, so that all judge one observation of the fleet.
-
-
-_forked: Judge | None = None
-
-
-@contextmanager
-def _judges(judge: Judge, workers: int) -> Iterator[JudgeAll]:
-    """Give a function that judges selections, in ``workers`` processes where that is more than one.
-
-    The base is at rest before the processes begin, so it is carried there once.
-    """
-    if workers < 2:
-        yield lambda selections: [judge.judged(_changes(s)) for s in selections]
-        return
-    global _forked  # noqa: PLW0603 - a forked process has no other way to values not pickled
-    _forked = judge
-    assert judge.exposure is not None, "worked out before the processes begin"
-    assert judge.at_rest is not None, "worked out before the processes begin"
-    try:
-        with ProcessPoolExecutor(workers, mp_context=get_context("fork")) as pool:
-
-            def judge_all(selections: Sequence[Selection]) -> Sequence[ChangeVerdict]:
-                if len(selections) == 1:  # not worth the way to another process
-                    return [judge.judged(_changes(selections[0]))]
-                found = list(pool.map(_judged_in_process, selections))
-                judge.evaluations += sum(evaluations for _, evaluations in found)
-                return [verdict for verdict, _ in found]
-
-            yield judge_all
-    finally:
-        _forked = None
-
-
-def _judged_in_process(selection: Selection) -> tuple[ChangeVerdict, int]:
-    assert _forked is not None, "the process was forked with it"
-    before = _forked.evaluations
-    verdict = _forked.judged(_changes(selection))
-    return verdict, _forked.evaluations - before
-
-
-def _changes(selection: Selection) -> list[DesiredChange]:
-    return [change for candidate in selection for change in candidate.changes]

@@ -1,80 +1,65 @@
-"""Plays the sides of a backtest, one after the other or in several processes.
-
-A play depends on nothing but its side and its seed, so the results are the same in any number of
-processes.
-"""
+"""The plays of a backtest: each replays the trace against one side with one seed."""
 
 from __future__ import annotations
 
-import gc
-import os
-import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from multiprocessing import active_children, get_context, parent_process
-from multiprocessing.connection import wait
-from threading import Thread
-from typing import Final
+from functools import cached_property
+from typing import Final, NamedTuple
 
 from reconciler.cli.backtest.replay import Replay
 from reconciler.cli.backtest.sides import PlayedSide, karpenter_defaults, play_side
 from reconciler.cli.backtest.trace import Trace
-from reconciler.cli.shared.request import FleetRequest
-from reconciler.cli.simulation.building import Setting, SimulatedFleet, built
+from reconciler.cli.simulation.building import Setting, SimulatedFleet, SimulationInputs, built
 from reconciler.cli.simulation.script import Script
-from reconciler.model.errors import ReconcilerError
-from reconciler.plan.make.decide import Phase, untimed
+from reconciler.cli.sweeps.evaluation import address_of
 from reconciler.plan.value.backtest import BASE, HEAD, KARPENTER
 
-Play = tuple[str, int]
-"""A side and a seed."""
+
+class Play(NamedTuple):
+    """Which side, and its random seed."""
+
+    side: str
+    seed: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Replays:
-    """What all plays share: the fleet, and the trace from ``start`` to ``end``."""
+    """What all plays share: the fleets, and the trace to the ``end`` of the period.
 
-    fleet: FleetRequest
+    They are evaluated by their plays (``sweeps.evaluation.Evaluations``).
+    """
+
+    inputs: SimulationInputs
     script: Script
     trace: Trace
-    start: datetime
     end: datetime
 
-    def play(self, side: str, seed: int, phase: Phase = untimed) -> PlayedSide:
+    @property
+    def result(self) -> type[PlayedSide]:
+        """The type of the results."""
+        return PlayedSide
+
+    def evaluate(self, key: Play) -> PlayedSide:
         """Replay the trace against a side.
 
         Raises:
-            ReconcilerError: an input cannot be read, or it takes too many passes.
+            EndlessError: it takes too many passes.
         """
 
         def build(replay: Replay) -> Setting:
-            return built(self.fleet, phase, self.script, seed, replay)
+            return built(self.inputs, self.script, key.seed, replay)
 
-        return play_side(build, _SIDES[side], self.trace, self.start, self.end)
+        return play_side(build, _SIDES[key.side], self.trace, self.inputs.start, self.end)
 
-    def play_all(self, plays: Sequence[Play], workers: int, phase: Phase) -> list[PlayedSide]:
-        """Return the results of plays in their order, played in ``workers`` processes.
+    def address(self, key: Play) -> str:
+        """Return the address of the result of a play."""
+        return address_of("play", key, self._facts)
 
-        Raises:
-            ReconcilerError: as for the first play that fails, or a process was killed.
-        """
-        if min(workers, len(plays)) < 2:
-            return [self.play(side, seed, phase) for side, seed in plays]
-        try:
-            with _processes(self, min(workers, len(plays))) as pool:
-                with _interrupts_held():  # the processes inherit that: only we are interrupted
-                    futures = [pool.submit(_play, *play) for play in plays]
-                return [future.result() for future in futures]
-        except BrokenProcessPool as error:
-            raise ReconcilerError(
-                "a process that replayed the trace was killed",
-                where="--workers",
-                remedy="use fewer processes if memory is short",
-            ) from error
+    @cached_property
+    def _facts(self) -> tuple[object, ...]:
+        return (self.inputs.address, self.script, self.trace.digest, self.end)
 
 
 def _head(setting: Setting) -> SimulatedFleet:
@@ -95,50 +80,3 @@ _SIDES: Final[Mapping[str, Callable[[Setting], SimulatedFleet]]] = {
     BASE: _base,
     KARPENTER: _karpenter,
 }
-
-
-@contextmanager
-def _processes(replays: Replays, count: int) -> Iterator[ProcessPoolExecutor]:
-    """Yield processes that know the replays; they end at once if anything goes wrong here."""
-    others = set(active_children())
-    with ProcessPoolExecutor(count, get_context("spawn"), _learn, (replays,)) as pool:
-        try:
-            yield pool
-        except BaseException:
-            for child in set(active_children()) - others:
-                child.terminate()
-            raise
-
-
-@contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Hold back SIGINT for the time being; processes that start meanwhile never get it."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-_known: Replays | None = None
-
-
-def _learn(replays: Replays) -> None:
-    """Prepare a process."""
-    global _known  # noqa: PLW0603 - what a process is given at its start has no other place
-    _known = replays
-    gc.set_threshold(200_000, 20, 20)  # as in the command: nearly all values live to the end
-    Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """End this process when the one that started it is gone: a play may take hours."""
-    parent = parent_process()
-    assert parent is not None, "only processes that were started know replays"
-    wait([parent.sentinel])
-    os._exit(1)
-
-
-def _play(side: str, seed: int) -> PlayedSide:
-    assert _known is not None, "a process knows the replays from its start on"
-    return _known.play(side, seed)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from msgspec.structs import replace as with_fields
 
-from reconciler.cli.backtest.plays import Replays
+from reconciler.cli.backtest.plays import Play, Replays
 from reconciler.cli.backtest.report import backtest_of
 from reconciler.cli.backtest.sides import PlayedSide, SideCurves
 from reconciler.cli.backtest.trace import read_trace
 from reconciler.cli.shared import moment
-from reconciler.cli.shared.request import FleetRequest
+from reconciler.cli.shared.request import FleetRequest, SweepRequest
 from reconciler.cli.shared.sources import read_bytes
+from reconciler.cli.simulation.building import read_simulation
 from reconciler.cli.simulation.report import Report
 from reconciler.cli.simulation.script import Script
+from reconciler.cli.sweeps.sweep import Progress, Sweep, unseen
 from reconciler.plan.make.decide import Phase
 from reconciler.plan.value.backtest import BASE, HEAD, KARPENTER, Backtest
 
@@ -26,7 +28,7 @@ class BacktestRequest:
     """A trace and what it is replayed against.
 
     ``until`` is when to stop, None for the end of the trace. ``against`` is ``karpenter-defaults``
-    or None. Each side is played with ``seeds`` seeds, from ``seed`` on, in ``workers`` processes.
+    or None. Each side is played with ``seeds`` seeds, from ``seed`` on, where ``sweep`` says.
     """
 
     fleet: FleetRequest
@@ -36,7 +38,7 @@ class BacktestRequest:
     seeds: int
     until: datetime | timedelta | None
     script: Script
-    workers: int = 1
+    sweep: SweepRequest = field(default_factory=SweepRequest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +50,8 @@ class Backtested:
     curves: Mapping[str, SideCurves]
 
 
-def backtested(request: BacktestRequest, phase: Phase) -> Backtested:
-    """Play the trace against each side.
+def backtested(request: BacktestRequest, phase: Phase, progress: Progress = unseen) -> Backtested:
+    """Play the trace against each side; ``progress`` learns how far it is.
 
     Raises:
         ReconcilerError: an argument is wrong, or an input cannot be read.
@@ -67,13 +69,12 @@ def backtested(request: BacktestRequest, phase: Phase) -> Backtested:
     if request.against is not None:
         sides.append(KARPENTER)
     seeds = range(request.seed, request.seed + request.seeds)
-    plays = [(side, seed) for seed in seeds for side in sides]
-    replays = Replays(fleet, request.script, trace, start, end)
+    plays = [Play(side, seed) for seed in seeds for side in sides]
+    replays = Replays(read_simulation(fleet, phase, is_replay=True), request.script, trace, end)
+    found = Sweep(request.sweep, progress).evaluated(replays, plays)
     played: dict[str, list[PlayedSide]] = {side: [] for side in sides}
-    for (side, _), found in zip(
-        plays, replays.play_all(plays, request.workers, phase), strict=True
-    ):
-        played[side].append(found)
+    for play, one in zip(plays, found, strict=True):
+        played[play.side].append(one)
     results = {side: [found.result for found in every] for side, every in played.items()}
     backtest = backtest_of(start, end, trace.rounded, results)
     report = with_fields(played[HEAD][0].report, backtest=backtest)

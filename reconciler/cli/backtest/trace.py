@@ -14,8 +14,9 @@ from __future__ import annotations
 import csv
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from hashlib import sha256
 from typing import Final, Protocol
 
 import msgspec
@@ -98,7 +99,8 @@ class Trace:
     """Pods by the time of their creation; ``rounded`` of them wanted a share of a GPU.
 
     ``seconds`` is the length. A trace that was recorded from a fleet has the ``nodes`` that ran
-    the pods, the ``daemons`` of all its time, and when it began.
+    the pods, the ``daemons`` of all its time, and when it began. ``digest`` is the SHA-256 of what
+    it was read from, without compression.
     """
 
     pods: tuple[TracedPod, ...]
@@ -107,6 +109,7 @@ class Trace:
     nodes: tuple[TracedNode, ...] = ()
     daemons: tuple[DaemonSet, ...] = ()
     begin: datetime | None = None
+    digest: str = field(default="", compare=False)
 
 
 class TraceHeader(msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
@@ -156,11 +159,12 @@ def read_trace(content: bytes, where: str) -> Trace:
         line = plain[: error.start].count(b"\n") + 1
         raise _wrong(where, line, "is not UTF-8") from error
     first = text.partition("\n")[0]
+    digest = sha256(plain).hexdigest()
     if first.lstrip().startswith("{"):
-        return _own(text, where)
+        return replace(_own(text, where), digest=digest)
     columns = [column.strip() for column in first.strip().split(",")]
     if set(_OPENB) <= set(columns):
-        return _openb(text, where)
+        return replace(_openb(text, where), digest=digest)
     raise UnreadableError(
         f"is not a trace: its first line is {one_line(first[:80])!r}",
         where=f"{where}:1",

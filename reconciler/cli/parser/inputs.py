@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.cli.shared.folder import fleet_folder
 from reconciler.cli.shared.moment import read_time
-from reconciler.cli.shared.request import SNAPSHOT_MAX_AGE, FleetRequest, StateRequest
+from reconciler.cli.shared.request import (
+    SNAPSHOT_MAX_AGE,
+    WORKERS_MAX,
+    FleetRequest,
+    StateRequest,
+    SweepRequest,
+)
 
 if TYPE_CHECKING:
     import argparse
@@ -177,6 +183,44 @@ def add_output(parser: argparse.ArgumentParser, *formats: str, more: Sequence[st
         metavar="FORMAT",
         help=f"output format: {', '.join(every)} (default: text)",
     )
+
+
+def add_sweep(add: Callable[..., object], what: str) -> None:
+    """Declare where evaluations run and where their results are kept, by ``add_argument``."""
+    add(
+        "--workers", type=int, default=1, metavar="N",
+        help=f"{what} in N processes, with the same result (default: 1)",
+    )  # fmt: skip
+    add(
+        "--scheduler", metavar="URL",
+        help=f"{what} on the workers of a Dask cluster, with the same result (tcp://HOST:PORT)",
+    )  # fmt: skip
+    add(
+        "--cache", metavar="PLACE",
+        help="keep results in a folder or at s3://BUCKET/FOLDER, and use those kept; needs --now",
+    )  # fmt: skip
+
+
+def sweep_request(args: argparse.Namespace) -> SweepRequest:
+    """Return where evaluations run.
+
+    Raises:
+        UsageError: the number of processes is not allowed, the flags do not go together, or
+            results would be kept for a time that does not come again.
+    """
+    from reconciler.model.errors import UsageError
+
+    if not 1 <= args.workers <= WORKERS_MAX:
+        remedy = f"use 1 to {WORKERS_MAX}"
+        raise UsageError(f"{args.workers} is not allowed", where="--workers", remedy=remedy)
+    if args.scheduler is not None and args.workers > 1:
+        remedy = "leave one of them out"
+        raise UsageError("cannot be used with --workers", where="--scheduler", remedy=remedy)
+    if args.cache is not None and args.now is None:
+        why = "results depend on the time, so keeping them needs a fixed one"
+        remedy = "add --now TIME, such as --now 2026-01-05T09:00:00Z"
+        raise UsageError(why, where="--cache", remedy=remedy)
+    return SweepRequest(args.workers, args.scheduler, args.cache)
 
 
 def add_watch(parser: argparse.ArgumentParser) -> None:

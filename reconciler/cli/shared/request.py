@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 SNAPSHOT_MAX_AGE: Final = timedelta(hours=24)
+WORKERS_MAX: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,3 +58,15 @@ class FleetRequest(StateRequest):
         empty folder is a checkout that went wrong.
         """
         return self.snapshot is not None and self.catalog is not None
+
+
+@dataclass(frozen=True, slots=True)
+class SweepRequest:
+    """Where evaluations run: in ``workers`` processes, or on the Dask cluster of ``scheduler``.
+
+    ``cache`` is a folder or an ``s3://`` URL that keeps their results, None to keep none.
+    """
+
+    workers: int = 1
+    scheduler: str | None = None
+    cache: str | None = None

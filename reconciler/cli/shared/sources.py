@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from reconciler.catalog.catalog import Catalog
     from reconciler.cli.shared.request import FleetRequest
     from reconciler.desired.fleet import Fleet, SourceFile
-    from reconciler.desired.settings.layers import Resolved
+    from reconciler.desired.settings.layers import OperatorFile, Resolved
     from reconciler.model.diagnostics import Diagnostic
     from reconciler.model.errors import UnreadableError
     from reconciler.model.policy import Policy
@@ -146,19 +146,43 @@ def without_errors(findings: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
     return every
 
 
-def settings_of(request: FleetRequest, fleet: Fleet) -> Resolved:
-    """Return the effective settings; ``--state`` counts as a flag of the same name."""
-    from reconciler.desired.settings.layers import resolve
+class SettingLayers(NamedTuple):
+    """What decides about settings beside the fleet's own file: the same for all its revisions.
+
+    ``environment`` has nothing but settings. ``fleet`` is the name of a fleet that has none.
+    """
+
+    environment: dict[str, str]
+    flags: tuple[str, ...]
+    fleet: str
+    operator: OperatorFile | None
+
+    def resolved(self, fleet: Fleet) -> Resolved:
+        """Return the effective settings of a fleet."""
+        from reconciler.desired.settings.layers import resolve
+
+        return resolve(
+            fleet.config, self.environment, self.flags, fleet=self.fleet, operator=self.operator
+        )
+
+
+def layers_of(request: FleetRequest) -> SettingLayers:
+    """Return the layers of a request; ``--state`` counts as a flag of the same name."""
+    from reconciler.desired.settings.layers import environment_of
 
     state = [f"state={request.state}"] if request.state else []
     folder = None if request.repo is not None else request.path or "."
-    return resolve(
-        fleet.config,
-        os.environ,
-        [*state, *request.settings],
-        fleet=fleet_name(request),
-        operator=operatorfile.read_operator_file(request.config, folder),
+    return SettingLayers(
+        environment_of(os.environ),
+        (*state, *request.settings),
+        fleet_name(request),
+        operatorfile.read_operator_file(request.config, folder),
     )
+
+
+def settings_of(request: FleetRequest, fleet: Fleet) -> Resolved:
+    """Return the effective settings."""
+    return layers_of(request).resolved(fleet)
 
 
 def fleet_name(request: FleetRequest) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Protocol
+from hashlib import sha256
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -38,6 +39,7 @@ from reconciler.engine.reconcile import owner_of
 from reconciler.engine.records import recollect
 from reconciler.engine.steps import lifecycle
 from reconciler.engine.world import World
+from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.labels import NODEPOOL
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.kubernetes.metadata import Metadata
@@ -64,6 +66,21 @@ class SimulatedFleet(PlannedFleet):
     workloads: Workloads = field(default_factory=Workloads)
     compute: SimulatedCompute | None = None
     _priced: dict[str, SimulatedFleet] = field(default_factory=dict, init=False)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Let another process have the fleet, without what this one remembers of it.
+
+        Node classes go as JSON: what they leave out is left out again in the journal, which a copy
+        of a default value would not be. Ids, and with them chance, depend on it.
+        """
+        names = {f.name for f in fields(self) if f.init} - {"covering", "phase", "compute"}
+        given = {name: getattr(self, name) for name in names - {"classes"}}
+        return _restored, (msgspec.json.encode(self.classes), given)
+
+    @property
+    def facts(self) -> tuple[object, ...]:
+        """What it is identified by: two fleets with the same facts are simulated alike."""
+        return (self.digests, self.any_class, sorted(self.allow_removal))
 
     @cached_property
     def stand_ins(self) -> Mapping[str, EC2NodeClass]:
@@ -125,6 +142,13 @@ class SimulatedFleet(PlannedFleet):
         )
 
 
+def _restored(classes: bytes, given: JsonDict) -> SimulatedFleet:
+    return SimulatedFleet(classes=msgspec.json.decode(classes, type=_Classes), **given)
+
+
+_Classes = dict[str, EC2NodeClass]
+
+
 @dataclass
 class Setting:
     """What a simulation starts from: the world, and the revisions that it plays.
@@ -143,11 +167,11 @@ class Setting:
     def enter(self, fleet: SimulatedFleet) -> SimulatedFleet:
         """Return a revision as it is in this world, and let its workloads run.
 
-        Those of a snapshot run for ever.
+        Those of a snapshot run for ever. What is learned in this world is not known in others.
         """
         if not self.is_captured:
             self.present.base = fleet.workloads
-        return replace(fleet, compute=self.stage.compute)
+        return replace(fleet, compute=self.stage.compute, discovery=fleet.discovery.copied())
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +181,27 @@ class KnownInputs:
     snapshot: Snapshot | None
     catalog: Catalog
     base_catalog: Catalog
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationInputs:
+    """Everything that a simulation depends on but faults and chance; it can be pickled.
+
+    ``snapshot`` is what runs at the ``start``, None where nothing does; ``captured`` is a digest
+    of what it was read from. ``base`` is None without ``--base``.
+    """
+
+    start: datetime
+    snapshot: Snapshot | None
+    head: SimulatedFleet
+    base: SimulatedFleet | None = None
+    captured: str = ""
+
+    @property
+    def address(self) -> tuple[object, ...]:
+        """What a result from these inputs is identified by (``sweeps.evaluation``)."""
+        fleets = (self.head, *((self.base,) if self.base is not None else ()))
+        return (self.start, self.captured, *(fleet.facts for fleet in fleets))
 
 
 class PresentWorkloads(Protocol):
@@ -178,36 +223,49 @@ class _Steady:
         return self.base
 
 
-def built(
+def read_simulation(
     request: FleetRequest,
     phase: Phase,
-    script: Script,
-    seed: int = 0,
-    present: PresentWorkloads | None = None,
     known: KnownInputs | None = None,
-) -> Setting:
-    """Return the simulated world at its first moment; ``present`` replays a trace in it.
+    *,
+    is_replay: bool = False,
+) -> SimulationInputs:
+    """Return what the request names; what is ``known`` is not read again.
 
-    What is ``known`` is not read again.
+    What runs on the cluster is left out of a replay.
 
     Raises:
         ReconcilerError: an argument is wrong or an input cannot be read, as for a plan.
     """
     start = moment.present(request.now)
     with phase("read"):
-        if known is not None:
-            found = known.snapshot
+        if known is None:
+            found, captured_as = _snapshot(request, is_replay=is_replay)
         else:
-            found = _snapshot(request, is_replay=present is not None)
-        snapshot, is_captured = found or Snapshot(), found is not None
-        conditions = script.conditions(start)
-        leaving = timedelta(seconds=conditions.latencies.leaving)
-        first = first_state(snapshot, start, leaving)
+            found, captured_as = known.snapshot, ""
         head = fleet_of(request, found, phase, known.catalog if known is not None else None)
         base = None
         if request.base:
             catalog = known.base_catalog if known is not None else None
             base = fleet_of(replace(request, ref=request.base), found, phase, catalog)
+    return SimulationInputs(start, found, head, base, captured_as)
+
+
+def built(
+    inputs: SimulationInputs,
+    script: Script,
+    seed: int = 0,
+    present: PresentWorkloads | None = None,
+) -> Setting:
+    """Return the simulated world at its first moment; ``present`` replays a trace in it.
+
+    Raises:
+        UsageError: the script of faults is wrong.
+    """
+    start, head, base = inputs.start, inputs.head, inputs.base
+    snapshot, is_captured = inputs.snapshot or Snapshot(), inputs.snapshot is not None
+    conditions = script.conditions(start)
+    first = first_state(snapshot, start, timedelta(seconds=conditions.latencies.leaving))
     workloads = first.workloads if is_captured else (base or head).workloads
     if present is None:
         present = _Steady(workloads)
@@ -220,12 +278,17 @@ def built(
     return Setting(stage, head, base, start, present, is_captured=is_captured)
 
 
-def _snapshot(request: FleetRequest, *, is_replay: bool) -> Snapshot | None:
+class _Captured(NamedTuple):
+    snapshot: Snapshot | None = None
+    digest: str = ""
+
+
+def _snapshot(request: FleetRequest, *, is_replay: bool) -> _Captured:
     """Return what runs now: the snapshot of ``--snapshot``, else the running fleet, as for a plan.
 
-    None where there is neither: then the workloads of the folder start on no nodes. So they do
-    with ``--base`` on an embedded cluster, whose workloads are those of a revision. What runs now
-    is not beside a trace, which may well have been recorded on this cluster.
+    There is no snapshot where there is neither: then the workloads of the folder start on no nodes.
+    So they do with ``--base`` on an embedded cluster, whose workloads are those of a revision. What
+    runs now is not beside a trace, which may well have been recorded on this cluster.
     """
     if request.snapshot is not None:
         from reconciler.cli.wiring.snapshots import read_content
@@ -234,9 +297,10 @@ def _snapshot(request: FleetRequest, *, is_replay: bool) -> Snapshot | None:
     else:
         running = None if is_replay else _running(request)
         if running is None:
-            return None
+            return _Captured()
         content, source = running, "the cluster"
-    return identified(read_snapshot(content, source)).snapshot
+    snapshot = identified(read_snapshot(content, source)).snapshot
+    return _Captured(snapshot, sha256(content).hexdigest())
 
 
 def _running(request: FleetRequest) -> bytes | None:

@@ -39,7 +39,7 @@ class SimulatedChange:
 
     def __call__(self, *, has_effect: bool) -> AtRest | None:
         """Return what the change costs (``plan.make.inputs.ChangeSimulation``)."""
-        from reconciler.cli.simulation.building import KnownInputs, built
+        from reconciler.cli.simulation.building import KnownInputs, built, read_simulation
         from reconciler.cli.simulation.driver import EndlessError
         from reconciler.cli.simulation.scenes import played
         from reconciler.cli.simulation.script import Script
@@ -47,7 +47,7 @@ class SimulatedChange:
 
         request = replace(self.request, now=self.now)
         known = KnownInputs(self.snapshot, self.catalog, self.base_catalog)
-        setting = built(request, untimed, Script(), known=known)
+        setting = built(read_simulation(request, untimed, known), Script())
         if not has_effect:
             setting = replace(setting, head=setting.base or setting.head)
         try:

@@ -196,18 +196,31 @@ def _flattened(entries: Mapping[str, object], prefix: str) -> Iterator[tuple[str
             yield f"{prefix}{key}", value
 
 
+def environment_of(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that set something, or are meant to; an empty one counts as unset."""
+    tools = {name for name, _ in _AWS_VARIABLES}
+    return {
+        name: value
+        for name, value in sorted(environ.items())
+        if value and (name in tools or (name.startswith("RECONCILER_") and not _is_other(name)))
+    }
+
+
+def _is_other(name: str) -> bool:
+    """Return whether a variable of ours stands for something else than a setting."""
+    return name in _NO_SETTINGS or re.fullmatch(_SERVICE_VARIABLE, name) is not None
+
+
 def _from_environment(environ: Mapping[str, str]) -> Iterator[_Given]:
     """Yield what the environment sets, the tools' common variables first: ours win over them."""
+    given = environment_of(environ)
     for name, key in _AWS_VARIABLES:
-        if environ.get(name):
-            yield _Given(key, environ[name], Origin(Layer.ENVIRONMENT, name), name)
-    ours = {n: v for n, v in sorted(environ.items()) if n.startswith("RECONCILER_") and v}
-    if not ours:
+        if name in given:
+            yield _Given(key, given.pop(name), Origin(Layer.ENVIRONMENT, name), name)
+    if not given:
         return
     known = {environment_name(key): key for key in (*KEYS, *GROUPS)}
-    for name, value in ours.items():
-        if name in _NO_SETTINGS or re.fullmatch(_SERVICE_VARIABLE, name):
-            continue
+    for name, value in given.items():
         if name not in known:
             raise unknown(name, "environment", "unknown variable", known)
         yield from _expanded(known[name], value, Origin(Layer.ENVIRONMENT, name), name)

@@ -291,6 +291,10 @@ class Requirements(Mapping[str, Requirement]):
     def __contains__(self, key: object) -> bool:
         return key in self._by_key
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Leave out the hash: it differs from process to process."""
+        return Requirements, (tuple(self._by_key.values()),)
+
     def __hash__(self) -> int:
         if self._hash is None:
             self._hash = hash(frozenset(self._by_key.values()))

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from reconciler.cli.advice.result import AdviceReport
 
 CANDIDATES_MAX: Final = 10_000
-WORKERS_MAX: Final = 64
 TOP: Final = 5
 
 
@@ -63,10 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seed", type=int, default=0, metavar="N",
         help="random seed: which candidates are judged where there are more (default: 0)",
     )  # fmt: skip
-    add(
-        "--workers", type=int, default=1, metavar="N",
-        help="judge candidates in N processes (default: 1); the result is the same",
-    )  # fmt: skip
+    inputs.add_sweep(add, "judge candidates")
     add(
         "--new-nodes", action="store_true",
         help="compare fleets of new nodes (default: the fleet continues from its present nodes, "
@@ -129,7 +125,6 @@ def request_of(args: argparse.Namespace) -> AdviseRequest:
         UsageError: an argument is wrong.
     """
     _expect_within("--candidates", args.candidates, 1, CANDIDATES_MAX)
-    _expect_within("--workers", args.workers, 1, WORKERS_MAX)
     _expect_within("--backtests", args.backtests, 0, CANDIDATES_MAX)
     _expect_within("--evictions-max", args.evictions_max, 0, 1e6)
     _expect_within("--top", args.top, 0, CANDIDATES_MAX)
@@ -142,7 +137,7 @@ def request_of(args: argparse.Namespace) -> AdviseRequest:
         policies=tuple(args.policy),
         most=args.candidates,
         seed=args.seed,
-        workers=args.workers,
+        sweep=inputs.sweep_request(args),
         trace=args.trace,
         backtested=args.backtests,
         waiting_seconds=inputs.read_duration(args.wait_max, "--wait-max").total_seconds(),
@@ -175,7 +170,7 @@ def run(request: AdviseRequest) -> int:
         print("Cancelled. Nothing was changed.", file=sys.stderr)
         return exitcode.DONE
     with progress("Searching") as line:
-        found = advised(request.advice, Timings(line.enter))
+        found = advised(request.advice, Timings(line.enter), line.enter)
     write(render(found.report, request))
     _carry_out(request, found)
     return exitcode.DONE

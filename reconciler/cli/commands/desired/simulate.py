@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import gc
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.parser import inputs
 from reconciler.cli.shared import exitcode
+from reconciler.cli.shared.request import FleetRequest, SweepRequest
 
 if TYPE_CHECKING:
     import argparse
 
     from reconciler.cli.output.progressline import ProgressLine
-    from reconciler.cli.shared.request import FleetRequest
     from reconciler.cli.shared.timings import Timings
     from reconciler.cli.simulation.building import Setting
     from reconciler.cli.simulation.report import Report
     from reconciler.cli.simulation.script import Script
 
 SEEDS_MAX: Final = 100
-WORKERS_MAX: Final = 64
 SPAN_MAX: Final = timedelta(days=366)
 """The longest time that ``--until`` may name."""
 
@@ -33,7 +32,7 @@ class SimulateRequest:
 
     ``until`` is a duration or a time, None until nothing is left to do. ``faults`` is a file.
     ``trace`` is a file with a workload to replay, ``against`` what it is also replayed against,
-    ``seeds`` how often, and ``workers`` in how many processes.
+    ``seeds`` how often, and ``sweep`` where.
     """
 
     fleet: FleetRequest
@@ -45,7 +44,7 @@ class SimulateRequest:
     trace: str | None = None
     against: str | None = None
     seeds: int = 1
-    workers: int = 1
+    sweep: SweepRequest = field(default_factory=SweepRequest)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,10 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --trace: also replay it with Karpenter's default packing and search",
     )  # fmt: skip
     add("--seeds", type=int, default=1, metavar="N", help="with --trace: play N seeds (default: 1)")
-    add(
-        "--workers", type=int, default=1, metavar="N",
-        help="with --trace: play in N processes, with the same result (default: 1)",
-    )  # fmt: skip
+    inputs.add_sweep(add, "with --trace: play")
     add(
         "--timings", action="store_true",
         help="print the seconds spent in each phase to stderr, as JSON",
@@ -84,7 +80,7 @@ def request_of(args: argparse.Namespace) -> SimulateRequest:
     fleet = inputs.fleet_request(args, args.path)
     return SimulateRequest(
         fleet, args.until, args.seed, args.faults, args.output, args.timings,
-        args.trace, args.against, args.seeds, args.workers,
+        args.trace, args.against, args.seeds, inputs.sweep_request(args),
     )  # fmt: skip
 
 
@@ -94,15 +90,16 @@ def run(request: SimulateRequest) -> int:
     from reconciler.cli.commands.desired.plan import write
     from reconciler.cli.output.progressline import progress
     from reconciler.cli.shared.timings import Timings
-    from reconciler.cli.simulation.building import built
+    from reconciler.cli.simulation.building import built, read_simulation
     from reconciler.cli.simulation.scenes import played
 
     _expect_a_trace(request)
     with progress("Simulating") as line:
         timings = Timings(line.enter)
         if request.trace is not None:
-            return _backtest(request, timings)
-        setting = built(request.fleet, timings, _script(request.faults), request.seed)
+            return _backtest(request, timings, line)
+        inputs = read_simulation(request.fleet, timings)
+        setting = built(inputs, _script(request.faults), request.seed)
         until = _until(request.until, setting.start)
         if request.output == "text":
             _stream(setting, until, line)
@@ -125,21 +122,22 @@ def _expect_a_trace(request: SimulateRequest) -> None:
     """
     from reconciler.model.errors import UsageError
 
-    counts = (
-        ("--seeds", request.seeds, SEEDS_MAX),
-        ("--workers", request.workers, WORKERS_MAX),
-    )
-    for flag, count, most in counts:
-        if not 1 <= count <= most:
-            remedy = f"use 1 to {most}"
-            raise UsageError(f"{count} is not allowed", where=flag, remedy=remedy)
-    if request.trace is None:
-        given = [flag for flag, count, _ in counts if count > 1]
-        for flag in (["--against"] if request.against else []) + given:
+    if not 1 <= request.seeds <= SEEDS_MAX:
+        remedy = f"use 1 to {SEEDS_MAX}"
+        raise UsageError(f"{request.seeds} is not allowed", where="--seeds", remedy=remedy)
+    given = {
+        "--against": request.against is not None,
+        "--seeds": request.seeds > 1,
+        "--workers": request.sweep.workers > 1,
+        "--scheduler": request.sweep.scheduler is not None,
+        "--cache": request.sweep.cache is not None,
+    }
+    for flag, is_given in given.items():
+        if is_given and request.trace is None:
             raise UsageError("needs a trace", where=flag, remedy="add --trace FILE")
 
 
-def _backtest(request: SimulateRequest, timings: Timings) -> int:
+def _backtest(request: SimulateRequest, timings: Timings, line: ProgressLine) -> int:
     """Replay the trace and print what it comes to."""
     from reconciler.cli.backtest.page import render_html
     from reconciler.cli.backtest.report import as_text
@@ -152,9 +150,10 @@ def _backtest(request: SimulateRequest, timings: Timings) -> int:
         BacktestRequest(
             request.fleet, request.trace, request.against, request.seed, request.seeds,
             _until(request.until, present(request.fleet.now)), _script(request.faults),
-            request.workers,
+            request.sweep,
         ),
         timings,
+        line.enter,
     )  # fmt: skip
     with timings("render"):
         if request.output == "text":
