@@ -317,6 +317,8 @@ def kustomize_base() -> dict[Path, str]:
 
 
 if __name__ == "__main__":
-    generated = files() | (kustomize_base() if shutil.which("helm") else {})
-    for path, content in generated.items():
+    for path, content in files().items():
         path.write_text(content, encoding="utf-8")
+    if shutil.which("helm"):  # the base is rendered from the files above
+        for path, content in kustomize_base().items():
+            path.write_text(content, encoding="utf-8")

@@ -23,13 +23,14 @@ from reconciler.adapters.kubernetes.api import (
     NOT_FOUND,
     Api,
     ApiError,
+    ObjectList,
     listing,
 )
 from reconciler.adapters.kubernetes.checks import missing_permissions
 from reconciler.adapters.kubernetes.drain import Drain
 from reconciler.adapters.kubernetes.events import ClusterEvents
 from reconciler.adapters.kubernetes.informers import ClusterCache
-from reconciler.adapters.kubernetes.kinds import NODE, OBSERVED
+from reconciler.adapters.kubernetes.kinds import NODE, OBSERVED, Kind
 from reconciler.adapters.kubernetes.mirror import ClusterMirror
 from reconciler.model.errors import ClusterError
 from reconciler.model.json import JsonDict
@@ -82,7 +83,7 @@ class KubernetesCluster:
 
     def mirror(self, fleet: str) -> ClusterMirror:
         """Return the copies of our NodeClaims in this cluster."""
-        return ClusterMirror(self._api, fleet)
+        return ClusterMirror(self._api, fleet, self._objects_of)
 
     def events(self, clock: Clock, instance: str) -> ClusterEvents:
         """Return what writes Events to this cluster; ``instance`` names the process."""
@@ -112,13 +113,16 @@ class KubernetesCluster:
     ) -> Iterator[tuple[str, str, Sequence[bytes | msgspec.Raw]]]:
         """Yield source, kind and items of each list, and note at which version it is."""
         for kind in OBSERVED:
-            if self._cache is not None:
-                found = self._cache.read(kind, self._api)
-            else:
-                found = listing(self._api, kind)
+            found = self._objects_of(kind)
             if found.version:
                 versions[kind.resource] = found.version
             yield f"GET {kind.path}", kind.kind, found.items
+
+    def _objects_of(self, kind: Kind) -> ObjectList:
+        """Return the objects of a kind: from the cache if it is current, otherwise a list."""
+        if self._cache is not None:
+            return self._cache.read(kind, self._api)
+        return listing(self._api, kind)
 
     def taint(self, node: str) -> None:
         """Put the taint ``karpenter.sh/disrupted:NoSchedule`` on a node; twice is once."""

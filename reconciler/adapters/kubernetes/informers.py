@@ -31,7 +31,7 @@ from reconciler.adapters.kubernetes.api import (
     listing,
     resource_of,
 )
-from reconciler.adapters.kubernetes.kinds import OBSERVED, POD, Kind
+from reconciler.adapters.kubernetes.kinds import POD, WATCHED, Kind
 from reconciler.model.errors import ClusterError
 from reconciler.observed.reflector import CachedObject, Reflector
 
@@ -256,7 +256,7 @@ def _boot_seconds() -> float:
 
 
 class ClusterCache:
-    """The informers of all kinds that a look reads. ``api`` is used by nothing else.
+    """The informers of all kinds that a pass reads. ``api`` is used by nothing else.
 
     ``heard`` receives the pods.
     """
@@ -266,7 +266,7 @@ class ClusterCache:
         api: Api,
         freshness: Freshness,
         *,
-        kinds: Iterable[Kind] = OBSERVED,
+        kinds: Iterable[Kind] = WATCHED,
         elapsed: Callable[[], float] = _boot_seconds,
         heard: Heard = _unheard,
     ) -> None:
@@ -300,7 +300,7 @@ class ClusterCache:
         """
         resource, _, part = resource_of(path).partition("/")
         informer = self._informers.get(resource)
-        if informer is None or path == informer.kind.path:
+        if informer is None or (path == informer.kind.path and method != "POST"):
             return
         if part == "eviction":
             if answer is not None:

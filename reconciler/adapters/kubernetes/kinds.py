@@ -64,6 +64,8 @@ node that is not known yet, and asks for nothing; the other way round a node wou
 
 NODE_POOL: Final = Kind("NodePool", "nodepools", "karpenter.sh", optional=True)
 NODE_CLAIM: Final = Kind("NodeClaim", "nodeclaims", "karpenter.sh", optional=True)
+WATCHED: Final = (*OBSERVED, NODE_CLAIM, NODE_POOL)
+"""What `run` keeps a copy of: what it observes, and what it compares its own NodeClaims with."""
 NODE_OVERLAY: Final = Kind("NodeOverlay", "nodeoverlays", "karpenter.sh", "v1alpha1", optional=True)
 OF_KARPENTER: Final = (
     NODE_POOL,
@@ -102,7 +104,7 @@ PERMISSIONS: Final = (
     *(Permission("list", k.group, k.resource, "read by every plan") for k in OBSERVED),
     *(
         Permission("watch", k.group, k.resource, "lets `run` notice changes at once", writes=True)
-        for k in OBSERVED
+        for k in WATCHED
     ),
     Permission("get", "", "nodes", "read before the node is changed", writes=True),
     Permission("patch", "", "nodes", (

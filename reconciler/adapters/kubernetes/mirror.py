@@ -12,7 +12,8 @@ Karpenter in the same cluster leaves ours alone, because it supports no kind of 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -23,9 +24,11 @@ from reconciler.adapters.kubernetes.api import (
     NOT_FOUND,
     Api,
     ApiError,
+    ObjectList,
     listed,
+    listing,
 )
-from reconciler.adapters.kubernetes.kinds import NODE_CLAIM, NODE_POOL
+from reconciler.adapters.kubernetes.kinds import NODE_CLAIM, NODE_POOL, Kind
 from reconciler.model.errors import ClusterError
 from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.labels import NODECLASS_HASH, NODEPOOL_HASH
@@ -75,21 +78,25 @@ class _Copy(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ClusterMirror:
-    """The port ``Mirror`` over the Kubernetes API."""
+    """The port ``Mirror`` over the Kubernetes API; ``read`` returns the objects of a kind."""
 
-    def __init__(self, api: Api, fleet: str) -> None:
+    def __init__(
+        self, api: Api, fleet: str, read: Callable[[Kind], ObjectList] | None = None
+    ) -> None:
         self._api = api
         self._fleet = fleet
+        self._read = read or partial(listing, api)
         self._lock = threading.Lock()
         self._strange: frozenset[str] = frozenset()
 
     def deleted(self) -> frozenset[str]:
         """Return the names of the copies that somebody has deleted."""
-        return frozenset(n for n, c in self._copies().items() if c.metadata.deletion_timestamp)
+        copies = self._ours(self._read(NODE_CLAIM))
+        return frozenset(n for n, c in copies.items() if c.metadata.deletion_timestamp)
 
     def node_pools(self) -> frozenset[str]:
         """Return the names of the NodePools in the cluster."""
-        return frozenset(_decoded(raw).metadata.name for raw in listed(self._api, NODE_POOL))
+        return frozenset(_decoded(raw).metadata.name for raw in self._read(NODE_POOL).items)
 
     def show(self, claims: Sequence[NodeClaim], drifted: Mapping[str, str]) -> None:
         """Make the copies equal to the claims; ``drifted`` has the reasons of those that are.
@@ -98,9 +105,10 @@ class ClusterMirror:
             ClusterError: a call was refused; the other copies were brought up to date.
         """
         with self._lock:
-            if not self._is_known():
+            found = self._read(NODE_CLAIM)
+            if not found.version:  # the API does not know the kind
                 return
-            copies = self._copies()
+            copies = self._ours(found)
             problems: list[ClusterError] = []
             for claim in claims:
                 try:
@@ -115,19 +123,9 @@ class ClusterMirror:
             if problems:
                 raise problems[0]
 
-    def _is_known(self) -> bool:
-        """Return whether the API knows the kind; a list of an unknown one is not found."""
-        try:
-            self._api.call("GET", NODE_CLAIM.path, {"limit": "1"})
-        except ApiError as error:
-            if error.status == NOT_FOUND:
-                return False
-            raise
-        return True
-
-    def _copies(self) -> dict[str, _Copy]:
-        """Return our copies, by name."""
-        found = [_decoded(raw) for raw in listed(self._api, NODE_CLAIM)]
+    def _ours(self, listed_claims: ObjectList) -> dict[str, _Copy]:
+        """Return our copies among the NodeClaims, by name."""
+        found = [_decoded(raw) for raw in listed_claims.items]
         self._strange = frozenset(c.metadata.name for c in found if not self._is_ours(c))
         return {c.metadata.name: c for c in found if self._is_ours(c)}
 

@@ -1,0 +1,60 @@
+"""The copies of our NodeClaims where watches keep the lists: quiet ones cost no call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.adapters.kubernetes.town import Town, a_claim, a_town
+
+
+@pytest.fixture
+def town(tmp_path: Path) -> Iterator[Town]:
+    """A cluster that knows Karpenter's kinds, with a cache that is current."""
+    with a_town(tmp_path, has_cache=True) as made:
+        made.kube.absent = frozenset()
+        made.look()
+        yield made
+
+
+def test_copies_that_nobody_has_changed_cost_no_call(town: Town) -> None:
+    mirror = town.cluster.mirror("shop")
+    mirror.show([a_claim()], {})
+    assert list(town.kube.of("nodeclaims")) == [a_claim().name]
+    town.kube.calls.clear()
+    mirror.show([a_claim()], {})  # no watch has told about the copy yet
+    assert mirror.deleted() == mirror.node_pools() == frozenset()
+    assert town.kube.made() == []
+
+
+def test_what_a_watch_tells_is_corrected(town: Town) -> None:
+    mirror = town.cluster.mirror("shop")
+    mirror.show([a_claim()], {})
+    town.kube.change("nodeclaims", a_claim().name, lambda c: c["metadata"]["labels"].clear())
+    town.look()
+    mirror.show([a_claim()], {})
+    labels = town.kube.of("nodeclaims")[a_claim().name]["metadata"]["labels"]
+    assert labels["reconciler/fleet"] == "shop"
+
+
+def test_a_copy_goes_with_its_claim_although_the_watch_lags(town: Town) -> None:
+    mirror = town.cluster.mirror("shop")
+    mirror.show([a_claim()], {})
+    mirror.show([], {})
+    assert town.kube.of("nodeclaims") == {}
+    mirror.show([], {})
+    other = msgspec.structs.replace(
+        a_claim(), metadata=msgspec.structs.replace(a_claim().metadata, name="web-other")
+    )
+    mirror.show([other], {})
+    assert list(town.kube.of("nodeclaims")) == ["web-other"]
+
+
+def test_an_api_without_the_kind_gets_no_copies(tmp_path: Path) -> None:
+    with a_town(tmp_path, has_cache=True) as town:
+        town.look()
+        town.cluster.mirror("shop").show([a_claim()], {})
+        assert {call.method for call in town.kube.calls} == {"GET"}
