@@ -74,7 +74,8 @@ def cache_at(place: str) -> ResultCache:
 
 
 def _name(address: str) -> str:
-    return f"{address[:2]}/{address}.json"
+    """Return the name of a result: no file of a fleet, should the folder lie within one."""
+    return f"{address[:2]}/{address}"
 
 
 class _Folder:

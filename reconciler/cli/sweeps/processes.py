@@ -10,11 +10,17 @@ import gc
 import os
 import signal
 from collections.abc import Generator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures import (
+    CancelledError,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    as_completed,
+)
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import active_children, get_context, parent_process
 from multiprocessing.connection import wait
-from threading import Event, Thread, local
+from threading import Lock, Thread, local
 from typing import Final, Generic
 
 from reconciler.cli.sweeps.evaluation import Evaluated, Evaluations, K, V
@@ -65,7 +71,7 @@ class Processes:
             for future in as_completed(futures):
                 yield futures[future], future
         finally:
-            lanes.ended.set()
+            lanes.end()
             threads.shutdown(wait=False, cancel_futures=True)
             for child in set(active_children()) - others:
                 child.terminate()
@@ -76,18 +82,21 @@ class _Lanes(Generic[K, V]):
     """A process for each thread, which evaluates what the thread is asked for."""
 
     def __init__(self, work: Evaluations[K, V]) -> None:
-        self.ended = Event()
         self._work = work
         self._own = local()
+        self._starting = Lock()
+        self._is_ended = False
+
+    def end(self) -> None:
+        """Start no process from here on; those that are started by now are known."""
+        with self._starting:
+            self._is_ended = True
 
     def evaluated(self, key: K) -> V:
         """Return the result of a key, evaluated in the process of this thread."""
         for _ in range(_ATTEMPTS):
-            if self.ended.is_set():
-                break
-            pool = getattr(self._own, "pool", None) or self._started()
             try:
-                return pool.submit(_evaluate, key).result()  # type: ignore[return-value]
+                return self._submitted(key).result()
             except BrokenProcessPool:
                 self._own.pool = None
         raise ReconcilerError(
@@ -96,11 +105,16 @@ class _Lanes(Generic[K, V]):
             remedy="use fewer processes if memory is short",
         )
 
-    def _started(self) -> ProcessPoolExecutor:
-        context = get_context("spawn")
-        self._own.pool = ProcessPoolExecutor(1, context, _learn, (self._work,))
-        pool: ProcessPoolExecutor = self._own.pool
-        return pool
+    def _submitted(self, key: K) -> Future[V]:
+        """Give a key to the process of this thread, which is started if there is none."""
+        with self._starting:
+            if self._is_ended:
+                raise CancelledError
+            if getattr(self._own, "pool", None) is None:
+                context = get_context("spawn")
+                self._own.pool = ProcessPoolExecutor(1, context, _learn, (self._work,))
+            submitted: Future[V] = self._own.pool.submit(_evaluate, key)
+            return submitted
 
 
 def _hold_interrupts() -> None:
