@@ -98,17 +98,25 @@ def main() -> None:
             compare(fleet, trace)
 
 
+TIMES = ("creation_time", "scheduled_time", "deletion_time")
+
+
 def cut(trace: str, days: str, folder: Path) -> Path:
-    """Write the pods of the trace that were created from the first to the last day."""
+    """Write the pods that were created from the first to the last day, which then begins it."""
     first, _, last = days.partition("-")
+    begin = int(first) * DAY_S
     with gzip.open(trace, "rt") if trace.endswith(".gz") else open(trace) as file:
-        rows = csv.reader(file)
-        header = next(rows)
-        column = header.index("creation_time")
-        kept = [r for r in rows if int(first) <= float(r[column]) // DAY_S <= int(last or first)]
+        rows = list(csv.DictReader(file))
+    kept = [
+        row | {name: float(row[name]) - begin for name in TIMES if row[name]}
+        for row in rows
+        if int(first) <= float(row["creation_time"]) // DAY_S <= int(last or first)
+    ]
     path = folder / "cut.csv"
     with path.open("w", newline="") as file:
-        csv.writer(file).writerows([header, *kept])
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(kept)
     return path
 
 

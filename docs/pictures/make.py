@@ -1,7 +1,8 @@
 """Make the pictures of the documentation from real runs: ``python docs/pictures/make.py``.
 
 The comment is the plan of a change to ``examples/multi-team``, as a platform renders its Markdown.
-The dashboard is that of an engine on the embedded cloud. Needs Chromium and the package playwright.
+The dashboard is that of an engine on the embedded cloud. The backtest is that of a day of the trace
+of ``benchmarks.backtest``. Needs Chromium and the package playwright.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any, Final
 
 from markdown_it import MarkdownIt
 
+from benchmarks.backtest import CHEAPEST, FLEET, TRACE, cut
 from reconciler.cli.main import main
 from reconciler.web.server import listening
 from tests.engine.world import SETTINGS, a_deployment, a_node_class, a_pool, a_world
@@ -85,6 +87,21 @@ def dashboard() -> Iterator[str]:
         yield url
 
 
+def backtest() -> str:
+    """Return the page of a backtest: the cheapest packing and Karpenter's defaults for one day."""
+    with tempfile.TemporaryDirectory() as place:
+        fleet = Path(place) / "fleet"
+        fleet.mkdir()
+        (fleet / "nodes.yaml").write_text(FLEET, encoding="utf-8")
+        trace = cut(str(TRACE / "openb-default.csv.gz"), "116", Path(place))
+        words = ["simulate", str(fleet), "--trace", str(trace), "--now", NOW, "--until", "24h"]
+        out = io.StringIO()
+        with redirect_stdout(out):
+            code = main([*words, *CHEAPEST, "--against", "karpenter-defaults", "-o", "html"])
+    assert code == 0, out.getvalue()
+    return out.getvalue()
+
+
 def _fleet(place: Path, example: str) -> Path:
     """Return a copy of an example in a repository of its own."""
     fleet = place / example
@@ -120,6 +137,8 @@ def make(folder: Path) -> None:
         page = browser.new_page()
         page.set_content(comment())
         shoot(page, folder / "comment.png", 900)
+        page.set_content(backtest())
+        shoot(page, folder / "backtest.png", 900)
         with dashboard() as url:
             page.goto(url)
             shoot(page, folder / "dashboard.png", 1100)

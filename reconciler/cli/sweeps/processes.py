@@ -10,16 +10,9 @@ import gc
 import os
 import signal
 from collections.abc import Generator, Sequence
-from concurrent.futures import (
-    CancelledError,
-    Future,
-    ProcessPoolExecutor,
-    ThreadPoolExecutor,
-    as_completed,
-)
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import active_children, get_context, parent_process
-from multiprocessing.connection import wait
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, as_completed
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import Connection, wait
 from threading import Lock, Thread, local
 from typing import Final, Generic
 
@@ -63,7 +56,7 @@ class Processes:
         if len(keys) < 2:
             yield from InThisProcess().outcomes(work, keys)
             return
-        others, lanes = set(active_children()), _Lanes(work)
+        lanes = _Lanes(work)
         # processes inherit that their threads never get SIGINT: only this process is interrupted
         threads = ThreadPoolExecutor(min(self._count, len(keys)), initializer=_hold_interrupts)
         try:
@@ -72,10 +65,7 @@ class Processes:
                 yield futures[future], future
         finally:
             lanes.end()
-            threads.shutdown(wait=False, cancel_futures=True)
-            for child in set(active_children()) - others:
-                child.terminate()
-            threads.shutdown()
+            threads.shutdown(cancel_futures=True)
 
 
 class _Lanes(Generic[K, V]):
@@ -85,36 +75,72 @@ class _Lanes(Generic[K, V]):
         self._work = work
         self._own = local()
         self._starting = Lock()
+        self._started: list[_Worker] = []
         self._is_ended = False
 
     def end(self) -> None:
-        """Start no process from here on; those that are started by now are known."""
+        """End all processes, whatever they are doing; no other one is started from here on."""
         with self._starting:
             self._is_ended = True
+            for worker in self._started:
+                worker.end()
 
     def evaluated(self, key: K) -> V:
         """Return the result of a key, evaluated in the process of this thread."""
         for _ in range(_ATTEMPTS):
+            worker: _Worker | None = getattr(self._own, "worker", None)
+            if worker is None:
+                worker = self._own.worker = self._another()
             try:
-                return self._submitted(key).result()
-            except BrokenProcessPool:
-                self._own.pool = None
+                return worker.evaluated(key)  # type: ignore[return-value]
+            except _LostError:
+                self._own.worker = None
         raise ReconcilerError(
             "the process that evaluated was killed",
             where="--workers",
             remedy="use fewer processes if memory is short",
         )
 
-    def _submitted(self, key: K) -> Future[V]:
-        """Give a key to the process of this thread, which is started if there is none."""
+    def _another(self) -> _Worker:
         with self._starting:
             if self._is_ended:
                 raise CancelledError
-            if getattr(self._own, "pool", None) is None:
-                context = get_context("spawn")
-                self._own.pool = ProcessPoolExecutor(1, context, _learn, (self._work,))
-            submitted: Future[V] = self._own.pool.submit(_evaluate, key)
-            return submitted
+            self._started.append(_Worker(self._work))
+            return self._started[-1]
+
+
+class _LostError(Exception):
+    pass
+
+
+class _Worker:
+    """A process that evaluates one key after another."""
+
+    def __init__(self, work: Evaluations[K, V]) -> None:
+        context = get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, work), daemon=True)
+        self._process.start()
+        theirs.close()  # so that the end of the process ends the connection
+
+    def evaluated(self, key: object) -> object:
+        """Return the result of a key.
+
+        Raises:
+            _LostError: the process has ended.
+            ReconcilerError: there is no result.
+        """
+        try:
+            self._connection.send(key)
+            result, error = self._connection.recv()
+        except (EOFError, OSError) as gone:
+            raise _LostError from gone
+        if error is not None:
+            raise error
+        return result
+
+    def end(self) -> None:
+        self._process.kill()
 
 
 def _hold_interrupts() -> None:
@@ -124,15 +150,22 @@ def _hold_interrupts() -> None:
 # In a process.
 
 
-_known: Evaluations | None = None  # type: ignore[type-arg]  # of any kind
-
-
-def _learn(work: Evaluations[K, V]) -> None:
-    """Prepare the process."""
-    global _known  # noqa: PLW0603 - what a process is given at its start has no other place
-    _known = work
+def _serve(connection: Connection, work: Evaluations[K, V]) -> None:
+    """Evaluate the keys that come until the connection ends."""
     gc.set_threshold(200_000, 20, 20)  # as in the commands: nearly all values live to the end
     Thread(target=_end_with_parent, daemon=True).start()
+    while True:
+        try:
+            key = connection.recv()
+        except EOFError:
+            return
+        result: V | None = None
+        failure: Exception | None = None
+        try:
+            result = work.evaluate(key)
+        except Exception as error:  # noqa: BLE001 - it is raised where the result is wanted
+            failure = error
+        connection.send((result, failure))
 
 
 def _end_with_parent() -> None:
@@ -141,8 +174,3 @@ def _end_with_parent() -> None:
     assert parent is not None, "only processes that were started have something to evaluate"
     wait([parent.sentinel])
     os._exit(1)
-
-
-def _evaluate(key: object) -> object:
-    assert _known is not None, "a process is prepared before it evaluates"
-    return _known.evaluate(key)
