@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -143,7 +144,12 @@ def running(fleet: Path) -> Iterator[subprocess.Popen[str]]:
     rows = [f"p{n},1500,1024,0,0,{n * 300},{n * 300 + 9000}," for n in range(3000)]
     (fleet / "trace.csv").write_text("\n".join([COLUMNS, *rows, ""]))
     command = [sys.executable, "-m", "reconciler", *asked(fleet, "--seeds", "2", "--workers", "2")]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - as in a terminal
+    ) as process:
         wait_for(lambda: process.poll() is not None or len(playing(process.pid)) == 2)
         yield process
         process.kill()
