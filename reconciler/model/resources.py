@@ -165,8 +165,9 @@ def fits(wanted: Mapping[str, int], available: Mapping[str, int]) -> bool:
     Nothing fits, not even nothing, where any available amount is negative: that node is
     over-committed.
     """
-    if any(amount < 0 for amount in available.values()):
-        return False
+    for amount in available.values():  # a loop: each pod that waits is compared with each node
+        if amount < 0:
+            return False
     return all(amount <= available.get(name, 0) for name, amount in wanted.items())
 
 

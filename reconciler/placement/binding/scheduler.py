@@ -20,7 +20,7 @@ from reconciler.model.kubernetes.pod import Pod, PodSpec, conflict
 from reconciler.model.kubernetes.taint import Toleration
 from reconciler.model.resources import CPU, MEMORY, Resources, fits, parse_resources, subtract
 from reconciler.placement.binding.selection import matches_node, repelling
-from reconciler.placement.binding.topology import Neighbourhood, Placed
+from reconciler.placement.binding.topology import Neighbourhood
 
 # DaemonSets: one pod on every eligible node.
 
@@ -132,34 +132,40 @@ class Seats:
     suits: Callable[[Pod, Node], bool]
     _wanted: dict[int, tuple[PodSpec, Resources]] = field(default_factory=dict)
     _usable: dict[int | str, list[int]] = field(default_factory=dict)
+    _with_room: dict[int | str, list[int]] = field(default_factory=dict)
 
     def bind(self, pending: Sequence[Pod]) -> dict[str, Node]:
         """Return the node of each bound pod, by ``namespace/name``; the others stay pending."""
         if not pending:
             return {}
-        hopeful = self._hopeful(pending)
+        self._with_room = {}
+        hopeful = [pod for pod in pending if self._roomy(pod)]
+        around = self._around() if hopeful else None
         best: dict[str, Node] | None = None
         for order in _ORDERS:
             for fit in _FITS:
-                bound = self._tried(hopeful, order, fit)
+                bound = self._tried(hopeful, order, fit, around.copy()) if around else {}
                 if best is None or len(bound) > len(best):
                     best = bound
                 if len(best) == len(hopeful) or len(pending) * len(self.seats) > _TRIED_AGAIN:
                     return best
         return best or {}
 
-    def _hopeful(self, pending: Sequence[Pod]) -> list[Pod]:
-        """Return the pods that some node has room for now; room only shrinks as pods are bound."""
-        known: dict[int | str, bool] = {}
-        found = []
-        for pod in pending:
-            key = self._alike(pod)
-            if key not in known:
-                here = (self.seats[number] for number in self._eligible(pod))
-                known[key] = any(self._has_place(seat, pod) for seat in here)
-            if known[key]:
-                found.append(pod)
-        return found
+    def _roomy(self, pod: Pod) -> Sequence[int]:
+        """Return the nodes with room for a pod now; room only shrinks as pods are bound."""
+        key = self._alike(pod)
+        if key not in self._with_room:
+            here = self._eligible(pod)
+            self._with_room[key] = [n for n in here if self._has_place(self.seats[n], pod)]
+        return self._with_room[key]
+
+    def _around(self) -> Neighbourhood:
+        """Return the pods that are bound already."""
+        around = Neighbourhood([seat.node for seat in self.seats], self.namespaces)
+        for seat in self.seats:
+            for pod in seat.pods:
+                around.add(pod, seat.node)
+        return around
 
     def wanted(self, pod: Pod) -> Resources:
         """Return what a pod requests; pods of one workload share the result."""
@@ -195,31 +201,34 @@ class Seats:
         """Return what the pods have in common that the same nodes suit."""
         return pod.key if pod.spec.volumes else id(pod.spec)
 
-    def _tried(self, pending: Sequence[Pod], order: Order, fit: Fit) -> dict[str, Node]:
-        """Return the assignment that one order and packing yields, without binding any pod."""
+    def _tried(
+        self, pending: Sequence[Pod], order: Order, fit: Fit, around: Neighbourhood
+    ) -> dict[str, Node]:
+        """Return the assignment that one order and packing yields, without binding any pod.
+
+        ``around`` are the pods that are bound already; those of this assignment are added to it.
+        """
 
         def urgency(pod: Pod) -> tuple[int, tuple[int, ...], str]:
             return (-(pod.spec.priority or 0), order(self.wanted(pod)), pod.key)
 
         seats = [seat.copy() for seat in self.seats]
-        around = Neighbourhood([seat.node for seat in seats], self.namespaces)
-        for seat in seats:
-            for pod in seat.pods:
-                around.add(Placed(pod, seat.node))
         bound: dict[str, Node] = {}
         full: set[int] = set()
+        roomy: dict[int | str, Sequence[int]] = {}
         for pod in sorted(pending, key=urgency):
-            able: list[Seat] = []
-            if id(pod.spec) not in full:
-                here = (seats[number] for number in self._eligible(pod))
-                able = [seat for seat in here if self._has_place(seat, pod)]
+            if id(pod.spec) in full:
+                continue
+            key = self._alike(pod)
+            before = roomy.get(key) or self._roomy(pod)
+            able = roomy[key] = [n for n in before if self._has_place(seats[n], pod)]
             if not able:
                 full.add(id(pod.spec))
                 continue
-            best = self._best(pod, able, around, fit)
+            best = self._best(pod, [seats[n] for n in able], around, fit)
             if best is not None:
                 best.take(pod, self.wanted(pod))
-                around.add(Placed(pod, best.node))
+                around.add(pod, best.node)
                 bound[pod.key] = best.node
         return bound
 

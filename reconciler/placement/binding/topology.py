@@ -21,12 +21,24 @@ from reconciler.model.kubernetes.pod import (
 from reconciler.placement.binding.selection import matches_node, repelling
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """A pod that is bound to a node."""
+@dataclass(slots=True)
+class _Alike:
+    """Placed pods that every rule treats alike, and the node of each.
+
+    Rules look at the namespace, the labels and the anti-affinity of a placed pod (``pod`` is one of
+    them), and at whether it still counts for a spread.
+    """
 
     pod: Pod
-    node: Node
+    nodes: list[Node]
+    counts: bool
+
+    def domains(self, key: str) -> Iterator[str]:
+        """Yield the domains of their nodes."""
+        for node in self.nodes:
+            domain = node.metadata.labels.get(key)
+            if domain is not None:
+                yield domain
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,33 +97,45 @@ class _Tally:
     selector: LabelSelector
     counts: dict[str, int]
 
-    def add(self, item: Placed) -> None:
-        domain, pod = item.node.metadata.labels.get(self.key, ""), item.pod
-        if domain in self.counts and pod.namespace == self.namespace and _counts_pod(pod):
-            self.counts[domain] += self.selector.matches(pod.metadata.labels)
+    def add(self, alike: _Alike, nodes: Iterable[Node]) -> None:
+        """Count pods that are alike on ``nodes``."""
+        pod = alike.pod
+        if not alike.counts or pod.namespace != self.namespace:
+            return
+        if not self.selector.matches(pod.metadata.labels):
+            return
+        for node in nodes:
+            domain = node.metadata.labels.get(self.key, "")
+            if domain in self.counts:
+                self.counts[domain] += 1
 
 
 @dataclass(slots=True)
 class Neighbourhood:
     """What affects where a pod may be placed: nodes, namespaces, and the pods placed so far.
 
-    ``with_anti_affinity`` are the pods in ``placed`` that have anti-affinity.
+    Thousands of pods are placed, but few kinds of them: each rule is compared with a kind once.
     """
 
     nodes: Sequence[Node]
     namespaces: Mapping[str, Mapping[str, str]]
-    placed: list[Placed] = field(default_factory=list)
-    with_anti_affinity: list[Placed] = field(default_factory=list)
+    _placed: dict[_Kind, _Alike] = field(default_factory=dict)
     _tallies: dict[bytes, _Tally] = field(default_factory=dict)
 
-    def add(self, item: Placed) -> None:
-        """Record a placed pod."""
-        self.placed.append(item)
+    def copy(self) -> Neighbourhood:
+        """Return the neighbourhood as it is now, which others do not change."""
+        placed = {k: _Alike(a.pod, list(a.nodes), a.counts) for k, a in self._placed.items()}
+        return Neighbourhood(self.nodes, self.namespaces, placed)
+
+    def add(self, pod: Pod, node: Node) -> None:
+        """Record a pod that is bound to a node."""
+        kind = _kind(pod)
+        alike = self._placed.get(kind)
+        if alike is None:
+            alike = self._placed[kind] = _Alike(pod, [], _counts_pod(pod))
+        alike.nodes.append(node)
         for tally in self._tallies.values():
-            tally.add(item)
-        affinity = item.pod.spec.affinity
-        if affinity is not None and affinity.pod_anti_affinity is not None:
-            self.with_anti_affinity.append(item)
+            tally.add(alike, (node,))
 
     def standing(self, pod: Pod) -> Eligibility:
         """Return the domains that a pod's rules, and those of other pods, allow."""
@@ -148,8 +172,8 @@ class Neighbourhood:
             }
             selector = _with_label_keys(rule.label_selector, rule.match_label_keys, pod)
             known = _Tally(rule.topology_key, pod.namespace, selector, dict.fromkeys(domains, 0))
-            for item in self.placed:
-                known.add(item)
+            for alike in self._placed.values():
+                known.add(alike, alike.nodes)
             self._tallies[key] = known
         return known
 
@@ -160,7 +184,7 @@ class Neighbourhood:
         """
         near, anywhere = [], []
         for term in _required(pod.spec.affinity.pod_affinity if pod.spec.affinity else None):
-            others = [item for item in self.placed if self._selects(term, pod, item.pod)]
+            others = [a for a in self._placed.values() if self._selects(term, pod, a.pod)]
             if not others and self._selects(term, pod, pod):
                 anywhere.append(term.topology_key)
             else:
@@ -169,16 +193,15 @@ class Neighbourhood:
 
     def _far(self, pod: Pod) -> frozenset[tuple[str, str]]:
         """Return the domains of pods that this one repels, or that repel it."""
-        own = _required(pod.spec.affinity.pod_anti_affinity if pod.spec.affinity else None)
+        own = _repelling(pod)
         far: set[tuple[str, str]] = set()
-        for term in own:
-            others = [item for item in self.placed if self._selects(term, pod, item.pod)]
-            far |= {(term.topology_key, domain) for domain in _domains(term, others)}
-        for item in self.with_anti_affinity:
-            other = item.pod.spec.affinity
-            for term in _required(other.pod_anti_affinity if other is not None else None):
-                if self._selects(term, item.pod, pod):
-                    far |= {(term.topology_key, domain) for domain in _domains(term, [item])}
+        for alike in self._placed.values():
+            for term in own:
+                if self._selects(term, pod, alike.pod):
+                    far |= {(term.topology_key, d) for d in alike.domains(term.topology_key)}
+            for term in _repelling(alike.pod):
+                if self._selects(term, alike.pod, pod):
+                    far |= {(term.topology_key, d) for d in alike.domains(term.topology_key)}
         return frozenset(far)
 
     def _selects(self, term: PodAffinityTerm, owner: Pod, other: Pod) -> bool:
@@ -206,11 +229,14 @@ def _required(rules: PodAffinity | None) -> tuple[PodAffinityTerm, ...]:
     return rules.required if rules is not None else ()
 
 
-def _domains(term: PodAffinityTerm, items: Iterable[Placed]) -> Iterator[str]:
-    for item in items:
-        domain = item.node.metadata.labels.get(term.topology_key)
-        if domain is not None:
-            yield domain
+def _repelling(pod: Pod) -> tuple[PodAffinityTerm, ...]:
+    affinity = pod.spec.affinity
+    return _required(affinity.pod_anti_affinity if affinity is not None else None)
+
+
+def _domains(term: PodAffinityTerm, every: Iterable[_Alike]) -> Iterator[str]:
+    for alike in every:
+        yield from alike.domains(term.topology_key)
 
 
 def _counts(pod: Pod, node: Node, rule: TopologySpreadConstraint) -> bool:
@@ -220,6 +246,16 @@ def _counts(pod: Pod, node: Node, rule: TopologySpreadConstraint) -> bool:
     return rule.node_taints_policy != "Honor" or not repelling(
         node.spec.taints, pod.spec.tolerations
     )
+
+
+_Kind = tuple[str, frozenset[tuple[str, str]], bytes, bool]
+"""What rules distinguish in a placed pod: see ``_Alike``."""
+
+
+def _kind(pod: Pod) -> _Kind:
+    terms = _repelling(pod)
+    repels = msgspec.json.encode(terms) if terms else b""
+    return pod.namespace, frozenset(pod.metadata.labels.items()), repels, _counts_pod(pod)
 
 
 def _counts_pod(pod: Pod) -> bool:
