@@ -77,6 +77,7 @@ def decide(situation: Situation, methods: Sequence[Method] = METHODS) -> Decisio
     """
     if situation.unsettled:
         methods = [*(m for m in methods if not isinstance(m, _CONSOLIDATION)), _Waiting()]
+    situation.refusals.begin()
     opening = _carried_through(situation, methods)
     spent = opening.work.simulation.work
     if opening.work.searched:

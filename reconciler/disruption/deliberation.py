@@ -20,6 +20,7 @@ from reconciler.disruption.command import (
 )
 from reconciler.disruption.consolidation.balanced import Totals, pool_totals
 from reconciler.disruption.consolidation.pricing import estimated_savings
+from reconciler.disruption.consolidation.recall import RefusalRecall
 from reconciler.disruption.cost import node_price
 from reconciler.disruption.gates.budgets import BudgetLedger
 from reconciler.disruption.gates.policy import Hold, Holds
@@ -57,6 +58,7 @@ class Deliberation:
     A node that a command removes, or that receives pods from one, is no longer a candidate: pods
     move once in a pass. ``has_merged`` is whether several nodes were removed together, ``searched``
     whether the thorough search found them. ``work_max`` is the number of nodes that it may examine.
+    ``refusals`` are those of earlier passes.
     """
 
     now: datetime
@@ -78,6 +80,7 @@ class Deliberation:
     has_merged: bool = False
     searched: bool = False
     work_max: int = WORK_MAX
+    refusals: RefusalRecall = field(default_factory=RefusalRecall)
     _totals: dict[str, Totals] | None = None
 
     def candidates(self, wanted: Callable[[Candidate], bool]) -> Iterator[Candidate]:

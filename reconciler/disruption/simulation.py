@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -29,6 +29,7 @@ from reconciler.model.kubernetes.pod import Amounts, Pod
 from reconciler.model.kubernetes.taint import Taint
 from reconciler.model.resources import format_resources, largest
 from reconciler.observed.state import ClusterState, StateNode
+from reconciler.placement.footing import Footing
 from reconciler.placement.question import Placement, PlannedClaim, Question
 
 # The moves of a pass since its scheduler was built, and whether they affect a simulation.
@@ -142,6 +143,22 @@ class Placer(Protocol):
         """Return each pod's share in the minimum cost of new nodes, USD an hour."""
         ...
 
+    def footing(self, pods: Sequence[Pod], without: frozenset[str]) -> Footing | None:
+        """Return what answers about the pods follow from, None if that cannot be compared."""
+        ...
+
+
+class Toll(NamedTuple):
+    """The work of simulations: how many, how often each node is examined, pods packed for cost."""
+
+    simulations: int = 0
+    looks: int = 0
+    packed: int = 0
+
+    def since(self, before: Toll) -> Toll:
+        """Return what was added to an earlier total."""
+        return Toll(*(total - part for total, part in zip(self, before, strict=True)))
+
 
 @dataclass(frozen=True, slots=True)
 class SimulationOutcome:
@@ -159,7 +176,7 @@ class Simulation:
     """The cluster as it will be after all decisions of the pass.
 
     ``spent`` counts the work in examined nodes, which is the same on every machine; ``asked``
-    counts the simulations.
+    counts the simulations. ``toll`` is what both are made of.
     """
 
     def __init__(
@@ -168,6 +185,7 @@ class Simulation:
         self.cluster = cluster
         self.spent = 0
         self.asked = 0
+        self.toll = Toll()
         self._placer = placer
         self._renew = renew
         self._renewals = 0
@@ -194,9 +212,8 @@ class Simulation:
         if not pods:
             return SimulationOutcome(Placement())
         self._prepare(pods)
-        self.asked += 1
-        self.spent += len(self.cluster.nodes) * (1 + len(pods) // _PODS_LIKE_ONE)
-        self.spent += _PACKING_LIKE * len(pods) if worth is not None else 0
+        packed = len(pods) if worth is not None else 0
+        self.bear(Toll(1, 1 + len(pods) // _PODS_LIKE_ONE, packed))
         placement = self._placer.place(
             Question(
                 pods=pods,
@@ -209,6 +226,27 @@ class Simulation:
         )
         virtual = {pod.key for candidate in candidates for pod in candidate.headroom}
         return self._outcome(placement, virtual)
+
+    def footing(self, candidates: Sequence[Candidate]) -> Footing | None:
+        """Return what simulations of removing any of these nodes follow from, besides the nodes.
+
+        None if it cannot be compared.
+        """
+        pods = [pod for candidate in candidates for pod in candidate.moving]
+        if not pods:
+            return None
+        self._prepare(pods)
+        return self._placer.footing(pods, self._moves.left_out)
+
+    def bear(self, toll: Toll) -> None:
+        """Count the work of simulations, including those whose results are remembered."""
+        self.toll = Toll(*(sum(both) for both in zip(self.toll, toll, strict=True)))
+        self.asked += toll.simulations
+        self.spent += self.price(toll)
+
+    def price(self, toll: Toll) -> int:
+        """Return the work in examined nodes."""
+        return len(self.cluster.nodes) * toll.looks + _PACKING_LIKE * toll.packed
 
     @property
     def work(self) -> int:

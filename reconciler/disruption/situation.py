@@ -8,6 +8,7 @@ from datetime import datetime
 
 from reconciler.disruption.candidates import Drifted, Roster
 from reconciler.disruption.command import Block, Command
+from reconciler.disruption.consolidation.recall import RefusalRecall
 from reconciler.disruption.deliberation import WORK_MAX, Deliberation
 from reconciler.disruption.gates.budgets import BudgetLedger, budget_states, fleet_states
 from reconciler.disruption.gates.guards import caps_of, exhausted
@@ -42,7 +43,8 @@ class Situation:
     pods that are not pending now. ``unsettled`` are NodeClaims that consolidation removes and whose
     pods have not all moved: until then it starts nothing else. ``history`` is the data of the rate
     limits. ``lists_blockers`` also computes what blocks nodes, which needs additional simulations.
-    ``work_max`` is the number of nodes that the pass may examine.
+    ``work_max`` is the number of nodes that the pass may examine. ``refusals`` are those of earlier
+    passes of the same loop.
     """
 
     cluster: ClusterState
@@ -62,6 +64,7 @@ class Situation:
     history: History = field(default_factory=History)
     lists_blockers: bool = False
     work_max: int = WORK_MAX
+    refusals: RefusalRecall = field(default_factory=RefusalRecall)
 
     def simulation(self) -> Simulation:
         """Return the simulation that the pass uses."""
@@ -135,6 +138,7 @@ def open_pass(situation: Situation) -> Opening:
         unlaunched=cluster.unlaunched,
         commands=list(forced),
         work_max=situation.work_max,
+        refusals=situation.refusals,
     )
     return Opening(work, placement, tuple(blocks), removed)
 

@@ -6,7 +6,7 @@ pods. Disruption calls it for every candidate.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property, partial
@@ -20,6 +20,7 @@ from reconciler.model.settings import FeatureGate, MinValuesPolicy, PreferencePo
 from reconciler.observed.state import ClusterState, StateNode, quiet_since
 from reconciler.placement.answer import Attempt, answer
 from reconciler.placement.approach import ApproachScore, approaches, queue, score
+from reconciler.placement.footing import Footing, hosts_for, is_plain
 from reconciler.placement.nodes.claims import Order, promised
 from reconciler.placement.nodes.daemons import daemons
 from reconciler.placement.nodes.existing import Nodes, NodeUse, Target
@@ -163,6 +164,32 @@ class Scheduler:
             attempt, saving = self._attempt(by_shape, question), 0.0
         return answer(attempt, self._all_templates, self._salt, saving)
 
+    def footing(self, pods: Sequence[Pod], without: frozenset[str]) -> Footing | None:
+        """Return what answers about these pods follow from, if ``without`` are left out of them.
+
+        None if it is more than can be compared quickly, such as where rules count other pods. It
+        holds for questions that are not strict about reservations.
+        """
+        shapes = self._shapes.sorted(pods)
+        if self._has_repellers or not all(map(is_plain, shapes)):
+            return None
+        question = Question(pods=pods, without=without, consolidation_guard=True)
+        hosts = hosts_for(shapes, self._use(question))
+        if hosts is None:
+            return None
+        limits = self._limits(without)
+        left = {t.name: known for t in self._templates if (known := limits.left(t)) is not None}
+        pools = tuple(self._pools)
+        return Footing(tuple(pods), hosts, left, pools, self._daemons, self._settings)
+
+    @cached_property
+    def _has_repellers(self) -> bool:
+        """Whether a running pod may repel others."""
+        return any(
+            pod.spec.affinity is not None and pod.spec.affinity.pod_anti_affinity is not None
+            for pod in self._cluster.pods
+        )
+
     def survey(self, pod: Pod) -> Survey | Rejection:
         """Return every option for the pod placed alone, with its own node left out.
 
@@ -286,10 +313,9 @@ class Scheduler:
         return best[1]
 
     def _pass(self, question: Question, *, to_front: bool) -> PlacementPass:
-        guarded = self._guarded if question.consolidation_guard else 0
         return PlacementPass(
             templates=self._templates,
-            nodes=NodeUse(self._nodes, question.without | question.closed, self._attached, guarded),
+            nodes=self._use(question),
             limits=self._limits(question.without),
             reservations=Reservations(
                 [t.table for t in self._templates],
@@ -299,6 +325,11 @@ class Scheduler:
             demands=self._demands,
             order=Order(to_front=to_front),
         )
+
+    def _use(self, question: Question) -> NodeUse:
+        """Return the existing nodes as the question may use them."""
+        guarded = self._guarded if question.consolidation_guard else 0
+        return NodeUse(self._nodes, question.without | question.closed, self._attached, guarded)
 
     def _without_invalid(
         self, shape: Shape, pods: list[Pod], refused: dict[str, tuple[Rejection, ...]]

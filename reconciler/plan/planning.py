@@ -6,9 +6,10 @@ from msgspec.structs import replace
 
 from reconciler.plan.make.decide import Phase, untimed
 from reconciler.plan.make.facts import BaseCost, Facts
-from reconciler.plan.make.gather import FactsRecall, facts_of
+from reconciler.plan.make.gather import facts_of
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.make.planner import make_plan
+from reconciler.plan.make.recall import FactsRecall
 from reconciler.plan.value.plan import Plan
 
 
@@ -17,7 +18,7 @@ def plan_of(inputs: Inputs, phase: Phase = untimed, recall: FactsRecall | None =
 
     ``recall`` only saves time: it holds what follows from the last question of the same loop.
     """
-    return make_plan(gathered(inputs, phase, recall), phase)
+    return make_plan(gathered(inputs, phase, recall), phase, recall)
 
 
 def gathered(inputs: Inputs, phase: Phase = untimed, recall: FactsRecall | None = None) -> Facts:

@@ -24,8 +24,9 @@ from reconciler.diff.drift import type_checked_from
 from reconciler.disruption.calendar import next_moment
 from reconciler.plan.make.decide import Phase, untimed
 from reconciler.plan.make.findings import due_at
-from reconciler.plan.make.gather import FactsRecall, vanished_pools
+from reconciler.plan.make.gather import vanished_pools
 from reconciler.plan.make.inputs import Inputs
+from reconciler.plan.make.recall import FactsRecall
 from reconciler.plan.planning import plan_of
 from reconciler.plan.value.plan import Plan, digest_of
 

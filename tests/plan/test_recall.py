@@ -29,8 +29,9 @@ from reconciler.model.settings import Settings
 from reconciler.observed.reader import SnapshotReader
 from reconciler.observed.snapshot import read_snapshot
 from reconciler.observed.state import ClusterState, cluster_state
-from reconciler.plan.make.gather import FactsRecall, facts_of
+from reconciler.plan.make.gather import facts_of
 from reconciler.plan.make.inputs import Inputs
+from reconciler.plan.make.recall import FactsRecall
 from reconciler.plan.planning import plan_of
 from reconciler.plan.recall import Recall, steady_until
 from reconciler.plan.value.plan import Plan, to_json

@@ -23,6 +23,7 @@ from reconciler.disruption.consolidation.pricing import (
     min_values_unmet,
     narrowed_to,
 )
+from reconciler.disruption.consolidation.recall import RefusedSet, set_question
 from reconciler.disruption.deliberation import Deliberation, with_claims
 from reconciler.disruption.gates.consolidatable import is_consolidatable
 from reconciler.disruption.gates.policy import too_little, too_young
@@ -122,6 +123,21 @@ def _only_when_empty(candidate: Candidate) -> CandidateRefusal | None:
 
 def compute(candidates: Sequence[Candidate], work: Deliberation) -> Proposal | CandidateRefusal:
     """Return how the nodes can be removed together, or why they cannot."""
+    simulation = work.simulation
+    question = set_question(candidates, simulation)
+    known = work.refusals.known(question) if question is not None else None
+    if known is not None:
+        simulation.bear(known.toll)
+        return known.refusal
+    before = simulation.toll
+    found = _computed(candidates, work)
+    if question is not None and isinstance(found, CandidateRefusal):
+        refused = RefusedSet(frozenset(), found, simulation.toll.since(before))
+        work.refusals.keep(question, refused)
+    return found
+
+
+def _computed(candidates: Sequence[Candidate], work: Deliberation) -> Proposal | CandidateRefusal:
     outcome = work.simulation.without(candidates, consolidating=True)
     if outcome.failure is not None:
         return CandidateRefusal(BlockCode.UNSCHEDULABLE, outcome.failure)

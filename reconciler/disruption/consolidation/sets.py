@@ -26,6 +26,7 @@ from reconciler.disruption.consolidation.proposal import (
     spot_to_spot,
     sure_of_price,
 )
+from reconciler.disruption.consolidation.recall import RefusedSet, set_question
 from reconciler.disruption.deliberation import Deliberation
 from reconciler.model.karpenter.labels import CAPACITY_TYPE
 from reconciler.model.resources import PODS, Resources
@@ -224,6 +225,31 @@ def compute_several(
     ``worth`` is the part of a new node's price that each of its pods has to bear. Nodes that are
     ``closed`` take none of the pods.
     """
+    simulation = work.simulation
+    question = set_question(candidates, simulation, worth, closed)
+    known = work.refusals.known(question) if question is not None else None
+    if known is not None and simulation.spent + simulation.price(known.toll) < work.work_max:
+        simulation.bear(known.toll)
+        return ReducedSet(tuple(c for c in candidates if c.name in known.left), known.refusal)
+    before = simulation.toll
+    found = _reduced(candidates, work, worth, closed)
+    if (
+        question is not None
+        and isinstance(found.proposal, CandidateRefusal)
+        and simulation.spent < work.work_max
+    ):
+        left = frozenset(candidate.name for candidate in found.candidates)
+        refused = RefusedSet(left, found.proposal, simulation.toll.since(before))
+        work.refusals.keep(question, refused)
+    return found
+
+
+def _reduced(
+    candidates: Sequence[Candidate],
+    work: Deliberation,
+    worth: Mapping[str, float],
+    closed: Collection[str],
+) -> ReducedSet:
     gate = work.settings.gate(FeatureGate.SPOT_TO_SPOT_CONSOLIDATION)
     chosen = tuple(candidates)
     for turn in range(_TURNS_MAX):

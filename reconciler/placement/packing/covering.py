@@ -218,36 +218,41 @@ def _room(
 
 def _held(load: Load, room: Sequence[int]) -> int:
     """Return how many pods of a load fit into a room, rounded up for a fluid load."""
-    most = load.most
+    most, fluid = load.most, load.fluid
     for wanted, amount in zip(load.wanted, room, strict=True):
         if wanted > 0:
-            most = min(most, -(-amount // wanted) if load.fluid else amount // wanted)
+            held = -(-amount // wanted) if fluid else amount // wanted
+            if held < most:
+                most = held
     return most
 
 
 class _Pricing:
     """For one kind of node: the most value that it holds, and shadow prices that prove it."""
 
-    __slots__ = ("kind", "loads", "numbers", "shadow")
+    __slots__ = ("_rows", "kind", "loads", "numbers", "shadow")
 
     def __init__(self, kind: NodeKind, loads: Sequence[Load]) -> None:
         self.kind = kind
         self.loads = loads
         self.numbers = [i for i, most in enumerate(kind.most) if most]
         self.shadow: list[float] = []
+        self._rows = [(i, kind.most[i], loads[i].wanted) for i in self.numbers]
 
     def ceiling(self, values: Sequence[float], shadow: Sequence[float]) -> float:
         """Return a value that the kind cannot exceed, as proved by some shadow prices."""
         if not shadow:
             return _NO_PROOF
-        kind, loads = self.kind, self.loads
-        total = sum(price * amount for price, amount in zip(shadow, kind.room, strict=True))
-        for i in self.numbers:
+        priced = [(r, price) for r, price in enumerate(shadow) if price]
+        room, total = self.kind.room, 0.0
+        for r, price in priced:
+            total += price * room[r]
+        for i, most, wanted in self._rows:  # a loop: most of the time of a bound is spent here
             surplus = values[i]
-            for price, wanted in zip(shadow, loads[i].wanted, strict=True):
-                surplus -= price * wanted
+            for r, price in priced:
+                surplus -= price * wanted[r]
             if surplus > 0:
-                total += surplus * kind.most[i]
+                total += surplus * most
         return total
 
     def fill(self, values: Sequence[float]) -> tuple[float, list[float]]:
@@ -289,7 +294,9 @@ def solve(loads: Sequence[Load], kinds: Sequence[NodeKind], rounds: int = ROUNDS
         lately: list[float] = []
         for number, pricing in enumerate(pricings):
             most = pricing.kind.cost * (1 + _TINY)
-            if any(pricing.ceiling(values, s) <= most for s in (pricing.shadow, lately)):
+            if pricing.ceiling(values, pricing.shadow) <= most:
+                continue
+            if pricing.ceiling(values, lately) <= most:
                 continue
             ceiling, column = pricing.fill(values)
             lately = pricing.shadow

@@ -6,7 +6,7 @@ loaded, so that a plan of a repository alone starts fast.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import TYPE_CHECKING
@@ -15,10 +15,12 @@ import msgspec
 
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.observed.state import ClusterState
+from reconciler.placement.footing import Footing
 from reconciler.placement.pods.pending import pods_to_place
 from reconciler.placement.question import Placement, Question
 from reconciler.placement.scheduler import Scheduler
 from reconciler.plan.make.facts import Facts
+from reconciler.plan.make.recall import FactsRecall
 
 if TYPE_CHECKING:
     from reconciler.disruption.command import (
@@ -65,17 +67,19 @@ def decided_by(
     salt: str,
     phase: Phase,
     scheduler: Callable[[], Scheduler] | None = None,
+    recall: FactsRecall | None = None,
 ) -> Decisions | Places:
     """Return what disruption and placement decide together; ``salt`` goes into new names.
 
     ``scheduler`` gives that of the cluster as it is, where the caller wants to ask it as well.
+    ``recall`` holds what earlier passes of the same loop have rejected.
     """
     first = scheduler or scheduler_of(facts, salt)
     if facts.cluster.unlaunched or any(node.is_managed for node in facts.cluster.nodes):
         from reconciler.disruption.decide import decide
 
         with phase("placement"):
-            situation = situation_of(facts, salt, phase, first)
+            situation = situation_of(facts, salt, phase, first, recall)
         with phase("disruption"):
             return decide(situation)
     pending = pods_to_place(facts.cluster, facts.now)
@@ -90,8 +94,10 @@ def situation_of(
     salt: str = "",
     phase: Phase = untimed,
     scheduler: Callable[[], Scheduler] | None = None,
+    recall: FactsRecall | None = None,
 ) -> Situation:
     """Return what disruption is asked: also by who validates a command before it goes on."""
+    from reconciler.disruption.consolidation.recall import RefusalRecall
     from reconciler.disruption.situation import Situation
     from reconciler.model.history import History
 
@@ -114,6 +120,7 @@ def situation_of(
         unsettled=facts.unsettled,
         history=facts.history or History(),
         lists_blockers=facts.lists_blockers,
+        refusals=recall.refusals if recall is not None else RefusalRecall(),
     )
 
 
@@ -142,3 +149,7 @@ class _Timed:
     def worth(self, pods: Iterable[Pod]) -> Mapping[str, float]:
         """Ask the scheduler."""
         return self._scheduler.worth(pods)
+
+    def footing(self, pods: Sequence[Pod], without: frozenset[str]) -> Footing | None:
+        """Ask the scheduler."""
+        return self._scheduler.footing(pods, without)

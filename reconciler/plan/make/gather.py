@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import cache, cached_property
+from functools import cache
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -25,26 +25,12 @@ from reconciler.plan.make.facts import Facts
 from reconciler.plan.make.inputs import Inputs, Object
 from reconciler.plan.make.moves import changes_of, drift_of
 from reconciler.plan.make.pools import Memory, PoolTypes, TypesRecall
+from reconciler.plan.make.recall import FactsRecall
 from reconciler.plan.value.plan import PlanFinding, PlannedLock
 
 if TYPE_CHECKING:
     from reconciler.catalog.commitments.coverage import Cover, Coverage
-    from reconciler.diff.drift import DriftRecall
     from reconciler.placement.pods.headroom import Headroom
-
-
-class FactsRecall:
-    """What follows from the last question of a loop of passes, for a question that is alike."""
-
-    def __init__(self) -> None:
-        self.types = TypesRecall()
-
-    @cached_property
-    def drift(self) -> DriftRecall:
-        """What had drifted; loaded on use, like drift itself."""
-        from reconciler.diff.drift import DriftRecall
-
-        return DriftRecall()
 
 
 def facts_of(inputs: Inputs, phase: Phase = untimed, recall: FactsRecall | None = None) -> Facts:

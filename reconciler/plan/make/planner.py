@@ -27,6 +27,7 @@ from reconciler.plan.make.covering import settled
 from reconciler.plan.make.decide import Phase, Places, decided_by, scheduler_of, untimed
 from reconciler.plan.make.facts import Facts
 from reconciler.plan.make.launch import BootImages, launch_classes
+from reconciler.plan.make.recall import FactsRecall
 from reconciler.plan.value.actions import DeferredClaim
 from reconciler.plan.value.changes import DriftedClaim
 from reconciler.plan.value.costs import Cost
@@ -85,10 +86,13 @@ def _unchanged(cost: Cost) -> Cost:
     )
 
 
-def make_plan(facts: Facts, phase: Phase = untimed) -> Plan:
-    """Return the plan for these facts: the same facts give the same plan."""
+def make_plan(facts: Facts, phase: Phase = untimed, recall: FactsRecall | None = None) -> Plan:
+    """Return the plan for these facts: the same facts give the same plan.
+
+    ``recall`` only saves time.
+    """
     scheduler = scheduler_of(facts, facts.salt)
-    decisions = decided_by(facts, facts.salt, phase, scheduler)
+    decisions = decided_by(facts, facts.salt, phase, scheduler, recall)
     static = static_claims(facts.types.ready, facts.cluster, facts.settings, salt=facts.salt)
     if facts.covers:
         decisions = _settled(decisions, facts)

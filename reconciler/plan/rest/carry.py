@@ -37,9 +37,10 @@ from reconciler.plan.make.actions import Namer
 from reconciler.plan.make.costs import money, owned_nodes
 from reconciler.plan.make.decide import Places, decided_by, situation_of, untimed
 from reconciler.plan.make.facts import Facts
-from reconciler.plan.make.gather import FactsRecall, facts_of, with_cluster
+from reconciler.plan.make.gather import facts_of, with_cluster
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.make.planner import outcome_of
+from reconciler.plan.make.recall import FactsRecall
 from reconciler.plan.rest.nodes import InstantLauncher
 from reconciler.plan.rest.world import FleetTransition, RestingFleet, holders, moved, opened
 from reconciler.plan.value.costs import Cost

@@ -1,0 +1,74 @@
+"""What the answer about some pods follows from, as a value that can be compared with a later one.
+
+After a change of one pod or node nearly every question of consolidation is the same as before:
+existing nodes without room for any of the pods take no part in the answer, whatever happens on
+them. Two questions with the same footing have the same answer, apart from the names of new nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from reconciler.model.kubernetes.pod import Pod
+from reconciler.model.kubernetes.taint import Taint
+from reconciler.model.resources import Resources
+from reconciler.model.settings import Settings
+from reconciler.placement.nodes.daemons import Daemon
+from reconciler.placement.nodes.existing import NodeUse
+from reconciler.placement.pods.shape import Shape
+from reconciler.placement.question import LaunchPool
+
+HOSTS_MAX: Final = 50
+"""The maximum number of nodes with room in a footing: comparing more costs as much as asking."""
+
+
+class Host(msgspec.Struct, frozen=True):
+    """An existing node that has room for some of the pods; ``guarded`` takes only some of them."""
+
+    name: str
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    left: Resources
+    is_initialized: bool
+    guarded: bool
+
+
+class Footing(msgspec.Struct, frozen=True):
+    """The pods, the nodes with room for any of them, and what new nodes follow from."""
+
+    pods: tuple[Pod, ...]
+    hosts: tuple[Host, ...]
+    limits: Mapping[str, Resources]
+    pools: tuple[LaunchPool, ...]
+    daemons: tuple[Daemon, ...]
+    settings: Settings
+
+
+def is_plain(shape: Shape) -> bool:
+    """Return whether other pods matter to pods of a shape only through the room that they take."""
+    if shape.unreadable is not None or shape.ports or shape.repels:
+        return False
+    if shape.volume_demands or shape.volumes.attached:
+        return False
+    return not any(step.rules for step in shape.steps)
+
+
+def hosts_for(shapes: Iterable[Shape], use: NodeUse) -> tuple[Host, ...] | None:
+    """Return the open nodes with enough CPU and memory for the least of the pods, in order.
+
+    None if there are too many.
+    """
+    wanted = list(shapes)
+    cpu, memory = min(s.cpu for s in wanted), min(s.memory for s in wanted)
+    found: list[Host] = []
+    for index, row in enumerate(use.nodes.rows):
+        if use.cpu[index] < cpu or use.memory[index] < memory or not use.open >> index & 1:
+            continue
+        if len(found) == HOSTS_MAX:
+            return None
+        guarded = bool(use.guarded >> index & 1)
+        found.append(Host(row.name, row.labels, row.taints, row.left, row.is_initialized, guarded))
+    return tuple(found)
