@@ -222,8 +222,7 @@ def _held(load: Load, room: Sequence[int]) -> int:
     for wanted, amount in zip(load.wanted, room, strict=True):
         if wanted > 0:
             held = -(-amount // wanted) if fluid else amount // wanted
-            if held < most:
-                most = held
+            most = min(most, held)
     return most
 
 

@@ -1,0 +1,214 @@
+"""What consolidation has rejected before: used again only where a fresh answer is the same."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from reconciler.desired.settings.layers import resolve
+from reconciler.disruption.consolidation.recall import RefusalRecall
+from reconciler.disruption.decide import decide
+from reconciler.model.kubernetes.pod import Pod
+from reconciler.placement.footing import Footing
+from reconciler.placement.question import Placement, Question
+from reconciler.placement.scheduler import Scheduler
+from tests.disruption.builders import (
+    NOW,
+    a_catalog,
+    a_cluster,
+    a_node,
+    a_pod,
+    a_pool,
+    a_situation,
+)
+
+Spec = dict[str, Any]
+HOST = "kubernetes.io/hostname"
+CATALOG = a_catalog()
+ANY_CAPACITY = {
+    "key": "karpenter.sh/capacity-type",
+    "operator": "In",
+    "values": ["on-demand", "spot"],
+}
+SELECTOR = {"matchLabels": {"app": "web"}}
+RULES: Sequence[Spec] = (
+    {},
+    {},
+    {},
+    {"nodeSelector": {"topology.kubernetes.io/zone": "zone-a"}},
+    {"tolerations": [{"operator": "Exists"}]},
+    {"priority": 10},
+    {
+        "affinity": {
+            "podAntiAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": [
+                    {"topologyKey": HOST, "labelSelector": SELECTOR}
+                ]
+            }
+        }
+    },
+    {
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1,
+                "topologyKey": HOST,
+                "whenUnsatisfiable": "DoNotSchedule",
+                "labelSelector": SELECTOR,
+            }
+        ]
+    },
+)
+AMOUNTS = ("0.5", "1", "1.5", "1.5", "3", "3.5")
+CHANGES = ("comes", "goes", "goes", "goes", "moves", "node", "pool", "rule", "nothing")
+HISTORIES = 60
+
+
+def a_drawn_node(rng: random.Random) -> Spec:
+    return {
+        "size": rng.choice(("small", "medium", "medium", "large")),
+        "zone": rng.choice(("zone-a", "zone-b")),
+        "capacity_type": rng.choice(("on-demand", "on-demand", "spot")),
+        "initialized": rng.random() < 0.9,
+        "quiet": rng.choice((timedelta(hours=1), timedelta(hours=1), timedelta(seconds=10))),
+    }
+
+
+def a_drawn_pod(rng: random.Random, most: int, *, plain: bool) -> tuple[int, str, Spec]:
+    return rng.randrange(most), rng.choice(AMOUNTS), {} if plain else rng.choice(RULES)
+
+
+def a_drawn_pool(rng: random.Random) -> Spec:
+    return {
+        "limits": rng.choice((None, None, {"cpu": "20"}, {"cpu": "60"}, {"nodes": "5"})),
+        "search": rng.choice(("default", "default", "thorough")),
+        "gate": rng.random() < 0.5,
+        "spot": rng.random() < 0.5,
+    }
+
+
+def histories(rng: random.Random) -> Iterator[Spec]:
+    """Yield what a fleet is like in pass after pass: one thing differs from the last."""
+    count, plain = rng.randint(3, 7), rng.random() < 0.8
+    pods = {n: a_drawn_pod(rng, count, plain=plain) for n in range(2 * count)}
+    world: Spec = {"nodes": [a_drawn_node(rng) for _ in range(count)], "pods": pods}
+    world |= a_drawn_pool(rng)
+    for number in range(8):
+        yield world
+        world = {**world, "nodes": list(world["nodes"]), "pods": dict(world["pods"])}
+        one = rng.choice(sorted(world["pods"])) if world["pods"] else None
+        match rng.choice(CHANGES):
+            case "comes":
+                world["pods"][100 + number] = a_drawn_pod(rng, count + 1, plain=plain)
+            case "goes" if one is not None:
+                del world["pods"][one]
+            case "moves" if one is not None:
+                world["pods"][one] = a_drawn_pod(rng, count, plain=plain)
+            case "rule" if one is not None:
+                world["pods"][one] = (*world["pods"][one][:2], rng.choice(RULES))
+            case "node":
+                world["nodes"][rng.randrange(count)] = a_drawn_node(rng)
+            case "pool":
+                world |= a_drawn_pool(rng)
+
+
+def situation(world: Spec, **facts: Any) -> Any:
+    """Return the situation of a drawn fleet."""
+    objects: list[Any] = [a_node(f"n{i}", **node) for i, node in enumerate(world["nodes"])]
+    for key, (place, cpu, rules) in world["pods"].items():
+        node = f"n{place}" if place < len(world["nodes"]) else None
+        metadata = {"labels": {"app": "web" if key % 2 else "api"}}
+        objects.append(a_pod(f"p{key}", node, cpu, spec=rules, metadata=metadata))
+    spec = {"limits": world["limits"]} if world["limits"] else {}
+    if world["spot"]:
+        spec["template"] = {"spec": {"requirements": [ANY_CAPACITY], "expireAfter": "Never"}}
+    pool = a_pool(spec=spec, consolidateAfter="30s")
+    config = {
+        "consolidation": {"search": world["search"]},
+        "featureGates": {"SpotToSpotConsolidation": world["gate"]},
+    }
+    settings = resolve(config, {}).settings
+    return a_situation(a_cluster(*objects), [pool], settings=settings, **facts)
+
+
+def test_passes_that_remember_decide_as_those_that_do_not() -> None:
+    rng = random.Random(21)
+    for _ in range(HISTORIES):
+        recall = RefusalRecall()
+        for world in histories(rng):
+            remembering = decide(situation(world, refusals=recall, catalog=CATALOG))
+            assert remembering == decide(situation(world, catalog=CATALOG)), world
+
+
+def a_world(**parts: Any) -> Spec:
+    return {"limits": None, "search": "default", "gate": False, "spot": True, **parts}
+
+
+REPELLED = a_world(
+    nodes=[{"size": "small"}, {"size": "medium"}],
+    pods={1: (0, "1.5", {}), 2: (1, "2.3", RULES[6])},
+    spot=False,
+)
+SPOT = a_world(nodes=[{"size": "large", "capacity_type": "spot"}], pods={1: (0, "1", {})})
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (REPELLED, {**REPELLED, "pods": {1: (0, "1.5", {}), 2: (1, "2.3", {})}}),
+        (SPOT, {**SPOT, "gate": True}),
+    ],
+)
+def test_what_changes_without_any_room_is_asked_again(before: Spec, after: Spec) -> None:
+    recall, found = RefusalRecall(), []
+    for world in (before, after):
+        found.append(decide(situation(world, refusals=recall, catalog=CATALOG)))
+        assert found[-1] == decide(situation(world, catalog=CATALOG))
+    assert (found[0].commands, found[0].blocked) != (found[1].commands, found[1].blocked)
+
+
+class CountingScheduler:
+    """A scheduler that counts the questions that it is asked."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self.asked = 0
+
+    def place(self, question: Question) -> Placement:
+        self.asked += 1
+        return self._scheduler.place(question)
+
+    def worth(self, pods: Iterable[Pod]) -> Mapping[str, float]:
+        return self._scheduler.worth(pods)
+
+    def footing(self, pods: Sequence[Pod], without: frozenset[str]) -> Footing | None:
+        return self._scheduler.footing(pods, without)
+
+
+def asked(recall: RefusalRecall, last: str) -> int:
+    """Return how often a pass asks the scheduler; ``last`` is what the pod of one node requests."""
+    objects: list[Any] = []
+    for index in range(12):
+        objects.append(a_node(f"n{index}", "medium"))
+        objects.append(a_pod(f"p{index}", f"n{index}", "3.5" if index else last))
+    wanted = a_situation(a_cluster(*objects), [a_pool()], refusals=recall, catalog=CATALOG)
+    counting = CountingScheduler(
+        Scheduler(wanted.launch_pools, wanted.cluster, wanted.settings, NOW)
+    )
+    decisions = decide(
+        a_situation(
+            wanted.cluster, wanted.pools, refusals=recall, catalog=CATALOG, scheduler=counting
+        )
+    )
+    assert not decisions.commands
+    return counting.asked
+
+
+def test_a_change_where_no_pod_fits_asks_only_about_that_node() -> None:
+    recall = RefusalRecall()
+    first = asked(recall, "3.5")
+    assert asked(recall, "3.5") == 0
+    assert 0 < asked(recall, "3.6") < first / 2
