@@ -152,11 +152,8 @@ class EmbeddedCluster:
         if not going:
             self._save()
             return 0
-        budgets = [b for b in workloads.pod_disruption_budgets if any(map(b.selects, going))]
-        pods = {pod.key: pod for pod in going}
-        if budgets:
-            shown = self._pods.objects(workloads, now)
-            pods |= {pod.key: pod for pod in shown if any(b.selects(pod) for b in budgets)}
+        budgets, sharing = self._pods.sharing(workloads, going, now)
+        pods = {pod.key: pod for pod in (*going, *sharing)}
         asked = True
         while asked:
             asked = False

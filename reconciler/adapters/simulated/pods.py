@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -31,6 +32,22 @@ _UNSCHEDULABLE: Final = PodStatus(
 )
 
 
+@dataclass(slots=True)
+class _View:
+    """The pods of the workloads as they were shown at ``at``, by key in the order of ``rows``.
+
+    ``touched`` are those that something has happened to since, ``starting`` those that will be
+    ready by time alone; ``ready`` is which nodes were.
+    """
+
+    rows: list[tuple[str, str, Pod]]
+    shown: dict[str, Pod]
+    at: datetime
+    ready: dict[str, bool] = field(default_factory=dict)
+    starting: set[str] = field(default_factory=set)
+    touched: set[str] = field(default_factory=set)
+
+
 class PodBook:
     """Keeps the record's pods in step with the workloads.
 
@@ -54,6 +71,7 @@ class PodBook:
         self._in_vain: tuple[object, ...] | None = None
         self._budgets: tuple[PodDisruptionBudget, ...] = ()
         self._covering: dict[tuple[int, str], tuple[object, tuple[int, ...]]] = {}
+        self._view: _View | None = None
 
     def follow(self, workloads: Workloads, now: datetime) -> None:
         """Let pods come and go with the workloads, and those that were evicted end.
@@ -70,7 +88,7 @@ class PodBook:
                 record = PodRecord(born=now, make=make)
             fresh[key] = record
         self._record.pods = fresh
-        self._followed, self._places = workloads.pods, None
+        self._followed, self._places, self._view = workloads.pods, None, None
         leaving = [r.leaving for r in fresh.values() if r.leaving is not None]
         self._next_end = min(leaving) + self.leaving if leaving else None
         if len(self._shapes) > 2 * len(fresh):
@@ -128,6 +146,7 @@ class PodBook:
         for key, node in bound.items():
             record = self._record.pods[key]
             record.node, record.bound = node.name, now
+            self._touch(key)
             volumes.settle(by_key[key], node)
         if bound:
             self._places = None
@@ -152,12 +171,12 @@ class PodBook:
 
     def objects(self, workloads: Workloads, now: datetime, node: str = "") -> list[Pod]:
         """Return the pods as the cluster shows them: all, or those of one node."""
-        records = self._record.pods
         if node:
             self._rows(workloads)
+            records = self._record.pods
             pods = [self._shown(self._by_key[k], records[k], now) for k in self._on(node)]
         else:
-            pods = [self._shown(pod, records[key], now) for key, _, pod in self._rows(workloads)]
+            pods = self._all(workloads, now)
         for name in (node,) if node else sorted(self._record.nodes):
             record = self._record.nodes[name]
             for daemon in workloads.daemon_sets:
@@ -165,6 +184,39 @@ class PodBook:
                 if started is not None:
                     pods.append(self._daemon_on(daemon, record.node, started, now))
         return pods
+
+    def _all(self, workloads: Workloads, now: datetime) -> list[Pod]:
+        """Return all pods of the workloads as the cluster shows them.
+
+        Only those are looked at that something has happened to since the last time.
+        """
+        rows, records, nodes = self._rows(workloads), self._record.pods, self._record.nodes
+        ready = {name: record.node.is_ready for name, record in nodes.items()}
+        known = self._view
+        if known is None or known.rows is not rows or now < known.at:
+            shown = {key: self._shown(pod, records[key], now) for key, _, pod in rows}
+            known = self._view = _View(rows, shown, now)
+            known.starting = {k for k, r in records.items() if self._is_starting(r, now)}
+        else:
+            for name, is_ready in ready.items():
+                if known.ready.get(name) != is_ready:
+                    known.touched.update(self._on(name))
+            started = {k for k in known.starting if not self._is_starting(records[k], now)}
+            known.starting -= started
+            for key in known.touched | started:
+                known.shown[key] = self._shown(self._by_key[key], records[key], now)
+                if self._is_starting(records[key], now):
+                    known.starting.add(key)
+        known.ready, known.at, known.touched = ready, now, set()
+        return list(known.shown.values())
+
+    def _is_starting(self, record: PodRecord, now: datetime) -> bool:
+        return record.bound is not None and now < record.bound + self.starting
+
+    def _touch(self, key: str) -> None:
+        """Note that something has happened to a pod."""
+        if self._view is not None:
+            self._view.touched.add(key)
 
     def _on(self, node: str) -> Sequence[str]:
         """Return the keys of the pods on a node, in the order of the workloads."""
@@ -178,25 +230,41 @@ class PodBook:
     def counted(
         self, budgets: tuple[PodDisruptionBudget, ...], pods: Iterable[Pod]
     ) -> tuple[PodDisruptionBudget, ...]:
-        """Return the budgets with the evictions that each allows among ``pods``, all there are.
-
-        Which budgets select a pod follows from its namespace and labels and is found out once.
-        """
-        if budgets is not self._budgets:
-            self._budgets, self._covering = budgets, {}
+        """Return the budgets with the evictions that each allows among ``pods``, all there are."""
         covered: list[list[Pod]] = [[] for _ in budgets]
         for pod in pods:
-            labels = pod.metadata.labels
-            known = self._covering.get((id(labels), pod.namespace))
-            if known is None:  # the labels are kept, so that no others get their id
-                selecting = tuple(n for n, budget in enumerate(budgets) if budget.selects(pod))
-                known = self._covering[id(labels), pod.namespace] = (labels, selecting)
-            for number in known[1]:
+            for number in self._selecting(budgets, pod):
                 covered[number].append(pod)
         return tuple(
             replace(b, status=PodDisruptionBudgetStatus(disruptions_allowed(b, own)))
             for b, own in zip(budgets, covered, strict=True)
         )
+
+    def sharing(
+        self, workloads: Workloads, going: Sequence[Pod], now: datetime
+    ) -> tuple[list[PodDisruptionBudget], list[Pod]]:
+        """Return the budgets that protect pods which are to go, and all pods that share them."""
+        every = workloads.pod_disruption_budgets
+        numbers = {number for pod in going for number in self._selecting(every, pod)}
+        if not numbers:
+            return [], []
+        shown = self.objects(workloads, now)
+        sharing = [p for p in shown if not numbers.isdisjoint(self._selecting(every, p))]
+        return [every[number] for number in sorted(numbers)], sharing
+
+    def _selecting(self, budgets: tuple[PodDisruptionBudget, ...], pod: Pod) -> tuple[int, ...]:
+        """Return which of the budgets select a pod.
+
+        That follows from its namespace and labels and is found out once.
+        """
+        if budgets is not self._budgets:
+            self._budgets, self._covering = budgets, {}
+        labels = pod.metadata.labels
+        known = self._covering.get((id(labels), pod.namespace))
+        if known is None:  # the labels are kept, so that no others get their id
+            selecting = tuple(n for n, budget in enumerate(budgets) if budget.selects(pod))
+            known = self._covering[id(labels), pod.namespace] = (labels, selecting)
+        return known[1]
 
     def evict(self, pod: Pod, now: datetime) -> Pod | None:
         """Ask a pod to leave its node, and return it as it then is; a daemon is just gone.
@@ -208,6 +276,7 @@ class PodBook:
             record.daemons.pop(f"{pod.namespace}/{pod.metadata.owner_references[0].name}", None)
             return None
         known = self._record.pods[pod.key]
+        self._touch(pod.key)
         if self.leaving:
             known.leaving = now
             ends = now + self.leaving
@@ -222,11 +291,12 @@ class PodBook:
     def leave(self, node: str) -> None:
         """Take all pods off a node that is no more; they are pending again."""
         self._places = None
-        for key in [key for key in self._daemon_shapes if key[0] == node]:
-            del self._daemon_shapes[key]
-        for record in self._record.pods.values():
+        for daemon in [known for known in self._daemon_shapes if known[0] == node]:
+            del self._daemon_shapes[daemon]
+        for key, record in self._record.pods.items():
             if record.node == node:
                 record.node, record.bound, record.leaving = "", None, None
+                self._touch(key)
 
     def _start_daemons(self, workloads: Workloads, seats: Seats, now: datetime) -> bool:
         """Start the daemons that have room; return whether there was any."""
