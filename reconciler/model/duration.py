@@ -61,8 +61,9 @@ def parse_nanoseconds(text: str) -> int:
     return sign * total
 
 
+@lru_cache(maxsize=1024)
 def parse_duration(text: str) -> timedelta:
-    """Return a Go duration, to the microsecond.
+    """Return a Go duration, to the microsecond; a fleet has few different ones.
 
     Raises:
         ValueError: ``text`` is not a duration, or longer than 292 years.

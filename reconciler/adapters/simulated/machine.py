@@ -30,6 +30,7 @@ class SimulatedInstance:
     going_at: datetime | None = None
     gone_at: datetime | None = None
     prices: list[tuple[datetime, float]] = field(default_factory=list)
+    _shown: tuple[Instance, Instance] | None = field(default=None, init=False, repr=False)
 
     @property
     def pool(self) -> Pool:
@@ -45,13 +46,21 @@ class SimulatedInstance:
         return "running" if at >= self.running_at else "pending"
 
     def seen(self, at: datetime) -> Instance | None:
-        """Return it as EC2 shows it at a moment, None before its launch and long after its end."""
+        """Return it as EC2 shows it at a moment, None before its launch and long after its end.
+
+        It is the same object for as long as nothing changes.
+        """
         if at < self.facts.launched_at:
             return None
         if self.gone_at is not None and at - self.gone_at > SHOWN_FOR:
             return None
         state = self.state(at)
-        return self.facts if state == self.facts.state else replace(self.facts, state=state)
+        if state == self.facts.state:
+            return self.facts
+        known = self._shown
+        if known is None or known[0] is not self.facts or known[1].state != state:
+            self._shown = known = (self.facts, replace(self.facts, state=state))
+        return known[1]
 
     def moments(self) -> Iterator[datetime]:
         """Yield the moments at which something about it changes."""

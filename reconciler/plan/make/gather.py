@@ -109,8 +109,7 @@ def with_cluster(facts: Facts, inputs: Inputs, recall: FactsRecall | None = None
 
 
 def _with_drift(facts: Facts, inputs: Inputs, recall: FactsRecall | None) -> Facts:
-    known = recall.drift if recall is not None else None
-    drift = drift_of(inputs, facts.types, facts.classes, known)
+    drift = drift_of(inputs, facts.types, facts.classes, recall)
     return msgspec.structs.replace(facts, drift=drift)
 
 

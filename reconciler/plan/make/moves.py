@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Final, cast
 import msgspec
 
 from reconciler.desired.fleet import Fleet
-from reconciler.desired.hash import object_hash
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import FeatureGate
 from reconciler.plan.make.disclosure import planned_field
 from reconciler.plan.make.inputs import Inputs, Object
 from reconciler.plan.make.pools import PoolTypes
+from reconciler.plan.make.recall import FactsRecall, HashRecall
 from reconciler.plan.value.changes import ChangeKind, PlannedChange
 from reconciler.source.resource import CONFIG_FILES, Resource
 
 if TYPE_CHECKING:
     from reconciler.diff.changes import Change as Changed
-    from reconciler.diff.drift import Drift, DriftRecall
+    from reconciler.diff.drift import Drift
 
 _OURS: Final = ("NodePool", "NodeOverlay", "EC2NodeClass")
 _FILES: Final = ("Configuration", "Lock")
@@ -30,7 +30,7 @@ def drift_of(
     inputs: Inputs,
     pools: PoolTypes,
     classes: Mapping[str, EC2NodeClass],
-    recall: DriftRecall | None = None,
+    recall: FactsRecall | None = None,
 ) -> tuple[Drift, ...]:
     """Return the NodeClaims that drifted, by name; none while the feature gate ``Drift`` is off.
 
@@ -43,19 +43,22 @@ def drift_of(
     from reconciler.diff.drift import DesiredObjects, find_drift
     from reconciler.diff.nodeclass import ClassState
 
-    bundle = inputs.settings.cluster_ca_bundle
+    known = (recall.hashes if recall is not None else HashRecall()).of(
+        inputs.fleet, inputs.settings.cluster_ca_bundle
+    )
     facts = {
-        r.name: ClassState(classes[r.name], _hash(r, bundle), inputs.instances)
+        r.name: ClassState(classes[r.name], known.get((r.kind, r.name)), inputs.instances)
         for r in inputs.fleet.node_classes
     }
-    hashes = {r.name: h for r in inputs.fleet.node_pools if (h := _hash(r)) is not None}
+    hashes = {
+        r.name: found
+        for r in inputs.fleet.node_pools
+        if (found := known.get((r.kind, r.name))) is not None
+    }
     desired = DesiredObjects(pools.every, hashes, facts)
-    return find_drift(desired, inputs.cluster, inputs.now, recall)
-
-
-def _hash(resource: Resource, ca_bundle: str = "") -> str | None:
-    found = object_hash(resource.data, ca_bundle)
-    return found[0] if found is not None else None
+    return find_drift(
+        desired, inputs.cluster, inputs.now, recall.drift if recall is not None else None
+    )
 
 
 def changes_of(inputs: Inputs, drift: Iterable[Drift]) -> tuple[PlannedChange, ...]:

@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from reconciler.desired.fleet import Fleet
+from reconciler.desired.hash import object_hash
 from reconciler.plan.make.pools import TypesRecall
+from reconciler.source.resource import Resource
 
 if TYPE_CHECKING:
     from reconciler.diff.drift import DriftRecall
     from reconciler.disruption.consolidation.recall import RefusalRecall
+
+
+class HashRecall:
+    """The drift hashes of the last fleet: they follow from its objects alone."""
+
+    def __init__(self) -> None:
+        self._last: tuple[tuple[Resource, ...], str, Mapping[tuple[str, str], str]] | None = None
+
+    def of(self, fleet: Fleet, ca_bundle: str) -> Mapping[tuple[str, str], str]:
+        """Return the hash of each NodePool and EC2NodeClass by its kind and name."""
+        objects = (*fleet.node_pools, *fleet.node_classes)
+        if self._last is None or self._last[:2] != (objects, ca_bundle):
+            found = {}
+            for resource in objects:
+                bundle = ca_bundle if resource.kind == "EC2NodeClass" else ""
+                hashed = object_hash(resource.data, bundle)
+                if hashed is not None:
+                    found[resource.kind, resource.name] = hashed[0]
+            self._last = (objects, ca_bundle, found)
+        return self._last[2]
 
 
 class FactsRecall:
@@ -17,6 +41,7 @@ class FactsRecall:
 
     def __init__(self) -> None:
         self.types = TypesRecall()
+        self.hashes = HashRecall()
 
     @cached_property
     def drift(self) -> DriftRecall:
