@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from dataclasses import replace as with_fields
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final
 
 from msgspec.structs import replace
@@ -271,7 +272,7 @@ def _remember(world: World, desired: Desired, plan: Plan) -> None:
     if nothing can be done about it.
     """
     last = world.store.plans(limit=1)
-    if plan.is_empty and last and _essence(from_json(last[0].body)) == _essence(plan):
+    if plan.is_empty and last and _recorded_essence(last[0].body) == _essence(plan):
         return
     now = None if plan.is_empty else world.clock.now()
     world.store.put_plan(
@@ -283,6 +284,12 @@ def _remember(world: World, desired: Desired, plan: Plan) -> None:
 def _note_stalling(world: World, seen: Observation, plan: Plan, desired: Desired) -> None:
     stalling.note(world, seen, plan, desired.settings)
     stalling.keep_obstacles(world, seen, plan)
+
+
+@lru_cache(maxsize=4)
+def _recorded_essence(body: bytes) -> Plan:
+    """Return the content of a recorded plan; the same one is read by every quiet pass."""
+    return _essence(from_json(body))
 
 
 def _essence(plan: Plan) -> Plan:

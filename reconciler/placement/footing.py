@@ -7,7 +7,7 @@ them. Two questions with the same footing have the same answer, apart from the n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -17,7 +17,7 @@ from reconciler.model.kubernetes.taint import Taint
 from reconciler.model.resources import Resources
 from reconciler.model.settings import Settings
 from reconciler.placement.nodes.daemons import Daemon
-from reconciler.placement.nodes.existing import NodeUse
+from reconciler.placement.nodes.existing import Nodes
 from reconciler.placement.pods.shape import Shape
 from reconciler.placement.question import LaunchPool
 
@@ -56,7 +56,9 @@ def is_plain(shape: Shape) -> bool:
     return not any(step.rules for step in shape.steps)
 
 
-def hosts_for(shapes: Iterable[Shape], use: NodeUse) -> tuple[Host, ...] | None:
+def hosts_for(
+    shapes: Iterable[Shape], nodes: Nodes, without: Collection[str], guarded: int
+) -> tuple[Host, ...] | None:
     """Return the open nodes with enough CPU and memory for the least of the pods, in order.
 
     None if there are too many.
@@ -64,11 +66,14 @@ def hosts_for(shapes: Iterable[Shape], use: NodeUse) -> tuple[Host, ...] | None:
     wanted = list(shapes)
     cpu, memory = min(s.cpu for s in wanted), min(s.memory for s in wanted)
     found: list[Host] = []
-    for index, row in enumerate(use.nodes.rows):
-        if use.cpu[index] < cpu or use.memory[index] < memory or not use.open >> index & 1:
+    for index, (free_cpu, free_memory) in enumerate(zip(nodes.cpu, nodes.memory, strict=True)):
+        if free_cpu < cpu or free_memory < memory or not nodes.open >> index & 1:
+            continue
+        row, is_guarded = nodes.rows[index], bool(guarded >> index & 1)
+        if row.name in without:
             continue
         if len(found) == HOSTS_MAX:
             return None
-        guarded = bool(use.guarded >> index & 1)
-        found.append(Host(row.name, row.labels, row.taints, row.left, row.is_initialized, guarded))
+        host = Host(row.name, row.labels, row.taints, row.left, row.is_initialized, is_guarded)
+        found.append(host)
     return tuple(found)

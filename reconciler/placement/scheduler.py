@@ -173,8 +173,7 @@ class Scheduler:
         shapes = self._shapes.sorted(pods)
         if self._has_repellers or not all(map(is_plain, shapes)):
             return None
-        question = Question(pods=pods, without=without, consolidation_guard=True)
-        hosts = hosts_for(shapes, self._use(question))
+        hosts = hosts_for(shapes, self._nodes, without, self._guarded)
         if hosts is None:
             return None
         limits = self._limits(without)
@@ -313,9 +312,10 @@ class Scheduler:
         return best[1]
 
     def _pass(self, question: Question, *, to_front: bool) -> PlacementPass:
+        guarded = self._guarded if question.consolidation_guard else 0
         return PlacementPass(
             templates=self._templates,
-            nodes=self._use(question),
+            nodes=NodeUse(self._nodes, question.without | question.closed, self._attached, guarded),
             limits=self._limits(question.without),
             reservations=Reservations(
                 [t.table for t in self._templates],
@@ -325,11 +325,6 @@ class Scheduler:
             demands=self._demands,
             order=Order(to_front=to_front),
         )
-
-    def _use(self, question: Question) -> NodeUse:
-        """Return the existing nodes as the question may use them."""
-        guarded = self._guarded if question.consolidation_guard else 0
-        return NodeUse(self._nodes, question.without | question.closed, self._attached, guarded)
 
     def _without_invalid(
         self, shape: Shape, pods: list[Pod], refused: dict[str, tuple[Rejection, ...]]
