@@ -12,7 +12,7 @@ from tests.postgres import a_database
 
 pytestmark = pytest.mark.live
 
-MANY = 60
+MANY = 300
 
 
 def launched_twice(live: Live) -> list[str]:

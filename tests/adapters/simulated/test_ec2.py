@@ -275,3 +275,32 @@ def test_an_account_ends_with_the_last_reference_to_it(clock: SimulatedClock) ->
     assert image() is None
     (template,) = kept.connect("ec2", 1).describe_launch_templates()["LaunchTemplates"]
     assert template["LaunchTemplateName"] == "nodes"
+
+
+def test_tags_are_found_by_id_by_pattern_and_in_lists_of_instances(cloud: EmbeddedEC2) -> None:
+    ec2: Any = cloud.connect("ec2", 1)
+    for name in ("one", "two"):
+        tags = [{"Key": "name", "Value": name}, {"Key": "team", "Value": "web"}]
+        specification = [{"ResourceType": "instance", "Tags": tags}]
+        fleet(cloud, ("m5.large", "a", 1.0), TagSpecifications=specification)
+    first, second = cloud.living()
+
+    def found(*ids: str) -> set[tuple[str, str, str]]:
+        filters = [{"Name": "resource-id", "Values": [*ids]}]
+        rows = ec2.describe_tags(Filters=filters)["Tags"]
+        return {(r["ResourceId"], r["Key"], r["Value"]) for r in rows}
+
+    of_first = {(first, "name", "one"), (first, "team", "web")}
+    of_second = {(second, "name", "two"), (second, "team", "web")}
+    assert {row for row in found(first) if row[1] in ("name", "team")} == of_first
+    assert found("i-*") >= of_first | of_second
+    assert found(first, second) == found("i-*")
+    assert found("i-other") == set()
+    ec2.delete_tags(Resources=[first], Tags=[{"Key": "team"}])
+    assert {k for _, k, _ in found(first)} & {"name", "team"} == {"name"}
+    (row,) = ec2.describe_instances(Filters=[{"Name": "tag:name", "Values": ["two"]}])[
+        "Reservations"
+    ]
+    (instance,) = row["Instances"]
+    assert instance["InstanceId"] == second
+    assert {"Key": "team", "Value": "web"} in instance["Tags"]

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from reconciler.adapters.simulated.moto.tags import find_tags_by_id
 from reconciler.adapters.simulated.moto.wire import Request, Response, encoded, nested
 from reconciler.model.json import JsonObject
 from reconciler.model.karpenter.nodeclass import EC2NodeClass, SelectorTerm
@@ -51,6 +52,7 @@ class EmbeddedAccount:
 
             mock_random.seed(int(number))
             self.backend: Any = ec2_backends[number][region]
+        find_tags_by_id(self.backend)
         self._moto = BotocoreStubber()
         for arch, identity in _IMAGES.items():
             self.add_image(identity, _IMAGE_NAME.format(arch=arch), arch, owner="amazon")
