@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
 from reconciler.engine.steps.nomination import NOMINATED, WINDOW, seated
 from reconciler.model.decode import decode
 from reconciler.model.karpenter.nodeclaim import NodeClaim
@@ -76,6 +78,42 @@ def test_a_seat_lapses_when_the_node_was_ready_for_a_while() -> None:
     long_ago = snapshot_of([a_claim(NOW - WINDOW), a_pod("a")])
     assert places(just) == {"a": "claim"}
     assert places(long_ago) == {"a": ""}
+
+
+ANYWHERE = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"a": "b"}}}
+REPELS = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [ANYWHERE]}}
+
+
+def requesting(cpu: str) -> dict[str, Any]:
+    return {"containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}]}
+
+
+@pytest.mark.parametrize(
+    ("cpu", "rules", "seated_there"),
+    [
+        ("500m", {}, {"a", "b"}),
+        ("900m", {}, {"a"}),
+        ("1500m", {}, set()),
+        ("500m", {"affinity": REPELS}, set()),
+        ("500m", {"hostNetwork": True}, {"a", "b"}),
+    ],
+)
+def test_a_place_that_another_pod_took_is_lost(
+    cpu: str, rules: dict[str, Any], seated_there: set[str]
+) -> None:
+    room = {"cpu": "2", "pods": "29"}
+    node = decode(
+        {
+            "metadata": {"name": "ip-1"},
+            "spec": {"providerID": PROVIDER},
+            "status": {"capacity": room, "allocatable": room},
+        },
+        Node,
+    )
+    pods = [a_pod(name, **requesting(cpu), **rules) for name in ("a", "b")]
+    other = a_pod("other", nodeName="ip-1", **requesting("900m"))
+    found = places(snapshot_of([a_claim(NOW), node, other, *pods]))
+    assert {name for name, place in found.items() if place} == {"other", *seated_there}
 
 
 def test_a_claim_that_goes_keeps_no_seats() -> None:

@@ -3,6 +3,10 @@
 While nodes start, a later pass would otherwise place the same pods again, now on existing nodes and
 in another order. Sometimes a pod would not fit, and a superfluous node would be launched for it.
 Karpenter nominates nodes for the same reason.
+
+The scheduler of Kubernetes knows none of this: of pods that are alike it binds any to the first
+node that is ready. A pod whose place was taken that way is pending again: otherwise two pods would
+count on one node, and a node that is missing would be launched a minute late.
 """
 
 from __future__ import annotations
@@ -16,8 +20,12 @@ from msgspec.structs import replace
 
 from reconciler.engine.steps.lifecycle import INITIALIZED
 from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod
+from reconciler.model.resources import fits, subtract
+from reconciler.observed.pods import Pods
 from reconciler.observed.snapshot import Snapshot
+from reconciler.observed.state import StateNode
 from reconciler.ports.state import CommandPhase, RunningCommand
 
 NOMINATED: Final = "reconciler/nominated-pods"
@@ -88,7 +96,10 @@ def lapses(snapshot: Snapshot, now: datetime) -> Iterator[datetime]:
 
 
 def _seats(snapshot: Snapshot, now: datetime) -> dict[str, str]:
-    """Return the nominated node of each pod, or its claim while there is no node."""
+    """Return the nominated node of each pod, or its claim while there is no node.
+
+    Not included are pending pods whose place other pods have taken.
+    """
     expected = [
         claim
         for claim in snapshot.node_claims
@@ -96,12 +107,44 @@ def _seats(snapshot: Snapshot, now: datetime) -> dict[str, str]:
     ]
     if not expected:
         return {}
-    names = {n.spec.provider_id: n.name for n in snapshot.nodes if n.spec.provider_id}
-    return {
-        pod: names.get(claim.status.provider_id, claim.name)
-        for claim in expected
-        for pod in claim.metadata.annotations[NOMINATED].split()
-    }
+    nodes = {n.spec.provider_id: n for n in snapshot.nodes if n.spec.provider_id}
+    pods = Pods.of(snapshot.pods)
+    pending: dict[str, Pod] = {}
+    seats: dict[str, str] = {}
+    for claim in expected:
+        nominated = claim.metadata.annotations[NOMINATED].split()
+        node = nodes.get(claim.status.provider_id)
+        seats.update(dict.fromkeys(nominated, node.name if node is not None else claim.name))
+        if node is not None and not set(pods.holding.get(node.name, ())) <= set(nominated):
+            pending = pending or {pod.key: pod for pod in pods if pod.is_provisionable}
+            waiting = [pending[key] for key in nominated if key in pending]
+            for pod in _displaced(waiting, node, claim, pods.by_node[node.name]):
+                del seats[pod.key]
+    return seats
+
+
+def _displaced(
+    waiting: Iterable[Pod], node: Node, claim: NodeClaim, bound: tuple[Pod, ...]
+) -> Iterator[Pod]:
+    """Yield the pods that wait for a node without enough room beside the pods bound to it.
+
+    Pods with rules about other pods, or with host ports, are placed anew in any case: room is not
+    all they need.
+    """
+    room = StateNode(node, claim, bound).available
+    for pod in waiting:
+        requests = pod.requests()
+        if _needs_more_than_room(pod) or not fits(requests, room):
+            yield pod
+        else:
+            room = subtract(room, requests)
+
+
+def _needs_more_than_room(pod: Pod) -> bool:
+    affinity = pod.spec.affinity
+    if affinity is not None and (affinity.pod_affinity or affinity.pod_anti_affinity):
+        return True
+    return bool(pod.spec.topology_spread_constraints or pod.host_ports())
 
 
 def _is_expected(claim: NodeClaim, now: datetime) -> bool:
