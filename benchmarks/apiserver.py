@@ -1,143 +1,179 @@
-"""How much CPU time ``reconciler run`` costs the API server of a quiet cluster.
+"""What `run` costs the API server of a quiet cluster: ``python -m benchmarks.apiserver``.
 
-``python -m benchmarks.apiserver [NODES [SECONDS]]`` starts the control plane of the live tests
-(``python -m tests.live.programs`` builds it) with 300 nodes of ten pods each, whose kubelets renew
-their leases every ten seconds. It measures the CPU time of kube-apiserver for 60 seconds without
-the daemon, with it, and without it again, and prints what the daemon adds. Nothing is asserted.
+    python -m benchmarks.apiserver [NODES [SECONDS [ROUNDS]]]
+
+The control plane is the real one of `tests/live`; EC2 and the kubelets are imitated. First the
+daemon launches the nodes (300 by default), each with one pod. Then windows of SECONDS (120) without
+and with `run` alternate, ROUNDS (2) times. In all of them the kubelets renew their leases every 10
+seconds and report the state of their nodes every 5 minutes, as real ones do. Printed are the CPU
+seconds that kube-apiserver spends (user and system, from /proc), and which requests `run` adds.
+
+The windows differ by some percent of their own; nothing is asserted.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from threading import Event
 
-from reconciler.adapters.clock import SystemClock
-from reconciler.adapters.kubernetes.access import access_of
-from reconciler.adapters.kubernetes.api import Api
 from reconciler.adapters.listening import listening
-from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
-from reconciler.adapters.simulated.moto.server import serve
-from reconciler.model.decode import decode
-from reconciler.model.karpenter.nodeclass import EC2NodeClass
-from reconciler.model.settings import Settings
 from reconciler.source.plainyaml import dump
-from tests.cli.test_end_to_end import NODE_CLASS, NODE_POOL
-from tests.engine.world import catalog_file
-from tests.live.conftest import NODES, PODS, Live, a_daemon
-from tests.live.kubelets import Kubelets
-from tests.live.plane import ADMIN, ControlPlane, control_plane
-from tests.live.programs import missing
-from tests.yamltext import dump_all
+from tests.live.conftest import Live, a_daemon, fleet_in
+from tests.live.plane import ControlPlane, control_plane
+from tests.postgres import a_database
 
-LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
-PODS_A_NODE = 10
-LEASE_S = 10.0
-SETTLES_S = 20.0
-
-
-def main(nodes: int, seconds: float) -> int:
-    why = missing()
-    if why:
-        print(why)
-        return 1
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        work = Path(folder)
-        (work / "plane").mkdir()
-        plane = stack.enter_context(control_plane(work / "plane"))
-        fill(plane, nodes)
-        stack.enter_context(listening("leases", lambda stop: renew(plane, nodes, stop)))
-        time.sleep(SETTLES_S)
-        before = cpu_of(plane, seconds)
-        with a_fleet(plane, work) as live, a_daemon(live.process_words(str(work / "state"))):
-            time.sleep(SETTLES_S)
-            meanwhile = cpu_of(plane, seconds)
-        time.sleep(SETTLES_S)
-        after = cpu_of(plane, seconds)
-    alone = (before + after) / 2
-    print(f"{nodes} nodes, {nodes * PODS_A_NODE} pods, {seconds:.0f} s each")
-    print(f"kube-apiserver alone {before:.2f} and {after:.2f} CPU s, with `run` {meanwhile:.2f}")
-    print(f"`run` adds {meanwhile / alone - 1:+.1%}")
-    return 0
+LEASE_EVERY_S = 10.0
+STATUS_EVERY_S = 300.0
+SETTLES_S = 45.0
+INTERVAL = "30s"
+_LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+_REQUESTS = re.compile(
+    r"^apiserver_request_total\{(?P<labels>[^}]*)\} (?P<count>\S+)", re.MULTILINE
+)
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
-def fill(plane: ControlPlane, nodes: int) -> None:
-    """Create nodes that are not the fleet's, with pods that run."""
-    plane.provide("/api/v1/namespaces", {"metadata": {"name": "kube-node-lease"}})
-    ready = [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": ""}]
-    room = {"cpu": "8", "memory": "32Gi", "pods": "110"}
-    for number in range(nodes):
-        name = f"n{number}"
-        spec = {"providerID": f"aws:///us-east-1a/i-{number:017x}"}
-        labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}
-        plane.create(NODES, {"metadata": {"name": name, "labels": labels}, "spec": spec})
-        status = {"capacity": room, "allocatable": room, "conditions": ready}
-        plane.patch(f"{NODES}/{name}/status", {"status": status})
-        plane.create(LEASES, {"metadata": {"name": name}, "spec": {"holderIdentity": name}})
-        for pod in range(PODS_A_NODE):
-            requests = {"cpu": "100m", "memory": "128Mi"}
-            container = {"name": "main", "image": "x", "resources": {"requests": requests}}
-            metadata = {"name": f"{name}-{pod}", "labels": {"app": f"app-{pod}"}}
-            plane.create(
-                PODS, {"metadata": metadata, "spec": {"nodeName": name, "containers": [container]}}
-            )
-            running = {"status": {"phase": "Running", "conditions": ready}}
-            plane.patch(f"{PODS}/{name}-{pod}/status", running)
+@dataclass(frozen=True)
+class Heartbeats:
+    """What kubelets send while nothing happens."""
+
+    plane: ControlPlane
+    nodes: tuple[str, ...]
+
+    def begin(self) -> None:
+        """Create the lease of each node."""
+        self.plane.provide("/api/v1/namespaces", {"metadata": {"name": "kube-node-lease"}})
+        for name in self.nodes:
+            spec = {"holderIdentity": name, "leaseDurationSeconds": 40}
+            self.plane.provide(_LEASES, {"metadata": {"name": name}, "spec": spec})
+
+    def beat(self, stop: Event) -> None:
+        """Renew all leases and report the state of some nodes, every 10 seconds."""
+        begun = time.monotonic()
+        parts = round(STATUS_EVERY_S / LEASE_EVERY_S)
+        with ThreadPoolExecutor(4) as workers:
+            for number in count(1):
+                all(workers.map(self._renew, self.nodes))
+                all(workers.map(self._report, self.nodes[number % parts :: parts]))
+                if stop.wait(max(0.0, begun + number * LEASE_EVERY_S - time.monotonic())):
+                    return
+
+    def _renew(self, name: str) -> bool:
+        now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
+        self.plane.patch(f"{_LEASES}/{name}", {"spec": {"renewTime": now}})
+        return True
+
+    def _report(self, name: str) -> bool:
+        now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+        ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": ""}
+        status = {"conditions": [{**ready, "lastHeartbeatTime": now}]}
+        self.plane.patch(f"/api/v1/nodes/{name}/status", {"status": status})
+        return True
 
 
-def renew(plane: ControlPlane, nodes: int, stop: Event) -> None:
-    """Renew the leases evenly until told to stop, over a connection of its own."""
-    settings = Settings(kubeconfig=str(plane.kubeconfig(ADMIN)))
-    api = Api(lambda: access_of(settings), time.sleep)
-    own = ControlPlane(plane.url, plane.authority, plane.work, api, plane.server)
-    number = 0
-    while not stop.wait(LEASE_S / nodes):
-        at = time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime())
-        own.patch(f"{LEASES}/n{number % nodes}", {"spec": {"renewTime": at}})
-        number += 1
+@dataclass(frozen=True)
+class Spent:
+    """What the API server did in a window: CPU seconds, and requests by verb and resource."""
+
+    cpu_s: float
+    requests: Counter[tuple[str, str]]
 
 
-@contextmanager
-def a_fleet(plane: ControlPlane, home: Path) -> Iterator[Live]:
-    """Yield a fleet without nodes of its own."""
-    cloud = EmbeddedEC2(SystemClock())
-    cloud.seed(decode(NODE_CLASS, EC2NodeClass))
-    folder = home / "shop"
-    folder.mkdir()
-    config = {
-        "apiVersion": "reconciler/v1",
-        "kind": "Configuration",
-        "cluster": "kubeconfig",
-        "clusterName": "shop",
-        "clusterEndpoint": plane.url,
-        "clusterCIDR": "10.100.0.0/16",
-    }
-    (folder / "reconciler.yaml").write_text(dump(config))
-    (folder / "fleet.yaml").write_text(dump_all([NODE_CLASS, NODE_POOL]))
-    (home / "types.json").write_bytes(catalog_file())
-    with serve(cloud) as url:
-        yield Live(plane, cloud, folder, url, Kubelets(plane, cloud))
-
-
-def cpu_of(plane: ControlPlane, seconds: float) -> float:
-    """Return the CPU seconds of the API server during a time."""
-    before = used(plane)
-    time.sleep(seconds)
-    return used(plane) - before
-
-
-def used(plane: ControlPlane) -> float:
-    assert plane.server.process is not None
-    text = Path(f"/proc/{plane.server.process.pid}/stat").read_text()
-    fields = text.rpartition(")")[2].split()
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU seconds of a process, of user and system together."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def requests(plane: ControlPlane) -> Counter[tuple[str, str]]:
+    """Return how many requests the API server has answered, by verb and resource."""
+    found: Counter[tuple[str, str]] = Counter()
+    for match in _REQUESTS.finditer(plane.api.call("GET", "/metrics").decode()):
+        labels = dict(_LABEL.findall(match["labels"]))
+        found[labels["verb"], labels["resource"]] += round(float(match["count"]))
+    return found
+
+
+def spent_in(plane: ControlPlane, seconds: float) -> Spent:
+    """Return what the API server does within some seconds."""
+    assert plane.server.process is not None
+    pid, asked = plane.server.process.pid, requests(plane)
+    before = cpu_seconds(pid)
+    time.sleep(seconds)
+    cpu_s = cpu_seconds(pid) - before
+    return Spent(cpu_s, requests(plane) - asked)
+
+
+@contextmanager
+def running(live: Live, state: str, interval: str) -> Iterator[None]:
+    """Run the daemon as a process, and end it in order."""
+    with a_daemon(live.process_words(state), interval) as (process, _):
+        yield
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+
+
+@contextmanager
+def quiet_fleet(nodes: int, state: str) -> Iterator[Live]:
+    """Launch a fleet, one pod on each node, in a control plane of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        (home / "plane").mkdir()
+        with control_plane(home / "plane") as plane, fleet_in(plane, home, "shop") as live:
+            (home / "operator.yaml").write_text(dump(live.operator_settings()))
+            live.scale(nodes)
+            begun = time.monotonic()
+            with running(live, state, "2s"):
+                live.await_(f"{nodes} nodes", lambda: live.settled(nodes), 900)
+                print(f"{nodes} nodes with a pod each after {time.monotonic() - begun:.0f} s")
+                time.sleep(10)
+            yield live
+
+
+def main(nodes: int, seconds: int, rounds: int) -> None:
+    """Print the figures."""
+    for name in ("AWS_ENDPOINT_URL", "AWS_PROFILE", "AWS_REGION", "KUBECONFIG"):
+        os.environ.pop(name, None)
+    without, with_run = Spent(0.0, Counter()), Spent(0.0, Counter())
+    state = a_database()
+    with quiet_fleet(nodes, state) as live:
+        hearts = Heartbeats(live.plane, tuple(sorted(live.plane.list("/api/v1/nodes"))))
+        hearts.begin()
+        with listening("heartbeats", hearts.beat):
+            for number in range(rounds):
+                time.sleep(SETTLES_S / 3)
+                without = added("without", number, without, spent_in(live.plane, seconds))
+                with running(live, state, INTERVAL):
+                    time.sleep(SETTLES_S)
+                    with_run = added("with run", number, with_run, spent_in(live.plane, seconds))
+    more = with_run.requests - without.requests
+    print(f"requests that run adds in {rounds * seconds} s, without the noise of the others:")
+    for (verb, resource), times in more.most_common(25):
+        print(f"  {times:6} {verb} {resource}")
+    share = with_run.cpu_s / without.cpu_s - 1
+    print(f"CPU of the API server: {without.cpu_s:.1f} s without, {with_run.cpu_s:.1f} s with run")
+    print(f"run changes it by {share:+.1%}")
+
+
+def added(what: str, number: int, total: Spent, window: Spent) -> Spent:
+    """Return the sum of some windows and another one, which is printed."""
+    print(f"round {number + 1}, {what:8} {window.cpu_s:6.2f} CPU s", flush=True)
+    return Spent(total.cpu_s + window.cpu_s, total.requests + window.requests)
+
+
 if __name__ == "__main__":
-    given = sys.argv[1:]
-    sys.exit(main(int(given[0]) if given else 300, float(given[1]) if given[1:] else 60.0))
+    given = [int(word) for word in sys.argv[1:]]
+    main(*(given + [300, 120, 2][len(given) :]))

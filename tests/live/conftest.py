@@ -148,10 +148,12 @@ class Live:
 
 
 @contextmanager
-def a_daemon(words: Iterable[str]) -> Iterator[tuple[subprocess.Popen[str], Heard]]:
+def a_daemon(
+    words: Iterable[str], interval: str = "2s"
+) -> Iterator[tuple[subprocess.Popen[str], Heard]]:
     """Run ``reconciler run`` as a process, which is killed at the end of the block."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "reconciler", "run", *words, "--interval", "2s"],
+        [sys.executable, "-m", "reconciler", "run", *words, "--interval", interval],
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -26,6 +26,9 @@ from tests.yamltext import load
 
 ADMIN, DAEMON = "admin-token", "daemon-token"
 ROOT = Path(__file__).parents[2]
+_QUERIES = ("--kube-api-qps=200", "--kube-api-burst=400")
+"""By default the taint ``not-ready`` is taken off five new nodes a second."""
+
 Object = dict[str, Any]
 
 
@@ -166,9 +169,10 @@ def control_plane(work: Path) -> Iterator[ControlPlane]:
         start(programs, work, "kube-controller-manager", [
             f"--kubeconfig={admin}", "--leader-elect=false", "--secure-port=0",
             f"--service-account-private-key-file={key}", "--node-monitor-grace-period=1h",
+            *_QUERIES,
         ])  # fmt: skip
         start(programs, work, "kube-scheduler", [
-            f"--kubeconfig={admin}", "--leader-elect=false", "--secure-port=0",
+            f"--kubeconfig={admin}", "--leader-elect=false", "--secure-port=0", *_QUERIES,
         ])  # fmt: skip
         furnish(plane)
         yield plane
