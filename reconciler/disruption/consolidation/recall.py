@@ -1,7 +1,7 @@
 """What consolidation has rejected, remembered for as long as nothing that it follows from changes.
 
 Every pod that comes or goes makes a new plan, and every plan asks about every node. Nearly all
-answers are the rejection of the last plan: no cheaper node would do, and no other node has room.
+answers are the rejection of the last plan: no node is cheaper, and no other node has room.
 A rejection is used again if the nodes, their pods, the nodes with room for any of these pods, the
 NodePools and the settings are equal to those it was found for (``placement.footing``). Work that
 was saved counts as done, so that the limits of a pass end it where they would have.

@@ -128,7 +128,7 @@ def _displaced(
 ) -> Iterator[Pod]:
     """Yield the pods that wait for a node without enough room beside the pods bound to it.
 
-    Pods with rules about other pods, or with host ports, are placed anew in any case: room is not
+    Pods with rules about other pods, or with host ports, are placed again in any case: room is not
     all they need.
     """
     room = StateNode(node, claim, bound).available

@@ -25,7 +25,7 @@ from reconciler.placement.binding.selection import matches_node, repelling
 class _Alike:
     """Placed pods that every rule treats alike, and the node of each.
 
-    Rules look at the namespace, the labels and the anti-affinity of a placed pod (``pod`` is one of
+    Rules read the namespace, the labels and the anti-affinity of a placed pod (``pod`` is one of
     them), and at whether it still counts for a spread.
     """
 
