@@ -26,7 +26,7 @@ class _Alike:
     """Placed pods that every rule treats alike, and the node of each.
 
     Rules read the namespace, the labels and the anti-affinity of a placed pod (``pod`` is one of
-    them), and at whether it still counts for a spread.
+    them), and whether it still counts for a spread.
     """
 
     pod: Pod

@@ -6,22 +6,22 @@ DescribeInstances last for seconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from moto.ec2.models.tags import TagBackend
 
 _BY_ID: Final = frozenset({"resource-id"})
 _WILDCARDS: Final = frozenset("*?[\\")
 
-Filters = Mapping[str, Sequence[str]]
 
-
-def find_tags_by_id(backend: Any) -> None:
+def find_tags_by_id(backend: TagBackend) -> None:
     """Let a backend of moto answer ``describe_tags`` for ids from the tags of these alone."""
     from moto.ec2.models.tags import TagBackend
 
-    search: Callable[[Filters | None], object] = backend.describe_tags
+    search = backend.describe_tags
 
-    def describe(filters: Filters | None = None) -> object:
+    def describe(filters: dict[str, list[str]] | None = None) -> list[dict[str, str]]:
         ids = (filters or {}).get("resource-id", ())
         if filters is None or filters.keys() != _BY_ID or any(_WILDCARDS & {*i} for i in ids):
             return search(filters)
@@ -29,4 +29,4 @@ def find_tags_by_id(backend: Any) -> None:
         few.tags.update({i: backend.tags[i] for i in ids if i in backend.tags})
         return few.describe_tags({"resource-id": [*ids]})
 
-    backend.describe_tags = describe
+    backend.describe_tags = describe  # type: ignore[method-assign]  # there is no other way in
