@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Connection, event, text
 
 from reconciler.adapters.database.leases.lease import LIFETIME, ServerLease
 from reconciler.adapters.database.leases.replicas import Heartbeat, Replica
@@ -144,6 +144,22 @@ def test_replicas_see_each_other_and_forget_who_is_gone() -> None:
         with web.database.engine.begin() as connection:
             rows = connection.execute(text("SELECT id FROM replica")).scalars().all()
         assert rows == ["two"]
+    shared.close()
+
+
+def test_a_replica_that_freezes_while_it_announces_itself_holds_up_no_other() -> None:
+    """The server ends its transaction: others remove its row after a minute."""
+    url, shared, limits = a_database(), SharedStates("test"), []
+    with shared.open(url, "web") as web:
+
+        def note(connection: Connection) -> None:
+            query = text("SHOW idle_in_transaction_session_timeout")
+            limits.append(connection.execute(query).scalar_one())
+
+        event.listen(web.database.engine, "commit", note)
+        Heartbeat(shared.server(url), "one").beat(Replica())
+        event.remove(web.database.engine, "commit", note)
+    assert limits == ["8s"]
     shared.close()
 
 

@@ -18,6 +18,7 @@ from sqlalchemy.exc import DBAPIError
 
 from reconciler.adapters.database import tables
 from reconciler.adapters.database.connection import begin_writing, insert, plain, translated
+from reconciler.adapters.database.leases.fence import IDLE_MAX_S
 from reconciler.adapters.database.leases.lease import NOW_MS, is_held
 from reconciler.adapters.database.state import Server
 
@@ -62,6 +63,11 @@ class Heartbeat:
             StateError: the server does not answer.
         """
         with translated(self.server.place), begin_writing(self.server.engine) as connection:
+            # A replica that freezes here has its row locked, which the others forget in the end.
+            connection.execute(
+                text("SELECT set_config('idle_in_transaction_session_timeout', :idle, true)"),
+                {"idle": f"{IDLE_MAX_S}s"},
+            )
             now = int(connection.execute(text(f"SELECT {NOW_MS}")).scalar_one())
             body = msgspec.json.encode(replica, order="deterministic").decode()
             row = insert(connection, tables.replica).values(
