@@ -22,7 +22,6 @@ from reconciler.engine.observation import Observation, observe
 from reconciler.engine.steps import (
     commands,
     interruption,
-    nomination,
     provision,
     recovery,
     rollouts,
@@ -33,6 +32,7 @@ from reconciler.engine.steps import (
     upkeep,
     usage,
 )
+from reconciler.engine.steps.nomination import nominations
 from reconciler.engine.users import announcing, mirror, requests
 from reconciler.engine.world import World
 from reconciler.model.errors import StalePlanError
@@ -333,7 +333,7 @@ def _result(
     forgotten: int,
     untagged: int,
 ) -> Pass:
-    under_way = _under_way(world, desired, seen) + nomination.waiting(seen.snapshot, seen.at)
+    under_way = _under_way(world, desired, seen) + len(nominations(seen.snapshot, seen.at))
     unapproved = 0 if plan.actions else len(fresh.actions)
     return Pass(plan, seen, under_way + forgotten + untagged, all_failed, unapproved)
 

@@ -37,19 +37,38 @@ WINDOW: Final = timedelta(seconds=60)
 
 def seated(snapshot: Snapshot, now: datetime) -> Snapshot:
     """Return the snapshot with every nominated pending pod on the node launched for it."""
-    seats = _seats(snapshot, now)
+    seats = nominations(snapshot, now)
     if not seats:
         return snapshot
-    pods = tuple(
-        _on(pod, seats[pod.key]) if pod.key in seats and pod.is_provisionable else pod
-        for pod in snapshot.pods
-    )
+    pods = tuple(_on(pod, seats[pod.key]) if pod.key in seats else pod for pod in snapshot.pods)
     return with_fields(snapshot, pods=pods)
 
 
 def nominations(snapshot: Snapshot, now: datetime) -> dict[str, str]:
-    """Return the node of each pod that is nominated, or its NodeClaim while there is no node."""
-    return _seats(snapshot, now)
+    """Return the node of each nominated pending pod, or its NodeClaim while there is no node.
+
+    Not included are pods whose place other pods have taken.
+    """
+    expected = [
+        claim
+        for claim in snapshot.node_claims
+        if claim.metadata.annotations.get(NOMINATED) and _is_expected(claim, now)
+    ]
+    pending = {p.key: p for p in snapshot.pods if p.is_provisionable} if expected else {}
+    if not pending:
+        return {}
+    nodes = {n.spec.provider_id: n for n in snapshot.nodes if n.spec.provider_id}
+    pods = Pods.of(snapshot.pods)
+    seats: dict[str, str] = {}
+    for claim in expected:
+        nominated = claim.metadata.annotations[NOMINATED].split()
+        waiting = [pending[key] for key in nominated if key in pending]
+        node = nodes.get(claim.status.provider_id)
+        seats.update((pod.key, node.name if node is not None else claim.name) for pod in waiting)
+        if node is not None and not set(pods.holding.get(node.name, ())) <= set(nominated):
+            for pod in _displaced(waiting, node, claim, pods.by_node[node.name]):
+                del seats[pod.key]
+    return seats
 
 
 def awaited(snapshot: Snapshot, commands: Iterable[RunningCommand]) -> frozenset[str]:
@@ -74,18 +93,9 @@ def awaited(snapshot: Snapshot, commands: Iterable[RunningCommand]) -> frozenset
     return frozenset(expected)
 
 
-def waiting(snapshot: Snapshot, now: datetime) -> int:
-    """Return the number of pods that are nominated and not bound yet."""
-    seats = _seats(snapshot, now)
-    if not seats:
-        return 0
-    return sum(pod.key in seats and pod.is_provisionable for pod in snapshot.pods)
-
-
 def lapses(snapshot: Snapshot, now: datetime) -> Iterator[datetime]:
     """Yield the times at which nominations of unbound pods end."""
-    seats = _seats(snapshot, now)
-    held = {seats[p.key] for p in snapshot.pods if p.key in seats and p.is_provisionable}
+    held = set(nominations(snapshot, now).values())
     names = {n.spec.provider_id: n.name for n in snapshot.nodes} if held else {}
     for claim in snapshot.node_claims:
         ready = claim.condition(INITIALIZED)
@@ -93,34 +103,6 @@ def lapses(snapshot: Snapshot, now: datetime) -> Iterator[datetime]:
             continue
         if ready is not None and ready.last_transition_time is not None:
             yield ready.last_transition_time + WINDOW
-
-
-def _seats(snapshot: Snapshot, now: datetime) -> dict[str, str]:
-    """Return the nominated node of each pod, or its claim while there is no node.
-
-    Not included are pending pods whose place other pods have taken.
-    """
-    expected = [
-        claim
-        for claim in snapshot.node_claims
-        if claim.metadata.annotations.get(NOMINATED) and _is_expected(claim, now)
-    ]
-    if not expected:
-        return {}
-    nodes = {n.spec.provider_id: n for n in snapshot.nodes if n.spec.provider_id}
-    pods = Pods.of(snapshot.pods)
-    pending: dict[str, Pod] = {}
-    seats: dict[str, str] = {}
-    for claim in expected:
-        nominated = claim.metadata.annotations[NOMINATED].split()
-        node = nodes.get(claim.status.provider_id)
-        seats.update(dict.fromkeys(nominated, node.name if node is not None else claim.name))
-        if node is not None and not set(pods.holding.get(node.name, ())) <= set(nominated):
-            pending = pending or {pod.key: pod for pod in pods if pod.is_provisionable}
-            waiting = [pending[key] for key in nominated if key in pending]
-            for pod in _displaced(waiting, node, claim, pods.by_node[node.name]):
-                del seats[pod.key]
-    return seats
 
 
 def _displaced(

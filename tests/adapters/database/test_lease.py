@@ -278,7 +278,7 @@ def test_a_holder_without_its_server_stops_before_its_lease_ends(
 def test_a_holder_that_freezes_within_a_write_is_replaced(
     server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fence, "IDLE_MAX_S", 1)
+    monkeypatch.setitem(fence.IDLE_MAX, "idle", "1s")
     with leader(server, "within") as one, open_state(server, "within") as other:
 
         def freeze_within_a_write() -> None:

@@ -14,15 +14,18 @@ from sqlalchemy import Connection, text
 
 from reconciler.model.errors import LeaseLostError
 
-IDLE_MAX_S: Final = 8
-"""After this time the server ends a transaction whose client does nothing.
+IDLE_MAX: Final = {"idle": "8s"}
+"""After this time the server ends a transaction that set ``LIMIT_IDLE`` and whose client is idle.
 
 A frozen process would otherwise keep the lock on the row of its fleet, and nobody could raise
 the epoch. It is shorter than the lifetime of a lease.
 """
 
+LIMIT_IDLE: Final = "set_config('idle_in_transaction_session_timeout', :idle, true)"
+"""Sets the limit for a transaction of PostgreSQL, with ``IDLE_MAX`` as parameters."""
+
 _CHECKED_ON_SERVER: Final = text(
-    "SELECT epoch, set_config('idle_in_transaction_session_timeout', :idle, true),"
+    f"SELECT epoch, {LIMIT_IDLE},"  # noqa: S608 - a constant
     # Committed writes survive a crash of the server, whatever its default is.
     " CASE current_setting('synchronous_commit') WHEN 'off'"
     " THEN set_config('synchronous_commit', 'on', true) END"
@@ -87,5 +90,4 @@ class Fence:
     def _locked(self, connection: Connection, fleet: str) -> int | None:
         if connection.dialect.name == "sqlite":
             return connection.execute(_CHECKED_IN_FILE, {"fleet": fleet}).scalar()
-        idle = f"{IDLE_MAX_S}s"
-        return connection.execute(_CHECKED_ON_SERVER, {"fleet": fleet, "idle": idle}).scalar()
+        return connection.execute(_CHECKED_ON_SERVER, {"fleet": fleet, **IDLE_MAX}).scalar()

@@ -27,6 +27,7 @@ from sqlalchemy.exc import DBAPIError
 
 from reconciler.adapters.database import tables
 from reconciler.adapters.database.connection import Database, begin_writing, insert, translated
+from reconciler.adapters.database.leases.fence import IDLE_MAX, LIMIT_IDLE
 from reconciler.adapters.database.leases.lock import REMEDY, FileLock, command
 from reconciler.adapters.database.leases.renewal import LeaseRenewals
 from reconciler.model.errors import (
@@ -256,9 +257,9 @@ class ServerLease:
         connection.execute(
             text(
                 "SELECT set_config('lock_timeout', '2s', true),"
-                " set_config('idle_in_transaction_session_timeout', '8s', true),"
-                " set_config('synchronous_commit', 'on', true)"
-            )
+                f" {LIMIT_IDLE}, set_config('synchronous_commit', 'on', true)"
+            ),
+            IDLE_MAX,
         )
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ACQUIRING})
         _add_rows(connection, database.fleet)

@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError
 
 from reconciler.adapters.database import tables
 from reconciler.adapters.database.connection import begin_writing, insert, plain, translated
-from reconciler.adapters.database.leases.fence import IDLE_MAX_S
+from reconciler.adapters.database.leases.fence import IDLE_MAX, LIMIT_IDLE
 from reconciler.adapters.database.leases.lease import NOW_MS, is_held
 from reconciler.adapters.database.state import Server
 
@@ -28,6 +28,7 @@ SEEN_FOR: Final = timedelta(seconds=5)
 So a replica that died counts no more when its leases end, and nobody leaves them to it."""
 
 _FORGOTTEN_AFTER: Final = timedelta(minutes=1)
+_BEGUN: Final = text(f"SELECT {NOW_MS}, {LIMIT_IDLE}")
 
 
 class Replica(msgspec.Struct, frozen=True):
@@ -64,11 +65,7 @@ class Heartbeat:
         """
         with translated(self.server.place), begin_writing(self.server.engine) as connection:
             # A replica that freezes here has its row locked, which the others forget in the end.
-            connection.execute(
-                text("SELECT set_config('idle_in_transaction_session_timeout', :idle, true)"),
-                {"idle": f"{IDLE_MAX_S}s"},
-            )
-            now = int(connection.execute(text(f"SELECT {NOW_MS}")).scalar_one())
+            now = int(connection.execute(_BEGUN, IDLE_MAX).scalar_one())
             body = msgspec.json.encode(replica, order="deterministic").decode()
             row = insert(connection, tables.replica).values(
                 id=plain(self.id), seen_ms=now, body=plain(body)
