@@ -14,7 +14,8 @@ from typing import Final
 
 from reconciler.engine.world import World
 from reconciler.model.errors import TransientCloudError
-from reconciler.ports.calls import Answer
+from reconciler.plan.render.wording import listed
+from reconciler.ports.calls import Answer, UnansweredError
 from reconciler.ports.journal import Intent, Outcome, Verb
 from reconciler.ports.progress import EventKind
 
@@ -89,17 +90,30 @@ class Effects:
         Raises:
             LeaseLostError: another process acts for the fleet; the outcomes stay in doubt.
         """
+        return [answer.error is None for answer in self.answers(effects)]
+
+    def answers(self, effects: Sequence[Effect]) -> list[Answer]:
+        """Do the same as ``carry_out_all``, and return how each call was answered.
+
+        Raises:
+            LeaseLostError: another process acts for the fleet; the outcomes stay in doubt.
+        """
         if not effects:
             return []
         self.begin([intent for intents, _ in effects for intent in intents])
         named = {f"{i[0].verb} {i[0].target}": call for i, call in effects}
         answers = self.world.calls.together(named)
-        return [
-            self._settled(intents, answers[f"{intents[0].verb} {intents[0].target}"])
-            for intents, _ in effects
-        ]
+        found = [answers[f"{intents[0].verb} {intents[0].target}"] for intents, _ in effects]
+        unanswered = []
+        for (intents, _), answer in zip(effects, found, strict=True):
+            if isinstance(answer.error, UnansweredError):
+                unanswered.append(intents[0])
+            else:
+                self._settle(intents, answer)
+        self._report_unanswered(unanswered)
+        return found
 
-    def _settled(self, intents: Sequence[Intent], answer: Answer) -> bool:
+    def _settle(self, intents: Sequence[Intent], answer: Answer) -> None:
         """Journal and report what came of a call, if that is known."""
         error = answer.error
         if isinstance(error, TransientCloudError):
@@ -109,7 +123,16 @@ class Effects:
             self.world.notify(EventKind.FAILED, str(error), node_claim=intents[0].target)
         else:
             self.finish(intents, Outcome.SUCCEEDED)
-        return error is None
+
+    def _report_unanswered(self, intents: Sequence[Intent]) -> None:
+        """Report the calls that a pass no longer waits for, with one event for each verb."""
+        by_verb: dict[Verb, list[str]] = {}
+        for intent in intents:
+            by_verb.setdefault(intent.verb, []).append(intent.target)
+        for verb, targets in by_verb.items():
+            error = UnansweredError(f"{verb} {listed(targets)}")
+            only = targets[0] if len(targets) == 1 else ""
+            self.world.notify(EventKind.RETRYING, str(error), node_claim=only)
 
     def begin(self, intents: Sequence[Intent]) -> None:
         """Journal ``intents``, if this process still holds the lease.

@@ -194,9 +194,9 @@ def _of_terminate(
     """Yield the events of a node's termination by its command.
 
     Other reasons that remove the node do not count. The action waits while its command may be
-    rolled back, and never starts if its command does not.
+    rolled back, and never starts if its command does not, or goes on without this node.
     """
-    if command is None:
+    if command is None or action.node_claim not in (*command.node_claims, None):
         return
     claim = records.claims.get(action.node_claim or "")
     yield ActionEvent.MARKED, ""

@@ -29,6 +29,11 @@ class Answer:
     value: object = None
     error: ReconcilerError | None = None
 
+    @property
+    def is_refusal(self) -> bool:
+        """Whether the call failed for a reason that a repetition at once would not change."""
+        return self.error is not None and not isinstance(self.error, TransientCloudError)
+
 
 class Calls(Protocol):
     """Makes calls. Each has a name, and never runs twice at the same time under it."""

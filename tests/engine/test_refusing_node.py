@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from reconciler.model.errors import ClusterError
 from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.observed.snapshot import Snapshot
+from reconciler.plan.value.plan import from_json
+from reconciler.ports.calls import UnansweredError
+from reconciler.ports.cloud import Instance
 from tests.engine.test_crash import LARGE, complaints
 from tests.engine.trouble import moved, three_nodes
-from tests.engine.world import Engine, World, a_deployment, a_pool, a_world
+from tests.engine.world import Engine, World, a_deployment, a_node_class, a_pool, a_world
 
 
 @dataclass
@@ -59,6 +65,54 @@ class Stubborn:
         if self.all or node == self.chosen:
             self.asked.append(verb)
             raise ClusterError("a webhook says no", where=f"PATCH /api/v1/nodes/{node}")
+
+
+@dataclass
+class Slow:
+    """A cluster that answers only the first taints of each pass in time."""
+
+    most: int
+    cluster: Any = None
+    asked: int = 0
+
+    def around(self, port: Any, name: str) -> Any:
+        if name != "cluster":
+            return port
+        self.cluster = port
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.cluster, name)
+
+    def observe(self, claims: Sequence[NodeClaim], instances: Sequence[Instance]) -> Snapshot:
+        self.asked = 0
+        seen: Snapshot = self.cluster.observe(claims, instances)
+        return seen
+
+    def taint(self, node: str) -> None:
+        self.asked += 1
+        if self.asked > self.most:
+            raise UnansweredError(f"taint {node}")
+        self.cluster.taint(node)
+
+
+def changed(world: World, pods: int, version: str = "1") -> None:
+    """Let git have that many pods, each of which fills a node; all nodes may go at once."""
+    pool = a_pool(
+        "web",
+        labels={"version": version},
+        budgets=[{"nodes": "100%"}],
+        template={"requirements": LARGE},
+    )
+    world.git.commit(a_node_class(), pool, a_deployment("web", "web", pods))
+
+
+def a_fleet(pods: int) -> World:
+    world = a_world()
+    changed(world, pods)
+    world.converge()
+    assert len(world.instances()) == pods
+    return world
 
 
 def passes(world: World, engine: Engine, count: int) -> None:
@@ -125,6 +179,61 @@ def test_others_are_replaced_where_one_cannot_be_tainted() -> None:
     passes(world, engine, 20)
     assert len(before & set(world.instances())) == 1, "the others are gone"
     assert len(world.instances()) == 3
+
+
+def test_a_node_that_cannot_be_tainted_does_not_keep_empty_ones() -> None:
+    stubborn = Stubborn({"taint"})
+    world = a_fleet(3)
+    world.around = stubborn.around
+    changed(world, pods=0)
+    engine = world.engine()
+    passes(world, engine, 10)
+    (left,) = world.claims.values()
+    assert left.status.node_name == stubborn.chosen
+    assert world.ears.said("IllegalTransition") == []
+    stubborn.verbs = set()
+    world.converge()
+    assert world.instances() == {}
+
+
+def test_empty_nodes_that_cannot_all_be_tainted_in_one_pass_go_in_several() -> None:
+    slow = Slow(most=2)
+    world = a_fleet(7)
+    world.around = slow.around
+    changed(world, pods=0)
+    engine = world.engine()
+    engine.run_once()
+    (first,) = world.store.commands()
+    assert len(first.node_claims) == len(first.node_pools) == 2
+    (plan,) = world.store.plans(limit=1)
+    (whole,) = from_json(plan.body).commands
+    assert whole.savings
+    assert first.savings == pytest.approx(whole.savings * 2 / 7)
+    assert world.ears.said("Retrying")[-1].startswith("taint ip-")
+    engine.converge()
+    assert world.instances() == {}
+    assert world.ears.said("CommandRolledBack") == []
+    assert world.ears.said("IllegalTransition") == []
+    assert world.ears.kinds()["CommandStarted"] == 4
+    assert complaints(world, world.fleet()) == []
+
+
+def test_nodes_that_cannot_all_be_tainted_in_one_pass_are_replaced_in_several() -> None:
+    slow = Slow(most=2)
+    world = a_fleet(5)
+    world.around = slow.around
+    before = set(world.instances())
+    changed(world, pods=5, version="2")
+    engine = world.engine()
+    engine.run_once()
+    assert len(world.store.commands()) == 2
+    assert len(set(world.instances()) - before) == 2, "only for nodes with the taint"
+    engine.run_once()
+    assert len(world.store.commands()) == 4, "nothing is delayed"
+    engine.converge()
+    assert not before & set(world.instances())
+    assert world.ears.said("CommandRolledBack") == []
+    assert complaints(world, world.fleet()) == []
 
 
 def test_others_are_drained() -> None:

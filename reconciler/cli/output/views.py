@@ -13,7 +13,7 @@ import msgspec
 from reconciler.cli.output.listing import Item, Listing, age, clock_time, stamp
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from reconciler.model.karpenter.nodeclaim import NodeClaim
-from reconciler.plan.render.wording import short
+from reconciler.plan.render.wording import listed, short
 from reconciler.ports.usage import SHELF, FleetUsage, NodeUsage
 
 if TYPE_CHECKING:
@@ -158,8 +158,8 @@ def commands(recorded: Recorded) -> Listing:
                     command.id,
                     command.reason,
                     command.decision,
-                    ",".join(command.node_claims),
-                    ",".join(command.replacements),
+                    listed(command.node_claims),
+                    listed(command.replacements),
                     command.phase.value,
                     age(command.started_at, recorded.now),
                 ),

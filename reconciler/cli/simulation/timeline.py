@@ -145,7 +145,7 @@ def _what(kind: str, pool: str, reason: str, events: list[Event]) -> str:
         return f"{where}{count} on {_some(places)}"
     if kind == EventKind.COMMAND_STARTED:
         if count == 1:
-            return f"{where}{_some(events[0].message.split(', '))}"
+            return f"{where}{events[0].message}"
         return f"{where}{count} commands ({reason})"
     if kind in ("Launched", "LaunchFailed", "Stalled", "Unavailable", "Retrying", "Failed"):
         shown = _some([e.message for e in events]) if count <= 2 else _launches(events)

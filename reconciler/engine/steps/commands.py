@@ -12,7 +12,7 @@ removed (Karpenter ``pkg/controllers/disruption/queue.go``).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -31,9 +31,12 @@ from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.resources import NODES, parse_resources, pods
 from reconciler.plan.make.actions import provision_id
 from reconciler.plan.make.gather import vanished_pools
+from reconciler.plan.render.wording import listed
 from reconciler.plan.run import ActionEvent, ActionState, PlanRun, RunEvent
-from reconciler.plan.value.actions import ActionKind
+from reconciler.plan.value.actions import Action, ActionKind
 from reconciler.plan.value.disruption import PlannedCommand
+from reconciler.plan.value.plan import Plan
+from reconciler.ports.calls import Answer
 from reconciler.ports.journal import Verb
 from reconciler.ports.progress import EventKind
 from reconciler.ports.state import CommandPhase, RunningCommand
@@ -145,15 +148,68 @@ Objection = Callable[[RunningCommand], str | None]
 """Returns why a command must not continue, or None."""
 
 
-def start(effects: Effects, command: PlannedCommand, seen: Observation) -> bool:
-    """Record a command and taint its nodes; its replacements are launched by the same pass.
+def start(
+    effects: Effects, plan: Plan, unmarked: Collection[str], seen: Observation
+) -> Mapping[str, bool]:
+    """Taint the nodes of the ``unmarked`` commands of a plan, all at the same time.
 
-    Returns whether every node could be tainted. Otherwise the command is rolled back at once,
-    because pods would still be scheduled to a node that is to be replaced.
+    Returns by id which commands have started; their replacements are launched by the same pass.
+    Pods would still be scheduled to a node without the taint. So a command with replacements needs
+    all its taints, and one that only deletes goes on with the nodes that have theirs (Karpenter
+    ``disruption/queue.go``): to taint a thousand nodes takes longer than one pass may.
     """
-    world = effects.world
+    starting = [command for command in plan.commands if command.id in unmarked]
+    marks = [(command, node) for command in starting for node in command.nodes]
+    answers = effects.answers([_taint(effects, command, node) for command, node in marks])
+    missed: dict[str, dict[str, Answer]] = {command.id: {} for command in starting}
+    for (command, node), answer in zip(marks, answers, strict=True):
+        if answer.error is not None:
+            missed[command.id][node] = answer
+    going: dict[str, list[Action]] = {command.id: [] for command in starting}
+    for action in plan.actions:
+        if action.kind is ActionKind.TERMINATE and action.command in going:
+            going[action.command].append(action)
+    return {c.id: _begin(effects, c, going[c.id], missed[c.id], seen) for c in starting}
+
+
+def _begin(
+    effects: Effects,
+    command: PlannedCommand,
+    going: Sequence[Action],
+    missed: Mapping[str, Answer],
+    seen: Observation,
+) -> bool:
+    """Record a command, unless the ``missed`` taints prevent it; return whether it has started.
+
+    ``going`` are the terminations of its nodes. Nodes that refused are retried after a growing
+    delay, so that they do not delay others.
+    """
+    tainted = [action for action in going if action.node not in missed]
+    no = {node for node, answer in missed.items() if answer.is_refusal}
+    refused = [action for action in going if action.node in no]
+    _delay(effects, refused, seen.at)
+    if missed and (command.replacements or not tainted):
+        if refused:
+            _withdraw(effects, command, tainted, refused, seen)
+        return False
+    world, running = effects.world, _running(effects, command, seen)
+    if missed:
+        running = _narrowed(running, tainted)
+    world.store.put_command(running)
+    nodes = listed(action.node or action.node_claim or "" for action in tainted)
+    why = f" ({command.message})" if command.message else ""
+    world.notify(
+        EventKind.COMMAND_STARTED,
+        f"{command.reason}: {command.decision} {nodes}{why}",
+        command=command.id,
+        reason=command.reason,
+    )
+    return True
+
+
+def _running(effects: Effects, command: PlannedCommand, seen: Observation) -> RunningCommand:
     pools = {claim.name: claim.node_pool for claim in seen.claims}
-    running = RunningCommand(
+    return RunningCommand(
         id=command.id,
         reason=command.reason,
         decision=command.decision,
@@ -168,24 +224,29 @@ def start(effects: Effects, command: PlannedCommand, seen: Observation) -> bool:
         node_pools=tuple(pools.get(name, "") for name in command.node_claims),
         voluntary=not command.forceful,
     )
-    world.store.put_command(running)
-    nodes = ", ".join(command.nodes or command.node_claims)
-    why = f" ({command.message})" if command.message else ""
-    world.notify(
-        EventKind.COMMAND_STARTED,
-        f"{command.reason}: {command.decision} {nodes}{why}",
-        command=command.id,
-        reason=command.reason,
+
+
+def _narrowed(command: RunningCommand, tainted: Sequence[Action]) -> RunningCommand:
+    """Return a command that removes only the nodes with the taint; later passes plan the others."""
+    kept = [action for action in tainted if action.node_claim]
+    prices = [action.cost_delta for action in kept]
+    return replace(
+        command,
+        node_claims=tuple(action.node_claim or "" for action in kept),
+        node_pools=tuple(action.node_pool or "" for action in kept),
+        savings=None if None in prices else -sum(price or 0.0 for price in prices),
     )
-    taints = [_taint(effects, running, node) for node in command.nodes]
-    tainted = effects.carry_out_all(taints)
-    refused = [node for node, done in zip(command.nodes, tainted, strict=True) if not done]
-    if refused:
-        _withdraw(effects, running, refused, seen)
-    return not refused
 
 
-def _taint(effects: Effects, command: RunningCommand, node: str) -> Effect:
+def _delay(effects: Effects, refused: Sequence[Action], now: datetime) -> None:
+    names = {action.node_claim for action in refused}
+    store = effects.world.store
+    stuck = [claim for claim in store.node_claims() if claim.name in names] if names else []
+    if stuck:
+        store.put_node_claims([_failed_again(claim, effects.revision, now) for claim in stuck])
+
+
+def _taint(effects: Effects, command: PlannedCommand, node: str) -> Effect:
     why = because(command.reason, command.message)
     facts = {"command": command.id}
     taint = effects.intent(Verb.TAINT, node, facts, command=command.id, reason=why)
@@ -200,24 +261,23 @@ def _untaint(
 
 
 def _withdraw(
-    effects: Effects, command: RunningCommand, refused: Sequence[str], seen: Observation
+    effects: Effects,
+    command: PlannedCommand,
+    tainted: Sequence[Action],
+    refused: Sequence[Action],
+    seen: Observation,
 ) -> None:
-    """Roll back a command whose nodes could not all be tainted; nothing was launched for it.
+    """Record that a command was rolled back before anything was launched for it.
 
-    The refusing nodes are retried after a growing delay, so that they do not delay others. A taint
-    that cannot be removed now belongs to no command, and the next pass removes it.
+    A taint that cannot be removed now belongs to no command, and the next pass removes it.
     """
-    world = effects.world
-    nodes = seen.nodes()
-    hosts = {c.name: nodes.get(c.status.provider_id) for c in seen.claims}
-    named = {name: node.name for name, node in hosts.items() if node is not None}
-    tainted = [named[c] for c in command.node_claims if c in named and named[c] not in refused]
-    effects.carry_out_all([_untaint(effects, n, {"command": command.id}) for n in tainted])
-    stuck = [c for c in world.store.node_claims() if named.get(c.name) in refused]
-    world.store.put_node_claims([_failed_again(c, effects.revision, seen.at) for c in stuck])
-    why = f"the taint of {', '.join(refused)} was refused"
-    _record(effects, replace(command, failed=True), CommandPhase.ROLLED_BACK, why)
-    world.notify(EventKind.COMMAND_ROLLED_BACK, f"{command.reason}: {why}", command=command.id)
+    facts = {"command": command.id}
+    effects.carry_out_all([_untaint(effects, a.node, facts) for a in tainted if a.node])
+    why = f"the taint of {listed(action.node or '' for action in refused)} was refused"
+    running = replace(_running(effects, command, seen), failed=True)
+    _record(effects, running, CommandPhase.ROLLED_BACK, why)
+    text = f"{command.reason}: {why}"
+    effects.world.notify(EventKind.COMMAND_ROLLED_BACK, text, command=command.id)
 
 
 def untaint_strays(effects: Effects, seen: Observation) -> None:

@@ -41,7 +41,7 @@ def start(
     Identical launches are batched if there are at least ``batch_from``; 0 disables batching.
 
     Commands are marked first: their nodes are tainted before their replacements are launched. A
-    command whose nodes cannot all be tainted launches nothing.
+    command with replacements launches nothing unless all its nodes are tainted.
     Their ``replace`` and ``terminate`` actions become ready in later passes (``commands.py``).
     """
     if plan.is_empty:
@@ -51,13 +51,11 @@ def start(
     under_way = {command.id: command for command in seen.commands}
     run = run_of(plan, Records({claim.name: claim for claim in seen.claims}, under_way.get))
     report_illegal(world, run)
-    unmarked = run.unmarked()
-    for command in plan.commands:
-        if command.id in unmarked:
-            if commands.start(effects, command, seen):
-                run.mark(command.id)
-            else:
-                run.withdraw(command.id)
+    for command_id, is_started in commands.start(effects, plan, run.unmarked(), seen).items():
+        if is_started:
+            run.mark(command_id)
+        else:
+            run.withdraw(command_id)
     ready = {action.node_claim for action in run.ready() if action.kind == ActionKind.PROVISION}
     wanted, calls = _launches(world, desired, plan, seen, tags, ready)
     batched = batching.batch(effects, calls, batch_from)

@@ -303,6 +303,7 @@ def _unfinished(progress: JsonDict | None) -> str:
 
 def _commands(recorded: Recorded) -> str:
     from reconciler.cli.output.listing import age, columns
+    from reconciler.plan.render.wording import listed
 
     running = recorded.state.store.commands()
     if not running:
@@ -312,7 +313,7 @@ def _commands(recorded: Recorded) -> str:
             c.id,
             c.reason,
             c.decision,
-            ",".join(c.node_claims),
+            listed(c.node_claims),
             c.phase.value,
             age(c.started_at, recorded.now),
             c.message,
