@@ -30,9 +30,9 @@ from pathlib import Path
 from threading import Event
 
 from reconciler.adapters.listening import listening
-from reconciler.source.plainyaml import dump
 from tests.live.conftest import Live, a_daemon, fleet_in
 from tests.live.plane import ControlPlane, control_plane
+from tests.live.programs import missing
 from tests.postgres import a_database
 
 LEASE_EVERY_S = 10.0
@@ -133,7 +133,6 @@ def quiet_fleet(nodes: int, state: str) -> Iterator[Live]:
         home = Path(folder)
         (home / "plane").mkdir()
         with control_plane(home / "plane") as plane, fleet_in(plane, home, "shop") as live:
-            (home / "operator.yaml").write_text(dump(live.operator_settings()))
             live.scale(nodes)
             begun = time.monotonic()
             with running(live, state, "2s"):
@@ -145,6 +144,8 @@ def quiet_fleet(nodes: int, state: str) -> Iterator[Live]:
 
 def main(nodes: int, seconds: int, rounds: int) -> None:
     """Print the figures."""
+    if reason := missing():
+        sys.exit(reason)
     for name in ("AWS_ENDPOINT_URL", "AWS_PROFILE", "AWS_REGION", "KUBECONFIG"):
         os.environ.pop(name, None)
     without, with_run = Spent(0.0, Counter()), Spent(0.0, Counter())

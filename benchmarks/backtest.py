@@ -105,19 +105,29 @@ def cut(trace: str, days: str, folder: Path) -> Path:
     """Write the pods that were created from the first to the last day, which then begins it."""
     first, _, last = days.partition("-")
     begin = int(first) * DAY_S
-    with gzip.open(trace, "rt") if trace.endswith(".gz") else open(trace) as file:
-        rows = list(csv.DictReader(file))
     kept = [
-        row | {name: float(row[name]) - begin for name in TIMES if row[name]}
-        for row in rows
+        row
+        for row in read_rows(trace)
         if int(first) <= float(row["creation_time"]) // DAY_S <= int(last or first)
     ]
     path = folder / "cut.csv"
+    write_rows(path, kept, begin)
+    return path
+
+
+def read_rows(trace: str) -> list[dict[str, str]]:
+    """Return the pods of a trace in openb's form, plain or gzipped."""
+    with (gzip.open if trace.endswith(".gz") else open)(trace, "rt", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def write_rows(path: Path, rows: list[dict[str, str]], begin: float) -> None:
+    """Write pods as a trace that begins at second ``begin`` of theirs."""
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
-        writer.writerows(kept)
-    return path
+        for row in rows:
+            writer.writerow(row | {t: float(row[t]) - begin for t in TIMES if row[t]})
 
 
 def compare(fleet: Path, trace: Path) -> None:

@@ -13,17 +13,15 @@ asserted.
 from __future__ import annotations
 
 import argparse
-import csv
-import gzip
 import json
 import os
 import resource
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+
+from benchmarks.backtest import FLEET, read_rows, write_rows
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCH = Path(os.environ.get("CONFORMANCE") or ROOT.parent / "shared" / "conformance") / "bench"
@@ -33,8 +31,6 @@ NOW = "2026-03-01T12:00:00Z"
 COMPILED = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
 """Modules are compiled once, as in an installation."""
 UNIT = "[hash((n % 97, str(n))) for n in range(2_000_000)]"
-_TIMES = ("creation_time", "deletion_time", "scheduled_time")
-_CLASS = "karpenter.k8s.aws/v1"
 
 
 def cpu_seconds(words: list[str]) -> tuple[bytes, float]:
@@ -64,63 +60,13 @@ def a_bench_fleet(folder: str, case: str) -> list[str]:
     return [str(home / "desired"), *seen, "--set", "fleet=bench", "--now", NOW]
 
 
-def _pool(name: str, taints: list[dict[str, str]], **wanted: list[str]) -> dict[str, Any]:
-    needs = {"karpenter.sh/capacity-type": ["on-demand"], "kubernetes.io/arch": ["amd64"]}
-    needs |= {f"karpenter.k8s.aws/instance-{k.replace('_', '-')}": v for k, v in wanted.items()}
-    requirements = [{"key": k, "operator": "In", "values": v} for k, v in sorted(needs.items())]
-    reference = {"group": _CLASS.partition("/")[0], "kind": "EC2NodeClass", "name": "default"}
-    template = {"nodeClassRef": reference, "requirements": requirements, "taints": taints}
-    after = {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "1m"}
-    return {
-        "apiVersion": "karpenter.sh/v1",
-        "kind": "NodePool",
-        "metadata": {"name": name},
-        "spec": {"template": {"spec": template}, "disruption": after},
-    }
-
-
-def a_fleet(folder: Path) -> None:
-    """Write a fleet with a NodePool for any pods, and one for those with GPUs."""
-    selector = [{"tags": {"karpenter.sh/discovery": "bench"}}]
-    taints = [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]
-    objects: list[Mapping[str, Any]] = [
-        {
-            "apiVersion": _CLASS,
-            "kind": "EC2NodeClass",
-            "metadata": {"name": "default"},
-            "spec": {
-                "amiSelectorTerms": [{"alias": "al2023@v20250620"}],
-                "role": "bench",
-                "subnetSelectorTerms": selector,
-                "securityGroupSelectorTerms": selector,
-            },
-        },
-        _pool("general", [], category=["c", "m", "r"]),
-        _pool("gpu", taints, gpu_manufacturer=["nvidia"]),
-    ]
-    config = {"apiVersion": "reconciler/v1", "kind": "Configuration", "fleet": "bench"}
-    folder.mkdir()
-    (folder / "fleet.yaml").write_text("\n---\n".join(map(json.dumps, objects)))
-    (folder / "reconciler.yaml").write_text(json.dumps({**config, "clusterName": "bench"}))
-
-
-def a_part(trace: list[dict[str, str]], first: int, pods: int, file: Path) -> list[str]:
+def a_part(rows: list[dict[str, str]], first: int, pods: int, file: Path) -> list[str]:
     """Write some pods of a trace, the first of them at its beginning; return words to replay it."""
-    part = trace[first : first + pods]
+    part = rows[first : first + pods]
     begin = float(part[0]["creation_time"])
-    with file.open("w", newline="") as out:
-        writer = csv.DictWriter(out, list(part[0]))
-        writer.writeheader()
-        for pod in part:
-            writer.writerow(pod | {t: str(float(pod[t]) - begin) for t in _TIMES if pod[t]})
+    write_rows(file, part, begin)
     seconds = float(part[-1]["creation_time"]) - begin
     return ["--trace", str(file), "--until", f"{int(seconds) + 1}s", "--now", NOW]
-
-
-def read_trace(file: str) -> list[dict[str, str]]:
-    """Return the rows of a trace, plain or gzipped, in the order in which the pods come."""
-    with (gzip.open if file.endswith(".gz") else open)(file, "rt", encoding="utf-8") as text:
-        return sorted(csv.DictReader(text), key=lambda pod: float(pod["creation_time"]))
 
 
 def main() -> None:
@@ -135,11 +81,13 @@ def main() -> None:
             print(row(case, a_bench_fleet(folder, case)), flush=True)
         if args.trace is None:
             return
-        trace, fleet = read_trace(args.trace), Path(folder) / "fleet"
-        a_fleet(fleet)
+        rows, fleet = read_rows(args.trace), Path(folder) / "fleet"
+        rows.sort(key=lambda pod: float(pod["creation_time"]))
+        fleet.mkdir()
+        (fleet / "nodes.yaml").write_text(FLEET)
         for share in PARTS:
-            first = int(share * len(trace))
-            words = a_part(trace, first, args.pods, Path(folder) / "part.csv")
+            first = int(share * len(rows))
+            words = a_part(rows, first, args.pods, Path(folder) / "part.csv")
             name = f"trace, {args.pods} from {first}"
             print(row(name, [str(fleet), *words], args.pods), flush=True)
 

@@ -17,6 +17,8 @@ WORKERS: Final = 16
 """How many short calls, and how many long ones, run at a time."""
 WITHIN_S: Final = 2.0
 """How long a pass waits for short calls, all of them together."""
+PATIENT_S: Final = 60.0
+"""How long it waits where interruptions do not depend on it."""
 _AT_LEAST_S: Final = 0.1
 """How long it waits for a group of calls even when that time is used up."""
 

@@ -152,7 +152,7 @@ def assembled(
         confirm = state.lease.confirm
         compute = compute_of(settings, catalog, imitation, acts=True, confirm=confirm)
         source = FleetSource(request, compute, catalog, discovery_of(request, ground.resolved))
-        calls = resources.enter_context(calls_of(settings, imitation))
+        calls = resources.enter_context(calls_of(settings, imitation, sleeps=sleeps))
         watch = cluster_watch_of(settings, imitation.clock, sleeps=sleeps)
         cluster = cluster_of(
             settings, catalog, imitation, state.shelf, source, confirm, calls, watch.cache

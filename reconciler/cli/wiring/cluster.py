@@ -101,16 +101,19 @@ def has_threads(settings: Settings, imitation: Imitation) -> bool:
 
 
 @contextmanager
-def calls_of(settings: Settings, imitation: Imitation) -> Iterator[Calls]:
-    """Make calls on threads where the cluster is real, else one after another."""
+def calls_of(settings: Settings, imitation: Imitation, *, sleeps: bool) -> Iterator[Calls]:
+    """Make calls on threads where the cluster is real, else one after another.
+
+    ``apply``, which unlike ``run`` never ``sleeps``, has to start its plan within one pass.
+    """
     from reconciler.ports.calls import InlineCalls
 
     if not has_threads(settings, imitation):
         yield InlineCalls()
         return
-    from reconciler.adapters.workers import threaded_calls
+    from reconciler.adapters.workers import PATIENT_S, WITHIN_S, threaded_calls
 
-    with threaded_calls() as calls:
+    with threaded_calls(within_s=WITHIN_S if sleeps else PATIENT_S) as calls:
         yield calls
 
 
