@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -374,7 +375,7 @@ class _Session:
         import boto3
 
         session = boto3.session.Session(region_name=self._account.region or None)
-        _share_models(session._session)  # noqa: SLF001 - boto3 gives no other way to its botocore session
+        _hasten(session._session)  # noqa: SLF001 - boto3 gives no other way to its botocore session
         if self._account.is_imitation:
             providers = session._session.get_component("credential_provider")  # noqa: SLF001 - boto3 gives no other way to its botocore session
             providers.remove("iam-role")
@@ -422,7 +423,7 @@ class _Session:
         )
         self._made_up = {}
         assumed = boto3.session.Session(botocore_session=inner, region_name=account.region or None)
-        _share_models(inner)
+        _hasten(inner)
         return assumed
 
 
@@ -431,10 +432,25 @@ def _untyped(session: object) -> Any:
     return session
 
 
-def _share_models(session: BotocoreSession) -> None:
-    """Let a botocore session use the API models that other sessions have loaded."""
+def _hasten(session: BotocoreSession) -> None:
+    """Let a botocore session use the API models that others have loaded, and parse times quickly.
+
+    dateutil, which botocore uses, takes a third of the time to parse a list of instances.
+    """
     loader = _loader(session.get_config_variable("data_path"))
     session.register_component("data_loader", loader)
+    factory = session.get_component("response_parser_factory")
+    factory.set_parser_defaults(timestamp_parser=_time_of)
+
+
+def _time_of(value: Any) -> datetime:
+    """Return the time in an answer of AWS; forms other than ISO 8601 are left to botocore."""
+    from botocore.utils import parse_timestamp
+
+    if isinstance(value, str) and "T" in value:
+        with suppress(ValueError):
+            return datetime.fromisoformat(value)
+    return parse_timestamp(value)
 
 
 @lru_cache(maxsize=4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any
 
 import botocore.session
 import pytest
+from botocore.awsrequest import AWSResponse
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.loaders import JSONFileLoader, create_loader
 from moto import mock_aws
@@ -183,6 +185,32 @@ def test_an_account_is_told_apart_by_all_that_decides_who_acts_where() -> None:
         "us-east-1"
     )
     assert len(account_of(replace(ONE, fleet="f" * 63)).session_name) <= 64
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        '"2026-11-24T08:15:28.250Z"',
+        '"2026-11-24T08:15:28.250+00:00"',
+        '"2026-11-24T03:15:28.250-05:00"',
+        '"20261124T081528.250Z"',
+        '"Tue, 24 Nov 2026 08:15:28.250 GMT"',
+        "1795508128.25",
+        '"1795508128.25"',
+    ],
+)
+def test_times_are_read_in_every_form_of_aws(written: str) -> None:
+    connections = Connections(SimulatedClock())
+    ssm = connections.of(Settings(endpoint_url="http://127.0.0.1:1", region="us-east-1"))("ssm", 1)
+
+    def answer(request: Any, **_: Any) -> AWSResponse:
+        body = io.BytesIO(f'{{"Parameter": {{"LastModifiedDate": {written}}}}}'.encode())
+        body.stream = lambda: [body.getvalue()]  # type: ignore[attr-defined]
+        return AWSResponse(request.url, 200, {}, body)
+
+    ssm.meta.events.register("before-send", answer)
+    read = ssm.get_parameter(Name="image")["Parameter"]["LastModifiedDate"]
+    assert read == datetime(2026, 11, 24, 8, 15, 28, 250_000, tzinfo=UTC)
 
 
 def test_who_may_no_longer_act_sends_nothing_and_repeats_nothing() -> None:
