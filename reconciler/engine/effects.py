@@ -8,15 +8,15 @@ an outcome is *in doubt*; ``recovery.py`` checks the world before it acts on one
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from reconciler.engine.world import World
-from reconciler.model.errors import TransientCloudError
+from reconciler.model.errors import ReconcilerError, TransientCloudError
 from reconciler.plan.render.wording import listed
 from reconciler.ports.calls import Answer, UnansweredError
-from reconciler.ports.journal import Intent, Outcome, Verb
+from reconciler.ports.journal import Ended, Intent, Outcome, Verb
 from reconciler.ports.progress import EventKind
 
 _ID_LENGTH: Final = 32
@@ -104,25 +104,21 @@ class Effects:
         named = {f"{i[0].verb} {i[0].target}": call for i, call in effects}
         answers = self.world.calls.together(named)
         found = [answers[f"{intents[0].verb} {intents[0].target}"] for intents, _ in effects]
-        unanswered = []
-        for (intents, _), answer in zip(effects, found, strict=True):
-            if isinstance(answer.error, UnansweredError):
-                unanswered.append(intents[0])
-            else:
-                self._settle(intents, answer)
-        self._report_unanswered(unanswered)
+        settled = list(zip((intents for intents, _ in effects), found, strict=True))
+        self.end([ended for intents, answer in settled for ended in _ended(intents, answer)])
+        for intents, answer in settled:
+            self._report(intents[0].target, answer.error)
+        self._report_unanswered(
+            [i[0] for i, answer in settled if isinstance(answer.error, UnansweredError)]
+        )
         return found
 
-    def _settle(self, intents: Sequence[Intent], answer: Answer) -> None:
-        """Journal and report what came of a call, if that is known."""
-        error = answer.error
-        if isinstance(error, TransientCloudError):
-            self.world.notify(EventKind.RETRYING, str(error), node_claim=intents[0].target)
-        elif error is not None:
-            self.finish(intents, Outcome.FAILED, str(error))
-            self.world.notify(EventKind.FAILED, str(error), node_claim=intents[0].target)
-        else:
-            self.finish(intents, Outcome.SUCCEEDED)
+    def _report(self, target: str, error: ReconcilerError | None) -> None:
+        """Report the error of a call that was answered."""
+        if error is not None and not isinstance(error, UnansweredError):
+            is_open = isinstance(error, TransientCloudError)
+            kind = EventKind.RETRYING if is_open else EventKind.FAILED
+            self.world.notify(kind, str(error), node_claim=target)
 
     def _report_unanswered(self, intents: Sequence[Intent]) -> None:
         """Report the calls that a pass no longer waits for, with one event for each verb."""
@@ -144,7 +140,20 @@ class Effects:
         self.world.journal.begin(intents)
 
     def finish(self, intents: Sequence[Intent], outcome: Outcome, message: str = "") -> None:
-        """Journal the outcome of intents."""
-        now = self.world.clock.now()
-        for intent in intents:
-            self.world.journal.finish(intent.id, outcome, now, message)
+        """Journal the one outcome of intents."""
+        self.end([Ended(intent.id, outcome, message) for intent in intents])
+
+    def end(self, ended: Sequence[Ended]) -> None:
+        """Journal how intents have ended, in one write."""
+        if ended:
+            self.world.journal.finish(ended, self.world.clock.now())
+
+
+def _ended(intents: Sequence[Intent], answer: Answer) -> Iterator[Ended]:
+    """Yield how the intents of a call have ended, nothing while that is unknown."""
+    error = answer.error
+    if isinstance(error, TransientCloudError):
+        return
+    outcome = Outcome.SUCCEEDED if error is None else Outcome.FAILED
+    for intent in intents:
+        yield Ended(intent.id, outcome, "" if error is None else str(error))

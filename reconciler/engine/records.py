@@ -22,7 +22,7 @@ from reconciler.model.history import DAY, Obstacle, Rollout
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.observed.snapshot import RECORDS_KIND, RawRecords
 from reconciler.ports.cloud import Instance
-from reconciler.ports.journal import Journal, JournalEntry
+from reconciler.ports.journal import Ended, Journal, JournalEntry
 from reconciler.ports.state import RecordedObject, RunningCommand, StateStore, Unavailable
 
 API_VERSION: Final = "reconciler/v1"
@@ -152,7 +152,7 @@ def restore(
     for entry in records.launches:
         journal.begin([entry.intent])
         if entry.outcome is not None and entry.finished_at is not None:
-            journal.finish(entry.intent.id, entry.outcome, entry.finished_at)
+            journal.finish([Ended(entry.intent.id, entry.outcome)], entry.finished_at)
 
 
 def recollect(records: FleetRecords, store: StateStore) -> None:

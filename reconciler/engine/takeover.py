@@ -36,7 +36,7 @@ from reconciler.model.ownership import CLUSTER_TAG, FLEET_TAG, Owner
 from reconciler.observed.snapshot import Snapshot
 from reconciler.ports.clock import Clock
 from reconciler.ports.cloud import Compute, Instance
-from reconciler.ports.journal import Intent, Journal, Outcome, Verb
+from reconciler.ports.journal import Ended, Intent, Journal, Outcome, Verb
 from reconciler.ports.state import StateStore
 
 # The claim of an adopted instance without a record is created from its tags. Drift and
@@ -310,7 +310,7 @@ def take_over(stakes: Iterable[Stake], hands: Hands, owner: Owner, revision: str
         except ReconcilerError as error:
             outcome, message = Outcome.FAILED, str(error)
             problems.append(f"{stake.instance.id}: {error}")
-        hands.journal.finish(intent.id, outcome, hands.clock.now(), message)
+        hands.journal.finish([Ended(intent.id, outcome, message)], hands.clock.now())
     return problems
 
 

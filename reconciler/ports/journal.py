@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -67,14 +67,22 @@ class JournalEntry(msgspec.Struct, frozen=True, rename="camel"):
     message: str = ""
 
 
+class Ended(NamedTuple):
+    """How an intent, named by its id, has ended."""
+
+    intent: str
+    outcome: Outcome
+    message: str = ""
+
+
 class Journal(Protocol):
     """Append-only and durable: entries survive any crash after the call returns."""
 
     def begin(self, intents: Sequence[Intent]) -> None:
         """Append intents; known ones are left unchanged."""
 
-    def finish(self, intent: str, outcome: Outcome, at: datetime, message: str = "") -> None:
-        """Append the outcome of an intent."""
+    def finish(self, ended: Sequence[Ended], at: datetime) -> None:
+        """Append the outcomes of intents, all or none."""
 
     def entry(self, intent: str) -> JournalEntry | None:
         """Return the entry of an intent, None if there is none."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
@@ -96,8 +96,8 @@ class StateStore(Protocol):
     def put_node_claims(self, claims: Sequence[NodeClaim]) -> None:
         """Record the current claims."""
 
-    def forget_node_claim(self, name: str, at: datetime, reason: str) -> None:
-        """Record that a claim is gone; its history is kept."""
+    def forget_node_claims(self, reasons: Mapping[str, str], at: datetime) -> None:
+        """Record that claims are gone, each with the reason; their history is kept."""
 
     def commands(self) -> Sequence[RunningCommand]:
         """Return the running commands, oldest first."""

@@ -28,7 +28,7 @@ from reconciler.plan.value.nodes import (
     UnschedulablePod,
 )
 from reconciler.plan.value.plan import Plan, Revision, to_json
-from reconciler.ports.journal import Intent, Outcome, Verb
+from reconciler.ports.journal import Ended, Intent, Outcome, Verb
 from reconciler.ports.state import (
     CommandPhase,
     RecordedObject,
@@ -249,9 +249,11 @@ def _write(folder: str, fleet: str) -> None:
         store.put_plan(RecordedPlan("3b0fa1c2d4e5", HEAD, plan.at, 6, body, ago(minutes=3)))
         state.history.put_decisions("3b0fa1c2d4e5", plan.at, decisions_of(plan))
         journal.begin(_intents())
-        journal.finish("i1", Outcome.SUCCEEDED, ago(minutes=2), "i-web-new1")
-        journal.finish("i2", Outcome.SUCCEEDED, ago(minutes=2))
-        journal.finish("i3", Outcome.FAILED, ago(minutes=1), "InsufficientInstanceCapacity")
+        journal.finish([Ended("i1", Outcome.SUCCEEDED, "i-web-new1")], ago(minutes=2))
+        journal.finish([Ended("i2", Outcome.SUCCEEDED)], ago(minutes=2))
+        journal.finish(
+            [Ended("i3", Outcome.FAILED, "InsufficientInstanceCapacity")], ago(minutes=1)
+        )
         state.shelf.write(SHELF, msgspec.json.encode(USAGE))
         store.put_node_claims(
             [
@@ -262,7 +264,7 @@ def _write(folder: str, fleet: str) -> None:
                 a_claim("batch-6", ago(minutes=9), reached=0),
             ]
         )
-        store.forget_node_claim("batch-6", ago(minutes=1), "InsufficientInstanceCapacity")
+        store.forget_node_claims({"batch-6": "InsufficientInstanceCapacity"}, ago(minutes=1))
         store.put_command(_command())
         store.put_rollout(
             Rollout(

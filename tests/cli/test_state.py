@@ -72,7 +72,7 @@ def test_rare_separators_within_a_text_survive(
 
     record(fleet_folder / ".reconciler")
     with open_state(str(fleet_folder / ".reconciler"), "web") as state:
-        state.store.forget_node_claim("batch-7", _now(), "a\u2028b\x85c\x0bd\ne")
+        state.store.forget_node_claims({"batch-7": "a\u2028b\x85c\x0bd\ne"}, _now())
     assert main(["state", "export", "web.jsonl"]) == 0
     assert main(["state", "import", "web.jsonl", "--state", str(tmp_path / "other")]) == 0
     other = exported(capsys, "--state", str(tmp_path / "other"))

@@ -17,7 +17,7 @@ from reconciler.adapters.simulated.memory import (
 )
 from reconciler.model.errors import LockedError
 from reconciler.model.history import Move, Obstacle, Rollout
-from reconciler.ports.journal import Journal, Outcome, Verb
+from reconciler.ports.journal import Ended, Journal, Outcome, Verb
 from reconciler.ports.state import CommandPhase, Lease, Shelf, StateStore
 from tests.contracts.records import (
     NOW,
@@ -86,8 +86,8 @@ def test_a_claim_that_is_put_again_replaces_the_former(state: Parts) -> None:
 
 def test_a_forgotten_claim_is_not_listed(state: Parts) -> None:
     state.store.put_node_claims([a_claim("a"), a_claim("b")])
-    state.store.forget_node_claim("a", NOW, "the instance is gone")
-    state.store.forget_node_claim("never-there", NOW, "")
+    state.store.forget_node_claims({"a": "the instance is gone"}, NOW)
+    state.store.forget_node_claims({"never-there": ""}, NOW)
     assert [c.name for c in state.store.node_claims()] == ["b"]
 
 
@@ -97,7 +97,7 @@ def test_the_serial_rises_with_each_write_that_changes_a_belief(state: Parts) ->
     for write in (
         lambda: store.put_node_claims([a_claim("a")]),
         lambda: store.put_node_claims([a_claim("a", node="node-a")]),
-        lambda: store.forget_node_claim("a", NOW, ""),
+        lambda: store.forget_node_claims({"a": ""}, NOW),
         lambda: store.put_command(a_command("c")),
         lambda: store.put_command(a_command("c", CommandPhase.DONE)),
         lambda: store.put_objects([an_object("general")], "4f2c9e1", NOW),
@@ -113,7 +113,7 @@ def test_what_is_no_belief_leaves_the_serial_alone(state: Parts) -> None:
     before = state.store.serial()
     state.store.put_plan(a_plan("d"))
     state.journal.begin([an_intent("i")])
-    state.journal.finish("i", Outcome.SUCCEEDED, NOW)
+    state.journal.finish([Ended("i", Outcome.SUCCEEDED)], NOW)
     state.shelf.write("cluster", b"{}")
     state.store.node_claims()
     assert state.store.serial() == before
@@ -211,7 +211,7 @@ def test_the_later_until_holds(state: Parts) -> None:
 def test_an_intent_is_in_doubt_until_it_ends(state: Parts) -> None:
     state.journal.begin([an_intent("one"), an_intent("two", "general-2")])
     state.journal.begin([an_intent("three")])
-    state.journal.finish("two", Outcome.FAILED, after(2), "no capacity")
+    state.journal.finish([Ended("two", Outcome.FAILED, "no capacity")], after(2))
     assert [e.intent.id for e in state.journal.in_doubt()] == ["one", "three"]
     (entry,) = state.journal.entries(target="general-2")
     assert entry.outcome is Outcome.FAILED
@@ -221,7 +221,7 @@ def test_an_intent_is_in_doubt_until_it_ends(state: Parts) -> None:
 def test_an_intent_that_is_known_is_left_as_it_is(state: Parts) -> None:
     intent = an_intent("one", parameters={"launch": '{"name": "a"}'}, verb=Verb.TERMINATE)
     state.journal.begin([intent, an_intent("one", reason="twice at once")])
-    state.journal.finish("one", Outcome.SUCCEEDED, after(1), "i-0abc")
+    state.journal.finish([Ended("one", Outcome.SUCCEEDED, "i-0abc")], after(1))
     state.journal.begin([an_intent("one", reason="another time")])
     entry = state.journal.entry("one")
     assert entry is not None
@@ -231,8 +231,8 @@ def test_an_intent_that_is_known_is_left_as_it_is(state: Parts) -> None:
 
 def test_the_last_outcome_holds(state: Parts) -> None:
     state.journal.begin([an_intent("one")])
-    state.journal.finish("one", Outcome.FAILED, after(1), "throttled")
-    state.journal.finish("one", Outcome.SUCCEEDED, after(2))
+    state.journal.finish([Ended("one", Outcome.FAILED, "throttled")], after(1))
+    state.journal.finish([Ended("one", Outcome.SUCCEEDED)], after(2))
     entry = state.journal.entry("one")
     assert entry is not None
     assert (entry.outcome, entry.finished_at, entry.message) == (

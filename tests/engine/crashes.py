@@ -22,7 +22,7 @@ WRITES = {
     "journal": ("begin", "finish"),
     "store": (
         "put_node_claims",
-        "forget_node_claim",
+        "forget_node_claims",
         "put_command",
         "put_objects",
         "put_plan",

@@ -10,7 +10,19 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, Table, and_, func, select, update
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    Table,
+    and_,
+    bindparam,
+    func,
+    select,
+    update,
+)
 
 from reconciler.adapters.database.connection import (
     Database,
@@ -22,7 +34,7 @@ from reconciler.adapters.database.connection import (
 )
 from reconciler.adapters.database.tables import intent as intents_table
 from reconciler.adapters.database.tables import outcome as outcomes_table
-from reconciler.ports.journal import Intent, JournalEntry, Outcome
+from reconciler.ports.journal import Ended, Intent, JournalEntry, Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +63,32 @@ class DatabaseJournal:
             if rows:
                 connection.execute(intents_table.insert(), rows)
 
-    def finish(self, intent: str, outcome: Outcome, at: datetime, message: str = "") -> None:
+    def finish(self, ended: Sequence[Ended], at: datetime) -> None:
+        if not ended:
+            return
         with self.database.writing() as connection:
-            sequence = self._last_sequence(connection, outcomes_table) + 1
-            found = connection.execute(
-                update(intents_table).where(self._is(intent)).values(last_outcome=sequence)
+            unknown = {e.intent for e in ended} - self._known(connection, [e.intent for e in ended])
+            assert not unknown, f"outcome without an intent: {min(unknown)}"
+            last = self._last_sequence(connection, outcomes_table)
+            rows = [
+                {
+                    "fleet": self.database.fleet,
+                    "sequence": number,
+                    "intent": intent,
+                    "outcome": outcome.value,
+                    "at": time_text(at),
+                    "message": plain(message),
+                }
+                for number, (intent, outcome, message) in enumerate(ended, start=last + 1)
+            ]
+            connection.execute(outcomes_table.insert(), rows)
+            last_outcome = (
+                update(intents_table)
+                .where(self._is(bindparam("ended")))
+                .values(last_outcome=bindparam("number"))
             )
-            assert found.rowcount == 1, f"outcome without an intent: {intent}"
-            connection.execute(
-                outcomes_table.insert().values(
-                    fleet=self.database.fleet,
-                    sequence=sequence,
-                    intent=intent,
-                    outcome=outcome.value,
-                    at=time_text(at),
-                    message=plain(message),
-                )
-            )
+            numbers = [{"ended": row["intent"], "number": row["sequence"]} for row in rows]
+            connection.execute(last_outcome, numbers)
 
     def entry(self, intent: str) -> JournalEntry | None:
         found = self._read(self._entries().where(self._is(intent)))
@@ -83,7 +104,7 @@ class DatabaseJournal:
             query = query.where(intents_table.c.target == target)
         return self._read(query.order_by(intents_table.c.sequence.desc()).limit(limit))
 
-    def _is(self, intent: str) -> ColumnElement[bool]:
+    def _is(self, intent: str | BindParameter[str]) -> ColumnElement[bool]:
         return and_(intents_table.c.fleet == self.database.fleet, intents_table.c.id == intent)
 
     def _entries(self) -> Select[object]:

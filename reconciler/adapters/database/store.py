@@ -6,7 +6,7 @@ stale. Recording a plan does not change the serial either.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeVar
@@ -18,6 +18,8 @@ from sqlalchemy import (
     Row,
     Select,
     Table,
+    and_,
+    bindparam,
     delete,
     func,
     select,
@@ -128,18 +130,22 @@ class DatabaseStateStore:
             changed = [row for name, row in rows.items() if known.get(name) != row["body"]]
             self._put(connection, node_claim, changed, key=("name",))
 
-    def forget_node_claim(self, name: str, at: datetime, reason: str) -> None:
+    def forget_node_claims(self, reasons: Mapping[str, str], at: datetime) -> None:
+        if not reasons:
+            return
+        here = and_(self._is_ours(node_claim), node_claim.c.gone_at.is_(None))
         with self.database.writing() as connection:
-            gone = connection.execute(
-                update(node_claim)
-                .where(
-                    self._is_ours(node_claim),
-                    node_claim.c.name == name,
-                    node_claim.c.gone_at.is_(None),
+            known = connection.execute(
+                select(node_claim.c.name).where(here, node_claim.c.name.in_(reasons))
+            ).scalars()
+            rows = [{"gone": name, "why": plain(reasons[name])} for name in known]
+            if rows:
+                forget = (
+                    update(node_claim)
+                    .where(here, node_claim.c.name == bindparam("gone"))
+                    .values(gone_at=time_text(at), gone_reason=bindparam("why"))
                 )
-                .values(gone_at=time_text(at), gone_reason=plain(reason))
-            )
-            if gone.rowcount:
+                connection.execute(forget, rows)
                 self.database.raise_serial(connection)
 
     def commands(self) -> Sequence[RunningCommand]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Final, TypeVar
@@ -18,7 +18,7 @@ from reconciler.model.errors import LeaseHeldError, LeaseLostError
 from reconciler.model.history import Obstacle, Rollout
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.ownership import NO_CLUSTER, ClusterId
-from reconciler.ports.journal import Intent, JournalEntry, Outcome
+from reconciler.ports.journal import Ended, Intent, JournalEntry
 from reconciler.ports.state import (
     CommandPhase,
     RecordedObject,
@@ -62,14 +62,16 @@ class MemoryJournal:
                 self._entries[intent.id] = JournalEntry(len(self._entries) + 1, intent)
                 self._open[intent.id] = None
 
-    def finish(self, intent: str, outcome: Outcome, at: datetime, message: str = "") -> None:
-        """Write down how an intent ended; the last outcome holds."""
-        entry = self._entries.get(intent)
-        if entry is not None:
-            self._open.pop(intent, None)
-            self._entries[intent] = replace(
-                entry, outcome=outcome, finished_at=at.astimezone(UTC), message=message
-            )
+    def finish(self, ended: Sequence[Ended], at: datetime) -> None:
+        """Write down how intents ended; the last outcome holds."""
+        when = at.astimezone(UTC)
+        for intent, outcome, message in ended:
+            entry = self._entries.get(intent)
+            if entry is not None:
+                self._open.pop(intent, None)
+                self._entries[intent] = replace(
+                    entry, outcome=outcome, finished_at=when, message=message
+                )
 
     def in_doubt(self) -> Sequence[JournalEntry]:
         """Return the intents without an outcome, oldest first."""
@@ -117,10 +119,10 @@ class MemoryStateStore:
         """Record claims as they are now."""
         self._believe(self._claims, {claim.name: claim for claim in claims})
 
-    def forget_node_claim(self, name: str, at: datetime, reason: str) -> None:  # noqa: ARG002 - the port's; no history is kept here
-        """Record that a claim is gone."""
-        if self._claims.pop(name, None) is not None:
-            self._serial += 1
+    def forget_node_claims(self, reasons: Mapping[str, str], at: datetime) -> None:  # noqa: ARG002 - the port's; no history is kept here
+        """Record that claims are gone."""
+        gone = [name for name in reasons if self._claims.pop(name, None) is not None]
+        self._serial += bool(gone)
 
     def commands(self) -> Sequence[RunningCommand]:
         """Return the commands under way, oldest first."""

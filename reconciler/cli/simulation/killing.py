@@ -17,7 +17,7 @@ P = TypeVar("P")
 _STEPS: Final = {
     "store": (
         "put_node_claims",
-        "forget_node_claim",
+        "forget_node_claims",
         "put_command",
         "put_objects",
         "put_plan",

@@ -42,8 +42,8 @@ from reconciler.model.kubernetes.pod import ResourceRequirements
 from reconciler.model.resources import parse_resources
 from reconciler.plan.make.launch import is_interruptible, launch_choices, reservation_type
 from reconciler.plan.value.nodes import PlannedNodeClaim
-from reconciler.ports.cloud import Launch, LaunchAnswer, LaunchOption, Refusal
-from reconciler.ports.journal import Intent, Outcome
+from reconciler.ports.cloud import Instance, Launch, LaunchAnswer, LaunchOption, Refusal
+from reconciler.ports.journal import Ended, Intent, Outcome
 from reconciler.ports.progress import EventKind
 from reconciler.ports.state import StateStore, Unavailable
 
@@ -233,15 +233,16 @@ def _read(effects: Effects, name: str, types: TypeLookup) -> LaunchTally:
         ],
     )
     recorded = {claim.name: claim for claim in world.store.node_claims()}
-    got = 0
+    known: list[AnsweredLaunch] = []
     open_batches: set[str] = set()
     for (intent, call), answer in answered:
         if call.batch in open_batches:
             continue  # the call of the batch failed: reported once, and all of it stays in doubt
-        known = recorded.get(call.node_claim.name, call.node_claim)
-        got += settle(effects, intent, with_fields(call, node_claim=known), answer, types)
+        claim = recorded.get(call.node_claim.name, call.node_claim)
+        known.append(((intent, with_fields(call, node_claim=claim)), answer))
         if call.batch and isinstance(answer, TransientCloudError):
             open_batches.add(call.batch)
+    got = settle(effects, known, types)
     close(effects, [head for head in asked.heads if head.id not in open_batches])
     return LaunchTally(len(answered), got)
 
@@ -257,46 +258,62 @@ class TypeLookup(Protocol):
     def __call__(self, node_pool: str, name: str) -> InstanceType | None: ...
 
 
-def settle(
-    effects: Effects,
-    intent: Intent,
-    call: Launch,
-    answer: LaunchAnswer | Exception,
-    types: TypeLookup,
-) -> bool:
-    """Record the outcome of a launch; return whether there is an instance."""
-    world, claim = effects.world, call.node_claim
-    if isinstance(answer, TransientCloudError):
-        world.notify(
-            EventKind.RETRYING, str(answer), node_claim=claim.name, node_pool=claim.node_pool
-        )
-        return False
-    if isinstance(answer, LeaseLostError):
-        raise answer
-    if isinstance(answer, ReconcilerError):
-        _give_up(effects, intent, claim, str(answer))
-        return False
+AnsweredLaunch = tuple[LaunchCall, LaunchAnswer | Exception]
+"""A launch, and what EC2 has answered to it."""
+
+
+def settle(effects: Effects, answered: Sequence[AnsweredLaunch], types: TypeLookup) -> int:
+    """Record the outcomes of launches; return how many gave an instance.
+
+    Claims are written first: a launch without an outcome is in doubt, so a crash in between leaves
+    a trace. After a failure the claim is removed, and the next plan decides again.
+    """
+    world = effects.world
+    launched: dict[str, tuple[NodeClaim, Instance]] = {}
+    failed: dict[str, tuple[NodeClaim, str]] = {}
+    for (intent, call), answer in answered:
+        if isinstance(answer, TransientCloudError):
+            _report(world, EventKind.RETRYING, str(answer), call.node_claim)
+            continue
+        found = _instance_of(answer)
+        if isinstance(found, str):
+            failed[intent.id] = call.node_claim, found
+        else:
+            launched[intent.id] = call.node_claim, found
+    now = world.clock.now()
+    grown = [
+        lifecycle.launched(claim, instance, types(claim.node_pool, instance.instance_type), now)
+        for claim, instance in launched.values()
+    ]
+    if grown:
+        world.store.put_node_claims(grown)
+    if failed:
+        world.store.forget_node_claims({c.name: why for c, why in failed.values()}, now)
+    effects.end([Ended(i, Outcome.SUCCEEDED, made.id) for i, (_, made) in launched.items()])
+    effects.end([Ended(i, Outcome.FAILED, why) for i, (_, why) in failed.items()])
+    for claim, made in launched.values():
+        what = f"{made.instance_type} {made.capacity_type} in {made.zone}"
+        _report(world, EventKind.LAUNCHED, f"{claim.name}: {what}", claim)
+    for claim, why in failed.values():
+        _report(world, EventKind.LAUNCH_FAILED, why, claim)
+    return len(launched)
+
+
+def _instance_of(answer: LaunchAnswer | Exception) -> Instance | str:
+    """Return the instance of a launch that has ended, or why there is none."""
+    if isinstance(answer, ReconcilerError) and not isinstance(answer, LeaseLostError):
+        return str(answer)
     if isinstance(answer, Exception):
         raise answer
     if answer.instance is None:
-        _give_up(effects, intent, claim, str(_refusal(answer.refused)))
-        return False
+        return str(_refusal(answer.refused))
     if answer.instance.is_going:
-        _give_up(effects, intent, claim, f"{answer.instance.id} was terminated immediately")
-        return False
-    instance = answer.instance
-    kind = types(claim.node_pool, instance.instance_type)
-    grown = lifecycle.launched(claim, instance, kind, world.clock.now())
-    world.store.put_node_claims([grown])
-    effects.finish([intent], Outcome.SUCCEEDED, instance.id)
-    what = f"{instance.instance_type} {instance.capacity_type} in {instance.zone}"
-    world.notify(
-        EventKind.LAUNCHED,
-        f"{claim.name}: {what}",
-        node_claim=claim.name,
-        node_pool=claim.node_pool,
-    )
-    return True
+        return f"{answer.instance.id} was terminated immediately"
+    return answer.instance
+
+
+def _report(world: World, kind: EventKind, text: str, claim: NodeClaim) -> None:
+    world.notify(kind, text, node_claim=claim.name, node_pool=claim.node_pool)
 
 
 def _named(answer: LaunchAnswer, call: Launch) -> list[Refusal]:
@@ -325,18 +342,6 @@ def _refusal(refused: Sequence[Refusal]) -> ReconcilerError:
     more = f" and {len(refused) - 1} more offerings" if len(refused) > 1 else ""
     pool = "/".join(filter(None, (first.instance_type, first.zone, first.capacity_type)))
     return CloudError(f"{first.code} for {pool}{more}", where="CreateFleet")
-
-
-def _give_up(effects: Effects, intent: Intent, claim: NodeClaim, why: str) -> None:
-    """Record a failed launch; the next plan decides again.
-
-    The claim is removed first: its intent is still in doubt then, so a crash in between leaves a
-    trace.
-    """
-    world = effects.world
-    world.store.forget_node_claim(claim.name, world.clock.now(), why)
-    effects.finish([intent], Outcome.FAILED, why)
-    world.notify(EventKind.LAUNCH_FAILED, why, node_claim=claim.name, node_pool=claim.node_pool)
 
 
 def refused_now(store: StateStore, now: datetime) -> Sequence[Unavailable]:

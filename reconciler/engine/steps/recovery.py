@@ -19,7 +19,7 @@ from reconciler.model.errors import CloudError, TransientCloudError
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.ownership import Owner
 from reconciler.ports.cloud import Instance, Launch, LaunchAnswer
-from reconciler.ports.journal import REQUESTED, Intent, Outcome, Verb
+from reconciler.ports.journal import REQUESTED, Ended, Intent, Outcome, Verb
 from reconciler.ports.progress import EventKind
 
 LAG: Final = timedelta(seconds=5)
@@ -157,7 +157,7 @@ def _settle_one(
         if isinstance(answer, LaunchAnswer):
             message = f"{intent.target} was launched before"
             effects.world.notify(EventKind.RECOVERED, message, node_claim=intent.target)
-        provision.settle(effects, intent, call, answer, types)
+        provision.settle(effects, [((intent, call), answer)], types)
     elif _may_ask(effects, intent, claims.get(intent.target)):
         return [(intent, call)]
     return []
@@ -184,21 +184,25 @@ def _settle_batch(
     mine = batching.dealt(names, shown, {name: i for name, i in held.items() if i})
     short = [(i, call) for i, call in lot if i.target not in mine and not held.get(i.target)]
     is_whole = not shown and len(short) == len(batching.claims_of(head))
-    for intent, call in lot:
-        if intent.target in mine:
-            message = f"{intent.target} was launched before"
-            effects.world.notify(EventKind.RECOVERED, message, node_claim=intent.target)
-            answer = LaunchAnswer(mine[intent.target])
-            provision.settle(effects, intent, call, answer, types)
-        elif held.get(intent.target):
-            effects.finish([intent], Outcome.SUCCEEDED, held[intent.target])
+    found = [(one, LaunchAnswer(mine[one[0].target])) for one in lot if one[0].target in mine]
+    for (intent, _), _ in found:
+        message = f"{intent.target} was launched before"
+        effects.world.notify(EventKind.RECOVERED, message, node_claim=intent.target)
+    provision.settle(effects, found, types)
+    effects.end(
+        [
+            Ended(intent.id, Outcome.SUCCEEDED, held[intent.target])
+            for intent, _ in lot
+            if intent.target not in mine and held.get(intent.target)
+        ]
+    )
     if short and not _may_ask(effects, short[0][0], claims.get(short[0][0].target)):
         return []
     if short and is_whole:
         return short
     few = f"EC2 returned {len(mine)} more instances of {head.id}, and none for this claim"
-    for intent, call in short:
-        provision.settle(effects, intent, call, CloudError(few, where="CreateFleet"), types)
+    error = CloudError(few, where="CreateFleet")
+    provision.settle(effects, [(one, error) for one in short], types)
     provision.close(effects, [head])
     return []
 
@@ -234,13 +238,14 @@ def _still_wanted(
     types: provision.TypeLookup,
 ) -> list[tuple[Intent, Launch]]:
     """Return the launches that are repeated; old ones are given up and planned again."""
-    now, wanted = effects.world.clock.now(), []
-    for intent, call in again:
-        if now - _last_asked(intent, claims.get(intent.target)) <= ASKED_WITHIN:
-            wanted.append((intent, call))
-            continue
-        why = CloudError("it was requested long ago, and EC2 shows no instance", where="EC2")
-        provision.settle(effects, intent, call, why, types)
+    now = effects.world.clock.now()
+    is_wanted = [
+        now - _last_asked(intent, claims.get(intent.target)) <= ASKED_WITHIN for intent, _ in again
+    ]
+    wanted = [one for one, is_one in zip(again, is_wanted, strict=True) if is_one]
+    old = [one for one, is_one in zip(again, is_wanted, strict=True) if not is_one]
+    why = CloudError("it was requested long ago, and EC2 shows no instance", where="EC2")
+    provision.settle(effects, [(one, why) for one in old], types)
     open_batches = {call.batch for _, call in wanted}
     over = {call.batch for _, call in again} - open_batches - {""}
     provision.close(effects, [heads[head] for head in sorted(over)])
@@ -258,9 +263,8 @@ def _forget_unasked(
     """Remove the claims without an instance for which no launch is in doubt."""
     world = effects.world
     asked_for = {intent.target for intent in launches}
-    for claim in claims.values():
-        if not claim.status.provider_id and claim.name not in asked_for:
-            world.store.forget_node_claim(claim.name, world.clock.now(), "it was never launched")
-            world.notify(
-                EventKind.FAILED, f"{claim.name} was never launched", node_claim=claim.name
-            )
+    never = [c.name for c in claims.values() if not c.status.provider_id]
+    reasons = {name: "it was never launched" for name in never if name not in asked_for}
+    world.store.forget_node_claims(reasons, world.clock.now())
+    for name in reasons:
+        world.notify(EventKind.FAILED, f"{name} was never launched", node_claim=name)

@@ -7,7 +7,7 @@ before the taint is not lost.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from functools import partial
 
@@ -21,8 +21,10 @@ from reconciler.model.errors import ClusterError
 from reconciler.model.karpenter.labels import DISRUPTED_TAINT, DO_NOT_DISRUPT
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.node import Node
+from reconciler.model.kubernetes.pod import Pod
+from reconciler.observed.pods import Pods
 from reconciler.ports.cloud import Instance
-from reconciler.ports.journal import Outcome, Verb
+from reconciler.ports.journal import Intent, Outcome, Verb
 from reconciler.ports.progress import EventKind
 
 DRAIN_PATIENCE = timedelta(minutes=10)
@@ -46,7 +48,7 @@ def advance(effects: Effects, seen: Observation) -> None:
             leaving.append((claim, instance, node))
     _forget(effects, gone)
     _taint(effects, [(claim, node) for claim, _, node in leaving if node is not None])
-    doomed = [(c, i) for c, i, node in leaving if _is_empty(effects, c, node, seen)]
+    doomed = _emptied(effects, leaving, seen)
     if seen.doubts:
         return
     if doomed and terminate(effects, [(c.name, i, _reason(c)) for c, i in doomed]):
@@ -58,14 +60,15 @@ def advance(effects: Effects, seen: Observation) -> None:
 def _launched(world: World, seen: Observation) -> list[NodeClaim]:
     """Return the terminating claims that have an instance; those without one are forgotten."""
     calling = {c.node_claim.name for asked in world.asked.values() for _, c in asked.calls}
-    found = []
+    found, unlaunched = [], dict[str, str]()
     for claim in seen.claims:
         if claim.metadata.deletion_timestamp is None or claim.name in calling:
             continue  # the launch of the latter may still give an instance
         if claim.status.provider_id:
             found.append(claim)
         else:
-            world.store.forget_node_claim(claim.name, seen.at, "deleted before it was launched")
+            unlaunched[claim.name] = "deleted before it was launched"
+    world.store.forget_node_claims(unlaunched, seen.at)
     return found
 
 
@@ -151,41 +154,60 @@ def _is_tainted(node: Node) -> bool:
     return any(t.key == DISRUPTED_TAINT for t in node.spec.taints)
 
 
-def _is_empty(effects: Effects, claim: NodeClaim, node: Node | None, seen: Observation) -> bool:
-    """Take the next step of a drain; return whether the node may be terminated now."""
-    if node is None:
-        return True
-    world, since = effects.world, str(claim.metadata.deletion_timestamp)
-    drain = effects.intent(Verb.DRAIN, node.name, {"since": since}, reason=_reason(claim))
-    effects.begin([drain])
+def _emptied(
+    effects: Effects, leaving: Sequence[tuple[NodeClaim, Instance, Node | None]], seen: Observation
+) -> list[tuple[NodeClaim, Instance]]:
+    """Take the next step of each drain; return the claims whose nodes may be terminated now."""
+    world = effects.world
+    drains: dict[str, Intent] = {}
+    for claim, _, node in leaving:
+        if node is not None:
+            since = {"since": str(claim.metadata.deletion_timestamp)}
+            intent = effects.intent(Verb.DRAIN, node.name, since, reason=_reason(claim))
+            drains[claim.name] = intent
+    if drains:
+        effects.begin(list(drains.values()))
+    pods = Pods.of(seen.snapshot.pods).by_node if leaving else {}
+    empty, ended, noted = [], [], list[NodeClaim]()
+    for claim, instance, node in leaving:
+        left = 0 if node is None else _drain(world, claim, node, seen)
+        if left == 0 and (node is None or _is_tainted(node)):
+            empty.append((claim, instance))
+            ended += [drains[claim.name]] if node is not None else []
+        elif left and node is not None:
+            noted += _note_waiting(world, claim, node, left, seen, pods.get(node.name, ()))
+    if noted:
+        world.store.put_node_claims(noted)
+    effects.finish(ended, Outcome.SUCCEEDED)
+    return empty
+
+
+def _drain(world: World, claim: NodeClaim, node: Node, seen: Observation) -> int | None:
+    """Take the next step of a drain; return what it waits for, None if that is not known yet."""
     try:
-        remaining = world.cluster.drain(node.name, lifecycle.drain_deadline(claim), seen.at)
+        return world.cluster.drain(node.name, lifecycle.drain_deadline(claim), seen.at)
     except ClusterError as error:  # other nodes continue; this one is retried
         world.notify(EventKind.FAILED, str(error), node_claim=claim.name, node_pool=claim.node_pool)
-        return False
-    if remaining is None:
-        return False  # pods are being evicted; a later pass reads how many are left
-    if remaining:
-        _note_waiting(world, claim, node, remaining, seen)
-        return False
-    if not _is_tainted(node):
-        return False
-    effects.finish([drain], Outcome.SUCCEEDED)
-    return True
+        return None
 
 
 def _note_waiting(
-    world: World, claim: NodeClaim, node: Node, remaining: int, seen: Observation
-) -> None:
-    """Record and report what a drain waits for and what blocks it, whenever that changes.
+    world: World,
+    claim: NodeClaim,
+    node: Node,
+    remaining: int,
+    seen: Observation,
+    pods: Sequence[Pod],
+) -> Iterator[NodeClaim]:
+    """Report what a drain waits for and what blocks it, and yield the claim, if that has changed.
 
     The condition is Karpenter's ``Drained``; its reason is ``Stalled`` after ``DRAIN_PATIENCE``.
     """
     some = "s" if remaining > 1 else ""
     waits_for = f"{remaining} pod{some} to be evicted"
-    if not _has_pods(node, seen):
+    if not any(not p.is_terminal and p.is_drainable(seen.at) for p in pods):
         waits_for = f"{remaining} volume{some} to be detached"
-    held = _held_up(node, seen)
+    held = _held_up(pods, seen)
     by = f": {'; '.join(held)}" if held else ""
     since = claim.metadata.deletion_timestamp or seen.at
     stalled = seen.at - since >= DRAIN_PATIENCE
@@ -193,25 +215,17 @@ def _note_waiting(
     message = f"draining {node.name}: waiting for {waits_for}{by}"
     noted = lifecycle.with_condition(claim, "Drained", "Unknown", seen.at, kind.value, message)
     if noted != claim:
-        world.store.put_node_claims([noted])
         world.notify(kind, message, node_claim=claim.name, node_pool=claim.node_pool)
+        yield noted
 
 
-def _has_pods(node: Node, seen: Observation) -> bool:
-    """Return whether the drain of a node still waits for pods."""
-    return any(
-        p.spec.node_name == node.name and not p.is_terminal and p.is_drainable(seen.at)
-        for p in seen.snapshot.pods
-    )
-
-
-def _held_up(node: Node, seen: Observation) -> list[str]:
+def _held_up(pods: Sequence[Pod], seen: Observation) -> list[str]:
     """Return which pods of a node cannot be evicted now, and what blocks each."""
-    snapshot = seen.snapshot
-    empty = [b for b in snapshot.pod_disruption_budgets if b.status.disruptions_allowed <= 0]
+    budgets = seen.snapshot.pod_disruption_budgets
+    empty = [b for b in budgets if b.status.disruptions_allowed <= 0]
     found = []
-    for pod in snapshot.pods:
-        if pod.spec.node_name != node.name or not pod.is_drainable(seen.at):
+    for pod in pods:
+        if not pod.is_drainable(seen.at):
             continue
         if pod.is_active and pod.do_not_disrupt(seen.at):
             found.append(f"pod {pod.key} is annotated {DO_NOT_DISRUPT}")
@@ -236,10 +250,11 @@ def _forget(effects: Effects, gone: Sequence[tuple[NodeClaim, Node | None]]) -> 
             intent = effects.intent(Verb.DELETE_NODE, node.name, reason=_reason(claim))
             deletions.append(([intent], partial(world.cluster.delete_node, node.name)))
     deleted = iter(effects.carry_out_all(deletions))
-    for claim, node in gone:
-        if node is None or next(deleted):
-            world.store.forget_node_claim(claim.name, world.clock.now(), "the instance is gone")
-            world.notify(EventKind.TERMINATED, f"{claim.name} is gone", node_claim=claim.name)
+    forgotten = [claim.name for claim, node in gone if node is None or next(deleted)]
+    reasons = dict.fromkeys(forgotten, "the instance is gone")
+    world.store.forget_node_claims(reasons, world.clock.now())
+    for name in forgotten:
+        world.notify(EventKind.TERMINATED, f"{name} is gone", node_claim=name)
 
 
 def _reason(claim: NodeClaim) -> str:

@@ -29,9 +29,9 @@ def a_reason(name: str, message: str, kind: str = "Node") -> Decision:
 
 def test_a_claim_that_is_gone_keeps_its_record(state: DatabaseState) -> None:
     state.store.put_node_claims([a_claim("a"), a_claim("b"), a_claim("c")])
-    state.store.forget_node_claim("a", after(1), "the instance is gone")
-    state.store.forget_node_claim("b", after(2), "no capacity")
-    state.store.forget_node_claim("a", after(3), "twice")
+    state.store.forget_node_claims({"a": "the instance is gone"}, after(1))
+    state.store.forget_node_claims({"b": "no capacity"}, after(2))
+    state.store.forget_node_claims({"a": "twice"}, after(3))
     gone = state.history.gone_claims()
     assert [(g.claim.name, g.at, g.reason) for g in gone] == [
         ("b", after(2), "no capacity"),

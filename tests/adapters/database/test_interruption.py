@@ -13,7 +13,7 @@ from reconciler.adapters.database.state import DatabaseState
 from reconciler.adapters.database.transfer import export_lines
 from reconciler.model.errors import StateError
 from reconciler.plan.explain.decisions import Decision
-from reconciler.ports.journal import Outcome
+from reconciler.ports.journal import Ended, Outcome
 from reconciler.ports.state import CommandPhase
 from tests.contracts.records import (
     NOW,
@@ -30,7 +30,7 @@ from tests.states import open_state
 
 WRITES: dict[str, Callable[[DatabaseState], None]] = {
     "put_node_claims": lambda s: s.store.put_node_claims([a_claim("a", node="n"), a_claim("new")]),
-    "forget_node_claim": lambda s: s.store.forget_node_claim("a", NOW, "gone"),
+    "forget_node_claims": lambda s: s.store.forget_node_claims({"a": "gone"}, NOW),
     "put_command": lambda s: s.store.put_command(a_command("c", CommandPhase.DONE)),
     "put_objects": lambda s: s.store.put_objects([an_object("new")], "two", NOW),
     "put_plan": lambda s: s.store.put_plan(a_plan("d", carried_out_at=NOW)),
@@ -38,7 +38,7 @@ WRITES: dict[str, Callable[[DatabaseState], None]] = {
         [an_unavailable(until=after(999)), an_unavailable("b")]
     ),
     "begin": lambda s: s.journal.begin([an_intent("i1"), an_intent("i2")]),
-    "finish": lambda s: s.journal.finish("i0", Outcome.SUCCEEDED, NOW),
+    "finish": lambda s: s.journal.finish([Ended("i0", Outcome.SUCCEEDED)], NOW),
     "shelf.write": lambda s: s.shelf.write("cluster", b"new"),
     "put_decisions": lambda s: s.history.put_decisions(
         "p", NOW, [Decision(kind="Pod", name="a/b", code="c", message="new")]

@@ -336,7 +336,7 @@ def test_a_cluster_with_nodes_of_another_fleet_is_refused(tmp_path: Path, kind: 
         second.lease.acquire(ClusterId("111122223333", "eu-west-1", "shop"))
     with open_state(location, "web") as state:
         state.lease.acquire(SHOP)
-        state.store.forget_node_claim("a", NOW, "gone")
+        state.store.forget_node_claims({"a": "gone"}, NOW)
     with open_state(location, "checkout-2") as second:
         second.lease.acquire(SHOP)
 

@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 
 from reconciler.adapters.database.state import DatabaseState
 from reconciler.model.karpenter.nodeclaim import NodeClaim
-from reconciler.ports.journal import JournalEntry, Outcome
+from reconciler.ports.journal import Ended, JournalEntry, Outcome
 from reconciler.ports.state import CommandPhase, RunningCommand, Unavailable
 from tests.contracts.records import NOW, a_claim, a_command, an_intent, an_unavailable
 from tests.examples import examples
@@ -59,7 +59,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(name=NAMES, reason=TEXTS)
     def forget(self, name: str, reason: str) -> None:
-        self.state.store.forget_node_claim(name, NOW, reason)
+        self.state.store.forget_node_claims({name: reason}, NOW)
         self.claims.pop(name, None)
 
     @rule(name=NAMES, phase=st.sampled_from(CommandPhase), at=SECONDS)
@@ -88,7 +88,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(name=begun, outcome=st.sampled_from(Outcome), message=TEXTS)
     def finish(self, name: str, outcome: Outcome, message: str) -> None:
-        self.state.journal.finish(name, outcome, NOW, message)
+        self.state.journal.finish([Ended(name, outcome, message)], NOW)
         entry = self.journal[name]
         self.journal[name] = JournalEntry(
             entry.sequence, entry.intent, outcome, NOW, message.replace("\0", "\ufffd")

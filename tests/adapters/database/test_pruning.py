@@ -15,7 +15,7 @@ from reconciler.adapters.database.pruning import Tally
 from reconciler.adapters.database.state import DatabaseState
 from reconciler.model.history import Move, Rollout
 from reconciler.plan.explain.decisions import Decision
-from reconciler.ports.journal import Outcome, Verb
+from reconciler.ports.journal import Ended, Outcome, Verb
 from reconciler.ports.state import CommandPhase
 from tests.adapters.database.test_crash import running
 from tests.contracts.records import (
@@ -53,7 +53,7 @@ def pruned(state: DatabaseState, *needed: str) -> dict[str, int]:
 def effect(state: DatabaseState, name: str, at: object, **fields: object) -> None:
     """Record an effect that succeeded at once."""
     state.journal.begin([an_intent(name, at=at, **fields)])
-    state.journal.finish(name, Outcome.SUCCEEDED, at)  # type: ignore[arg-type]
+    state.journal.finish([Ended(name, Outcome.SUCCEEDED)], at)  # type: ignore[arg-type]
 
 
 def active(state: DatabaseState) -> None:
@@ -71,7 +71,7 @@ def test_settled_effects_go_with_all_their_outcomes_once_they_are_old(
     for name, at in (("old", OLD), ("young", RECENT)):
         effect(state, name, at, verb=Verb.DRAIN, target="node")
     effect(state, "again", OLD, verb=Verb.TAINT)
-    state.journal.finish("again", Outcome.FAILED, RECENT)
+    state.journal.finish([Ended("again", Outcome.FAILED)], RECENT)
     active(state)
     assert pruned(state) == {"effects": 1}
     assert names(state) == {"young", "again"}
@@ -92,9 +92,9 @@ def test_a_launch_stays_for_as_long_as_its_claim_is_there_and_a_while_longer(
     for name in ("there", "left", "gone", "shown"):
         effect(state, f"i-{name}", NOW, target=name)
         state.store.put_node_claims([a_claim(name, node=name)])
-    state.store.forget_node_claim("left", RECENT, "it went")
-    state.store.forget_node_claim("gone", OLD, "it went")
-    state.store.forget_node_claim("shown", OLD, "EC2 did not show it")
+    state.store.forget_node_claims({"left": "it went"}, RECENT)
+    state.store.forget_node_claims({"gone": "it went"}, OLD)
+    state.store.forget_node_claims({"shown": "EC2 did not show it"}, OLD)
     active(state)
     assert pruned(state, "i-shown") == {"effects": 1, "nodeClaims": 2}
     assert names(state) == {"i-there", "i-left", "i-shown"}
@@ -119,7 +119,7 @@ def test_a_batch_stays_while_one_of_its_claims_is_there(state: DatabaseState) ->
             effect(state, f"i-{claim}", NOW, target=claim, parameters={"batch": f"h{number}"})
             state.store.put_node_claims([a_claim(claim, node=claim)])
     for claim in ("c00", "c01", "c10"):
-        state.store.forget_node_claim(claim, OLD, "it went")
+        state.store.forget_node_claims({claim: "it went"}, OLD)
     active(state)
     assert pruned(state) == {"effects": 4, "nodeClaims": 3}
     assert names(state) == {"h1", "i-c11"}
@@ -131,8 +131,8 @@ def test_commands_go_when_they_are_over_and_nothing_waits_for_them(state: Databa
         state.store.put_command(a_command(name, phase, **more))
 
     state.store.put_node_claims([a_claim(n, node=n) for n in ("gone", "left", "there")])
-    state.store.forget_node_claim("gone", OLD, "it went")
-    state.store.forget_node_claim("left", RECENT, "it went")
+    state.store.forget_node_claims({"gone": "it went"}, OLD)
+    state.store.forget_node_claims({"left": "it went"}, RECENT)
     put("running", CommandPhase.TERMINATING, "gone")
     put("done", CommandPhase.DONE, "gone")
     put("just-done", CommandPhase.DONE, "left")
@@ -153,7 +153,7 @@ def test_the_last_plan_that_was_carried_out_stays_with_all_that_belongs_to_it(
         state.store.put_plan(a_plan(f"p{number}", at=at, carried_out_at=at))
         effect(state, f"e{number}", at, plan=f"p{number}", target=f"c{number}")
         state.store.put_node_claims([a_claim(f"c{number}", node=f"n{number}")])
-        state.store.forget_node_claim(f"c{number}", at, "it went")
+        state.store.forget_node_claims({f"c{number}": "it went"}, at)
     state.store.put_plan(a_plan("made", at=NOW + 3 * DAY))
     state.store.put_plan(a_plan("newest", at=NOW + 4 * DAY))
     active(state)
@@ -256,7 +256,7 @@ def test_killed_in_the_middle_it_has_removed_everything_or_nothing(
         ids = [f"e{n}" for n in range(300)]
         state.journal.begin([an_intent(i, at=OLD, verb=Verb.TAINT, target=i) for i in ids])
         for name in ids[:250]:
-            state.journal.finish(name, Outcome.SUCCEEDED, OLD)
+            state.journal.finish([Ended(name, Outcome.SUCCEEDED)], OLD)
         active(state)
     with running(PRUNER, tmp_path) as process:
         assert process.stdout is not None
