@@ -46,6 +46,7 @@ def recover(effects: Effects, types: provision.TypeLookup, owner: Owner) -> prov
     doubtful = effects.world.journal.in_doubt()
     draining = _draining(effects) if doubtful else frozenset()
     launches, heads, waiting = list[Intent](), dict[str, Intent](), list[Intent]()
+    over: list[Ended] = []
     for entry in doubtful:
         if entry.intent.verb in REQUESTED:
             continue  # a request that nobody has carried out yet
@@ -56,9 +57,10 @@ def recover(effects: Effects, types: provision.TypeLookup, owner: Owner) -> prov
         elif entry.intent.verb is Verb.LAUNCH_BATCH:
             heads[entry.intent.id] = entry.intent
         elif entry.intent.verb is not Verb.DRAIN:
-            effects.finish([entry.intent], Outcome.FAILED, "interrupted; planned again")
+            over.append(Ended(entry.intent.id, Outcome.FAILED, "interrupted; planned again"))
         elif entry.intent.target not in draining:
-            effects.finish([entry.intent], Outcome.SUCCEEDED, "the node is gone")
+            over.append(Ended(entry.intent.id, Outcome.SUCCEEDED, "the node is gone"))
+    effects.end(over)
     claims = {claim.name: claim for claim in effects.world.store.node_claims()}
     _settle_launches(effects, launches, heads, claims, types, owner)
     _forget_unasked(effects, (*launches, *waiting), claims)
