@@ -66,6 +66,19 @@ def connections(site: Site) -> int:
     return int(row[0])
 
 
+def server_view(site: Site) -> str:
+    """Return the leases and replicas, and what each connection of the database does."""
+    tables = {
+        "lease": "SELECT * FROM lease",
+        "replica": "SELECT *, extract(epoch FROM clock_timestamp()) * 1000 AS now FROM replica",
+        "activity": "SELECT pid, state, wait_event, pg_blocking_pids(pid), now() - xact_start,"
+        " now() - state_change, query FROM pg_stat_activity WHERE datname = current_database()",
+    }
+    with psycopg.connect(str(site.state).replace("+psycopg", "")) as connection:
+        rows = [f"{name}: {row}" for name in tables for row in connection.execute(tables[name])]
+    return "\n".join(rows)
+
+
 def instances(site: Site) -> Counter[str]:
     """Return how many instances each fleet has, as EC2 itself knows."""
     return Counter(tags["reconciler/fleet"] for tags in site.cloud.living().values())
@@ -161,7 +174,10 @@ def test_a_replica_that_was_frozen_comes_back_without_acting_for_what_others_too
     wait_for(lambda: has_tables(site) and shares(site) == [2, 2])
     wait_for(lambda: has_all_nodes(site, *NAMES))
     frozen.send_signal(signal.SIGSTOP)
-    wait_for(lambda: set(holders(site).values()) == {other.pid} and shares(site) == [4])
+    try:
+        wait_for(lambda: set(holders(site).values()) == {other.pid} and shares(site) == [4])
+    except AssertionError as error:
+        raise AssertionError(f"{server_view(site)}\n{heard[1].text[-4000:]}") from error
     frozen.send_signal(signal.SIGCONT)
     wait_for(lambda: shares(site) == [2, 2])
     assert frozen.poll() is None, heard[0].text[-500:]

@@ -443,14 +443,14 @@ def _hasten(session: BotocoreSession) -> None:
     factory.set_parser_defaults(timestamp_parser=_time_of)
 
 
-def _time_of(value: Any) -> datetime:
+def _time_of(value: str | float) -> datetime:
     """Return the time in an answer of AWS; forms other than ISO 8601 are left to botocore."""
     from botocore.utils import parse_timestamp
 
     if isinstance(value, str) and "T" in value:
         with suppress(ValueError):
             return datetime.fromisoformat(value)
-    return parse_timestamp(value)
+    return parse_timestamp(str(value))
 
 
 @lru_cache(maxsize=4)

@@ -193,14 +193,13 @@ class Neighbourhood:
 
     def _far(self, pod: Pod) -> frozenset[tuple[str, str]]:
         """Return the domains of pods that this one repels, or that repel it."""
-        own = _repelling(pod)
+        own = _anti_affinity(pod)
         far: set[tuple[str, str]] = set()
         for alike in self._placed.values():
-            for term in own:
-                if self._selects(term, pod, alike.pod):
-                    far |= {(term.topology_key, d) for d in alike.domains(term.topology_key)}
-            for term in _repelling(alike.pod):
-                if self._selects(term, alike.pod, pod):
+            mine = ((term, pod, alike.pod) for term in own)
+            theirs = ((term, alike.pod, pod) for term in _anti_affinity(alike.pod))
+            for term, owner, other in (*mine, *theirs):
+                if self._selects(term, owner, other):
                     far |= {(term.topology_key, d) for d in alike.domains(term.topology_key)}
         return frozenset(far)
 
@@ -229,7 +228,7 @@ def _required(rules: PodAffinity | None) -> tuple[PodAffinityTerm, ...]:
     return rules.required if rules is not None else ()
 
 
-def _repelling(pod: Pod) -> tuple[PodAffinityTerm, ...]:
+def _anti_affinity(pod: Pod) -> tuple[PodAffinityTerm, ...]:
     affinity = pod.spec.affinity
     return _required(affinity.pod_anti_affinity if affinity is not None else None)
 
@@ -253,7 +252,7 @@ _Kind = tuple[str, frozenset[tuple[str, str]], bytes, bool]
 
 
 def _kind(pod: Pod) -> _Kind:
-    terms = _repelling(pod)
+    terms = _anti_affinity(pod)
     repels = msgspec.json.encode(terms) if terms else b""
     return pod.namespace, frozenset(pod.metadata.labels.items()), repels, _counts_pod(pod)
 
