@@ -42,13 +42,14 @@ from reconciler.observed.fingerprint import Fingerprints
 from reconciler.plan.approval import departures, moved_inputs
 from reconciler.plan.recall import Recall
 from reconciler.plan.value.plan import Plan, from_json, to_json
-from reconciler.ports.state import CommandPhase, RecordedPlan
+from reconciler.ports.state import CommandPhase, RecordedPlan, RunningCommand
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What a pass observed and decided.
+    """What a pass observed, decided and began.
 
+    ``started`` are the commands that it started, without nodes that could not be tainted.
     ``under_way`` counts the operations that later passes have to finish. ``all_failed`` is True if
     every launch failed. ``unapproved`` counts planned actions that the mandate leaves out.
     ``is_quiet`` is True if nothing is left to do now: no action, and nothing in progress.
@@ -59,6 +60,7 @@ class Pass:
     under_way: int
     all_failed: bool = False
     unapproved: int = 0
+    started: tuple[RunningCommand, ...] = ()
 
     @property
     def is_quiet(self) -> bool:
@@ -335,7 +337,10 @@ def _result(
 ) -> Pass:
     under_way = _under_way(world, desired, seen) + len(nominations(seen.snapshot, seen.at))
     unapproved = 0 if plan.actions else len(fresh.actions)
-    return Pass(plan, seen, under_way + forgotten + untagged, all_failed, unapproved)
+    planned = {command.id for command in plan.commands}
+    running = world.store.commands() if planned else ()
+    started = tuple(c for c in running if c.id in planned and c.started_at == seen.at)
+    return Pass(plan, seen, under_way + forgotten + untagged, all_failed, unapproved, started)
 
 
 def _under_way(world: World, desired: Desired, seen: Observation) -> int:

@@ -19,6 +19,7 @@ from reconciler.model.errors import UnreadableError
 from reconciler.model.json import JsonDict
 from reconciler.observed.fingerprint import difference
 from reconciler.plan.render.summary import summary_of
+from reconciler.plan.render.wording import listed
 from reconciler.plan.value.actions import Action
 from reconciler.plan.value.disruption import PlannedCommand
 from reconciler.plan.value.nodes import PlannedNodeClaim, PlannedNodeClass
@@ -157,9 +158,7 @@ OBJECTS_SHOWN_MAX: Final = 5
 
 
 def _few(objects: Sequence[str]) -> str:
-    shown = [_text(text, 120) for text in objects[:OBJECTS_SHOWN_MAX]]
-    rest = len(objects) - len(shown)
-    return ", ".join(shown) + (f" and {rest} more" if rest else "")
+    return listed([_text(text, 120) for text in objects], OBJECTS_SHOWN_MAX)
 
 
 def _from_to(
@@ -393,8 +392,7 @@ def _value(value: object) -> str:
 
 
 def _names(nodes: Iterable[str]) -> str:
-    every = [_text(node) for node in nodes]
-    return ", ".join(every[:3]) + (f" and {len(every) - 3} more" if len(every) > 3 else "")
+    return listed(map(_text, nodes), 3)
 
 
 def _text(text: str, most: int = 80) -> str:

@@ -25,8 +25,8 @@ from reconciler.model.karpenter.labels import (
     ZONE,
 )
 from reconciler.model.karpenter.nodeclaim import NodeClaim
-from reconciler.plan.value.disruption import PlannedCommand
 from reconciler.ports.progress import EventKind, Progress
+from reconciler.ports.state import RunningCommand
 from reconciler.web.gauges import LastPass, label_of, snake_case
 
 PASS_BUCKETS: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
@@ -215,10 +215,10 @@ class _Counters:
         pools = {claim.name: claim for claim in result.seen.claims}
         for planned in result.plan.node_claims:
             self._reasons[planned.name] = planned.reason
-        for command in result.plan.commands:
+        for command in result.started:
             self._decided(command, pools)
 
-    def _decided(self, command: PlannedCommand, claims: Mapping[str, NodeClaim]) -> None:
+    def _decided(self, command: RunningCommand, claims: Mapping[str, NodeClaim]) -> None:
         reason = snake_case(command.reason)
         self.decisions.labels(command.decision, reason, _consolidation_type(command)).inc()
         if command.savings is not None and command.savings > 0:
@@ -260,7 +260,7 @@ class _Counters:
                 pass
 
 
-def _consolidation_type(command: PlannedCommand) -> str:
+def _consolidation_type(command: RunningCommand) -> str:
     match command.reason:
         case "Empty":
             return "empty"

@@ -185,6 +185,12 @@ def test_plans_come_back_byte_for_byte_newest_first(state: Parts) -> None:
     assert state.store.plan("d0") == plans[0]
 
 
+def test_of_plans_made_at_the_same_time_the_one_recorded_last_is_the_newest(state: Parts) -> None:
+    for digest in "bac":
+        state.store.put_plan(a_plan(digest, at=NOW))
+    assert [plan.digest for plan in state.store.plans()] == ["c", "a", "b"]
+
+
 def test_a_plan_that_was_carried_out_stays_so(state: Parts) -> None:
     state.store.put_plan(a_plan("d"))
     state.store.put_plan(a_plan("d", carried_out_at=after(5)))

@@ -112,6 +112,7 @@ def a_fleet(pods: int) -> World:
     changed(world, pods)
     world.converge()
     assert len(world.instances()) == pods
+    world.clock.advance(60)
     return world
 
 

@@ -16,6 +16,7 @@ from reconciler.web.gauges import snake_case
 from reconciler.web.health import DaemonHealth
 from reconciler.web.metrics import FleetMetrics
 from reconciler.web.observer import WebNotifier, WebObserver
+from tests.engine.test_refusing_node import Slow, a_fleet, changed
 from tests.engine.trouble import moved, three_nodes
 from tests.engine.world import TAGS, World
 
@@ -119,6 +120,21 @@ def test_a_fleet_that_rests_shows_its_nodes_pods_and_cost() -> None:
     assert total("reconciler_pass_duration_seconds_count") == 1
     assert total("reconciler_journal_in_doubt") == 0
     assert total("reconciler_lease_held") == 1
+
+
+def test_only_nodes_that_could_be_tainted_count_as_disrupted() -> None:
+    world = a_fleet(5)
+    world.around = Slow(most=2).around
+    changed(world, pods=0)
+    daemon = Daemon(world)
+    saved = "reconciler_consolidation_savings_dollars_per_hour_total"
+    counted = []
+    for _ in range(3):
+        daemon.passes(1)
+        counted.append(daemon.total("karpenter_nodeclaims_disrupted_total", reason="empty"))
+    assert counted == [2, 4, 5]
+    assert daemon.total("karpenter_voluntary_disruption_decisions_total", reason="empty") == 3
+    assert daemon.total(saved) > 0
 
 
 @pytest.mark.exhaustive

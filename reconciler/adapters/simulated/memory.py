@@ -10,6 +10,7 @@ from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
+from operator import itemgetter
 from typing import Final, TypeVar
 
 from msgspec.structs import replace
@@ -183,7 +184,7 @@ class MemoryStateStore:
         fresh = replace(plan, at=plan.at.astimezone(UTC), carried_out_at=carried_out)
         if known is not None:
             self._made.remove((known.at, known.digest))
-        insort(self._made, (fresh.at, fresh.digest))
+        insort(self._made, (fresh.at, fresh.digest), key=itemgetter(0))
         self._plans[plan.digest] = fresh
 
     def plan(self, digest: str) -> RecordedPlan | None:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from reconciler.cli.simulation.chronicle import Event
 from reconciler.cli.simulation.report import Merge, Money, Report
-from reconciler.plan.render.wording import dollars
+from reconciler.plan.render.wording import dollars, listed
 from reconciler.plan.render.wording import monthly as month_of
 from reconciler.ports.progress import EventKind
 
@@ -142,16 +142,16 @@ def _what(kind: str, pool: str, reason: str, events: list[Event]) -> str:
     count, where = len(events), f"{pool}: " if pool else ""
     if kind in (EventKind.POD_BOUND, EventKind.POD_EVICTED):
         places = sorted({e.node for e in events if e.node})
-        return f"{where}{count} on {_some(places)}"
+        return f"{where}{count} on {listed(places, _NAMES_MAX)}"
     if kind == EventKind.COMMAND_STARTED:
         if count == 1:
             return f"{where}{events[0].message}"
         return f"{where}{count} commands ({reason})"
     if kind in ("Launched", "LaunchFailed", "Stalled", "Unavailable", "Retrying", "Failed"):
-        shown = _some([e.message for e in events]) if count <= 2 else _launches(events)
+        shown = listed((e.message for e in events), _NAMES_MAX) if count <= 2 else _launches(events)
         return f"{where}{shown}"
     names = [e.node or e.node_claim or e.message for e in events]
-    return f"{where}{_some(names) if any(names) else events[0].message}"
+    return f"{where}{listed(names, _NAMES_MAX) if any(names) else events[0].message}"
 
 
 def _launches(events: list[Event]) -> str:
@@ -164,13 +164,6 @@ def _launches(events: list[Event]) -> str:
     shown = [f"{count} × {what}" for what, count in ranked[:_NAMES_MAX]]
     rest = sum(count for _, count in ranked[_NAMES_MAX:])
     return ", ".join([*shown, f"{rest} others"] if rest else shown)
-
-
-def _some(names: Iterable[str]) -> str:
-    listed = list(names)
-    shown = ", ".join(listed[:_NAMES_MAX])
-    more = len(listed) - _NAMES_MAX
-    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def outcome_of(report: Report) -> str:
@@ -197,7 +190,7 @@ def _merge(report: Report) -> list[str]:
         done = (
             f"terminated {span(gone_at - report.started_at)}" if gone_at else "not terminated yet"
         )
-        by = f", replaced by {_some(node.replacements)}" if node.replacements else ""
+        by = f", replaced by {listed(node.replacements, _NAMES_MAX)}" if node.replacements else ""
         start = span(node.started_at - report.started_at)
         lines.append(f"  {node.node_claim}: {node.reason} {start}, {done}{by}")
     if len(merge.replaced) > _REPLACED_MAX:

@@ -303,12 +303,12 @@ def _new_files(
 def _expect_absent(files: Sequence[NewFile]) -> None:
     from reconciler.cli.initialization.writing import existing
     from reconciler.model.errors import UsageError
+    from reconciler.plan.render.wording import listed
 
     found = existing(files)
     if found:
-        names = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
         raise UsageError(
-            f"{names} {'exists' if len(found) == 1 else 'exist'} already",
+            f"{listed(found)} {'exists' if len(found) == 1 else 'exist'} already",
             where="FOLDER",
             remedy="nothing was written; name another folder, or remove what is there",
         )

@@ -1,0 +1,111 @@
+"""How long the passes take while a live fleet is scaled: ``python -m benchmarks.scaling [NODES]``.
+
+The control plane is the real one of `tests/live`; EC2 and the kubelets are imitated. The daemon
+launches the nodes (1,000 by default), each with one pod, is left alone for a minute, and removes
+all but two again. For each of these phases the table has the passes: how many there were, the
+median and the longest of them in seconds, what of the longest was spent waiting for EC2 to list the
+instances, and the CPU seconds that the daemon spent per pass.
+
+The imitation of EC2 takes seconds for such a list while instances start, and everything runs on
+this machine. Nothing is asserted.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from statistics import median
+from threading import Event
+from urllib.request import urlopen
+
+from benchmarks.apiserver import cpu_seconds
+from reconciler.adapters.listening import listening
+from tests.live.conftest import Live, a_daemon, fleet_in
+from tests.live.plane import control_plane, eventually, free_ports
+from tests.live.programs import missing
+from tests.postgres import a_database
+
+QUIET_S = 60.0
+_PASSES = re.compile(r"^reconciler_pass_duration_seconds_(count|sum)\{?.*?\}? (\S+)$", re.MULTILINE)
+_LISTS = re.compile(
+    r"^reconciler_api_call_duration_seconds_sum\{(?=.*DescribeInstances).*\} (\S+)$", re.MULTILINE
+)
+
+
+@dataclass
+class Passes:
+    """The passes of a daemon, as its metrics show them: seconds, and those of listing instances."""
+
+    url: str
+    pid: int
+    rows: list[tuple[float, float]] = field(default_factory=list)
+
+    def follow(self, stop: Event) -> None:
+        """Read the metrics again and again; a sum that grows by one pass is its duration."""
+        count, seconds, listed = self._read()
+        while not stop.wait(0.1):
+            now, total, lists = self._read()
+            if now > count:
+                self.rows += [((total - seconds) / (now - count), (lists - listed) / (now - count))]
+                count, seconds, listed = now, total, lists
+
+    def _read(self) -> tuple[int, float, float]:
+        with urlopen(f"{self.url}/metrics") as answer:
+            text = answer.read().decode()
+        found = {name: float(value) for name, value in _PASSES.findall(text)}
+        lists = sum(map(float, _LISTS.findall(text)))
+        return int(found.get("count", 0)), found.get("sum", 0.0), lists
+
+    def phase(self, name: str, work: Callable[[], object]) -> None:
+        """Print a row of the table about the passes during some work."""
+        first, cpu, begun = len(self.rows), cpu_seconds(self.pid), time.monotonic()
+        work()
+        rows = self.rows[first:]
+        longest, listing = max(rows)
+        each = (cpu_seconds(self.pid) - cpu) / len(rows)
+        seconds = time.monotonic() - begun
+        print(
+            f"{name:8} {seconds:6.0f} {len(rows):7} {median(row[0] for row in rows):8.1f}"
+            f" {longest:8.1f} {listing:8.1f} {each:8.1f}",
+            flush=True,
+        )
+
+
+def scaled(live: Live, nodes: int) -> None:
+    """Scale the fleet to a number of pods, and wait until their nodes are ready."""
+    live.scale(nodes)
+    eventually(f"{nodes} nodes", lambda: live.settled(nodes), 900, pause_s=10)
+
+
+def main(nodes: int) -> None:
+    """Print the figures."""
+    if reason := missing():
+        sys.exit(reason)
+    for name in ("AWS_ENDPOINT_URL", "AWS_PROFILE", "AWS_REGION", "KUBECONFIG"):
+        os.environ.pop(name, None)
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        (home / "plane").mkdir()
+        with control_plane(home / "plane") as plane, fleet_in(plane, home, "shop") as live:
+            words = [*live.process_words(a_database()), "--listen", address]
+            with a_daemon(words) as (process, _):
+                live.await_("two nodes", lambda: live.settled(2))
+                passes = Passes(f"http://{address}", process.pid)
+                columns = f"{'passes':>7} {'median':>8} {'longest':>8} {'listing':>8} {'CPU s':>8}"
+                print(f"{'phase':8} {'s':>6} {columns}")
+                with listening("passes", passes.follow):
+                    passes.phase("launch", partial(scaled, live, nodes))
+                    passes.phase("quiet", partial(time.sleep, QUIET_S))
+                    passes.phase("remove", partial(scaled, live, 2))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if sys.argv[1:] else 1000)
