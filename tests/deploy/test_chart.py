@@ -13,6 +13,7 @@ import runpy
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 
-from reconciler.adapters.kubernetes.kinds import cluster_role, snapshot_role
+from reconciler.adapters.kubernetes.kinds import cluster_role, overlays_role, snapshot_role
+from reconciler.cli.commands.acting import overlays
 from reconciler.cli.commands.environment import snapshot
 from reconciler.ports.progress import EventKind
 from tests.engine.trouble import three_nodes
@@ -88,7 +90,7 @@ def queries() -> Iterator[str]:
 
 def test_the_generated_files_are_up_to_date() -> None:
     files: Mapping[Path, str] = runpy.run_path(str(ROOT / "deploy/generate.py"))["files"]()
-    assert len(files) == 3
+    assert len(files) == 4
     for path, content in files.items():
         assert path.read_text(encoding="utf-8") == content, path
 
@@ -239,6 +241,26 @@ def test_the_command_line_of_the_snapshot_is_one_that_is_understood(
 
 
 @needs_helm
+def test_beside_karpenter_it_writes_overlays_and_has_nothing_else() -> None:
+    objects = rendered(*EVERYTHING, "--set", "mode=overlays,snapshot.enabled=false,interval=5m")
+    kinds = ["ClusterRole", "ClusterRoleBinding", "ConfigMap", "Deployment", "NetworkPolicy"]
+    assert sorted(objects) == [(k, "shop-reconciler") for k in (*kinds, "ServiceAccount")]
+    assert objects["ClusterRole", "shop-reconciler"]["rules"] == overlays_role("x")["rules"]
+    assert "ingress" not in objects["NetworkPolicy", "shop-reconciler"]["spec"]
+    deployment = objects["Deployment", "shop-reconciler"]["spec"]
+    assert (deployment["replicas"], deployment["strategy"]) == (1, {"type": "Recreate"})
+    (container,) = deployment["template"]["spec"]["containers"]
+    assert "livenessProbe" not in container
+    assert "RECONCILER_STATE" not in {entry["name"] for entry in container["env"]}
+    parser = argparse.ArgumentParser()
+    overlays.add_arguments(parser)
+    assert container["args"][0] == "overlays"
+    request = overlays.request_of(parser.parse_args(container["args"][1:]))
+    assert (request.applies, request.interval) == (True, timedelta(minutes=5))
+    assert request.fleet.repo == REPO[1].partition("=")[2]
+
+
+@needs_helm
 def test_iam_roles_for_service_accounts_are_an_annotation() -> None:
     role = "arn:aws:iam::1:role/reconciler"
     name = r"serviceAccount.annotations.eks\.amazonaws\.com/role-arn"
@@ -255,6 +277,7 @@ def test_iam_roles_for_service_accounts_are_an_annotation() -> None:
         ((*REPO, "--set", "databse.url=x"), "databse"),
         ((*REPO, "--set", "database.url=postgresql://u:secret@db/x"), "database"),
         ((*REPO, "--set", "logFormat=xml"), "logFormat"),
+        ((*REPO, "--set", "mode=plan"), "mode"),
         ((*REPO, "--set", "image.digest=sha256:1"), "digest"),
         ((*REPO, "--set", "snapshot.enabled=true"), "snapshot.destination is required"),
         ((*REPO, *SNAPSHOT, "--set", "snapshot.destination=https://x.example/a"), "destination"),

@@ -35,5 +35,5 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 
 {{- define "reconciler.replicas" -}}
-{{- if .Values.database.url -}}{{ .Values.replicas }}{{- else -}}1{{- end -}}
+{{- if and .Values.database.url (eq .Values.mode "run") -}}{{ .Values.replicas }}{{- else -}}1{{- end -}}
 {{- end -}}
