@@ -131,8 +131,6 @@ class DatabaseStateStore:
             self._put(connection, node_claim, changed, key=("name",))
 
     def forget_node_claims(self, reasons: Mapping[str, str], at: datetime) -> None:
-        if not reasons:
-            return
         here = and_(self._is_ours(node_claim), node_claim.c.gone_at.is_(None))
         with self.database.writing() as connection:
             known = connection.execute(

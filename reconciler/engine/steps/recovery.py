@@ -267,6 +267,7 @@ def _forget_unasked(
     asked_for = {intent.target for intent in launches}
     never = [c.name for c in claims.values() if not c.status.provider_id]
     reasons = {name: "it was never launched" for name in never if name not in asked_for}
-    world.store.forget_node_claims(reasons, world.clock.now())
+    if reasons:
+        world.store.forget_node_claims(reasons, world.clock.now())
     for name in reasons:
         world.notify(EventKind.FAILED, f"{name} was never launched", node_claim=name)

@@ -68,7 +68,8 @@ def _launched(world: World, seen: Observation) -> list[NodeClaim]:
             found.append(claim)
         else:
             unlaunched[claim.name] = "deleted before it was launched"
-    world.store.forget_node_claims(unlaunched, seen.at)
+    if unlaunched:
+        world.store.forget_node_claims(unlaunched, seen.at)
     return found
 
 
@@ -252,7 +253,8 @@ def _forget(effects: Effects, gone: Sequence[tuple[NodeClaim, Node | None]]) -> 
     deleted = iter(effects.carry_out_all(deletions))
     forgotten = [claim.name for claim, node in gone if node is None or next(deleted)]
     reasons = dict.fromkeys(forgotten, "the instance is gone")
-    world.store.forget_node_claims(reasons, world.clock.now())
+    if reasons:
+        world.store.forget_node_claims(reasons, world.clock.now())
     for name in forgotten:
         world.notify(EventKind.TERMINATED, f"{name} is gone", node_claim=name)
 

@@ -71,6 +71,8 @@ def paged(request: Request, forward: Forward, most: int = 0) -> Response:
         return answer
     start = int(form.get("NextToken") or form.get("Marker") or 0)
     every = list(rows)
+    if start == 0 and len(every) <= size:
+        return answer
     for row in (*every[:start], *every[start + size :]):
         rows.remove(row)
     if start + size < len(every):
