@@ -48,9 +48,9 @@ class Passes:
     rows: list[tuple[float, float]] = field(default_factory=list)
 
     def follow(self, stop: Event) -> None:
-        """Read the metrics again and again; a sum that grows by one pass is its duration."""
+        """Read the metrics every second; a sum that grows by one pass is its duration."""
         count, seconds, listed = self._read()
-        while not stop.wait(0.1):
+        while not stop.wait(1.0):
             now, total, lists = self._read()
             if now > count:
                 self.rows += [((total - seconds) / (now - count), (lists - listed) / (now - count))]
