@@ -127,27 +127,34 @@ def running(live: Live, state: str, interval: str) -> Iterator[None]:
 
 
 @contextmanager
-def quiet_fleet(nodes: int, state: str) -> Iterator[Live]:
-    """Launch a fleet, one pod on each node, in a control plane of its own."""
-    with tempfile.TemporaryDirectory() as folder:
-        home = Path(folder)
-        (home / "plane").mkdir()
-        with control_plane(home / "plane") as plane, fleet_in(plane, home, "shop") as live:
-            live.scale(nodes)
-            begun = time.monotonic()
-            with running(live, state, "2s"):
-                live.await_(f"{nodes} nodes", lambda: live.settled(nodes), 900)
-                print(f"{nodes} nodes with a pod each after {time.monotonic() - begun:.0f} s")
-                time.sleep(10)
-            yield live
-
-
-def main(nodes: int, seconds: int, rounds: int) -> None:
-    """Print the figures."""
+def live_fleet() -> Iterator[Live]:
+    """Start a control plane with a fleet, which the surroundings of the process do not touch."""
     if reason := missing():
         sys.exit(reason)
     for name in ("AWS_ENDPOINT_URL", "AWS_PROFILE", "AWS_REGION", "KUBECONFIG"):
         os.environ.pop(name, None)
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        (home / "plane").mkdir()
+        with control_plane(home / "plane") as plane, fleet_in(plane, home, "shop") as live:
+            yield live
+
+
+@contextmanager
+def quiet_fleet(nodes: int, state: str) -> Iterator[Live]:
+    """Launch a fleet, one pod on each node, in a control plane of its own."""
+    with live_fleet() as live:
+        live.scale(nodes)
+        begun = time.monotonic()
+        with running(live, state, "2s"):
+            live.await_(f"{nodes} nodes", lambda: live.settled(nodes), 900)
+            print(f"{nodes} nodes with a pod each after {time.monotonic() - begun:.0f} s")
+            time.sleep(10)
+        yield live
+
+
+def main(nodes: int, seconds: int, rounds: int) -> None:
+    """Print the figures."""
     without, with_run = Spent(0.0, Counter()), Spent(0.0, Counter())
     state = a_database()
     with quiet_fleet(nodes, state) as live:

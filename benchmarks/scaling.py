@@ -12,24 +12,20 @@ this machine. Nothing is asserted.
 
 from __future__ import annotations
 
-import os
 import re
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from statistics import median
 from threading import Event
 from urllib.request import urlopen
 
-from benchmarks.apiserver import cpu_seconds
+from benchmarks.apiserver import cpu_seconds, live_fleet
 from reconciler.adapters.listening import listening
-from tests.live.conftest import Live, a_daemon, fleet_in
-from tests.live.plane import control_plane, eventually, free_ports
-from tests.live.programs import missing
+from tests.live.conftest import Live, a_daemon
+from tests.live.plane import eventually, free_ports
 from tests.postgres import a_database
 
 QUIET_S = 60.0
@@ -86,25 +82,18 @@ def scaled(live: Live, nodes: int) -> None:
 
 def main(nodes: int) -> None:
     """Print the figures."""
-    if reason := missing():
-        sys.exit(reason)
-    for name in ("AWS_ENDPOINT_URL", "AWS_PROFILE", "AWS_REGION", "KUBECONFIG"):
-        os.environ.pop(name, None)
     address = f"127.0.0.1:{free_ports(1)[0]}"
-    with tempfile.TemporaryDirectory() as folder:
-        home = Path(folder)
-        (home / "plane").mkdir()
-        with control_plane(home / "plane") as plane, fleet_in(plane, home, "shop") as live:
-            words = [*live.process_words(a_database()), "--listen", address]
-            with a_daemon(words) as (process, _):
-                live.await_("two nodes", lambda: live.settled(2))
-                passes = Passes(f"http://{address}", process.pid)
-                columns = f"{'passes':>7} {'median':>8} {'longest':>8} {'listing':>8} {'CPU s':>8}"
-                print(f"{'phase':8} {'s':>6} {columns}")
-                with listening("passes", passes.follow):
-                    passes.phase("launch", partial(scaled, live, nodes))
-                    passes.phase("quiet", partial(time.sleep, QUIET_S))
-                    passes.phase("remove", partial(scaled, live, 2))
+    with live_fleet() as live:
+        words = [*live.process_words(a_database()), "--listen", address]
+        with a_daemon(words) as (process, _):
+            live.await_("two nodes", lambda: live.settled(2))
+            passes = Passes(f"http://{address}", process.pid)
+            columns = f"{'passes':>7} {'median':>8} {'longest':>8} {'listing':>8} {'CPU s':>8}"
+            print(f"{'phase':8} {'s':>6} {columns}")
+            with listening("passes", passes.follow):
+                passes.phase("launch", partial(scaled, live, nodes))
+                passes.phase("quiet", partial(time.sleep, QUIET_S))
+                passes.phase("remove", partial(scaled, live, 2))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from reconciler.engine.world import World
-from reconciler.model.errors import ReconcilerError, TransientCloudError
 from reconciler.plan.render.wording import listed
 from reconciler.ports.calls import Answer, UnansweredError
 from reconciler.ports.journal import Ended, Intent, Outcome, Verb
@@ -101,31 +100,27 @@ class Effects:
         if not effects:
             return []
         self.begin([intent for intents, _ in effects for intent in intents])
-        named = {f"{i[0].verb} {i[0].target}": call for i, call in effects}
-        answers = self.world.calls.together(named)
-        found = [answers[f"{intents[0].verb} {intents[0].target}"] for intents, _ in effects]
-        settled = list(zip((intents for intents, _ in effects), found, strict=True))
-        self.end([ended for intents, answer in settled for ended in _ended(intents, answer)])
-        for intents, answer in settled:
-            self._report(intents[0].target, answer.error)
-        self._report_unanswered(
-            [i[0] for i, answer in settled if isinstance(answer.error, UnansweredError)]
-        )
-        return found
+        names = [f"{intents[0].verb} {intents[0].target}" for intents, _ in effects]
+        calls = (call for _, call in effects)
+        answers = self.world.calls.together(dict(zip(names, calls, strict=True)))
+        answered = [
+            (intents, answers[name]) for (intents, _), name in zip(effects, names, strict=True)
+        ]
+        self.end([ended for intents, answer in answered for ended in _ended(intents, answer)])
+        self._report(answered)
+        return [answer for _, answer in answered]
 
-    def _report(self, target: str, error: ReconcilerError | None) -> None:
-        """Report the error of a call that was answered."""
-        if error is not None and not isinstance(error, UnansweredError):
-            is_open = isinstance(error, TransientCloudError)
-            kind = EventKind.RETRYING if is_open else EventKind.FAILED
-            self.world.notify(kind, str(error), node_claim=target)
-
-    def _report_unanswered(self, intents: Sequence[Intent]) -> None:
-        """Report the calls that a pass no longer waits for, with one event for each verb."""
-        by_verb: dict[Verb, list[str]] = {}
-        for intent in intents:
-            by_verb.setdefault(intent.verb, []).append(intent.target)
-        for verb, targets in by_verb.items():
+    def _report(self, answered: Sequence[tuple[Sequence[Intent], Answer]]) -> None:
+        """Report errors; calls that a pass no longer waits for have one event for each verb."""
+        late: dict[Verb, list[str]] = {}
+        for intents, answer in answered:
+            first = intents[0]
+            if isinstance(answer.error, UnansweredError):
+                late.setdefault(first.verb, []).append(first.target)
+            elif answer.error is not None:
+                kind = EventKind.FAILED if answer.is_refusal else EventKind.RETRYING
+                self.world.notify(kind, str(answer.error), node_claim=first.target)
+        for verb, targets in late.items():
             error = UnansweredError(f"{verb} {listed(targets)}")
             only = targets[0] if len(targets) == 1 else ""
             self.world.notify(EventKind.RETRYING, str(error), node_claim=only)
@@ -151,9 +146,7 @@ class Effects:
 
 def _ended(intents: Sequence[Intent], answer: Answer) -> Iterator[Ended]:
     """Yield how the intents of a call have ended, nothing while that is unknown."""
-    error = answer.error
-    if isinstance(error, TransientCloudError):
-        return
-    outcome = Outcome.SUCCEEDED if error is None else Outcome.FAILED
-    for intent in intents:
-        yield Ended(intent.id, outcome, "" if error is None else str(error))
+    if answer.error is None:
+        yield from (Ended(intent.id, Outcome.SUCCEEDED) for intent in intents)
+    elif answer.is_refusal:
+        yield from (Ended(i.id, Outcome.FAILED, str(answer.error)) for i in intents)

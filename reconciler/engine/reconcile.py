@@ -6,7 +6,7 @@ and the next pass continues from there, in this process or in another one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as with_fields
 from datetime import UTC, datetime
@@ -42,7 +42,7 @@ from reconciler.observed.fingerprint import Fingerprints
 from reconciler.plan.approval import departures, moved_inputs
 from reconciler.plan.recall import Recall
 from reconciler.plan.value.plan import Plan, from_json, to_json
-from reconciler.ports.state import CommandPhase, RecordedPlan, RunningCommand
+from reconciler.ports.state import RecordedPlan, RunningCommand
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,23 +335,23 @@ def _result(
     forgotten: int,
     untagged: int,
 ) -> Pass:
-    under_way = _under_way(world, desired, seen) + len(nominations(seen.snapshot, seen.at))
+    running = world.store.commands()
+    under_way = _under_way(world, desired, seen, running)
+    under_way += len(nominations(seen.snapshot, seen.at))
     unapproved = 0 if plan.actions else len(fresh.actions)
     planned = {command.id for command in plan.commands}
-    running = world.store.commands() if planned else ()
     started = tuple(c for c in running if c.id in planned and c.started_at == seen.at)
     return Pass(plan, seen, under_way + forgotten + untagged, all_failed, unapproved, started)
 
 
-def _under_way(world: World, desired: Desired, seen: Observation) -> int:
+def _under_way(
+    world: World, desired: Desired, seen: Observation, running: Sequence[RunningCommand]
+) -> int:
     """Return the number of operations that later passes have to finish."""
     waves = rollouts.unsettled(world.store.rollouts(), desired.settings, seen.at)
     claims = world.store.node_claims()
     starting = sum(not c.is_true("Initialized") or c.is_deleting for c in claims)
-    running = sum(
-        c.phase not in (CommandPhase.DONE, CommandPhase.ROLLED_BACK) for c in world.store.commands()
-    )
-    return starting + running + waves + len(world.journal.in_doubt())
+    return starting + len(running) + waves + len(world.journal.in_doubt())
 
 
 GIVEN: Final = ("world", "desired", "mandate", "recall")

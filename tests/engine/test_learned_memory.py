@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from msgspec.structs import replace as with_fields
 
@@ -16,6 +15,7 @@ from reconciler.model.resources import parse_resources
 from reconciler.observed.snapshot import Snapshot
 from reconciler.ports.cloud import Instance
 from tests.engine.test_crash import LARGE
+from tests.engine.trouble import ClusterAround
 from tests.engine.world import Engine, World, a_deployment, a_pool, a_world
 
 REAL = "7Gi"
@@ -23,20 +23,10 @@ REAL = "7Gi"
 
 
 @dataclass
-class Smaller:
+class Smaller(ClusterAround):
     """A cluster whose nodes have less memory than the catalogue says; ``latest`` has not joined."""
 
     hides_latest: bool = False
-    cluster: Any = None
-
-    def around(self, port: Any, name: str) -> Any:
-        if name != "cluster":
-            return port
-        self.cluster = port
-        return self
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.cluster, name)
 
     def observe(self, claims: Sequence[NodeClaim], instances: Sequence[Instance]) -> Snapshot:
         seen: Snapshot = self.cluster.observe(claims, instances)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -17,29 +16,19 @@ from reconciler.plan.value.plan import from_json
 from reconciler.ports.calls import UnansweredError
 from reconciler.ports.cloud import Instance
 from tests.engine.test_crash import LARGE, complaints
-from tests.engine.trouble import moved, three_nodes
+from tests.engine.trouble import ClusterAround, moved, three_nodes
 from tests.engine.world import Engine, World, a_deployment, a_node_class, a_pool, a_world
 
 
 @dataclass
-class Stubborn:
+class Stubborn(ClusterAround):
     """A cluster that refuses ``verbs`` for the first node that is asked for, or for ``all``."""
 
     verbs: set[str]
     chosen: str = ""
     all: bool = False
-    cluster: Any = None
     volumes: int = 0
     asked: list[str] = field(default_factory=list)
-
-    def around(self, port: Any, name: str) -> Any:
-        if name != "cluster":
-            return port
-        self.cluster = port
-        return self
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.cluster, name)
 
     def register(self, node: str, claim: NodeClaim) -> None:
         self._judge("register", node)
@@ -68,21 +57,11 @@ class Stubborn:
 
 
 @dataclass
-class Slow:
+class Slow(ClusterAround):
     """A cluster that answers only the first taints of each pass in time."""
 
     most: int
-    cluster: Any = None
     asked: int = 0
-
-    def around(self, port: Any, name: str) -> Any:
-        if name != "cluster":
-            return port
-        self.cluster = port
-        return self
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.cluster, name)
 
     def observe(self, claims: Sequence[NodeClaim], instances: Sequence[Instance]) -> Snapshot:
         self.asked = 0

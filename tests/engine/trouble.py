@@ -24,6 +24,22 @@ from tests.engine.world import (
 ON_DEMAND = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]}
 
 
+class ClusterAround:
+    """A cluster that a test stands before: what it does not change, the real one does."""
+
+    cluster: Any = None
+
+    def around(self, port: Any, name: str) -> Any:
+        """Stand before the cluster among the ports of a world."""
+        if name != "cluster":
+            return port
+        self.cluster = port
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.cluster, name)
+
+
 def three_nodes(**fields: Any) -> World:
     """A fleet of three nodes, each full with one pod; every node may go at once."""
     world = a_world(

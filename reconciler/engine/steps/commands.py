@@ -36,7 +36,6 @@ from reconciler.plan.run import ActionEvent, ActionState, PlanRun, RunEvent
 from reconciler.plan.value.actions import Action, ActionKind
 from reconciler.plan.value.disruption import PlannedCommand
 from reconciler.plan.value.plan import Plan
-from reconciler.ports.calls import Answer
 from reconciler.ports.journal import Verb
 from reconciler.ports.progress import EventKind
 from reconciler.ports.state import CommandPhase, RunningCommand
@@ -161,54 +160,47 @@ def start(
     starting = [command for command in plan.commands if command.id in unmarked]
     marks = [(command, node) for command in starting for node in command.nodes]
     answers = effects.answers([_taint(effects, command, node) for command, node in marks])
-    missed: dict[str, dict[str, Answer]] = {command.id: {} for command in starting}
-    for (command, node), answer in zip(marks, answers, strict=True):
-        if answer.error is not None:
-            missed[command.id][node] = answer
+    missed = {
+        node: answer
+        for (_, node), answer in zip(marks, answers, strict=True)
+        if answer.error is not None
+    }
+    refused = {node for node, answer in missed.items() if answer.is_refusal}
     going: dict[str, list[Action]] = {command.id: [] for command in starting}
     for action in plan.actions:
         if action.kind is ActionKind.TERMINATE and action.command in going:
             going[action.command].append(action)
-    return {c.id: _begin(effects, c, going[c.id], missed[c.id], seen) for c in starting}
+    _delay(effects, [a for gone in going.values() for a in gone if a.node in refused], seen.at)
+    pools = {claim.name: claim.node_pool for claim in seen.claims}
+    started = {}
+    for command in starting:
+        running = _running(effects, command, pools, seen.at)
+        tainted = [action for action in going[command.id] if action.node not in missed]
+        without = [node for node in command.nodes if node in missed]
+        started[command.id] = not without or (bool(tainted) and not command.replacements)
+        if started[command.id]:
+            _begin(effects, _narrowed(running, tainted) if without else running, tainted)
+        elif no := [node for node in without if node in refused]:
+            _withdraw(effects, running, tainted, no)
+    return started
 
 
-def _begin(
-    effects: Effects,
-    command: PlannedCommand,
-    going: Sequence[Action],
-    missed: Mapping[str, Answer],
-    seen: Observation,
-) -> bool:
-    """Record a command, unless the ``missed`` taints prevent it; return whether it has started.
-
-    ``going`` are the terminations of its nodes. Nodes that refused are retried after a growing
-    delay, so that they do not delay others.
-    """
-    tainted = [action for action in going if action.node not in missed]
-    no = {node for node, answer in missed.items() if answer.is_refusal}
-    refused = [action for action in going if action.node in no]
-    _delay(effects, refused, seen.at)
-    if missed and (command.replacements or not tainted):
-        if refused:
-            _withdraw(effects, command, tainted, refused, seen)
-        return False
-    world, running = effects.world, _running(effects, command, seen)
-    if missed:
-        running = _narrowed(running, tainted)
-    world.store.put_command(running)
+def _begin(effects: Effects, command: RunningCommand, tainted: Sequence[Action]) -> None:
+    """Record and report a command that starts; ``tainted`` are the terminations of its nodes."""
+    effects.world.store.put_command(command)
     nodes = listed(action.node or action.node_claim or "" for action in tainted)
     why = f" ({command.message})" if command.message else ""
-    world.notify(
+    effects.world.notify(
         EventKind.COMMAND_STARTED,
         f"{command.reason}: {command.decision} {nodes}{why}",
         command=command.id,
         reason=command.reason,
     )
-    return True
 
 
-def _running(effects: Effects, command: PlannedCommand, seen: Observation) -> RunningCommand:
-    pools = {claim.name: claim.node_pool for claim in seen.claims}
+def _running(
+    effects: Effects, command: PlannedCommand, pools: Mapping[str, str], now: datetime
+) -> RunningCommand:
     return RunningCommand(
         id=command.id,
         reason=command.reason,
@@ -216,7 +208,7 @@ def _running(effects: Effects, command: PlannedCommand, seen: Observation) -> Ru
         node_claims=command.node_claims,
         replacements=command.replacements,
         phase=CommandPhase.MARKED,
-        started_at=seen.at,
+        started_at=now,
         revision=effects.revision,
         plan=effects.plan,
         savings=command.savings,
@@ -239,6 +231,7 @@ def _narrowed(command: RunningCommand, tainted: Sequence[Action]) -> RunningComm
 
 
 def _delay(effects: Effects, refused: Sequence[Action], now: datetime) -> None:
+    """Retry nodes that refused their taint after a growing delay, so that others go first."""
     names = {action.node_claim for action in refused}
     store = effects.world.store
     stuck = [claim for claim in store.node_claims() if claim.name in names] if names else []
@@ -261,11 +254,7 @@ def _untaint(
 
 
 def _withdraw(
-    effects: Effects,
-    command: PlannedCommand,
-    tainted: Sequence[Action],
-    refused: Sequence[Action],
-    seen: Observation,
+    effects: Effects, command: RunningCommand, tainted: Sequence[Action], refused: Sequence[str]
 ) -> None:
     """Record that a command was rolled back before anything was launched for it.
 
@@ -273,9 +262,8 @@ def _withdraw(
     """
     facts = {"command": command.id}
     effects.carry_out_all([_untaint(effects, a.node, facts) for a in tainted if a.node])
-    why = f"the taint of {listed(action.node or '' for action in refused)} was refused"
-    running = replace(_running(effects, command, seen), failed=True)
-    _record(effects, running, CommandPhase.ROLLED_BACK, why)
+    why = f"the taint of {listed(refused)} was refused"
+    _record(effects, replace(command, failed=True), CommandPhase.ROLLED_BACK, why)
     text = f"{command.reason}: {why}"
     effects.world.notify(EventKind.COMMAND_ROLLED_BACK, text, command=command.id)
 

@@ -289,8 +289,9 @@ def settle(effects: Effects, answered: Sequence[AnsweredLaunch], types: TypeLook
         world.store.put_node_claims(grown)
     if failed:
         world.store.forget_node_claims({c.name: why for c, why in failed.values()}, now)
-    effects.end([Ended(i, Outcome.SUCCEEDED, made.id) for i, (_, made) in launched.items()])
-    effects.end([Ended(i, Outcome.FAILED, why) for i, (_, why) in failed.items()])
+    ended = [Ended(i, Outcome.SUCCEEDED, made.id) for i, (_, made) in launched.items()]
+    ended += [Ended(i, Outcome.FAILED, why) for i, (_, why) in failed.items()]
+    effects.end(ended)
     for claim, made in launched.values():
         what = f"{made.instance_type} {made.capacity_type} in {made.zone}"
         _report(world, EventKind.LAUNCHED, f"{claim.name}: {what}", claim)
