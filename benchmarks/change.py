@@ -37,10 +37,10 @@ import msgspec
 from msgspec.structs import replace
 
 from reconciler.catalog.file import read_catalog
-from reconciler.cli.main import COMMANDS
 from reconciler.cli.main import main as reconciler
 from reconciler.cli.parser import commandline
-from reconciler.cli.shared.question import read_inputs
+from reconciler.cli.parser.commandline import COMMANDS
+from reconciler.cli.question import read_inputs
 from reconciler.cli.shared.timings import Timings
 from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.model.history import History

@@ -15,9 +15,8 @@ from pathlib import Path
 from prometheus_client import Histogram
 
 from reconciler.adapters.kubernetes import karpenter
-from reconciler.cli.main import COMMANDS
 from reconciler.cli.output.codes import known_codes
-from reconciler.cli.parser.commandline import PROGRAM, parser_of
+from reconciler.cli.parser.commandline import COMMANDS, PROGRAM, parser_of
 from reconciler.cli.parser.examples import EXAMPLES
 from reconciler.cli.shared import exitcode
 from reconciler.engine.steps import announcing

@@ -8,7 +8,8 @@ from types import ModuleType
 
 import pytest
 
-from reconciler.cli.main import COMMANDS, main
+from reconciler.cli.main import main
+from reconciler.cli.parser.commandline import COMMANDS
 from reconciler.plan.run import TRANSITIONS
 from tests.hostile import catalogue
 from tests.hostile.threats import Threat

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from reconciler.cli.main import COMMANDS
 from reconciler.cli.parser import commandline
+from reconciler.cli.parser.commandline import COMMANDS
 
 
 def request_of(words: Sequence[str]) -> Any:

@@ -18,7 +18,8 @@ import yaml
 from reconciler.cli.commands.desired.trace import SUBCOMMANDS as TRACES
 from reconciler.cli.commands.environment.comment import SUBCOMMANDS as FORGES
 from reconciler.cli.commands.recorded.state import SUBCOMMANDS
-from reconciler.cli.main import COMMANDS, main
+from reconciler.cli.main import main
+from reconciler.cli.parser.commandline import COMMANDS
 from reconciler.cli.parser.examples import EXAMPLES
 from tests.cli.commandlines import request_of
 from tests.cli.test_plan import CATALOG, DEPLOYMENT, a_fleet

@@ -21,7 +21,7 @@ from reconciler.adapters.aws.clients import connector
 from reconciler.adapters.simulated.conditions import SimulatedClock
 from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.moto.server import serve
-from reconciler.cli.commands.acting import run as daemon
+from reconciler.cli.fleets import daemon
 from reconciler.cli.main import main
 from reconciler.cli.shared.watching import Silence
 from reconciler.cli.wiring.imitation import Imitation

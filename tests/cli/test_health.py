@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.cli.commands.environment.health import with_heartbeat
+from reconciler.cli.fleets.daemon import with_heartbeat
 from reconciler.cli.main import main
 from reconciler.model.errors import StateError
 

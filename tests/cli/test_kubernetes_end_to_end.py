@@ -23,7 +23,7 @@ from reconciler.adapters.kubernetes.kinds import PERMISSIONS
 from reconciler.adapters.simulated.conditions import SimulatedClock
 from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.moto.server import serve
-from reconciler.cli.commands.acting import run as daemon
+from reconciler.cli.fleets import daemon
 from reconciler.cli.main import main
 from reconciler.cli.wiring.imitation import Imitation
 from reconciler.model.json import decode

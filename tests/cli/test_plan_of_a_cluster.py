@@ -14,11 +14,11 @@ from referencing import Registry, Resource
 
 from reconciler._resources import resource
 from reconciler.adapters.aws.clients import connector
-from reconciler.cli.commands.acting import apply
 from reconciler.cli.main import main
 from reconciler.cli.shared.planfile import load
 from reconciler.cli.wiring.assembly import assembled
 from reconciler.cli.wiring.imitation import Imitation
+from reconciler.cli.wiring.mandate import Approval, mandate_of
 from reconciler.engine.reconcile import Pass, reconcile
 from reconciler.model.errors import StalePlanError
 from reconciler.model.settings import Settings
@@ -57,7 +57,7 @@ def the_pass(site: Site, path: Path | None = None) -> Pass:
     imitation = Imitation(site.clock, connect, workers=1)
     with assembled(request, site.ears, imitation) as assembly:
         approved = load(str(path)) if path is not None else None
-        mandate = apply.mandate_of(assembly.settings, apply.Approval(approved, continues=False))
+        mandate = mandate_of(assembly.settings, Approval(approved, continues=False))
         return reconcile(assembly.world, assembly.source.read(), mandate)
 
 

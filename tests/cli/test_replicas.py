@@ -11,7 +11,7 @@ import yaml
 from moto import mock_aws
 
 from reconciler.adapters.database.state import open_state
-from reconciler.cli.commands.acting import run as daemon
+from reconciler.cli.fleets import daemon
 from reconciler.cli.main import main
 from reconciler.model.errors import StateError
 from reconciler.model.ownership import ClusterId

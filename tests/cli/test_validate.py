@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from reconciler import __version__
-from reconciler.cli.main import COMMANDS, main
-from reconciler.cli.parser.commandline import CommandSpec
+from reconciler.cli.main import main
+from reconciler.cli.parser.commandline import COMMANDS, CommandSpec
 
 ROOT = Path(__file__).parents[2]
 FLEET = (ROOT / "tests" / "desired" / "fleet.yaml").read_text(encoding="utf-8")

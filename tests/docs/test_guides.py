@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.cli.main import COMMANDS, main
-from reconciler.cli.parser.commandline import read
+from reconciler.cli.main import main
+from reconciler.cli.parser.commandline import COMMANDS, read
 from reconciler.model.errors import UsageError
 from tests.cli.forgeapi import ForgeImitation, serving
 from tests.repositories import commit_all, git, init

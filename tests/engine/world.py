@@ -23,7 +23,7 @@ from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf, Mem
 from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.catalog.catalog import Catalog
 from reconciler.catalog.file import read_catalog
-from reconciler.cli.maintenance.takeover import Takeover
+from reconciler.cli.wiring.takeover import Takeover
 from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.desired.objects import node_classes, node_pools
 from reconciler.desired.workloads.pods import Workloads, expand

@@ -19,7 +19,7 @@ from reconciler.adapters.clock import SystemClock
 from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.moto.server import serve
 from reconciler.adapters.threads import listening
-from reconciler.cli.commands.acting import run as daemon
+from reconciler.cli.fleets import daemon
 from reconciler.cli.wiring.imitation import Imitation
 from reconciler.model.json import decode
 from reconciler.model.karpenter.nodeclass import EC2NodeClass

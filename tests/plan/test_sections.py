@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciler.cli.commands.desired.plan import render_for_terminal
+from reconciler.cli.output.stream import render_for_terminal
 from reconciler.model.text.visible import html_text, markdown_code, one_line
 from reconciler.plan.approval import encode_saved
 from reconciler.plan.render.charts import Axis

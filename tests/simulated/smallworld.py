@@ -27,11 +27,11 @@ from reconciler.adapters.simulated.conditions import (
 )
 from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf
 from reconciler.adapters.simulated.watched import WatchedCluster, first_state
-from reconciler.cli.commands.acting.apply import tags_of
 from reconciler.cli.simulation.building import SimulatedFleet
 from reconciler.cli.simulation.chronicle import Chronicle, ToldStore
 from reconciler.cli.simulation.driver import Played, SimulationStage, play
 from reconciler.cli.simulation.script import KilledError, Steps, mortal
+from reconciler.cli.wiring.mandate import tags_of
 from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.desired.objects import node_classes, node_pools
 from reconciler.desired.settings.layers import resolve

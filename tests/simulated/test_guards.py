@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from reconciler.cli.commands.acting.apply import tags_of
 from reconciler.cli.simulation.building import Setting, SimulatedFleet
 from reconciler.cli.simulation.driver import Played, play
+from reconciler.cli.wiring.mandate import tags_of
 from reconciler.engine.reconcile import Mandate, Pass
 from reconciler.engine.steps.rollouts import resumed
 from reconciler.ports.state import CommandPhase, RunningCommand

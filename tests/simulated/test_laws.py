@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from reconciler.adapters.simulated.compute import SimulatedInstance
-from reconciler.cli.commands.acting.apply import tags_of
 from reconciler.cli.simulation.building import Setting, SimulatedFleet
 from reconciler.cli.simulation.driver import Played, play
+from reconciler.cli.wiring.mandate import tags_of
 from reconciler.engine.reconcile import Mandate, Pass
 from tests.engine.world import a_deployment, a_pdb, a_pool
 from tests.examples import examples

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from reconciler.cli.commands.acting.apply import tags_of
 from reconciler.cli.main import main
 from reconciler.cli.simulation.chronicle import Event
 from reconciler.cli.simulation.driver import play
+from reconciler.cli.wiring.mandate import tags_of
 from reconciler.engine.reconcile import Mandate
 from tests.engine.world import a_deployment, a_pdb, a_pool
 from tests.simulated.simulations import Parsed, in_a_folder

@@ -29,8 +29,8 @@ from reconciler.cli.advice.search import (
     is_advice,
     searched,
 )
+from reconciler.cli.question import read_inputs
 from reconciler.cli.shared import policies, sources
-from reconciler.cli.shared.question import read_inputs
 from reconciler.cli.shared.timings import Timings
 from reconciler.cli.sweeps.sweep import Progress, Sweep, unseen
 from reconciler.desired.objects import node_pools

@@ -17,7 +17,8 @@ from reconciler.cli.advice.search import Judged
 from reconciler.cli.backtest.replay import Replay
 from reconciler.cli.backtest.sides import play_side
 from reconciler.cli.backtest.trace import Trace, read_trace
-from reconciler.cli.shared.sources import digests_of, read_bytes
+from reconciler.cli.shared.files import read_bytes
+from reconciler.cli.shared.sources import digests_of
 from reconciler.cli.simulation.building import (
     Setting,
     SimulatedFleet,

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from reconciler.cli.advice.changes import DesiredChange, Files, digests_of_files, with_changes
 from reconciler.cli.advice.result import AdviceLimits, AdviceRequest
 from reconciler.cli.shared import policies, sources
-from reconciler.cli.shared.question import read_types
+from reconciler.cli.wiring.comparison import read_types
 from reconciler.desired.fleet import Fleet, read_fleet
 from reconciler.desired.objects import file_objects
 from reconciler.model.diagnostics import Severity

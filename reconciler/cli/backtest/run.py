@@ -19,8 +19,8 @@ from reconciler.cli.backtest.report import backtest_of
 from reconciler.cli.backtest.sides import PlayedSide, SideCurves, karpenter_defaults, play_side
 from reconciler.cli.backtest.trace import Trace, read_trace
 from reconciler.cli.shared import timings
+from reconciler.cli.shared.files import read_bytes
 from reconciler.cli.shared.request import FleetRequest, SweepRequest
-from reconciler.cli.shared.sources import read_bytes
 from reconciler.cli.simulation.building import (
     Setting,
     SimulatedFleet,

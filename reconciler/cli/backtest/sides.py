@@ -10,10 +10,10 @@ from typing import Final
 
 from reconciler.cli.backtest.replay import Replay, Stay
 from reconciler.cli.backtest.trace import Trace
-from reconciler.cli.commands.acting.apply import mandate_of
 from reconciler.cli.simulation.building import Setting, SimulatedFleet
 from reconciler.cli.simulation.driver import Sample, play
 from reconciler.cli.simulation.report import Report, report_of
+from reconciler.cli.wiring.mandate import mandate_of
 from reconciler.desired.objects import node_overlays
 from reconciler.engine.reconcile import Pass
 from reconciler.model.karpenter.labels import NODEPOOL

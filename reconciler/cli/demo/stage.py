@@ -155,7 +155,7 @@ class DemoStage:
 
     def apply(self) -> Pass:
         """Do what ``reconciler apply`` does."""
-        from reconciler.cli.commands.acting.apply import mandate_of
+        from reconciler.cli.wiring.mandate import mandate_of
         from reconciler.engine.loop import Pulse, converge
 
         with self._assembled() as assembly:
@@ -171,8 +171,8 @@ class DemoStage:
 
     def keep(self, until: Callable[[StateStore], bool]) -> None:
         """Do what ``reconciler run`` does, until the recorded fleet is as ``until`` says."""
-        from reconciler.cli.commands.acting.apply import mandate_of
-        from reconciler.cli.commands.acting.run import next_change
+        from reconciler.cli.fleets.daemon import next_change
+        from reconciler.cli.wiring.mandate import mandate_of
         from reconciler.engine.loop import Pulse, run
 
         end = self.clock.now() + _DAY

@@ -153,7 +153,7 @@ def _crash(stage: DemoStage, narrator: Narrator) -> Pass:
 
 
 def _ending(stage: DemoStage, narrator: Narrator, last: Pass, kept: str | None) -> None:
-    from reconciler.cli.commands.recorded.history import verb_of
+    from reconciler.cli.output.listing import verb_of
     from reconciler.plan.render.layout import table
     from reconciler.plan.render.wording import counted, dollars, monthly
 

@@ -14,7 +14,7 @@ from reconciler.cli.output.stream import has_colour
 from reconciler.cli.wiring.monitoring import DaemonObserver, Monitoring, expect_web, meter_of
 
 if TYPE_CHECKING:
-    from reconciler.cli.commands.acting.run import RunRequest
+    from reconciler.cli.shared.request import RunRequest
     from reconciler.cli.wiring.monitoring import PassTraces
     from reconciler.notifications.delivery import Deliveries
     from reconciler.ports.clock import Clock

@@ -17,11 +17,10 @@ from reconciler.model.errors import ReconcilerError, UnreadableError, UsageError
 from reconciler.ports.progress import EventKind, Progress
 
 if TYPE_CHECKING:
-    from reconciler.cli.commands.acting.run import RunRequest
     from reconciler.cli.fleets.monitoring import FleetsMonitoring
     from reconciler.cli.fleets.roster import FleetRoster
     from reconciler.cli.fleets.sharing import FleetSharing
-    from reconciler.cli.shared.request import FleetRequest
+    from reconciler.cli.shared.request import FleetRequest, RunRequest
     from reconciler.cli.wiring.monitoring import Monitoring
     from reconciler.ports.clock import Clock
 
@@ -42,7 +41,7 @@ def serve(request: RunRequest, roster: FleetRoster) -> int:
     """
     from reconciler.adapters.clock import SystemClock
     from reconciler.adapters.database.state import SharedStates
-    from reconciler.cli.commands.environment.health import with_heartbeat
+    from reconciler.cli.fleets.daemon import with_heartbeat
     from reconciler.cli.fleets.monitoring import monitored_fleets
     from reconciler.cli.fleets.sharing import FleetSharing
     from reconciler.cli.output.log import libraries_logged
@@ -180,7 +179,7 @@ class FleetService:
 
     def _keep(self, member: _Member) -> None:
         """Run the daemon of a fleet; whatever ends it, it starts again until it is stopped."""
-        from reconciler.cli.commands.acting.run import keep
+        from reconciler.cli.fleets.daemon import keep
         from reconciler.engine.loop import problem_of
 
         monitoring = member.monitoring

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from reconciler.cli.maintenance.takeover import Takeover
     from reconciler.cli.shared.request import FleetRequest
+    from reconciler.cli.wiring.takeover import Takeover
     from reconciler.engine.takeover import Stake
     from reconciler.observed.snapshot import Snapshot
 

@@ -67,7 +67,7 @@ def desired_overlays(
         ReconcilerError: an input cannot be read, or is wrong.
     """
     from reconciler.catalog.commitments.overlays import wanted_overlays
-    from reconciler.cli.shared.question import read_types
+    from reconciler.cli.wiring.comparison import read_types
     from reconciler.desired.objects import node_overlays, node_pools
     from reconciler.observed.identity import identified
     from reconciler.observed.state import cluster_state

@@ -112,11 +112,11 @@ def _recorded(recorded: Recorded, request: NodeRequest, verb: Verb, claim: NodeC
 
 def _carry_out(request: NodeRequest, intent: Intent) -> int:
     """Pass until the request has an outcome, and print it; 1 where it failed."""
-    from reconciler.cli.commands.acting.apply import tags_of
     from reconciler.cli.output.log import TerminalNotifier
     from reconciler.cli.output.stream import has_colour
     from reconciler.cli.shared import watching
     from reconciler.cli.wiring.assembly import assembled
+    from reconciler.cli.wiring.mandate import tags_of
     from reconciler.engine.loop import Pulse, converge
     from reconciler.engine.reconcile import Mandate
     from reconciler.model.errors import LeaseHeldError

@@ -7,11 +7,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.output.stream import has_colour
 from reconciler.model.text.visible import Painted, one_line
 from reconciler.plan.render.layout import table
+
+if TYPE_CHECKING:
+    from reconciler.ports.journal import JournalEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,3 +154,9 @@ def cut(text: str, width: int) -> str:
     """Return a text on one line of at most ``width`` characters."""
     line = one_line(text)
     return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def verb_of(entry: JournalEntry) -> str:
+    """Return the verb of an entry in text: unused resources are deleted, not discarded."""
+    verb = entry.intent.verb.value
+    return "delete" if verb == "discard" else verb

@@ -12,9 +12,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event, Lock, Thread
-from typing import Any, Final, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 
 from reconciler.model.text.visible import inert, one_line
+
+if TYPE_CHECKING:
+    from reconciler.plan.value.plan import Plan
 
 
 def has_colour(out: TextIO) -> bool:
@@ -59,13 +62,6 @@ class Door:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._out, name)
-
-
-def _columns(out: TextIO) -> int:
-    try:
-        return os.get_terminal_size(out.fileno()).columns or 80
-    except (OSError, ValueError, AttributeError):
-        return 80
 
 
 @contextmanager
@@ -166,3 +162,22 @@ def progress(what: str, clock: Callable[[], float] = time.monotonic) -> Iterator
 def _draw(line: ProgressLine, ended: Event) -> None:
     while not ended.wait(_EVERY_S):
         line.tick()
+
+
+def render_for_terminal(plan: Plan, out: TextIO, next_step: str = "") -> str:
+    """Return the plan as text, as wide as the terminal and in colour where there is one."""
+    from reconciler.plan.render.text import render_text
+
+    width = _columns(out)
+    return render_text(plan, width=width, colour=has_colour(out), next_command=next_step)
+
+
+def _columns(out: TextIO) -> int:
+    """Return the terminal's columns, 80 where there is none (``COLUMNS`` overrides)."""
+    text = os.environ.get("COLUMNS", "")
+    if text.isascii() and text.isdigit() and int(text):
+        return int(text)
+    try:
+        return os.get_terminal_size(out.fileno()).columns or 80
+    except (OSError, ValueError, AttributeError):
+        return 80

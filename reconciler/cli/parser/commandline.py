@@ -243,3 +243,68 @@ def _unknown(what: str, word: str, known: Sequence[str], program: str) -> UsageE
         where=program.partition(" ")[2],
         remedy=f"run `{program} --help`",
     )
+
+
+COMMANDS: Final[dict[str, CommandSpec]] = {
+    name: CommandSpec(f"reconciler.cli.commands.{folder}.{name}", summary, group)
+    for group, folder, members in (
+        (
+            "desired state",
+            "desired",
+            {
+                "validate": "check the desired state and show every problem with its location",
+                "plan": "show what would change, why, and what it costs",
+                "simulate": "run the engine against a simulated cloud and show the rollout",
+                "advise": "find the changes to the desired state that save the most",
+                "trace": "export what the daemon recorded, convert traces, and sum them up",
+                "lock": "pin images and prices so that plans are repeatable",
+                "hash": "compute the drift hashes of NodePools and EC2NodeClasses",
+                "config": "show the effective settings and the source of each",
+            },
+        ),
+        (
+            "changes",
+            "acting",
+            {
+                "apply": "apply a plan until the fleet matches git",
+                "run": "run the daemon that keeps the fleet in sync with git",
+                "resume": "resume disruption that was halted after failures",
+                "cordon": "let no new pods be scheduled to a node",
+                "uncordon": "let pods be scheduled to a node again, and end its drain",
+                "drain": "cordon a node and evict its pods as their budgets allow",
+                "delete": "drain a node or nodeclaim, then terminate its instance",
+                "overlays": "write NodeOverlays for a cluster that keeps Karpenter",
+                "uninstall": "remove the finalizer from the nodes of a cluster",
+            },
+        ),
+        (
+            "recorded state",
+            "recorded",
+            {
+                "status": "show the recorded state of the fleet",
+                "top": "show price, utilization and pods of the nodes, live",
+                "get": "list nodeclaims, nodes, nodepools, plans, actions or commands",
+                "describe": "show all recorded details of one resource",
+                "explain": "explain why a pod is unschedulable or a node is (not) disrupted",
+                "history": "list past operations with time, commit and reason",
+                "state": "migrate, check, export, import or prune the state; adopt nodes",
+            },
+        ),
+        (
+            "environment",
+            "environment",
+            {
+                "init": "make a fleet folder from Karpenter's YAML, a cluster, or nothing",
+                "ci": "plan the fleets that a pull request changes, in a CI job",
+                "comment": "post plans on a pull request of GitHub or GitLab",
+                "check": "check credentials, permissions, quotas, networks and the queue",
+                "health": "check whether the daemon is alive",
+                "snapshot": "save the cluster objects that `plan --snapshot` reads",
+                "demo": "try the full loop on this machine, with nothing to set up",
+                "completion": "print the completion script for bash, zsh or fish",
+            },
+        ),
+    )
+    for name, summary in members.items()
+}
+"""Name of a command → its module, line of help and group, in the order of the help."""

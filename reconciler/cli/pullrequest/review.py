@@ -158,19 +158,19 @@ def review(change: FleetChange, options: ReviewOptions) -> Review:
 
 
 def _validated(folder: str, options: ReviewOptions) -> tuple[str, bool]:
-    from reconciler.cli.commands.desired import validate
+    from reconciler.cli.validation import ValidateRequest, checked
 
-    request = validate.ValidateRequest(
+    request = ValidateRequest(
         path=folder, output="github" if options.is_github else "text", settings=options.settings
     )
-    return validate.checked(request)
+    return checked(request)
 
 
 def _planned(change: FleetChange, options: ReviewOptions, findings: str) -> Review:
     from reconciler.cli.backtest.run import with_backtest
     from reconciler.cli.output.findings import render_github
+    from reconciler.cli.question import read_inputs
     from reconciler.cli.shared import planfile, policies
-    from reconciler.cli.shared.question import read_inputs
     from reconciler.cli.shared.request import FleetRequest
     from reconciler.cli.shared.timings import Timings
     from reconciler.plan.planning import plan_of

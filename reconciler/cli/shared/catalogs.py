@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from reconciler.catalog.aws.bundle import Bundle, Header, live_bundle
 from reconciler.catalog.aws.prices import OnDemandQuotes, Pricing, SpotQuotes
 from reconciler.catalog.catalog import DEFAULT_FACTS, BundledCatalog, bundled, bundled_data
-from reconciler.cli.output.listing import clock_time
-from reconciler.cli.shared.sources import read_bytes
+from reconciler.cli.shared.files import read_bytes
 from reconciler.model.karpenter.instancetype import PriceOrigin
 from reconciler.model.settings import DataSource, Settings
+from reconciler.plan.render.wording import moment
 
 if TYPE_CHECKING:
     from reconciler.adapters.aws.facts.latest import AccountFacts
@@ -147,7 +147,7 @@ class _Found:
             return release
         self._aged("instance types", known.at, known.problem)
         region = self._settings.region
-        self.source = f"live aws {region}, read {clock_time(known.at)}"
+        self.source = f"live aws {region}, read {moment(known.at)}"
         return live_bundle(region, known.value.machines, known.value.zones, known.at, release)
 
     def pricing(self) -> Pricing:
@@ -158,16 +158,14 @@ class _Found:
             listed = facts.on_demand()
             if listed.value is not None and listed.at is not None:
                 self._aged("on-demand prices", listed.at, listed.problem)
-                self.notes.append(f"on-demand prices: AWS price list, read {clock_time(listed.at)}")
+                self.notes.append(f"on-demand prices: AWS price list, read {moment(listed.at)}")
                 on_demand = OnDemandQuotes(listed.value, PriceOrigin("live", listed.at))
             else:
                 self._fell_back("using the bundled on-demand prices", listed.problem)
             quoted = facts.spot()
             if quoted.value is not None and quoted.at is not None:
                 self._aged("spot prices", quoted.at, quoted.problem)
-                self.notes.append(
-                    f"spot prices: EC2 spot price history, read {clock_time(quoted.at)}"
-                )
+                self.notes.append(f"spot prices: EC2 spot price history, read {moment(quoted.at)}")
                 spot = SpotQuotes(quoted.value, PriceOrigin("spot-history", quoted.at))
             else:
                 self._fell_back("spot prices are estimated", quoted.problem)
@@ -175,7 +173,7 @@ class _Found:
 
     def _aged(self, what: str, at: datetime, problem: str) -> None:
         if problem:
-            self.warnings.append(f"{what} are from {clock_time(at)}; the update failed: {problem}")
+            self.warnings.append(f"{what} are from {moment(at)}; the update failed: {problem}")
 
     def _fell_back(self, what: str, problem: str) -> None:
         message = f"{what}: {problem}"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from reconciler.adapters.database.state import DatabaseState
-    from reconciler.cli.shared.request import StateRequest
+    from reconciler.cli.shared.request import FleetRequest, StateRequest
     from reconciler.desired.settings.layers import Resolved
     from reconciler.engine.tracking import Records
     from reconciler.model.karpenter.nodeclaim import NodeClaim
@@ -343,3 +343,43 @@ _SERVES: Final = {
     Verb.DELETE_NODE: ActionKind.TERMINATE,
 }
 """The kind of action that an operation serves."""
+
+
+_NAMING_A_CLUSTER: Final = ("cluster", "kubernetes.kubeconfig", "kubernetes.context")
+
+_ENVIRONMENT: Final = ("KUBECONFIG", "KUBERNETES_SERVICE_HOST")
+
+
+def is_live(request: FleetRequest, resolved: Resolved) -> bool:
+    """Return whether the plan is of the fleet that runs, and not of a snapshot or of files.
+
+    ``cluster`` is ``kubeconfig`` where nobody says otherwise, for those who act. Without a
+    cluster to be found, and on the machine of somebody who only wants to see what a folder means,
+    a plan is made from the workloads in it. So a cluster counts where something names it: the
+    settings, the environment (``KUBECONFIG``, a pod's service account), or records of this fleet.
+    """
+    from reconciler.desired.settings.layers import DEFAULT
+    from reconciler.model.settings import ClusterKind
+
+    cluster = resolved.settings.cluster
+    if request.snapshot is not None or cluster != ClusterKind.KUBECONFIG:
+        return request.snapshot is None and cluster == ClusterKind.EMBEDDED
+    if any(resolved.origins[key] != DEFAULT for key in _NAMING_A_CLUSTER):
+        return True
+    return any(os.environ.get(name) for name in _ENVIRONMENT) or _is_recorded(request, resolved)
+
+
+def _is_recorded(request: FleetRequest, resolved: Resolved) -> bool:
+    """Return whether the folder has a state: who has applied a fleet plans it as it runs.
+
+    A state that came with the repository does not count.
+    """
+    from reconciler.adapters.database.location import may_exist
+    from reconciler.cli.shared.records import state_location
+    from reconciler.model.errors import StateError
+
+    try:
+        location = state_location(request.path, resolved)
+    except StateError:
+        return False
+    return may_exist(location)

@@ -70,3 +70,26 @@ class SweepRequest:
     workers: int = 1
     scheduler: str | None = None
     cache: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """The fleet to keep, how often it is reconciled, and how the daemon behaves.
+
+    ``others`` are the fleets, or folders of fleets, that were named after the first. ``waits`` is
+    whether it waits for the lease where another process holds it. ``acts_on_files`` is whether
+    uncommitted changes count. ``heartbeat`` is a file, None for none. ``listen`` is the address
+    for metrics, health checks and the dashboard, empty for none; ``token`` and ``header`` let
+    users see the dashboard from other machines.
+    """
+
+    fleet: FleetRequest
+    interval: timedelta
+    waits: bool = True
+    acts_on_files: bool = False
+    heartbeat: str | None = None
+    log_format: str = "text"
+    listen: str = ""
+    token: str = ""
+    header: str = ""
+    others: tuple[FleetRequest, ...] = ()

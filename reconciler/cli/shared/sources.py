@@ -6,12 +6,11 @@ Shared by every command that plans. Whatever is unreadable stops here: unknown i
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from reconciler.cli.shared import operatorfile
+from reconciler.cli.shared.files import clones
 
 if TYPE_CHECKING:
     from reconciler.adapters.git.source import Source
@@ -20,9 +19,7 @@ if TYPE_CHECKING:
     from reconciler.desired.fleet import Fleet, SourceFile
     from reconciler.desired.settings.layers import OperatorFile, Resolved
     from reconciler.model.diagnostics import Diagnostic
-    from reconciler.model.errors import UnreadableError
     from reconciler.model.policy import Policy
-    from reconciler.observed.snapshot import Snapshot
     from reconciler.plan.value.plan import InputDigests, Revision
 
 
@@ -69,18 +66,6 @@ def source_of(request: FleetRequest, ref: str | None = None) -> Source:
     if request.below:
         path = os.path.join(path, request.below)
     return AtRef(path, ref) if ref else WorkingTree(path)
-
-
-def clones(state: str | None) -> str:
-    """Return the folder that keeps clones: in the state directory, else in the user's cache."""
-    place = state or os.environ.get("RECONCILER_STATE") or ""
-    if place and "://" not in place:
-        from reconciler.adapters.git.repository import tracked_in
-
-        if tracked_in(place) is None:
-            return os.path.join(place, "clones")
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return os.path.join(cache, "reconciler", "clones")
 
 
 class Base(NamedTuple):
@@ -192,71 +177,6 @@ def fleet_name(request: FleetRequest) -> str:
         return address.rstrip("/").rpartition("/")[2].removesuffix(".git")
     folder = os.path.realpath(os.path.join(request.path or ".", request.below or "."))
     return os.path.basename(folder)
-
-
-class SeenCluster(NamedTuple):
-    """The objects of a cluster, and the findings about them."""
-
-    snapshot: Snapshot
-    findings: tuple[Diagnostic, ...]
-
-
-def read_cluster(request: FleetRequest, fleet: Fleet, now: datetime) -> SeenCluster:
-    """Return the cluster of ``--snapshot``.
-
-    Without it, it is an empty cluster that is to run the fleet's own workloads.
-    """
-    from reconciler.observed.snapshot import snapshot_of
-
-    if request.snapshot is not None:
-        from reconciler.cli.wiring.snapshots import read_named
-
-        snapshot = read_named(request.snapshot, request)
-        return SeenCluster(snapshot, snapshot.findings)
-    from reconciler.desired.workloads.pods import expand
-
-    made, findings = expand(fleet.workloads, now=now)
-    objects = [
-        *made.pods, *made.daemon_sets, *made.pod_disruption_budgets, *made.volume_claims,
-        *made.volumes, *made.storage_classes, *made.csi_nodes, *made.namespaces,
-        *made.priority_classes,
-    ]  # fmt: skip
-    return SeenCluster(snapshot_of(objects), without_errors(findings))
-
-
-BYTES_MAX: Final = 2**31
-"""How large a file named on the command line may be: a snapshot of 100,000 pods is a quarter."""
-
-
-def read_bytes(path: str) -> bytes:
-    """Return the content of a file, of stdin for ``-``.
-
-    Raises:
-        UnreadableError: it cannot be read.
-    """
-    from reconciler.model.errors import UnreadableError
-
-    try:
-        if path == "-":
-            content = sys.stdin.buffer.read(BYTES_MAX + 1)
-        else:
-            with open(path, "rb") as file:
-                if os.fstat(file.fileno()).st_size > BYTES_MAX:
-                    raise _too_large(path)
-                content = file.read(BYTES_MAX + 1)
-    except OSError as error:
-        why = error.strerror or str(error)
-        raise UnreadableError(why, where=path, remedy="pass a readable file") from error
-    if len(content) > BYTES_MAX:
-        raise _too_large(path)
-    return content
-
-
-def _too_large(path: str) -> UnreadableError:
-    from reconciler.model.errors import UnreadableError
-
-    most = f"more than {BYTES_MAX >> 30} GiB"
-    return UnreadableError(most, where=path, remedy="capture fewer objects")
 
 
 _OF_WHO_APPLIES: Final = frozenset(

@@ -20,12 +20,13 @@ from reconciler.adapters.simulated.watched import FirstState, WatchedCluster, fi
 from reconciler.catalog.adjusted.adjustment import repriced
 from reconciler.catalog.catalog import Catalog
 from reconciler.cli.shared import sources, timings
-from reconciler.cli.shared.question import is_live, read_types
+from reconciler.cli.shared.records import is_live
 from reconciler.cli.shared.request import FleetRequest
 from reconciler.cli.simulation.chronicle import Chronicle, ToldStore
 from reconciler.cli.simulation.driver import SimulationStage
 from reconciler.cli.simulation.script import Script, Steps, mortal
 from reconciler.cli.wiring.captured import captured, classes_of, settings_for
+from reconciler.cli.wiring.comparison import read_types
 from reconciler.desired.hash import object_hash
 from reconciler.desired.objects import node_classes, node_pools
 from reconciler.desired.workloads.pods import Workloads, expand

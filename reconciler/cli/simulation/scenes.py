@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from reconciler.cli.commands.acting.apply import mandate_of
 from reconciler.cli.simulation.building import Setting, SimulatedFleet
 from reconciler.cli.simulation.chronicle import RulePeriod, periods_of
 from reconciler.cli.simulation.driver import Played, play
 from reconciler.cli.simulation.report import DRAINING, Report, merge_of, report_of
 from reconciler.cli.simulation.timeline import StreamedTimeline
+from reconciler.cli.wiring.mandate import mandate_of
 from reconciler.model.duration import iso_duration
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.plan.make.costs import money

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from reconciler.adapters.aws.checks import Checks
     from reconciler.adapters.aws.nodeclass.validation import Validation
     from reconciler.adapters.database.state import DatabaseState
-    from reconciler.cli.maintenance.takeover import Takeover
     from reconciler.cli.shared.catalogs import CatalogInForce
     from reconciler.cli.shared.request import FleetRequest
     from reconciler.cli.wiring.standby import Standby
+    from reconciler.cli.wiring.takeover import Takeover
     from reconciler.engine.observation import Observation
     from reconciler.engine.planning import PlannedFleet
     from reconciler.engine.world import World
@@ -350,7 +350,7 @@ def live_inputs(request: FleetRequest, imitation: Imitation | None = None) -> In
         ClusterError: the cluster could not be read.
     """
     from reconciler.cli.shared import sources
-    from reconciler.cli.shared.question import compared_with_base
+    from reconciler.cli.wiring.comparison import compared_with_base
 
     found = look(request, imitation)
     base = sources.read_base(request)
@@ -372,7 +372,7 @@ def taking_over(
         StateError: the recorded state cannot be opened.
     """
     from reconciler.adapters.simulated.memory import MemoryShelf, MemoryStateStore
-    from reconciler.cli.maintenance.takeover import Takeover
+    from reconciler.cli.wiring.takeover import Takeover
 
     ground = ground_of(request, imitation)
     settings, clock = ground.settings, ground.imitation.clock

@@ -116,7 +116,7 @@ def _catalog(request: FleetRequest) -> object:
     """Return the JSON of the user's own catalog, None without one."""
     import msgspec
 
-    from reconciler.cli.shared.sources import read_bytes
+    from reconciler.cli.shared.files import read_bytes
     from reconciler.model.errors import UnreadableError
 
     if request.catalog is None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.trace import Span, Tracer
 
-    from reconciler.cli.commands.acting.run import RunRequest
+    from reconciler.cli.shared.request import RunRequest
     from reconciler.cli.wiring.assembly import Assembly
     from reconciler.engine.desired import Desired
     from reconciler.engine.reconcile import Pass

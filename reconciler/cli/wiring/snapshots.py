@@ -7,12 +7,16 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from reconciler.cli.shared.sources import BYTES_MAX, clones, read_bytes
+from reconciler.cli.shared.files import BYTES_MAX, clones, read_bytes
+from reconciler.cli.shared.sources import without_errors
 
 if TYPE_CHECKING:
     from reconciler.cli.shared.request import FleetRequest
+    from reconciler.desired.fleet import Fleet
+    from reconciler.model.diagnostics import Diagnostic
     from reconciler.observed.snapshot import Snapshot
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -184,3 +188,33 @@ def _save(content: bytes, path: str) -> None:
         raise UnreadableError(
             why, where=path, remedy="pass a file in an existing folder"
         ) from error
+
+
+class SeenCluster(NamedTuple):
+    """The objects of a cluster, and the findings about them."""
+
+    snapshot: Snapshot
+    findings: tuple[Diagnostic, ...]
+
+
+def read_cluster(request: FleetRequest, fleet: Fleet, now: datetime) -> SeenCluster:
+    """Return the cluster of ``--snapshot``.
+
+    Without it, it is an empty cluster that is to run the fleet's own workloads.
+    """
+    from reconciler.observed.snapshot import snapshot_of
+
+    if request.snapshot is not None:
+        from reconciler.cli.wiring.snapshots import read_named
+
+        snapshot = read_named(request.snapshot, request)
+        return SeenCluster(snapshot, snapshot.findings)
+    from reconciler.desired.workloads.pods import expand
+
+    made, findings = expand(fleet.workloads, now=now)
+    objects = [
+        *made.pods, *made.daemon_sets, *made.pod_disruption_budgets, *made.volume_claims,
+        *made.volumes, *made.storage_classes, *made.csi_nodes, *made.namespaces,
+        *made.priority_classes,
+    ]  # fmt: skip
+    return SeenCluster(snapshot_of(objects), without_errors(findings))

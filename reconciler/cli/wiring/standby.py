@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from reconciler.model.errors import LeaseHeldError, ReconcilerError
 from reconciler.ports.clock import Clock
 from reconciler.ports.progress import EventKind, Notifier, Progress
 
 if TYPE_CHECKING:
-    from reconciler.adapters.database.state import DatabaseState
-    from reconciler.cli.fleets.sharing import FleetSharing
+    from reconciler.adapters.database.state import DatabaseState, SharedStates
 
 POLL_S: Final = 1.0
 """How often a standby asks for the lease. With its lifetime it bounds the time to take over."""
@@ -22,6 +21,22 @@ POLL_S: Final = 1.0
 _TURN_S: Final = 0.25
 _SHORT: Final = timedelta(seconds=2)
 """A replica that starts waits for its first heartbeat, which is not worth a message."""
+
+
+class LeaseTurns(Protocol):
+    """Decides among replicas which one asks for a free lease, and which one gives one up.
+
+    ``states`` are the recorded states of the fleets of this process.
+    """
+
+    @property
+    def states(self) -> SharedStates: ...
+
+    def may_ask(self, state: DatabaseState, *, has_asked: bool) -> bool:
+        """Return whether to ask for the lease now."""
+
+    def gives_up(self, state: DatabaseState) -> bool:
+        """Return whether to give up the lease after this pass."""
 
 
 @dataclass
@@ -34,7 +49,7 @@ class Standby:
 
     notifier: Notifier
     stop: Callable[[], bool]
-    sharing: FleetSharing | None = None
+    sharing: LeaseTurns | None = None
     _last_text: str = field(default="", init=False)
     _since: datetime | None = field(default=None, init=False)
     _has_asked: bool = field(default=False, init=False)

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from reconciler.cli.parser import inputs
+from reconciler.cli.wiring.mandate import Approval, mandate_of
 
 if TYPE_CHECKING:
     import argparse
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
 
     from reconciler.cli.shared.request import FleetRequest
     from reconciler.cli.wiring.assembly import Assembly
-    from reconciler.engine.reconcile import Mandate, Pass
-    from reconciler.model.settings import Settings
+    from reconciler.engine.reconcile import Pass
     from reconciler.plan.run import ActionState
     from reconciler.plan.value.plan import Plan
     from reconciler.ports.progress import Notifier
@@ -180,16 +180,6 @@ def _apply(request: ApplyRequest) -> int:
     return DONE
 
 
-class Approval(NamedTuple):
-    """What a person has approved: a ``plan``, or with None whatever is planned.
-
-    With ``continues``, what is planned after it is approved as well, until converged.
-    """
-
-    plan: Plan | None
-    continues: bool
-
-
 def _expect_approval(request: ApplyRequest) -> None:
     """Refuse to apply a plan that nobody can approve, before anything is read.
 
@@ -233,7 +223,7 @@ def _approval(
         if moved:
             raise StalePlanError(moved)
     if shows:
-        from reconciler.cli.commands.desired.plan import render_for_terminal
+        from reconciler.cli.output.stream import render_for_terminal
 
         out.write(render_for_terminal(plan, out))
     if not asks:
@@ -328,31 +318,6 @@ def refuse_repetition(assembly: Assembly, approved: Plan) -> None:
         raise StalePlanError(
             [f"it is older than the recorded history, which starts at {pruned:%Y-%m-%d %H:%M} UTC"]
         )
-
-
-NO_PLAN: Final = Approval(None, continues=True)
-"""Approves whatever is planned, as in the daemon."""
-
-
-def mandate_of(settings: Settings, approval: Approval = NO_PLAN) -> Mandate:
-    """Return what a pass may do, according to the settings and the approval."""
-    from reconciler.engine.reconcile import Mandate
-    from reconciler.model.settings import RebalanceRecommendation
-
-    return Mandate(
-        tags_of(settings),
-        approval.plan,
-        continues=approval.continues,
-        batch_from=settings.batch_launches_from,
-        replaces_rebalanced=settings.rebalance_recommendation == RebalanceRecommendation.REPLACE,
-    )
-
-
-def tags_of(settings: Settings) -> Mapping[str, str]:
-    """Return the tags of every instance of the fleet."""
-    from reconciler.model.ownership import Owner
-
-    return Owner(settings.fleet, settings.cluster_name).tags
 
 
 def summary(result: Pass, assembly: Assembly, begun: datetime, output: str) -> str:

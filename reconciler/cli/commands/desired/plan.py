@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import os
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Final
 
-from reconciler.cli.output.stream import has_colour
+from reconciler.cli.output.stream import render_for_terminal
 from reconciler.cli.parser import inputs
 from reconciler.cli.shared import exitcode
 from reconciler.model.text.visible import Painted
@@ -22,46 +21,6 @@ if TYPE_CHECKING:
     from reconciler.model.errors import CloudError
     from reconciler.plan.make.inputs import Inputs
     from reconciler.plan.value.plan import JudgedPolicy, Plan
-
-
-def render_requests(plan: Plan, inputs: Inputs) -> str:
-    """Return a JSON array of requests in boto3's form, each template before its first fleet.
-
-    A launch that Karpenter would reject before its first request is reported on stderr.
-
-    Raises:
-        CloudError: the facts of the cluster are unknown, so launches cannot be requested.
-    """
-    from reconciler.adapters.aws.launch.requests import RequestRow, once_each, request_rows
-    from reconciler.engine.steps.preview import launches_of
-    from reconciler.model.errors import CloudError
-
-    rows: list[RequestRow] = []
-    failures: list[CloudError] = []
-    for launch, blueprint in launches_of(plan, inputs):
-        try:
-            rows += request_rows(launch, blueprint.instance_type, inputs.settings)
-        except CloudError as error:
-            failures.append(error)
-    if failures and not inputs.settings.cluster_endpoint:
-        raise _incomplete(failures)
-    for failure in failures:
-        print(f"Error: {failure}", file=sys.stderr)
-    return json.dumps(once_each(rows), indent=2, sort_keys=True) + "\n"
-
-
-def _incomplete(failures: Sequence[CloudError]) -> CloudError:
-    """Return one error for all launches that cannot be requested, naming what is missing."""
-    from reconciler.model.errors import CloudError
-    from reconciler.plan.render.wording import counted
-
-    reasons = dict.fromkeys(error.message for error in failures)
-    remedies = dict.fromkeys(error.remedy for error in failures if error.remedy)
-    return CloudError(
-        f"{counted(len(failures), 'launch', 'launches')} cannot be requested: {'; '.join(reasons)}",
-        where="-o requests",
-        remedy="; ".join(remedies),
-    )
 
 
 _PLAIN: Final = {ord("→"): "->", ord("×"): "x", ord("±"): "~", ord("…"): "...", ord("–"): "-"}
@@ -141,8 +100,8 @@ def run(request: PlanRequest) -> int:
     gc.set_threshold(200_000, 20, 20)
     from reconciler.cli.backtest.run import expect_base, with_backtest
     from reconciler.cli.output.stream import progress
+    from reconciler.cli.question import read_inputs
     from reconciler.cli.shared import policies
-    from reconciler.cli.shared.question import read_inputs
     from reconciler.cli.shared.timings import Timings
 
     expect_base(request.trace, request.fleet.base)
@@ -252,25 +211,6 @@ def _annotated(plan: Plan, request: PlanRequest) -> str:
     return render_github(diagnostics_of(plan), folder)
 
 
-def render_for_terminal(plan: Plan, out: TextIO, next_step: str = "") -> str:
-    """Return the plan as text, as wide as the terminal and in colour where there is one."""
-    from reconciler.plan.render.text import render_text
-
-    width = _columns(out)
-    return render_text(plan, width=width, colour=has_colour(out), next_command=next_step)
-
-
-def _columns(out: TextIO) -> int:
-    """Return the terminal's columns, 80 where there is none (``COLUMNS`` overrides)."""
-    text = os.environ.get("COLUMNS", "")
-    if text.isascii() and text.isdigit() and int(text):
-        return int(text)
-    try:
-        return os.get_terminal_size(out.fileno()).columns or 80
-    except (OSError, ValueError):
-        return 80
-
-
 def next_command(plan: Plan, request: PlanRequest, observation: object) -> str:
     """Return what to type next in the same folder, nothing where there is nothing to do.
 
@@ -328,3 +268,43 @@ def write(text: str) -> None:
         text = text.translate(_PLAIN).encode(encoding, "replace").decode(encoding)
         text = Painted(text) if is_painted else text
     sys.stdout.write(text)
+
+
+def render_requests(plan: Plan, inputs: Inputs) -> str:
+    """Return a JSON array of requests in boto3's form, each template before its first fleet.
+
+    A launch that Karpenter would reject before its first request is reported on stderr.
+
+    Raises:
+        CloudError: the facts of the cluster are unknown, so launches cannot be requested.
+    """
+    from reconciler.adapters.aws.launch.requests import RequestRow, once_each, request_rows
+    from reconciler.engine.steps.preview import launches_of
+    from reconciler.model.errors import CloudError
+
+    rows: list[RequestRow] = []
+    failures: list[CloudError] = []
+    for launch, blueprint in launches_of(plan, inputs):
+        try:
+            rows += request_rows(launch, blueprint.instance_type, inputs.settings)
+        except CloudError as error:
+            failures.append(error)
+    if failures and not inputs.settings.cluster_endpoint:
+        raise _incomplete(failures)
+    for failure in failures:
+        print(f"Error: {failure}", file=sys.stderr)
+    return json.dumps(once_each(rows), indent=2, sort_keys=True) + "\n"
+
+
+def _incomplete(failures: Sequence[CloudError]) -> CloudError:
+    """Return one error for all launches that cannot be requested, naming what is missing."""
+    from reconciler.model.errors import CloudError
+    from reconciler.plan.render.wording import counted
+
+    reasons = dict.fromkeys(error.message for error in failures)
+    remedies = dict.fromkeys(error.remedy for error in failures if error.remedy)
+    return CloudError(
+        f"{counted(len(failures), 'launch', 'launches')} cannot be requested: {'; '.join(reasons)}",
+        where="-o requests",
+        remedy="; ".join(remedies),
+    )

@@ -198,7 +198,7 @@ def render(report: Report, output: str) -> str:
 
 
 def _script(file: str | None) -> Script:
-    from reconciler.cli.shared.sources import read_bytes
+    from reconciler.cli.shared.files import read_bytes
     from reconciler.cli.simulation.script import Script, read_script
 
     return read_script(read_bytes(file), file) if file else Script()

@@ -196,7 +196,7 @@ def _read(request: TraceRequest) -> Trace:
         return _read_series(request, request.prometheus)
     if request.recorded is None:
         from reconciler.cli.backtest.trace import read_trace
-        from reconciler.cli.shared.sources import read_bytes
+        from reconciler.cli.shared.files import read_bytes
 
         return read_trace(read_bytes(request.file), request.file)
     from reconciler.cli.backtest.recorded import recorded_trace

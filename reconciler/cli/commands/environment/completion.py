@@ -59,8 +59,7 @@ def complete_parser() -> argparse.ArgumentParser:
     """Return one parser with every command, subcommand and option."""
     from importlib import import_module
 
-    from reconciler.cli.main import COMMANDS
-    from reconciler.cli.parser.commandline import PROGRAM, Arguments
+    from reconciler.cli.parser.commandline import COMMANDS, PROGRAM, Arguments
 
     parser = Arguments(prog=PROGRAM, description="EC2 node fleets from git")
     parser.add_argument("-V", "--version", action="store_true", help="show the version")

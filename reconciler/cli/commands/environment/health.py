@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
 VARIABLE: Final = "RECONCILER_HEARTBEAT"
-_EVERY_S: Final = 5.0
 
 
 def add_heartbeat(parser: argparse.ArgumentParser) -> None:
@@ -89,39 +87,3 @@ def run(request: HealthRequest) -> int:
         document = {"healthy": is_healthy, "heartbeatAgeSeconds": age_s, "message": message}
         sys.stdout.write(format_document(document, request.output))
     return DONE if is_healthy else FAILED
-
-
-def with_heartbeat(file: str | None, stop: Callable[[], bool]) -> Callable[[], bool]:
-    """Return ``stop`` in a form that touches ``file`` when it is called, every few seconds at most.
-
-    The loop calls it between passes and while it waits, and never within a pass.
-
-    Raises:
-        StateError: a link or something else than a regular file is in its place.
-    """
-    if file is None:
-        return stop
-    touched = float("-inf")
-
-    def touch_and_ask() -> bool:
-        nonlocal touched
-        now = time.monotonic()
-        if now - touched >= _EVERY_S:
-            touched = now
-            _touch(file)
-        return stop()
-
-    return touch_and_ask
-
-
-def _touch(file: str) -> None:
-    from reconciler.adapters.nofollow import open_file
-    from reconciler.model.errors import StateError
-
-    try:
-        descriptor = open_file(file, os.O_WRONLY | os.O_CREAT, 0o644)
-    except OSError as error:
-        why = f"the heartbeat cannot be written: {error.strerror}"
-        raise StateError(why, where=file, remedy="name a file in a folder that exists") from error
-    os.utime(descriptor)
-    os.close(descriptor)

@@ -200,7 +200,7 @@ def _on_the_spot(request: ExplainRequest) -> tuple[PlanSource, Explanation]:
     Raises:
         UnreadableError: neither the plan nor the cluster knows the name.
     """
-    from reconciler.cli.shared.question import read_inputs
+    from reconciler.cli.question import read_inputs
     from reconciler.cli.shared.timings import Timings
     from reconciler.plan.explain.inquiry import Inquiry
     from reconciler.plan.make.planner import make_plan
@@ -249,7 +249,7 @@ def _no_plan_for_pools() -> Exception:
 
 
 def _saved(path: str) -> Plan:
-    from reconciler.cli.shared.sources import read_bytes
+    from reconciler.cli.shared.files import read_bytes
     from reconciler.plan.value.plan import from_json
 
     return from_json(read_bytes(path), path)

@@ -7,6 +7,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from reconciler.cli.output.listing import verb_of
 from reconciler.cli.parser import inputs
 from reconciler.cli.shared import exitcode, records
 
@@ -116,12 +117,6 @@ def _outcome(entry: JournalEntry) -> str:
     if entry.outcome is not None:
         return entry.outcome.value
     return "requested" if entry.intent.verb in REQUESTED else "unknown"
-
-
-def verb_of(entry: JournalEntry) -> str:
-    """Return the verb of an entry in text: unused resources are deleted, not discarded."""
-    verb = entry.intent.verb.value
-    return "delete" if verb == "discard" else verb
 
 
 def document(entry: JournalEntry, served: Served | None) -> dict[str, Any]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.cli.shared import sources
+from reconciler.cli.shared.records import is_live
 from reconciler.cli.shared.timings import present
+from reconciler.cli.wiring.comparison import compared_with_base, read_types
+from reconciler.cli.wiring.snapshots import read_cluster
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -16,15 +18,11 @@ if TYPE_CHECKING:
     from reconciler.cli.shared.request import FleetRequest
     from reconciler.cli.shared.timings import Timings
     from reconciler.desired.fleet import Fleet
-    from reconciler.desired.lock import Lock
     from reconciler.desired.settings.layers import Resolved
     from reconciler.model.diagnostics import Diagnostic
-    from reconciler.model.karpenter.nodeclass import EC2NodeClass
     from reconciler.observed.snapshot import Snapshot
     from reconciler.plan.make.inputs import Inputs
     from reconciler.plan.value.plan import Revision
-
-    Resolve = Callable[[EC2NodeClass], EC2NodeClass]
 
 
 def read_inputs(request: FleetRequest, phase: Timings) -> Inputs:
@@ -47,7 +45,7 @@ def read_inputs(request: FleetRequest, phase: Timings) -> Inputs:
             return live_inputs(request)
         now = present(request.now)
         base = sources.read_base(request)
-        cluster = sources.read_cluster(request, fleet, now)
+        cluster = read_cluster(request, fleet, now)
     with phase("catalog"):
         catalog = read_types(request, resolved, fleet.lock)
     asked = _Asked(request, head.revision, fleet, (*findings, *cluster.findings), resolved, catalog)
@@ -194,130 +192,3 @@ def _evidence(snapshot: Snapshot) -> dict[str, str]:
                 node_class_facts(status)
             )
     return found
-
-
-def read_types(request: FleetRequest, resolved: Resolved, lock: Lock | None) -> Catalog:
-    """Return the catalogue of ``--catalog``, else that of the region.
-
-    It is the bundled one, unless there is a lock or the settings say otherwise.
-    """
-    from reconciler.model.settings import DataSource
-
-    settings = resolved.settings
-    wants_live = DataSource.LIVE in (settings.instance_types_from, settings.prices_from)
-    if request.catalog is None and lock is None and not wants_live and settings.price_book is None:
-        from reconciler.catalog.catalog import bundled
-
-        return bundled(settings.region)
-    from reconciler.cli.shared import catalogs
-
-    asking = None
-    if request.catalog is None:
-        from reconciler.cli.wiring.account import asking_of
-
-        asking = asking_of(request, resolved, by_default=False)
-    return catalogs.read_types(request, resolved, lock, asking)
-
-
-def compared_with_base(
-    base: sources.Base, request: FleetRequest, facts: Inputs, resolve: Resolve | None = None
-) -> Inputs:
-    """Return the facts with the changes since ``base``, and with the question asked of that too."""
-    from msgspec.structs import replace
-
-    facts = replace(
-        facts,
-        base=base.objects,
-        compared_with="base",
-        revision=replace(facts.revision, base=base.head),
-        base_policies=base.policies,
-    )
-    return replace(facts, against=asked_of(base, request, facts, resolve))
-
-
-def asked_of(
-    base: sources.Base, request: FleetRequest, head: Inputs, resolve: Resolve | None = None
-) -> Inputs | None:
-    """Return the question that ``head`` asks, asked of the base; None if that is not valid.
-
-    Both are asked of one observation. Where there is no real cluster, the base is to run its own
-    workloads, on the nodes that are there. ``resolve`` looks the base's own node classes up in the
-    account.
-    """
-    if base.fleet is None:
-        return None
-    from msgspec.structs import replace
-
-    from reconciler.observed.state import cluster_state
-
-    cluster, live = head.cluster, head.live
-    if head.observation in ("embedded", "workloads"):
-        own = sources.read_cluster(request, base.fleet, head.now).snapshot
-        cluster = cluster_state(own)
-        if head.cluster.nodes:
-            from reconciler.plan.rest.world import with_workloads
-
-            cluster = with_workloads(head.cluster, cluster, head.now)
-    if resolve is not None:
-        from reconciler.desired.objects import node_classes
-        from reconciler.engine.planning import looked_up
-
-        live = [looked_up(resolve(c)) for c in node_classes(base.fleet)]
-    resolved = sources.settings_of(request, base.fleet)
-    catalog = head.catalog
-    if _locked(base.fleet) != _locked(head.fleet):
-        catalog = read_types(request, resolved, base.fleet.lock)
-    return replace(
-        head,
-        fleet=base.fleet,
-        cluster=cluster,
-        catalog=catalog,
-        settings=resolved.settings,
-        base=None,
-        live=live,
-        diagnostics=(),
-    )
-
-
-def _locked(fleet: Fleet) -> str:
-    """Return the digest of the fleet's lock, empty without one."""
-    return fleet.lock.digest if fleet.lock is not None else ""
-
-
-def is_live(request: FleetRequest, resolved: Resolved) -> bool:
-    """Return whether the plan is of the fleet that runs, and not of a snapshot or of files.
-
-    ``cluster`` is ``kubeconfig`` where nobody says otherwise, for those who act. Without a
-    cluster to be found, and on the machine of somebody who only wants to see what a folder means,
-    a plan is made from the workloads in it. So a cluster counts where something names it: the
-    settings, the environment (``KUBECONFIG``, a pod's service account), or records of this fleet.
-    """
-    from reconciler.desired.settings.layers import DEFAULT
-    from reconciler.model.settings import ClusterKind
-
-    cluster = resolved.settings.cluster
-    if request.snapshot is not None or cluster != ClusterKind.KUBECONFIG:
-        return request.snapshot is None and cluster == ClusterKind.EMBEDDED
-    if any(resolved.origins[key] != DEFAULT for key in _NAMING_A_CLUSTER):
-        return True
-    return any(os.environ.get(name) for name in _ENVIRONMENT) or _is_recorded(request, resolved)
-
-
-_NAMING_A_CLUSTER: Final = ("cluster", "kubernetes.kubeconfig", "kubernetes.context")
-_ENVIRONMENT: Final = ("KUBECONFIG", "KUBERNETES_SERVICE_HOST")
-
-
-def _is_recorded(request: FleetRequest, resolved: Resolved) -> bool:
-    """Return whether the folder has a state: who has applied a fleet plans it as it runs.
-
-    A state that came with the repository does not count.
-    """
-    from reconciler.adapters.database.location import may_exist
-    from reconciler.cli.shared.records import state_location
-    from reconciler.model.errors import StateError
-
-    try:
-        location = state_location(request.path, resolved)
-    except StateError:
-        return False
-    return may_exist(location)

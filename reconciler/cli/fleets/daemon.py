@@ -1,0 +1,172 @@
+"""The daemon of one fleet: it holds the lease and runs pass after pass, until it is stopped."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Final
+
+from reconciler.cli.shared.request import RunRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from reconciler.cli.fleets.sharing import FleetSharing
+    from reconciler.cli.wiring.imitation import Imitation
+    from reconciler.cli.wiring.monitoring import DaemonObserver
+    from reconciler.cli.wiring.standby import Standby
+    from reconciler.plan.value.plan import Plan
+    from reconciler.ports.progress import Notifier
+
+
+_AGAIN_S: Final = 5.0
+"""How long a daemon waits before it starts again after trouble with its state or its folder."""
+
+
+def keep(
+    request: RunRequest,
+    notifier: Notifier,
+    stop: Callable[[], bool],
+    imitation: Imitation | None = None,
+    observer: DaemonObserver | None = None,
+    sharing: FleetSharing | None = None,
+) -> None:
+    """Keep the fleet in sync with git until ``stop``, which is called between passes, is true.
+
+    Where another process holds the lease, it waits or ends, as requested. Once it has acted or
+    waited, no trouble with the lease, the state or the clock ends it: it starts again, as after
+    a crash. Where replicas share fleets, ``sharing`` has the connections, and decides when a
+    lease is asked for and given up.
+
+    Raises:
+        LeaseHeldError: another process holds the lease, and it does not wait.
+    """
+    from reconciler.cli.wiring.imitation import clock_of
+    from reconciler.cli.wiring.standby import Standby
+    from reconciler.model.errors import (
+        ClockSetBackError,
+        LeaseHeldError,
+        LeaseLostError,
+        ReconcilerError,
+    )
+    from reconciler.ports.progress import EventKind, Progress
+
+    clock = imitation.clock if imitation is not None else clock_of(request.fleet)
+    standby = Standby(notifier, stop, sharing) if request.waits else None
+    has_begun = False
+
+    def begin() -> None:
+        nonlocal has_begun
+        has_begun = True
+
+    while not stop():
+        try:
+            _act(request, notifier, stop, imitation, standby, begin, observer)
+            if sharing is not None and not stop():
+                why = "gave up the lease: another replica has fewer fleets"
+                notifier.notify(Progress(clock.now(), EventKind.STANDBY, why))
+        except LeaseLostError as error:
+            notifier.notify(
+                Progress(clock.now(), EventKind.LEASE_LOST, f"stopped acting: {error.message}")
+            )
+        except ClockSetBackError as error:
+            notifier.notify(Progress(clock.now(), EventKind.CLOCK_SET_BACK, str(error)))
+        except LeaseHeldError:
+            if stop():
+                return
+            raise
+        except ReconcilerError as error:
+            if not has_begun and not (standby is not None and standby.has_waited):
+                raise
+            notifier.notify(Progress(clock.now(), EventKind.RETRYING, str(error)))
+            clock.wait(_AGAIN_S, stop)
+
+
+def _act(
+    request: RunRequest,
+    notifier: Notifier,
+    stop: Callable[[], bool],
+    imitation: Imitation | None,
+    standby: Standby | None,
+    begin: Callable[[], None],
+    observer: DaemonObserver | None,
+) -> None:
+    """Hold the lease and run pass after pass; ``begin`` is called once it is held."""
+    from reconciler.adapters.threads import listening
+    from reconciler.cli.wiring.assembly import assembled
+    from reconciler.cli.wiring.fleetsource import follow_commits
+    from reconciler.cli.wiring.mandate import mandate_of
+    from reconciler.engine.loop import Pulse
+    from reconciler.engine.loop import run as keep_passing
+    from reconciler.engine.steps.urgent import FirstResponse
+
+    fleet = request.fleet if request.acts_on_files else follow_commits(request.fleet)
+    world = assembled(fleet, notifier, imitation, sleeps=True, standby=standby)
+    with world as assembly, assembly.source.watched():
+        begin()
+        sharing = standby.sharing if standby is not None else None
+
+        def ends() -> bool:
+            return stop() or (sharing is not None and sharing.gives_up(assembly.state))
+
+        watched = observer.watching(assembly) if observer is not None else assembly.world
+        response = FirstResponse(watched)
+        aside = listening("reclaims", response.listen) if assembly.has_threads else nullcontext()
+        with aside:
+            keep_passing(
+                watched,
+                assembly.source,
+                mandate_of(assembly.settings),
+                pulse=Pulse(quiet=request.interval.total_seconds()),
+                stop=ends,
+                next_change=next_change,
+                observer=observer,
+                observed=response.observed,
+            )
+
+
+def next_change(plan: Plan) -> datetime | None:
+    """Return the next moment at which a schedule or a deadline of the plan changes something."""
+    moments = [d.not_before for d in plan.deferred] + [b.next_change for b in plan.budgets]
+    return min((m for m in moments if m is not None and m > plan.at), default=None)
+
+
+def with_heartbeat(file: str | None, stop: Callable[[], bool]) -> Callable[[], bool]:
+    """Return ``stop`` in a form that touches ``file`` when it is called, every few seconds at most.
+
+    The loop calls it between passes and while it waits, and never within a pass.
+
+    Raises:
+        StateError: a link or something else than a regular file is in its place.
+    """
+    if file is None:
+        return stop
+    touched = float("-inf")
+
+    def touch_and_ask() -> bool:
+        nonlocal touched
+        now = time.monotonic()
+        if now - touched >= _HEARTBEAT_S:
+            touched = now
+            _touch(file)
+        return stop()
+
+    return touch_and_ask
+
+
+_HEARTBEAT_S: Final = 5.0
+
+
+def _touch(file: str) -> None:
+    from reconciler.adapters.nofollow import open_file
+    from reconciler.model.errors import StateError
+
+    try:
+        descriptor = open_file(file, os.O_WRONLY | os.O_CREAT, 0o644)
+    except OSError as error:
+        why = f"the heartbeat cannot be written: {error.strerror}"
+        raise StateError(why, where=file, remedy="name a file in a folder that exists") from error
+    os.utime(descriptor)
+    os.close(descriptor)

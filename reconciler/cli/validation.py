@@ -1,0 +1,148 @@
+"""Every finding on the files of a fleet, as ``validate`` and ``ci`` print them."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TextIO
+
+from reconciler.cli.output.stream import has_colour
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from reconciler.cli.shared.fixing import Fixed
+    from reconciler.desired.fleet import SourceFile
+    from reconciler.model.diagnostics import Diagnostic
+    from reconciler.model.json import JsonDict
+    from reconciler.source.finding import Finding
+    from reconciler.source.objects import Entry
+
+
+@dataclass(frozen=True, slots=True)
+class ValidateRequest:
+    """The fleet folder to check, the settings of the command line, and the output format.
+
+    ``fix`` rewrites older spellings first.
+    """
+
+    path: str
+    settings: tuple[str, ...]
+    output: str
+    fix: bool = False
+
+
+def checked(request: ValidateRequest) -> tuple[str, bool]:
+    """Return the findings in the output format, and whether none of them is an error."""
+    from reconciler.adapters.git.folder import read_folder
+    from reconciler.cli.output import findings
+    from reconciler.desired.fleet import read_fleet
+
+    if request.settings:
+        from reconciler.desired.settings.layers import resolve
+
+        resolve({}, {}, request.settings)  # a setting that is wrong is wrong usage
+
+    files, refused = read_folder(request.path)
+    fixed = None
+    if request.fix:
+        from reconciler.cli.shared.fixing import fix_folder
+
+        fixed = fix_folder(request.path, files)
+        files, refused = read_folder(request.path)
+    fleet, diagnostics = read_fleet(files, refused=refused, advise=_Advice(request.settings))
+    if fleet.policies:
+        from reconciler.cli.shared.policies import compile_findings
+
+        found = (*diagnostics, *compile_findings(fleet.policies))
+        diagnostics = tuple(sorted(found, key=lambda d: d.order))
+    if fixed is not None:
+        _report(fixed, sys.stdout if request.output == "text" else sys.stderr)
+    return _rendered(request, files, diagnostics, fixed), findings.is_valid(diagnostics)
+
+
+def _rendered(
+    request: ValidateRequest,
+    files: Sequence[SourceFile],
+    diagnostics: Sequence[Diagnostic],
+    fixed: Fixed | None,
+) -> str:
+    from reconciler.cli.output import findings
+
+    match request.output:
+        case "json":
+            return findings.render_json(diagnostics, fixed)
+        case "yaml":
+            from reconciler.cli.output.listing import yaml_of_json
+
+            return yaml_of_json(findings.render_json(diagnostics, fixed))
+        case "github":
+            return findings.render_github(diagnostics, folder_in_repository(request.path))
+        case "sarif":
+            from reconciler.cli.output.findings import render_sarif
+
+            return render_sarif(diagnostics, folder_in_repository(request.path))
+    sources = {file.path: _shown(file) for file in files}
+    return findings.render_text(diagnostics, sources, colour=has_colour(sys.stdout))
+
+
+def _report(fixed: Fixed, out: TextIO) -> None:
+    """Print what was rewritten, and what has to be edited by hand."""
+    from reconciler.model.text.visible import Painted, one_line
+
+    for fix in fixed.fixes:
+        what = f"{fix.place}: fixed: {fix.path}: {fix.old} is now {fix.new}"
+        out.write(Painted(f"{one_line(what)}\n"))
+    out.writelines(Painted(f"not fixed: {one_line(failure)}\n") for failure in fixed.failures)
+
+
+@dataclass(frozen=True, slots=True)
+class _Advice:
+    """What needs the catalogue or the effective settings to be found; see ``Advice``."""
+
+    sets: tuple[str, ...]
+
+    def __call__(
+        self, config: JsonDict, entries: Sequence[Entry]
+    ) -> Iterator[tuple[Entry, Finding]]:
+        import os
+
+        from reconciler.desired.rules.crd import without_gate
+        from reconciler.desired.settings.layers import Layer, resolve
+        from reconciler.source.schema import value_at
+
+        if not any(e.kind in ("NodePool", "NodeClaim", "NodeOverlay") for e in entries):
+            return
+        if any(value_at(e.data, ("spec", "replicas")) is not None for e in entries):
+            yield from without_gate(entries, resolve(config, os.environ, self.sets).settings)
+        from reconciler.catalog import names
+
+        if not names.named(entries):
+            return
+        resolved = resolve(config, {}, self.sets)
+        stated = resolved.origins["aws.region"].layer != Layer.DEFAULT
+        region = resolved.settings.region if stated else ""
+        yield from names.unknown_names(entries, names.bundled_names(), region)
+
+
+def _shown(file: SourceFile) -> bytes:
+    """Return the lines that a finding may quote: a password in a setting is not among them."""
+    from reconciler.model.text.urls import without_secrets
+    from reconciler.source.resource import CONFIG_FILES
+
+    if file.path not in CONFIG_FILES:
+        return file.content
+    text = file.content.decode("utf-8", "surrogateescape")
+    return without_secrets(text).encode("utf-8", "surrogateescape")
+
+
+def folder_in_repository(path: str) -> str:
+    """Return where ``path`` lies below the top of its git repository; "" at the top or outside."""
+    from pathlib import Path
+
+    folder = Path(path).resolve()
+    for parent in (folder, *folder.parents):
+        if (parent / ".git").exists():
+            below = folder.relative_to(parent).as_posix()
+            return "" if below == "." else below
+    return ""

@@ -1,0 +1,109 @@
+"""The base of a comparison: what the head is asked, asked of another commit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reconciler.cli.shared import sources
+from reconciler.cli.wiring.snapshots import read_cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from reconciler.catalog.catalog import Catalog
+    from reconciler.cli.shared.request import FleetRequest
+    from reconciler.desired.fleet import Fleet
+    from reconciler.desired.lock import Lock
+    from reconciler.desired.settings.layers import Resolved
+    from reconciler.model.karpenter.nodeclass import EC2NodeClass
+    from reconciler.plan.make.inputs import Inputs
+
+    Resolve = Callable[[EC2NodeClass], EC2NodeClass]
+
+
+def read_types(request: FleetRequest, resolved: Resolved, lock: Lock | None) -> Catalog:
+    """Return the catalogue of ``--catalog``, else that of the region.
+
+    It is the bundled one, unless there is a lock or the settings say otherwise.
+    """
+    from reconciler.model.settings import DataSource
+
+    settings = resolved.settings
+    wants_live = DataSource.LIVE in (settings.instance_types_from, settings.prices_from)
+    if request.catalog is None and lock is None and not wants_live and settings.price_book is None:
+        from reconciler.catalog.catalog import bundled
+
+        return bundled(settings.region)
+    from reconciler.cli.shared import catalogs
+
+    asking = None
+    if request.catalog is None:
+        from reconciler.cli.wiring.account import asking_of
+
+        asking = asking_of(request, resolved, by_default=False)
+    return catalogs.read_types(request, resolved, lock, asking)
+
+
+def compared_with_base(
+    base: sources.Base, request: FleetRequest, facts: Inputs, resolve: Resolve | None = None
+) -> Inputs:
+    """Return the facts with the changes since ``base``, and with the question asked of that too."""
+    from msgspec.structs import replace
+
+    facts = replace(
+        facts,
+        base=base.objects,
+        compared_with="base",
+        revision=replace(facts.revision, base=base.head),
+        base_policies=base.policies,
+    )
+    return replace(facts, against=asked_of(base, request, facts, resolve))
+
+
+def asked_of(
+    base: sources.Base, request: FleetRequest, head: Inputs, resolve: Resolve | None = None
+) -> Inputs | None:
+    """Return the question that ``head`` asks, asked of the base; None if that is not valid.
+
+    Both are asked of one observation. Where there is no real cluster, the base is to run its own
+    workloads, on the nodes that are there. ``resolve`` looks the base's own node classes up in the
+    account.
+    """
+    if base.fleet is None:
+        return None
+    from msgspec.structs import replace
+
+    from reconciler.observed.state import cluster_state
+
+    cluster, live = head.cluster, head.live
+    if head.observation in ("embedded", "workloads"):
+        own = read_cluster(request, base.fleet, head.now).snapshot
+        cluster = cluster_state(own)
+        if head.cluster.nodes:
+            from reconciler.plan.rest.world import with_workloads
+
+            cluster = with_workloads(head.cluster, cluster, head.now)
+    if resolve is not None:
+        from reconciler.desired.objects import node_classes
+        from reconciler.engine.planning import looked_up
+
+        live = [looked_up(resolve(c)) for c in node_classes(base.fleet)]
+    resolved = sources.settings_of(request, base.fleet)
+    catalog = head.catalog
+    if _locked(base.fleet) != _locked(head.fleet):
+        catalog = read_types(request, resolved, base.fleet.lock)
+    return replace(
+        head,
+        fleet=base.fleet,
+        cluster=cluster,
+        catalog=catalog,
+        settings=resolved.settings,
+        base=None,
+        live=live,
+        diagnostics=(),
+    )
+
+
+def _locked(fleet: Fleet) -> str:
+    """Return the digest of the fleet's lock, empty without one."""
+    return fleet.lock.digest if fleet.lock is not None else ""

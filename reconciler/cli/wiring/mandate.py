@@ -1,0 +1,47 @@
+"""What a pass may do: everything that is planned, or only what a person has approved."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from reconciler.engine.reconcile import Mandate
+    from reconciler.model.settings import Settings
+    from reconciler.plan.value.plan import Plan
+
+
+class Approval(NamedTuple):
+    """What a person has approved: a ``plan``, or with None whatever is planned.
+
+    With ``continues``, what is planned after it is approved as well, until converged.
+    """
+
+    plan: Plan | None
+    continues: bool
+
+
+NO_PLAN: Final = Approval(None, continues=True)
+"""Approves whatever is planned, as in the daemon."""
+
+
+def mandate_of(settings: Settings, approval: Approval = NO_PLAN) -> Mandate:
+    """Return what a pass may do, according to the settings and the approval."""
+    from reconciler.engine.reconcile import Mandate
+    from reconciler.model.settings import RebalanceRecommendation
+
+    return Mandate(
+        tags_of(settings),
+        approval.plan,
+        continues=approval.continues,
+        batch_from=settings.batch_launches_from,
+        replaces_rebalanced=settings.rebalance_recommendation == RebalanceRecommendation.REPLACE,
+    )
+
+
+def tags_of(settings: Settings) -> Mapping[str, str]:
+    """Return the tags of every instance of the fleet."""
+    from reconciler.model.ownership import Owner
+
+    return Owner(settings.fleet, settings.cluster_name).tags
