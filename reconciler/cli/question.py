@@ -180,7 +180,7 @@ def _outdated(at: datetime | None, now: datetime, request: FleetRequest) -> Iter
 
 def _evidence(snapshot: Snapshot) -> dict[str, str]:
     """Return what an approval of a plan from a file rests on."""
-    from reconciler.model.json import decode
+    from reconciler.model.decode import decode
     from reconciler.model.karpenter.nodeclass import EC2NodeClassStatus
     from reconciler.observed.fingerprint import fingerprint, fingerprints, node_class_facts
 

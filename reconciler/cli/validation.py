@@ -79,7 +79,7 @@ def _rendered(
         case "github":
             return findings.render_github(diagnostics, folder_in_repository(request.path))
         case "sarif":
-            from reconciler.cli.output.findings import render_sarif
+            from reconciler.cli.output.sarif import render_sarif
 
             return render_sarif(diagnostics, folder_in_repository(request.path))
     sources = {file.path: _shown(file) for file in files}

@@ -13,9 +13,10 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from reconciler.model.decode import decode
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.errors import UnreadableError
-from reconciler.model.json import JsonDict, decode
+from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.capacitybuffer import (
     CapacityBuffer,
     Deployment,

@@ -15,7 +15,7 @@ from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.moto.server import serve
 from reconciler.cli.main import main
 from reconciler.desired.hash import node_class_hash, node_pool_hash
-from reconciler.model.json import decode
+from reconciler.model.decode import decode
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from tests.yamltext import dump_all
 

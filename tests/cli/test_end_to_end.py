@@ -25,7 +25,7 @@ from reconciler.cli.fleets import daemon
 from reconciler.cli.main import main
 from reconciler.cli.shared.watching import Silence
 from reconciler.cli.wiring.imitation import Imitation
-from reconciler.model.json import decode
+from reconciler.model.decode import decode
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
 from reconciler.source.plainyaml import dump

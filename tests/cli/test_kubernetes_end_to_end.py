@@ -26,7 +26,7 @@ from reconciler.adapters.simulated.moto.server import serve
 from reconciler.cli.fleets import daemon
 from reconciler.cli.main import main
 from reconciler.cli.wiring.imitation import Imitation
-from reconciler.model.json import decode
+from reconciler.model.decode import decode
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
 from reconciler.ports.progress import Progress

@@ -24,7 +24,7 @@ from reconciler.adapters.simulated.moto.server import serve
 from reconciler.cli.main import main
 from reconciler.engine.ownership import FOUND_WITHIN, TAGS_SHOWN_AFTER, UnknownInstancesError
 from reconciler.engine.steps import lifecycle
-from reconciler.model.json import decode
+from reconciler.model.decode import decode
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.kubernetes.node import Node
 from reconciler.observed.snapshot import Snapshot

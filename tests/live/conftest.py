@@ -21,7 +21,7 @@ from reconciler.adapters.simulated.moto.server import serve
 from reconciler.adapters.threads import listening
 from reconciler.cli.fleets import daemon
 from reconciler.cli.wiring.imitation import Imitation
-from reconciler.model.json import decode
+from reconciler.model.decode import decode
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
 from reconciler.source.plainyaml import dump

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from reconciler.model.decode import decode
 from reconciler.model.duration import Duration
-from reconciler.model.json import decode
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import Settings, Window
 from reconciler.ports.journal import Intent, JournalEntry, Outcome, Verb

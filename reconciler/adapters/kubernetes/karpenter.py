@@ -26,8 +26,9 @@ from reconciler.adapters.kubernetes.api import (
 )
 from reconciler.adapters.kubernetes.kinds import NODE_CLAIM, NODE_OVERLAY, NODE_POOL, Kind
 from reconciler.catalog.commitments.overlays import OverlayAction, OverlayRow, document
+from reconciler.model.decode import decode
 from reconciler.model.errors import ClusterError
-from reconciler.model.json import JsonDict, decode
+from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.labels import NODECLASS_HASH, NODEPOOL_HASH
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodeoverlay import NodeOverlay

@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Final, NamedTuple
 
-import msgspec
 from msgspec.structs import replace as with_fields
 
 from reconciler.cli.backtest.replay import Replay
@@ -32,10 +31,8 @@ from reconciler.cli.simulation.report import Report
 from reconciler.cli.simulation.script import Script
 from reconciler.cli.sweeps.evaluation import address_of
 from reconciler.cli.sweeps.sweep import Progress, Sweep, unseen
-from reconciler.model.errors import UsageError
 from reconciler.plan.make.decide import Phase
 from reconciler.plan.value.costs import BASE, HEAD, KARPENTER, Backtest
-from reconciler.plan.value.plan import Plan
 
 
 class Play(NamedTuple):
@@ -160,31 +157,3 @@ def backtested(request: BacktestRequest, phase: Phase, progress: Progress = unse
     report = with_fields(played[HEAD][0].report, backtest=backtest)
     curves = {side: every[0].curves for side, every in played.items()}
     return Backtested(report, backtest, curves)
-
-
-def expect_base(trace: str | None, base: str | None) -> None:
-    """Refuse a trace where nothing is compared.
-
-    Raises:
-        UsageError: there is a trace and no base.
-    """
-    if trace is not None and base is None:
-        raise UsageError("needs a base to compare with", where="--trace", remedy="add --base REF")
-
-
-def with_backtest(plan: Plan, request: FleetRequest, trace: str, phase: Phase) -> Plan:
-    """Return the plan with what the trace comes to under its base and under its head.
-
-    The snapshot of the request is left out: the trace is the workload, and the pods of the cluster
-    would run beside it once more.
-
-    Raises:
-        ReconcilerError: the trace cannot be read, or a side takes too many passes.
-    """
-    from reconciler.cli.simulation.script import Script
-
-    fleet = replace(request, now=plan.at, snapshot=None)
-    asked = BacktestRequest(
-        fleet, trace, against=None, seed=0, seeds=1, until=None, script=Script()
-    )
-    return msgspec.structs.replace(plan, backtest=backtested(asked, phase).backtest)

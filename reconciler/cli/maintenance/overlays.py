@@ -145,7 +145,7 @@ def _captured(api: Api) -> bytes:
 
 def _pools(snapshot: Snapshot) -> Iterable[NodePool]:
     """Return the NodePools of a cluster; of one that cannot be read, its annotations count."""
-    from reconciler.model.json import decode
+    from reconciler.model.decode import decode
     from reconciler.model.karpenter.nodepool import NodePool
 
     return [

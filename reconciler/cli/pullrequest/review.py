@@ -167,7 +167,7 @@ def _validated(folder: str, options: ReviewOptions) -> tuple[str, bool]:
 
 
 def _planned(change: FleetChange, options: ReviewOptions, findings: str) -> Review:
-    from reconciler.cli.backtest.run import with_backtest
+    from reconciler.cli.backtest.change import with_backtest
     from reconciler.cli.output.findings import render_github
     from reconciler.cli.question import read_inputs
     from reconciler.cli.shared import planfile, policies

@@ -96,7 +96,7 @@ def classes_of(
     """Return node classes with what was found for them when the snapshot was captured."""
     import msgspec
 
-    from reconciler.model.json import decode
+    from reconciler.model.decode import decode
     from reconciler.model.karpenter.nodeclass import EC2NodeClassStatus
 
     live = {

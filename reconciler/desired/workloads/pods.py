@@ -19,8 +19,9 @@ import msgspec
 
 from reconciler.desired.hash import json_text
 from reconciler.desired.workloads.shape import PODS_MAX
+from reconciler.model.decode import decode
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
-from reconciler.model.json import JsonDict, decode
+from reconciler.model.json import JsonDict
 from reconciler.model.kubernetes.cluster import (
     ClaimSpec,
     DaemonSet,

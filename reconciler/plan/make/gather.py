@@ -21,7 +21,7 @@ from reconciler.desired.objects import (
     node_pools,
     templates,
 )
-from reconciler.model.json import decode
+from reconciler.model.decode import decode
 from reconciler.model.karpenter.capacitybuffer import CapacityBuffer
 from reconciler.model.karpenter.nodeclass import EC2NodeClass, EC2NodeClassStatus
 from reconciler.model.karpenter.nodepool import NodePool

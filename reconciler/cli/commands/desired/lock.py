@@ -70,7 +70,7 @@ def run(request: LockRequest) -> int:
         InvalidFleetError: the folder, or without ``--update`` its lock, cannot be read.
         CloudError, TransientCloudError: a look-up failed; nothing is written.
     """
-    from reconciler.cli.output.stream import progress
+    from reconciler.cli.output.progressline import progress
     from reconciler.cli.shared import sources
     from reconciler.source.resource import LOCK_FILE
 
@@ -251,7 +251,7 @@ def _from_snapshot(
     from msgspec.structs import replace
 
     from reconciler.cli.wiring.snapshots import read_named
-    from reconciler.model.json import decode
+    from reconciler.model.decode import decode
     from reconciler.model.karpenter.nodeclass import EC2NodeClassStatus
 
     live = {

@@ -98,8 +98,8 @@ def run(request: PlanRequest) -> int:
     # Nearly all values live until the plan is printed: collecting garbage among them often
     # costs a tenth of the time and finds none.
     gc.set_threshold(200_000, 20, 20)
-    from reconciler.cli.backtest.run import expect_base, with_backtest
-    from reconciler.cli.output.stream import progress
+    from reconciler.cli.backtest.change import expect_base, with_backtest
+    from reconciler.cli.output.progressline import progress
     from reconciler.cli.question import read_inputs
     from reconciler.cli.shared import policies
     from reconciler.cli.shared.timings import Timings
@@ -203,7 +203,7 @@ def _annotated(plan: Plan, request: PlanRequest) -> str:
 
     folder = "" if plan.revision.path in (None, ".") else plan.revision.path
     if request.output == "sarif":
-        from reconciler.cli.output.findings import render_sarif
+        from reconciler.cli.output.sarif import render_sarif
 
         return render_sarif(diagnostics_of(plan), folder)
     from reconciler.cli.output.findings import render_github

@@ -15,7 +15,7 @@ from reconciler.cli.shared.request import FleetRequest, SweepRequest
 if TYPE_CHECKING:
     import argparse
 
-    from reconciler.cli.output.stream import ProgressLine
+    from reconciler.cli.output.progressline import ProgressLine
     from reconciler.cli.shared.timings import Timings
     from reconciler.cli.simulation.building import Setting
     from reconciler.cli.simulation.report import Report
@@ -88,7 +88,7 @@ def run(request: SimulateRequest) -> int:
     """Run the simulation and print what happened."""
     gc.set_threshold(200_000, 20, 20)
     from reconciler.cli.commands.desired.plan import write
-    from reconciler.cli.output.stream import progress
+    from reconciler.cli.output.progressline import progress
     from reconciler.cli.shared.timings import Timings
     from reconciler.cli.simulation.building import built, read_simulation
     from reconciler.cli.simulation.scenes import played

@@ -76,7 +76,7 @@ def run(request: CheckRequest) -> int:
     """Print one line for each check; exit 1 where one failed."""
     from reconciler.adapters.aws.permissions import Need
     from reconciler.cli.output.listing import format_document
-    from reconciler.cli.output.stream import progress
+    from reconciler.cli.output.progressline import progress
     from reconciler.cli.shared.exitcode import DONE, FAILED
     from reconciler.model.diagnostics import Verdict
 

@@ -86,7 +86,7 @@ def run(request: CiRequest) -> int:
     Raises:
         ReconcilerError: the fleets that changed cannot be found out.
     """
-    from reconciler.cli.backtest.run import expect_base
+    from reconciler.cli.backtest.change import expect_base
     from reconciler.cli.pullrequest.review import (
         ReviewOptions,
         changed_fleets,

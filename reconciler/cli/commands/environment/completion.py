@@ -59,7 +59,8 @@ def complete_parser() -> argparse.ArgumentParser:
     """Return one parser with every command, subcommand and option."""
     from importlib import import_module
 
-    from reconciler.cli.parser.commandline import COMMANDS, PROGRAM, Arguments
+    from reconciler.cli.parser.arguments import Arguments
+    from reconciler.cli.parser.commandline import COMMANDS, PROGRAM
 
     parser = Arguments(prog=PROGRAM, description="EC2 node fleets from git")
     parser.add_argument("-V", "--version", action="store_true", help="show the version")

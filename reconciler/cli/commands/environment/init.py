@@ -187,7 +187,7 @@ def _expect_new(folder: str) -> None:
 
 def _origin(request: InitRequest) -> FleetOrigin | None:
     from reconciler.cli.initialization import origins
-    from reconciler.cli.output.stream import progress
+    from reconciler.cli.output.progressline import progress
 
     if request.source is not None:
         return origins.from_folder(request.source)

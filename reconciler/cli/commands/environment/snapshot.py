@@ -89,7 +89,7 @@ def request_of(args: argparse.Namespace) -> SnapshotRequest:
 
 def run(request: SnapshotRequest) -> int:
     """Write one List of every object that a plan reads; all of them or nothing."""
-    from reconciler.cli.output.stream import progress
+    from reconciler.cli.output.progressline import progress
     from reconciler.cli.shared.exitcode import DONE
     from reconciler.cli.wiring.snapshots import destination_of
 
