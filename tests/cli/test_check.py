@@ -185,6 +185,7 @@ def test_full_subnets_are_found(
                 type(subnet), "available_ip_addresses", property(lambda _: "0"), raising=False
             )
             monkeypatch.setattr(subnet, "_available_ip_addresses", 0)
+    site.cloud._account.forget_answers()
     rows = site.rows(capsys)
     full = [row for name, row in rows.items() if name.startswith("addresses ")]
     assert {row["verdict"] for row in full} == {"failed"}

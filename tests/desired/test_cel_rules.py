@@ -228,7 +228,7 @@ def test_the_predicate_says_what_the_rule_says(name: str, text: str) -> None:
     program(text)  # compiling raises the recursion limit, which hypothesis would take amiss
 
     @settings(
-        max_examples=examples(300, usual=120),
+        max_examples=examples(300, usual=80),
         deadline=None,
         derandomize=True,
         database=None,

@@ -175,6 +175,7 @@ def test_an_instance_that_ends_without_us_takes_its_claim_with_it(state: str) ->
     instance, claim = victim_of(world)
     if state in ("stopping", "stopped"):
         world.cloud._account.backend.get_instance(instance)._state.name = state
+        world.cloud._account.forget_answers()
     else:
         world.cloud.vanish(instance)
     say(world, "EC2 Instance State-change Notification", instance_id=instance, state=state)

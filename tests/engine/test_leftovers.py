@@ -148,6 +148,7 @@ class Site:
         account = iam_backends[self.cloud._account.number]["aws"]
         for profile in account.instance_profiles.values():
             profile.create_date = made
+        self.cloud._account.forget_answers()
         self.clock.advance(span.total_seconds())
 
     def collect(self, *classes: EC2NodeClass) -> None:

@@ -95,15 +95,18 @@ def lists_late(world: World, seconds: float) -> None:
         if request.operation != "DescribeInstances":
             return handle(request)
         oldest = world.clock.now().replace(tzinfo=None) - timedelta(seconds=seconds)
-        reservations = world.cloud._account.backend.reservations.values()
+        account = world.cloud._account
+        reservations = account.backend.reservations.values()
         kept = {id(r): r.instances for r in reservations}
         for r in reservations:
             r.instances = [i for i in r.instances if i.launch_time <= oldest]
+        account.forget_answers()
         try:
             return handle(request)
         finally:
             for r in reservations:
                 r.instances = kept[id(r)]
+            account.forget_answers()
 
     wire(world, late)
 
@@ -121,12 +124,15 @@ def lists_nothing(world: World) -> None:
     def forgetful(request: Request, handle: Callable[[Request], Response]) -> Response:
         if not asks_for_fleet(request):
             return handle(request)
-        backend = world.cloud._account.backend
+        account = world.cloud._account
+        backend = account.backend
         kept, backend.reservations = backend.reservations, type(backend.reservations)()
+        account.forget_answers()
         try:
             return handle(request)
         finally:
             backend.reservations = kept
+            account.forget_answers()
 
     wire(world, forgetful)
 

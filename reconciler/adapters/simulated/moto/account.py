@@ -40,6 +40,11 @@ def find_tags_by_id(backend: TagBackend) -> None:
     backend.describe_tags = describe  # type: ignore[method-assign]  # there is no other way in
 
 
+_READS: Final = ("Describe", "Get", "List")
+_REMEMBERED: Final = frozenset({"ec2", "iam", "ssm"})
+"""The services whose answers follow from the account alone, and not from the time or a queue."""
+_ANSWERS_MAX: Final = 500
+
 _FORGOTTEN_AFTER: Final = timedelta(hours=1)
 _RUNNING: Final = ("running", 16)
 _PENDING: Final = ("pending", 0)
@@ -53,7 +58,11 @@ _CLOSED: Final[deque[str]] = deque()
 
 
 class EmbeddedAccount:
-    """One account in one region; instances pass through all their states on ``clock``."""
+    """One account in one region; instances pass through all their states on ``clock``.
+
+    Answers to calls that only read are kept until something changes: moto takes a millisecond for
+    each instance of a list. Whoever changes ``backend`` itself calls ``forget_answers``.
+    """
 
     def __init__(
         self, number: str, region: str, clock: Clock, *, starting_s: float, stopping_s: float
@@ -66,6 +75,7 @@ class EmbeddedAccount:
         self._born: dict[str, datetime] = {}
         self._ending: dict[str, datetime] = {}
         self._ended: dict[str, datetime] = {}
+        self._answers: dict[tuple[str, str, bytes], Response] = {}
         weakref.finalize(self, _CLOSED.append, number).atexit = False
         _drop_closed()
         with _without_stock_images():
@@ -82,6 +92,24 @@ class EmbeddedAccount:
 
     def forward(self, request: Request) -> Response:
         """Return moto's own answer."""
+        if request.service not in _REMEMBERED:
+            return self._answered(request)
+        if not request.operation.startswith(_READS):
+            self.forget_answers()
+            return self._answered(request)
+        asked = request.service, request.operation, request.body
+        answer = self._answers.get(asked)
+        if answer is None:
+            if len(self._answers) >= _ANSWERS_MAX:
+                self.forget_answers()
+            answer = self._answers[asked] = self._answered(request)
+        return answer
+
+    def forget_answers(self) -> None:
+        """Ask moto again: something in the account has changed."""
+        self._answers.clear()
+
+    def _answered(self, request: Request) -> Response:
         from botocore.awsrequest import AWSPreparedRequest
         from botocore.compat import HTTPHeaders
 
@@ -101,6 +129,7 @@ class EmbeddedAccount:
 
     def begin(self, ids: Sequence[str], groups: Sequence[str], profile: str = "") -> None:
         """Note that instances were launched now, with what their template gives them."""
+        self.forget_answers()
         now = self._clock.now()
         for identity in ids:
             instance = self.backend.get_instance(identity)
@@ -137,12 +166,12 @@ class EmbeddedAccount:
         for identity, born in list(self._born.items()):
             if now - born >= self._starting:
                 del self._born[identity]
-                _set_state(self.backend.get_instance(identity), _RUNNING)
+                self._set_state(identity, _RUNNING)
         for identity, since in list(self._ending.items()):
             if now - since >= self._stopping:
                 del self._ending[identity]
                 self._ended[identity] = now
-                _set_state(self.backend.get_instance(identity), _TERMINATED)
+                self._set_state(identity, _TERMINATED)
         for identity, since in list(self._ended.items()):
             if now - since >= _FORGOTTEN_AFTER:
                 del self._ended[identity]
@@ -179,6 +208,7 @@ class EmbeddedAccount:
             name = dict(request.form).get("LaunchTemplateName", "")
             template = self.backend.get_launch_template_by_name(name)
             template.create_time = self._clock.now().astimezone(UTC).replace(tzinfo=None)
+            self.forget_answers()
         return answer
 
     def names(self) -> frozenset[str]:
@@ -238,6 +268,7 @@ class EmbeddedAccount:
         Ids cannot be given to AWS; a class that selects by id gets things with these ids here.
         """
         spec = node_class.spec
+        self.forget_answers()
         for term in spec.subnet_selector_terms:
             self._seed_subnets(term)
         for term in spec.security_group_selector_terms:
@@ -248,9 +279,14 @@ class EmbeddedAccount:
     def _begin_end(self, identity: str) -> None:
         self._born.pop(identity, None)
         self._ending[identity] = self._clock.now()
-        _set_state(self.backend.get_instance(identity), _SHUTTING_DOWN)
+        self._set_state(identity, _SHUTTING_DOWN)
+
+    def _set_state(self, identity: str, state: tuple[str, int]) -> None:
+        self.forget_answers()
+        _set_state(self.backend.get_instance(identity), state)
 
     def _forget(self, identity: str) -> None:
+        self.forget_answers()
         reservations = self.backend.reservations
         for key, reservation in list(reservations.items()):
             reservation.instances = [i for i in reservation.instances if i.id != identity]
@@ -346,6 +382,7 @@ class EmbeddedAccount:
 
         if identity in self.backend.amis:
             return
+        self.forget_answers()
         self.backend.amis[identity] = Ami(
             self.backend,
             identity,
