@@ -55,7 +55,7 @@ def test_a_forged_marker_neither_is_edited_nor_hides_the_plan(
     assert len(forge.bodies(BOT)) == 1
 
 
-@attack(Threat.OUTPUT, "Markdown instead of a plan in the artefact of a job without secrets")
+@attack(Threat.OUTPUT, "Markdown instead of a plan in the artifact of a job without secrets")
 def test_markdown_of_an_untrusted_job_is_not_posted(
     url: str, forge: ForgeImitation, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -134,7 +134,7 @@ def test_no_file_of_the_repository_names_the_api(
     assert len(forge.bodies(BOT)) == 1
 
 
-@attack(Threat.EXHAUSTION, "an artefact with thousands of plans, each to be a comment")
+@attack(Threat.EXHAUSTION, "an artifact with thousands of plans, each to be a comment")
 def test_the_number_of_comments_is_limited(
     url: str, forge: ForgeImitation, plan: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -111,8 +111,8 @@ def _quoted(text: str) -> str:
 
 
 _PLAN: Final = """\
-# Plans a pull request and keeps the plan as an artefact. It runs on the files of whoever opened the
-# pull request, so it has no secrets and may write nothing; reconciler-comment.yml posts the result.
+# Plans a pull request and keeps the plan as an artifact. It runs on the files of the pull request,
+# so it has no secrets and no write permissions; reconciler-comment.yml posts the result.
 name: reconciler plan
 on:
   pull_request:
@@ -137,7 +137,7 @@ jobs:
 """
 _COMMENT: Final = """\
 # Posts the plans of reconciler-plan.yml. It runs on the files of the default branch and reads the
-# artefact as data; so it may comment, also on pull requests from forks.
+# artifact as data, so it can safely comment, also on pull requests from forks.
 name: reconciler comment
 on:
   workflow_run:

@@ -24,7 +24,7 @@ class CiEvent(NamedTuple):
     """The pull request of a job.
 
     ``number`` is None where it is not known. ``head`` is the run that a ``workflow_run`` follows.
-    ``run_url`` is the address of the job's page, with its artefacts.
+    ``run_url`` is the address of the job's page, with its artifacts.
     """
 
     repository: str = ""

@@ -1,6 +1,6 @@
 """What of an object's values a plan may contain.
 
-Plans are posted on pull requests and kept as artefacts of CI. User data, the environment and the
+Plans are posted on pull requests and kept as artifacts of CI. User data, the environment and the
 commands of containers, and annotations may hold secrets: of these a plan has a hash, which shows
 that a value changed but not what it is.
 """
