@@ -314,7 +314,7 @@ def bundled(region: str = "us-east-1", facts: ClassFacts = DEFAULT_FACTS) -> Cat
     header, bundle = _load()
     if region not in bundle.regions:
         raise UsageError(
-            f"the bundled catalogue does not know the region {region!r}",
+            f"the bundled catalog does not know the region {region!r}",
             where="aws.region",
             remedy=f"use one of {', '.join(sorted(bundle.regions))}, or give --catalog FILE",
         )

@@ -159,7 +159,7 @@ def read_fleet(
     An object with an error is left out of the fleet: use the fleet only where no finding is an
     error. ``refused`` are the findings about files that were not read at all; they come out among
     the others, and what such a file may have held is not reported as missing. ``any_class`` takes
-    every node class as known, as with a catalogue of one's own; ``allow_empty`` makes a folder
+    every node class as known, as with a catalog of one's own; ``allow_empty`` makes a folder
     without any NodePool worth a warning only. ``advise`` is asked for more findings in the end.
     """
     reading = _Reading()

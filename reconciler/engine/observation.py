@@ -157,7 +157,7 @@ def _unheard(world: World) -> tuple[Diagnostic, ...]:
             Severity.WARNING,
             "interruption-queue",
             f"cannot receive interruption events: {problem}",
-            hint="a reclaimed node is noticed only after it is gone",
+            hint="an interrupted node is noticed only after it is gone",
         ),
     )
 

@@ -1,4 +1,4 @@
-"""What was looked at before anything is written, and what it means."""
+"""The checks that run before anything is written, and their results."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from enum import StrEnum
 
 
 class Verdict(StrEnum):
-    """How a check ended."""
+    """The result of a check."""
 
     PASSED = "passed"
     FAILED = "failed"
     UNKNOWN = "unknown"
-    """It could not be looked at, or need not be: no reason to stop."""
+    """It could not be checked, or need not be: no reason to stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at: its ``kind``, its ``name`` where there are several, and how.
+    """One check: its ``kind``, its ``name`` if there are several, and its result.
 
     ``remedy`` is what to do where it failed.
     """

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def decode(data: object, kind: type[T]) -> T:
-    """Return ``data`` as a ``kind``; a null field counts as one that is not there.
+    """Return ``data`` as a ``kind``; a null field counts as absent.
 
     Kubernetes reads it so, and Go programs write their empty lists as null.
 

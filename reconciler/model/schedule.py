@@ -34,7 +34,7 @@ _DAYS_OF_MONTH: Final = {month: monthrange(2024, month)[1] for month in range(1,
 _HORIZON_YEARS: Final = 5
 
 LENGTH_MAX: Final = 1000
-"""A schedule is written in at most so many characters."""
+"""The maximum number of characters of a schedule."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -270,7 +270,7 @@ BAD = {
     "infinite": (openb("a,1,1,0,0,,LS,Running,0,inf,0"), "trace.csv:2", "deletion_time"),
     "too short": (openb("a,1"), "trace.csv:2", "not as many fields"),
     "too long": (openb("a,1,1,0,0,,LS,Running,0,1,0,7"), "trace.csv:2", "not as many fields"),
-    "twice": (openb(*[ROWS[0]] * 2), "trace.csv:3", "'a' is empty or comes twice"),
+    "twice": (openb(*[ROWS[0]] * 2), "trace.csv:3", "'a' is empty or not unique"),
     "ends first": (openb("a,1,1,0,0,,LS,Running,9,1,"), "trace.csv:2", "not in the order"),
     "open quote": (openb('"a,1,1,0,0,,LS,Running,0,1,0'), "trace.csv:2", "cannot be read as CSV"),
     "no UTF-8": (openb(*ROWS) + b"\xff", "trace.csv:5", "is not UTF-8"),

@@ -34,7 +34,7 @@ def changed_files(folder: str, base: str, folders: tuple[str, ...]) -> ChangedFi
     """
     repository = find(folder)
     if repository is None:
-        remedy = "leave --base out, or run the command in a repository"
+        remedy = "omit --base, or run the command in a repository"
         raise UsageError("not in a git repository", where=os.path.abspath(folder), remedy=remedy)
     with viewed(repository, folder) as view:
         before, head = commit_of(view, base), commit_of(view, "HEAD")

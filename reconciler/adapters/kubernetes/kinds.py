@@ -126,7 +126,7 @@ PERMISSIONS: Final = (
     ),
     Permission(
         "create", EVENT.group, EVENT.resource,
-        "tell about pods and nodes in Events", writes=True,
+        "report about pods and nodes in Events", writes=True,
     ),
     Permission(
         "list", NODE_POOL.group, NODE_POOL.resource,

@@ -57,7 +57,7 @@ def _objects_of(kind: str, kubectl: str, context: str | None) -> Sequence[object
         done = subprocess.run(command, capture_output=True, check=False)  # noqa: S603 - no shell
     except OSError as error:
         why = f"cannot run kubectl: {error.strerror}"
-        remedy = "install kubectl, or leave --kubectl out"
+        remedy = "install kubectl, or omit --kubectl"
         raise ClusterError(why, where=kubectl, remedy=remedy) from error
     said = done.stderr.decode(errors="replace").strip()
     if done.returncode:

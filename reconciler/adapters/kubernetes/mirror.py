@@ -140,7 +140,7 @@ class ClusterMirror:
                 raise ClusterError(
                     f"a NodeClaim {claim.name} that is not ours exists",
                     where=f"GET {NODE_CLAIM.path}",
-                    remedy="it was left alone; the claim is not shown in the cluster",
+                    remedy="it was not changed; the claim is not shown in the cluster",
                 )
             copy = self._create(claim)
         else:

@@ -40,7 +40,7 @@ _DISRUPTED: Final = Taint(DISRUPTED_TAINT, "NoSchedule")
 class EmbeddedCluster:
     """A cluster whose nodes are instances seen in EC2 and whose pods are those of the workloads.
 
-    ``types`` finds an instance type of the catalogue; ``workloads`` says what should run now.
+    ``types`` finds an instance type of the catalog; ``workloads`` says what should run now.
     A node joins ``joining_s`` seconds after its instance was launched and is ready ``ready_s``
     later; a pod is ready ``starting_s`` after it got its node, and gone ``leaving_s`` after it
     was asked to leave.

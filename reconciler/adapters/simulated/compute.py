@@ -42,7 +42,7 @@ class SpotInterruption:
 class SimulatedCompute:
     """EC2 for one fleet.
 
-    ``types`` finds an instance type of the catalogue. ``faults`` fail calls by the names of the
+    ``types`` finds an instance type of the catalog. ``faults`` fail calls by the names of the
     EC2 operations: CreateFleet, DescribeInstances, TerminateInstances, CreateTags.
     """
 

@@ -96,7 +96,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class PriceChange:
-    """From a moment on some offerings cost ``factor`` times what the catalogue says."""
+    """From a moment on some offerings cost ``factor`` times what the catalog says."""
 
     offer: Offer
     at: datetime
@@ -151,7 +151,7 @@ class Conditions:
         )
 
     def factor(self, pool: Pool, now: datetime) -> float:
-        """Return by how much the price of an offering differs from the catalogue's; last wins."""
+        """Return by how much the price of an offering differs from the catalog's; last wins."""
         factor = 1.0
         for change in self.prices:
             if change.at <= now and change.offer.covers(*pool):

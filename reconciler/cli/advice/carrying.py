@@ -59,11 +59,11 @@ def confirms(folder: str) -> bool:
     """
     if not sys.stdin.isatty():
         raise UsageError(
-            "files have changes that are not committed",
+            "files have uncommitted changes",
             where=folder,
             remedy="commit or stash them, or pass --auto-approve",
         )
-    print(f"Files in {folder} have changes that are not committed. Only `yes` writes the proposal")
+    print(f"Files in {folder} have uncommitted changes. Only `yes` writes the proposal")
     print("on top of them: ", end="", flush=True)
     return sys.stdin.readline().strip() == "yes"
 

@@ -221,7 +221,7 @@ class Judge:
                 f"--zones-min {limits.zones}"
             )
         if change.bounds is not None and change.bounds[1] >= 0:
-            return "the search ended at its limit of work, and the change may save nothing"
+            return "the search reached its work limit, and the change may save nothing"
         return ""
 
     def _policies(self, inputs: Inputs, change: AtRest) -> tuple[str, tuple[str, ...]]:

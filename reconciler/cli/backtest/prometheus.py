@@ -137,7 +137,7 @@ def gathered(metrics: Metrics, period: ImportPeriod, matchers: str) -> PodSeries
         begin = end
     if not reading.series.pods:
         raise UnreadableError(
-            f"has no pods of that time: {Family.CREATED}{{{matchers}}} is empty",
+            f"has no pods in that period: {Family.CREATED}{{{matchers}}} is empty",
             where=WHERE,
             remedy="check --since and --match, and that it scrapes kube-state-metrics",
         )
@@ -170,7 +170,7 @@ class _Reading:
                 series.add(family, self._samples(self._last(family), window))
         if len(series.pods) > PODS_MAX:
             raise UnreadableError(
-                f"has more than {PODS_MAX:,} pods of that time",
+                f"has more than {PODS_MAX:,} pods in that period",
                 where=WHERE,
                 remedy="pass a shorter --since, or --match",
             )

@@ -126,7 +126,7 @@ def notes_of(backtest: Backtest) -> list[str]:
     if not backtest.rounded_gpus:
         return []
     pods = counted(backtest.rounded_gpus, "pod")
-    return [f"{pods} wanted a share of a GPU and got a whole one."]
+    return [f"{pods} requested a share of a GPU and got a complete one."]
 
 
 _LINES: Final[tuple[tuple[str, Callable[[SideResult], str]], ...]] = (

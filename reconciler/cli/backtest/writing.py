@@ -159,7 +159,7 @@ def summary_text(found: TraceSummary) -> str:
         ["pods", f"{found.pods:,}"],
         ["classes of pods", f"{found.classes:,}"],
         ["pods with GPUs", f"{found.gpu_pods:,}"],
-        ["most pods at once", f"{found.most_at_once:,}"],
+        ["maximum pods at a time", f"{found.most_at_once:,}"],
         ["median life", "-" if life is None else f"{life:,.0f} s"],
         ["CPU-hours requested", f"{found.cpu_hours:,.1f}"],
         ["GiB-hours requested", f"{found.memory_gib_hours:,.1f}"],
@@ -173,6 +173,6 @@ def summary_text(found: TraceSummary) -> str:
     if found.rounded_gpus:
         lines += [
             "",
-            f"{counted(found.rounded_gpus, 'pod')} wanted a share of a GPU: each gets one.",
+            f"{counted(found.rounded_gpus, 'pod')} requested a share of a GPU: each gets one.",
         ]
     return "\n".join(lines) + "\n"

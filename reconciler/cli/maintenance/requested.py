@@ -33,13 +33,13 @@ def run(request: NodeRequest) -> int:
         who = f"the daemon {holder}" if holder else "this command"
         print(f"{_plan(verb, claim)}.")
         if request.is_dry_run:
-            print(f"Nothing was changed (--dry-run). It would be carried out by {who}.")
+            print(f"Nothing was changed (--dry-run). It would be executed by {who}.")
             return exitcode.DONE
         intent = _recorded(recorded, request, verb, claim)
     if holder is not None:
         print(
-            f"Recorded; {who} carries it out with its next pass. "
-            f"`reconciler history --target {intent.target}` shows what came of it."
+            f"Recorded; {who} executes it in its next pass. "
+            f"`reconciler history --target {intent.target}` shows the result."
         )
         return exitcode.DONE
     return _carry_out(request, intent)
@@ -136,7 +136,7 @@ def _carry_out(request: NodeRequest, intent: Intent) -> int:
             )
             entry = journal.entry(intent.id)
     except LeaseHeldError as error:
-        print(f"Recorded; another process has begun to act and carries it out ({error.message}).")
+        print(f"Recorded; another process has begun to act and executes it ({error.message}).")
         return exitcode.DONE
     if entry is None or entry.outcome is None:
         print("Not finished; the next `reconciler apply` or `run` continues it.", file=sys.stderr)

@@ -36,8 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser, what: str = "node") -> None:
     add("--reason", default="", metavar="TEXT", help="why, for the history")
     add(
         "--timeout", default="30m", metavar="DURATION",
-        help="where no daemon runs: give up after this long; it is continued by the next "
-        "`apply` or `run` (default: 30m)",
+        help=(
+            "without a daemon: give up after this long; the next `apply` or `run` continues it "
+            "(default: 30m)"
+        ),
     )  # fmt: skip
     inputs.add_flags(parser, inputs.ACTING)
 

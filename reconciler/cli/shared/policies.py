@@ -84,7 +84,7 @@ def expect_known(fail_on: Collection[str], policies: Sequence[Policy]) -> None:
 
             remedy = did_you_mean(name, known, f"use {', '.join(known[:2])} or a policy's name")
             raise UsageError(
-                f'no policy "{name}" judges this plan', where="--fail-on", remedy=remedy
+                f'no policy "{name}" applies to this plan', where="--fail-on", remedy=remedy
             )
 
 

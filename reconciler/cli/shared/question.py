@@ -197,7 +197,7 @@ def _evidence(snapshot: Snapshot) -> dict[str, str]:
 
 
 def read_types(request: FleetRequest, resolved: Resolved, lock: Lock | None) -> Catalog:
-    """Return the catalogue of ``--catalog``, else that of the region.
+    """Return the catalog of ``--catalog``, else that of the region.
 
     It is the bundled one, unless there is a lock or the settings say otherwise.
     """

@@ -58,7 +58,7 @@ class SimulatedFleet(PlannedFleet):
     """Desired state as the engine's own, with what only a simulation adds.
 
     ``any_class`` takes node classes that are not in the folder as known, as a plan with a
-    catalogue file does. ``compute`` says which instances EC2 is about to take back.
+    catalog file does. ``compute`` says which instances EC2 is about to take back.
     """
 
     any_class: bool = False
@@ -176,7 +176,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class KnownInputs:
-    """What the caller has read: the snapshot, None where there is none, and both catalogues."""
+    """What the caller has read: the snapshot, None where there is none, and both catalogs."""
 
     snapshot: Snapshot | None
     catalog: Catalog

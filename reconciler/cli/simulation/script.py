@@ -44,7 +44,7 @@ class CapacityRefusal(_Part, frozen=True):
 
 
 class PriceFactor(_Part, frozen=True):
-    """From a moment on some offerings cost ``factor`` times what the catalogue says."""
+    """From a moment on some offerings cost ``factor`` times what the catalog says."""
 
     at: str
     factor: float

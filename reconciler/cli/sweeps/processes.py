@@ -96,7 +96,7 @@ class _Lanes(Generic[K, V]):
             except _LostError:
                 self._own.worker = None
         raise ReconcilerError(
-            "the process that evaluated was killed",
+            "the evaluation process was killed",
             where="--workers",
             remedy="use fewer processes if memory is short",
         )

@@ -63,7 +63,7 @@ class CheckBench:
     catalog: CatalogInForce
 
     def cpus_of(self, instance_type: str) -> float:
-        """Return the vCPUs of an instance type, 0 where the catalogue does not know it."""
+        """Return the vCPUs of an instance type, 0 where the catalog does not know it."""
         kind = self.catalog.get(instance_type)
         return 0.0 if kind is None else kind.capacity.get("cpu", 0) / 1000
 

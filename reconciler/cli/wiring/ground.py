@@ -38,7 +38,7 @@ class Ground(NamedTuple):
 
 
 def ground_of(request: FleetRequest, imitation: Imitation | None) -> Ground:
-    """Return the effective settings, the catalogue of the region, and where the state is."""
+    """Return the effective settings, the catalog of the region, and where the state is."""
     from reconciler.adapters.aws.launch.profiles import is_imitated
     from reconciler.cli.shared import sources
     from reconciler.cli.shared.catalogs import CatalogInForce

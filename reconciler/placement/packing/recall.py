@@ -1,4 +1,4 @@
-"""What packing has computed about a catalogue, kept for as long as its table is.
+"""What packing has computed about a catalog, kept for as long as its table is.
 
 A loop of passes asks about the same types again and again, while only pods and nodes change. What
 follows from the types alone is then computed once. Keys are contents, so a result is the same with
@@ -15,7 +15,7 @@ from reconciler.catalog.table import TypeTable
 from reconciler.placement.nodes.template import PoolTemplate
 
 _ANSWERS_MAX: Final = 512
-"""The maximum number of answers of one kind that are kept for one catalogue."""
+"""The maximum number of answers of one kind that are kept for one catalog."""
 _CATALOGS_MAX: Final = 16
 
 T = TypeVar("T")

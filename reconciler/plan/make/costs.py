@@ -54,7 +54,7 @@ def money(amounts: Iterable[float]) -> float:
 def owned_nodes(
     cluster: ClusterState, pools: Mapping[str, LaunchPool], catalog: Catalog
 ) -> tuple[OwnedNode, ...]:
-    """Return the nodes that have a NodeClaim, priced by their pool's types, else by ``catalog``."""
+    """Return the nodes with a NodeClaim, priced by their pool's types or by ``catalog``."""
     return tuple(_owned(node, pools, catalog) for node in cluster.nodes if node.is_managed)
 
 

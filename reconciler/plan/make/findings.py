@@ -109,7 +109,7 @@ def of_daemon_sets(cluster: ClusterState) -> Iterator[PlanFinding]:
 
 
 def of_decisions(decisions: Decisions | Places) -> Iterator[PlanFinding]:
-    """Report limits of work, dropped preferences and invalid budgets."""
+    """Report reached work limits, dropped preferences and invalid budgets."""
     for limit in decisions.limits_hit:
         yield PlanFinding(severity="warning", code="work-limit", message=limit)
     if decisions.consolidation_waits:

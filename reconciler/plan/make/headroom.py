@@ -1,8 +1,8 @@
 """CapacityBuffers of a plan: where they are declared, and the capacity they reserve.
 
-Buffers are declared in git or in the cluster; git takes precedence. The workload that a buffer
-names is searched in the cluster first: capacity is reserved for what runs there, and others than
-git may scale a workload.
+Buffers are declared in git or in the cluster; git takes precedence. The workload of a buffer is
+looked up in the cluster first: capacity is reserved for what runs there, and a workload may be
+scaled outside git.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ def _owners(pods: Iterable[Pod]) -> Iterator[Owner]:
 
 
 _QUIET: Final = ("OtherStrategy", "BufferEmpty")
-"""Codes of what is as its author may have meant it."""
+"""Codes of buffers that their author may have intended."""
 
 
 def headroom_of(inputs: Inputs) -> tuple[Headroom, ...]:
-    """Return what every CapacityBuffer asks for, by name; nothing while the gate is off."""
+    """Return the request of every CapacityBuffer, by name; empty while the gate is off."""
     if not inputs.settings.gate(FeatureGate.CAPACITY_BUFFER):
         return ()
     buffers = _buffers(inputs)
@@ -87,13 +87,13 @@ def _templates(inputs: Inputs, buffers: Iterable[CapacityBuffer]) -> BufferTempl
 
 
 def with_headroom(cluster: ClusterState, rooms: Iterable[Headroom]) -> ClusterState:
-    """Return the cluster in which the virtual pods wait beside the real ones."""
+    """Return the cluster with the virtual pods pending beside the real ones."""
     virtual = tuple(pod for room in rooms for pod in room.pods)
     return replace(cluster, pods=(*cluster.pods, *virtual)) if virtual else cluster
 
 
 def of_buffers(inputs: Inputs, rooms: Iterable[Headroom]) -> Iterator[PlanFinding]:
-    """Report the buffers that have no effect, where that is probably not intended."""
+    """Report the buffers that have no effect, if that is probably not intended."""
     if not inputs.settings.gate(FeatureGate.CAPACITY_BUFFER):
         names = ", ".join(buffer.key for buffer in _buffers(inputs))
         yield PlanFinding(

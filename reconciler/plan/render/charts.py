@@ -24,8 +24,8 @@ _TICKS_MAX: Final = 9
 class Axis:
     """The wall clock from ``begin`` to ``end`` on the width of a picture, in UTC.
 
-    ``left`` is the room for labels, whose baseline is ``drop`` below the picture. There are at most
-    ``ticks_max`` ticks and one.
+    ``left`` is the space for labels, whose baseline is ``drop`` below the picture. There are at
+    most ``ticks_max`` ticks and one.
     """
 
     begin: datetime
@@ -36,7 +36,7 @@ class Axis:
     drop: float = 15
 
     def x(self, at: datetime) -> float:
-        """Return where a time stands; what is outside stands at the edge."""
+        """Return the position of a time; times outside are at the edge."""
         whole = max((self.end - self.begin).total_seconds(), 1.0)
         part = min(max((at - self.begin).total_seconds() / whole, 0.0), 1.0)
         return round(self.left + part * (self.width - self.left - RIGHT), 1)
@@ -88,7 +88,7 @@ _HUES: Final = 8
 
 
 def hue_of(number: int) -> int:
-    """Return which of the colours a number has; they repeat."""
+    """Return the colour of a number; colours repeat."""
     return number % _HUES
 
 

@@ -30,7 +30,7 @@ from reconciler.plan.render.wording import counted, moment
 from reconciler.plan.value.plan import Plan
 
 CHARACTERS_MAX: Final = 20_000
-"""More than this nobody reads in a comment; GitHub refuses 65,536 and more."""
+"""Nobody reads more than this in a comment; GitHub rejects 65,536 and more."""
 
 _SUMMARY_MAX: Final = 2000
 _BOXES_MAX: Final = 40
@@ -56,7 +56,7 @@ _ROOMS: Final = (
 
 
 def render_markdown(plan: Plan) -> str:
-    """Return the comment; what does not fit is counted, with the place where all of it is."""
+    """Return the comment; what does not fit is counted, with the location of the complete plan."""
     return paint(document_of(plan, for_page=False))
 
 

@@ -45,6 +45,6 @@ def _label(box: Box) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return text that a quoted Mermaid label shows as it stands."""
+    """Return text that a quoted Mermaid label shows unchanged."""
     line = " ".join(text.split())
     return mermaid_text(line if len(line) <= _LABEL_MAX else line[: _LABEL_MAX - 1] + "…")

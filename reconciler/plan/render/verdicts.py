@@ -25,7 +25,7 @@ def verdict_of(policy: JudgedPolicy) -> str:
 
 
 def policy_lines(plan: Plan) -> list[str]:
-    """Return the headline on policies: which forbid the plan, and how many only warn."""
+    """Return the headline on policies: those that forbid the plan, and how many only warn."""
     forbidding = [policy.name for policy in plan.policies if policy.forbids]
     warning = sum(p.result == "failed" and not p.forbids for p in plan.policies)
     lines = []

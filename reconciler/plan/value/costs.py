@@ -70,7 +70,7 @@ class AtRest(Part, frozen=True, kw_only=True):
 
     ``before`` is the fleet under the base, ``after`` the same fleet continued under the head.
     ``per_hour`` and ``per_month`` are their difference in USD. ``bounds`` are the minimum and
-    maximum of ``per_hour`` if the limit of work ended the search, otherwise None. ``replaced``
+    maximum of ``per_hour`` if the work limit ended the search, otherwise None. ``replaced``
     counts replaced nodes. ``rollout`` is the time until the last action has ended (ISO 8601), None
     if it never ends or the limit ended the search.
     """

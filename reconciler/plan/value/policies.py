@@ -1,4 +1,4 @@
-"""What the policies say about a plan."""
+"""The verdicts of policies on a plan."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class PlannedExemption(Part, frozen=True, kw_only=True):
 
 
 class JudgedPolicy(Part, frozen=True, kw_only=True):
-    """One policy and whether the plan complies; ``message`` is empty where it does.
+    """One policy and whether the plan complies; ``message`` is empty if it does.
 
-    ``source`` is whose policy it is. A failed policy with severity ``error`` forbids the plan.
+    ``source`` is who set the policy. A failed policy with severity ``error`` forbids the plan.
     """
 
     name: str
@@ -42,5 +42,5 @@ class JudgedPolicy(Part, frozen=True, kw_only=True):
 
     @property
     def forbids(self) -> bool:
-        """Whether the plan must not be merged or carried out."""
+        """Whether the plan must not be merged or applied."""
         return self.result == "failed" and self.severity == "error"

@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--simulated", action="store_true",
-        help="act on an imitated EC2 and cluster in this process; nothing is launched in AWS",
+        help="act on a simulated EC2 and cluster in this process; nothing is launched in AWS",
     )  # fmt: skip
     parser.add_argument(
         "--timeout", default="30m", metavar="DURATION",

@@ -56,13 +56,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = search.add_argument
     add(
         "--candidates", type=int, default=CANDIDATES, metavar="N",
-        help=f"judge at most N candidates (default: {CANDIDATES})",
+        help=f"evaluate at most N candidates (default: {CANDIDATES})",
     )  # fmt: skip
     add(
         "--seed", type=int, default=0, metavar="N",
-        help="random seed: which candidates are judged where there are more (default: 0)",
+        help="random seed: selects the candidates if there are more (default: 0)",
     )  # fmt: skip
-    inputs.add_sweep(add, "judge candidates")
+    inputs.add_sweep(add, "evaluate candidates")
     add(
         "--new-nodes", action="store_true",
         help="compare fleets of new nodes (default: the fleet continues from its present nodes, "
@@ -85,12 +85,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_limits(parser)
     doing = parser.add_argument_group("proposals")
     add = doing.add_argument
-    add("--write", action="store_true", help="make the best proposal in the fleet's files")
+    add("--write", action="store_true", help="write the best proposal to the fleet's files")
     add("--commit", metavar="BRANCH", help="commit the best proposal to a new branch")
     add("--pick", metavar="ID", help="write or commit this proposal instead of the best one")
     add(
         "--auto-approve", action="store_true",
-        help="with --write: write also if files have uncommitted changes, without asking",
+        help="with --write: do not ask if files have uncommitted changes",
     )  # fmt: skip
     inputs.add_flags(parser, [name for name in inputs.PLANNING if name != "base"])
 
@@ -99,12 +99,12 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("limits").add_argument
     add(
         "--spot-max", type=float, default=SPOT_PERCENT, metavar="PERCENT",
-        help="largest share of pods on spot nodes "
+        help="maximum share of pods on spot nodes "
         f"(default: {SPOT_PERCENT:g}, or the present share if larger)",
     )  # fmt: skip
     add(
         "--zones-min", type=int, default=None, metavar="N",
-        help="least number of zones with pods (default: as many as at present)",
+        help="minimum number of zones with pods (default: as many as at present)",
     )  # fmt: skip
     add(
         "--wait-max", default=f"{WAITING_SECONDS:g}s", metavar="DURATION",
@@ -113,7 +113,7 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add(
         "--evictions-max", type=float, default=EVICTIONS_PER_POD_DAY, metavar="N",
-        help="with --trace: most evictions for each pod and day "
+        help="with --trace: maximum evictions for each pod and day "
         f"(default: {EVICTIONS_PER_POD_DAY:g}, or the present number if larger)",
     )  # fmt: skip
 

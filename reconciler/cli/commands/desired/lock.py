@@ -153,7 +153,7 @@ def _moment(version: str) -> datetime | None:
 
 
 def _public_catalog(request: FleetRequest, resolved: Resolved) -> Catalog:
-    """Return the catalogue without the price book, which stands in git itself.
+    """Return the catalog without the price book, which stands in git itself.
 
     Raises:
         CloudError: the settings want AWS' own answers, and there are none.

@@ -56,11 +56,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add(
         "--policy", action="append", default=[], metavar="FILE",
-        help="judge the plan by the policies in this file, outside the repository (repeatable)",
+        help="evaluate the policies in this file, outside the repository (repeatable)",
     )  # fmt: skip
     add(
         "--fail-on", action="append", default=[], metavar="WHAT",
-        help="exit with 3 if the plan has it: unschedulable (pods that cannot be scheduled), "
+        help="exit with 3 for one of: unschedulable (pods that cannot be scheduled), "
         "warnings (of policies), or the name of a policy (repeatable)",
     )  # fmt: skip
     add(

@@ -66,8 +66,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--against", choices=("karpenter-defaults",),
         help="with --trace: also replay it with Karpenter's default packing and search",
     )  # fmt: skip
-    add("--seeds", type=int, default=1, metavar="N", help="with --trace: play N seeds (default: 1)")
-    inputs.add_sweep(add, "with --trace: play")
+    add("--seeds", type=int, default=1, metavar="N", help="with --trace: run N seeds (default: 1)")
+    inputs.add_sweep(add, "with --trace: run")
     add(
         "--timings", action="store_true",
         help="print the seconds spent in each phase to stderr, as JSON",

@@ -50,7 +50,7 @@ class TraceRequest:
 
 SUBCOMMANDS: Final = {
     "export": "write how the workload of a fleet changed, as the daemon has recorded it",
-    "import": "convert a trace, such as an openb CSV, or make one of Prometheus's series",
+    "import": "convert a trace, such as an openb CSV, or create one from Prometheus",
     "summary": "show how many pods a trace has, what they request, and for how long",
 }
 """Name of a subcommand → its line of help."""
@@ -94,8 +94,10 @@ def _add_prometheus(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "--prometheus", metavar="URL",
-        help="instead of FILE: make the trace of the series of kube-state-metrics in this "
-        "Prometheus; PROMETHEUS_TOKEN may hold a bearer token",
+        help=(
+            "instead of FILE: create the trace from kube-state-metrics in this Prometheus; "
+            "PROMETHEUS_TOKEN can contain a bearer token"
+        ),
     )  # fmt: skip
     add(
         "--since", metavar="TIME|SPAN",
@@ -110,8 +112,10 @@ def _add_prometheus(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add(
         "--step", metavar="DURATION",
-        help="with --prometheus, how exactly the end of a pod is read; at least the interval of "
-        "scrapes (default: 60s)",
+        help=(
+            "with --prometheus, the resolution of the end times of pods; at least the scrape "
+            "interval (default: 60s)"
+        ),
     )  # fmt: skip
 
 

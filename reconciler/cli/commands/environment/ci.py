@@ -62,13 +62,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--policy", action="append", default=[], metavar="FILE", help="policies of the operator")
     add(
         "--fail-on", action="append", default=[], metavar="WHAT",
-        help="exit with 3 if a plan has it, as in `plan --fail-on` (repeatable)",
+        help="when to exit with 3, as in `plan --fail-on` (repeatable)",
     )  # fmt: skip
     add(
         "--set", action="append", default=[], dest="settings", metavar="KEY=VALUE",
         help="override a setting of reconciler.yaml (repeatable)",
     )  # fmt: skip
-    add("--jobs", type=int, default=0, metavar="N", help="fleets at a time (default: processors)")
+    add(
+        "--jobs",
+        type=int,
+        default=0,
+        metavar="N",
+        help="fleets at a time (default: the number of processors)",
+    )
 
 
 def request_of(args: argparse.Namespace) -> CiRequest:

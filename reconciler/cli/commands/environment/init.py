@@ -332,12 +332,12 @@ def _findings(folder: str, files: Sequence[FleetFile]) -> list[Diagnostic]:
 def _lock(request: InitRequest, folder: str, *, is_valid: bool) -> str:
     """Make the lock file where AWS can be asked; return one line about it."""
     if not request.with_lock:
-        return "reconciler.lock was not made (--no-lock)"
+        return "reconciler.lock was not created (--no-lock)"
     remedy = f"run `reconciler lock {folder}` with access to AWS"
     if not is_valid:
-        return "reconciler.lock was not made: the fleet has errors"
+        return "reconciler.lock was not created: the fleet has errors"
     if not _has_credentials():
-        return f"reconciler.lock was not made: no AWS credentials; {remedy}"
+        return f"reconciler.lock was not created: no AWS credentials; {remedy}"
     from reconciler.cli.commands.desired import lock
     from reconciler.cli.shared.request import FleetRequest
     from reconciler.model.errors import ReconcilerError
@@ -346,7 +346,7 @@ def _lock(request: InitRequest, folder: str, *, is_valid: bool) -> str:
         lock.run(lock.LockRequest(FleetRequest(path=folder), is_check=False, is_update=False,
                                   output="text"))  # fmt: skip
     except ReconcilerError as error:
-        return f"reconciler.lock was not made: {error}; {remedy}"
+        return f"reconciler.lock was not created: {error}; {remedy}"
     return "reconciler.lock"
 
 

@@ -242,7 +242,7 @@ def _requests(facts: JsonDict) -> str:
     if not facts["requests"]:
         return ""
     rows = (f"  {row['verb']} {row['target']}, since {row['at']}\n" for row in facts["requests"])
-    return f"\nRequested and not carried out yet:\n{''.join(rows)}"
+    return f"\nRequested and not executed yet:\n{''.join(rows)}"
 
 
 def _in_doubt(facts: JsonDict) -> str:

@@ -103,7 +103,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--once", action="store_true",
-        help="print once and exit (default where the output is not a terminal)",
+        help="print once and exit (default if the output is not a terminal)",
     )  # fmt: skip
     inputs.add_output(parser)
     inputs.add_flags(parser, inputs.RECORDED)

@@ -1,4 +1,4 @@
-"""The parts of a section: typed cells, lines, rows and columns. Painters know these, not plans."""
+"""The parts of a section: typed cells, lines, rows and columns. Renderers know these, not plans."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ VERBS: Final[dict[str, VerbStyle]] = {
     "warning": VerbStyle("", "warn"),
     "info": VerbStyle("", ""),
 }
-"""How each verb looks; the last three are severities."""
+"""The style of each verb; the last three are severities."""
 
 
 class Text(msgspec.Struct, frozen=True):
@@ -57,9 +57,9 @@ class Name(msgspec.Struct, frozen=True):
 
 
 class NameList(msgspec.Struct, frozen=True):
-    """Identifiers of the same kind; the first ones are shown, and the others unfold.
+    """Identifiers of the same kind; the first ones are shown, and the others can be expanded.
 
-    ``noun`` counts them where none fits.
+    ``noun`` counts them if none fits.
     """
 
     names: tuple[str, ...]
@@ -122,7 +122,7 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class SectionRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A row: one cell for each column, then lines. ``more`` are the rows that it stands for."""
+    """A row: one cell for each column, then lines. ``more`` are the rows that it represents."""
 
     cells: tuple[Cell, ...]
     verb: str = ""
@@ -131,7 +131,7 @@ class SectionRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Column(msgspec.Struct, frozen=True):
-    """A column; numbers are aligned to the right. Narrow forms leave out ``page_only`` ones."""
+    """A column; numbers are aligned to the right. Narrow formats omit ``page_only`` ones."""
 
     title: str
     numeric: bool = False
@@ -142,7 +142,7 @@ BarKind = Literal["launch", "remove", "wait", "closed", "limited", "start", "run
 
 
 class Bar(msgspec.Struct, frozen=True):
-    """A period of a lane: what it is, and ``about`` for whoever points at it.
+    """A period of a lane: what it is, and ``about`` as its tooltip.
 
     ``hue`` numbers the colours of bars that differ in more than their kind.
     """
@@ -162,7 +162,7 @@ class Lane(msgspec.Struct, frozen=True):
 
 
 class Timeline(msgspec.Struct, frozen=True):
-    """What is known of the rollout over time; ``lanes`` are drawn from ``begin`` to ``end``."""
+    """The known part of the rollout over time; ``lanes`` are drawn from ``begin`` to ``end``."""
 
     begin: datetime
     end: datetime
@@ -190,8 +190,8 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a plan for people.
 
     ``table`` sections align all columns on a terminal; the others are lists of rows with lines
-    below them, titled ``lines_title`` where they are a column. ``folded`` sections unfold.
-    ``figure`` is drawn where the form can show it.
+    below them, titled ``lines_title`` if they are a column. ``folded`` sections can be expanded.
+    ``figure`` is drawn if the format supports it.
     """
 
     key: str
@@ -214,7 +214,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
 def columns_to_show(
     columns: Sequence[Column], rows: Sequence[SectionRow], *, on_page: bool = False
 ) -> list[int]:
-    """Return which columns a painter shows: those with text, and the first in any case."""
+    """Return the columns that a renderer shows: those with text, and always the first."""
     parts = [part for row in rows for part in (row, *row.more)]
     return [
         number
@@ -225,7 +225,7 @@ def columns_to_show(
 
 
 class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A plan as people read it: what it is a plan of, the headline, and the sections in order."""
+    """A plan for people: its subject, the headline, and the sections in order."""
 
     fleet: str
     revision: str
@@ -239,7 +239,7 @@ class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def text_of(cell: Cell) -> str:
-    """Return a cell as plain text, which a painter has yet to escape."""
+    """Return a cell as plain text, which the renderer still has to escape."""
     match cell:
         case Text(text=text):
             return text
@@ -270,7 +270,7 @@ def _money(cell: Dollars) -> str:
 
 
 def order_of(cell: Cell) -> str:
-    """Return what a column is sorted by, empty where that is the text."""
+    """Return what a column is sorted by, empty if that is the text."""
     match cell:
         case Number(number=number):
             return str(number)

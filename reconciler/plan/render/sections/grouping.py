@@ -1,4 +1,4 @@
-"""Which rows of a section are alike: a reader sees one of them, and unfolds the others."""
+"""Groups of similar rows of a section: one of them is shown, and the others can be expanded."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from reconciler.plan.render.wording import counted
 T = TypeVar("T")
 
 FEW: Final = 6
-"""Up to so many rows are listed as they are, however alike some of them are."""
+"""Up to this number, all rows are listed, even if some are similar."""
 
 MOST: Final = 12
-"""More rows than this are not read: those beyond are one row that unfolds."""
+"""The maximum number of rows: the rest is one row that can be expanded."""
 
 Key = Callable[[T], Hashable]
 
@@ -33,7 +33,7 @@ def grouped(items: Iterable[T], key: Key[T]) -> list[list[T]]:
 def condensed(items: Iterable[T], same: Key[T], *alike: Key[T]) -> list[list[list[T]]]:
     """Return groups of ``same`` items, in clusters.
 
-    A cluster is one group as long as there are few. Otherwise groups with an equal first key of
+    A cluster is one group while there are few. Otherwise groups with an equal first key of
     ``alike`` join, then, if there are still many, those with an equal second key.
     """
     clusters = [[group] for group in grouped(items, same)]
@@ -48,9 +48,9 @@ def condensed(items: Iterable[T], same: Key[T], *alike: Key[T]) -> list[list[lis
 def rows_of(
     clusters: Sequence[Sequence[Sequence[T]]], row: Callable[[Sequence[T]], SectionRow], noun: str
 ) -> tuple[SectionRow, ...]:
-    """Return a row for each cluster; one of several groups unfolds to theirs.
+    """Return a row for each cluster; a row of several groups can be expanded.
 
-    Beyond ``MOST`` rows, the last one stands for the rest.
+    Beyond ``MOST`` rows, the last one represents the rest.
     """
     rows = []
     for cluster in clusters:
