@@ -1,7 +1,7 @@
 """Texts exactly as Go programs write them: a Kubernetes Quantity, and JSON.
 
-Karpenter's drift hash is taken over such texts, so every byte counts, also where Go's habits are
-odd: ``1024Gi`` becomes ``1Ti``, but ``1.500G`` stays as its author wrote it.
+Karpenter's drift hash is taken over such texts, so every byte counts, also where Go's conventions
+are unusual: ``1024Gi`` becomes ``1Ti``, but ``1.500G`` stays as its author wrote it.
 """
 
 from __future__ import annotations

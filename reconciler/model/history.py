@@ -1,4 +1,4 @@
-"""Recent disruptions, as far as the rate limits need them.
+"""The recent disruptions that the rate limits need.
 
 Karpenter's rules need no history: its decisions follow from what it observes. A daily share of the
 fleet, waves with a pause in between, and the age of a blocker require records. A restarted engine

@@ -1,4 +1,4 @@
-"""The requests that tell a webhook about a notice."""
+"""The requests that send a notice to a webhook."""
 
 from __future__ import annotations
 

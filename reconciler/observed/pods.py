@@ -1,8 +1,8 @@
-"""The pods of a look, with what follows from them alone and is asked of them again and again.
+"""The pods of an observation, with an index that depends on them alone.
 
-A pass asks the same of a hundred thousand pods several times, and every pass does. What follows
-from a value that cannot change is worked out when it is first asked for and stays with the value;
-``SnapshotReader`` gives the very same pods for as long as the cluster says the same of them.
+A pass evaluates the same properties of a hundred thousand pods several times, and every pass does
+so again. Properties of an immutable value are computed on first use and kept with the value.
+``SnapshotReader`` returns the same object while the pods are unchanged.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from reconciler.model.kubernetes.pod import Pod
 from reconciler.observed.fingerprint import fingerprint, pod_facts
 
 
-class Pods(tuple[Pod, ...]):  # noqa: SLOT001 - what is worked out is kept in its dictionary
+class Pods(tuple[Pod, ...]):  # noqa: SLOT001 - computed values are kept in its dictionary
     """A tuple of pods that is indexed once. Equal to any other tuple of the same pods."""
 
     @classmethod
     def of(cls, pods: tuple[Pod, ...]) -> Pods:
-        """Return the pods with their index, themselves where they have one."""
+        """Return the pods with their index; pods that have one are returned unchanged."""
         return pods if isinstance(pods, Pods) else cls(pods)
 
     @cached_property
@@ -37,7 +37,7 @@ class Pods(tuple[Pod, ...]):  # noqa: SLOT001 - what is worked out is kept in it
 
     @cached_property
     def holding(self) -> Mapping[str, tuple[str, ...]]:
-        """The names of the pods that hold each node: no daemons, none that has ended."""
+        """The names of the pods that block each node, without daemons and completed pods."""
         return {
             name: tuple([p.key for p in pods if not p.is_terminal and not p.is_daemon])
             for name, pods in self.by_node.items()
@@ -45,5 +45,5 @@ class Pods(tuple[Pod, ...]):  # noqa: SLOT001 - what is worked out is kept in it
 
     @cached_property
     def fingerprints(self) -> Mapping[str, str]:
-        """The fingerprint of each pod that has not ended: one that has holds nothing any more."""
+        """The fingerprint of each pod that has not completed; completed pods have no effect."""
         return {f"Pod {p.key}": fingerprint(pod_facts(p)) for p in self if not p.is_terminal}

@@ -1,4 +1,4 @@
-"""Removes from an object what a cluster has added to it: it does not belong into git."""
+"""Removes the fields of an object that a cluster has added, which do not belong in git."""
 
 from __future__ import annotations
 

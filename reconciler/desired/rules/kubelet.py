@@ -1,7 +1,7 @@
-"""The kubelet settings of an EC2NodeClass, as far as no instance type is needed to judge them.
+"""The kubelet settings of an EC2NodeClass that can be checked without an instance type.
 
-The API server takes any mapping there; Karpenter's controller refuses what is wrong
-(``kubeletconfiguration_validation.go``). Names and types stand in the schema; this is the rest.
+The API server accepts any mapping there; Karpenter's controller rejects invalid ones
+(``kubeletconfiguration_validation.go``). Names and types are in the schema; this is the rest.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _FAMILIES: Final = {
 
 
 def check_kubelet(data: JsonDict) -> Iterator[Finding]:
-    """Yield what Karpenter's controller would refuse in ``spec.kubelet``."""
+    """Yield what Karpenter's controller would reject in ``spec.kubelet``."""
     kubelet = data["spec"].get("kubelet")
     if not kubelet:
         return
@@ -171,9 +171,10 @@ def _numbers(kubelet: JsonDict) -> Iterator[Finding]:
 
 
 def _supported(spec: dict[str, object], kubelet: JsonDict) -> Iterator[Finding]:
-    """Only AL2023 and Custom hand every setting on; the other families drop what they do not know.
+    """Only AL2023 and Custom pass every setting on; the other families ignore unknown ones.
 
-    A warning: Karpenter marks such a class as not ready, but launches from one that says it is.
+    This is a warning: Karpenter marks such a class as not ready, but launches from one that is
+    marked ready.
     """
     family = ami_family(spec)
     if family in _OPEN_FAMILIES:
@@ -195,7 +196,7 @@ def _unsupported(field: str, message: str, hint: str = "") -> Finding:
 
 
 def ami_family(spec: JsonDict) -> str:
-    """Return the image family: as set, else of the alias, else Custom."""
+    """Return the image family: as set, otherwise of the alias, otherwise Custom."""
     if "amiFamily" in spec:
         return str(spec["amiFamily"])
     aliases = [t["alias"] for t in spec.get("amiSelectorTerms", ()) if "alias" in t]

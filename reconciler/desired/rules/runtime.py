@@ -1,8 +1,9 @@
-"""Karpenter's run-time validation: what the API server admits and the controller then refuses.
+"""Karpenter's run-time validation: what the API server admits and the controller then rejects.
 
-Such an object exists in a cluster and never becomes ready; here it is refused at once. What the
-controller only logs is a warning. Sources: ``nodepool_validation.go``, ``nodeclaim_validation.go``,
-``nodeoverlay_validation.go``; schedules and time zones are checked as the budget reads them.
+Such an object exists in a cluster and never becomes ready; here it is rejected at once. Problems
+that the controller only logs are warnings. Sources: ``nodepool_validation.go``,
+``nodeclaim_validation.go``, ``nodeoverlay_validation.go``; schedules and time zones are checked as
+the budget reads them.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _PREFIX: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*", re.ASCII)
 
 
 def key_fault(key: str) -> str:
-    """Return what keeps ``key`` from being a qualified name, "" where nothing does."""
+    """Return why ``key`` is not a qualified name, "" if it is."""
     prefix, slash, name = key.rpartition("/")
     if slash and not (0 < len(prefix) <= 253 and _PREFIX.fullmatch(prefix)):
         return "the part before the slash must be a DNS subdomain of at most 253 characters"
@@ -40,7 +41,7 @@ def key_fault(key: str) -> str:
 
 
 def value_fault(value: str) -> str:
-    """Return what keeps ``value`` from being a label value, "" where nothing does."""
+    """Return why ``value`` is not a label value, "" if it is."""
     if len(value) > 63:
         return f"the value has {len(value)} characters; at most 63 are allowed"
     if _VALUE.fullmatch(value) is None:

@@ -1,4 +1,4 @@
-"""Makes ``Settings`` of the chosen values, and of ``Settings`` what a user is shown."""
+"""Creates ``Settings`` from the chosen values, and the values to show from ``Settings``."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def values_of(settings: Settings, chosen: Mapping[str, object]) -> dict[str, obj
 
 
 def _written(value: object, unset: str = "") -> object:
-    """Return a value as it would stand in the file."""
+    """Return a value as in the file."""
     if value is None:
         return unset
     return str(value) if isinstance(value, (Duration, NodeLimit, StrEnum)) else value

@@ -1,17 +1,17 @@
-"""The effective settings: five layers, the later ones winning, and where each value came from.
+"""The effective settings: five layers, of which later ones take precedence, with their origins.
 
 1. built-in defaults (``model/settings.py``);
 2. ``reconciler.yaml`` at the root of the fleet folder;
 3. the operator's configuration file, which lies outside the repository (``--config``);
-4. the environment: ``RECONCILER_`` and the key in capitals, words parted by ``_`` and levels by
+4. the environment: ``RECONCILER_`` and the key in capitals, words separated by ``_`` and levels by
    ``__`` (``RECONCILER_PREFERENCE_POLICY``, ``RECONCILER_FEATURE_GATES__NODE_OVERLAY``), a whole
    level at once as ``RECONCILER_SUBNET_FREE_ADDRESSES=subnet-1=10,subnet-2=20``; for the region
    and the endpoint also the variables that every AWS tool reads. An empty variable counts as
    unset;
 5. ``--set key=value`` on the command line, the last one winning.
 
-The second layer comes with a pull request. What says where credentials go, or which programs run,
-is therefore not taken from it (``repository.py``).
+The second layer comes with a pull request. Settings that control where credentials go, or which
+programs run, are therefore not taken from it (``repository.py``).
 
 Nothing is read here: the file's data, the environment and the flags are parameters.
 """
@@ -51,7 +51,7 @@ _NO_SETTINGS: Final = frozenset(
         "RECONCILER_LISTEN",
     }
 )
-"""Variables that stand for flags of a command."""
+"""Variables that represent flags of a command."""
 _NOT_SETTINGS: Final = ("apiVersion", "kind", "policies")
 """Keys of a configuration file that no other layer can set."""
 _PATHS: Final = frozenset({"kubernetes.kubeconfig", "state"})
@@ -61,7 +61,7 @@ _AWS_VARIABLES: Final = (
     ("AWS_ENDPOINT_URL", "aws.endpointUrl"),
 )
 _SERVICE_VARIABLE: Final = r"RECONCILER(?:_\w+)?_(?:SERVICE_(?:HOST|PORT\w*)|PORT(?:_\w+)?)"
-"""What Kubernetes sets in every pod beside a Service of the name ``reconciler``: not for us."""
+"""What Kubernetes sets in every pod for a Service named ``reconciler``: not for us."""
 
 
 class Layer(StrEnum):
@@ -175,7 +175,7 @@ def _from_config(config: Mapping[str, object]) -> Iterator[_Given]:
 
 
 def _from_operator(file: OperatorFile | None) -> Iterator[_Given]:
-    """Yield what the operator's file sets; a relative path in it is meant from its folder."""
+    """Yield the settings of the operator's file; a relative path in it starts at its folder."""
     if file is None:
         return
     origin = Origin(Layer.OPERATOR, file.path)
@@ -197,7 +197,7 @@ def _flattened(entries: Mapping[str, object], prefix: str) -> Iterator[tuple[str
 
 
 def environment_of(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that set something, or are meant to; an empty one counts as unset."""
+    """Return the variables that are meant to set something; an empty one counts as unset."""
     tools = {name for name, _ in _AWS_VARIABLES}
     return {
         name: value
@@ -207,12 +207,12 @@ def environment_of(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _is_other(name: str) -> bool:
-    """Return whether a variable of ours stands for something else than a setting."""
+    """Return whether a variable of ours is something else than a setting."""
     return name in _NO_SETTINGS or re.fullmatch(_SERVICE_VARIABLE, name) is not None
 
 
 def _from_environment(environ: Mapping[str, str]) -> Iterator[_Given]:
-    """Yield what the environment sets, the tools' common variables first: ours win over them."""
+    """Yield what the environment sets, the tools' common variables first: ours take precedence."""
     given = environment_of(environ)
     for name, key in _AWS_VARIABLES:
         if name in given:

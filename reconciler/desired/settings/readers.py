@@ -1,4 +1,4 @@
-"""Reads one value of a setting: a text of the environment or a flag, or data of YAML.
+"""Reads one value of a setting: a text from the environment or a flag, or data from YAML.
 
 Each function returns the value in its type, or raises a ValueError that names what was read and
 what is allowed. The types are not left to msgspec: a text such as ``True`` or ``1e3`` means the
@@ -27,7 +27,7 @@ _URL: Final = r"https?://(?:[^/?#\s@:\[\]]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?(?:/
 
 
 def read_text(value: object) -> str:
-    """Return a text; what YAML reads as something else is not one."""
+    """Return a text; values that YAML reads as another type are rejected."""
     if not isinstance(value, str):
         raise ValueError(f"must be a string, not {value!r}")  # noqa: TRY004 - of the author's making
     return value
@@ -56,7 +56,7 @@ def one_of(choices: type[_Choice]) -> Callable[[object], _Choice]:
 
 
 def read_flag(value: object) -> bool:
-    """Return a truth value."""
+    """Return a boolean."""
     if isinstance(value, bool):
         return value
     if isinstance(value, str) and value.lower() in ("true", "false"):
@@ -96,7 +96,7 @@ def read_duration(value: object) -> Duration:
 
 
 def read_wait(value: object) -> Duration:
-    """Return a duration that may be zero, which switches its option off."""
+    """Return a duration that may be zero, which disables its option."""
     text = read_text(value)
     if parse_nanoseconds(text) < 0:
         raise ValueError(f"{text!r} must not be negative")
@@ -169,7 +169,7 @@ def read_reserved_instances(value: object) -> tuple[ReservedInstancesTerms, ...]
 
 
 def read_webhooks(value: object) -> tuple[Webhook, ...]:
-    """Return the webhooks that are told about the fleet."""
+    """Return the webhooks that receive notifications."""
     from reconciler.desired.settings.webhooks import webhooks
 
     return webhooks(value)

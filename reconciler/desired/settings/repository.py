@@ -1,6 +1,6 @@
-"""What a repository may not set, because it comes with a pull request.
+"""Settings that a repository may not set, because it comes with a pull request.
 
-What says where credentials go, or which programs run, is the operator's alone.
+Only the operator controls where credentials go, and which programs run.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ OPERATOR_ONLY: Final = frozenset(
         "notifications.webhooks",
     }
 )
-"""What a repository may not set at all; of ``state`` it may only set a folder of its own."""
+"""Settings that a repository may not set at all; ``state`` may only be a folder of its own."""
 
 
 def misplaced(key: str, value: object) -> str:
-    """Return why a repository may not set ``key`` to ``value``, empty where it may."""
+    """Return why a repository may not set ``key`` to ``value``, empty if it may."""
     if key in OPERATOR_ONLY:
         return "can be set only by the operator: it controls where credentials go or what runs"
     if key == "state" and isinstance(value, str):

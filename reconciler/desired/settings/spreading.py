@@ -1,6 +1,6 @@
-"""Reads the default spread of the config, as kube-scheduler's own configuration spells it.
+"""Reads the default spread of the config, in the format of kube-scheduler's configuration.
 
-What kube-scheduler would refuse is refused: then the two cannot mean different things.
+What kube-scheduler would reject is rejected, so that the two cannot differ in meaning.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _POLICIES: Final = ("Honor", "Ignore")
 
 
 def constraints(value: object) -> tuple[DefaultConstraint, ...]:
-    """Return the constraints that hold for pods without any of their own.
+    """Return the constraints that apply to pods without any of their own.
 
     Raises:
         ValueError: an entry cannot be read, or two say when the same key is unsatisfiable.

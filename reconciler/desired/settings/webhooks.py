@@ -1,4 +1,4 @@
-"""Reads the webhooks that are told about the fleet from the operator's config."""
+"""Reads the webhooks that receive notifications from the operator's config."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _webhook(entry: Mapping[str, object]) -> Webhook:
 def _variable(entry: Mapping[str, object], key: str) -> str:
     name = text_in(entry, key)
     if name and not _VARIABLE.fullmatch(name):
-        # Never the value: who confuses the two writes a secret here.
+        # Never the value: somebody who confuses the two writes a secret here.
         raise ValueError(f"{key}: must be the name of an environment variable, not the value")
     return name
 

@@ -1,6 +1,6 @@
-"""How many pods each kind of controller makes, and what those bear beside their template.
+"""How many pods each kind of controller creates, and what these have besides their template.
 
-Labels, owners and names are Kubernetes' own, except that what it draws by chance is counted.
+Labels, owners and names are Kubernetes' own, except that random parts are replaced by numbers.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Controller(_Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ControllerPods:
-    """The pods of one controller: how many, and what they bear beside their template.
+    """The pods of one controller: how many, and what they have besides their template.
 
     ``own_labels`` differ from pod to pod: they may name its ``{pod}`` and ``{index}``.
     """
@@ -144,7 +144,7 @@ def _serial(number: int) -> str:
 
 
 def _template_hash(template: object) -> str:
-    """Return a short name of a template that changes with it, free of vowels as Kubernetes' own."""
+    """Return a short name that changes with the template, without vowels as in Kubernetes."""
     value = crc32(json_text(template).encode())
     text = ""
     for _ in range(7):

@@ -1,7 +1,7 @@
-"""What packing has computed about a catalog, kept for as long as its table is.
+"""What packing has computed about a catalog, kept as long as its table.
 
-A loop of passes asks about the same types again and again, while only pods and nodes change. What
-follows from the types alone is then computed once. Keys are contents, so a result is the same with
+A loop of passes evaluates the same types repeatedly, while only pods and nodes change. Results that
+depend on the types alone are then computed once. Keys are contents, so a result is the same with
 and without it.
 """
 
@@ -44,7 +44,7 @@ class KnownAnswers(Generic[T]):
 
 @lru_cache(maxsize=_CATALOGS_MAX)
 def answers_of(subject: str, tables: tuple[TypeTable, ...]) -> KnownAnswers[object]:
-    """Return the answers about a subject that follow from these tables."""
+    """Return the answers about a subject that depend on these tables."""
     del subject, tables
     return KnownAnswers()
 

@@ -21,7 +21,7 @@ class FilterCount(_Part, frozen=True):
 
 
 class PoolAnswer(_Part, frozen=True):
-    """What a NodePool would do with a pod if it were the only pending one.
+    """The result of a NodePool for a pod if it were the only pending one.
 
     Either ``launch`` is the cheapest possible launch, or ``code`` and ``message`` are the first
     reason against one. ``nearest_type`` is the type that is closest to the pod's requests, and

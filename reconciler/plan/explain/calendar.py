@@ -30,11 +30,11 @@ from reconciler.plan.explain.answer import Explanation
 from reconciler.plan.explain.decisions import Decision
 from reconciler.plan.render.wording import counted, moment
 
-# What the guards that count over time add to a pool's calendar: their holes, and their slowness.
+# What the rate limits add to a pool's calendar: gaps and slowness.
 #
-# What has gone of late is known; what will go is not. So each moment is judged as if nothing went
-# until then, and as if a wave that is under way came to a good end when its nodes have been well
-# for long enough.
+# Past disruptions are known, future ones are not. So each time is evaluated as if nothing were
+# disrupted until then, and as if a running wave succeeded when its nodes have been healthy for long
+# enough.
 
 
 @dataclass(frozen=True)

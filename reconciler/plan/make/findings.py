@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 def finding(diagnostic: Diagnostic) -> PlanFinding:
-    """Return a diagnostic in the flat form of the plan's schema."""
+    """Return a diagnostic in the flat format of the plan's schema."""
     place = diagnostic.place
     return PlanFinding(
         severity=diagnostic.severity.value,

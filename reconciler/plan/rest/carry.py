@@ -110,8 +110,9 @@ def _closed(rollout: Rollout, settings: Settings, now: datetime) -> Rollout:
 
 
 _GRAIN: Final = timedelta(minutes=5)
-"""Nodes whose quiet times end so close to each other are looked at together, and with a longer
-wait those that end before it has doubled: a thousand nodes need no thousand passes."""
+"""Nodes whose ``consolidateAfter`` ends this close together are evaluated together; for a longer
+wait, so are those whose wait ends before it has doubled. A thousand nodes then do not need a
+thousand passes."""
 
 
 def next_hope(

@@ -272,7 +272,7 @@ class RestedBase:
         assert self._from.first is not None, "one answer is always asked for"
         self.first: Cost = self._from.first
         self.rest = self._from
-        if self._from.ended and not anew:  # both sides continue with the same work, as in ``compared``
+        if self._from.ended and not anew:  # with the same work, as in ``compared``
             one = self._from
             self.rest = carried(base, one.world, one.at, one.history, Work(self._most))
 

@@ -74,7 +74,7 @@ class PlannedLock(Part, frozen=True, kw_only=True):
 
 
 class PlanFinding(Part, frozen=True, kw_only=True):
-    """A diagnostic in the flat form of the schema."""
+    """A diagnostic in the flat format of the schema."""
 
     severity: str
     code: str
