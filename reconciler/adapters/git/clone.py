@@ -301,7 +301,7 @@ def _fetch(way: Way, place: Path, refspecs: tuple[str, ...]) -> None:
 
 
 def _write_config(place: Path) -> None:
-    """Write the clone's settings anew: what anybody may have written there does not count."""
+    """Write the clone's settings again, so that foreign settings have no effect."""
     is_sha256 = "sha256" in small_text(str(place / "config")).lower()
     extension = "[extensions]\n\tobjectformat = sha256\n" if is_sha256 else ""
     version = 1 if is_sha256 else 0

@@ -141,7 +141,7 @@ class _Comparison:
             return os.path.lexists(real)
         content = self._contents.get(name)
         if content is None or len(content) > LIMITS.bytes_max:
-            return False  # not read as part of the fleet, and if it should have been, that is said
+            return False  # not read as part of the fleet; a missing file is reported elsewhere
         return oid not in (
             _object_id(content, oid),
             _object_id(content.replace(b"\r\n", b"\n"), oid),  # git has compared line endings

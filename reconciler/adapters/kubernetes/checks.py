@@ -1,4 +1,4 @@
-"""What ``reconciler check`` asks the Kubernetes API: whether it answers, and what it allows us."""
+"""The checks of the Kubernetes API by ``reconciler check``: reachability and permissions."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class _Review(msgspec.Struct, frozen=True):
 
 
 def cluster_checks(api: Api, settings: Settings, *, writes: bool) -> Iterator[Check]:
-    """Yield whether the API answers and is the right one, then each permission.
+    """Yield whether the API responds and is the right one, then each permission.
 
-    Without ``writes`` only what a plan reads is asked for. Nothing is tried: the API itself says
-    what it would allow.
+    Without ``writes``, only the permissions of a plan are checked. Nothing is tried: the API itself
+    reports what it would allow.
     """
     try:
         access = api.access
@@ -61,7 +61,7 @@ def cluster_checks(api: Api, settings: Settings, *, writes: bool) -> Iterator[Ch
 def missing_permissions(api: Api, calls: Calls) -> list[str]:
     """Return which permissions of ``run`` are missing, each with the rule that grants it.
 
-    All are asked for at the same time. What the API does not say is not reported as missing.
+    All are checked at the same time. Permissions without a result are not reported as missing.
     """
     asked = {p.name: partial(_asked, api, p) for p in PERMISSIONS}
     answers = calls.together(asked)

@@ -1,7 +1,7 @@
-"""One step of a drain: who is asked to leave now, who is told to, and what is waited for.
+"""One step of a drain: which pods are evicted or deleted now, and what it waits for.
 
-Karpenter's terminator and its eviction queue: pods that must be gone by the deadline are deleted
-at once, whatever their group; of the others one group after another is asked, by the eviction API,
+As in Karpenter's terminator and its eviction queue, pods that must be gone by the deadline are
+deleted at once, whatever their group. The others are evicted group by group, by the eviction API,
 which honours PodDisruptionBudgets. Nothing waits here; the next pass takes the next step.
 """
 
@@ -48,18 +48,17 @@ class _Attachment(msgspec.Struct, frozen=True):
 
 @dataclass
 class Drain:
-    """The drains of one pass; ``seen`` is the look that it began with."""
+    """The drains of one pass; ``seen`` is the observation of that pass."""
 
     api: Api
     seen: Snapshot
     _attachments: list[_Attached] | None = field(default=None, repr=False)
 
     def advance(self, node: str, deadline: datetime | None, now: datetime) -> int:
-        """Take a step, and return how many pods, then volumes, the node still has to lose.
+        """Take a step, and return how many pods, then volumes, it still waits for.
 
-        Raises:
-            ClusterError: a pod was refused for another reason than a budget; the others were
-                asked nevertheless, while the API answered at all.
+        Raises: ClusterError: an eviction was rejected for another reason than a budget; the others
+        were tried nevertheless, if the API responded at all.
         """
         pods = self._pods(node)
         waiting = [p for p in pods if not p.is_terminal and p.is_drainable(now)]
@@ -98,9 +97,9 @@ class Drain:
         return sorted((p for p in pods if p.spec.node_name == node), key=lambda p: p.key)
 
     def _evict(self, pod: Pod) -> bool:
-        """Ask a pod to leave; return whether it is gone already, or another by that name is there.
+        """Evict a pod; return whether it is already gone, or another with that name exists.
 
-        A budget that holds it is no error, nor are several, which the API refuses to weigh.
+        A budget that blocks it is not an error, nor are several, which the API rejects.
         """
         body = {
             "apiVersion": "policy/v1",
@@ -119,7 +118,7 @@ class Drain:
         return False
 
     def _delete(self, pod: Pod, grace_s: int) -> bool:
-        """Delete a pod against its budgets; return whether it is gone already."""
+        """Delete a pod regardless of its budgets; return whether it is already gone."""
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": grace_s}
         try:
             self.api.call("DELETE", _path(pod), body={**body, **_only(pod)})
@@ -130,7 +129,7 @@ class Drain:
         return False
 
     def _volumes(self, node: str, staying: Sequence[Pod]) -> int:
-        """Return how many volumes are attached to a node that no pod which stays there uses.
+        """Return how many volumes are attached to a node and not used by pods that stay there.
 
         Only those of PersistentVolumes are waited for.
         """
@@ -142,7 +141,7 @@ class Drain:
         return len(attached - used)
 
     def _attached(self) -> list[_Attached]:
-        """Return what is attached anywhere, listed once in a pass."""
+        """Return all attachments, listed once in a pass."""
         if self._attachments is None:
             found = listed(self.api, VOLUME_ATTACHMENT)
             try:
@@ -154,7 +153,7 @@ class Drain:
 
 
 def _is_held(error: ApiError) -> bool:
-    """Return whether budgets hold the pod, or, briefly, the API has too much to do."""
+    """Return whether budgets block the pod, or the API is temporarily overloaded."""
     return error.status == TOO_MANY or _SEVERAL_BUDGETS in error.message
 
 
@@ -174,5 +173,5 @@ def _path(pod: Pod) -> str:
 
 
 def _only(pod: Pod) -> dict[str, object]:
-    """Return the condition that it is this very pod, and no later one of its name."""
+    """Return the precondition for exactly this pod, not a later one with its name."""
     return {"preconditions": {"uid": pod.metadata.uid}}

@@ -1,8 +1,8 @@
 """Kubernetes Events (events.k8s.io/v1), deduplicated and limited as Karpenter's recorder does.
 
-The same words about the same object are written once in two minutes. Of one reason no more than
-ten are written at once, then five a second; what is beyond that is left out: an Event is help for
-people, and no record.
+The same text about the same object is written once in two minutes. For one reason, at most ten are
+written at once, then five a second; the rest is dropped, because an Event is information for people
+and not a record.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ClusterEvents:
         self._tokens: dict[str, tuple[float, datetime]] = {}
 
     def announce(self, announcements: Sequence[Announcement]) -> None:
-        """Write what is new as Events, beside the pass; refusals are not retried."""
+        """Write new Events, beside the pass; rejected ones are not retried."""
         now = self._clock.now()
         self._written = {a: at for a, at in self._written.items() if _age(at, now) < SILENT_S}
         due = []

@@ -1,6 +1,6 @@
-"""The objects of a cluster as kubectl prints them, with the credentials that this already has.
+"""The objects of a cluster as kubectl prints them, with kubectl's credentials.
 
-Kinds that a cluster does not know, such as NodePools where Karpenter never was, are left out.
+Kinds that a cluster does not have, such as NodePools without Karpenter, are omitted.
 """
 
 from __future__ import annotations

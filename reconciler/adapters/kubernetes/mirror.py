@@ -1,12 +1,12 @@
-"""Our NodeClaims as objects of the cluster, where its API knows the kind: a copy for people.
+"""Our NodeClaims as objects of the cluster, if its API has the kind: a copy for people.
 
-The records stay the truth (decision 5): an object that was changed is changed back, one that is
-lost is made again. One thing is taken from the cluster: somebody has deleted the object. Our
-finalizer then holds it until the instance is gone.
+The records remain the source of truth (decision 5): a changed object is changed back, and a missing
+one is created again. Only deletion is taken from the cluster. Our finalizer then keeps the object
+until the instance is gone.
 
 Objects are ours by the group of their ``nodeClassRef``, which nobody can change, and the label
-``reconciler/fleet``. Any other NodeClaim, a Karpenter's for one, is neither read nor written. A
-Karpenter in the same cluster leaves ours alone, because it supports no kind of that group.
+``reconciler/fleet``. Any other NodeClaim, such as Karpenter's, is neither read nor written. A
+Karpenter in the same cluster ignores ours, because it supports no kind of that group.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from reconciler.model.kubernetes.metadata import Condition
 from reconciler.model.ownership import FLEET_TAG, NODE_FINALIZER
 
 CLASS_GROUP: Final = "reconciler"
-"""The group of ``nodeClassRef``: of no kind that a Karpenter supports."""
+"""The group of ``nodeClassRef``, which no Karpenter supports."""
 _CONDITIONS: Final = (
     "Launched",
     "Registered",
@@ -49,7 +49,7 @@ _CONDITIONS: Final = (
     "VolumesDetached",
     "InstanceTerminating",
 )
-"""Karpenter's conditions; what else we record of a claim is nobody else's."""
+"""Karpenter's conditions; the other recorded conditions of a claim are internal."""
 _ANNOTATIONS: Final = (NODEPOOL_HASH, NODECLASS_HASH, "karpenter.sh/do-not-disrupt")
 
 
@@ -101,12 +101,11 @@ class ClusterMirror:
     def show(self, claims: Sequence[NodeClaim], drifted: Mapping[str, str]) -> None:
         """Make the copies equal to the claims; ``drifted`` has the reasons of those that are.
 
-        Raises:
-            ClusterError: a call was refused; the other copies were brought up to date.
+        Raises: ClusterError: a call was rejected; the other copies were brought up to date.
         """
         with self._lock:
             found = self._read(NODE_CLAIM)
-            if not found.version:  # the API does not know the kind
+            if not found.version:  # the API does not have the kind
                 return
             copies = self._ours(found)
             problems: list[ClusterError] = []
@@ -130,7 +129,7 @@ class ClusterMirror:
         return {c.metadata.name: c for c in found if self._is_ours(c)}
 
     def _is_ours(self, copy: _Copy) -> bool:
-        """Return whether we made a copy: its spec, which nobody can change, tells that."""
+        """Return whether we created a copy, according to its immutable spec."""
         fleet = (copy.metadata.labels or {}).get(FLEET_TAG, self._fleet)
         return copy.spec.node_class_ref.group == CLASS_GROUP and fleet == self._fleet
 
@@ -175,7 +174,7 @@ class ClusterMirror:
         return _decoded(self._api.call("POST", NODE_CLAIM.path, body=body))
 
     def _correct(self, claim: NodeClaim, copy: _Copy) -> None:
-        """Put back what somebody has changed of a copy, or what we have learned since."""
+        """Update a copy that somebody has changed, or whose claim has changed."""
         metadata: JsonDict = {}
         for key, wanted, have in (
             ("labels", self._labels(claim), copy.metadata.labels),
@@ -195,7 +194,7 @@ class ClusterMirror:
         return {**claim.metadata.labels, FLEET_TAG: self._fleet}
 
     def _remove(self, copy: _Copy) -> None:
-        """Let a copy go whose claim is gone."""
+        """Release a copy whose claim is gone."""
         kept = [name for name in copy.metadata.finalizers or () if name != NODE_FINALIZER]
         if len(kept) != len(copy.metadata.finalizers or ()):
             version = copy.metadata.resource_version

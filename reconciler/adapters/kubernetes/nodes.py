@@ -1,7 +1,7 @@
-"""What is changed in a Node: from the object as the API shows it to the patch that it lacks.
+"""The changes of a Node: from the object in the API to the patch that it needs.
 
-A patch names the version it was made for, as a list of taints is replaced as a whole; None means
-that nothing is missing. Fields that we do not know stay as they are.
+A patch names the version that it is based on, because a list of taints is replaced completely; None
+means that nothing has to change. Unknown fields are not changed.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ Patch = JsonDict
 
 
 def registration(node: Object, claim: NodeClaim) -> Patch | None:
-    """Give a node the labels, annotations and taints of its claim, hold it, end its quarantine.
+    """Add our finalizer and the claim's labels, annotations and taints; remove the initial taint.
 
-    Taints come once: a node that is registered already, or whose kubelet was given its taints,
+    Taints are added once: a node that is already registered, or whose kubelet was given its taints,
     keeps those that it has (Karpenter's ``lifecycle/registration.go``).
     """
     have = _labels(node)
@@ -58,7 +58,7 @@ def registration(node: Object, claim: NodeClaim) -> Patch | None:
 
 
 def hold(node: Object) -> Patch | None:
-    """Put our finalizer on a node, unless it is being deleted already."""
+    """Add our finalizer to a node, unless it is already being deleted."""
     return _patch(node, finalizers=_held(node))
 
 
@@ -68,7 +68,7 @@ def initialization(node: Object) -> Patch | None:
 
 
 def disruption(node: Object) -> Patch | None:
-    """Put our taint on a node, in place of one of the same key with another effect."""
+    """Add our taint to a node, in place of one with the same key and another effect."""
     taints = _taints(node)
     if any(_is(t, _DISRUPTED) for t in taints):
         return None
@@ -77,26 +77,26 @@ def disruption(node: Object) -> Patch | None:
 
 
 def reprieve(node: Object) -> Patch | None:
-    """Take our taint away, and what a drain has put beside it."""
+    """Remove our taint, and what a drain has added."""
     taints = [t for t in _taints(node) if not _is(t, _DISRUPTED)]
     ours = _labels(node).get(EXCLUDED_FROM_BALANCERS) == _MARK
     return _patch(node, labels={EXCLUDED_FROM_BALANCERS: None} if ours else {}, taints=taints)
 
 
 def cordon(node: Object) -> Patch | None:
-    """Let no new pods be scheduled to a node, as ``kubectl cordon`` does."""
+    """Mark a node as unschedulable, like ``kubectl cordon``."""
     return _patch(node, unschedulable=True)
 
 
 def uncordon(node: Object) -> Patch | None:
-    """Undo that, and what a drain has put on the node."""
+    """Undo that, and what a drain has added to the node."""
     ours = _labels(node).get(EXCLUDED_FROM_BALANCERS) == _MARK
     labels = {EXCLUDED_FROM_BALANCERS: None} if ours else {}
     return _patch(node, labels=labels, unschedulable=False)
 
 
 def departure(node: Object) -> Patch | None:
-    """Let load balancers send nothing more to a node whose pods are leaving."""
+    """Exclude a node that is being drained from load balancers."""
     return _patch(node, labels={EXCLUDED_FROM_BALANCERS: _MARK})
 
 
@@ -107,12 +107,12 @@ def release(node: Object) -> Patch | None:
 
 
 def surrender(node: Object) -> Patch | None:
-    """Remove our finalizer from a node that lives on without us."""
+    """Remove our finalizer from a node that is kept."""
     return _patch(node, finalizers=[name for name in _finalizers(node) if name != NODE_FINALIZER])
 
 
 def _held(node: Object) -> list[str]:
-    """Return the finalizers with ours; the API takes no new one on a node that is being deleted."""
+    """Return the finalizers with ours; the API accepts no new one during a deletion."""
     have = _finalizers(node)
     if NODE_FINALIZER in have or node["metadata"].get("deletionTimestamp"):
         return have

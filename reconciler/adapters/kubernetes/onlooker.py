@@ -1,4 +1,4 @@
-"""The cluster for whoever only looks: a plan of the running fleet shows, and changes nothing."""
+"""The cluster for read-only commands: a plan of the running fleet changes nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reconciler.ports.cloud import Instance
 
 
 class Shown(Protocol):
-    """What can be looked at: a cluster, or the snapshot of one."""
+    """What can be observed: a cluster, or the snapshot of one."""
 
     def observe(self, claims: Sequence[NodeClaim], instances: Sequence[Instance]) -> Snapshot:
         """Return what runs now."""
@@ -22,10 +22,9 @@ class Shown(Protocol):
 
 
 class Onlooker:
-    """Shows a cluster or a snapshot, and lets nothing through to it.
+    """Reads a cluster or a snapshot, and passes no change on to it.
 
-    The look that a plan begins with would register the nodes that have joined; here it is only
-    told that they would be.
+    The observation of a plan would register the nodes that have joined; here that has no effect.
     """
 
     def __init__(self, shown: Shown) -> None:
@@ -61,7 +60,7 @@ class Onlooker:
         """Do nothing."""
 
     def drain(self, node: str, deadline: datetime | None, now: datetime) -> int:
-        """Do nothing, and say that there is nothing to wait for."""
+        """Do nothing, and report that there is nothing to wait for."""
         del node, deadline, now
         return 0
 

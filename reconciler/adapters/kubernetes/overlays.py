@@ -1,7 +1,7 @@
 """NodeOverlays of the cluster: read, and written by server-side apply.
 
 An update names the version that it replaces, and a creation takes no field that somebody else has
-set, so what others write in between is never overwritten; the next round decides anew.
+set. So concurrent writes of others are never overwritten; the next round decides again.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ class PresentOverlay:
 def read_overlays(api: Api) -> dict[str, PresentOverlay]:
     """Return the overlays of the cluster, by name.
 
-    Raises:
-        ClusterError: they cannot be read, or the cluster does not know the kind.
+    Raises: ClusterError: they cannot be read, or the cluster does not have the kind.
     """
     try:
         required = replace(NODE_OVERLAY, optional=False)
@@ -74,7 +73,7 @@ class OverlayFailure:
 def write_overlays(
     api: Api, rows: Iterable[OverlayRow], present: dict[str, PresentOverlay]
 ) -> list[OverlayFailure]:
-    """Create, update and delete what the rows say; return what failed. The others are written."""
+    """Create, update and delete overlays according to the rows; return what failed."""
     failures = []
     for row in rows:
         there = present.get(row.overlay.name)

@@ -25,7 +25,7 @@ _TRIES: Final = 5
 def release_nodes(api: Api) -> list[str]:
     """Remove our finalizer from every Node of the cluster; return the names of those that had it.
 
-    Nodes are changed in no other way. One that is being deleted then goes, while its instance
+    Nodes are changed in no other way. One that is being deleted is then removed, while its instance
     stays.
 
     Raises:
@@ -41,7 +41,7 @@ def release_nodes(api: Api) -> list[str]:
 
 
 def _release(api: Api, node: JsonDict) -> None:
-    """Patch a Node, again from what it is then if somebody else wrote at the same time."""
+    """Patch a Node, again after a conflict."""
     path = f"{NODE.path}/{node['metadata']['name']}"
     for left in reversed(range(_TRIES)):
         patch = nodes.surrender(node)

@@ -87,7 +87,7 @@ class SimulatedCompute:
         return [i for i in listed if i.state != "terminated"]
 
     def find(self, intents: Sequence[str]) -> Sequence[Instance]:
-        """Return the instances that bear the tag of one of the intents, in any state, by id."""
+        """Return the instances with the tag of one of the intents, in any state, by id."""
         listed = self._call("DescribeInstances", self._listed)
         return [i for i in listed if i.tags.get(INTENT_TAG) in intents]
 

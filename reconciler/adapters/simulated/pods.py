@@ -188,7 +188,7 @@ class PodBook:
     def _all(self, workloads: Workloads, now: datetime) -> list[Pod]:
         """Return all pods of the workloads as the cluster shows them.
 
-        Only those are looked at that something has happened to since the last time.
+        Only pods with changes since the last call are evaluated.
         """
         rows, records, nodes = self._rows(workloads), self._record.pods, self._record.nodes
         ready = {name: record.node.is_ready for name, record in nodes.items()}

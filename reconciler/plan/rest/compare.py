@@ -258,9 +258,9 @@ def _carried_both(inputs: Inputs, base: Inputs, most: int | None) -> tuple[AtRes
 class RestedBase:
     """A base at rest, with which many changes are compared: it is brought to rest once.
 
-    ``most`` is the work limit of each side, in evaluated nodes, by default the stated one. With
-    ``anew``, both sides start from the cluster of the base, like fleets whose nodes have all been
-    replaced; otherwise a change starts from the base at rest.
+    ``most`` is the work limit of each side, in evaluated nodes, by default the stated one. If
+    fleets of new nodes are compared, both sides start from the cluster of the base, as if all nodes
+    had been replaced; otherwise a change starts from the base at rest.
     """
 
     def __init__(self, base: Inputs, most: int | None = None, *, anew: bool = False) -> None:
