@@ -1,9 +1,9 @@
-"""Nodes that somebody else removes from the cluster: what becomes of their NodeClaims.
+"""The NodeClaims of Nodes that somebody else removes from the cluster.
 
-From registration on a Node has a finalizer of ours, so that ``kubectl delete node`` drains it
-first, terminates its instance, and only then lets it go (Karpenter's ``node.termination``). A Node
-that is gone all the same, because its finalizer was removed, ends its NodeClaim at once: nothing
-can run on its instance until its kubelet registers again.
+From registration on, a Node has our finalizer, so that ``kubectl delete node`` drains it first,
+terminates its instance, and only then removes it (Karpenter's ``node.termination``). If a Node
+disappears nevertheless, because its finalizer was removed, its NodeClaim is deleted at once:
+nothing can run on its instance until its kubelet registers again.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from reconciler.ports.progress import EventKind
 
 NODE_DELETED: Final = "NodeDeleted"
 NODE_GONE: Final = "NodeGone"
-"""Reasons of a termination that somebody outside has caused."""
+"""Reasons of a termination that somebody else has caused."""
 
 
 @dataclass(frozen=True)
 class LostNodes:
-    """The claims of Nodes that are gone, as deleted, by name; and what is doubtful about them."""
+    """The claims of Nodes that are gone, as deleted, by name; and findings about them."""
 
     claims: Mapping[str, NodeClaim] = field(default_factory=dict)
     findings: tuple[Diagnostic, ...] = ()
@@ -52,8 +52,9 @@ def lost_nodes(
 ) -> LostNodes:
     """Return the claims whose Nodes are gone; ``names`` are those of the Nodes that were listed.
 
-    Each is asked for by name before that counts. If no Node of the fleet is left, and it had
-    several, then this is another cluster or a restored one: that is a finding, and ends no claim.
+    Each is requested by name before that counts. If no Node of the fleet is left, and it had
+    several, then this is another cluster or a restored one: that is a finding, and deletes no
+    claim.
     """
     missing = [c for c in joined if c.status.node_name and c.status.node_name not in names]
     if len(missing) == len(joined) > 1:
@@ -76,7 +77,7 @@ def lost_nodes(
 
 
 def _existing(world: World, missing: Sequence[NodeClaim]) -> frozenset[str]:
-    """Return the claims whose Nodes exist; where nobody can tell, they do."""
+    """Return the claims whose Nodes exist; if unknown, they do."""
     answers = world.calls.together(
         {c.name: partial(world.cluster.has_node, c.status.node_name) for c in missing}
     )

@@ -1,4 +1,4 @@
-"""What an approval of a plan rests on: a fingerprint for each fact that the plan was made from.
+"""What an approval of a plan covers: a fingerprint for each fact that the plan was made from.
 
 They are the facts that were observed, and our records as the observation found them. What an
 observation itself records follows from these facts and from its time.

@@ -269,7 +269,7 @@ BAD = {
     "negative": (openb("a,-1,1,0,0,,LS,Running,0,1,0"), "trace.csv:2", "cpu_milli"),
     "infinite": (openb("a,1,1,0,0,,LS,Running,0,inf,0"), "trace.csv:2", "deletion_time"),
     "too short": (openb("a,1"), "trace.csv:2", "does not have as many fields"),
-    "too long": (openb("a,1,1,0,0,,LS,Running,0,1,0,7"), "trace.csv:2", "does not have as many fields"),
+    "too long": (openb("a,1,1,0,0,,LS,Running,0,1,0,7"), "trace.csv:2", "not have as many fields"),
     "twice": (openb(*[ROWS[0]] * 2), "trace.csv:3", "'a' is empty or not unique"),
     "ends first": (openb("a,1,1,0,0,,LS,Running,9,1,"), "trace.csv:2", "not in the order"),
     "open quote": (openb('"a,1,1,0,0,,LS,Running,0,1,0'), "trace.csv:2", "cannot be read as CSV"),

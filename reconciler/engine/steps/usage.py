@@ -1,4 +1,4 @@
-"""What each node costs and how much of it is used, for those who list nodes."""
+"""The cost and the usage of each node, for lists of nodes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RESOURCES: Final = (CPU, MEMORY)
 
 
 def record(world: World, seen: Observation, desired: Desired) -> None:
-    """Give the usage of all nodes to whoever keeps it."""
+    """Pass the usage of all nodes to its store."""
     if world.keep_usage is None:
         return
     nodes = {

@@ -1,1 +1,1 @@
-"""What users of the cluster ask of the fleet, and what they see of it."""
+"""Requests of the cluster's users to the fleet, and what they see of it."""

@@ -1,6 +1,6 @@
-"""What a pass has to say about pods, nodes and NodePools, in Karpenter's words for it.
+"""What a pass reports about pods, nodes and NodePools, with Karpenter's reasons.
 
-Each pass says it again; whoever publishes leaves out what was said a moment ago.
+Each pass reports it again; the publisher drops recent repetitions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from reconciler.ports.state import CommandPhase
 
 _REASONS_MAX: Final = 3
 _TEXT_MAX: Final = 1000
-"""The API takes notes of up to 1024 characters."""
+"""The API accepts notes of up to 1024 characters."""
 
 
 def announce(world: World, seen: Observation, plan: Plan) -> None:
@@ -29,7 +29,7 @@ def announce(world: World, seen: Observation, plan: Plan) -> None:
 
 
 def _of_pods(seen: Observation, plan: Plan) -> Iterator[Announcement]:
-    """Yield why pods cannot be scheduled, and where pending ones are to go."""
+    """Yield why pods cannot be scheduled, and where pending ones should be scheduled."""
     pending = {p.key: p for p in seen.snapshot.pods if p.is_provisionable}
     for item in plan.unschedulable:
         pod = pending.get(item.pod)

@@ -1,7 +1,7 @@
 """NodeClaims as objects of the cluster: shown after each pass, and deleted by people.
 
-The copies decide nothing, but for one thing: a copy that somebody deletes ends its NodeClaim, as
-``kubectl delete nodeclaim`` does with Karpenter. Trouble with the copies stops no pass.
+The copies have no effect, with one exception: if somebody deletes a copy, its NodeClaim is deleted,
+like with ``kubectl delete nodeclaim`` and Karpenter. Problems with the copies stop no pass.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def read(effects: Effects, seen: Observation) -> None:
 
 
 def show(world: World, desired: Desired, plan: Plan) -> None:
-    """Begin to bring the copies up to date, and report what came of the last time."""
+    """Begin to bring the copies up to date, and report the result of the last time."""
     answer = world.calls.answer(_NAME)
     if answer is not None:
         world.mirror_problems.report(world, str(answer.error) if answer.error else "")
@@ -71,7 +71,7 @@ def _shown(
 
 
 def _report_pools(world: World, names: frozenset[str]) -> None:
-    """Report the NodePools of the cluster that git does not have, once for the same ones."""
+    """Report the NodePools of the cluster that are not in git, once for the same ones."""
     listed = ", ".join(sorted(names))
     text = f"NodePools of the cluster that git does not have are not acted on: {listed}"
     world.pool_notices.report(world, text if names else "", EventKind.IGNORED)
