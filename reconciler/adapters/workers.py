@@ -39,7 +39,7 @@ class ThreadedCalls:
         self._lock = threading.Lock()
 
     def renew(self) -> None:
-        """Note that a pass begins: it may wait again."""
+        """Record that a pass begins: it may wait again."""
         self._left_s = self._within_s
 
     def together(self, calls: Mapping[str, Call]) -> Mapping[str, Answer]:
@@ -111,7 +111,7 @@ def _answer(future: Future[object]) -> Answer:
 
 @contextmanager
 def threaded_calls(workers: int = WORKERS, within_s: float = WITHIN_S) -> Iterator[ThreadedCalls]:
-    """Make calls on threads for as long as the block lasts."""
+    """Make calls on threads while the block runs."""
     calls = ThreadedCalls(workers, within_s)
     try:
         yield calls

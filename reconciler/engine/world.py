@@ -68,7 +68,7 @@ class NoArrivals:
 
 
 class NoLeftovers:
-    """Nothing is ever left behind in an imitated account."""
+    """Nothing is ever left behind in a simulated account."""
 
     def found(self, classes: Iterable[EC2NodeClass]) -> Sequence[Leftover]:
         """Return nothing."""
@@ -81,7 +81,7 @@ class NoLeftovers:
 
 
 class NoAnnouncer:
-    """Says nothing: nobody could read it."""
+    """Says nothing: there is no reader."""
 
     def announce(self, announcements: Sequence[Announcement]) -> None:
         """Do nothing."""

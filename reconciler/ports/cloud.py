@@ -133,7 +133,7 @@ class Compute(Protocol):
         """Return the instances with these ids, whatever their state, without those EC2 lacks."""
 
     def terminate(self, ids: Sequence[str]) -> None:
-        """Request the termination of instances; those that are gone already are no error."""
+        """Request the termination of instances; those that are gone already are not an error."""
 
     def tag(self, instance: str, tags: Mapping[str, str]) -> None:
         """Add tags to an instance."""
@@ -209,4 +209,4 @@ class Leftovers(Protocol):
         """
 
     def discard(self, leftover: Leftover) -> None:
-        """Delete it; one that is gone already is no error."""
+        """Delete it; one that is gone already is not an error."""

@@ -1,4 +1,4 @@
-"""When budgets, disruption windows and suspensions let nodes go in the coming week."""
+"""When budgets, disruption windows and suspensions allow disruption in the coming week."""
 
 from __future__ import annotations
 

@@ -45,21 +45,21 @@ class DaemonHealth:
         self._beat_at = self.monotonic()
 
     def beat(self) -> None:
-        """Note that the daemon is alive."""
+        """Record that the daemon is alive."""
         self._beat_at = self.monotonic()
 
     def passed(self) -> None:
-        """Note that a pass has ended."""
+        """Record that a pass has ended."""
         self._passed_at, self._failure, self._is_standby = self.monotonic(), "", False
         self.beat()
 
     def failed(self, why: str) -> None:
-        """Note that a pass has failed."""
+        """Record that a pass has failed."""
         self._failure, self._is_standby = why, False
         self.beat()
 
     def standby(self) -> None:
-        """Note that another process acts, and that this one waits."""
+        """Record that another process acts, and that this one waits."""
         self._is_standby, self._passed_at = True, None
 
     @property

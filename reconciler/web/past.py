@@ -1,4 +1,4 @@
-"""What was done to a fleet, by commit: the commands of its journal on a line of time."""
+"""What was done to a fleet, by commit: the commands of its journal on a timeline."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ENTRIES_MAX: Final = 500
 """How many entries of the journal the page is made of; ``reconciler history`` lists all."""
 
 WIDTH: Final = 1000
-"""The length of the line of time, in the units of the drawing."""
+"""The length of the timeline, in the units of the drawing."""
 _LEAST: Final = 4
 _SHOWN: Final = 6
 
@@ -23,7 +23,7 @@ _SHOWN: Final = 6
 class CommandView:
     """The operations of one command, or those of one plan that serve no command.
 
-    ``start`` and ``length`` place it on the line of time of its commit. ``outcome`` is
+    ``start`` and ``length`` place it on the timeline of its commit. ``outcome`` is
     "succeeded", "failed" (an operation of it failed) or "in progress".
     """
 

@@ -16,7 +16,7 @@ from reconciler.adapters.database.state import DatabaseState, Server, open_state
 from reconciler.model.errors import FleetConflictError, StateError
 
 CONNECTIONS_MAX: Final = 3
-"""How many connections the fleets of a process share, beside the one that renews leases.
+"""How many connections the fleets of a process share, besides the one that renews leases.
 
 A transaction of the state lasts for milliseconds, and holds one connection at a time."""
 
@@ -86,7 +86,7 @@ class SharedStates:
 
     @contextmanager
     def only_user(self, cluster: str, fleet: str) -> Iterator[None]:
-        """Let one fleet of this process act for a cluster for as long as the block lasts.
+        """Let one fleet of this process act for a cluster while the block runs.
 
         ``cluster`` is the address of its API: a kubeconfig may lead two fleets to the same one.
 

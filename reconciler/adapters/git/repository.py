@@ -236,7 +236,7 @@ class RepositoryView:
 
 @contextmanager
 def viewed(repository: Repository, where: str) -> Iterator[RepositoryView]:
-    """Give a view of a repository for as long as the block lasts.
+    """Give a view of a repository while the block runs.
 
     Raises:
         GitMissingError: there is no git.

@@ -22,7 +22,7 @@ _IN_CLUSTER: Final = "KUBERNETES_SERVICE_HOST"
 _DEFAULT: Final = "~/.kube/config"
 _AGENT: Final = "reconciler"
 _CONNECTIONS: Final = 40
-"""The number of kept connections: a watch of each kind, and the calls beside the pass."""
+"""The number of kept connections: a watch of each kind, and the calls outside the pass."""
 
 
 @dataclass(frozen=True, slots=True)

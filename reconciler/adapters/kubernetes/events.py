@@ -41,7 +41,7 @@ class ClusterEvents:
         self._tokens: dict[str, tuple[float, datetime]] = {}
 
     def announce(self, announcements: Sequence[Announcement]) -> None:
-        """Write new Events, beside the pass; rejected ones are not retried."""
+        """Write new Events, outside the pass; rejected ones are not retried."""
         now = self._clock.now()
         self._written = {a: at for a, at in self._written.items() if _age(at, now) < SILENT_S}
         due = []

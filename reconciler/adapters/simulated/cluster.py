@@ -103,7 +103,7 @@ class EmbeddedCluster:
         self._save()
 
     def untaint(self, node: str) -> None:
-        """Take that taint away; a node that is gone is no error."""
+        """Remove that taint; a node that is gone is not an error."""
         record = self._record.nodes.get(node)
         if record is not None:
             record.node = node_objects.untainted(record.node, _DISRUPTED)
@@ -116,7 +116,7 @@ class EmbeddedCluster:
         self._save()
 
     def uncordon(self, node: str) -> None:
-        """Undo that; a node that is gone is no error."""
+        """Undo that; a node that is gone is not an error."""
         record = self._record.nodes.get(node)
         if record is not None:
             record.node = node_objects.cordoned(record.node, is_cordoned=False)
@@ -172,7 +172,7 @@ class EmbeddedCluster:
         return len(_draining(pods.values(), node, now))
 
     def delete_node(self, node: str) -> None:
-        """Remove the Node object; one that is gone is no error."""
+        """Remove the Node object; one that is gone is not an error."""
         record = self._record.nodes.pop(node, None)
         if record is not None:
             self._record.removed.append(record.instance)

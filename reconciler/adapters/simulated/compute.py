@@ -121,7 +121,7 @@ class SimulatedCompute:
     # what a simulation asks
 
     def add(self, instance: Instance, price: float | None) -> None:
-        """Take in an instance that runs already, at USD an hour where that is known."""
+        """Add an instance that already runs, at USD an hour where that is known."""
         machine = SimulatedInstance(
             instance, instance.tags.get(INTENT_TAG, ""), instance.launched_at
         )

@@ -58,7 +58,7 @@ class CapacityMarket:
         return self._stock.get((override.instance_type, override.zone, capacity_type))
 
     def take(self, override: Override, capacity_type: str, count: int) -> None:
-        """Note that instances of a pool were launched."""
+        """Record that instances of a pool were launched."""
         pool = (override.instance_type, override.zone, capacity_type)
         if pool in self._stock:
             self._stock[pool] -= count

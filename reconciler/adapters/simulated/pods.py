@@ -214,7 +214,7 @@ class PodBook:
         return record.bound is not None and now < record.bound + self.starting
 
     def _touch(self, key: str) -> None:
-        """Note that something has happened to a pod."""
+        """Record that something has happened to a pod."""
         if self._view is not None:
             self._view.touched.add(key)
 

@@ -81,7 +81,7 @@ class WatchedCluster(EmbeddedCluster):
             self._notify(EventKind.TAINTED, f"{node} is cordoned", node)
 
     def untaint(self, node: str) -> None:
-        """Take that taint away; a node that is gone is no error."""
+        """Remove that taint; a node that is gone is not an error."""
         self._drained.discard(node)
         super().untaint(node)
 
@@ -101,7 +101,7 @@ class WatchedCluster(EmbeddedCluster):
         return waits_for
 
     def delete_node(self, node: str) -> None:
-        """Remove the Node object; one that is gone is no error."""
+        """Remove the Node object; one that is gone is not an error."""
         self._drained.discard(node)
         super().delete_node(node)
 

@@ -167,7 +167,7 @@ def _of_pool(pool: NodePool, offered: Sequence[InstanceType]) -> Iterator[Advice
 
 
 class _OfferedValues:
-    """The values of labels that EC2 offers a NodePool beside its other requirements."""
+    """The values of labels that EC2 offers a NodePool besides its other requirements."""
 
     def __init__(self, pool: NodePool, kinds: Sequence[InstanceType]) -> None:
         self._pool = pool

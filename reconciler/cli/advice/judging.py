@@ -44,7 +44,7 @@ LEAST_SAVING: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ChangeVerdict:
-    """What became of a change.
+    """The outcome of a change.
 
     ``refusal`` is why it is not proposed, empty where it may be; ``at_rest`` is None where the
     change was not carried to rest. ``warnings`` are the names of policies that warn of it.
@@ -95,7 +95,7 @@ class Judge:
 
     @cached_property
     def facts(self) -> tuple[object, ...]:
-        """What verdicts depend on beside the changes, as JSON can express it."""
+        """What verdicts depend on besides the changes, as JSON can express it."""
         request, inputs, layers = self.request, self.inputs, self.layers
         return (
             inputs.now, inputs.digests, inputs.observed, digests_of_files(self.files),

@@ -152,7 +152,7 @@ class _Reading:
         self._metrics, self._step, self._matchers = metrics, step, matchers
 
     def read(self, window: _Window) -> None:
-        """Take in a window; nothing more is asked about one without pods."""
+        """Read a window; a window without pods is not queried further."""
         seen = list(self._samples(self._seen, window))
         created = list(self._samples(self._last(Family.CREATED), window))
         if not (seen or created):
@@ -176,7 +176,7 @@ class _Reading:
             )
 
     def _samples(self, query: _Query, window: _Window) -> Iterator[MetricSample]:
-        """Yield the answer for a window, by halves where it is too much for one."""
+        """Yield the answer for a window, halved while it is too much for one query."""
         try:
             yield from self._metrics.query(query(window.seconds), window.end)
         except TooMuchDataError:

@@ -68,7 +68,7 @@ class FullnessRecorder:
         self._requests: dict[int, tuple[PodSpec, CpuMemory]] = {}
 
     def saw(self, done: Pass) -> None:
-        """Take in what a pass observed."""
+        """Record what a pass observed."""
         snapshot = done.seen.snapshot
         if snapshot.pods == self._pods and snapshot.nodes == self._nodes:
             return

@@ -106,7 +106,7 @@ class DemoStage:
         ec2.after_call = self._note
 
     def git(self, *words: str) -> None:
-        """Run git in the fleet's folder, as nobody in particular, at the time of the story.
+        """Run git in the fleet's folder, with a neutral identity, at the time of the story.
 
         Raises:
             UnreadableError: git is not there, or failed.

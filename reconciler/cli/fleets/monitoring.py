@@ -92,7 +92,7 @@ class FleetsMonitoring:
             self.web.remove(name)
 
     def is_complete(self, count: int) -> None:
-        """Note that all fleets are shown, ``count`` of them: until then it is not ready."""
+        """Record that all fleets are shown, ``count`` of them: until then it is not ready."""
         if self.web is not None:
             self.web.expected = count
 
@@ -103,7 +103,7 @@ class FleetsMonitoring:
 
 @contextmanager
 def monitored_fleets(request: RunRequest, clock: Clock, out: TextIO) -> Iterator[FleetsMonitoring]:
-    """Serve what watches the fleets for as long as the block lasts.
+    """Serve what watches the fleets while the block runs.
 
     Raises:
         UsageError: the address is invalid or in use, or the extra ``web`` is not installed.

@@ -81,7 +81,7 @@ def _is_karpenters(stake: Stake, takeover: Takeover) -> bool:
 def _as_value(
     stakes: Sequence[Stake], takeover: Takeover, problems: Sequence[str], *, is_done: bool
 ) -> dict[str, object]:
-    """Return what becomes of each instance as data (``schemas/adoption.v1.json``)."""
+    """Return the outcome of each instance as data (``schemas/adoption.v1.json``)."""
     from reconciler.cli.output.listing import stamp
     from reconciler.model.karpenter.labels import NODEPOOL
 

@@ -237,7 +237,7 @@ class _LibraryLog(logging.Handler):
 
 @contextmanager
 def libraries_logged(log: LogNotifier) -> Iterator[None]:
-    """Let libraries log and warn into ``log`` for as long as the block lasts."""
+    """Let libraries log and warn into ``log`` while the block runs."""
     handler, root = _LibraryLog(log), logging.getLogger()
     root.addHandler(handler)
     logging.captureWarnings(capture=True)

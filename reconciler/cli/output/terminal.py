@@ -7,7 +7,7 @@ from typing import TextIO
 
 
 def has_colour(out: TextIO) -> bool:
-    """Return whether ``out`` is a terminal that shows colours, and nobody objects to them.
+    """Return whether ``out`` is a terminal that shows colours, and nothing disables them.
 
     ``NO_COLOR`` (with any value but an empty one) and ``TERM=dumb`` turn them off.
     """

@@ -1,4 +1,4 @@
-"""Which NodeOverlays a fleet's preferences and commitments amount to, beside what runs."""
+"""Which NodeOverlays a fleet's preferences and commitments amount to, besides what runs."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def without_errors(findings: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
 
 
 class SettingLayers(NamedTuple):
-    """What decides about settings beside the fleet's own file: the same for all its revisions.
+    """What decides about settings besides the fleet's own file: the same for all its revisions.
 
     ``environment`` has nothing but settings. ``fleet`` is the name of a fleet that has none.
     """

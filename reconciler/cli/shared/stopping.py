@@ -11,7 +11,7 @@ from reconciler.ports.progress import Progress
 
 
 class Silence:
-    """Tells nobody."""
+    """Informs nobody."""
 
     def notify(self, progress: Progress) -> None:
         """Say nothing."""

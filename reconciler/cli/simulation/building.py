@@ -205,7 +205,7 @@ class SimulationInputs:
 
 
 class PresentWorkloads(Protocol):
-    """The workloads beside a trace, which change with the revision, and what runs at a moment."""
+    """The workloads besides a trace, which change with the revision, and what runs at a moment."""
 
     base: Workloads
 

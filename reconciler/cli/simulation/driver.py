@@ -425,7 +425,7 @@ def _notify_of_interruptions(stage: SimulationStage) -> None:
 
 
 def _sample(stage: SimulationStage) -> None:
-    """Note what the fleet is like where it changed."""
+    """Record what the fleet is like where it changed."""
     nodes = len(stage.compute.living())
     sample = Sample(stage.clock.now(), stage.per_hour(), nodes, stage.cluster.homeless())
     known = stage.samples[-1] if stage.samples else None

@@ -101,7 +101,7 @@ UNNAMED: Final = Diagnostic(
 
 @dataclass(frozen=True)
 class Assembly:
-    """A world with what stands behind it, for one command.
+    """A world with what implements it, for one command.
 
     ``has_threads`` is whether its calls are made at the same time.
     """
@@ -212,7 +212,7 @@ def _keeping_usage(shelf: Shelf) -> Callable[[FleetUsage], None]:
 
 
 def expect_free(request: FleetRequest) -> None:
-    """Refuse what acting would refuse for want of a name or a lease, before a state is created.
+    """Refuse what acting would refuse for lack of a name or a lease, before a state is created.
 
     Raises:
         UnnamedClusterError: nobody has named the cluster of a real account.

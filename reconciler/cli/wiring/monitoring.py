@@ -54,7 +54,7 @@ class DaemonObserver:
         return self._world
 
     def started(self) -> None:
-        """Note when the pass starts."""
+        """Record when the pass starts."""
         self._started = self._world.clock.now() if self._world is not None else None
         if self.traces is not None:
             self.traces.started()
@@ -110,7 +110,7 @@ class Monitoring:
 def monitored(
     request: RunRequest, log: LogNotifier, stop: Callable[[], bool]
 ) -> Iterator[Monitoring]:
-    """Serve what watches the daemon for as long as the block lasts.
+    """Serve what watches the daemon while the block runs.
 
     Raises:
         UsageError: the address is invalid or in use, or the extra ``web`` is not installed.
@@ -178,7 +178,7 @@ class _WebPages:
 
 @contextmanager
 def _served(request: RunRequest, fleet: str) -> Iterator[_WebPages]:
-    """Serve metrics, health checks and the dashboard for as long as the block lasts."""
+    """Serve metrics, health checks and the dashboard while the block runs."""
     expect_web()
     from reconciler.web.dashboard import Dashboard, DashboardAccess
     from reconciler.web.health import DaemonHealth

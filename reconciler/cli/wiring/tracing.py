@@ -82,7 +82,7 @@ class PassTraces:
 
 @contextmanager
 def traced(fleet: str, environ: Mapping[str, str]) -> Iterator[PassTraces | None]:
-    """Export traces for as long as the block lasts; None where no endpoint is set."""
+    """Export traces while the block runs; None where no endpoint is set."""
     endpoint = next((name for name in ENDPOINTS if environ.get(name)), "")
     if not endpoint or environ.get(_DISABLED, "").lower() == "true":
         yield None

@@ -32,7 +32,7 @@ _TYPE_KEYS: Final = ("node.kubernetes.io/instance-type",)
 
 
 class Migrated(NamedTuple):
-    """What is left of a migration beside the object: its kubelet settings, its inline provider."""
+    """What is left of a migration besides the object: its kubelet settings, its inline provider."""
 
     notes: list[Note]
     kubelet: JsonDict | None = None

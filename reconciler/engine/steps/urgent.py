@@ -35,7 +35,7 @@ _ANNOUNCED: Final = (
 
 
 class FirstResponse:
-    """Taints and drains the nodes that EC2 is about to reclaim, beside the passes."""
+    """Taints and drains the nodes that EC2 is about to reclaim, outside the passes."""
 
     def __init__(self, world: World) -> None:
         self._world = world

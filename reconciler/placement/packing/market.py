@@ -28,7 +28,7 @@ Charge = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One type that a node may become: its cost in USD an hour, and its room beside daemons.
+    """One type that a node may become: its cost in USD an hour, and its room besides daemons.
 
     ``room`` follows the market's list of resources; ``charge`` is what it uses of its NodePool's
     limits, in their order.

@@ -87,7 +87,7 @@ def _templates(inputs: Inputs, buffers: Iterable[CapacityBuffer]) -> BufferTempl
 
 
 def with_headroom(cluster: ClusterState, rooms: Iterable[Headroom]) -> ClusterState:
-    """Return the cluster with the virtual pods pending beside the real ones."""
+    """Return the cluster with the virtual pods pending in addition to the real ones."""
     virtual = tuple(pod for room in rooms for pod in room.pods)
     return replace(cluster, pods=(*cluster.pods, *virtual)) if virtual else cluster
 

@@ -151,7 +151,7 @@ def el(tag: str, *children: str, **attributes: str | float | None) -> Markup:
 
 
 def joined(*children: str) -> Markup:
-    """Return children one after the other; those that are no markup are escaped."""
+    """Return children in order; those that are not markup are escaped."""
     return Markup("".join(c if isinstance(c, Markup) else html_text(c) for c in children))
 
 

@@ -77,7 +77,7 @@ class EmbeddedAccount:
         return Response(int(status), content, {str(k): str(v) for k, v in answer_headers.items()})
 
     def begin(self, ids: Sequence[str], groups: Sequence[str], profile: str = "") -> None:
-        """Note that instances were launched now, with what their template gives them."""
+        """Record that instances were launched now, with what their template gives them."""
         now = self._clock.now()
         for identity in ids:
             instance = self.backend.get_instance(identity)

@@ -22,7 +22,7 @@ _RESET: Final = struct.pack("ii", 1, 0)
 
 @contextmanager
 def serve(ec2: EmbeddedEC2, port: int = 0) -> Iterator[str]:
-    """Serve on loopback for as long as the block lasts, and yield the endpoint's URL.
+    """Serve on loopback while the block runs, and yield the endpoint's URL.
 
     Port 0 takes a free one. A call that a fault makes time out is reset here as well: the caller
     learns as little from it, only sooner.

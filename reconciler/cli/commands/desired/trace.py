@@ -31,7 +31,7 @@ class PrometheusRequest:
 
 @dataclass(frozen=True, slots=True)
 class TraceRequest:
-    """A trace, and what becomes of it; ``out`` is a file or ``-`` for stdout.
+    """A trace, and where it goes; ``out`` is a file or ``-`` for stdout.
 
     It is read from ``file``; or made of what the daemon ``recorded`` or ``prometheus`` knows since
     a time, which may be a duration before ``until``: None for now.
