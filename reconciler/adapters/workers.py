@@ -100,7 +100,7 @@ class ThreadedCalls:
 
 
 def _answer(future: Future[object]) -> Answer:
-    """Return the answer of a call that has ended; what is not an error of ours is raised."""
+    """Return the answer of a call that has ended; unexpected exceptions are raised."""
     try:
         return Answer(future.result())
     except LeaseLostError:

@@ -204,7 +204,7 @@ class BundledCatalog(Catalog):
         self._resolve: Callable[[ClassFacts], BundledCatalog] = lru_cache(RESOLVED_MAX)(self._made)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Let another process have the catalog: what it is made of, without what is bundled."""
+        """Pickle the catalog: what it is built from, without the bundled data."""
         source, notes, warnings = self._descriptions
         data = None if self._bundle is _load()[1] else self.data
         described = {"source": source, "notes": notes, "warnings": warnings}

@@ -89,7 +89,7 @@ class NoAnnouncer:
 
 
 class NoMirror:
-    """No copies: the cluster is imitated, or only observed."""
+    """No copies: the cluster is simulated, or only observed."""
 
     def deleted(self) -> Collection[str]:
         """Return nothing."""

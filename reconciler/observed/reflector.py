@@ -199,7 +199,7 @@ class Reflector:
         self._is_expired = True
 
     def accept(self, content: bytes) -> None:
-        """Take an object from the answer to a call of ours: no older one is shown from now on.
+        """Take an object from the answer to our own call: no older one is shown from now on.
 
         An answer that the watch has passed already is ignored: the object may be deleted by now.
 
@@ -211,14 +211,14 @@ class Reflector:
             self._accepted[item.key] = item
 
     def forget(self, uid: str) -> None:
-        """Remove an object that a call of ours deleted, and ignore what is still heard of it."""
+        """Remove an object that our own call deleted, and ignore later events about it."""
         self._deleted.add(uid)
         self._forgotten.add(uid)
         for key in [key for key, item in self._objects.items() if item.uid == uid]:
             self._drop(uid, key)
 
     def expect_termination(self, key: str, uid: str) -> None:
-        """Record that a call of ours makes an object terminate, without the object in its answer."""
+        """Record that our call makes an object terminate; the answer lacks the object."""
         self._evicted[key] = uid
 
     @property

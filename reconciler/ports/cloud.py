@@ -187,7 +187,7 @@ class Interruptions(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """An object in the account that launches created and nothing uses any more.
+    """An unused object in the account that a launch created.
 
     ``kind`` is ``launch-template`` or ``instance-profile``. ``id`` is the id of a template, so that
     a new one of the same name is not meant. ``roles`` are those of a profile.

@@ -146,7 +146,7 @@ class StateStore(Protocol):
 
 
 class Shelf(Protocol):
-    """A durable map from names to bytes, for adapters that imitate a part of the world."""
+    """A durable map from names to bytes, for adapters that simulate an external system."""
 
     def read(self, name: str) -> bytes | None:
         """Return the bytes last written under ``name``."""

@@ -50,7 +50,7 @@ class NodeArrival(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
 
 
 class TraceBatch(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What changed up to ``at``. What is gone left before anything in the batch arrived.
+    """What changed up to ``at``. Removals come before all additions of the batch.
 
     ``classes`` are the classes by id that no batch has named since the last whole one. ``daemons``
     are the DaemonSets by ``namespace/name``, None where they are as before.

@@ -48,7 +48,7 @@ class CalendarRow:
 def calendar_of(
     pools: Iterable[NodePool], totals: Mapping[str, int], settings: Settings, now: datetime
 ) -> tuple[CalendarRow, ...]:
-    """Return the week of each NodePool in which the number of nodes that may go changes.
+    """Return the coming week of each NodePool, where the number of allowed disruptions changes.
 
     ``totals`` are the numbers of nodes by NodePool, on which budgets in percent depend. A week with
     more than two hundred changes is cut short.

@@ -46,7 +46,7 @@ class CommandView:
 
 @dataclass(frozen=True, slots=True)
 class CommitView:
-    """A commit with the commands that were carried out under it, newest first."""
+    """A commit with the commands that were executed under it, newest first."""
 
     revision: str
     began: datetime

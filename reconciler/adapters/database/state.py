@@ -68,7 +68,7 @@ class DatabaseState:
     on_close: list[Callable[[], None]] = field(default_factory=list)
 
     def close(self) -> None:
-        """Release the lease, and close all connections that nobody shares."""
+        """Release the lease, and close all connections that are not shared."""
         self.lease.release()
         if not self.is_shared:
             self.database.engine.dispose()

@@ -72,7 +72,7 @@ class Way(NamedTuple):
     secrets: tuple[str, ...] = ()
 
     def run(self, *arguments: str, git_dir: str, timeout_s: float = TIMEOUT_S) -> bytes:
-        """Run git on a git directory of ours."""
+        """Run git on one of our own git directories."""
         return run(
             arguments,
             git_dir=git_dir,

@@ -100,7 +100,7 @@ class _Comparison:
         return self._view.users_setting("core.autocrlf").lower()
 
     def _status(self, *options: str) -> tuple[str | None, bool]:
-        """Return what git says: the commit, and whether any fleet file is listed."""
+        """Return the answer of git: the commit, and whether any fleet file is listed."""
         head: str | None = None
         for entry in self._view.records(*options, *_STATUS, self._below):
             if entry.startswith("# branch.oid "):

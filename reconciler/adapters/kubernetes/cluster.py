@@ -227,7 +227,7 @@ class KubernetesCluster:
                 raise
 
     def _target(self, node: str) -> Node | None:
-        """Return a node of ours from the last observation, None if it is not in it.
+        """Return one of our nodes from the last observation, None if it is not in it.
 
         Raises: ClusterError: it exists, and its instance is not ours.
         """

@@ -150,12 +150,12 @@ class Informer:
             return ObjectList(self._reflector.objects(), str(version) if version else "")
 
     def accept(self, content: bytes) -> None:
-        """Add an object that a call of ours returned."""
+        """Add an object that our own call returned."""
         with self._changed:
             self._reflector.accept(content)
 
     def forget(self, uid: str) -> None:
-        """Remove an object that a call of ours deleted."""
+        """Remove an object that our own call deleted."""
         with self._changed:
             self._reflector.forget(uid)
 

@@ -1,4 +1,4 @@
-"""Removes our finalizer from Nodes, so that they can be deleted without a daemon of ours."""
+"""Removes our finalizer from Nodes, so that they can be deleted without our daemon."""
 
 from __future__ import annotations
 

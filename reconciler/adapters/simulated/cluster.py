@@ -1,4 +1,4 @@
-"""A Kubernetes cluster imitated from the instances that EC2 shows and the workloads of the fleet.
+"""A Kubernetes cluster simulated from the instances in EC2 and the workloads of the fleet.
 
 Nodes join as their instances run, pods find nodes, drains respect budgets. Everything follows
 from its inputs but for what happened on the way (who is bound where, who was tainted): that is
@@ -129,10 +129,10 @@ class EmbeddedCluster:
         self._save()
 
     def hold(self, node: str) -> None:
-        """Do nothing: nobody else deletes a Node here."""
+        """Do nothing: nothing else deletes a Node here."""
 
     def has_node(self, node: str) -> bool:
-        """Return True: nobody else deletes a Node here, and one that is not shown is to join."""
+        """Return True: nothing else deletes a Node, and one that is not shown will still join."""
         del node
         return True
 

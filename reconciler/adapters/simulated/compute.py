@@ -157,7 +157,7 @@ class SimulatedCompute:
         return sorted(notices, key=lambda n: (n.at, n.instance.id))
 
     def interrupted(self) -> dict[str, str]:
-        """Return the NodeClaims whose instance EC2 is about to take back, with its word for it."""
+        """Return the NodeClaims whose instance EC2 is about to reclaim, with its term for that."""
         now = self._clock.now()
         return {
             m.facts.tags.get(CLAIM_TAG, m.facts.id): "spot interruption"
@@ -166,12 +166,12 @@ class SimulatedCompute:
         }
 
     def next_moment(self) -> datetime | None:
-        """Return when something happens next by itself, None if nothing does."""
+        """Return the time of the next event, None if there is none."""
         now = self._clock.now()
         return min((m for m in self._moments() if m > now), default=None)
 
     def living(self) -> Sequence[SimulatedInstance]:
-        """Return the instances that cost something now, in the order of their launches."""
+        """Return the instances that are billed now, in launch order."""
         return [machine for machine in self._current.values() if machine.going_at is None]
 
     # how it is done

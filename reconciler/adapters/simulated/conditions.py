@@ -1,4 +1,4 @@
-"""The weather of a simulation: how long things take, what is refused and when, what goes wrong.
+"""The conditions of a simulation: latencies, rejected calls, and failures.
 
 All of it is stated beforehand, in seconds from the first moment on; nothing is left to chance but
 what a seeded rate decides.
@@ -39,7 +39,7 @@ class Chance:
         return round(low + (high - low) * self.share(*what), 3)
 
     def waiting_s(self, rate_per_hour: float, *what: str) -> float | None:
-        """Return after how many seconds something happens first that comes at a steady rate.
+        """Return the seconds until the first event of a process with a constant rate.
 
         None means never: the rate is zero.
         """
@@ -113,7 +113,7 @@ class Stale:
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """How long things take, in seconds; a pair is the least and the most."""
+    """Latencies in seconds; a pair is a minimum and a maximum."""
 
     launching: tuple[float, float] = (8.0, 16.0)
     joining: tuple[float, float] = (20.0, 35.0)
@@ -129,7 +129,7 @@ NOTICE: Final = timedelta(minutes=2)
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """Everything that is stated of a simulated EC2 beforehand.
+    """All conditions of a simulated EC2.
 
     ``interruptions`` is how often a spot instance is taken back, per instance and hour;
     ``never_joins`` the share of launches whose node never registers. Where tokens are not
@@ -163,6 +163,6 @@ class Conditions:
         return max((s.lag for s in self.stale if s.window.holds(now)), default=timedelta(0))
 
     def edges(self) -> tuple[datetime, ...]:
-        """Return every moment at which something of this changes."""
+        """Return every time at which a condition changes."""
         windows = [r.window for r in self.refused] + [s.window for s in self.stale]
         return (*(e for w in windows for e in w.edges()), *(p.at for p in self.prices))

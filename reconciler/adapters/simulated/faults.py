@@ -30,7 +30,7 @@ class Turn(Generic[What]):
 
 
 def taken(turns: Iterable[Turn[What]], call: str) -> What | None:
-    """Return what happens to a call, by the first turn that it uses up; None where nothing does."""
+    """Return the fault of a call, from the first rule that it uses up; None without one."""
     for turn in turns:
         if turn.call not in (call, EVERY_CALL) or turn.times == 0:
             continue
@@ -44,7 +44,7 @@ def taken(turns: Iterable[Turn[What]], call: str) -> What | None:
 
 
 class Fault(StrEnum):
-    """How a call fails. ``BEFORE``: nothing was done. ``AFTER``: it was done, nobody hears."""
+    """How a call fails. ``BEFORE``: it has no effect. ``AFTER``: it has, but the answer is lost."""
 
     THROTTLE = "throttle"
     SERVER_ERROR = "server-error"
@@ -57,7 +57,7 @@ class Fault(StrEnum):
 
     @property
     def takes_effect(self) -> bool:
-        """Whether the call is carried out all the same."""
+        """Whether the call takes effect nevertheless."""
         return self in (Fault.SERVER_ERROR_AFTER, Fault.RESET_AFTER, Fault.TIMEOUT_AFTER)
 
     @property
@@ -79,7 +79,7 @@ _ANSWERS = {
 
 
 class Faults:
-    """Rules in the order in which they were added; the first that matches a call is used up."""
+    """Rules in the order in which they were added; a call uses up the first that matches it."""
 
     def __init__(self) -> None:
         self._rules: list[Turn[Fault]] = []

@@ -117,7 +117,7 @@ def _was_ready(claim: NodeClaim | None) -> bool:
 
 
 def _stand_in(node: Node, now: datetime) -> Instance:
-    """Return an instance for a node that is none of ours: it runs for ever."""
+    """Return an instance for a node that this fleet does not manage: it never ends."""
     labels = node.metadata.labels
     return Instance(
         FOREIGN + node.name,

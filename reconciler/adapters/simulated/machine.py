@@ -63,7 +63,7 @@ class SimulatedInstance:
         return known[1]
 
     def moments(self) -> Iterator[datetime]:
-        """Yield the moments at which something about it changes."""
+        """Yield the times at which its state changes."""
         for moment in (self.running_at, self.notice_at, self.reclaimed_at, self.gone_at):
             if moment is not None:
                 yield moment

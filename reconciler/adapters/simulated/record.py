@@ -1,4 +1,4 @@
-"""What an imitated cluster must remember: all that does not follow from EC2 and the workloads."""
+"""The state of a simulated cluster: all that does not follow from EC2 and the workloads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The imitated cluster of a simulation: as the embedded one, and it tells what it sees.
+"""The cluster of a simulation: like the embedded one, and it reports what it observes.
 
 Each node takes its own time to join, by chance or never; what came from a snapshot is there from
 the first moment on.
@@ -106,7 +106,7 @@ class WatchedCluster(EmbeddedCluster):
         super().delete_node(node)
 
     def next_moment(self) -> datetime | None:
-        """Return when something happens next by itself, None if nothing does."""
+        """Return the time of the next event, None if there is none."""
         now = self._clock.now()
         return min((m for m in self._moments() if m > now), default=None)
 
@@ -142,7 +142,7 @@ class WatchedCluster(EmbeddedCluster):
         return known[2]
 
     def _save(self) -> None:
-        """Keep nothing: a simulated cluster ends with the process that imitates it."""
+        """Store nothing: a simulated cluster ends with its process."""
 
     def _moments(self) -> Iterator[datetime]:
         for instance in self._seen:

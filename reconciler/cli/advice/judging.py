@@ -69,7 +69,7 @@ class ChangeVerdict:
 
 
 class Judge:
-    """The present fleet at rest, with which changes of its files are compared."""
+    """The current fleet at rest, with which changes of its files are compared."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Judge:
         self.resolved = layers.resolved(inputs.fleet).settings
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Let another process judge: it carries the present fleet to rest itself."""
+        """Pickle for another process, which brings the current fleet to rest itself."""
         return Judge, self._given
 
     @cached_property
@@ -107,17 +107,17 @@ class Judge:
 
     @property
     def base(self) -> Rest:
-        """The fleet at rest under its present files."""
+        """The fleet at rest under its current files."""
         return self.rested.rest
 
     @cached_property
     def exposure(self) -> Exposure:
-        """How exposed the present fleet is at rest."""
+        """How exposed the current fleet is at rest."""
         return exposure_of(self.base)
 
     @cached_property
     def at_rest(self) -> AtRest:
-        """The present fleet compared with itself."""
+        """The current fleet compared with itself."""
         return self.rested.changed_to(self.inputs)[0]
 
     @cached_property
@@ -156,7 +156,7 @@ class Judge:
         return with_fields(verdict, refusal=refusal, warnings=warnings)
 
     def inputs_of(self, fleet: Fleet) -> Inputs:
-        """Return the question of the present fleet, asked of another desired state."""
+        """Return the question of the current fleet for another desired state."""
         inputs = self.inputs
         resolved = self.layers.resolved(fleet)
         catalog = inputs.catalog

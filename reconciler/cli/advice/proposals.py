@@ -67,7 +67,7 @@ def _monthly(bounds: tuple[float, float]) -> tuple[float, float]:
 
 
 def _risk(now: Exposure, found: Judged) -> tuple[Level, tuple[str, ...]]:
-    """Return how much the change asks of the workloads, and what that is."""
+    """Return how much the change requires of the workloads, and what that is."""
     then = found.verdict.exposure
     assert then is not None, "advice has been carried to rest"
     stated = dict.fromkeys(member.risk for member in found.members if member.risk)

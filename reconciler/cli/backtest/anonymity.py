@@ -32,7 +32,7 @@ _READ_ANNOTATIONS: Final = (DO_NOT_DISRUPT, POD_DELETION_COST)
 
 
 class _Names:
-    """A number for each name, in the order in which names are met."""
+    """A number for each name, in the order in which names occur."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], str] = {}

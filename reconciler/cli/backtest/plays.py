@@ -1,4 +1,4 @@
-"""The plays of a backtest: each replays the trace against one side with one seed."""
+"""The runs of a backtest: each replays the trace against one side with one seed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from reconciler.plan.value.backtest import BASE, HEAD, KARPENTER
 
 
 class Play(NamedTuple):
-    """Which side, and its random seed."""
+    """A side, and its random seed."""
 
     side: str
     seed: int

@@ -42,7 +42,7 @@ class Family(StrEnum):
 
 
 class PodId(NamedTuple):
-    """What identifies a pod over time: a StatefulSet gives the same name again and again."""
+    """What identifies a pod over time: a StatefulSet reuses names."""
 
     namespace: str
     name: str
@@ -58,7 +58,7 @@ class ContainerKey(NamedTuple):
 
 @dataclass(slots=True)
 class PodFacts:
-    """What is known of a pod. Times are seconds since 1970, None where unknown.
+    """The facts about a pod. Times are seconds since 1970, None if unknown.
 
     ``finished`` is when it was first seen in a final phase, ``seen`` when it was last seen.
     Amounts are in units (cores, bytes); ``is_unmeasured`` tells that one is not an amount.
@@ -90,7 +90,7 @@ _Join = Callable[[PodFacts, Mapping[str, str], float], None]
 
 
 class PodSeries:
-    """Samples in, facts by pod out. ``nameless`` samples do not tell their pod."""
+    """Converts samples to facts by pod. ``nameless`` samples do not contain their pod."""
 
     def __init__(self) -> None:
         self.pods: dict[PodId, PodFacts] = {}

@@ -57,7 +57,7 @@ _ONLY: Final = {Family.INIT_INFO: 'restart_policy="Always"'}
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """A part of a period; its end belongs to it, its beginning does not."""
+    """A part of a period, with its end and without its beginning."""
 
     begin: int
     end: int
@@ -145,7 +145,7 @@ def gathered(metrics: Metrics, period: ImportPeriod, matchers: str) -> PodSeries
 
 
 class _Reading:
-    """Asks for one window after the other."""
+    """Queries the windows in sequence."""
 
     def __init__(self, metrics: Metrics, step: int, matchers: str) -> None:
         self.series = PodSeries()

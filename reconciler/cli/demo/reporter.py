@@ -33,7 +33,7 @@ Line = tuple[datetime, str, str]
 
 
 class Reporter:
-    """A notifier that reports to a narrator, with a picture of the fleet beside each moment.
+    """A notifier that reports to a narrator, with a picture of the fleet for each event.
 
     ``most_disrupted`` is how many nodes of a NodePool were at most about to go at once,
     ``least_ready`` how many were at least ready, since ``begin``.

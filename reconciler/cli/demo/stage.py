@@ -1,4 +1,4 @@
-"""The stage of the demo: a fleet repository, an imitated EC2 and cluster, and a fast clock.
+"""The environment of the demo: a fleet repository, simulated EC2 and cluster, and a fast clock.
 
 Everything between them is the real thing: git, the planner, the engine, SQLite, and boto3 over
 HTTP. EC2 answers on a port of this machine, so that it lives on when a process that uses it is

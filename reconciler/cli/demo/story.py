@@ -208,7 +208,7 @@ def _commit(stage: DemoStage, narrator: Narrator, message: str, *before: str) ->
 
 
 def _excerpt(plan: Plan) -> str:
-    """Return the plan as text, without its header and what is beside the point of the story."""
+    """Return the plan as text, without its header and what the demo does not need."""
     from msgspec.structs import replace
 
     from reconciler.plan.render.text import render_text

@@ -30,7 +30,7 @@ _SURE_AFTER: Final = 3
 """After how many heartbeats with the same result a lease is given up."""
 
 _KEPT_S: Final = 600.0
-"""How long a fleet is kept that was given up, and that nobody else took."""
+"""How long a released fleet is kept that no other replica took."""
 
 
 @dataclass

@@ -72,7 +72,7 @@ def _simulated(facts: Inputs, request: FleetRequest, snapshot: Snapshot) -> Inpu
 
 
 class _Asked(NamedTuple):
-    """What is asked of a cluster: a revision, what it can launch, and how to plan it."""
+    """The inputs of a plan of a cluster: a revision, what it can launch, and how to plan it."""
 
     request: FleetRequest
     revision: Revision
@@ -82,7 +82,7 @@ class _Asked(NamedTuple):
     catalog: Catalog
 
     def of_objects(self, snapshot: Snapshot, now: datetime) -> Inputs:
-        """Return the question, asked of objects alone: nothing of ours is recorded in them."""
+        """Return the question for objects alone, without records of ours."""
         from reconciler.observed.fingerprint import joined
         from reconciler.observed.identity import identified
         from reconciler.observed.state import cluster_state
@@ -222,7 +222,7 @@ def read_types(request: FleetRequest, resolved: Resolved, lock: Lock | None) -> 
 def compared_with_base(
     base: sources.Base, request: FleetRequest, facts: Inputs, resolve: Resolve | None = None
 ) -> Inputs:
-    """Return the facts with the changes since ``base``, and with the question asked of that too."""
+    """Return the facts with the changes since ``base``, and with the question for that too."""
     from msgspec.structs import replace
 
     facts = replace(
@@ -238,7 +238,7 @@ def compared_with_base(
 def asked_of(
     base: sources.Base, request: FleetRequest, head: Inputs, resolve: Resolve | None = None
 ) -> Inputs | None:
-    """Return the question that ``head`` asks, asked of the base; None if that is not valid.
+    """Return the question of ``head`` for the base; None if that is not valid.
 
     Both are asked of one observation. Where there is no real cluster, the base is to run its own
     workloads, on the nodes that are there. ``resolve`` looks the base's own node classes up in the

@@ -84,7 +84,7 @@ class SimulatedFleet(PlannedFleet):
 
     @cached_property
     def stand_ins(self) -> Mapping[str, EC2NodeClass]:
-        """Return a class for each name that pools mention and nobody declares."""
+        """Return a class for each name that pools refer to without a declaration."""
         names = {p.spec.template.spec.node_class_ref.name for p in self.node_pools}
         missing = sorted(names - self.classes.keys()) if self.any_class else ()
         return {name: EC2NodeClass(Metadata(name=name)) for name in missing}

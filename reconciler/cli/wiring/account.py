@@ -40,7 +40,7 @@ def compute_of(
     acts: bool = False,
     confirm: Callable[[], None] | None = None,
 ) -> AwsCompute:
-    """Return EC2. A command that acts tests node classes; a plan's credentials need not allow that.
+    """Return EC2. Acting commands test node classes; a plan's credentials need not allow that.
 
     ``confirm`` is called before each attempt of a call, and what it raises ends the call.
     """

@@ -1,4 +1,4 @@
-"""Captured objects without names, in what only the fleet's own files need not hide."""
+"""Captured objects without names, except for the names in the fleet's own files."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def anonymous(
 
 
 def _restate_pods(objects: Iterable[JsonDict], snapshot: Snapshot, anonymizer: Anonymizer) -> None:
-    """Let NodeClaims state the digest of the new names of pods where they stated the old ones'.
+    """Replace the digest of the old pod names in NodeClaims with that of the new names.
 
     Otherwise every node would look as if its pods had just changed, and would not be consolidated.
     """

@@ -212,7 +212,7 @@ def _keeping_usage(shelf: Shelf) -> Callable[[FleetUsage], None]:
 
 
 def expect_free(request: FleetRequest) -> None:
-    """Refuse what acting would refuse for lack of a name or a lease, before a state is created.
+    """Refuse what acting commands would refuse without a name or a lease, before creating a state.
 
     Raises:
         UnnamedClusterError: nobody has named the cluster of a real account.
@@ -247,7 +247,7 @@ def _leased(ground: Ground, standby: Standby | None = None) -> Iterator[Database
 
 
 def _renewed(before: Ground, now: Ground) -> Ground:
-    """Return the ground after a long wait, in which git and prices may have changed.
+    """Return the starting point after a long wait, during which git and prices may have changed.
 
     Raises:
         LeaseLostError: it is another fleet by now, or another state: not that of the lease.

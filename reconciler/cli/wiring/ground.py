@@ -53,7 +53,7 @@ def ground_of(request: FleetRequest, imitation: Imitation | None) -> Ground:
 
 
 def is_real(settings: Settings, imitation: Imitation) -> bool:
-    """Return whether EC2 is a real account: neither imitated in this process nor on this machine.
+    """Return whether EC2 is a real account, not a simulation in this process or on this machine.
 
     An endpoint elsewhere (a VPC endpoint, a proxy) leads to a real account. So does
     ``cluster=embedded``, which imitates Kubernetes and not EC2.

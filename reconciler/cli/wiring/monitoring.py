@@ -140,7 +140,7 @@ def monitored(
 
 
 def meter_of(metrics: CallMeter | None, traces: PassTraces | None) -> CallMeter | None:
-    """Return what measures the calls of the process, None where nobody asks."""
+    """Return the meter for the calls of the process, None if it is not needed."""
     if metrics is None or traces is None:
         return metrics or (traces.called if traces is not None else None)
 

@@ -1,4 +1,4 @@
-r"""Filters for text that somebody else wrote: it is shown, and it commands nothing.
+r"""Filters for untrusted text: it is shown, and has no effect on the terminal.
 
 Names, labels, messages and file names come from repositories, clusters and AWS. A terminal, a CI
 log, a comment and a page each read some characters as commands. This module holds one filter for
@@ -34,7 +34,7 @@ _STYLE: Final = re.compile(r"(\x1b\[[0-9;]*m)")
 
 
 class Painted(str):
-    """Lines with colours of ours: escape sequences that set a style are meant.
+    """Lines with our own colours: escape sequences that set a style are intended.
 
     Whoever makes one has filtered what came from others.
     """

@@ -159,7 +159,7 @@ def _nodes_of(change: AtRest) -> str:
 
 
 def _rollout(change: AtRest) -> str:
-    """Return how long the rollout takes, nothing if there is none."""
+    """Return how long the rollout takes, empty without one."""
     if change.rollout == "PT0S":
         return ""
     if change.rollout is not None:

@@ -37,7 +37,7 @@ _Announcement = tuple[InterruptionKind, tuple[str, ...], str]
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message: the label to count it under, and what it announces, None if nothing."""
+    """A message: its label in metrics, and its announcement, None without one."""
 
     label: str
     interruption: Interruption | None = None

@@ -89,7 +89,7 @@ class InterruptionQueue:
                     self._outbox[word.id] = known[1]
 
     def has_news(self) -> bool:
-        """Return whether ``arrived`` would return something."""
+        """Return whether ``arrived`` would return a result."""
         return bool(self._inbox)
 
     def problem(self) -> str:

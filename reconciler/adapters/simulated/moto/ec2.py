@@ -106,7 +106,7 @@ class EmbeddedEC2:
 
     @property
     def honours_tokens(self) -> bool:
-        """Whether a repeated client token repeats the answer; imitations of EC2 may not."""
+        """Whether a repeated client token repeats the answer; simulations of EC2 may not."""
         return self._fleets.honours_tokens
 
     @honours_tokens.setter

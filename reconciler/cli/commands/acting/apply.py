@@ -191,7 +191,7 @@ class Approval(NamedTuple):
 
 
 def _expect_approval(request: ApplyRequest) -> None:
-    """Refuse to apply a plan that nobody can approve, before anything is read.
+    """Refuse to apply a plan that cannot be approved, before anything is read.
 
     Raises:
         UsageError: stdin is not a terminal, and the flag is missing.

@@ -94,7 +94,7 @@ def _play(folder: Path, narrator: Narrator, kept: str | None) -> None:
 
 
 def _pace(request: DemoRequest, stop: Callable[[], bool]) -> Pace:
-    """Return the pace: none where nobody watches."""
+    """Return the pace: none without a terminal."""
     from reconciler.cli.demo.narrator import Pace
 
     if request.waits_for_enter and sys.stdin.isatty() and sys.stdout.isatty():

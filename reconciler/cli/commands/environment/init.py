@@ -250,7 +250,7 @@ def _region_of_environment(choices: list[str]) -> str:
 
 
 def _answer(what: str, default: str, flag: str, choices: list[str], *, asks: bool) -> str:
-    """Ask for a value, or take the default where nobody can be asked, and record that."""
+    """Ask for a value, or take the default without a terminal, and record that."""
     from reconciler.desired.settings.readers import read_name, read_region
 
     read = read_name if flag == "--name" else read_region

@@ -110,7 +110,7 @@ def rows_of(entries: Sequence[JournalEntry], width: int | None) -> list[tuple[st
 
 
 def _outcome(entry: JournalEntry) -> str:
-    """Return the outcome of an entry; an open request is one that nobody has carried out yet."""
+    """Return the outcome of an entry; an open request is one that is not executed yet."""
     from reconciler.ports.journal import REQUESTED
 
     if entry.outcome is not None:

@@ -238,7 +238,7 @@ def _text(recorded: Recorded, facts: JsonDict, known: str) -> str:
 
 
 def _requests(facts: JsonDict) -> str:
-    """Return what people have asked for and nobody has carried out yet."""
+    """Return the users' requests that are still open."""
     if not facts["requests"]:
         return ""
     rows = (f"  {row['verb']} {row['target']}, since {row['at']}\n" for row in facts["requests"])

@@ -77,7 +77,7 @@ class Number(msgspec.Struct, frozen=True):
 
 
 class Dollars(msgspec.Struct, frozen=True):
-    """USD an hour, or what that comes to in a month; None has no price.
+    """USD an hour, or the sum for a month; None has no price.
 
     ``unpriced`` is set for a sum, and counts the nodes in it that have no price.
     """
