@@ -59,7 +59,7 @@ EVENTS: Mapping[EventKind, str] = {
     EventKind.ILLEGAL_TRANSITION: "An action received an event that its state does not allow.",
     EventKind.REVISION: "A commit takes effect.",
     EventKind.INVALID_REVISION: "A commit cannot be planned; the last valid one stays in effect.",
-    EventKind.UNREADABLE: "An object of the cluster cannot be read and is set aside.",
+    EventKind.UNREADABLE: "An object of the cluster cannot be read and is ignored.",
     EventKind.NODE_CLAIM_CREATED: "A node was decided on, and its launch was journalled.",
     EventKind.LAUNCHED: "EC2 launched the instance.",
     EventKind.REGISTERED: "The node joined the cluster.",
