@@ -96,7 +96,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class PriceChange:
-    """From a moment on some offerings cost ``factor`` times what the catalog says."""
+    """From a time on, some offerings cost ``factor`` times their price in the catalog."""
 
     offer: Offer
     at: datetime

@@ -66,7 +66,7 @@ class TracedPod:
 
     @property
     def started(self) -> float:
-        """When its life began."""
+        """When it started."""
         return self.created if self.bound is None else self.bound
 
     @property
@@ -113,7 +113,7 @@ class Trace:
 
 
 class TraceHeader(msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """The first line of our own form; ``rounded_gpus`` and ``begin`` are as in ``Trace``."""
+    """The first line of our own format; ``rounded_gpus`` and ``begin`` are as in ``Trace``."""
 
     api_version: str
     kind: str
@@ -123,7 +123,7 @@ class TraceHeader(msgspec.Struct, rename="camel", forbid_unknown_fields=True, om
 
 
 class TraceClass(msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """A class of pods of our own form; or a DaemonSet, which has one on every eligible node.
+    """A class of pods in our own format; or a DaemonSet, with a pod on every eligible node.
 
     A class without an ``owner`` is one of Jobs, of which each has one pod.
     """
@@ -137,7 +137,7 @@ class TraceClass(msgspec.Struct, rename="camel", forbid_unknown_fields=True, omi
 
 
 class TraceRow(msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """A pod of our own form; times are seconds from the beginning."""
+    """A pod in our own format; times are seconds from the beginning."""
 
     pod: str
     pod_class: str = msgspec.field(name="class")
@@ -147,7 +147,7 @@ class TraceRow(msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_
 
 
 def read_trace(content: bytes, where: str) -> Trace:
-    """Return the trace in ``content``, which the file ``where`` holds.
+    """Return the trace in ``content``, from the file ``where``.
 
     Raises:
         UnreadableError: it is too large, or a line cannot be read.

@@ -1,4 +1,4 @@
-"""How full the nodes of a side are over time: what pods request of what nodes have allocatable."""
+"""The utilization of the nodes of a side over time: requests of pods by allocatable resources."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class CpuMemory:
 
 @dataclass(frozen=True, slots=True)
 class Fullness:
-    """From ``at`` on: what the pods on the fleet's nodes request, and what these can give."""
+    """From ``at`` on: what the pods on the fleet's nodes request, and what is allocatable."""
 
     at: datetime
     requested: CpuMemory
@@ -56,7 +56,7 @@ class Fullness:
 
 
 class FullnessRecorder:
-    """Notes how full the nodes of NodePools are wherever a pass observes a change.
+    """Records the utilization of NodePools when a pass observes a change.
 
     Passes that observe the same pods and nodes cost a comparison of identities.
     """

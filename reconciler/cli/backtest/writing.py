@@ -1,4 +1,4 @@
-"""Writes a trace in our own form, and sums one up."""
+"""Writes a trace in our own format, and summarizes one."""
 
 from __future__ import annotations
 

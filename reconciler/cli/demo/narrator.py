@@ -27,7 +27,7 @@ _ASCII: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How long to stay, in seconds: at a line, at the end of a chapter. ``turn`` waits there.
+    """Pauses in seconds, after a line and after a chapter. ``turn`` waits after a chapter.
 
     After ``patience_s`` the story no longer stays anywhere: a slow machine is slow enough.
     """
@@ -55,7 +55,7 @@ class Narrator:
         self._encoding = getattr(out, "encoding", None) or "utf-8"
 
     def title(self, text: str) -> None:
-        """Open the story."""
+        """Print the title."""
         self._write(self._paint(text, "bold"))
 
     def chapter(self, title: str) -> None:
@@ -71,13 +71,13 @@ class Narrator:
         )
 
     def say(self, text: str) -> None:
-        """Tell something, in a paragraph."""
+        """Print a paragraph."""
         self._write()
         for line in wrap(text, WIDTH - _INDENT):
             self._line(line)
 
     def command(self, *texts: str) -> None:
-        """Show what a person would type."""
+        """Show a command of the user."""
         self._write()
         for text in texts:
             self._line(f"{self._paint('$', '$')} {self._paint(text, 'bold')}")
@@ -88,7 +88,7 @@ class Narrator:
             self._line(f"  {line}" if line else "")
 
     def event(self, at: datetime, sign: str, text: str, aside: str = "") -> None:
-        """Show what has just happened; ``aside`` stands at the right edge where there is room."""
+        """Show an event; ``aside`` is right-aligned if there is room."""
         text, aside = one_line(text), visible(aside)
         room = WIDTH - 2 - _INDENT - len(f"{at:%H:%M:%S}  {sign} ")
         text = text if len(text) <= room else f"{text[: room - 1]}…"

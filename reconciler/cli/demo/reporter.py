@@ -74,13 +74,13 @@ class Reporter:
             self._narrator.event(at, sign, text, self._picture(claims) if is_last else "")
 
     def asleep(self, now: datetime, until: datetime) -> None:
-        """Report that nothing can change before a moment."""
+        """Report that nothing can change before a time."""
         self._narrator.event(
             now, " ", (f"sleeping until {until:%H:%M} UTC; nothing can change earlier")
         )
 
     def _picture(self, claims: Sequence[NodeClaim]) -> str:
-        """Return the fleet in signs, each NodePool for itself."""
+        """Return the fleet as symbols, by NodePool."""
         groups = [[_sign(c) for c in claims if c.node_pool == pool] for pool in self._pools]
         order = f"{READY}{STARTING}{LEAVING}"
         return " ".join("".join(sorted(g, key=order.find)) for g in groups if any(g))
@@ -100,7 +100,7 @@ class Reporter:
 
 
 def _sign(claim: NodeClaim) -> str:
-    """Return the sign of a node, none once EC2 is shutting its instance down."""
+    """Return the symbol of a node, none once EC2 is shutting its instance down."""
     if claim.is_true("InstanceTerminating"):
         return ""
     if claim.is_deleting:
@@ -165,7 +165,7 @@ def _validated(command: RunningCommand) -> str:
 def _message(
     progress: Progress, nodes: Mapping[str, str], found: Collection[str]
 ) -> tuple[str, str]:
-    """Return the sign and the engine's message, with nodes named by their claims."""
+    """Return the symbol and the engine's message, with nodes named by their claims."""
     text = progress.message
     for node, name in nodes.items():
         text = text.replace(node, name)

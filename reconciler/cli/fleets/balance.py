@@ -1,4 +1,4 @@
-"""Divides fleets among replicas: who asks for a free lease, and who gives one up.
+"""Divides fleets among replicas: which requests a free lease, and which gives one up.
 
 Every replica computes the same division from the same facts. A lease moves only where that makes
 the numbers of two replicas more equal, so the moves end.
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """By replica: the free fleets that it should ask for, and those that it should give up."""
+    """By replica: the free fleets that it should acquire, and those that it should give up."""
 
     takes: Mapping[str, frozenset[str]]
     gives: Mapping[str, frozenset[str]]
 
 
 def divided(replicas: Mapping[str, Replica], held: frozenset[str]) -> Division:
-    """Return who should take and give which fleets; ``held`` are those with a valid lease.
+    """Return which replica acquires and gives up which fleets; ``held`` have a valid lease.
 
     A free fleet goes to the replica with the fewest fleets among those that can serve it. Then
     leases move from the replica with the most to the one with the fewest, for as long as they

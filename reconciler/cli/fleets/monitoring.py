@@ -50,7 +50,7 @@ class LockedStream:
 
 @dataclass
 class FleetsMonitoring:
-    """Makes what watches each fleet; ``log`` is that of the process."""
+    """Creates the observers of each fleet; ``log`` is that of the process."""
 
     log: LogNotifier
     clock: Clock
@@ -86,7 +86,7 @@ class FleetsMonitoring:
         return Monitoring(WebNotifier(notifier, *shown), observer, alive)
 
     def forget(self, name: str) -> None:
-        """Show a fleet no longer that is not served any more."""
+        """Remove a fleet that is no longer served."""
         self._healths.pop(name, None)
         if self.web is not None:
             self.web.remove(name)
@@ -97,7 +97,7 @@ class FleetsMonitoring:
             self.web.expected = count
 
     def are_beating(self) -> bool:
-        """Return whether every fleet has gone round its loop lately."""
+        """Return whether the loop of every fleet is alive."""
         return all(health.age_s < BEATING_FOR_S for health in self._healths.values())
 
 

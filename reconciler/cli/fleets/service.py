@@ -34,7 +34,7 @@ _AGAIN_MAX_S: Final = 300.0
 
 
 def serve(request: RunRequest, roster: FleetRoster) -> int:
-    """Serve all fleets until SIGTERM or SIGINT; each finishes the pass in hand.
+    """Serve all fleets until SIGTERM or SIGINT; each finishes its current pass.
 
     Raises:
         UsageError: the request asks for what only one fleet can have.
@@ -179,7 +179,7 @@ class FleetService:
             member.thread.join()
 
     def _keep(self, member: _Member) -> None:
-        """Run the daemon of a fleet; whatever ends it, it starts again until it is stopped."""
+        """Run the daemon of a fleet; it is restarted after any error until it is stopped."""
         from reconciler.cli.commands.acting.run import keep
         from reconciler.engine.loop import problem_of
 

@@ -1,4 +1,4 @@
-"""Shares fleets with the other replicas of a server: a heartbeat, and whose turn it is.
+"""Shares fleets with the other replicas of a server: heartbeats, and the assignment of fleets.
 
 The leases decide who acts. What is decided here is only who asks for a lease and who gives one up
 after a pass. If the server does not answer, every replica asks, as a single one would.
@@ -35,7 +35,7 @@ _KEPT_S: Final = 600.0
 
 @dataclass
 class _Shares:
-    """What this replica knows of one server; ``is_known`` is whether it has answered lately."""
+    """What this replica knows about a server; ``is_known`` is whether it answered recently."""
 
     is_known: bool = False
     held: frozenset[str] = frozenset()
@@ -48,7 +48,7 @@ class _Shares:
 
 
 class FleetSharing:
-    """Announces this replica on each server, and answers whether to ask for a lease or give it up.
+    """Announces this replica on each server, and decides which leases to acquire or give up.
 
     Thread-safe. ``elapsing`` gives seconds that pass.
     """
@@ -74,11 +74,11 @@ class FleetSharing:
         self.states.close()
 
     def leave(self) -> None:
-        """Announce this replica no longer, because it is about to end: others take its fleets."""
+        """Stop announcing this replica, because it is about to end: others take its fleets."""
         self._ended.set()
 
     def may_ask(self, state: DatabaseState, *, has_asked: bool) -> bool:
-        """Return whether to ask for a lease now.
+        """Return whether to acquire a lease now.
 
         Where another process holds it, it is worth one question: the answer names the holder.
         """
@@ -142,7 +142,7 @@ class FleetSharing:
     def _note_gives(
         self, shares: _Shares, wanted: frozenset[str], holds: frozenset[str], held: frozenset[str]
     ) -> None:
-        """Decide what to give up: what was to be given for a while, and did not come back."""
+        """Decide which leases to give up, and which returned ones to keep for a while."""
         now = self._elapsing()
         for fleet in sorted(shares.given & holds):
             shares.kept_until[fleet] = now + _KEPT_S

@@ -1,4 +1,4 @@
-"""What `init` writes beside the fleet: the workflows of a CI service, and a pre-commit entry."""
+"""What `init` writes outside the fleet: workflows of a CI service, and a pre-commit entry."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class CI(StrEnum):
 
 
 class Beside(NamedTuple):
-    """A file of the repository; ``why_not`` tells what to do by hand where it exists already."""
+    """A file of the repository; ``why_not`` states the manual step if it already exists."""
 
     path: str
     content: str

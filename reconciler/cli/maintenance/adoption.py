@@ -1,4 +1,4 @@
-"""``reconciler state adopt``: take over nodes that Karpenter launched, or that a lost state forgot.
+"""``reconciler state adopt``: take over nodes of Karpenter, or nodes missing from a lost state.
 
 Shown first, done with ``--yes``. For nodes of Karpenter's, Karpenter must not run any more: it
 terminates every instance of its cluster that has no NodeClaim of its own, and both would act on
@@ -34,7 +34,7 @@ class AdoptionRequest:
 
 
 def run(request: AdoptionRequest) -> int:
-    """List what would be taken over; with ``--yes`` take it.
+    """List the instances to adopt; with ``--yes`` adopt them.
 
     Raises:
         PolicyError: Karpenter still runs, or nobody says that it does not.

@@ -1,4 +1,4 @@
-"""``reconciler state prune``: remove what is settled and old from what is recorded."""
+"""``reconciler state prune``: remove old completed entries from the recorded state."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def run(request: PruningRequest) -> int:
 
 
 def _keep(request: PruningRequest) -> timedelta:
-    """Return the span that is kept.
+    """Return the retention period.
 
     Raises:
         UsageError: it is none, too short, or nothing says how long it is.

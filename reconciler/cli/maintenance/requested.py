@@ -1,4 +1,4 @@
-"""What people ask for by name: recorded as a request, and carried out by whoever acts.
+"""Requests of users for a named node: recorded, and executed by the process that acts.
 
 Where a daemon holds the lease of the fleet it carries the request out with its next pass. Where
 nobody does, the command takes the lease and passes until the request is done.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def run(request: NodeRequest) -> int:
-    """Record the request, and carry it out where no daemon does.
+    """Record the request, and execute it if no daemon does.
 
     Raises:
         UsageError: no node of this fleet has that name.
@@ -68,7 +68,7 @@ def _claim(recorded: Recorded, name: str) -> NodeClaim:
 
 
 def _plan(verb: Verb, claim: NodeClaim) -> str:
-    """Return what the request does, as a sentence without its end."""
+    """Return what the request does, as a sentence without a full stop."""
     from reconciler.model.karpenter.labels import INSTANCE_TYPE, ZONE
 
     labels = claim.metadata.labels
@@ -87,7 +87,7 @@ def _plan(verb: Verb, claim: NodeClaim) -> str:
 
 
 def _recorded(recorded: Recorded, request: NodeRequest, verb: Verb, claim: NodeClaim) -> Intent:
-    """Write the request to the journal; one that is open already is not repeated."""
+    """Write the request to the journal, unless the same one is open."""
     from reconciler.engine.effects import intent_id
     from reconciler.ports.journal import Intent
 
@@ -111,7 +111,7 @@ def _recorded(recorded: Recorded, request: NodeRequest, verb: Verb, claim: NodeC
 
 
 def _carry_out(request: NodeRequest, intent: Intent) -> int:
-    """Pass until the request has an outcome, and print it; 1 where it failed."""
+    """Run passes until the request has an outcome, and print it; 1 if it failed."""
     from reconciler.cli.commands.acting.apply import tags_of
     from reconciler.cli.output.progress import TerminalNotifier
     from reconciler.cli.output.terminal import has_colour

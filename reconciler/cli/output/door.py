@@ -1,4 +1,4 @@
-"""The door through which a command writes: what others wrote comes out as text, not as commands.
+"""The output of a command: untrusted text is printed as text, without terminal commands.
 
 ``main`` puts it around standard output and standard error, so no renderer can forget the filter.
 Text that is not marked as ``Painted`` cannot even set a colour.
@@ -62,7 +62,7 @@ def _columns(out: TextIO) -> int:
 
 @contextmanager
 def opened() -> Iterator[None]:
-    """Let everything that is written to standard output and standard error pass a door."""
+    """Filter everything that is written to standard output and standard error."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = Door(before[0]), Door(before[1])
     try:

@@ -1,4 +1,4 @@
-"""Writes overlays again and again, beside a Karpenter that launches the nodes."""
+"""Writes overlays periodically while Karpenter launches the nodes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Round = Callable[[], tuple[list[str], list[str]]]
 
 
 def repeat(write: Round, interval: timedelta, clock: Clock) -> None:
-    """Write at every interval until a signal asks to stop.
+    """Write at every interval until a signal.
 
     What was changed is printed, and what is wrong once: when it begins, and when it has ended. A
     round that fails changes nothing about the next one.

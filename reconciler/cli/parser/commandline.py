@@ -26,7 +26,7 @@ class CommandSpec(NamedTuple):
 
 
 class Invocation(NamedTuple):
-    """What a command line asks for: the function of a command, and its request."""
+    """The meaning of a command line: the function of a command, and its request."""
 
     run: Callable[[Any], int]
     request: Any
@@ -85,7 +85,7 @@ def _command(words: Sequence[str], commands: Mapping[str, CommandSpec]) -> Invoc
 
 
 def _subcommand(name: str, words: Sequence[str], known: Mapping[str, str]) -> str | None:
-    """Return the subcommand that the words name; None where they ask for the help on all.
+    """Return the subcommand that the words name; None for the help on all of them.
 
     Raises:
         UsageError: they name none, or an unknown one.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NodeRequest:
-    """What is asked for (a ``Verb``), of which node, and how long it may take at once."""
+    """The operation (a ``Verb``), its node, and how long it may take at once."""
 
     state: StateRequest
     fleet: FleetRequest
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser, what: str = "node") -> None:
 
 
 def request_of(args: argparse.Namespace, verb: str) -> NodeRequest:
-    """Return what the arguments ask for."""
+    """Return the request in the arguments."""
     return NodeRequest(
         inputs.state_request(args, args.path),
         inputs.fleet_request(args, args.path),

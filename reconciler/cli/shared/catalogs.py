@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Asking(NamedTuple):
-    """How AWS is asked: ``facts`` connects; ``by_default`` where the settings leave it open."""
+    """How AWS is queried: ``facts`` connects; ``by_default`` applies without a setting."""
 
     facts: Callable[[], AccountFacts]
     by_default: bool
@@ -98,7 +98,7 @@ def locked(settings: Settings, lock: Lock) -> BundledCatalog:
 def unlocked(
     settings: Settings, asking: Asking | None = None, warnings: tuple[str, ...] = ()
 ) -> Catalog:
-    """Return the catalog as AWS says where it is asked, as bundled otherwise."""
+    """Return the catalog from AWS if AWS is queried, otherwise the bundled one."""
     found = _Found(settings, asking)
     found.warnings += warnings
     header, bundle = found.data()
@@ -119,7 +119,7 @@ def unlocked(
 
 
 class _Found:
-    """What was asked and what came of it."""
+    """Chooses and reads the facts, and records their source, notes and warnings."""
 
     def __init__(self, settings: Settings, asking: Asking | None) -> None:
         self._settings = settings
@@ -129,7 +129,7 @@ class _Found:
         self.warnings: list[str] = []
 
     def _facts(self, source: DataSource) -> AccountFacts | None:
-        """Return how to ask, None where the bundled data is wanted."""
+        """Return how to query AWS, None for the bundled data."""
         if self._asking is None:
             return None
         by_default = source == DataSource.AUTO and self._asking.by_default
@@ -187,7 +187,7 @@ class _Found:
 
 
 def max_age(settings: Settings) -> timedelta:
-    """Return how old what AWS said may become."""
+    """Return the maximum age of responses of AWS."""
     return settings.refresh_interval
 
 
@@ -202,7 +202,7 @@ class CatalogInForce:
         self.current: Catalog = self._made(resolved, lock)
 
     def read(self, resolved: Resolved, lock: Lock | None) -> Catalog:
-        """Return the catalog as it is now, the same value for as long as nothing changes."""
+        """Return the current catalog, the same value until something changes."""
         fresh, known = self._made(resolved, lock), self.current
         if (fresh.digest, fresh.source, fresh.notes) != (known.digest, known.source, known.notes):
             self.current = fresh

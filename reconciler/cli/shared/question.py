@@ -1,4 +1,4 @@
-"""What a plan is asked for: of files and a snapshot, or of the fleet that runs."""
+"""The inputs of a plan: files and a snapshot, or the running fleet."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class _Asked(NamedTuple):
         )
 
     def of_records(self, snapshot: Snapshot, now: datetime) -> Inputs | None:
-        """Return the question, asked as the engine would; None of a snapshot without its records.
+        """Return the question as the engine asks it; None for a snapshot without records.
 
         Raises:
             UnreadableError: the records are not of this release.
@@ -285,7 +285,7 @@ def _locked(fleet: Fleet) -> str:
 
 
 def is_live(request: FleetRequest, resolved: Resolved) -> bool:
-    """Return whether the plan is of the fleet that runs, and not of a snapshot or of files.
+    """Return whether the plan is of the running fleet, not of a snapshot or of files.
 
     ``cluster`` is ``kubeconfig`` where nobody says otherwise, for those who act. Without a
     cluster to be found, and on the machine of somebody who only wants to see what a folder means,
@@ -308,7 +308,7 @@ _ENVIRONMENT: Final = ("KUBECONFIG", "KUBERNETES_SERVICE_HOST")
 
 
 def _is_recorded(request: FleetRequest, resolved: Resolved) -> bool:
-    """Return whether the folder has a state: who has applied a fleet plans it as it runs.
+    """Return whether the folder has a state: then a plan is of the running fleet.
 
     A state that came with the repository does not count.
     """

@@ -180,7 +180,7 @@ def _refuse_strangers(location: str, folder: str) -> None:
 
 
 def cache_place(path: str | None, resolved: Resolved) -> str:
-    """Return the folder below which answers of AWS are kept: the state's, else the user's cache."""
+    """Return the folder for cached responses of AWS: the state's, else the user's cache."""
     from reconciler.model.errors import ReconcilerError
 
     with suppress(ReconcilerError):  # a state that is not trusted keeps no answers either

@@ -1,4 +1,4 @@
-"""How far recorded plans have come, read from the records that the engine left."""
+"""The progress of recorded plans, read from the records of the engine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LAUNCHES_MAX: Final = 100
 
 
 def newest_run(state: DatabaseState) -> tuple[RecordedPlan, PlanRun] | None:
-    """Return the plan that was applied last and how far it has come, None before the first."""
+    """Return the last applied plan and its progress, None before the first."""
     for limit in _PLANS:
         for recorded in state.store.plans(limit=limit):
             if recorded.carried_out_at is not None:
@@ -34,7 +34,7 @@ def newest_run(state: DatabaseState) -> tuple[RecordedPlan, PlanRun] | None:
 
 
 def run_of_recorded(state: DatabaseState, recorded: RecordedPlan) -> PlanRun:
-    """Return how far a recorded plan has come.
+    """Return the progress of a recorded plan.
 
     What had not begun when a later plan was made is superseded. Pruning removes a plan before the
     records of its actions, so nothing is superseded only because its past is gone.

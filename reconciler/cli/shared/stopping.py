@@ -1,4 +1,4 @@
-"""Stopping in good order: a signal lets the pass in hand finish."""
+"""Graceful stops: after a signal, the current pass is finished."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class Silence:
     """Informs nobody."""
 
     def notify(self, progress: Progress) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
 
 @contextmanager
 def on_signal() -> Iterator[Callable[[], bool]]:
-    """Yield a question that is true once SIGTERM or SIGINT has come; a second one interrupts."""
+    """Yield a function that is true after SIGTERM or SIGINT; a second signal interrupts."""
     asked = Event()
 
     def note(number: int, frame: object) -> None:

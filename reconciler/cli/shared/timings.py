@@ -1,4 +1,4 @@
-"""Where the time of a command goes: seconds by phase, for ``--timings``."""
+"""The duration of a command in seconds by phase, for ``--timings``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Timings:
 
     @contextmanager
     def __call__(self, phase: str) -> Iterator[None]:
-        """Count what is done within as time of ``phase``."""
+        """Count the time of the block as ``phase``."""
         self._book()
         self._running.append(phase)
         self._entered(phase)

@@ -1,4 +1,4 @@
-"""Show what is recorded again whenever it changes, for ``--watch``."""
+"""Shows recorded state again whenever it changes, for ``--watch``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds the simulated world from what the request names, the same facts as a plan reads."""
+"""Builds the simulated environment of a request from the same facts as a plan."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class SimulatedFleet(PlannedFleet):
     _priced: dict[str, SimulatedFleet] = field(default_factory=dict, init=False)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Let another process have the fleet, without what this one remembers of it.
+        """Pickle the fleet without the caches of this process.
 
         Node classes go as JSON: what they leave out is left out again in the journal, which a copy
         of a default value would not be. Ids, and with them chance, depend on it.
@@ -79,7 +79,7 @@ class SimulatedFleet(PlannedFleet):
 
     @property
     def facts(self) -> tuple[object, ...]:
-        """What it is identified by: two fleets with the same facts are simulated alike."""
+        """Its identity: two fleets with the same facts are simulated in the same way."""
         return (self.digests, self.any_class, sorted(self.allow_removal))
 
     @cached_property
@@ -185,7 +185,7 @@ class KnownInputs:
 
 @dataclass(frozen=True, slots=True)
 class SimulationInputs:
-    """Everything that a simulation depends on but faults and chance; it can be pickled.
+    """Everything that a simulation depends on except faults and the seed; it can be pickled.
 
     ``snapshot`` is what runs at the ``start``, None where nothing does; ``captured`` is a digest
     of what it was read from. ``base`` is None without ``--base``.

@@ -1,4 +1,4 @@
-"""Kills the daemon at a stated step: just after a write to its records, or after an effect.
+"""Kills the daemon at a given step: just after a write to its records, or after an effect.
 
 What was written or done by then stays; the pass is over, and another process continues.
 """
@@ -57,7 +57,7 @@ class Steps:
 
 
 def mortal(world: World, steps: Steps) -> World:
-    """Return the world as a daemon sees it that may die at every step."""
+    """Return the environment of a daemon that may be killed at every step."""
     return replace(
         world,
         store=_counted(world.store, "store", steps),

@@ -1,4 +1,4 @@
-"""The scenario file of ``--faults``: what shall go wrong in a simulation, and when.
+"""The scenario file of ``--faults``: the faults of a simulation, and their times.
 
 Times are spans from the first moment on (``90s``, ``2h``) or RFC 3339. Schema:
 ``schemas/faults.v1.json``.
@@ -33,7 +33,7 @@ class _Part(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=T
 
 
 class CapacityRefusal(_Part, frozen=True):
-    """Offerings that EC2 has no capacity for, from a moment on, for a while or for ever."""
+    """Offerings for which EC2 has no capacity, from a time on, for a period or for the rest."""
 
     instance_type: str = ANY
     zone: str = ANY
@@ -44,7 +44,7 @@ class CapacityRefusal(_Part, frozen=True):
 
 
 class PriceFactor(_Part, frozen=True):
-    """From a moment on some offerings cost ``factor`` times what the catalog says."""
+    """From a time on, some offerings cost ``factor`` times their price in the catalog."""
 
     at: str
     factor: float
@@ -54,7 +54,7 @@ class PriceFactor(_Part, frozen=True):
 
 
 class StaleReads(_Part, frozen=True):
-    """For a while EC2's lists lag."""
+    """EC2's lists are stale for a period."""
 
     by: str
     start: str = msgspec.field(default="0s", name="from")
@@ -62,7 +62,7 @@ class StaleReads(_Part, frozen=True):
 
 
 class FailingCalls(_Part, frozen=True):
-    """Calls of an EC2 operation that fail; ``times`` null is for ever."""
+    """Calls of an EC2 operation that fail; ``times`` null means all calls."""
 
     call: str
     fault: Fault
@@ -78,7 +78,7 @@ class Kill(_Part, frozen=True):
 
 
 class Latency(_Part, frozen=True):
-    """How long things take; a pair is the least and the most."""
+    """Latencies; a pair is a minimum and a maximum."""
 
     launching: tuple[str, str] | None = None
     joining: tuple[str, str] | None = None
@@ -105,7 +105,7 @@ class Script(_Part, frozen=True):
     duplicates: bool = False
 
     def conditions(self, start: datetime) -> Conditions:
-        """Return what of it the simulated EC2 and cluster go by.
+        """Return the part for the simulated EC2 and cluster.
 
         Raises:
             UsageError: a time is not one, or a share is out of its range.
@@ -138,7 +138,7 @@ class Script(_Part, frozen=True):
         return faults
 
     def deaths(self) -> dict[int, timedelta]:
-        """Return after which steps the daemon dies, and how long it is gone."""
+        """Return the steps after which the daemon is killed, and for how long it is down."""
         return {kill.step: _span(kill.restart_after) for kill in self.kills}
 
 

@@ -81,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def request_of(args: argparse.Namespace) -> ApplyRequest:
-    """Return what the arguments ask for. A file is a plan, a folder is a fleet.
+    """Return the request in the arguments. A file is a plan, a folder is a fleet.
 
     Raises:
         UsageError: the arguments name two folders.
@@ -181,7 +181,7 @@ def _apply(request: ApplyRequest) -> int:
 
 
 class Approval(NamedTuple):
-    """What a person has approved: a ``plan``, or with None whatever is planned.
+    """What a user has approved: a ``plan``, or with None any plan.
 
     With ``continues``, what is planned after it is approved as well, until converged.
     """
@@ -210,7 +210,7 @@ def _expect_approval(request: ApplyRequest) -> None:
 def _approval(
     request: ApplyRequest, saved: Plan | None, out: TextIO, *, is_first: bool
 ) -> Approval | None:
-    """Return what is approved, after showing the plan and asking; None where it is declined.
+    """Return the approval, after showing the plan and asking; None if it was declined.
 
     Where there is no state yet, ``is_first``, the fleet is observed in any case.
 
@@ -244,7 +244,7 @@ def _approval(
 
 
 def _confirms(out: TextIO) -> bool:
-    """Ask whether to apply the plan; only ``yes`` does."""
+    """Ask whether to apply the plan; only ``yes`` confirms."""
     out.write("\nApply this plan? Only `yes` is accepted: ")
     out.flush()
     if sys.stdin.readline().strip() == "yes":
@@ -278,7 +278,7 @@ def take_saved_plan(request: ApplyRequest) -> Plan | None:
 
 
 def refuse_other_fleet(request: FleetRequest, approved: Plan, file: str) -> None:
-    """Refuse a plan of another fleet than the request names, before anything is opened.
+    """Refuse a plan of a fleet other than the requested one, before anything is opened.
 
     Raises:
         UnreadableError: it is of another fleet, or the request names no fleet.
@@ -349,7 +349,7 @@ def mandate_of(settings: Settings, approval: Approval = NO_PLAN) -> Mandate:
 
 
 def tags_of(settings: Settings) -> Mapping[str, str]:
-    """Return the tags of every instance of the fleet."""
+    """Return the tags of all instances of the fleet."""
     from reconciler.model.ownership import Owner
 
     return Owner(settings.fleet, settings.cluster_name).tags

@@ -89,7 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def request_of(args: argparse.Namespace) -> RunRequest:
-    """Return what the arguments ask for."""
+    """Return the request in the arguments."""
     first, *others = args.paths or [None]
     return RunRequest(
         inputs.fleet_request(args, first),
@@ -106,7 +106,7 @@ def request_of(args: argparse.Namespace) -> RunRequest:
 
 
 def run(request: RunRequest) -> int:
-    """Run until SIGTERM or SIGINT; the pass in hand is finished first."""
+    """Run until SIGTERM or SIGINT; the current pass is finished first."""
     from reconciler.adapters.clock import SystemClock
     from reconciler.cli.commands.environment.health import with_heartbeat
     from reconciler.cli.output.log import FORMATS, LogNotifier, libraries_logged
@@ -242,6 +242,6 @@ def _act(
 
 
 def next_change(plan: Plan) -> datetime | None:
-    """Return the next moment at which a schedule or a deadline of the plan changes something."""
+    """Return the next time at which a schedule or a deadline of the plan has an effect."""
     moments = [d.not_before for d in plan.deferred] + [b.next_change for b in plan.budgets]
     return min((m for m in moments if m is not None and m > plan.at), default=None)

@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def request_of(args: argparse.Namespace) -> UninstallRequest:
-    """Return what the arguments ask for."""
+    """Return the request in the arguments."""
     fleet = inputs.state_request(args, args.path)
     if args.context:
         fleet = replace(fleet, settings=(*fleet.settings, f"kubernetes.context={args.context}"))
@@ -81,7 +81,7 @@ def run(request: UninstallRequest) -> int:
 
 
 def _confirms(api: Api) -> bool:
-    """Ask whether to change the Nodes; only ``yes`` does.
+    """Ask whether to change the Nodes; only ``yes`` confirms.
 
     Raises:
         UsageError: stdin is not a terminal.

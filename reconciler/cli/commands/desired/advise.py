@@ -31,7 +31,7 @@ TOP: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class AdviseRequest:
-    """What is asked, how it is shown, and what is done with a proposal.
+    """The question, the output format, and the action on a proposal.
 
     ``pick`` is the id of the proposal to write or commit, None for the best. ``branch`` is where
     it is committed, None not to commit.
@@ -119,7 +119,7 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
 
 
 def request_of(args: argparse.Namespace) -> AdviseRequest:
-    """Return what the arguments ask for.
+    """Return the request in the arguments.
 
     Raises:
         UsageError: an argument is wrong.
@@ -159,7 +159,7 @@ def _expect_within(flag: str, value: float, least: float, most: float) -> None:
 
 
 def run(request: AdviseRequest) -> int:
-    """Print the advice, and write or commit the proposal that is asked for."""
+    """Print the advice, and write or commit the requested proposal."""
     gc.set_threshold(200_000, 20, 20)
     from reconciler.cli.advice.advising import advised
     from reconciler.cli.commands.desired.plan import write
@@ -177,7 +177,7 @@ def run(request: AdviseRequest) -> int:
 
 
 def _may_change(request: AdviseRequest) -> bool:
-    """Return whether what is to be done with a proposal may be done; True if nothing is.
+    """Return whether the requested action on a proposal is allowed; True without an action.
 
     Raises:
         UsageError: it may not, or the flags do not go together.
@@ -209,7 +209,7 @@ def _folder(request: AdviseRequest) -> str:
 
 
 def _carry_out(request: AdviseRequest, found: Advised) -> None:
-    """Write or commit the proposal that is asked for, and say so on stderr."""
+    """Write or commit the requested proposal, and report that on stderr."""
     if not request.is_written and request.branch is None:
         return
     from reconciler.cli.advice.carrying import changes_of, commit_changes, picked, write_changes

@@ -75,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def request_of(args: argparse.Namespace) -> PlanRequest:
-    """Return what the arguments ask for."""
+    """Return the request in the arguments."""
     return PlanRequest(
         inputs.fleet_request(args, args.path),
         args.output,
@@ -232,7 +232,7 @@ def _columns(out: TextIO) -> int:
 
 
 def next_command(plan: Plan, request: PlanRequest, observation: object) -> str:
-    """Return what to type next in the same folder, nothing where there is nothing to do.
+    """Return the next command in the same folder, empty if there is nothing to do.
 
     ``apply`` observes the running fleet. So it is the next step of a saved plan and of a plan of
     the running fleet. A plan of the workloads in a folder, without a cluster, can be simulated.

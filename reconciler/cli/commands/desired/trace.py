@@ -1,4 +1,4 @@
-"""``reconciler trace``: export what the daemon recorded, convert other traces, sum them up."""
+"""``reconciler trace``: export the recorded workload, convert other traces, summarize them."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _add_prometheus(parser: argparse.ArgumentParser) -> None:
 
 
 def request_of(args: argparse.Namespace) -> TraceRequest:
-    """Return what the arguments ask for."""
+    """Return the request in the arguments."""
     match args.subcommand:
         case "export":
             return TraceRequest(
@@ -149,7 +149,7 @@ def request_of(args: argparse.Namespace) -> TraceRequest:
 
 
 def _expect_one_source(file: str | None, url: str | None, only: Mapping[str, str | None]) -> None:
-    """Refuse none and two sources of a trace, and flags that a file has no use for.
+    """Refuse a trace without exactly one source, and flags that have no effect on a file.
 
     Raises:
         UsageError: a word is missing or too much.
@@ -169,7 +169,7 @@ def _expect_one_source(file: str | None, url: str | None, only: Mapping[str, str
 
 
 def run(request: TraceRequest) -> int:
-    """Export, convert or sum up.
+    """Export, convert or summarize.
 
     Raises:
         StateError: there is no record of that time, or the state cannot be read.
@@ -213,7 +213,7 @@ def _read(request: TraceRequest) -> Trace:
 
 
 def _read_series(request: TraceRequest, wanted: PrometheusRequest) -> Trace:
-    """Return the trace of what Prometheus has, and report on stderr what that is."""
+    """Return the trace of the data in Prometheus, and summarize it on stderr."""
     from reconciler.cli.backtest.imported import imported_trace, report_of
     from reconciler.cli.backtest.prometheus import gathered, read_matchers, read_period
     from reconciler.cli.shared.moment import present
@@ -239,7 +239,7 @@ def _read_series(request: TraceRequest, wanted: PrometheusRequest) -> Trace:
 
 
 def _since(text: str, until: datetime) -> datetime:
-    """Return the time that a time or a span before ``until`` means.
+    """Return a time, given as a time or as a duration before ``until``.
 
     Raises:
         UsageError: it is neither.

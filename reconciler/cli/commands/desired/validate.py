@@ -1,4 +1,4 @@
-"""``reconciler validate``: every finding on the desired state, each with its place."""
+"""``reconciler validate``: all findings on the desired state, each with its position."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def request_of(args: argparse.Namespace) -> ValidateRequest:
-    """Return what the arguments ask for."""
+    """Return the request in the arguments."""
     path = fleet_folder(args.path) or "."
     return ValidateRequest(path, tuple(args.settings), args.output, args.fix)
 
@@ -126,7 +126,7 @@ def _report(fixed: Fixed, out: TextIO) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Advice:
-    """What needs the catalog or the effective settings to be found; see ``Advice``."""
+    """Findings that require the catalog or the effective settings; see ``Advice``."""
 
     sets: tuple[str, ...]
 

@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def request_of(args: argparse.Namespace) -> CheckRequest:
-    """Return what the arguments ask for."""
+    """Return the request in the arguments."""
     fleet = inputs.fleet_request(args, args.path)
     return CheckRequest(fleet, args.need, args.policy, args.commitments, args.output)
 

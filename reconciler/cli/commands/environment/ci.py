@@ -78,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def request_of(args: argparse.Namespace) -> CiRequest:
-    """Return what the arguments ask for."""
+    """Return the request in the arguments."""
     return CiRequest(
         tuple(os.path.normpath(fleet) for fleet in args.fleets), args.base, args.snapshot,
         args.out, tuple(args.settings), tuple(args.policy), frozenset(args.fail_on), args.jobs,
@@ -130,7 +130,7 @@ def base_of(environment: Mapping[str, str]) -> str | None:
 
 
 def _rank(code: int) -> int:
-    """Return the order of exit codes: an error weighs more than a refusal."""
+    """Return the order of exit codes: an error takes precedence over a refusal."""
     return {exitcode.DONE: 0, exitcode.REFUSED: 1}.get(code, 2)
 
 

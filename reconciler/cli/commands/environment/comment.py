@@ -76,7 +76,7 @@ def add_subcommand(parser: argparse.ArgumentParser, subcommand: str) -> None:
 
 
 def request_of(args: argparse.Namespace) -> CommentRequest:
-    """Return what the arguments ask for."""
+    """Return the request in the arguments."""
     return CommentRequest(
         args.subcommand, tuple(args.files), args.repository, args.pull_request,
         args.token_env, args.api_url, args.artifact_url, args.author, args.fleet, args.summary,

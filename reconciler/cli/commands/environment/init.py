@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def request_of(args: argparse.Namespace) -> InitRequest:
-    """Return what the arguments ask for.
+    """Return the request in the arguments.
 
     Raises:
         UsageError: a name or region is not valid, or --context is given without --from-cluster.
@@ -168,7 +168,7 @@ def _is_inside(source: str | None, folder: str) -> bool:
 
 
 def _expect_new(folder: str) -> None:
-    """Refuse a folder that is a fleet already, before anything is asked or read.
+    """Refuse a folder that is already a fleet, before anything is asked or read.
 
     Raises:
         UsageError: it is one, or it is a file.
@@ -270,7 +270,7 @@ def _answer(what: str, default: str, flag: str, choices: list[str], *, asks: boo
 def _new_files(
     folder: str, repository: str | None, files: Sequence[FleetFile], ci: CI
 ) -> tuple[list[NewFile], list[str], list[str]]:
-    """Return what is written: in the folder, then beside it; and what to add by hand instead."""
+    """Return the files to write, in the folder and outside; and what to add by hand instead."""
     from reconciler import build
     from reconciler.cli.initialization import layout, pipelines
     from reconciler.cli.initialization.writing import NewFile
@@ -330,7 +330,7 @@ def _findings(folder: str, files: Sequence[FleetFile]) -> list[Diagnostic]:
 
 
 def _lock(request: InitRequest, folder: str, *, is_valid: bool) -> str:
-    """Make the lock file where AWS can be asked; return one line about it."""
+    """Write the lock file if AWS can be queried; return one line about it."""
     if not request.with_lock:
         return "reconciler.lock was not created (--no-lock)"
     remedy = f"run `reconciler lock {folder}` with access to AWS"
@@ -368,7 +368,7 @@ def _has_credentials() -> bool:
 
 
 def _next_commands(request: InitRequest, folder: str, *, is_valid: bool) -> list[str]:
-    """Return what to run next: each works as it is printed."""
+    """Return the next commands: each works as printed."""
     from shlex import quote
 
     path = "" if folder == "." else f" {quote(folder)}"

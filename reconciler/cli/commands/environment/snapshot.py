@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def request_of(args: argparse.Namespace) -> SnapshotRequest:
-    """Return what the arguments ask for."""
+    """Return the request in the arguments."""
     fleet = inputs.fleet_request(args, args.path)
     if args.context:
         settings = (*fleet.settings, f"kubernetes.context={args.context}")
@@ -88,7 +88,7 @@ def request_of(args: argparse.Namespace) -> SnapshotRequest:
 
 
 def run(request: SnapshotRequest) -> int:
-    """Write one List of every object that a plan reads; all of them or nothing."""
+    """Write one List of all objects that a plan reads, completely or not at all."""
     from reconciler.cli.output.progressline import progress
     from reconciler.cli.shared.exitcode import DONE
     from reconciler.cli.wiring.destinations import destination_of

@@ -117,7 +117,7 @@ def _label(word: str) -> tuple[str, str]:
 
 
 def request_of(args: argparse.Namespace) -> TopRequest:
-    """Return what the arguments ask for."""
+    """Return the request in the arguments."""
     return TopRequest(
         inputs.state_request(args, args.path),
         args.output,
@@ -280,7 +280,7 @@ def _fleet_bar(rows: Sequence[NodeRow], resource: str, width: int, *, colour: bo
 
 
 def _colour(share: float) -> str:
-    """Return the colour of a share: the emptier a fleet, the more it wastes."""
+    """Return the colour of a share: a low utilization is wasteful."""
     return "31" if share < 0.4 else "33" if share < 0.7 else "32"
 
 
