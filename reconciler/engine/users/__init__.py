@@ -1,1 +1,0 @@
-"""Requests of the cluster's users to the fleet, and what they see of it."""
