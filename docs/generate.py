@@ -35,9 +35,9 @@ INTRODUCTION = """# Configuration reference
 
 Generated from `schemas/` by `python docs/generate.py`. Unknown keys are errors.
 
-Settings of the engine itself come, from the least to the most specific, from built-in defaults,
+Settings of the engine itself come, in increasing order of precedence, from built-in defaults,
 `reconciler.yaml` at the root of the fleet folder, the operator's configuration file, the
-environment (`RECONCILER_` and the key in capitals, words parted by `_`, levels by `__`), and
+environment (`RECONCILER_` and the key in capitals, words separated by `_`, levels by `__`), and
 `--set key=value`. `reconciler config` prints the effective ones and where each came from.
 
 The operator's configuration file has the form of `reconciler.yaml` and lies outside the fleet's

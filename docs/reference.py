@@ -46,17 +46,19 @@ EVENTS: Mapping[EventKind, str] = {
     EventKind.LEASE_LOST: "This process no longer holds the lease; it has stopped acting.",
     EventKind.CLOCK_SET_BACK: "The clock was set back by more than a minute.",
     EventKind.FLEET_ADDED: "A fleet appeared in the folder of fleets; the daemon acts for it now.",
-    EventKind.FLEET_REMOVED: "A fleet left the folder; the daemon no longer acts for it.",
+    EventKind.FLEET_REMOVED: (
+        "A fleet was removed from the folder; the daemon no longer acts for it."
+    ),
     EventKind.CONNECTED: "A service answers again after failures.",
     EventKind.FORBIDDEN: "A permission is missing; the check that needs it is skipped.",
     EventKind.RETRYING: "A call failed and will be retried.",
     EventKind.FAILED: "A pass failed; the next one follows after a pause.",
-    EventKind.KILLED: "A simulation killed the engine, as its faults demand.",
+    EventKind.KILLED: "A simulation killed the engine, as its fault scenario states.",
     EventKind.PRUNED: "Old records were removed.",
-    EventKind.ILLEGAL_TRANSITION: "An action was to take a step that its state does not allow.",
+    EventKind.ILLEGAL_TRANSITION: "An action received an event that its state does not allow.",
     EventKind.REVISION: "A commit takes effect.",
     EventKind.INVALID_REVISION: "A commit cannot be planned; the last valid one stays in effect.",
-    EventKind.UNREADABLE: "An object of the cluster cannot be read and is set aside.",
+    EventKind.UNREADABLE: "An object of the cluster cannot be read and is ignored.",
     EventKind.NODE_CLAIM_CREATED: "A node was decided on, and its launch was journalled.",
     EventKind.LAUNCHED: "EC2 launched the instance.",
     EventKind.REGISTERED: "The node joined the cluster.",
@@ -65,9 +67,11 @@ EVENTS: Mapping[EventKind, str] = {
     EventKind.UNAVAILABLE: "EC2 has no capacity for an offering; it is not used for a while.",
     EventKind.COMMAND_STARTED: "A disruption command starts.",
     EventKind.COMMAND_VALIDATED: "The replacements are ready and the decision still holds.",
-    EventKind.COMMAND_ROLLED_BACK: "A disruption command was given up; its nodes stay.",
-    EventKind.PROGRESS_DEADLINE_EXCEEDED: "A drifted node was not replaced in `progressDeadline`.",
-    EventKind.INTERRUPTED: "EC2 takes an instance back, or has scheduled an event for it.",
+    EventKind.COMMAND_ROLLED_BACK: "A disruption command was rolled back; its nodes stay.",
+    EventKind.PROGRESS_DEADLINE_EXCEEDED: (
+        "A drifted node was not replaced within `progressDeadline`."
+    ),
+    EventKind.INTERRUPTED: "EC2 interrupts an instance, or has scheduled an event for it.",
     EventKind.REBALANCE_RECOMMENDED: "EC2 reports a higher risk of interruption.",
     EventKind.IGNORED: "A message or object does not concern this fleet.",
     EventKind.EXPIRED: "A node has reached `expireAfter`.",
@@ -76,14 +80,14 @@ EVENTS: Mapping[EventKind, str] = {
     EventKind.STALLED: "A drain does not progress; the message names the reason.",
     EventKind.DRAINED: "All pods of a node that had to be evicted are gone.",
     EventKind.TERMINATED: "An instance was terminated.",
-    EventKind.VANISHED: "An instance disappeared without our doing.",
+    EventKind.VANISHED: "An instance disappeared that reconciler did not terminate.",
     EventKind.NODE_DELETED: "Somebody deleted a Node; it is drained and terminated.",
     EventKind.REQUEST_DONE: "A request such as `reconciler drain` is complete.",
     EventKind.POD_BOUND: "A pod was scheduled (simulation and embedded cluster).",
     EventKind.POD_EVICTED: "A pod was evicted.",
     EventKind.WAVE_STARTED: "A wave of a rollout starts.",
     EventKind.WAVE_SETTLED: "The pods of a wave are available again.",
-    EventKind.WAVE_FAILED: "The pods of a wave were not available in `waveDeadline`.",
+    EventKind.WAVE_FAILED: "The pods of a wave were not available within `waveDeadline`.",
     EventKind.ROLLOUT_STOPPED: "Disruption of a NodePool was halted after failures.",
     EventKind.LOOKING: "After a crash: EC2 is asked about an operation without an outcome.",
     EventKind.RECOVERED: "The outcome of such an operation is known.",
@@ -102,11 +106,13 @@ KUBERNETES_EVENTS = {
 CONDITIONS = {
     "Launched": "EC2 has launched the instance.",
     "Registered": "The node has joined the cluster.",
-    "Initialized": "The node is ready, its startup taints are gone and its resources are there.",
-    "Drifted": "The node differs from its NodePool or EC2NodeClass; the reason says in what.",
-    "Consolidatable": "No pod came or went for `consolidateAfter`.",
+    "Initialized": (
+        "The node is ready, its startup taints are removed and its resources are registered."
+    ),
+    "Drifted": "The node differs from its NodePool or EC2NodeClass; the reason states how.",
+    "Consolidatable": "No pod was added or removed for `consolidateAfter`.",
     "DisruptionReason": "A command disrupts the node; the reason is that of the command.",
-    "Drained": "The pods are evicted; while unknown, the message names what is left.",
+    "Drained": "The pods are evicted; while unknown, the message names the remaining pods.",
     "VolumesDetached": "The volumes of the evicted pods are detached.",
     "InstanceTerminating": "The termination of the instance was requested.",
 }
@@ -263,7 +269,7 @@ def events() -> str:
         ),
         "## Conditions of NodeClaims\n",
         (
-            "`reconciler get nodeclaims -o json` shows them, and `kubectl get nodeclaims` where\n"
+            "`reconciler get nodeclaims -o json` shows them, and `kubectl get nodeclaims` if\n"
             "Karpenter's definition of NodeClaim is installed.\n"
         ),
         _table(("condition", "meaning"), [(f"`{c}`", text) for c, text in CONDITIONS.items()]),

@@ -1,1 +1,1 @@
-"""One package for each outside thing; they do not import each other."""
+"""One package for each external system; they do not import each other."""

@@ -204,7 +204,7 @@ ACTIONS_BOT: Final = "github-actions[bot]"
 
 
 class PostOutcome(StrEnum):
-    """What became of a comment."""
+    """The outcome of a comment."""
 
     CREATED = "created"
     EDITED = "edited"
@@ -212,7 +212,7 @@ class PostOutcome(StrEnum):
 
 
 class Posted(NamedTuple):
-    """What became of a comment, and its address in a browser, empty if unknown."""
+    """The outcome of a comment, and its address in a browser, empty if unknown."""
 
     outcome: PostOutcome
     url: str

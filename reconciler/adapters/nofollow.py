@@ -1,4 +1,4 @@
-"""Files of our own, opened without following a link that somebody put in their place."""
+"""Opens our own files without following a symbolic link that replaced them."""
 
 from __future__ import annotations
 

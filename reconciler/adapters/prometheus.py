@@ -180,7 +180,7 @@ class Prometheus:
         except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
             raise self._wrong(
                 f"the answer is not one of Prometheus: {self._shown(str(error))}",
-                "pass the URL that /api/v1 is below",
+                "pass the URL without /api/v1",
             ) from error
 
     def _keep(self, warnings: list[str]) -> None:
@@ -269,5 +269,5 @@ def _remedy(status: int, *, has_token: bool) -> str:
         case HTTPStatus.UNAUTHORIZED | HTTPStatus.FORBIDDEN:
             return "check PROMETHEUS_TOKEN" if has_token else "set PROMETHEUS_TOKEN to a token"
         case HTTPStatus.NOT_FOUND | HTTPStatus.METHOD_NOT_ALLOWED:
-            return "pass the URL that /api/v1 is below"
+            return "pass the URL without /api/v1"
     return "run the command again later"

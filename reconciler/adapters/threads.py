@@ -71,7 +71,7 @@ class ThreadedCalls:
         self._lock = threading.Lock()
 
     def renew(self) -> None:
-        """Note that a pass begins: it may wait again."""
+        """Record that a pass begins: it may wait again."""
         self._left_s = self._within_s
 
     def together(self, calls: Mapping[str, Call]) -> Mapping[str, Answer]:
@@ -132,7 +132,7 @@ class ThreadedCalls:
 
 
 def _answer(future: Future[object]) -> Answer:
-    """Return the answer of a call that has ended; what is not an error of ours is raised."""
+    """Return the answer of a call that has ended; unexpected exceptions are raised."""
     try:
         return Answer(future.result())
     except LeaseLostError:
@@ -143,7 +143,7 @@ def _answer(future: Future[object]) -> Answer:
 
 @contextmanager
 def threaded_calls(workers: int = WORKERS, within_s: float = WITHIN_S) -> Iterator[ThreadedCalls]:
-    """Make calls on threads for as long as the block lasts."""
+    """Make calls on threads while the block runs."""
     calls = ThreadedCalls(workers, within_s)
     try:
         yield calls

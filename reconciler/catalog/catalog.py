@@ -204,7 +204,7 @@ class BundledCatalog(Catalog):
         self._resolve: Callable[[ClassFacts], BundledCatalog] = lru_cache(RESOLVED_MAX)(self._made)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Let another process have the catalog: what it is made of, without what is bundled."""
+        """Pickle the catalog: what it is built from, without the bundled data."""
         source, notes, warnings = self._descriptions
         data = None if self._bundle is _load()[1] else self.data
         described = {"source": source, "notes": notes, "warnings": warnings}
@@ -314,7 +314,7 @@ def bundled(region: str = "us-east-1", facts: ClassFacts = DEFAULT_FACTS) -> Cat
     header, bundle = _load()
     if region not in bundle.regions:
         raise UsageError(
-            f"the bundled catalogue does not know the region {region!r}",
+            f"the bundled catalog does not know the region {region!r}",
             where="aws.region",
             remedy=f"use one of {', '.join(sorted(bundle.regions))}, or give --catalog FILE",
         )

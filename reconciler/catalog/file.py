@@ -87,12 +87,12 @@ def _decode(content: bytes, source: str) -> tuple[_Type, ...]:
     try:
         return _DECODER.decode(content)
     except msgspec.ValidationError as error:
-        raise UnreadableError(f"not a catalogue: {error}", where=source, remedy=_REMEDY) from None
+        raise UnreadableError(f"not a catalog: {error}", where=source, remedy=_REMEDY) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         place = f"{source}:{_position(content, str(error))}"
         raise UnreadableError(f"not JSON: {error}", where=place, remedy=_REMEDY) from None
     except RecursionError:
-        raise UnreadableError("not a catalogue: nested too deeply", where=source) from None
+        raise UnreadableError("not a catalog: nested too deeply", where=source) from None
 
 
 def _position(content: bytes, message: str) -> str:

@@ -1,7 +1,7 @@
 """Instance types, families and zones by name, and the requirements that name unknown ones.
 
-AWS adds types and zones between two releases of the bundled catalogue, so an unknown name is a
-warning. Partitions that the catalogue does not have, and local zones, are not judged.
+AWS adds types and zones between two releases of the bundled catalog, so an unknown name is a
+warning. Partitions that the catalog does not have, and local zones, are not judged.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _LIKE: Final = 0.7
 
 @dataclass(frozen=True, slots=True)
 class KnownNames:
-    """What the catalogue knows: names by the label that has them, and the zones of each region.
+    """What the catalog knows: names by the label that has them, and the zones of each region.
 
-    ``as_of`` is the version of the catalogue.
+    ``as_of`` is the version of the catalog.
     """
 
     values: Mapping[str, frozenset[str]]
@@ -53,7 +53,7 @@ class KnownNames:
 
 
 def bundled_names() -> KnownNames:
-    """Return the names in the bundled catalogue.
+    """Return the names in the bundled catalog.
 
     Raises:
         UnreadableError: it is missing or damaged.
@@ -81,7 +81,7 @@ def named(entries: Sequence[Entry]) -> bool:
 def unknown_names(
     entries: Sequence[Entry], names: KnownNames, region: str = ""
 ) -> Iterator[tuple[Entry, Finding]]:
-    """Yield a warning for each name that the catalogue does not have.
+    """Yield a warning for each name that the catalog does not have.
 
     ``region`` is the region of the fleet if that is configured: a zone of another region is
     reported as well.
@@ -128,7 +128,7 @@ def _finding(
         return _elsewhere(names, region, pointer, key, value)
     if key == ZONE and not _is_judged(value, names):
         return None
-    message = f"{what} {shown(value)} is not in the bundled catalogue of {names.as_of}"
+    message = f"{what} {shown(value)} is not in the bundled catalog of {names.as_of}"
     near = nearest(value, sorted(known), _LIKE)
     hint = f"did you mean {near}?" if near else "ignore this if AWS has added it since"
     return Finding(code, pointer, message, hint, Severity.WARNING)
@@ -147,7 +147,7 @@ def _elsewhere(
 
 
 def _is_judged(zone: str, names: KnownNames) -> bool:
-    """Return whether the catalogue would know the zone: local zones and other partitions not."""
+    """Return whether the catalog would know the zone: local zones and other partitions not."""
     match = _ZONE.fullmatch(zone)
     if match is None:
         return True

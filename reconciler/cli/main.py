@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _ended(words: list[str], *, is_process: bool) -> int:
-    """Run the command line and return its exit code, whatever happens."""
+    """Run the command line and return its exit code, also after an unexpected error."""
     debug = "--debug" in words
     try:
         code = _run(words)

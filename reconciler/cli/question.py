@@ -1,4 +1,4 @@
-"""What a plan is asked for: of files and a snapshot, or of the fleet that runs."""
+"""The inputs of a plan: files and a snapshot, or the running fleet."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _simulated(facts: Inputs, request: FleetRequest, snapshot: Snapshot) -> Inpu
 
 
 class _Asked(NamedTuple):
-    """What is asked of a cluster: a revision, what it can launch, and how to plan it."""
+    """The inputs of a plan of a cluster: a revision, what it can launch, and how to plan it."""
 
     request: FleetRequest
     revision: Revision
@@ -80,7 +80,7 @@ class _Asked(NamedTuple):
     catalog: Catalog
 
     def of_objects(self, snapshot: Snapshot, now: datetime) -> Inputs:
-        """Return the question, asked of objects alone: nothing of ours is recorded in them."""
+        """Return the question for objects alone, without records of ours."""
         from reconciler.observed.fingerprint import joined
         from reconciler.observed.identity import identified
         from reconciler.observed.state import cluster_state
@@ -114,7 +114,7 @@ class _Asked(NamedTuple):
         )
 
     def of_records(self, snapshot: Snapshot, now: datetime) -> Inputs | None:
-        """Return the question, asked as the engine would; None of a snapshot without its records.
+        """Return the question as the engine asks it; None for a snapshot without records.
 
         Raises:
             UnreadableError: the records are not of this release.

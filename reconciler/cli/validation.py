@@ -98,7 +98,7 @@ def _report(fixed: Fixed, out: TextIO) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Advice:
-    """What needs the catalogue or the effective settings to be found; see ``Advice``."""
+    """Findings that require the catalog or the effective settings; see ``Advice``."""
 
     sets: tuple[str, ...]
 

@@ -1,1 +1,1 @@
-"""Desired state: files of a git revision in; a fleet, or every fault in it with its place, out."""
+"""Desired state: from the files of a git revision to a fleet, or to every error in it."""

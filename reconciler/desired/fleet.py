@@ -1,6 +1,6 @@
-"""Files in; the desired fleet and every finding out.
+"""From files to the desired fleet and every finding.
 
-The order of the files, of the documents in them and of the keys in those makes no difference:
+The order of the files, of the documents in them and of the keys in those does not matter:
 objects are kept in a total order by kind, namespace and name, findings by place.
 """
 
@@ -45,8 +45,8 @@ _KEY: Final = re.compile(r'( *)"((?:[^"\\]|\\.)*)":')
 def lines_of_lock(content: bytes) -> dict[str, int]:
     """Return the line of each field of a lock by its dotted path.
 
-    They are read off the layout that `reconciler lock` writes. Of a file in another layout few
-    are found; who asks for the others takes the first line.
+    They are derived from the layout that `reconciler lock` writes. In a file with another layout
+    few are found; for the others, callers use the first line.
     """
     found: dict[str, int] = {}
     above: list[str] = []
@@ -74,11 +74,11 @@ def _keys(data: object, above: Pointer) -> Iterator[Pointer]:
             yield from _keys(value, (*above, str(key)))
 
 
-# What ``reconciler.yaml`` sets although only the operator may, each with its place.
+# Settings in ``reconciler.yaml`` that only the operator may set, each with its position.
 
 
 def check(config: JsonObject) -> Iterator[Finding]:
-    """Yield a finding for each setting that a repository may not have."""
+    """Yield a finding for each setting that a repository may not set."""
     for key, value in flattened(config):
         why = misplaced(key, value)
         if why:
@@ -88,12 +88,12 @@ def check(config: JsonObject) -> Iterator[Finding]:
 
 
 UNREAD: Final = frozenset({"bad-key", "bad-number", "bad-tag", "unsupported-tag"})
-"""Codes of values that the document could not make sense of: their shape tells nothing new."""
+"""Codes of values that the document could not parse: findings about their shape add nothing."""
 FINDINGS_MAX: Final = 1000
-"""How many findings about a folder are reported."""
+"""The maximum number of findings that are reported for a folder."""
 
 STATIC_NODES_MAX: Final = 20_000
-"""How many nodes the static NodePools of a folder may keep altogether."""
+"""The maximum number of nodes of all static NodePools of a folder."""
 
 
 class SourceFile(NamedTuple):
@@ -111,7 +111,7 @@ Advice = Callable[[JsonDict, Sequence[Entry]], Iterable[tuple[Entry, Finding]]]
 class Fleet:
     """The desired objects, each tuple in a total order, the engine's own config, and its lock.
 
-    Of the lock only the entries that still fit the objects are there. ``config_lines`` and
+    Of the lock, only the entries that still match the objects are included. ``config_lines`` and
     ``lock_lines`` are the lines of their fields by dotted path. ``policies`` are in the config.
     """
 
@@ -141,7 +141,7 @@ class Fleet:
         )
 
     def lock_for(self, region: str) -> Lock | None:
-        """Return the lock if it is of the region; what another holds is not there."""
+        """Return the lock if it is for the region, otherwise None."""
         return self.lock if self.lock is not None and self.lock.region == region else None
 
 
@@ -156,10 +156,10 @@ def read_fleet(
     """Return the fleet that ``files`` describe, and every finding, in order of place.
 
     An object with an error is left out of the fleet: use the fleet only where no finding is an
-    error. ``refused`` are the findings about files that were not read at all; they come out among
-    the others, and what such a file may have held is not reported as missing. ``any_class`` takes
-    every node class as known, as with a catalogue of one's own; ``allow_empty`` makes a folder
-    without any NodePool worth a warning only. ``advise`` is asked for more findings in the end.
+    error. ``refused`` are the findings about files that were not read at all; they are included,
+    and objects that such a file may contain are not reported as missing. ``any_class`` treats every
+    node class as known, as with a custom catalog; with ``allow_empty``, a folder without any
+    NodePool is only a warning. ``advise`` returns more findings at the end.
     """
     reading = _Reading()
     reading.diagnostics += refused
@@ -186,8 +186,8 @@ def read_fleet(
 def _reported(diagnostics: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
     """Return the findings to report, in order of their places.
 
-    Errors come before warnings where there are too many: an error that is left out would let an
-    invalid fleet pass.
+    Errors come before warnings if there are too many: an omitted error would let an invalid fleet
+    pass.
     """
     if len(diagnostics) <= FINDINGS_MAX:
         return tuple(sorted(diagnostics, key=lambda d: d.order))
@@ -204,7 +204,7 @@ def _reported(diagnostics: Sequence[Diagnostic]) -> tuple[Diagnostic, ...]:
 
 
 class _Reading:
-    """What has been read so far; ``broken`` where objects may be missing from it."""
+    """What has been read so far; ``broken`` if objects may be missing from it."""
 
     def __init__(self) -> None:
         self.diagnostics: list[Diagnostic] = []
@@ -243,7 +243,7 @@ class _Reading:
                     self.config_lines = lines_of_document(document)
 
     def read_lock(self, content: bytes) -> None:
-        """Read the lock file; what is wrong with it is one finding."""
+        """Read the lock file; an error in it is one finding."""
         from reconciler.desired import lock
 
         found = lock.read_lock(content)
@@ -268,7 +268,7 @@ class _Reading:
                 self.skipped[entry.kind] = self.skipped.get(entry.kind, 0) + 1
 
     def _read_ours(self, entry: Entry, old_version: Finding | None = None) -> None:
-        """Check an object of ours; one of an old version is checked as one of today's as well."""
+        """Check an object of a known kind; an old version is also checked as a current one."""
         from reconciler.desired.rules import crd
         from reconciler.source import schema
 
@@ -309,7 +309,7 @@ class _Reading:
             self.resources[key] = (resource, entry)
 
     def _is_covered(self, entry: Entry, finding: Finding) -> bool:
-        """Return whether the value could not be read in the first place, as a finding says."""
+        """Return whether a finding already reports that the value could not be read."""
         place = entry.place(finding.pointer)
         return any(
             place.line == told.line and place.column <= told.column
@@ -354,7 +354,7 @@ class _Reading:
                 self._add(entry, finding)
 
     def _count_static_nodes(self) -> None:
-        """Refuse more static nodes than a plan can hold: a slip of the keyboard is likelier."""
+        """Reject more static nodes than a plan can contain: a typing error is more likely."""
         nodes = 0
         for resource, entry in self._kept("NodePool"):
             replicas = resource.data["spec"].get("replicas") or 0
@@ -366,7 +366,7 @@ class _Reading:
                 self._add(entry, Finding("too-many-nodes", pointer, message, "lower replicas"))
 
     def _count_pods(self) -> None:
-        """Refuse more pods than a plan can hold."""
+        """Reject more pods than a plan can contain."""
         if not any(kind in WORKLOADS for kind, _, _ in self.resources):
             return
         from reconciler.desired.workloads.shape import PODS_MAX, pods_of
@@ -452,6 +452,6 @@ def _as_written(entry: Entry, finding: Finding) -> Finding:
 
 
 def _without(findings: list[Finding], told: list[Finding]) -> list[Finding]:
-    """Return the findings that ``told`` does not tell already."""
+    """Return the findings that are not in ``told``."""
     pointers = [f.pointer for f in told] + [p for f in told for p in f.replaces]
     return [f for f in findings if not any(f.pointer[: len(p)] == p for p in pointers)]

@@ -1,14 +1,14 @@
 """The drift hashes of NodePools and EC2NodeClasses, equal to Karpenter's bit for bit.
 
-Karpenter writes the hash of what a node was made from on its NodeClaim; a node is drifted when
-the hash of today's NodePool or node class differs. Only with equal hashes can a fleet be taken
-over from Karpenter, or handed back, without replacing every node.
+Karpenter stores the hash of the source of a node on its NodeClaim; a node has drifted if the hash
+of the current NodePool or node class differs. Only with equal hashes can a fleet be taken over from
+Karpenter, or handed back, without replacing every node.
 
-The value is what the Go library hashstructure (v2, lists as sets, zero values left out) makes of
+The value is the result of the Go library hashstructure (v2, lists as sets, zero values omitted) for
 Karpenter's structs: FNV-1 over little-endian bytes, the fields of a struct in the order of their
 declaration, maps and lists in any order. Since a list is the exclusive or of its elements, two
-equal ones cancel out. Fields that are absent, and plain (not pointer) fields that are zero, do
-not count; an empty list or map does.
+equal ones cancel out. Fields that are absent, and plain (not pointer) fields that are zero, do not
+count; an empty list or map does.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def node_pool_hash(data: Mapping[str, object]) -> str:
     """Return the hash of a NodePool, as its ``karpenter.sh/nodepool-hash`` annotation reads.
 
     ``data`` is the object as the API server stores it (see ``defaulted``). Only the template
-    counts, and of it not the requirements: they drift a node only when its labels stop fitting.
+    counts, without its requirements: they cause drift only if a node's labels no longer match.
 
     Raises:
         ValueError: a duration or time in it cannot be read.
@@ -181,7 +181,7 @@ def object_hash(data: JsonObject, ca_bundle: str = "") -> tuple[str, str] | None
 
 
 def defaulted(data: Mapping[str, object]) -> dict[str, object]:
-    """Return the object as the API server stores it, as far as its hash can tell.
+    """Return the object as the API server stores it, in the fields that its hash covers.
 
     The CRDs give a NodePool's template ``expireAfter: 720h`` and a node class its metadata
     options; a null in a field with a default counts as absent.
@@ -218,14 +218,14 @@ def _filled(values: Mapping[str, object], defaults: Mapping[str, object]) -> dic
 
 
 def _mapping(data: JsonObject, *path: str) -> JsonObject:
-    """Return the mapping at ``path``; what is not there is empty."""
+    """Return the mapping at ``path``; a missing one is empty."""
     for key in path:
         data = data.get(key) or {}
     return data
 
 
 def _ami_family(spec: JsonObject) -> str:
-    """Return the image family: as set, else that of the first alias, else Custom."""
+    """Return the image family: as set, otherwise that of the first alias, otherwise Custom."""
     family = spec.get("amiFamily")
     if family is not None:
         return str(family)

@@ -1,4 +1,4 @@
-"""An EC2NodeClass as its lock has it: images and places that hold until the lock changes."""
+"""An EC2NodeClass with its lock: images and subnets that are valid until the lock changes."""
 
 from __future__ import annotations
 
@@ -25,16 +25,13 @@ if TYPE_CHECKING:
     from reconciler.source.resource import Resource
 
 
-# ``reconciler.lock``: what a look at AWS found, written down so that a plan can be repeated.
-#
-# It stands in the fleet folder beside ``reconciler.yaml``, is written by ``reconciler lock`` and
-# reviewed like any other file: images, subnets and security groups of each EC2NodeClass, and what
-# the instance types that NodePools allow are and cost. Where it stands it holds, offline as
-# against an account; a new image reaches nodes by a commit that changes this file, and in no
-# other way.
-#
-# An entry holds for the selectors that it was found by: once those change in git it no longer
-# fits, and the class is looked up as if there were no lock.
+# ``reconciler.lock``: data from AWS, stored so that plans are reproducible. It is in the fleet
+# folder beside ``reconciler.yaml``, is written by ``reconciler lock`` and reviewed like any other
+# file. It contains images, subnets and security groups of each EC2NodeClass, and properties and
+# prices of the instance types that NodePools allow. If it exists, it is used, online and offline; a
+# new image reaches nodes only by a commit that changes this file. An entry is valid for the
+# selectors with which it was resolved: if those change in git, the class is looked up as without a
+# lock.
 
 
 API_VERSION: Final = "reconciler/v1"
@@ -57,7 +54,7 @@ class _Part(
 
 
 class LockedClass(_Part, frozen=True, kw_only=True):
-    """What the account held for an EC2NodeClass whose ``selectors`` have this digest."""
+    """The resources in the account for an EC2NodeClass whose ``selectors`` have this digest."""
 
     selectors: str
     amis: tuple[AMI, ...] = ()
@@ -67,14 +64,14 @@ class LockedClass(_Part, frozen=True, kw_only=True):
 
 
 class FactSource(_Part, frozen=True, kw_only=True):
-    """Whence facts come (as ``PriceOrigin.source``), and when they were read or published."""
+    """The source of facts (as ``PriceOrigin.source``), and when they were read or published."""
 
     source: str
     at: datetime | None = None
 
 
 class LockedCatalog(_Part, frozen=True, kw_only=True):
-    """The instance types: whence, and which bundled data they are told as a difference to."""
+    """The instance types: their source, and the bundled data to which they are a difference."""
 
     instance_types: FactSource
     bundle: str
@@ -84,9 +81,9 @@ class LockedCatalog(_Part, frozen=True, kw_only=True):
 
 
 class LockedType(_Part, frozen=True, kw_only=True):
-    """An instance type; what is left out is as in the bundled data.
+    """An instance type; omitted fields are as in the bundled data.
 
-    Prices are USD an hour; ``spot`` is by zone, and only where it was quoted. ``machine`` are the
+    Prices are USD an hour; ``spot`` is by zone, if known. ``machine`` are the
     facts of ``catalog.machine.Machine`` in their order.
     """
 
@@ -97,7 +94,7 @@ class LockedType(_Part, frozen=True, kw_only=True):
 
 
 class Lock(_Part, frozen=True, kw_only=True):
-    """The whole file; ``digest`` is over everything else in it."""
+    """The complete file; ``digest`` is over everything else in it."""
 
     api_version: str = msgspec.field(default=API_VERSION)
     kind: str = "Lock"
@@ -121,13 +118,13 @@ def digest_of(lock: Lock) -> str:
 
 
 def selectors_digest(node_class: JsonObject) -> str:
-    """Return a digest of what an EC2NodeClass selects in the account."""
+    """Return a digest of the selectors of an EC2NodeClass."""
     spec = node_class.get("spec", {})
     return _digest({key: spec[key] for key in _SELECTORS if key in spec})
 
 
 def choices_digest(node_pool: JsonObject) -> str:
-    """Return a digest of what decides which instance types a NodePool allows."""
+    """Return a digest of the fields that determine the instance types of a NodePool."""
     template = node_pool.get("spec", {}).get("template", {})
     labels = template.get("metadata", {}).get("labels", {})
     requirements = template.get("spec", {}).get("requirements", [])
@@ -161,7 +158,7 @@ _OPEN: Final = frozenset(
 
 
 def _write(lines: list[str], key: str, value: Any, depth: int, end: str) -> None:
-    """Write a value under a key; what is small stands on one line."""
+    """Write a value under a key; a small value is on one line."""
     indent = "  " * depth
     head = f"{indent}{_text(key)}: " if key else indent
     is_open = depth == 0 or key in _OPEN or (isinstance(value, dict) and "selectors" in value)
@@ -183,10 +180,10 @@ def _text(value: object) -> str:
 
 
 def read_lock(content: bytes) -> Lock | Diagnostic:
-    """Return the lock that a file holds, or what is wrong with it.
+    """Return the lock in a file, or what is wrong with it.
 
-    A lock that was changed by hand, or that a merge has put together, is refused: what it says
-    was then never found by anybody.
+    A lock that was edited by hand or merged is rejected, because its content never existed in an
+    account.
     """
     try:
         lock = msgspec.json.decode(content, type=Lock)
@@ -214,7 +211,7 @@ def _damaged(message: str) -> Diagnostic:
 def fitting(
     lock: Lock, node_classes: Iterable[Resource], node_pools: Iterable[Resource]
 ) -> tuple[Lock, tuple[Diagnostic, ...]]:
-    """Return the lock without the entries that git has moved away from, and one finding on them."""
+    """Return the lock without the entries that no longer match git, and one finding on them."""
     classes = {r.name: selectors_digest(r.data) for r in node_classes}
     kept = {
         name: entry
@@ -237,11 +234,11 @@ def fitting(
 
 
 def pinned(node_class: EC2NodeClass, entry: LockedClass | None) -> EC2NodeClass:
-    """Return the class with what is locked for it in the place of what was looked up.
+    """Return the class with its locked resources in place of resolved ones.
 
-    Where nothing was looked up the lock says everything. Of subnets and security groups that were
-    looked up, those that are locked stay, in the order of the look: free addresses change by the
-    minute. If none of them is left the class is not ready, and its condition says why.
+    If nothing was resolved, the lock provides everything. Of resolved subnets and security groups,
+    the locked ones are kept, in the order in which they were resolved: free addresses change every
+    minute. If none of them is left, the class is not ready, and its condition states the reason.
     """
     if entry is None:
         return node_class

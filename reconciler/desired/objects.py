@@ -98,7 +98,7 @@ def _one(resource: Resource, kind: type[T]) -> T:
 def file_objects(fleet: Fleet) -> tuple[JsonDict, ...]:
     """Return the fleet's config and its lock as objects, to be recorded and compared as such.
 
-    What the lock says of itself is left out, as are passwords in addresses.
+    Metadata of the lock is omitted, as are passwords in URLs.
     """
     found: list[JsonDict] = []
     if fleet.config:

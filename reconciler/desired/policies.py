@@ -13,12 +13,12 @@ from reconciler.source.finding import Finding, shown
 from reconciler.source.objects import Entry
 
 RESERVED: Final = ("unschedulable", "warnings")
-"""Words that ``--fail-on`` takes beside the names of policies."""
+"""Words that ``--fail-on`` accepts besides the names of policies."""
 _EXAMPLES: Final = "examples: 2026-12-31, 2026-12-31T18:00:00Z"
 
 
 def check(data: JsonDict) -> Iterator[Finding]:
-    """Yield what the schema cannot say about the policies in ``data``."""
+    """Yield the findings on the policies in ``data`` that the schema cannot express."""
     names: set[str] = set()
     for index, policy in enumerate(data.get("policies") or ()):
         at: Pointer = ("policies", index)

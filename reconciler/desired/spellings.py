@@ -1,9 +1,8 @@
-"""Spellings of Karpenter's older documentation, and today's.
+"""Spellings of Karpenter's older documentation, and the current ones.
 
-A spelling with exactly one meaning today is accepted with a warning and read as today's
-(``Spelling``); `reconciler validate --fix` rewrites it. What has moved elsewhere or no longer
-exists is an error that names what to write instead, where the schema would only report an unknown
-field.
+A spelling with exactly one current meaning is accepted with a warning and read as the current one
+(``Spelling``); `reconciler validate --fix` rewrites it. A field that has moved or no longer exists
+is an error that names what to write instead, where the schema would only report an unknown field.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def check(kind: str, data: JsonDict) -> list[Finding]:
 
 
 def accepted_in(kind: str, data: JsonDict) -> list[Spelling]:
-    """Return the older spellings in an object that are read as today's."""
+    """Return the older spellings in an object that are read as current ones."""
     match kind:
         case "NodePool":
             return [*_policy(data), *_reasons(data), *_class_version(data, _TEMPLATE)]
@@ -70,7 +69,7 @@ def accepted_in(kind: str, data: JsonDict) -> list[Spelling]:
 
 
 def modernized(kind: str, data: JsonDict) -> JsonDict:
-    """Return an object as it is written today; one without older spellings is not copied."""
+    """Return an object in current spelling; one without older spellings is not copied."""
     for old in accepted_in(kind, data):
         rewritten = _rewritten(data, old.pointer, old)
         assert isinstance(rewritten, dict), "an object stays one"
@@ -79,7 +78,7 @@ def modernized(kind: str, data: JsonDict) -> JsonDict:
 
 
 def _rewritten(data: object, pointer: Pointer, old: Spelling) -> object:
-    """Return a copy of ``data`` with the field at ``pointer`` in today's spelling."""
+    """Return a copy of ``data`` with the field at ``pointer`` in current spelling."""
     step, *below = pointer
     if isinstance(data, list):
         return [_below(v, below, old) if i == step else v for i, v in enumerate(data)]

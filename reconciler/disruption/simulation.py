@@ -144,7 +144,7 @@ class Placer(Protocol):
         ...
 
     def footing(self, pods: Sequence[Pod], without: frozenset[str]) -> Footing | None:
-        """Return what answers about the pods follow from, None if that cannot be compared."""
+        """Return the inputs of results about the pods, None if they cannot be compared."""
         ...
 
 
@@ -228,7 +228,7 @@ class Simulation:
         return self._outcome(placement, virtual)
 
     def footing(self, candidates: Sequence[Candidate]) -> Footing | None:
-        """Return what simulations of removing any of these nodes follow from, besides the nodes.
+        """Return the inputs of simulations of removing any of these nodes, besides the nodes.
 
         None if it cannot be compared.
         """
@@ -239,7 +239,7 @@ class Simulation:
         return self._placer.footing(pods, self._moves.left_out)
 
     def bear(self, toll: Toll) -> None:
-        """Count the work of simulations, including those whose results are remembered."""
+        """Count the work of simulations, including those whose results are reused."""
         self.toll = Toll(*(sum(both) for both in zip(self.toll, toll, strict=True)))
         self.asked += toll.simulations
         self.spent += self.price(toll)

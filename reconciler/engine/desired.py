@@ -1,6 +1,6 @@
 """What the engine needs of desired state: where to read it, and how to plan with it.
 
-Reading git, resolving node classes and catalogues is done by whoever wires the engine; a pass
+Reading git, resolving node classes and catalogs is done by whoever wires the engine; a pass
 only asks these questions.
 """
 

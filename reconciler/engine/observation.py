@@ -34,12 +34,12 @@ from reconciler.ports.state import CommandPhase, RunningCommand
 
 NODE_DELETED: Final = "NodeDeleted"
 NODE_GONE: Final = "NodeGone"
-"""Reasons of a termination that somebody outside has caused."""
+"""Reasons of a termination that somebody else has caused."""
 
 
 @dataclass(frozen=True)
 class LostNodes:
-    """The claims of Nodes that are gone, as deleted, by name; and what is doubtful about them."""
+    """The claims of Nodes that are gone, as deleted, by name; and findings about them."""
 
     claims: Mapping[str, NodeClaim] = field(default_factory=dict)
     findings: tuple[Diagnostic, ...] = ()
@@ -62,8 +62,9 @@ def lost_nodes(
 ) -> LostNodes:
     """Return the claims whose Nodes are gone; ``names`` are those of the Nodes that were listed.
 
-    Each is asked for by name before that counts. If no Node of the fleet is left, and it had
-    several, then this is another cluster or a restored one: that is a finding, and ends no claim.
+    Each is requested by name before that counts. If no Node of the fleet is left, and it had
+    several, then this is another cluster or a restored one: that is a finding, and deletes no
+    claim.
     """
     missing = [c for c in joined if c.status.node_name and c.status.node_name not in names]
     if len(missing) == len(joined) > 1:
@@ -86,7 +87,7 @@ def lost_nodes(
 
 
 def _existing(world: World, missing: Sequence[NodeClaim]) -> frozenset[str]:
-    """Return the claims whose Nodes exist; where nobody can tell, they do."""
+    """Return the claims whose Nodes exist; if unknown, they do."""
     answers = world.calls.together(
         {c.name: partial(world.cluster.has_node, c.status.node_name) for c in missing}
     )
@@ -233,7 +234,7 @@ def _unheard(world: World) -> tuple[Diagnostic, ...]:
             Severity.WARNING,
             "interruption-queue",
             f"cannot receive interruption events: {problem}",
-            hint="a reclaimed node is noticed only after it is gone",
+            hint="an interrupted node is noticed only after it is gone",
         ),
     )
 

@@ -67,7 +67,7 @@ class Doubts:
         """A sentence for a log or an error, with the first ids."""
         parts = []
         if self.unknown:
-            parts.append(f"{_counted(self.unknown)} carry this fleet's tags but are not recorded")
+            parts.append(f"{_counted(self.unknown)} have this fleet's tags but are not recorded")
         if self.contested:
             parts.append(
                 f"{_counted(self.contested)} are recorded, but their tags name no owner or "

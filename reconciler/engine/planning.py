@@ -355,7 +355,7 @@ class PlannedFleet:
         return evidence(seen, self.classes, self._marks)
 
     def _price_of(self, instance: Instance) -> float | None:
-        """Return the price of an instance an hour, None if the catalogue has none."""
+        """Return the price of an instance an hour, None if the catalog has none."""
         kind = self.catalog.get(instance.instance_type)
         return None if kind is None else kind.price_of(instance.zone, instance.capacity_type)
 

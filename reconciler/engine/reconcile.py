@@ -242,7 +242,7 @@ def _refuse_moved(world: World, desired: Desired, mandate: Mandate) -> None:
     """Reject an approved plan of another desired state before the pass has any effect.
 
     Raises:
-        StalePlanError: git, the catalogue, the settings or the release have changed.
+        StalePlanError: git, the catalog, the settings or the release have changed.
     """
     approved = mandate.approved
     if approved is None:

@@ -40,13 +40,13 @@ _OF_ONE_POD: Final = frozenset(
         "statefulset.kubernetes.io/pod-name",
     }
 )
-"""Labels that Kubernetes gives to one pod alone: with them every pod had a class of its own."""
+"""Labels that Kubernetes adds to a single pod: with them, every pod would have its own class."""
 
 
 def class_of(pod: Pod) -> PodClass:
-    """Return what decisions read of a pod, without what only holds where it runs.
+    """Return what decisions read from a pod, without data of its node.
 
-    Volumes are left out: a replay has no claims that they could be bound to.
+    Volumes are omitted: a replay has no claims that they could be bound to.
     """
     meta = pod.metadata
     owners = meta.owner_references
@@ -82,10 +82,10 @@ class _Present:
 
 @dataclass
 class WorkloadRecorder:
-    """Writes a batch after each pass that observed a change, and a whole one each day.
+    """Writes a batch after each pass that observed a change, and a complete one each day.
 
-    A process that starts knows nothing of what is recorded, so it begins with a whole batch, and
-    so does one that could not write: readers compare it with what they know.
+    A process that starts does not know what is recorded, so it begins with a complete batch, and so
+    does one that could not write: readers compare it with what they know.
     """
 
     log: TraceLog
@@ -98,7 +98,7 @@ class WorkloadRecorder:
     _problem: Complaint = field(default_factory=Complaint, init=False)
 
     def after(self, world: World, seen: Observation, desired: Desired) -> None:
-        """Record what a pass observed, where ``history.trace`` wants it. A failure is reported."""
+        """Record what a pass observed, if ``history.trace`` enables it. A failure is reported."""
         keep, now = desired.settings.history_trace, seen.at
         if keep is None:
             return
@@ -125,7 +125,7 @@ class WorkloadRecorder:
     def _batch(
         self, seen: Observation, arrived: Callable[[NodeClaim], NodeArrival], *, is_whole: bool
     ) -> TraceBatch | None:
-        """Return what changed since the last batch, and learn it; None if nothing did."""
+        """Return what changed since the last batch, and keep it; None if nothing did."""
         known = set(self._classes)
         nodes, gone_nodes = self._moved_nodes(seen, arrived)
         pods, bound, gone = self._moved_pods(seen)

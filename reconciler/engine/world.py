@@ -65,7 +65,7 @@ class NoArrivals:
 
 
 class NoLeftovers:
-    """Nothing is ever left behind in an imitated account."""
+    """Nothing is ever left behind in a simulated account."""
 
     def found(self, classes: Iterable[EC2NodeClass]) -> Sequence[Leftover]:
         """Return nothing."""
@@ -78,7 +78,7 @@ class NoLeftovers:
 
 
 class NoAnnouncer:
-    """Says nothing: nobody could read it."""
+    """Says nothing: there is no reader."""
 
     def announce(self, announcements: Sequence[Announcement]) -> None:
         """Do nothing."""
@@ -86,7 +86,7 @@ class NoAnnouncer:
 
 
 class NoMirror:
-    """No copies: the cluster is imitated, or only observed."""
+    """No copies: the cluster is simulated, or only observed."""
 
     def deleted(self) -> Collection[str]:
         """Return nothing."""

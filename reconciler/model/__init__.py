@@ -1,1 +1,1 @@
-"""The words of the domain: frozen values and exact arithmetic, without I/O, clock or logging."""
+"""The terms of the domain: frozen values and exact arithmetic, without I/O, clock or logging."""

@@ -1,8 +1,8 @@
 """The user's own prices: what a contract with AWS takes off the public ones, or sets instead.
 
-Of the rules the first that covers an offering counts. The flat discount comes on top of a rule's
-own, and never touches a fixed price: that is what is paid. Reserved capacity is paid for already,
-so no rule covers it.
+The first rule that matches an offering applies. The flat discount is applied after that of a rule,
+and never to a fixed price, which is the actual price. Reserved capacity is already paid for, so no
+rule matches it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from reconciler.model.karpenter.labels import ON_DEMAND, SPOT
 
 # What the user has committed to pay AWS for: savings plans and reserved instances.
 #
-# How much of each is used outside this fleet has to be known before its room steers a launch. It
-# is told as ``used_elsewhere``, to which the fleet's own nodes are added, or as the
-# ``utilization_percent`` that AWS bills, which has them in it already; told neither way, the
-# commitment is as good as used up.
+# How much of each is used outside this fleet has to be known before its unused part can influence a
+# launch. It is stated as ``used_elsewhere``, to which the fleet's own nodes are added, or as the
+# ``utilization_percent`` that AWS bills, which already includes them. If neither is stated, the
+# commitment counts as used up.
 
 
 COMPUTE: Final = "Compute"
@@ -29,8 +29,9 @@ EC2_INSTANCE: Final = "EC2Instance"
 class SavingsPlanTerms:
     """A savings plan; money is USD an hour at the plan's own rates.
 
-    ``type`` is AWS' word, ``Compute`` or ``EC2Instance``; only the latter has a ``family``. No
-    ``region`` is the fleet's. ``discount_percent`` is what the plan takes off the price on demand.
+    ``type`` is AWS' name, ``Compute`` or ``EC2Instance``; only the latter has a ``family``. Without
+    a ``region``, that of the fleet applies. ``discount_percent`` is the plan's discount on the
+    on-demand price.
     """
 
     type: str
@@ -46,7 +47,7 @@ class SavingsPlanTerms:
 
 @dataclass(frozen=True, slots=True)
 class ReservedInstancesTerms:
-    """Reserved instances of one type; with a ``zone`` they hold there alone."""
+    """Reserved instances of one type; with a ``zone`` they apply only there."""
 
     instance_type: str
     count: int
@@ -60,7 +61,7 @@ class ReservedInstancesTerms:
 
 @dataclass(frozen=True, slots=True)
 class Commitments:
-    """All of them, and from which use on (in percent) a group of plans steers nothing more."""
+    """All commitments, and the utilization in percent from which savings plans have no effect."""
 
     savings_plans: tuple[SavingsPlanTerms, ...] = ()
     reserved_instances: tuple[ReservedInstancesTerms, ...] = ()
@@ -68,7 +69,7 @@ class Commitments:
 
     @property
     def ends(self) -> tuple[datetime, ...]:
-        """The moments at which one of them ends."""
+        """The times at which one of them ends."""
         every = (
             *(plan.until for plan in self.savings_plans),
             *(reserved.until for reserved in self.reserved_instances),
@@ -96,7 +97,7 @@ class PriceRule:
     note: str = ""
 
     def covers(self, name: str, region: str, capacity_type: str) -> bool:
-        """Return whether the rule is about such an offering; a list that is empty means all."""
+        """Return whether the rule matches such an offering; an empty list matches all."""
         return (
             (not self.families or name.partition(".")[0] in self.families)
             and (not self.instance_types or name in self.instance_types)
@@ -135,7 +136,7 @@ class PriceBook:
         return round(base * share, _DIGITS)
 
     def is_fixed(self, name: str, region: str, capacity_type: str) -> bool:
-        """Return whether a rule names the price of the offering outright."""
+        """Return whether a rule fixes the price of the offering."""
         rule = self._rule(name, region, capacity_type)
         return rule is not None and rule.price is not None
 

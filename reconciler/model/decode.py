@@ -10,9 +10,9 @@ T = TypeVar("T")
 
 
 def decode(data: object, kind: type[T]) -> T:
-    """Return ``data`` as a ``kind``; a null field counts as one that is not there.
+    """Return ``data`` as a ``kind``; a null field counts as absent.
 
-    Kubernetes reads it this way, and Go programs write their empty lists as null.
+    Kubernetes reads it so, and Go programs write their empty lists as null.
 
     Raises:
         msgspec.ValidationError: the data does not have that shape.

@@ -1,4 +1,4 @@
-"""What the author of a file did, where, and what to do about it.
+"""Problems in the files of a fleet: what is wrong, where, and what to do about it.
 
 A diagnostic is a value, not an exception: one pass over a repository collects every problem, so
 that a pull request is corrected in one round instead of one error at a time.
@@ -11,7 +11,7 @@ from enum import StrEnum
 
 
 class Severity(StrEnum):
-    """How much a finding matters: only an error makes a fleet invalid."""
+    """The severity of a finding: only an error makes a fleet invalid."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -20,7 +20,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
-    """Where in the fleet repository: ``file`` relative to its folder, line and column from 1."""
+    """A position in the repository: ``file`` relative to the fleet, line and column from 1."""
 
     file: str
     line: int
@@ -53,7 +53,7 @@ class Diagnostic:
 
     @property
     def order(self) -> tuple[str, int, int, str, str, str]:
-        """The total order in which findings are reported: by place, then by what they say."""
+        """The total order in which findings are reported: by position, then by message."""
         file, line, column = (
             (self.place.file, self.place.line, self.place.column) if self.place else ("", 0, 0)
         )
@@ -61,17 +61,17 @@ class Diagnostic:
 
 
 class Verdict(StrEnum):
-    """How a check ended."""
+    """The result of a check."""
 
     PASSED = "passed"
     FAILED = "failed"
     UNKNOWN = "unknown"
-    """It could not be looked at, or need not be: no reason to stop."""
+    """It could not be checked, or need not be: no reason to stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at: its ``kind``, its ``name`` where there are several, and how.
+    """One check: its ``kind``, its ``name`` if there are several, and its result.
 
     ``remedy`` is what to do where it failed.
     """

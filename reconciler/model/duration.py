@@ -26,7 +26,7 @@ NANOSECONDS_MAX: Final = 2**63 - 1
 """The longest duration, 292 years: Go keeps durations in 64 bits."""
 
 LENGTH_MAX: Final = 100
-"""A duration is written in at most so many characters."""
+"""The maximum number of characters of a duration."""
 
 _DAYS_MAX: Final = NANOSECONDS_MAX // (86400 * 10**9)
 _DAY_DIGITS_MAX: Final = 9

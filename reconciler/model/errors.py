@@ -79,7 +79,7 @@ class LockedError(ReconcilerError):
 
 
 class LeaseHeldError(LockedError):
-    """Another process acts for this fleet or for its cluster; it may end, and then we may act."""
+    """Another process acts for this fleet or for its cluster; this process may act when it ends."""
 
 
 class FleetConflictError(ReconcilerError):
@@ -102,7 +102,7 @@ class LeaseLostError(ReconcilerError):
 
 
 class ClockSetBackError(ReconcilerError):
-    """The clock was set back while we ran: what was to happen at a later time would wait for it."""
+    """The clock was set back during the run, so work that is due at a later time would wait."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds

@@ -1,8 +1,8 @@
-"""What was done of late, as far as a guard of disruption has to remember it.
+"""The recent disruptions that the rate limits need.
 
-No rule of Karpenter's needs a past: what it decides follows from what is seen. A share of the fleet
-in one day, waves with a pause between, and since when something stands in the way can only be told
-by who keeps a record; an engine that is started anew must go on as the one before it.
+Karpenter's rules need no history: its decisions follow from what it observes. A daily share of the
+fleet, waves with a pause in between, and the age of a blocker require records. A restarted engine
+must continue from them.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Final
 import msgspec
 
 DAY: Final = timedelta(hours=24)
-"""The span over which a daily maximum is counted: always the last one, not a calendar's."""
+"""The period of a daily maximum: always the last 24 hours, not a calendar day."""
 
 
 class Taken(msgspec.Struct, frozen=True, rename="camel"):
-    """Nodes of one NodePool that a voluntary command took at a moment."""
+    """Nodes of one NodePool that a voluntary command disrupted at one time."""
 
     at: datetime
     node_pool: str
@@ -26,12 +26,12 @@ class Taken(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Move(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One command of a wave, and what became of it.
+    """One command of a wave, and its result.
 
     ``nodes`` are those of the wave's NodePool. ``workloads`` are the owners of the pods that have
     to move (``namespace/Kind/name``), each with how many of its pods were available before. The
-    command has ended at ``ended_at``; since ``healthy_at`` all that it moved is well. ``failure``
-    says why it came to nothing; ``waits_for`` what is not well yet.
+    command has ended at ``ended_at``; since ``healthy_at`` everything that it moved is healthy.
+    ``failure`` is why it failed, and ``waits_for`` is what is not healthy yet.
     """
 
     command: str
@@ -67,20 +67,20 @@ class Rollout(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
     @property
     def taken(self) -> int:
-        """How many nodes the present wave has taken."""
+        """The number of nodes that the current wave has disrupted."""
         return sum(move.nodes for move in self.moves)
 
     @property
     def failed(self) -> int:
-        """How many commands came to nothing since the last wave without a failure."""
+        """The number of commands that failed since the last wave without a failure."""
         return self.failures + sum(bool(move.failure) for move in self.moves)
 
 
 class Obstacle(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Something that keeps nodes from going, and since when it was seen to.
+    """Something that blocks the disruption of nodes, and when it was first seen.
 
-    ``forgone`` is what consolidation of the nodes that it holds would save, in USD an hour; None
-    where that is not known.
+    ``forgone`` is what consolidation of the blocked nodes would save, in USD an hour; None if
+    unknown.
     """
 
     kind: str
@@ -90,7 +90,7 @@ class Obstacle(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class History(msgspec.Struct, frozen=True, rename="camel"):
-    """What is remembered; ``is_kept`` is False where nobody keeps a record, as in a preview."""
+    """The recorded history; ``is_kept`` is False without records, as in a preview."""
 
     taken: tuple[Taken, ...] = ()
     rollouts: tuple[Rollout, ...] = ()
@@ -102,11 +102,11 @@ class History(msgspec.Struct, frozen=True, rename="camel"):
         return next((r for r in self.rollouts if r.node_pool == node_pool), None)
 
     def obstacle(self, kind: str, name: str) -> Obstacle | None:
-        """Return what is recorded of an obstacle, None where it is new."""
+        """Return the record of an obstacle, None if it is new."""
         return next((o for o in self.obstacles if (o.kind, o.name) == (kind, name)), None)
 
     def of_last_day(self, now: datetime, node_pool: str | None = None) -> list[Taken]:
-        """Return what was taken within the last day, oldest first; of all pools without a name."""
+        """Return the disruptions within the last day, oldest first; of all pools without a name."""
         recent = (t for t in self.taken if now - t.at < DAY)
         return sorted(
             (t for t in recent if node_pool is None or t.node_pool == node_pool),
@@ -115,13 +115,13 @@ class History(msgspec.Struct, frozen=True, rename="camel"):
 
 
 NO_HISTORY: Final = History()
-"""What is remembered where nobody keeps a record."""
+"""The history without records."""
 
 
 def free_again(taken: Iterable[Taken], most: int) -> datetime | None:
     """Return when fewer than ``most`` of ``taken`` (oldest first) are younger than a day.
 
-    None where that is so already, or never will be because nothing may be taken at all.
+    None if that is already so, or never will be because no disruption is allowed at all.
     """
     rows = list(taken)
     left = sum(row.nodes for row in rows)

@@ -1,4 +1,4 @@
-"""What people are told about a fleet, and where it is sent."""
+"""The notifications about a fleet, and where they are sent."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class NoticeKind(StrEnum):
-    """What a notice is about."""
+    """The kind of a notice."""
 
     ROLLOUT_STARTED = "RolloutStarted"
     ROLLOUT_FINISHED = "RolloutFinished"

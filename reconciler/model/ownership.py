@@ -1,7 +1,7 @@
-"""Whose an EC2 instance is, according to its tags.
+"""The owner of an EC2 instance, according to its tags.
 
-Tags can be written by everyone in the account who holds ``ec2:CreateTags``, so they are never
-enough: an instance is ours only when its tags *and* our records say so (decision 15).
+Everybody in the account with ``ec2:CreateTags`` can write tags, so they are never enough: an
+instance is ours only when its tags *and* our records say so (decision 15).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Owner:
 
     @property
     def tags(self) -> dict[str, str]:
-        """The tags that every instance of the fleet has from its launching call on."""
+        """The tags that every instance of the fleet has from its launch."""
         return {
             CLUSTER_TAG: self.cluster,
             cluster_key(self.cluster): _OWNED,
@@ -47,8 +47,8 @@ class Owner:
     def is_named_by(self, tags: Mapping[str, str]) -> bool:
         """Return whether tags name this fleet and this cluster, and no other cluster.
 
-        One tag of the cluster is enough here. An instance like that is reported and keeps the
-        fleet from launching, but only ``owns`` allows to act on it.
+        One tag of the cluster is enough here. Such an instance is reported and prevents launches of
+        the fleet, but only ``owns`` allows acting on it.
         """
         if tags.get(FLEET_TAG) != self.fleet:
             return False
@@ -102,4 +102,4 @@ NO_CLUSTER: Final = ClusterId("", "", "")
 """No cluster of a real account: EC2 is simulated, or nothing is launched."""
 
 NO_OWNER: Final = Owner("", "")
-"""Nobody: it owns no instance that has an owner."""
+"""No owner: it owns no instance that has an owner."""

@@ -26,7 +26,7 @@ class PolicySeverity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Exemption:
-    """An agreed exception: ``owner`` answers for it, and it ends at ``expires``.
+    """An agreed exception: ``owner`` is responsible for it, and it ends at ``expires``.
 
     ``when`` is a CEL expression over the plan; if it is empty, the exemption applies to all plans.
     """

@@ -14,9 +14,9 @@ from typing import Final
 
 # Kubernetes quantities as exact integers: thousandths of a unit, never floats.
 #
-# One unit for every resource (milli-cores, thousandths of a byte, thousandths of a pod) keeps
-# sums exact and comparisons integer. What is finer rounds up, away from zero, as Kubernetes does:
-# a request may be over-served, never under-served.
+# One unit for every resource (milli-cores, thousandths of a byte, thousandths of a pod) keeps sums
+# exact and comparisons integer. Finer amounts are rounded up, away from zero, as Kubernetes does: a
+# request may be over-served, never under-served.
 #
 # This is the only grammar of quantities: what a schema's pattern lets through beyond it is a
 # finding.
@@ -40,7 +40,7 @@ _SCALE: Final = {
     **{suffix: Decimal(1024) ** power for power, suffix in enumerate(_BINARY)},
 }
 DIGITS_MAX: Final = 40
-"""A quantity has at most so many digits and signs before its suffix."""
+"""The maximum number of digits and signs of a quantity before its suffix."""
 
 AMOUNT_MAX: Final = 2**63 - 1
 """The largest quantity, in units: Kubernetes keeps amounts in 64 bits."""
@@ -136,7 +136,7 @@ def add(*lists: Mapping[str, int]) -> Resources:
 
 
 def largest(lists: Iterable[Mapping[str, int]]) -> Resources:
-    """Return the maximum of each name that stands in any list."""
+    """Return the maximum of each name that is in any list."""
     top: Resources = {}
     for amounts in lists:
         for name, amount in amounts.items():
@@ -146,7 +146,7 @@ def largest(lists: Iterable[Mapping[str, int]]) -> Resources:
 
 
 def smallest(lists: Iterable[Mapping[str, int]]) -> Resources:
-    """Return the minimum of each name that stands in every list."""
+    """Return the minimum of each name that is in every list."""
     every = list(lists)
     if not every:
         return {}

@@ -34,7 +34,7 @@ _DAYS_OF_MONTH: Final = {month: monthrange(2024, month)[1] for month in range(1,
 _HORIZON_YEARS: Final = 5
 
 LENGTH_MAX: Final = 1000
-"""A schedule is written in at most so many characters."""
+"""The maximum number of characters of a schedule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ def time_zone(name: str | None) -> tzinfo:
     """Return the IANA time zone of that name, UTC for None.
 
     Raises:
-        ValueError: there is no such zone.
+        ValueError: the zone does not exist.
     """
     if name is None:
         return UTC
@@ -228,11 +228,11 @@ def next_change(
 def steady_until(
     schedule: Schedule, duration: timedelta, now: datetime, zone: tzinfo = UTC
 ) -> datetime:
-    """Return the first moment after ``now`` at which the answers of this module may be others.
+    """Return the first time after ``now`` at which the results of this module may differ.
 
-    That is the next change where one is in sight. Where windows overlap for too long to see an end
-    it is when the first of them ends; a schedule without a hit in the years looked at is asked
-    again each quarter of an hour, since in some time zone a day begins then.
+    That is the next change, if one is in sight. If windows overlap for too long to see an end, it
+    is when the first of them ends. A schedule without a hit in the searched years is evaluated
+    again every quarter of an hour, because a day begins in some time zone then.
     """
     change = next_change(schedule, duration, now, zone)
     if change is not None:

@@ -1,1 +1,1 @@
-"""Tells people about a fleet: which passes and events are worth a message, and its delivery."""
+"""Notifies people about a fleet: which passes and events lead to a message, and its delivery."""

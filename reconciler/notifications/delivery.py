@@ -1,4 +1,4 @@
-"""Delivers messages in a thread of its own: a slow webhook never holds up a pass."""
+"""Delivers messages in a thread of its own: a slow webhook never delays a pass."""
 
 from __future__ import annotations
 

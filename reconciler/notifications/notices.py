@@ -1,8 +1,8 @@
-"""Decides which passes and events of a daemon are worth telling people about.
+"""Decides which passes and events of a daemon people are notified of.
 
-A pass that looks like the last one is worth nothing, and neither is a problem that has been told
-within ``REMINDED_AFTER``. What was told is remembered with the state of the fleet, so a restart or
-another replica repeats nothing.
+A pass that is like the last one leads to no notice, nor does a problem that was reported within
+``REMINDED_AFTER``. Sent notices are recorded in the state of the fleet, so a restart or another
+replica repeats nothing.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from reconciler.ports.state import CommandPhase, RunningCommand
 
 DRIFTED: Final = "Drifted"
 UNSCHEDULABLE_AFTER: Final = timedelta(minutes=5)
-"""For how long pods must be unschedulable before it is told: a launch may just have failed."""
+"""How long pods must be unschedulable before a notice: a launch may just have failed."""
 REMINDED_AFTER: Final = timedelta(hours=6)
-"""After which time the same problem is told again."""
+"""The time after which the same problem is reported again."""
 WEEK: Final = timedelta(days=7)
 _MONDAY_AT: Final = timedelta(hours=9)
 _PODS_SHOWN: Final = 5
@@ -44,7 +44,7 @@ _FAILURES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something to tell people; ``id`` is the same for every delivery of the same notice."""
+    """A notification; ``id`` is the same for every delivery of the same notice."""
 
     id: str
     at: datetime
@@ -57,7 +57,7 @@ class Notice:
 
 
 class RolloutMemory(msgspec.Struct, frozen=True, rename="camel"):
-    """A rollout of a NodePool that was told; ``counted`` are the ids of its running commands."""
+    """A reported rollout of a NodePool; ``counted`` are the ids of its running commands."""
 
     started_at: datetime
     nodes: int = 0
@@ -65,10 +65,10 @@ class RolloutMemory(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class NoticeMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What was told, and what is to be told once it has lasted or a week is over.
+    """The sent notices, and the data for those that are due later.
 
-    ``told`` has the moment at which a problem was told last. ``saved`` is USD an hour, of
-    ``commands`` consolidation commands that took ``nodes`` nodes since ``week_from``.
+    ``told`` has the time at which a problem was last reported. ``saved`` is USD an hour, of
+    ``commands`` consolidation commands that removed ``nodes`` nodes since ``week_from``.
     """
 
     rollouts: dict[str, RolloutMemory] = {}
@@ -83,7 +83,7 @@ class NoticeMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
 
 @dataclass(frozen=True, slots=True)
 class PassFacts:
-    """What a pass showed: its plan, the commands that run, and the fleet by name and revision."""
+    """The result of a pass: its plan, the running commands, and the fleet by name and revision."""
 
     at: datetime
     fleet: str
@@ -98,7 +98,7 @@ class PassFacts:
 
 
 def after_pass(memory: NoticeMemory, facts: PassFacts) -> tuple[NoticeMemory, list[Notice]]:
-    """Return what is worth telling about a pass, and what to remember."""
+    """Return the notices about a pass, and the data to record."""
     notices: list[Notice] = []
     for step in (_rollouts, _unschedulable, _savings):
         memory, found = step(memory, facts)
@@ -109,7 +109,7 @@ def after_pass(memory: NoticeMemory, facts: PassFacts) -> tuple[NoticeMemory, li
 def after_event(
     memory: NoticeMemory, event: Progress, fleet: str, revision: str
 ) -> tuple[NoticeMemory, list[Notice]]:
-    """Return what is worth telling about an event, and what to remember."""
+    """Return the notices about an event, and the data to record."""
     if event.kind is EventKind.ROLLOUT_STOPPED:
         kind, title = NoticeKind.ROLLOUT_HALTED, "Rollout halted"
     elif event.kind in _FAILURES:
@@ -138,7 +138,7 @@ _FAILURE_TITLES: Final = {
 
 
 def _rollouts(memory: NoticeMemory, facts: PassFacts) -> tuple[NoticeMemory, list[Notice]]:
-    """Tell when nodes of a NodePool begin to be replaced for drift, and when none is left."""
+    """Report when nodes of a NodePool begin to be replaced for drift, and when none is left."""
     notices: list[Notice] = []
     rollouts = dict(memory.rollouts)
     left = {drifted.node_pool for drifted in facts.plan.drift}
@@ -188,7 +188,7 @@ def _whole_minutes(span: timedelta) -> timedelta:
 
 
 def _unschedulable(memory: NoticeMemory, facts: PassFacts) -> tuple[NoticeMemory, list[Notice]]:
-    """Tell when pods have been unschedulable for a while, and when none is any more."""
+    """Report when pods have been unschedulable for a while, and when none is any more."""
     pods = facts.plan.unschedulable
     replace = msgspec.structs.replace
     key = NoticeKind.PODS_UNSCHEDULABLE.value
@@ -215,7 +215,7 @@ def _unschedulable(memory: NoticeMemory, facts: PassFacts) -> tuple[NoticeMemory
 
 
 def _savings(memory: NoticeMemory, facts: PassFacts) -> tuple[NoticeMemory, list[Notice]]:
-    """Add up what consolidation saves, and tell it on Monday at 09:00 UTC."""
+    """Add up the savings of consolidation, and report them on Monday at 09:00 UTC."""
     replace = msgspec.structs.replace
     started = [c for c in facts.plan.commands if c.savings is not None and c.savings > 0]
     memory = replace(

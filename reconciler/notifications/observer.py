@@ -1,4 +1,4 @@
-"""Watches the passes and events of a daemon, and hands what is worth telling to the delivery."""
+"""Watches the passes and events of a daemon, and passes notices to the delivery."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from reconciler.ports.progress import Notifier, Progress
 from reconciler.ports.state import Shelf
 
 SHELF: Final = "notices"
-"""The name of what was told on the shelf of a fleet."""
+"""The name of the sent notices in the state of a fleet."""
 _EVENTS_MAX: Final = 100
 _LOG: Final = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ _LOG: Final = logging.getLogger(__name__)
 class NoticeObserver:
     """Watches the passes of a daemon (``engine.loop.PassObserver``) and its events.
 
-    Events may come from any thread; they are told by the thread of the loop, after the pass.
+    Events may come from any thread; the thread of the loop reports them, after the pass.
     """
 
     def __init__(self, deliverer: Deliverer) -> None:
@@ -48,7 +48,7 @@ class NoticeObserver:
         self._events: deque[Progress] = deque(maxlen=_EVENTS_MAX)
 
     def follow(self, shelf: Shelf, settings: Settings) -> None:
-        """Continue from what the state of the fleet says was told."""
+        """Continue from the notices in the state of the fleet."""
         self._shelf, self._memory = shelf, _read(shelf)
         self._fleet, self._webhooks = settings.fleet, settings.webhooks
 
@@ -57,7 +57,7 @@ class NoticeObserver:
         self._events.append(event)
 
     def ended(self, world: World, desired: Desired, result: Pass) -> None:
-        """Tell what the pass shows, and what happened before and in it."""
+        """Report the result of the pass, and what happened before and in it."""
         self._fleet, self._revision = desired.settings.fleet, desired.revision
         self._webhooks = desired.settings.webhooks
         memory, notices = self._after_events()
@@ -70,7 +70,7 @@ class NoticeObserver:
         self._tell(memory, notices)
 
     def failed(self) -> None:
-        """Tell what happened in a pass that failed."""
+        """Report what happened in a pass that failed."""
         self._tell(*self._after_events())
 
     def _after_events(self) -> tuple[NoticeMemory, list[Notice]]:
@@ -82,10 +82,10 @@ class NoticeObserver:
         return memory, notices
 
     def _tell(self, memory: NoticeMemory, notices: Sequence[Notice]) -> None:
-        """Remember first and then deliver: a crash between the two loses a message.
+        """Record first and then deliver: a crash between the two loses a message.
 
-        The other order would repeat it with every crash. Without a record nothing is sent either:
-        the lease may be lost, and another process tells the same.
+        The other order would repeat it with every crash. If recording fails, nothing is sent: the
+        lease may be lost, and another process reports the same.
         """
         if not self._webhooks or (memory != self._memory and not self._has_recorded(memory)):
             return
@@ -113,17 +113,17 @@ def _read(shelf: Shelf) -> NoticeMemory:
     try:
         return msgspec.json.decode(content, type=NoticeMemory)
     except msgspec.MsgspecError:
-        return NoticeMemory()  # of another release: at worst something is told twice
+        return NoticeMemory()  # of another release: at worst something is reported twice
 
 
 class NoticeNotifier:
-    """Passes events on to another notifier, and tells those that are worth it."""
+    """Passes events on to another notifier, and reports them if necessary."""
 
     def __init__(self, then: Notifier, observer: NoticeObserver) -> None:
         self._then = then
         self._observer = observer
 
     def notify(self, progress: Progress) -> None:
-        """Tell what the event means and pass it on."""
+        """Report the event if necessary, and pass it on."""
         self._then.notify(progress)
         self._observer.happened(progress)

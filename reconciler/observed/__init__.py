@@ -1,1 +1,1 @@
-"""What runs now: pure decoding of what a cluster and EC2 answer, and its shape as nodes."""
+"""What runs now: pure decoding of the responses of a cluster and EC2, and their nodes."""

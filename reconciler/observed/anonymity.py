@@ -2,13 +2,13 @@
 
 It works on objects that were decoded into the model, so fields that no decision reads (environment,
 images, commands, mounted files) are already gone. Of the rest, every text is replaced unless its
-field or its value is known to be needed: a field that this module has not heard of is hidden, not
-shown. A name becomes a keyed hash of itself, and so equal names stay equal wherever they occur, in
+field or its value is known to be needed: a field that is unknown to this module is hidden, not
+shown. A name is replaced by its keyed hash, so equal names stay equal wherever they occur, in
 owners, selectors, volume claims and records, and with the same key in later snapshots as well.
 
-What stays is the vocabulary of Kubernetes and AWS (instance types, zones, resources, conditions),
+What is kept is the vocabulary of Kubernetes and AWS (instance types, zones, resources, conditions),
 the ids of AWS resources, and the keys and values of labels, taints and tags that the fleet itself
-refers to. Only someone with the key can tell whether a hash stands for a certain name.
+refers to. Only somebody with the key can determine whether a hash represents a certain name.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _PLAIN: Final = frozenset(
         *("until", "stoppedAt", "seenAt", "seen_at", "amount", "nodePool", "nodePools", "revision"),
     }
 )
-"""Fields whose texts name nothing of the user's, or what the fleet's own files name."""
+"""Fields whose texts contain no user-defined names, or only names in the fleet's own files."""
 _DROPPED: Final = frozenset(
     {"message", "findings", "parameters", "failure", "waitsFor", "stoppedWhy", "generateName"}
 )
@@ -85,7 +85,7 @@ _LABEL_DOMAINS: Final = frozenset(
         *("node.cloudprovider.kubernetes.io", "reconciler", "vpc.amazonaws.com"),
     }
 )
-"""Domains of labels and taints whose keys planning knows by name."""
+"""Domains of labels and taints whose keys are known to planning."""
 _VALUE_DOMAINS: Final = _LABEL_DOMAINS - {"kubernetes.io", "readiness.k8s.io"}
 _NAMED_BY_VALUE: Final = frozenset({_CLAIM_TAG, BUFFER_NAME, BUFFER_NAMESPACE})
 _OWNER_TAG: Final = "eks:eks-cluster-name"
@@ -117,7 +117,7 @@ _COMPARING: Final = frozenset({"Gt", "Lt", "Gte", "Lte"})
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """What a fleet itself names: ``keys`` of labels, and ``values`` by key.
+    """The names in a fleet's own files: ``keys`` of labels, and ``values`` by key.
 
     ``compared`` are the keys whose values are compared as numbers. ``names`` are those of its
     NodePools, node classes and overlays. ``texts`` are all texts of its configuration.
@@ -262,7 +262,7 @@ class Anonymizer:
         return data
 
     def name(self, text: str) -> str:
-        """Return what stands for a name, or for the parts of ``namespace/name``."""
+        """Return the replacement of a name, or of the parts of ``namespace/name``."""
         if text in _KEPT_NAMES or text in self._known.names or _AWS_ID.fullmatch(text):
             return text
         joined = self._joined.get(text)
@@ -319,7 +319,7 @@ class Anonymizer:
         return kept
 
     def _walk(self, data: object, name: str, plain: frozenset[str]) -> object:
-        """Return data without names; ``name`` is the field it is in, ``plain`` texts stay."""
+        """Return data without names; ``name`` is the field it is in, ``plain`` texts are kept."""
         if isinstance(data, dict):
             return self._mapping(data, name, plain)
         if isinstance(data, (list, tuple)):

@@ -1,11 +1,11 @@
-"""What decisions read of a cluster's objects, as one short fingerprint for each object.
+"""What decisions read from a cluster's objects, as one short fingerprint for each object.
 
-An approval holds for as long as the facts hold that it rests on. A cluster changes all the time in
-ways that no rule reads: resource versions, heartbeats, messages, pods that have ended. Those leave
-the fingerprints as they are. The tables below are the one place that says what counts.
+An approval is valid while the facts that it is based on are unchanged.
 
-What changes with time alone is not here either: a node that is ``Consolidatable`` now is compared
-by what the plan does about it.
+A cluster constantly changes in ways that no rule reads: resource versions, heartbeats, messages,
+completed pods. Those do not affect the fingerprints. The tables below are the only place that
+defines what counts. Conditions that change with time alone do not count either: for a node that is
+``Consolidatable`` now, the plan's commands are compared instead.
 """
 
 from __future__ import annotations
@@ -42,18 +42,19 @@ _ANNOTATIONS: Final = frozenset(
 """The annotations that a rule reads, of objects that are not ours."""
 
 _OURS: Final = ("karpenter.sh/", "karpenter.k8s.aws/", "reconciler/")
-"""How the annotations of NodeClaims begin that we write: hashes, nominated pods, and the like."""
+"""The prefixes of the annotations of NodeClaims that we write: hashes, nominated pods, and
+others."""
 
 _POD_CONDITIONS: Final = frozenset({"PodScheduled", "Ready"})
 _TIMED: Final = frozenset({"Consolidatable"})
-"""Conditions of a NodeClaim that follow from the clock and from facts that count themselves."""
+"""Conditions of a NodeClaim that follow from the clock and from facts that count separately."""
 
 _SIZE: Final = 8
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
 
 
 def fingerprint(facts: object) -> str:
-    """Return the fingerprint of facts that can be written as JSON; the order of keys is none."""
+    """Return the fingerprint of facts that can be written as JSON; the order of keys is ignored."""
     return blake2b(_ENCODER.encode(facts), digest_size=_SIZE).hexdigest()
 
 
@@ -61,7 +62,7 @@ class FingerprintRecall:
     """The fingerprints of the last snapshot, for objects that the next one contains unchanged.
 
     Of thousands of objects, few change between two passes. An object that is equal to the last one
-    of its name has the same fingerprint. Objects that a snapshot lacks are forgotten.
+    with its name has the same fingerprint. Objects that are not in a snapshot are forgotten.
     """
 
     def __init__(self) -> None:
@@ -99,7 +100,7 @@ def joined(found: Fingerprints) -> bytes:
 
 
 def difference(before: Fingerprints, after: Fingerprints) -> list[str]:
-    """Return what is gone, new or changed, in words and sorted by kind and name."""
+    """Return what was removed, added or changed, in words and sorted by kind and name."""
     found = []
     for name in sorted(before.keys() | after.keys()):
         if name not in after:
@@ -112,7 +113,7 @@ def difference(before: Fingerprints, after: Fingerprints) -> list[str]:
 
 
 def _objects(snapshot: Snapshot) -> Iterator[tuple[str, object, Callable[[], object]]]:
-    """Yield the name of every object but the pods, the object, and what gives its facts."""
+    """Yield the name of every object except pods, the object, and the function for its facts."""
     for node in snapshot.nodes:
         yield f"Node {node.name}", node, partial(_node, node)
     for claim in snapshot.node_claims:
@@ -139,10 +140,10 @@ def _metadata(metadata: Metadata) -> tuple[object, ...]:
 
 
 def pod_facts(pod: Pod) -> object:
-    """Return what is read of a pod.
+    """Return what decisions read from a pod.
 
-    Its uid decides between pods that are otherwise alike, and stands for its age: an object keeps
-    the moment of its creation for as long as it lives.
+    Its uid distinguishes otherwise equal pods, and represents its age: the creation time of an
+    object never changes.
     """
     status = pod.status
     return (
@@ -159,7 +160,7 @@ def pod_facts(pod: Pod) -> object:
 
 
 def _node(node: Node) -> object:
-    """Return what is read of a Node: since when a condition holds decides about its repair."""
+    """Return what decisions read from a Node: repair depends on the age of its conditions."""
     return (
         _metadata(node.metadata),
         node.spec,
@@ -194,9 +195,9 @@ _NO_METADATA: Final = Metadata()
 
 
 def node_class_facts(status: EC2NodeClassStatus) -> object:
-    """Return what is read of what a node class was found to select.
+    """Return what decisions read from the resolved resources of a node class.
 
-    How many instances a reservation still holds is compared by what the plan launches.
+    The remaining capacity of a reservation is compared by the plan's launches.
     """
     return (
         status.subnets,
@@ -208,12 +209,12 @@ def node_class_facts(status: EC2NodeClassStatus) -> object:
     )
 
 
-class Pods(tuple[Pod, ...]):  # noqa: SLOT001 - what is worked out is kept in its dictionary
+class Pods(tuple[Pod, ...]):  # noqa: SLOT001 - computed values are kept in its dictionary
     """A tuple of pods that is indexed once. Equal to any other tuple of the same pods."""
 
     @classmethod
     def of(cls, pods: tuple[Pod, ...]) -> Pods:
-        """Return the pods with their index, themselves where they have one."""
+        """Return the pods with their index; pods that have one are returned unchanged."""
         return pods if isinstance(pods, Pods) else cls(pods)
 
     @cached_property
@@ -231,7 +232,7 @@ class Pods(tuple[Pod, ...]):  # noqa: SLOT001 - what is worked out is kept in it
 
     @cached_property
     def holding(self) -> Mapping[str, tuple[str, ...]]:
-        """The names of the pods that hold each node: no daemons, none that has ended."""
+        """The names of the pods that block each node, without daemons and completed pods."""
         return {
             name: tuple([p.key for p in pods if not p.is_terminal and not p.is_daemon])
             for name, pods in self.by_node.items()
@@ -239,5 +240,5 @@ class Pods(tuple[Pod, ...]):  # noqa: SLOT001 - what is worked out is kept in it
 
     @cached_property
     def fingerprints(self) -> Mapping[str, str]:
-        """The fingerprint of each pod that has not ended: one that has holds nothing any more."""
+        """The fingerprint of each pod that has not completed; completed pods have no effect."""
         return {f"Pod {p.key}": fingerprint(pod_facts(p)) for p in self if not p.is_terminal}

@@ -1,9 +1,9 @@
-"""Which Node is the node of which NodeClaim, and what of a Node's own statements is believed.
+"""Which Node belongs to which NodeClaim, and which of a Node's own data is used.
 
-A Node is written by its kubelet, and whoever has taken over one machine writes what they like into
-its Node: another instance's providerID, another pool's labels, a thousand CPUs. What decides about
-*other* nodes must not rest on that. The NodeClaim's record wins over the Node, and a Node that
-contradicts it is a finding. Pure: a snapshot goes in, the one to decide from comes out.
+A Node is written by its kubelet, and anybody who controls a machine can write anything into its
+Node: another instance's providerID, another pool's labels, a thousand CPUs. Decisions about *other*
+nodes must not depend on that. The recorded NodeClaim takes precedence over the Node, and a Node
+that contradicts it is a finding. Pure: a function from a snapshot to the one that decisions use.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ CAPACITY: Final = "node-capacity"
 """Codes of the findings."""
 
 _OF_THE_CLAIM: Final = (NODEPOOL, NODECLASS, INSTANCE_TYPE, ZONE, CAPACITY_TYPE)
-"""Labels that only the record decides: budgets, prices and drift are counted by them."""
+"""Labels that are taken only from the record: budgets, prices and drift depend on them."""
 
 _MEASURED: Final = ("cpu", "memory")
 _TOLERANCE: Final = 1.25
-"""How much more a machine may have than was computed for it: its memory is an estimate."""
+"""How much more a machine may have than was computed, because its memory is an estimate."""
 
 _DEVICES: Final = (
     "nvidia.com/gpu",
@@ -66,10 +66,10 @@ _EC2_NAME: Final = re.compile(r"(ip-\d{1,3}(-\d{1,3}){3}|i-[0-9a-f]{8,17})(\.|$)
 
 @dataclass(frozen=True, slots=True)
 class Identified:
-    """A snapshot in which every Node is what its NodeClaim says.
+    """A snapshot in which every Node agrees with its NodeClaim.
 
-    Nodes that claim to be another's are left out of it. ``disputed`` are the NodeClaims whose own
-    Node cannot be told for that reason: they are neither drained nor terminated.
+    Nodes that claim another identity are excluded. ``disputed`` are the NodeClaims whose own Node
+    cannot be identified for that reason: they are neither drained nor terminated.
     """
 
     snapshot: Snapshot
@@ -78,7 +78,7 @@ class Identified:
 
 
 def identified(snapshot: Snapshot, host_names: Mapping[str, str] | None = None) -> Identified:
-    """Return the snapshot to decide from, and what in it cannot be true.
+    """Return the snapshot to decide from, and the contradictions in it.
 
     ``host_names`` are the private DNS names that EC2 has for instances, by instance id.
     """
@@ -123,7 +123,7 @@ def instance_of(provider_id: str) -> str:
 
 
 def shown(text: str) -> str:
-    """Return a text that a Node's author chose, short and without control characters."""
+    """Return a text from a Node for display, short and without control characters."""
     return ascii(text if len(text) <= 80 else f"{text[:80]}…")
 
 
@@ -177,8 +177,8 @@ def _instance_named(node: Node, names_taken: Mapping[str, NodeClaim]) -> str:
 def _may_be_called(name: str, identity: str, host: str) -> bool:
     """Return whether a Node of that name may run on an instance.
 
-    EKS lets a kubelet write only the Node that is called like its instance. Elsewhere nodes may
-    have names of their own; a name in EC2's form is then still one of a certain instance.
+    EKS lets a kubelet write only the Node with the name of its instance. Elsewhere nodes may have
+    other names; a name in EC2's form still identifies an instance.
     """
     if name == host or name.partition(".")[0] == host.partition(".")[0] or identity in name:
         return True
@@ -186,7 +186,7 @@ def _may_be_called(name: str, identity: str, host: str) -> bool:
 
 
 def _believed(node: Node, claims: Mapping[str, NodeClaim], findings: list[Diagnostic]) -> Node:
-    """Return a Node with the claim's word where the two differ, and note where they do."""
+    """Return a Node with the claim's values where the two differ, and record the differences."""
     claim = claims.get(instance_of(node.spec.provider_id))
     node = _with_labels(node, claim, findings)
     status = _with_amounts(node, claim, findings)
@@ -222,7 +222,7 @@ def _with_labels(node: Node, claim: NodeClaim | None, findings: list[Diagnostic]
 
 
 def _any_hostile(labels: Mapping[str, str]) -> bool:
-    """Return whether one of the labels may be: all are looked at together, as nodes have many."""
+    """Return whether any label may be invalid: all are checked together, as nodes have many."""
     text = "".join(labels) + "".join(labels.values())
     return (
         not (text.isascii() and text.isprintable())
@@ -238,7 +238,7 @@ def _is_hostile(key: str, value: str) -> bool:
 def _with_amounts(node: Node, claim: NodeClaim | None, findings: list[Diagnostic]) -> NodeStatus:
     """Return the status with amounts that the machine can have.
 
-    Pods of other nodes would be planned onto what it only says that it has.
+    Otherwise pods of other nodes would be planned onto capacity that does not exist.
     """
     believed = {}
     limits = _LARGEST if claim is None else _limits(_key(claim.status.capacity))
@@ -270,7 +270,7 @@ def _key(amounts: Mapping[str, str | int | float]) -> _Key:
 
 @lru_cache(maxsize=4096)
 def _amounts(key: _Key) -> Mapping[str, int] | None:
-    """Return amounts in thousandths, None where one is no quantity; many nodes have the same."""
+    """Return amounts in thousandths, None if one is not a quantity; many nodes have the same."""
     try:
         return parse_resources(dict(key))
     except (ValueError, OverflowError):
@@ -279,7 +279,7 @@ def _amounts(key: _Key) -> Mapping[str, int] | None:
 
 @lru_cache(maxsize=4096)
 def _limits(capacity: _Key) -> Mapping[str, float]:
-    """Return the most that a Node can have of what can be checked against its claim's capacity."""
+    """Return the maximum amounts of a Node that can be checked against its claim's capacity."""
     known = _amounts(capacity)
     if not known:
         return {}

@@ -1,8 +1,8 @@
-"""Objects of a cluster that cannot be read: each is set aside by itself, on the safe side.
+"""Objects of a cluster that cannot be read: each is set aside and treated in the safest way.
 
-A cluster may hold an object that its API server should have refused, or one of a newer release.
-It does not keep the rest of the cluster from being seen. What stands in for it never lets more
-happen than the object itself might: a node that it is about is not disrupted and takes no pods.
+A cluster may contain an object that its API server should have rejected, or one of a newer release.
+It does not prevent reading the rest of the cluster. Its substitute never allows more than the
+object itself might: an affected node is not disrupted and takes no pods.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from reconciler.model.kubernetes.node import Node, NodeStatus
 from reconciler.model.kubernetes.pod import NodeSelectorExpression, Pod, PodSpec, PodStatus
 from reconciler.model.resources import parse_quantity
 
-# Where in a snapshot something is wrong: worked out only when there is something to say.
+# The position of an error in a snapshot, computed only if there is one.
 
 
 _BYTE: Final = re.compile(r" \(byte (\d+)\)")
@@ -54,10 +54,10 @@ class SnapshotPlace:
     number: int
 
     def of(self, raw: bytes | msgspec.Raw) -> str:
-        """Return ``file:line:column`` of an object as it stands in the text, else the file alone.
+        """Return ``file:line:column`` of an object in the text, otherwise the file alone.
 
-        Of several that are equal it is the first. What was YAML has no place here: its text is not
-        the JSON that it became.
+        Of several equal objects, it is the first. YAML has no position here, because its text is
+        not the JSON that it was converted to.
         """
         at = self.content.find(bytes(raw))
         return self.source if at < 0 else at_byte(self.source, self.content, at)
@@ -72,9 +72,9 @@ def at_byte(source: str, content: bytes, at: int) -> str:
 
 
 def json_place(source: str, content: bytes, error: Exception) -> tuple[str, str]:
-    """Return where JSON is not JSON, and what is wrong there without the number of the byte.
+    """Return the position of an error in JSON, and the error without the number of the byte.
 
-    Text that ends too early is wrong at its end.
+    For text that ends too early, the position is its end.
     """
     said = str(error)
     found = _BYTE.search(said)
@@ -87,7 +87,7 @@ def json_place(source: str, content: bytes, error: Exception) -> tuple[str, str]
 
 
 def yaml_place(source: str, error: Exception) -> tuple[str, str]:
-    """Return where YAML is not YAML, and what is wrong there in one line."""
+    """Return the position of an error in YAML, and the error in one line."""
     mark: Any = getattr(error, "problem_mark", None)
     said = getattr(error, "problem", None) or str(error).splitlines()[0]
     if mark is None:
@@ -102,16 +102,16 @@ _OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
 
 @dataclass(frozen=True, slots=True)
 class Isolated:
-    """An object that cannot be read: what stands in for it, None if nothing, and the finding."""
+    """An object that cannot be read: its substitute, None if there is none, and the finding."""
 
     item: object
     finding: Diagnostic
 
 
 def isolated(item: Any, place: Callable[[], str]) -> Isolated | None:
-    """Return what stands in for a decoded object that no decision can use; None if it is fine.
+    """Return the substitute of a decoded object that no decision can use; None if it is valid.
 
-    ``place`` tells where the object stands, and is asked only where something is wrong.
+    ``place`` returns the position of the object, and is called only if something is wrong.
     """
     try:
         _check(item)
@@ -136,7 +136,7 @@ class _ClassStatus(msgspec.Struct, frozen=True):
 
 
 class _OtherClass(msgspec.Struct, frozen=True):
-    """A node class that is not EC2's: what it selects is for its own provider to know."""
+    """A node class that is not EC2's: only its own provider knows what it selects."""
 
     metadata: Metadata
     status: _ClassStatus | None = None
@@ -149,7 +149,7 @@ class _OtherClass(msgspec.Struct, frozen=True):
 def isolated_live(data: object, kind: str, place: Callable[[], str]) -> Isolated | None:
     """Return that an object of one of our own kinds cannot be read; None if it can.
 
-    Nothing stands in for it: desired state comes from git.
+    It has no substitute: desired state comes from git.
     """
     try:
         item: Any = decode(data, _LIVE.get(kind, _OtherClass))
@@ -169,7 +169,7 @@ class _Name(msgspec.Struct, frozen=True):
 
 
 def _part(data: object, name: str, otherwise: T) -> T:
-    """Return a part of an object as far as it can be read: ``otherwise`` where it cannot."""
+    """Return a part of an object if it can be read, otherwise ``otherwise``."""
     part = data.get(name) if isinstance(data, dict) else None
     try:
         return decode(part, type(otherwise))
@@ -178,7 +178,7 @@ def _part(data: object, name: str, otherwise: T) -> T:
 
 
 def undecoded(raw: bytes | msgspec.Raw, kind: type, problem: str, where: str) -> Isolated:
-    """Return what stands in for an object that does not have the shape of its kind."""
+    """Return the substitute of an object that does not have the shape of its kind."""
     data = msgspec.json.decode(raw)
     short = _part(data, "metadata", _Name())
     metadata = _part(data, "metadata", Metadata(name=short.name, namespace=short.namespace))
@@ -197,7 +197,7 @@ def _isolated(item: object, problem: str, where: str) -> Isolated:
 
 
 def _stand_in(item: object) -> tuple[object, str]:
-    """Return what is used in place of an object, and what follows from that."""
+    """Return what is used in place of an object, and the consequences."""
     match item:
         case Pod() if item.spec.node_name:
             pod = Pod(
@@ -229,7 +229,7 @@ def _guarded(metadata: Metadata) -> Metadata:
 
 
 def _check(item: Any) -> None:
-    """Raise ValueError where a decision that reads the object would fail."""
+    """Raise ValueError if a decision that reads the object would fail."""
     match item:
         case Pod():
             _moments(item.metadata, (item.status.start_time,))

@@ -1,8 +1,8 @@
-"""Reads one snapshot after another, and decodes of each only what the last one did not have.
+"""Reads one snapshot after another, and decodes only what the last one did not contain.
 
-A large cluster is listed again and again, and nearly all of it says what it said before. An object
-whose text is the same is the same value: to find that out costs a tenth of decoding it, and
-comparing two looks then costs nothing.
+A large cluster is listed repeatedly, and nearly all of it is unchanged. An object with the same
+text is the same value: comparing the text costs a tenth of decoding it, and comparing two
+observations then costs nothing.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from reconciler.observed.snapshot import Snapshot, assembled, decoded, decoded_a
 class SnapshotReader:
     """Remembers the objects of the last snapshot by a digest of their text, and no others.
 
-    What it gives is what ``read_snapshot`` gives; if nothing at all has changed, the very snapshot
-    that it gave last.
+    It returns what ``read_snapshot`` returns; if nothing at all has changed, the same object as
+    last time.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class SnapshotReader:
     def read_lists(
         self, lists: Iterable[tuple[str, str, Sequence[bytes | msgspec.Raw]]]
     ) -> Snapshot:
-        """Return the snapshot of whole lists: of each its source, its kind and its items.
+        """Return the snapshot of complete lists: of each its source, its kind and its items.
 
         An object that cannot be read is set aside with a finding.
         """

@@ -117,7 +117,7 @@ class Reflector:
         return [item.content for item in self.cached()]
 
     def begin_list(self, now_s: float) -> None:
-        """Note that a list starts, which shows nothing older than this moment."""
+        """Record that a list starts, which shows nothing older than this moment."""
         self._begun_s = now_s
         self._earlier = frozenset(self._evicted.items())
         self._accepted.clear()
@@ -147,7 +147,7 @@ class Reflector:
         self._listed_s = self._confirmed_s = self._begun_s
 
     def begin_watch(self, now_s: float) -> None:
-        """Note that a watch starts."""
+        """Record that a watch starts."""
         self._begun_s = now_s
 
     def receive(self, line: bytes, now_s: float) -> CachedObject | None:
@@ -178,13 +178,13 @@ class Reflector:
         return None
 
     def end_watch(self, now_s: float) -> float:
-        """Note that the API ended the watch in order; return the seconds to pause."""
+        """Record that the API ended the watch in order; return the seconds to pause."""
         self._confirmed_s = now_s
         self._failures = 0
         return _PAUSE_S if now_s - self._begun_s < _SHORT_WATCH_S else 0.0
 
     def fail(self) -> float:
-        """Note that a list or a watch failed; return the seconds to pause before the next step.
+        """Record that a list or a watch failed; return the seconds to pause before the next step.
 
         Only news of a watch ends a series of failures. Otherwise an API whose watches always fail
         would be asked for one list after another.
@@ -195,11 +195,11 @@ class Reflector:
         return min(_PAUSE_S * 2.0 ** min(self._failures, 10), self._pause_s_max)
 
     def expire(self) -> None:
-        """Note that no watch can start at ``version`` any more."""
+        """Record that no watch can start at ``version`` any more."""
         self._is_expired = True
 
     def accept(self, content: bytes) -> None:
-        """Take an object from the answer to a call of ours: no older one is shown from now on.
+        """Take an object from the answer to our own call: no older one is shown from now on.
 
         An answer that the watch has passed already is ignored: the object may be deleted by now.
 
@@ -211,14 +211,14 @@ class Reflector:
             self._accepted[item.key] = item
 
     def forget(self, uid: str) -> None:
-        """Remove an object that a call of ours deleted, and ignore what is still heard of it."""
+        """Remove an object that our own call deleted, and ignore later events about it."""
         self._deleted.add(uid)
         self._forgotten.add(uid)
         for key in [key for key, item in self._objects.items() if item.uid == uid]:
             self._drop(uid, key)
 
     def expect_termination(self, key: str, uid: str) -> None:
-        """Note that a call of ours makes an object terminate, whose answer does not contain it."""
+        """Record that our call makes an object terminate; the answer lacks the object."""
         self._evicted[key] = uid
 
     @property

@@ -72,14 +72,14 @@ _KINDS: Final[JsonDict] = {
 }
 _LIVE: Final = ("NodePool", "NodeOverlay", "EC2NodeClass")
 _ANY_CLASS: Final = "NodeClass"
-"""How the kinds of node classes end. Of those that are not EC2's only the conditions are read."""
+"""The suffix of kinds of node classes. Of those that are not EC2's, only conditions are read."""
 
 RECORDS_KIND: Final = "FleetRecords"
-"""The kind of the object that carries what the engine has recorded (``apiVersion`` ours)."""
+"""The kind of the object with the records of the engine (``apiVersion`` ours)."""
 
 
 CAPTURE_KIND: Final = "SnapshotCapture"
-"""The kind of the object that says when the objects of a cluster were captured."""
+"""The kind of the object with the time at which the objects of a cluster were captured."""
 
 
 class Capture(msgspec.Struct, frozen=True):
@@ -108,9 +108,9 @@ class _Page(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class RawRecords:
-    """The JSON of what the engine has recorded, as a snapshot carries it, and where it stands.
+    """The JSON of the engine's records in a snapshot, and its position.
 
-    ``engine/records.py`` reads it: what a command or a launch is, is not known on this floor.
+    ``engine/records.py`` reads it: commands and launches are not known in this layer.
     """
 
     content: bytes
@@ -119,15 +119,15 @@ class RawRecords:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The objects of a cluster at one moment, each kind in the order of its names.
+    """The objects of a cluster at one time, each kind in the order of its names.
 
     ``live`` are the NodePools, NodeOverlays and EC2NodeClasses of the cluster, as plain data:
-    desired state comes from git, they only serve to say what git would change. ``other_classes``
-    are the node classes of other kinds. ``skipped`` counts the kinds that no decision reads.
-    ``findings`` are about objects that cannot be read, for which something stands in. ``records``
-    are what the engine has recorded, None in a snapshot that was not taken with it. ``captured_at``
-    is when the objects of a cluster were captured, None where the snapshot does not say.
-    ``versions`` are the ``resourceVersion`` of each resource at which a cluster was observed.
+    desired state comes from git, and they only show what git would change. ``other_classes`` are
+    the node classes of other kinds. ``skipped`` counts the kinds that no decision reads.
+    ``findings`` are about objects that cannot be read and have a substitute. ``records`` are the
+    records of the engine, None in a snapshot without them. ``captured_at`` is when the objects of a
+    cluster were captured, None if the snapshot does not contain it. ``versions`` are the
+    ``resourceVersion`` of each resource at which a cluster was observed.
     """
 
     nodes: tuple[Node, ...] = ()
@@ -158,7 +158,7 @@ class Snapshot:
 
     @property
     def unready_classes(self) -> frozenset[tuple[str, str]]:
-        """The kind and name of each node class whose condition Ready is there and not True."""
+        """The kind and name of each node class whose condition Ready exists and is not True."""
         classes = (o for o in (*self.live, *self.other_classes) if o["kind"].endswith(_ANY_CLASS))
         return frozenset((o["kind"], o["metadata"]["name"]) for o in classes if _is_unready(o))
 
@@ -170,7 +170,7 @@ class Snapshot:
 
     @property
     def indexed_pods(self) -> Pods:
-        """The pods with what follows from them, worked out once."""
+        """The pods with their index, computed once."""
         return Pods.of(self.pods)
 
 
@@ -217,7 +217,7 @@ _FIELDS: Final = {
 
 
 def read_snapshot(content: bytes, source: str) -> Snapshot:
-    """Return the snapshot that a file holds: JSON or YAML, several documents or Lists as well.
+    """Return the snapshot in a file: JSON or YAML, also several documents or Lists.
 
     Raises:
         UnreadableError: it is not a snapshot, or an object in it has not the shape of its kind.
@@ -233,7 +233,7 @@ def _too_deep(where: str) -> UnreadableError:
 
 
 _LISTS_MAX: Final = 100
-"""How many Lists may stand within each other; kubectl nests none."""
+"""The maximum nesting of Lists; kubectl nests none."""
 
 
 class Skipped(str):
@@ -243,9 +243,9 @@ class Skipped(str):
 
 
 def decoded(raw: bytes | msgspec.Raw, place: SnapshotPlace) -> Any:
-    """Return what the JSON of one object says: a Struct, of our own kinds the plain data.
+    """Return the object in its JSON: a Struct, or plain data for our own kinds.
 
-    One that has the shape of its kind and still cannot be used is ``Isolated``.
+    An object that has the shape of its kind and still cannot be used is ``Isolated``.
 
     Raises:
         UnreadableError: it has not the shape of its kind; the message names object and field.
@@ -275,8 +275,8 @@ def _understood(raw: bytes | msgspec.Raw, place: SnapshotPlace) -> object:
 def decoded_as(raw: bytes | msgspec.Raw, kind: str, place: SnapshotPlace) -> Any:
     """Return the Struct of an object whose kind is known: a list of the API does not repeat it.
 
-    One that cannot be used is ``Isolated``, whatever its shape: whoever runs the cluster mends it,
-    and until then the rest goes on.
+    One that cannot be used is ``Isolated``, whatever its shape: it has to be corrected in the
+    cluster, and until then the rest continues.
     """
     try:
         item = _decoded(raw, _KINDS[kind], kind, place)
@@ -308,7 +308,7 @@ def assembled(objects: Iterable[object]) -> Snapshot:
                 )
             records = item
         elif isinstance(item, Capture):
-            # of several captures, the oldest says how old the whole is
+            # of several captures, the oldest determines the age
             captured_at = item.at if captured_at is None else min(captured_at, item.at)
         elif isinstance(item, Skipped):
             skipped[item] = skipped.get(item, 0) + 1
@@ -340,7 +340,7 @@ def _order(item: HasMetadata) -> tuple[str, str]:
 def items_of(content: bytes, source: str) -> Iterator[bytes | msgspec.Raw]:
     """Yield the JSON of each object; a List is cut apart, also one within a List.
 
-    A single object is not a snapshot: what else the cluster contains would count as not there.
+    A single object is not a snapshot: everything else in the cluster would count as missing.
 
     Raises:
         UnreadableError: it is neither JSON nor YAML, or has no List and no several objects.
@@ -418,7 +418,7 @@ def _yaml_documents(text: bytes, source: str) -> list[bytes]:
 
 
 def _as_json(document: object, name: str, source: str) -> bytes:
-    """Return what YAML says as the JSON that it stands for."""
+    """Return YAML as the equivalent JSON."""
     content = msgspec.json.encode(document)
     try:
         msgspec.json.decode(content, type=_Page)
@@ -440,7 +440,7 @@ def _no_object(raw: bytes | msgspec.Raw, place: SnapshotPlace, error: Exception)
 
 
 def _decoded(raw: bytes | msgspec.Raw, kind: type, named: str, place: SnapshotPlace) -> object:
-    """Return the Struct that the JSON of an object of a kind holds, which errors call ``named``."""
+    """Return the Struct in the JSON of an object of a kind, which errors call ``named``."""
     try:
         return msgspec.json.decode(raw, type=kind, strict=False)
     except msgspec.ValidationError:

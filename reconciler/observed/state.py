@@ -1,7 +1,7 @@
 """A cluster as its nodes: each Node paired with its NodeClaim, and the pods that are on it.
 
 What Karpenter keeps as live state (``pkg/controllers/state``) is computed here from a snapshot:
-which taints still count, what a node that starts up will offer, what is left on it.
+which taints still count, what a starting node will offer, and what is left on it.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from reconciler.observed.snapshot import Snapshot
 class StateNode:
     """A Node, a NodeClaim, or both of the same instance, and the pods bound there.
 
-    ``marked`` says that a command of ours has begun to take it away. ``paid`` is what it costs in
-    USD an hour beside what a commitment has paid for already, None where none covers it.
+    ``marked`` is whether a command of ours has begun to remove it. ``paid`` is its cost in USD an
+    hour besides what a commitment has already paid for, None if none covers it.
     """
 
     node: Node | None
@@ -55,7 +55,7 @@ class StateNode:
 
     @cached_property
     def name(self) -> str:
-        """The Node's name once it is registered (or not ours), else the NodeClaim's."""
+        """The Node's name once it is registered (or not ours), otherwise the NodeClaim's."""
         source = self.node if self._node_speaks else self.claim
         assert source is not None, "a state node has a Node or a NodeClaim"
         return source.metadata.name
@@ -115,7 +115,7 @@ class StateNode:
 
     @property
     def is_deleting(self) -> bool:
-        """Whether it goes away: a command took it, or its claim (its Node, if alone) is deleted.
+        """Whether it is being removed: by a command, or as its claim (or lone Node) is deleted.
 
         A deletion timestamp on the Node of a NodeClaim does not count: the claim decides.
         """
@@ -127,7 +127,7 @@ class StateNode:
 
     @cached_property
     def taints(self) -> tuple[Taint, ...]:
-        """The taints that pods must tolerate: until it is initialized, not those that will go."""
+        """The taints that pods must tolerate: until it is initialized, without temporary ones."""
         if self.node is None or (self.is_managed and not self.is_registered):
             taints = self.claim.spec.taints if self.claim is not None else ()
         else:
@@ -175,7 +175,7 @@ class StateNode:
 
 @dataclass(frozen=True)
 class ClusterState:
-    """Everything that a decision reads of a cluster, indexed.
+    """Everything that a decision reads from a cluster, indexed.
 
     ``nodes`` are in the order of their names. ``unlaunched`` are NodeClaims without an instance
     yet. ``pod_templates`` and ``scalables`` are what buffers may name: by ``namespace/name``, and
@@ -204,14 +204,14 @@ class ClusterState:
 
     @cached_property
     def pending(self) -> tuple[Pod, ...]:
-        """The pods that the scheduler found no node for."""
+        """The pods for which the scheduler found no node."""
         return tuple(pod for pod in self.pods if pod.is_provisionable)
 
 
 def cluster_state(snapshot: Snapshot, marked: Iterable[str] = ()) -> ClusterState:
     """Return the state that a snapshot shows.
 
-    ``marked`` are names of NodeClaims (or Nodes) that a command of ours is taking away.
+    ``marked`` are names of NodeClaims (or Nodes) that a command of ours is removing.
     """
     going = frozenset(marked)
     pods_by_node = Pods.of(snapshot.pods).by_node
@@ -260,7 +260,7 @@ def _key(metadata: Metadata) -> str:
 
 
 def _host(node: Node | None, claim: NodeClaim | None) -> str:
-    """Return the name under which pods are on it; a claim has pods that are on their way.
+    """Return the node name of its pods; a claim has pods that will be scheduled to it.
 
     A Node that is gone still has its pods, until Kubernetes collects them.
     """
@@ -292,7 +292,7 @@ def _pairs(snapshot: Snapshot) -> list[tuple[Node | None, NodeClaim | None]]:
 
 
 def quiet_since(claim: NodeClaim) -> datetime | None:
-    """Return when the last pod came or went, or when the node was initialized."""
+    """Return when a pod was last added or removed, or when the node was initialized."""
     if claim.status.last_pod_event_time is not None:
         return claim.status.last_pod_event_time
     initialized = claim.condition("Initialized")

@@ -1,8 +1,9 @@
-"""What the answer about some pods follows from, as a value that can be compared with a later one.
+"""The inputs of a placement result, as a value that can be compared with a later one.
 
-After a change of one pod or node nearly every question of consolidation is the same as before:
-existing nodes without room for any of the pods take no part in the answer, whatever happens on
-them. Two questions with the same footing have the same answer, apart from the names of new nodes.
+After a change of one pod or node, nearly every evaluation of consolidation is the same as before:
+existing nodes without free capacity for any of the pods do not affect the result, whatever happens
+on them. Two evaluations with the same footing have the same result, apart from the names of new
+nodes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from reconciler.placement.pods.shape import Shape
 from reconciler.placement.question import LaunchPool
 
 HOSTS_MAX: Final = 50
-"""The maximum number of nodes with room in a footing: comparing more costs as much as asking."""
+"""The maximum number of nodes with room in a footing: comparing more costs as much as
+evaluating."""
 
 
 class Host(msgspec.Struct, frozen=True):

@@ -164,10 +164,10 @@ class Scheduler:
         return answer(attempt, self._all_templates, self._salt, saving)
 
     def footing(self, pods: Sequence[Pod], without: frozenset[str]) -> Footing | None:
-        """Return what answers about these pods follow from, if ``without`` are left out of them.
+        """Return the inputs of results about these pods, without the nodes in ``without``.
 
-        None if it is more than can be compared quickly, such as where rules count other pods. It
-        holds for questions that are not strict about reservations.
+        None if they cannot be compared quickly, such as if rules count other pods. It is valid for
+        evaluations that are not strict about reservations.
         """
         shapes = self._shapes.sorted(pods)
         if self._has_repellers or not all(map(is_plain, shapes)):

@@ -35,9 +35,9 @@ from reconciler.plan.value.plan import (
 
 # The file of a saved plan: the plan as JSON, with a digest over everything else in the file.
 #
-# The digest finds a damaged or edited file; it is not a signature, and whoever can write the file
-# can write the digest. What protects a fleet from a forged plan is that `apply` plans again and
-# carries out only its own result (``approval``).
+# The digest finds a damaged or edited file; it is not a signature, and anybody who can write the
+# file can write the digest. What protects a fleet from a forged plan is that `apply` plans again
+# and applies only its own result (``approval``).
 
 
 SIZE_MAX: Final = 256 * 1024 * 1024
@@ -127,7 +127,7 @@ _INPUTS: Final = {
     "engine": "the release of reconciler",
 }
 _MOMENTARY_COMMAND: Final = ("id", "replacements", "score", "message", "savingsPerEviction")
-"""Of a command: its name, those of what it launches, and what changes with the moment."""
+"""Fields of a command: its name, those of its launches, and what depends on the time."""
 
 
 def moved_inputs(
@@ -139,7 +139,7 @@ def moved_inputs(
 ) -> list[str]:
     """Return the inputs that are no longer those of the approved plan, and how they differ.
 
-    What ``now`` leaves empty is not known yet and not compared. ``objects`` says in words what has
+    What ``now`` leaves empty is not known yet and not compared. ``objects`` describes what has
     changed in the cluster.
     """
     moved = [name for name in approved.moved(now) if getattr(now, name)]
@@ -181,9 +181,9 @@ def _commit(revision: Revision) -> str:
 
 
 def departures(approved: Plan, fresh: Plan, observed: Mapping[str, str] | None = None) -> list[str]:
-    """Return how ``fresh`` differs from the plan that was approved; empty where it is the same.
+    """Return how ``fresh`` differs from the approved plan; empty if it is the same.
 
-    ``observed`` are the fingerprints of what is seen now, None where nobody has them.
+    ``observed`` are the fingerprints of the present observation, None if unknown.
     """
     if approved.fleet != fresh.fleet:
         return [f"the plan is of fleet {_text(approved.fleet)}, not {_text(fresh.fleet)}"]
@@ -308,7 +308,7 @@ def _taken(rows: Iterable[tuple[bytes, T]], spare: Counter[bytes]) -> list[T]:
 
 
 def _plain_claim(claim: PlannedNodeClaim) -> JsonDict:
-    """Return what a launch is but for its name and when its price was read."""
+    """Return a launch without its name and the time at which its price was read."""
     plain: JsonDict = msgspec.to_builtins(claim.written())
     del plain["name"]
     plain["launch"].get("priceSource", {}).pop("at", None)
@@ -321,7 +321,7 @@ def _plain_command(command: PlannedCommand) -> dict[str, object]:
 
 
 def _claim_key(plan: Plan) -> Callable[[PlannedNodeClaim], bytes]:
-    """Return what says what a launch is, with the command that it is for."""
+    """Return what identifies a launch, with its command."""
     takes = {
         name: _encoded(_plain_command(command))
         for command in plan.commands
@@ -335,7 +335,7 @@ def _claim_key(plan: Plan) -> Callable[[PlannedNodeClaim], bytes]:
 
 
 def _command_key(plan: Plan) -> Callable[[PlannedCommand], bytes]:
-    """Return what says what a command is, with what it launches."""
+    """Return what identifies a command, with its launches."""
     launches = {claim.name: _encoded(_plain_claim(claim)) for claim in plan.node_claims}
 
     def key(command: PlannedCommand) -> bytes:
@@ -346,7 +346,7 @@ def _command_key(plan: Plan) -> Callable[[PlannedCommand], bytes]:
 
 
 def _steps(plan: Plan) -> list[bytes]:
-    """Return the actions without the names that are drawn anew, each with what it waits for."""
+    """Return the actions without generated names, each with the actions that it waits for."""
     claims = {c.name: _claim_key(plan)(c) for c in plan.node_claims}
     commands = {c.id: _command_key(plan)(c) for c in plan.commands}
     keys = {action.id: _step(action, claims, commands) for action in plan.actions}
@@ -395,6 +395,6 @@ def _names(nodes: Iterable[str]) -> str:
 
 
 def _text(text: str, most: int = 80) -> str:
-    """Return a text of a plan file as it may stand in a message: short, on one line, printable."""
+    """Return a text of a plan file for use in a message: short, on one line, printable."""
     plain = "".join(c if c.isprintable() else "�" for c in str(text))
     return plain if len(plain) <= most else f"{plain[:most]}…"

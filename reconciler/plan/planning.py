@@ -1,4 +1,4 @@
-"""From inputs to a plan: the one way of previews, of the engine and of simulations."""
+"""From inputs to a plan: the one path of previews, of the engine and of simulations."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from reconciler.plan.value.plan import Plan
 def plan_of(inputs: Inputs, phase: Phase = untimed, recall: FactsRecall | None = None) -> Plan:
     """Return the plan for ``inputs``: the same inputs give the same plan.
 
-    ``recall`` only saves time: it holds what follows from the last question of the same loop.
+    ``recall`` only saves time: it has the results for the last inputs of the same loop.
     """
     return make_plan(gathered(inputs, phase, recall), phase, recall)
 
 
 def gathered(inputs: Inputs, phase: Phase = untimed, recall: FactsRecall | None = None) -> Facts:
-    """Return the facts of a plan, with what the change costs where there is a base."""
+    """Return the facts of a plan, with the cost of the change if there is a base."""
     facts = facts_of(inputs, phase, recall)
     if inputs.against is None:
         return facts

@@ -1,8 +1,8 @@
 """Which policies judge a plan, and their verdicts.
 
-A revision must not weaken the policies that judge it. Of policies with the same name the operator's
-wins over that of the base, and that of the base over that of the planned revision, with its
-exemptions. A revision can therefore only add policies, until it is merged.
+A revision must not weaken the policies that judge it. If policies have the same name, the
+operator's takes precedence over that of the base, and that of the base over that of the planned
+revision, with its exemptions. A revision can therefore only add policies, until it is merged.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
 """The last plan of a loop, which is reused while nothing has changed.
 
-Planning is a function of ``Inputs``. A later question has the same answer when everything in it is
-equal to what was asked before, object by object, and no moment has come since at which a rule reads
-the clock otherwise (``steady_until``). Then the previous plan is returned with the new time;
-otherwise a new plan is made. Nothing is guessed from identity, counters or the time that has
-passed.
+Planning is a function of ``Inputs``. Later inputs have the same plan if everything in them is equal
+to the earlier ones, object by object, and no time has passed at which a rule can have another
+result (``steady_until``). Then the previous plan is returned with the new time; otherwise a new
+plan is made. Nothing is inferred from identity, counters or elapsed time.
 
-One ``Recall`` belongs to one pass loop and goes with it. It keeps one question and its answer.
+One ``Recall`` belongs to one pass loop and ends with it. It keeps one set of inputs and its plan.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from reconciler.plan.value.plan import Plan, digest_of
 _APART: Final = ("now", "catalog", "memory")
 """What is compared in its own way."""
 _NAMING: Final = ("serial", "digests")
-"""What a plan only repeats, apart from the names of new nodes, which are made of it."""
+"""What a plan only repeats, apart from the names of new nodes, which depend on it."""
 _EQUAL: Final = sorted(
     (name for name in Inputs.__struct_fields__ if name not in (*_APART, *_NAMING)),
     key=lambda name: (name == "cluster", name),
@@ -43,14 +42,14 @@ _EQUAL: Final = sorted(
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """A question, its plan, and the first moment at which another one may be right."""
+    """Inputs, their plan, and the first time at which another plan may be right."""
 
     inputs: Inputs
     plan: Plan
     until: datetime | None
 
     def holds_for(self, inputs: Inputs) -> bool:
-        """Return whether ``inputs`` would be answered by the same plan."""
+        """Return whether ``inputs`` lead to the same plan."""
         asked = self.inputs.now
         if inputs.now < asked or inputs.now.utcoffset() != asked.utcoffset():
             return False
@@ -62,7 +61,7 @@ class _Answer:
         return same_question(inputs, self.inputs)
 
     def at(self, inputs: Inputs) -> Plan:
-        """Return the plan as it is made for ``inputs``, which ask the same."""
+        """Return the plan for ``inputs``, which are equal to these."""
         digests = inputs.digests
         return replace(
             self.plan,
@@ -74,7 +73,7 @@ class _Answer:
 
 
 class Recall:
-    """Makes plans one after another, and none anew while the answer is certain to be the same."""
+    """Makes plans one after another, and reuses the last one while it is certain to be the same."""
 
     def __init__(self) -> None:
         self._last: _Answer | None = None
@@ -84,7 +83,7 @@ class Recall:
         """Return what ``plan_of`` returns for ``inputs``, byte for byte."""
         last = self._last
         if last is None or not last.holds_for(inputs):
-            self._last = None  # what is over makes room before the work, which needs it most
+            self._last = None  # release the old plan before the work, which needs the memory most
             plan = plan_of(inputs, phase, self._facts)
             self._last = _Answer(inputs, plan, steady_until(inputs))
             return plan
@@ -92,7 +91,7 @@ class Recall:
 
 
 def same_question(one: Inputs, other: Inputs) -> bool:
-    """Return whether the later of two inputs asks what the ``other`` asked, at another moment.
+    """Return whether two inputs are equal except for the time.
 
     Serial and digests are not compared: they decide nothing but names.
     """
@@ -102,7 +101,7 @@ def same_question(one: Inputs, other: Inputs) -> bool:
 
 
 def _same_catalog(one: Catalog, other: Catalog) -> bool:
-    """Return whether two catalogues have the same types, and say the same of themselves."""
+    """Return whether two catalogs have the same types and the same description."""
     if one is other:
         return True
     facts = [(c.digest, c.source, c.version, c.region, c.notes, c.warnings) for c in (one, other)]
@@ -110,7 +109,7 @@ def _same_catalog(one: Catalog, other: Catalog) -> bool:
 
 
 def _same_memory(one: Discoveries, other: Discoveries) -> bool:
-    """Return whether as much is remembered of the same types, and for no shorter time."""
+    """Return whether the same amounts are recorded for the same types, confirmed no earlier."""
     if one == other:
         return True
     if _amounts(one) != _amounts(other):
@@ -125,7 +124,7 @@ def _amounts(memory: Discoveries) -> dict[tuple[str, str], int]:
 
 
 def steady_until(inputs: Inputs) -> datetime | None:
-    """Return the first moment after ``now`` at which the same facts may mean something else.
+    """Return the first time after ``now`` at which the same facts can lead to another plan.
 
     None if time alone changes nothing in them.
     """

@@ -1,8 +1,8 @@
 """The states of a plan's actions while it is applied: one state machine, one transition table.
 
-A ``PlanRun`` is fed with events and answers what may start, what waits for what and what is done.
+A ``PlanRun`` receives events and reports what may start, what waits for what and what is done.
 It keeps nothing durable: after a crash, and in every command that only reads, it is rebuilt from
-the journal and the records (``engine/tracking.py``), which hold the same events.
+the journal and the records (``engine/tracking.py``), which contain the same events.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from reconciler.plan.value.actions import Action, ActionKind
 
 
 class ActionState(StrEnum):
-    """Where an action stands."""
+    """The state of an action."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -47,7 +47,7 @@ _FINAL: Final = frozenset(
 
 
 class ActionEvent(StrEnum):
-    """What the journal and the records can say of an action."""
+    """The events of an action in the journal and the records."""
 
     MARKED = "marked"
     REQUESTED = "requested"
@@ -89,15 +89,25 @@ def _rows() -> tuple[Transition, ...]:
         (s.PENDING, e.SUPERSEDED, s.SUPERSEDED, "a later plan was made before the launch"),
         (s.RUNNING, e.LAUNCHED, s.WAITING, "EC2 returned an instance; its node must become ready"),
         (s.RUNNING, e.REFUSED, s.FAILED, "EC2 returned no instance"),
-        (s.RUNNING, e.LOST, s.FAILED, "its NodeClaim was removed before EC2 answered"),
+        (s.RUNNING, e.LOST, s.FAILED, "its NodeClaim was removed before EC2 responded"),
         (s.WAITING, e.INITIALIZED, s.SUCCEEDED, "the node is initialized"),
         (s.WAITING, e.LOST, s.FAILED, "its NodeClaim was removed before its node was used"),
     )
     replace = (
         (s.PENDING, e.MARKED, s.WAITING, "the command is recorded and its nodes are tainted"),
         (s.PENDING, e.SUPERSEDED, s.SUPERSEDED, "a later plan was made before the command started"),
-        (s.WAITING, e.VALIDATED, s.SUCCEEDED, "all replacements are ready and nothing objects"),
-        (s.WAITING, e.ROLLED_BACK, s.ROLLED_BACK, "a replacement is missing, or something objects"),
+        (
+            s.WAITING,
+            e.VALIDATED,
+            s.SUCCEEDED,
+            "all replacements are ready and the command still holds",
+        ),
+        (
+            s.WAITING,
+            e.ROLLED_BACK,
+            s.ROLLED_BACK,
+            "a replacement is missing, or the command no longer holds",
+        ),
     )
     terminate = (
         (s.PENDING, e.MARKED, s.WAITING, "its command is recorded and its node is tainted"),
@@ -119,7 +129,7 @@ _START: Final = {(t.kind, t.before) for t in TRANSITIONS if t.starts}
 
 @dataclass(frozen=True, slots=True)
 class RunEvent:
-    """Something that happened to an action; ``message`` says more of it to a person."""
+    """Something that happened to an action; ``message`` has details for people."""
 
     action: str
     kind: ActionEvent
@@ -129,7 +139,7 @@ class RunEvent:
 class PlanRun:
     """The states of a plan's actions, in the order of its graph.
 
-    An event that the table does not have in the action's state changes nothing and is kept in
+    An event that is not in the table for the action's state changes nothing and is kept in
     ``illegal``: it is a defect of this program, and must not stop a daemon.
     """
 
@@ -149,7 +159,7 @@ class PlanRun:
         return self._states
 
     def feed(self, event: RunEvent) -> None:
-        """Take an event in."""
+        """Process an event."""
         action, state = self.graph.actions[event.action], self._states[event.action]
         found = _BY_KEY.get((action.kind, state, event.kind))
         waiting = [a.id for a in self.waits_for(event.action)] if found and found.starts else []
@@ -180,7 +190,7 @@ class PlanRun:
         return tuple(action for name, action in self.graph.actions.items() if self.is_ready(name))
 
     def unmarked(self) -> frozenset[str]:
-        """Return the ids of the commands of which nothing has happened yet.
+        """Return the ids of the commands that have not started yet.
 
         A command is marked before its actions start, so that no pod goes to a node that will be
         terminated.
@@ -193,12 +203,12 @@ class PlanRun:
         )
 
     def mark(self, command: str) -> None:
-        """Take in that a command is recorded and its nodes are tainted."""
+        """Record that a command is recorded and its nodes are tainted."""
         for name in self._by_command[command]:
             self.feed(RunEvent(name, ActionEvent.MARKED))
 
     def withdraw(self, command: str) -> None:
-        """Take in that a command was rolled back before anything was launched for it."""
+        """Record that a command was rolled back before anything was launched for it."""
         self.mark(command)
         for name in self._by_command[command]:
             self.feed(RunEvent(name, ActionEvent.ROLLED_BACK))
@@ -207,7 +217,7 @@ class PlanRun:
                 self.feed(RunEvent(name, ActionEvent.LOST))
 
     def why(self, action: str) -> str:
-        """Return what an action waits for, or what is known of its state; empty if nothing is."""
+        """Return what an action waits for, or details of its state; may be empty."""
         waiting = self.waits_for(action)
         if waiting and not self._states[action].is_final:
             return f"waits for {', '.join(a.id for a in waiting)}"

@@ -39,7 +39,7 @@ class Calls(Protocol):
     """Makes calls. Each has a name, and never runs twice at the same time under it."""
 
     def renew(self) -> None:
-        """Note that a pass begins: it may wait again."""
+        """Record that a pass begins: it may wait again."""
 
     def together(self, calls: Mapping[str, Call]) -> Mapping[str, Answer]:
         """Make short calls; one without an answer in time has an ``UnansweredError``.

@@ -133,7 +133,7 @@ class Compute(Protocol):
         """Return the instances with these ids, whatever their state, without those EC2 lacks."""
 
     def terminate(self, ids: Sequence[str]) -> None:
-        """Request the termination of instances; those that are gone already are no error."""
+        """Request the termination of instances; those that are gone already are not an error."""
 
     def tag(self, instance: str, tags: Mapping[str, str]) -> None:
         """Add tags to an instance."""
@@ -187,7 +187,7 @@ class Interruptions(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """An object in the account that launches created and nothing uses any more.
+    """An unused object in the account that a launch created.
 
     ``kind`` is ``launch-template`` or ``instance-profile``. ``id`` is the id of a template, so that
     a new one of the same name is not meant. ``roles`` are those of a profile.
@@ -209,4 +209,4 @@ class Leftovers(Protocol):
         """
 
     def discard(self, leftover: Leftover) -> None:
-        """Delete it; one that is gone already is no error."""
+        """Delete it; one that is gone already is not an error."""

@@ -82,13 +82,13 @@ class Cluster(Protocol):
         """Put the taint ``karpenter.sh/disrupted:NoSchedule`` on a node; idempotent."""
 
     def untaint(self, node: str) -> None:
-        """Remove that taint; a node that is gone is no error."""
+        """Remove that taint; a node that is gone is not an error."""
 
     def cordon(self, node: str) -> None:
         """Let no new pods be scheduled to a node (``spec.unschedulable``); idempotent."""
 
     def uncordon(self, node: str) -> None:
-        """Undo that; a node that is gone is no error."""
+        """Undo that; a node that is gone is not an error."""
 
     def register(self, node: str, claim: NodeClaim) -> None:
         """Give a node that has joined the labels, annotations and taints of its claim."""
@@ -110,7 +110,7 @@ class Cluster(Protocol):
         """
 
     def delete_node(self, node: str) -> None:
-        """Remove the Node object; one that is gone is no error."""
+        """Remove the Node object; one that is gone is not an error."""
 
 
 class Mirror(Protocol):

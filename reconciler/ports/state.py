@@ -148,7 +148,7 @@ class StateStore(Protocol):
 
 
 class Shelf(Protocol):
-    """A durable map from names to bytes, for adapters that imitate a part of the world."""
+    """A durable map from names to bytes, for adapters that simulate an external system."""
 
     def read(self, name: str) -> bytes | None:
         """Return the bytes last written under ``name``."""
@@ -220,7 +220,7 @@ class NodeArrival(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
 
 
 class TraceBatch(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What changed up to ``at``. What is gone left before anything in the batch arrived.
+    """What changed up to ``at``. Removals come before all additions of the batch.
 
     ``classes`` are the classes by id that no batch has named since the last whole one. ``daemons``
     are the DaemonSets by ``namespace/name``, None where they are as before.

@@ -65,7 +65,7 @@ class DashboardAccess:
 
     @property
     def is_possible(self) -> bool:
-        """Whether anybody can be let in."""
+        """Whether anybody can be granted access."""
         return self.is_open or bool(self.token or self.header)
 
     def allows(self, request: Request) -> bool:
@@ -139,7 +139,7 @@ class Dashboard:
                     self._invalid = None
 
     def view(self) -> FleetView | None:
-        """Return what there is to see of the last pass, None before the first."""
+        """Return the data of the last pass, None before the first."""
         with self._lock:
             if self._view is None and self._last is not None:
                 self._view = view_of(*self._last)
@@ -244,7 +244,7 @@ def dashboard_routes(dashboard: Dashboard) -> list[BaseRoute]:
 
 
 async def _changes(serial: Callable[[], int], request: Request) -> AsyncIterator[str]:
-    """Yield an event whenever something changes, and a comment now and then in between."""
+    """Yield an event for each change, and a comment regularly in between."""
     seen = request.headers.get("Last-Event-ID") or request.query_params.get("since", "")
     known, quiet = seen or str(serial()), 0
     yield "retry: 3000\n\n"

@@ -182,7 +182,7 @@ def fleets_routes(fleets: WatchedFleets) -> list[BaseRoute]:
 
     async def of_fleet(scope: Scope, receive: Receive, send: Send) -> None:
         fleet = fleets.fleets().get(scope["path_params"]["name"])
-        answer: ASGIApp = PlainTextResponse("There is no such fleet.\n", 404)
+        answer: ASGIApp = PlainTextResponse("Unknown fleet.\n", 404)
         await (fleet.app if fleet is not None else answer)(scope, receive, send)
 
     return [

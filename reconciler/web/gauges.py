@@ -136,7 +136,7 @@ def _cost_gauges(result: Pass) -> Iterator[GaugeMetricFamily]:
     )
     yield _gauges(
         "reconciler_cost_dollars_per_hour",
-        "Cost of the fleet in USD an hour: now, and once the last plan is applied.",
+        "Cost of the fleet in USD an hour: now, and after the last plan is applied.",
         ["when"],
         {("now",): cost.before, ("planned",): cost.after},
     )

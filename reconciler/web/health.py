@@ -15,7 +15,7 @@ READY_FOR_S: Final = 300.0
 """How old the last pass of a ready daemon may be."""
 
 ALIVE_FOR_S: Final = 600.0
-"""How long a daemon may go without a sign of life before it should be restarted."""
+"""How long a daemon may go without a heartbeat before it should be restarted."""
 
 
 class ProbeResult(NamedTuple):
@@ -45,26 +45,26 @@ class DaemonHealth:
         self._beat_at = self.monotonic()
 
     def beat(self) -> None:
-        """Note that the daemon is alive."""
+        """Record that the daemon is alive."""
         self._beat_at = self.monotonic()
 
     def passed(self) -> None:
-        """Note that a pass has ended."""
+        """Record that a pass has ended."""
         self._passed_at, self._failure, self._is_standby = self.monotonic(), "", False
         self.beat()
 
     def failed(self, why: str) -> None:
-        """Note that a pass has failed."""
+        """Record that a pass has failed."""
         self._failure, self._is_standby = why, False
         self.beat()
 
     def standby(self) -> None:
-        """Note that another process acts, and that this one waits."""
+        """Record that another process acts, and that this one waits."""
         self._is_standby, self._passed_at = True, None
 
     @property
     def age_s(self) -> float:
-        """The seconds since the last sign of life."""
+        """The seconds since the last heartbeat."""
         return self.monotonic() - self._beat_at
 
     def alive(self) -> ProbeResult:
@@ -72,9 +72,9 @@ class DaemonHealth:
         age = self.age_s
         if age > self.alive_for_s:
             return ProbeResult(
-                False, f"no sign of life for {age:.0f} s (limit {self.alive_for_s:.0f} s)"
+                False, f"no heartbeat for {age:.0f} s (limit {self.alive_for_s:.0f} s)"
             )
-        return ProbeResult(True, f"last sign of life {age:.0f} s ago")
+        return ProbeResult(True, f"last heartbeat {age:.0f} s ago")
 
     def ready(self) -> ProbeResult:
         """Return whether the daemon does its work."""

@@ -196,11 +196,11 @@ class _Counters:
             "Sum of the hourly savings of the commands started.",
         )
         self.lease = gauge(
-            "lease_held", "1 while this process holds the lease of its fleet, else 0."
+            "lease_held", "1 while this process holds the lease of its fleet, otherwise 0."
         )
         self.invalid_since = gauge(
             "invalid_revision_since_timestamp_seconds",
-            "Since when the newest revision is invalid or unreadable; 0 if it is not.",
+            "When the newest revision became invalid or unreadable; 0 if it is valid.",
         )
         self.pass_duration = Histogram(
             "reconciler_pass_duration_seconds",

@@ -26,7 +26,7 @@ class WebObserver:
         self._started = time.perf_counter()
 
     def started(self) -> None:
-        """Note when the pass starts."""
+        """Record when the pass starts."""
         self._started = time.perf_counter()
         self._metrics.started()
 

@@ -102,7 +102,7 @@ def is_loopback_address(address: str) -> bool:
 
 @contextmanager
 def listening(address: str, app: ASGIApp) -> Iterator[str]:
-    """Serve ``app`` for as long as the block lasts; yield the URL.
+    """Serve ``app`` while the block runs; yield the URL.
 
     Raises:
         UsageError: nobody can listen at ``address``.

@@ -64,7 +64,7 @@ class CalendarRow:
 def calendar_of(
     pools: Iterable[NodePool], totals: Mapping[str, int], settings: Settings, now: datetime
 ) -> tuple[CalendarRow, ...]:
-    """Return the week of each NodePool in which the number of nodes that may go changes.
+    """Return the coming week of each NodePool, where the number of allowed disruptions changes.
 
     ``totals`` are the numbers of nodes by NodePool, on which budgets in percent depend. A week with
     more than two hundred changes is cut short.
@@ -133,7 +133,7 @@ _SHOWN: Final = 6
 class CommandView:
     """The operations of one command, or those of one plan that serve no command.
 
-    ``start`` and ``length`` place it on the line of time of its commit. ``outcome`` is
+    ``start`` and ``length`` place it on the timeline of its commit. ``outcome`` is
     "succeeded", "failed" (an operation of it failed) or "in progress".
     """
 
@@ -156,7 +156,7 @@ class CommandView:
 
 @dataclass(frozen=True, slots=True)
 class CommitView:
-    """A commit with the commands that were carried out under it, newest first."""
+    """A commit with the commands that were executed under it, newest first."""
 
     revision: str
     began: datetime

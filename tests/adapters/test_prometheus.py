@@ -90,7 +90,7 @@ NO_NUMBER = (
 REFUSALS: dict[str, tuple[Answer, str, str]] = {
     "bad query": (failed(400, "bad_data", "parse\nerror"), "400: parse error", "check --match"),
     "no token": ((401, b"", {}), "HTTP 401: Unauthorized", "set PROMETHEUS_TOKEN"),
-    "another server": ((404, b"<html>", {}), "404: Not Found", "the URL that /api/v1 is below"),
+    "another server": ((404, b"<html>", {}), "404: Not Found", "the URL without /api/v1"),
     "unknown status": ((799, b"", {}), "HTTP 799: no reason", "later"),
     "a login": ((302, b"", {"Location": "/login?to=x"}), "to http://127.0.0.1", "not followed"),
     "not JSON": ((200, b"<html>", {}), "the answer is not one of Prometheus", "/api/v1"),

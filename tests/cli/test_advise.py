@@ -228,7 +228,7 @@ def test_uncommitted_changes_are_not_written_over_without_a_yes(
 ) -> None:
     edit(fleet / "pool.yaml", "consolidateAfter: 30s", "consolidateAfter: 1m")
     before = (fleet / "pool.yaml").read_text()
-    assert "not committed" in failed(capsys, fleet, "--write")
+    assert "uncommitted" in failed(capsys, fleet, "--write")
     assert (fleet / "pool.yaml").read_text() == before
     advised(capsys, fleet, "--write", "--auto-approve")
     assert (fleet / "pool.yaml").read_text() == before.replace("[m7i]", "[m7i, m7a]")
@@ -256,7 +256,7 @@ def test_the_best_is_committed_to_a_branch_of_its_own(capsys: Capture, fleet: Pa
 def test_a_file_that_differs_from_its_commit_is_not_committed(capsys: Capture, fleet: Path) -> None:
     edit(fleet / "pool.yaml", "consolidateAfter: 30s", "consolidateAfter: 1m")
     assert main(["advise", *words(fleet, "--commit", "cheaper")]) == 1
-    assert "pool.yaml: has changes that are not committed" in capsys.readouterr().err
+    assert "pool.yaml: has uncommitted changes" in capsys.readouterr().err
     assert git(fleet, "branch", "--list", "cheaper") == ""
 
 

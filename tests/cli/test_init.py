@@ -498,6 +498,6 @@ def test_without_an_answer_of_aws_there_is_no_lock_and_the_reason_is_printed(
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     assert main(["init", "fleet", "--name", "shop"]) == 0
     out = capsys.readouterr().out
-    assert "reconciler.lock was not made: ec2:" in out
+    assert "reconciler.lock was not created: ec2:" in out
     assert "run `reconciler lock fleet` with access to AWS" in out
     assert not Path("fleet/reconciler.lock").exists()

@@ -317,7 +317,7 @@ def test_fail_on_an_unknown_policy_is_wrong_usage(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err == (
-        'Error: --fail-on: no policy "nevr" judges this plan (did you mean never?)\n'
+        'Error: --fail-on: no policy "nevr" applies to this plan (did you mean never?)\n'
     )
 
 

@@ -65,7 +65,7 @@ def test_a_request_beside_a_daemon_waits_for_its_next_pass(
     node = min(town.kube.of("nodes"))
     calls = len(town.kube.calls)
     assert ask(site, "cordon", node, "--reason", "bad disk") == 0
-    assert "run (host, pid 7) carries it out" in capsys.readouterr().out
+    assert "run (host, pid 7) executes it" in capsys.readouterr().out
     assert ask(site, "cordon", node) == 0, "asked twice is asked once"
     assert len(town.kube.calls) == calls, "the command itself calls nothing"
     (row,) = open_requests(site, capsys)

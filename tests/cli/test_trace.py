@@ -112,8 +112,8 @@ def test_a_summary_counts_pods_and_what_they_request(
     }
     assert main(["trace", "summary", str(tmp_path / "t.csv")]) == 0
     shown = capsys.readouterr().out
-    assert "most pods at once" in shown
-    assert "1 pod wanted a share of a GPU" in shown
+    assert "maximum pods at a time" in shown
+    assert "1 pod requested a share of a GPU" in shown
 
 
 @pytest.mark.parametrize("kind", ["web", "db"])

@@ -63,7 +63,7 @@ def test_a_daemon_that_puts_it_back_is_noticed(
     kube.fault = hold
     assert uninstall() == 1
     err = capsys.readouterr().err
-    assert "keeps coming back, now on n0: a daemon still runs" in err
+    assert "keeps coming back, now on n0: a daemon is still running" in err
 
 
 def test_without_a_terminal_it_needs_the_flag(

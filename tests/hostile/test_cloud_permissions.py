@@ -120,7 +120,7 @@ def test_no_action_is_a_wildcard(need: Need) -> None:
         assert not writes or statement["Resource"] != "*"
 
 
-@attack(Threat.CLOUD, "a write to what our cluster does not own")
+@attack(Threat.CLOUD, "a write to resources that our cluster does not own")
 def test_every_write_is_bound_to_our_tags_or_says_why_not() -> None:
     loose = set()
     for statement in statements(Need.RUN):
@@ -138,7 +138,7 @@ def test_every_write_is_bound_to_our_tags_or_says_why_not() -> None:
     assert all(len(why) > 20 for why in WITHOUT_TAGS.values())
 
 
-@attack(Threat.CLOUD, "a call of the code that no policy allows, or a right that no call needs")
+@attack(Threat.CLOUD, "a call that no policy allows, or a permission that no call needs")
 @pytest.mark.parametrize("need", [Need.PLAN, Need.RUN])
 def test_the_policies_allow_what_is_called_and_nothing_more(need: Need) -> None:
     needs = {Need.CHECK, Need.PLAN, need}
@@ -193,7 +193,7 @@ def test_we_may_add_a_few_tags_to_our_instances_and_no_owner() -> None:
     assert condition["StringEquals"] == {"aws:ResourceTag/kubernetes.io/cluster/prod": "owned"}
 
 
-@attack(Threat.CLOUD, "terminating an instance that no fleet has")
+@attack(Threat.CLOUD, "terminating an instance that belongs to no fleet")
 def test_only_instances_of_a_fleet_of_the_cluster_are_terminated() -> None:
     (end,) = (s for s in statements(Need.RUN) if "ec2:TerminateInstances" in s["Action"])
     assert end["Condition"] == {
@@ -213,7 +213,7 @@ def test_only_the_node_role_is_passed_and_only_to_ec2() -> None:
     assert {service.partition(".")[0] for service in services} == {"ec2"}
 
 
-@attack(Threat.CLOUD, "a tenant who holds ec2:CreateTags on everything")
+@attack(Threat.CLOUD, "a tenant with ec2:CreateTags on everything")
 def test_the_sample_keeps_our_tags_from_everybody_but_the_run_role() -> None:
     guard = json.loads((DOCS / "scp-protect-tags.json").read_text())
     role = template("cloudformation.yaml")["Resources"]["RunRole"]["Properties"]["RoleName"]
@@ -297,7 +297,7 @@ def test_only_our_rules_send_to_the_queue_and_only_over_tls() -> None:
     assert found["OnlyOverTls"]["Action"] == "sqs:*"
 
 
-@attack(Threat.CLOUD, "a queue of the Terraform module that takes more than the template's")
+@attack(Threat.CLOUD, "a queue of the Terraform module that accepts more than the template's")
 def test_the_queue_of_terraform_is_that_of_cloudformation() -> None:
     resources = template("interruption-queue.yaml")["Resources"]
     patterns = {

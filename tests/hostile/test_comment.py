@@ -44,7 +44,7 @@ def github(*words: str) -> int:
     return main(["comment", "github", *words, "--repository", "acme/fleet", "--pull-request", "7"])
 
 
-@attack(Threat.HIDDEN, "a comment of somebody else with the marker of a fleet, to be overwritten")
+@attack(Threat.HIDDEN, "a comment of another account with the marker of a fleet, to be overwritten")
 def test_a_forged_marker_neither_is_edited_nor_hides_the_plan(
     url: str, forge: ForgeImitation, plan: str
 ) -> None:
@@ -55,7 +55,7 @@ def test_a_forged_marker_neither_is_edited_nor_hides_the_plan(
     assert len(forge.bodies(BOT)) == 1
 
 
-@attack(Threat.OUTPUT, "Markdown instead of a plan in the artefact of a job without secrets")
+@attack(Threat.OUTPUT, "Markdown instead of a plan in the artifact of a job without secrets")
 def test_markdown_of_an_untrusted_job_is_not_posted(
     url: str, forge: ForgeImitation, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -112,7 +112,7 @@ def test_the_token_does_not_follow_a_link_header(
     assert thief.calls == []
 
 
-@attack(Threat.SECRETS, "an API address without encryption")
+@attack(Threat.SECRETS, "an API URL without encryption")
 def test_the_token_is_not_sent_in_the_clear(
     url: str, plan: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -120,7 +120,7 @@ def test_the_token_is_not_sent_in_the_clear(
     assert "plain http" in capsys.readouterr().err
 
 
-@attack(Threat.SETTINGS, "an API address in the files of the repository")
+@attack(Threat.SETTINGS, "an API URL in the files of the repository")
 def test_no_file_of_the_repository_names_the_api(
     url: str, forge: ForgeImitation, plan: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -134,7 +134,7 @@ def test_no_file_of_the_repository_names_the_api(
     assert len(forge.bodies(BOT)) == 1
 
 
-@attack(Threat.EXHAUSTION, "an artefact with thousands of plans, each to be a comment")
+@attack(Threat.EXHAUSTION, "an artifact with thousands of plans, each to be a comment")
 def test_the_number_of_comments_is_limited(
     url: str, forge: ForgeImitation, plan: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -30,7 +30,7 @@ def a_claim(name: str, labels: dict[str, str], reference: dict[str, str]) -> dic
     ],
     ids=["without labels", "with the label of the fleet", "with the labels of a copy"],
 )
-@attack(Threat.OWNERSHIP, "a NodeClaim of a Karpenter, deleted to be drained by the daemon")
+@attack(Threat.OWNERSHIP, "a NodeClaim of Karpenter, deleted so that the daemon drains it")
 def test_a_karpenters_claim_is_not_taken_for_ours(site: Site, labels: dict[str, str]) -> None:
     site.town.kube.absent = frozenset({"capacitybuffers"})
     town = started(site)
@@ -44,9 +44,7 @@ def test_a_karpenters_claim_is_not_taken_for_ours(site: Site, labels: dict[str, 
     assert site.ears.said("NodeDeleted") == []
 
 
-@attack(
-    Threat.OWNERSHIP, "a copy of our NodeClaim whose status names the instance of somebody else"
-)
+@attack(Threat.OWNERSHIP, "a copy of our NodeClaim whose status names another owner's instance")
 def test_a_forged_status_terminates_nothing(site: Site) -> None:
     site.town.kube.absent = frozenset({"capacitybuffers"})
     town = started(site)
@@ -64,7 +62,7 @@ def test_a_forged_status_terminates_nothing(site: Site) -> None:
 
 
 @pytest.mark.parametrize("verb", ["cordon", "uncordon", "drain", "delete node", "delete nodeclaim"])
-@attack(Threat.OWNERSHIP, "the name of a node of somebody else in a command that acts on nodes")
+@attack(Threat.OWNERSHIP, "the name of another owner's node in a command that acts on nodes")
 def test_a_node_of_somebody_else_is_not_touched_by_name(
     site: Site, verb: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -24,7 +24,7 @@ from tests.hostile.threats import Threat, attack
 
 
 def keep(world: World, passes: int, at: dict[int, Callable[[], None]] | None = None) -> None:
-    """Let the daemon run for so many passes; ``at`` says what happens before which of them."""
+    """Let the daemon run for a number of passes; ``at`` has what happens before each of them."""
     engine = world.engine()
     numbers = iter(range(passes))
 
@@ -87,7 +87,7 @@ class Failing:
         return call
 
 
-@attack(Threat.EXHAUSTION, "an answer that makes a pass fail")
+@attack(Threat.EXHAUSTION, "a response that makes a pass fail")
 @pytest.mark.parametrize(
     ("name", "verb"),
     [("compute", "instances"), ("cluster", "observe"), ("cluster", "taint"), ("store", "commands")],
@@ -105,7 +105,7 @@ def test_an_internal_error_in_a_pass_does_not_end_the_daemon(name: str, verb: st
     assert {claim.metadata.labels.get("version") for claim in claims} == {"2"}
 
 
-@attack(Threat.EXHAUSTION, "a launch whose answer makes a pass fail")
+@attack(Threat.EXHAUSTION, "a launch whose response makes a pass fail")
 def test_an_effect_of_unknown_outcome_is_looked_up_before_anything_else() -> None:
     world = three_nodes()
     moved(world)
@@ -270,7 +270,7 @@ def test_an_object_that_was_corrected_is_read_again() -> None:
     assert look("1").pods
 
 
-@attack(Threat.EXHAUSTION, "unreadable objects of a cluster, as the daemon meets them")
+@attack(Threat.EXHAUSTION, "unreadable objects of a cluster in the daemon")
 def test_the_daemon_goes_on_beside_objects_that_cannot_be_read() -> None:
     world = three_nodes()
     bad = looked_at(a_pod("bad"), a_pod("worse", cpu="1e400"))

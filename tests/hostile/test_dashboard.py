@@ -82,7 +82,7 @@ def test_beyond_loopback_the_dashboard_needs_a_token(address: str) -> None:
     assert site.get("/healthz")[0] == 200
 
 
-@attack(Threat.SECRETS, "a file of the server asked for through the dashboard")
+@attack(Threat.SECRETS, "a file of the server requested through the dashboard")
 @pytest.mark.parametrize(
     "path",
     ["/static/../view.py", "/static/%2e%2e/view.py", "/static/..%2fview.py", "/static//etc/passwd"],

@@ -174,7 +174,7 @@ def test_a_program_of_an_included_config_does_not_run(
     assert not canary.ran
 
 
-@attack(Threat.GIT, "a filter of the user's own settings that the tree asks for")
+@attack(Threat.GIT, "a filter of the user's own settings that the tree requests")
 def test_a_filter_of_the_users_settings_does_not_run(
     repository: Repository, canary: Canary, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -262,7 +262,7 @@ def test_a_git_in_the_current_folder_is_not_git(
     assert not canary.ran
 
 
-@attack(Threat.GIT, "a variable that names a program or a repository")
+@attack(Threat.GIT, "an environment variable that names a program or a repository")
 @pytest.mark.parametrize(
     "variable",
     ["GIT_EXTERNAL_DIFF", "GIT_PAGER", "GIT_EXEC_PATH", "GIT_DIR", "GIT_OBJECT_DIRECTORY",
@@ -293,7 +293,7 @@ def test_variables_do_not_steer_git(
     assert not canary.ran
 
 
-@attack(Threat.GIT, "a repository in the folder for temporary files, for git to find")
+@attack(Threat.GIT, "a repository in the folder for temporary files that git would find")
 def test_git_does_not_start_in_the_shared_temporary_folder(
     repository: Repository, canary: Canary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -406,7 +406,7 @@ def _linked(*names: str) -> Callable[[Path, Path], None]:
     return prepare
 
 
-@attack(Threat.GIT, "a .git that leads to another repository of the user")
+@attack(Threat.GIT, "a .git that points to another repository of the user")
 @pytest.mark.parametrize(
     "prepare",
     [_gitfile, _symlink, _linked("refs"), _linked("objects")],
@@ -431,7 +431,7 @@ def test_another_repository_does_not_show(
         assert len(shown.err.splitlines()) == 1
 
 
-@attack(Threat.GIT, "core.worktree that leads elsewhere")
+@attack(Threat.GIT, "core.worktree that points elsewhere")
 def test_the_work_tree_is_where_git_was_found(
     repository: Repository, private: Repository, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -441,7 +441,7 @@ def test_the_work_tree_is_where_git_was_found(
     assert (revision["head"], revision["dirty"]) == (head, False)
 
 
-@attack(Threat.GIT, "replace refs and grafts that show another history")
+@attack(Threat.GIT, "replace refs and grafts that present another history")
 def test_replaced_objects_do_not_count(repository: Repository) -> None:
     first = repository.commit({"pool.yaml": POOL})
     second = repository.commit({"pool.yaml": POOL + "# more\n"})
@@ -463,7 +463,7 @@ def test_a_mark_in_the_index_hides_no_change(repository: Repository, mark: str) 
     assert working_revision(str(repository.path)).dirty
 
 
-@attack(Threat.GIT, "a file of the same size and time as the index knows it")
+@attack(Threat.GIT, "a changed file with the size and time that the index records")
 def test_the_content_decides(repository: Repository) -> None:
     path = repository.path / "pool.yaml"
     repository.write({"pool.yaml": POOL})
@@ -484,7 +484,7 @@ def test_files_of_a_nested_repository_are_not_the_commits(repository: Repository
     assert working_revision(str(repository.path)).dirty
 
 
-@attack(Threat.GIT, "something else than a file where git keeps its files")
+@attack(Threat.GIT, "something other than a file in place of git's files")
 @pytest.mark.parametrize("name", ["HEAD", "config", "commondir"])
 def test_a_pipe_in_git_stops_nobody(
     repository: Repository, name: str, capsys: pytest.CaptureFixture[str]
@@ -497,7 +497,7 @@ def test_a_pipe_in_git_stops_nobody(
     assert len(capsys.readouterr().err.splitlines()) <= 1
 
 
-@attack(Threat.GIT, "refs with the form of options, paths and expressions")
+@attack(Threat.GIT, "refs that look like options, paths and expressions")
 @pytest.mark.parametrize(
     "ref", ["--exec=touch x", "-c", "main:pool.yaml", "../x", "@{-1}", ":/x", "a..b", "x\ny"]
 )

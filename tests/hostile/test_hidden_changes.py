@@ -249,7 +249,7 @@ def test_every_launch_names_its_image(
     assert node_class["spec"]["userData"].startswith("sha256:")
 
 
-@attack(Threat.HIDDEN, "one change of a price among hundreds of others")
+@attack(Threat.HIDDEN, "one price change among hundreds of others")
 def test_alike_changes_are_one_line_with_a_place_where_all_stand(
     repository: Repository, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -60,7 +60,7 @@ def test_init_does_not_write_through_a_linked_folder(
     assert [p.name for p in Path("fleet").iterdir()] == [name]
 
 
-@attack(Threat.HIDDEN, "a dangling link with the name of a new file, that leads outside the folder")
+@attack(Threat.HIDDEN, "a dangling link with the name of a new file that leads out of the folder")
 @pytest.mark.parametrize("name", ["reconciler.yaml", "nodes/nodepool-web.yaml"])
 def test_init_does_not_write_through_a_linked_file(name: str, tmp_path: Path) -> None:
     target = tmp_path / "target"
@@ -71,7 +71,7 @@ def test_init_does_not_write_through_a_linked_file(name: str, tmp_path: Path) ->
     assert not target.exists()
 
 
-@attack(Threat.HIDDEN, "a name of an object that leads out of the folder as the name of a file")
+@attack(Threat.HIDDEN, "an object name that leads out of the folder if used as a file name")
 @pytest.mark.parametrize("name", ["../../escaped", "/escaped", "a/b", "\\x1b[31m", "..", "con\\n"])
 def test_a_name_of_an_object_never_leads_out_of_the_folder(
     name: str, given: Path, tmp_path: Path
@@ -117,7 +117,7 @@ def test_a_file_that_is_too_much_is_left_out(
     assert Path("fleet/nodes/nodepool-web.yaml").is_file()
 
 
-@attack(Threat.EXHAUSTION, "alternatives of a selector that multiply to millions of terms")
+@attack(Threat.EXHAUSTION, "selector alternatives that multiply to millions of terms")
 def test_alternatives_that_multiply_are_a_finding(
     given: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -131,7 +131,7 @@ def test_alternatives_that_multiply_are_a_finding(
     assert "has more than 30 alternatives" in capsys.readouterr().out
 
 
-@attack(Threat.SETTINGS, "a Deployment that looks like Karpenter's and sets where credentials go")
+@attack(Threat.SETTINGS, "a Deployment that looks like Karpenter's and redirects credentials")
 def test_settings_of_a_deployment_choose_no_endpoint(given: Path) -> None:
     (given / "karpenter.yaml").write_text(
         BETA
@@ -170,7 +170,7 @@ def test_the_report_prints_no_control_characters(
     assert not any(line.lstrip().startswith("::") for line in out.splitlines())
 
 
-@attack(Threat.HIDDEN, "strange shapes where Karpenter has mappings and lists")
+@attack(Threat.HIDDEN, "unexpected types where Karpenter has mappings and lists")
 @pytest.mark.parametrize(
     "spec",
     ["[]", "x", "{template: [1]}", "{template: {spec: {nodeClassRef: [x], kubelet: 1}}}",

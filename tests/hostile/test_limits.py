@@ -54,7 +54,7 @@ def million_turns() -> float:
 
 @contextmanager
 def soon(millions: int = 200) -> Iterator[None]:
-    """Fail where the block takes longer than so many million turns of a loop."""
+    """Fail if the block takes longer than this number of million turns of a loop."""
     before, begin = million_turns(), time.process_time()
     yield
     spent = time.process_time() - begin
@@ -197,7 +197,7 @@ REFUSED: dict[str, tuple[dict[str, str], str]] = {
 }  # fmt: skip
 
 
-@attack(Threat.EXHAUSTION, "a fleet that asks for too much")
+@attack(Threat.EXHAUSTION, "a fleet that requests too much")
 @pytest.mark.parametrize(("files", "words"), REFUSED.values(), ids=REFUSED.keys())
 def test_too_much_is_a_finding_that_names_the_limit(
     files: dict[str, str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -285,7 +285,7 @@ def test_a_simulation_is_at_most_a_year(
     assert "longer than 366 days" in capsys.readouterr().err
 
 
-@attack(Threat.EXHAUSTION, "a simulation that changes with every minute")
+@attack(Threat.EXHAUSTION, "a simulation that changes every minute")
 def test_the_passes_of_a_simulation_are_counted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -300,7 +300,7 @@ def test_the_passes_of_a_simulation_are_counted(
     assert "--until" in err
 
 
-@attack(Threat.EXHAUSTION, "a present to which nothing can be added")
+@attack(Threat.EXHAUSTION, "a current time to which nothing can be added")
 @pytest.mark.parametrize("now", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"])
 def test_the_present_lies_within_the_calendar(
     now: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -402,7 +402,7 @@ DEEP = {
 }
 
 
-@attack(Threat.EXHAUSTION, "a file that the parser does not survive")
+@attack(Threat.EXHAUSTION, "a file that crashes the parser")
 @pytest.mark.parametrize("flag", ["--snapshot", "--catalog", "--faults", "plan"])
 @pytest.mark.parametrize("content", DEEP.values(), ids=DEEP.keys())
 def test_no_file_is_too_much_for_the_parser(
@@ -548,7 +548,7 @@ def test_no_schedule_takes_long(fields: list[str], hours: int) -> None:
         steady_until(schedule, length, MOMENT)
 
 
-@attack(Threat.EXHAUSTION, "ten thousand questions to a schedule that never fires")
+@attack(Threat.EXHAUSTION, "ten thousand evaluations of a schedule that never fires")
 def test_a_day_that_never_comes_is_found_at_once() -> None:
     budget = Budget(nodes="1", schedule="0 0 30 2 *", duration="1h")
     with soon(40):
@@ -556,7 +556,7 @@ def test_a_day_that_never_comes_is_found_at_once() -> None:
             assert allowance([budget], "Empty", 10, MOMENT).nodes == 1
 
 
-@attack(Threat.EXHAUSTION, "hostile text before our own patterns")
+@attack(Threat.EXHAUSTION, "hostile text for our regular expressions")
 @pytest.mark.parametrize(
     "text",
     ["a." * 300_000 + "!", "-" * 300_000, "a-" * 300_000, " " * 300_000, "\\u" * 100_000],
@@ -573,7 +573,7 @@ def test_no_pattern_of_ours_backtracks(text: str) -> None:
         findings_of(POOL, f"apiVersion: v1\nkind: {quoted}\nmetadata: {{name: {quoted}}}\n")
 
 
-@attack(Threat.EXHAUSTION, "a snapshot of two hundred thousand objects that nobody reads")
+@attack(Threat.EXHAUSTION, "a snapshot of two hundred thousand irrelevant objects")
 def test_a_large_snapshot_is_read_soon() -> None:
     item = b'{"kind":"Secret","metadata":{"name":"x"}}'
     content = b'{"kind":"List","items":[' + b",".join([item] * 200_000) + b"]}"
@@ -606,7 +606,7 @@ def test_the_limits_are_documented() -> None:
     assert len(rows()) >= 25
 
 
-@attack(Threat.EXHAUSTION, "warnings that crowd out the error of an invalid fleet")
+@attack(Threat.EXHAUSTION, "warnings that hide the error of an invalid fleet")
 def test_an_error_is_reported_however_many_warnings_there_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

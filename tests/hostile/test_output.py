@@ -250,7 +250,7 @@ def test_a_chart_shows_hostile_text(payload: str) -> None:
     assert_inert_chart(render_mermaid(hostile(PLANS["pull_request"](), payload)))
 
 
-@attack(Threat.OUTPUT, "generated text in every field of a plan, in every form")
+@attack(Threat.OUTPUT, "generated text in every field of a plan, in every format")
 @given(text=HOSTILE, name=st.sampled_from(sorted(PLANS)))
 @settings(max_examples=60, deadline=None)
 def test_no_text_in_a_plan_is_active_in_any_form(text: str, name: str) -> None:
@@ -292,7 +292,7 @@ def test_the_door_remembers_the_line(pieces: tuple[str, ...]) -> None:
     assert_inert_on_a_terminal(out.getvalue())
 
 
-@attack(Threat.OUTPUT, "colours in text that nobody painted")
+@attack(Threat.OUTPUT, "colour codes in text from others")
 def test_the_door_trusts_only_painted_text() -> None:
     assert through_the_door("\x1b[31mred") == "\\u001b[31mred"
     assert through_the_door(Painted("\x1b[31mred\x1b[0m\x1b]0;title\x07")) == (

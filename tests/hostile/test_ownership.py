@@ -229,7 +229,7 @@ def test_a_copied_intent_does_not_hand_over_an_instance(when: str) -> None:
     assert [i.id for i in result.seen.doubts.unknown] == [victim]
 
 
-@attack(Threat.OWNERSHIP, "an owner's tag that a tenant removes or changes")
+@attack(Threat.OWNERSHIP, "an ownership tag that a tenant removes or changes")
 @pytest.mark.parametrize(
     "attacked",
     [
@@ -262,7 +262,7 @@ def test_an_instance_whose_tags_disagree_is_not_touched(
     assert victim not in world.instances()
 
 
-@attack(Threat.OWNERSHIP, "a command under way while the owner is in doubt")
+@attack(Threat.OWNERSHIP, "a command in progress while the owner is unclear")
 def test_what_is_under_way_stops_while_the_owner_is_in_doubt() -> None:
     world = three_nodes()
     moved(world)
@@ -282,7 +282,7 @@ def test_what_is_under_way_stops_while_the_owner_is_in_doubt() -> None:
     assert stranger in world.instances()
 
 
-@attack(Threat.OWNERSHIP, "a fleet that is paralysed without anybody seeing it")
+@attack(Threat.OWNERSHIP, "a fleet that is suspended without anybody noticing")
 def test_the_daemon_says_once_why_it_stands_still_and_goes_on_by_itself() -> None:
     from reconciler.engine.loop import Pulse, run
     from reconciler.engine.reconcile import Mandate
@@ -382,7 +382,7 @@ def test_apply_after_a_lost_state_asks_for_adoption(
     assert (site.cloud.living().keys(), site.launches()) == (before.keys(), asked)
 
 
-@attack(Threat.OWNERSHIP, "a real account and a cluster that nobody has named")
+@attack(Threat.OWNERSHIP, "a real account and a cluster without a configured name")
 @pytest.mark.parametrize(
     "command", ["apply --auto-approve", "run", "state adopt", "state adopt --yes"]
 )
@@ -486,7 +486,7 @@ def test_a_forged_identity_gets_no_node_disrupted(forge: Forge) -> None:
     } | {c.status.node_name for c in world.claims.values() if c.name in result.seen.disputed}
 
 
-@attack(Threat.OWNERSHIP, "a drain that is led to another Node")
+@attack(Threat.OWNERSHIP, "a drain that is redirected to another Node")
 def test_a_node_whose_own_cannot_be_told_is_not_terminated() -> None:
     world = three_nodes()
     before = world.instances()
@@ -559,7 +559,7 @@ def test_labels_of_another_node_are_not_believed(labels: dict[str, str]) -> None
     assert (world.instances(), terminations(world)) == (before, 0)
 
 
-@attack(Threat.OWNERSHIP, "a Node that reports room it cannot have")
+@attack(Threat.OWNERSHIP, "a Node that reports capacity it cannot have")
 @pytest.mark.parametrize(
     "amounts",
     [
@@ -595,7 +595,7 @@ def test_impossible_room_drains_no_other_node(amounts: dict[str, str]) -> None:
     assert (world.instances(), terminations(world)) == (before, 0)
 
 
-@attack(Threat.OWNERSHIP, "labels and taints that no API server would take")
+@attack(Threat.OWNERSHIP, "labels and taints that no API server would accept")
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -847,7 +847,7 @@ def test_a_flood_of_messages_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(world.instances()) == 3
 
 
-@attack(Threat.OWNERSHIP, "a true warning while the owner of an instance is in doubt")
+@attack(Threat.OWNERSHIP, "a genuine warning while the owner of an instance is unclear")
 def test_a_node_that_ec2_takes_back_is_drained_even_then() -> None:
     world = three_spot_nodes()
     victim = next(iter(world.instances()))

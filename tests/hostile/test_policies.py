@@ -119,7 +119,7 @@ HEAVY = {
 
 
 @pytest.mark.parametrize("how", HEAVY)
-@attack(Threat.EXHAUSTION, "a policy that needs endless time or memory")
+@attack(Threat.EXHAUSTION, "a policy that needs unlimited time or memory")
 def test_a_heavy_expression_ends_at_a_limit(
     how: str,
     fleet: Path,
@@ -204,7 +204,7 @@ def test_the_evaluator_inherits_neither_environment_nor_files(
     assert files <= 1  # that of the listing itself
 
 
-@attack(Threat.OUTPUT, "a message of a policy with escape sequences and workflow commands")
+@attack(Threat.OUTPUT, "a policy message with escape sequences and workflow commands")
 @pytest.mark.parametrize("form", ["text", "markdown", "html", "github"])
 def test_a_message_commands_nothing(
     form: str, fleet: Path, plan: Plan, capsys: pytest.CaptureFixture[str]

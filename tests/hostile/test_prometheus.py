@@ -72,7 +72,7 @@ def warned(content: bytes) -> tuple[int, bytes, dict[str, str]]:
     return 200, json.dumps(data).encode(), {}
 
 
-@attack(Threat.SECRETS, "an address of Prometheus with a password, or one that shows the token")
+@attack(Threat.SECRETS, "a Prometheus URL with a password, or one that discloses the token")
 @pytest.mark.parametrize(
     "url", ["https://u:hunter2@127.0.0.1:1", "https://hunter2@h/", "http://h/hunter2?x", "http://h"]
 )
@@ -86,7 +86,7 @@ def test_an_address_that_discloses_is_refused(
     assert TOKEN not in shown
 
 
-@attack(Threat.SECRETS, "somebody with another certificate in the place of Prometheus")
+@attack(Threat.SECRETS, "a server with another certificate in place of Prometheus")
 def test_the_certificate_is_verified_before_the_token_is_sent(
     certificate: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -102,7 +102,7 @@ def test_the_certificate_is_verified_before_the_token_is_sent(
         assert set(other.tokens) == {f"Bearer {TOKEN}"}
 
 
-@attack(Threat.EXHAUSTION, "a Prometheus with an endless, a huge or a deeply nested answer")
+@attack(Threat.EXHAUSTION, "a Prometheus with an endless, a huge or a deeply nested response")
 @pytest.mark.parametrize("content", [b"x" * 100_000, b'{"data":' + b"[" * 90_000], ids=len)
 def test_an_answer_is_limited(content: bytes, server: Server) -> None:
     server.fault = lambda _: (200, content, {})
@@ -111,7 +111,7 @@ def test_an_answer_is_limited(content: bytes, server: Server) -> None:
     assert run(server.url) == 1
 
 
-@attack(Threat.OUTPUT, "series whose pods, labels and resources contain commands of a terminal")
+@attack(Threat.OUTPUT, "series whose pods, labels and resources contain terminal escape sequences")
 def test_names_of_series_stay_text(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     evil = "\x1b[2J\n::error::pwned"
     pod = RecordedPod("worse", requests={f"cpu{evil}": 1}, selector={evil: "x", "a_b\x1b": "x"})

@@ -346,7 +346,7 @@ def test_a_new_image_makes_the_plan_stale(waiting: World) -> None:
     assert launches(waiting) == 0
 
 
-@attack(Threat.PLAN, "a second approval of nodes, by a plan that was begun and cut off")
+@attack(Threat.PLAN, "a second approval of nodes, by a plan that was interrupted")
 def test_a_plan_that_was_cut_off_carries_on_and_begins_nothing_more() -> None:
     """Two nodes drift; the plan takes one. Resumed, it must not go on to the second."""
     world = drifted()
@@ -382,7 +382,7 @@ def begun(points: Points, world: World, plan: Plan) -> tuple[int, list[str]]:
 
 
 @pytest.mark.exhaustive
-@attack(Threat.PLAN, "a process that is killed anywhere in an approved plan, and started again")
+@attack(Threat.PLAN, "a process that is killed at any point of an approved plan, and restarted")
 def test_an_approved_plan_that_is_cut_anywhere_goes_on_and_goes_no_further() -> None:
     """The plan takes one of three drifted nodes: resumed, it ends with one replaced or none."""
     points = Points()
@@ -537,7 +537,7 @@ def test_a_plan_of_another_fleet_is_refused(
     assert "belongs to fleet 'other', but this is fleet 'fleet'" in capsys.readouterr().err
 
 
-@attack(Threat.PLAN, "a symbolic link at the place of a saved plan")
+@attack(Threat.PLAN, "a symbolic link in place of a saved plan")
 def test_a_link_is_replaced_and_not_written_through(fleet: Path) -> None:
     target = fleet.parent / "victim"
     target.write_text("precious")
@@ -547,7 +547,7 @@ def test_a_link_is_replaced_and_not_written_through(fleet: Path) -> None:
     assert not (fleet.parent / "plan.json").is_symlink()
 
 
-@attack(Threat.PLAN, "another user who reads or swaps a saved plan")
+@attack(Threat.PLAN, "another user who reads or replaces a saved plan")
 def test_a_saved_plan_is_its_owners_alone(fleet: Path) -> None:
     before = os.umask(0)
     try:

@@ -159,7 +159,7 @@ def test_a_url_in_the_repository_is_refused_without_being_printed(fleet: Path) -
         assert MARK not in shown
 
 
-@attack(Threat.SECRETS, "a password or token in the address of a repository")
+@attack(Threat.SECRETS, "a password or token in the URL of a repository")
 @pytest.mark.parametrize("form", GIT_FORMS)
 @given(secret=either)
 @example(secret=f"{MARK}/{MARK}")

@@ -65,7 +65,7 @@ FORBIDDEN = {
 }
 
 
-@attack(Threat.SETTINGS, "a setting of the operator's in reconciler.yaml")
+@attack(Threat.SETTINGS, "an operator setting in reconciler.yaml")
 @pytest.mark.parametrize(("text", "place"), FORBIDDEN.values(), ids=FORBIDDEN)
 def test_what_only_the_operator_sets_is_refused_in_the_repository(
     text: str, place: tuple[int, int], repository: Repository, capsys: pytest.CaptureFixture[str]
@@ -81,7 +81,7 @@ def test_what_only_the_operator_sets_is_refused_in_the_repository(
     assert not list(repository.path.parent.glob("other"))
 
 
-@attack(Threat.SETTINGS, "a setting of the operator's in the second spelling of the file's name")
+@attack(Threat.SETTINGS, "an operator setting under the second file name")
 def test_the_other_name_of_the_file_is_no_way_round(
     repository: Repository, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -90,7 +90,7 @@ def test_the_other_name_of_the_file_is_no_way_round(
     assert "reconciler.yml:1:7" in capsys.readouterr().err
 
 
-@attack(Threat.SETTINGS, "a setting of the operator's under merge keys and aliases")
+@attack(Threat.SETTINGS, "an operator setting under merge keys and aliases")
 def test_an_alias_is_no_way_round(
     repository: Repository, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -141,7 +141,7 @@ def test_the_operator_sets_them_by_flag_variable_or_file(
     assert found["aws.externalId"][:2] == ("efgh", "flag")
 
 
-@attack(Threat.SETTINGS, "an operator's file that the repository holds")
+@attack(Threat.SETTINGS, "an operator's file inside the repository")
 @pytest.mark.parametrize("form", ["file", "link in", "link out", "variable"])
 def test_the_operators_file_is_outside_the_repository(
     form: str,
@@ -195,7 +195,7 @@ def test_a_mistake_in_the_operators_file_has_a_place(
 # -- credentials in the clear ---------------------------------------------------------------------
 
 
-@attack(Threat.SETTINGS, "an endpoint that is reached by plain http")
+@attack(Threat.SETTINGS, "an endpoint with plain http")
 @pytest.mark.parametrize(
     "url",
     ["http://10.0.0.1:4566", "http://127.0.0.1.evil.example", "HTTP://evil.example",
@@ -331,7 +331,7 @@ def test_nothing_behind_a_link_is_removed(
     assert (victim / "simulated" / "precious").read_text() == "kept"
 
 
-@attack(Threat.SETTINGS, "a link in place of what was kept of AWS's answers")
+@attack(Threat.SETTINGS, "a link in place of the cache of AWS's responses")
 @pytest.mark.parametrize("level", ["cache", "cache/shop", "cache/shop/market"])
 def test_a_link_in_the_cache_is_not_followed(level: str, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
@@ -348,7 +348,7 @@ def test_a_link_in_the_cache_is_not_followed(level: str, tmp_path: Path) -> None
     assert not list(victim.rglob("types.2"))
 
 
-@attack(Threat.SETTINGS, "a link in place of a cached answer of AWS")
+@attack(Threat.SETTINGS, "a link in place of a cached response of AWS")
 def test_a_linked_answer_is_neither_read_nor_written(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_bytes(b"secret")

@@ -33,7 +33,7 @@ def test_another_scheme_is_refused_before_the_cluster_is_read(
     assert [path.name for path in tmp_path.iterdir()] == ["kubectl"]
 
 
-@attack(Threat.GIT, "a branch, path, remote or author that git would take for an option")
+@attack(Threat.GIT, "a branch, path, remote or author that git would treat as an option")
 @pytest.mark.parametrize(
     ("place", "more"),
     [
@@ -69,7 +69,7 @@ def test_nothing_that_looks_like_an_option_reaches_git(
     assert not (tmp_path / "asked").exists()
 
 
-@attack(Threat.GIT, "the name of a remote that git would take for an option or an address")
+@attack(Threat.GIT, "the name of a remote that git would treat as an option or a URL")
 @pytest.mark.parametrize("name", ["--upload-pack=touch ran", "ext::sh -c touch% ran", "/tmp/x", ""])
 def test_a_remote_is_named_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
@@ -95,7 +95,7 @@ def test_a_remote_that_is_a_program_is_not_run(
     assert not (tmp_path / "ran").exists()
 
 
-@attack(Threat.GIT, "hooks of a repository on this machine that a snapshot is pushed to")
+@attack(Threat.GIT, "hooks of a local repository to which a snapshot is pushed")
 def test_hooks_of_the_target_do_not_run(tmp_path: Path, remote: Path) -> None:  # noqa: F811
     for hook in ("pre-receive", "update", "post-receive", "post-update", "reference-transaction"):
         script = remote / "hooks" / hook
@@ -106,7 +106,7 @@ def test_hooks_of_the_target_do_not_run(tmp_path: Path, remote: Path) -> None:  
     assert not (tmp_path / "ran").exists()
 
 
-@attack(Threat.HIDDEN, "a branch for snapshots that exists with other history")
+@attack(Threat.HIDDEN, "a branch for snapshots that already exists with another history")
 def test_a_branch_with_other_history_is_built_upon(tmp_path: Path, remote: Path) -> None:  # noqa: F811
     before = git(remote, "rev-parse", "main")
     publish(str(remote), Publication("main", "now.json", b"{}\n", "B <b@example.com>", "Update"))
@@ -114,7 +114,7 @@ def test_a_branch_with_other_history_is_built_upon(tmp_path: Path, remote: Path)
     assert names(remote, "main") == ["now.json", "pool.yaml"]
 
 
-@attack(Threat.HIDDEN, "a branch that is replaced by other history while a snapshot is pushed")
+@attack(Threat.HIDDEN, "a branch whose history is replaced while a snapshot is pushed")
 def test_a_branch_that_is_replaced_meanwhile_is_never_forced(
     tmp_path: Path,
     remote: Path,  # noqa: F811

@@ -103,7 +103,7 @@ def test_a_redirect_within_the_host_is_followed(site: Site, certificate: Path) -
     assert site.asked == ["/old", "/file"]
 
 
-@attack(Threat.SETTINGS, "a server of snapshots that redirects elsewhere")
+@attack(Threat.SETTINGS, "a snapshot server that redirects to another host")
 @pytest.mark.parametrize(
     "target",
     [
@@ -125,7 +125,7 @@ def test_a_redirect_to_another_host_is_not_followed(
     assert site.asked == ["/old"]
 
 
-@attack(Threat.EXHAUSTION, "a server of snapshots that redirects in a circle")
+@attack(Threat.EXHAUSTION, "a snapshot server that redirects in a circle")
 def test_a_circle_of_redirects_ends(site: Site, certificate: Path) -> None:
     site.redirects["/a"] = "/a"
     with pytest.raises(UnreadableError, match="more than 3 redirects"):
@@ -133,25 +133,25 @@ def test_a_circle_of_redirects_ends(site: Site, certificate: Path) -> None:
     assert len(site.asked) == 4
 
 
-@attack(Threat.EXHAUSTION, "a server of snapshots that never stops sending")
+@attack(Threat.EXHAUSTION, "a snapshot server that never stops sending")
 def test_an_endless_answer_ends_at_the_limit(site: Site, certificate: Path) -> None:
     with pytest.raises(UnreadableError, match="more than 1000000 bytes"):
         download(site.url("/endless"), 1_000_000, trust=str(certificate))
 
 
-@attack(Threat.EXHAUSTION, "a server of snapshots that sends a byte at a time")
+@attack(Threat.EXHAUSTION, "a snapshot server that sends a byte at a time")
 def test_a_slow_answer_ends_at_the_deadline(site: Site, certificate: Path) -> None:
     with pytest.raises(UnreadableError, match="takes too long"):
         download(site.url("/drip"), 1_000_000, trust=str(certificate), total_s=0.1)
 
 
-@attack(Threat.HIDDEN, "a server of snapshots that ends in the middle of the file")
+@attack(Threat.HIDDEN, "a snapshot server that stops in the middle of the file")
 def test_a_part_is_not_taken_for_the_whole(site: Site, certificate: Path) -> None:
     with pytest.raises(UnreadableError):
         download(site.url("/short"), 1000, trust=str(certificate))
 
 
-@attack(Threat.SETTINGS, "a server of snapshots without a trusted certificate")
+@attack(Threat.SETTINGS, "a snapshot server without a trusted certificate")
 def test_an_unknown_certificate_is_refused(site: Site) -> None:
     with pytest.raises(UnreadableError, match="cannot be downloaded: SSLError"):
         download(site.url("/file"), 1000)
@@ -179,7 +179,7 @@ def test_metadata_addresses_are_never_asked(monkeypatch: pytest.MonkeyPatch, add
     assert connections == []
 
 
-@attack(Threat.SETTINGS, "a place of a snapshot that is a local file, unencrypted or no URL")
+@attack(Threat.SETTINGS, "a snapshot location that is a local file, unencrypted or not a URL")
 @pytest.mark.parametrize(
     ("place", "says"),
     [

@@ -72,7 +72,7 @@ def test_every_locked_dependency_has_one_version_and_hashes(lock: Path) -> None:
         assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", digest) for digest in hashes), pin
 
 
-@attack(Threat.SUPPLY_CHAIN, "a dependency that is declared and not locked")
+@attack(Threat.SUPPLY_CHAIN, "a dependency that is declared but not locked")
 def test_the_lock_holds_every_declared_dependency_within_its_bounds() -> None:
     locked: dict[str, list[Requirement]] = {}
     for requirement, _ in pins(COMPLETE).values():

@@ -61,7 +61,7 @@ def test_a_daemon_shows_what_it_does(tmp_path: Path) -> None:
         assert 'reconciler_passes_total{result="succeeded"}' in metrics
         assert "reconciler_lease_held 1.0" in metrics
         assert "NodePools" in ask(f"{url}/")
-        assert ask(f"{url}/healthz").startswith("last sign of life")
+        assert ask(f"{url}/healthz").startswith("last heartbeat")
         process.send_signal(signal.SIGTERM)
         out, _ = process.communicate(timeout=AT_MOST_S)
         assert process.returncode == 0, out

@@ -78,7 +78,7 @@ def test_probes_name_the_fleet_that_fails() -> None:
         healths["web"].beat()
         status, text = asked.get("/healthz")
         assert status == 503
-        assert text == "fleet shop: no sign of life for 700 s (limit 600 s)\n"
+        assert text == "fleet shop: no heartbeat for 700 s (limit 600 s)\n"
         fleets.remove("shop")
         assert asked.status("/healthz") == 200
 

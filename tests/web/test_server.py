@@ -85,7 +85,7 @@ def test_a_daemon_whose_passes_no_longer_end_is_not_ready(
     health.failed("throttled")
     expected = "no pass has ended for 330 s (limit 300 s); last failure: throttled\n"
     assert get(f"{url}/readyz") == (503, expected)
-    assert get(f"{url}/healthz") == (200, "last sign of life 0 s ago\n")
+    assert get(f"{url}/healthz") == (200, "last heartbeat 0 s ago\n")
 
 
 def test_a_daemon_that_hangs_is_neither_alive_nor_ready(
@@ -93,7 +93,7 @@ def test_a_daemon_that_hangs_is_neither_alive_nor_ready(
 ) -> None:
     health.passed()
     time.now += 601
-    assert get(f"{url}/healthz") == (503, "no sign of life for 601 s (limit 600 s)\n")
+    assert get(f"{url}/healthz") == (503, "no heartbeat for 601 s (limit 600 s)\n")
     assert get(f"{url}/readyz")[0] == 503
 
 

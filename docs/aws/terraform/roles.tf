@@ -5,7 +5,7 @@ data "aws_region" "current" {}
 locals {
   queue_name = coalesce(var.interruption_queue, var.cluster_name)
 
-  # What the generated policies leave open.
+  # The placeholders of the generated policies.
   names = {
     partition          = data.aws_partition.current.partition
     account            = data.aws_caller_identity.current.account_id

@@ -20,7 +20,7 @@ variable "node_role" {
 }
 
 variable "plan_principal" {
-  description = "ARN of the role of CI that makes plans. It can read and nothing else."
+  description = "ARN of the CI role that makes plans. It can only read."
   type        = string
 }
 

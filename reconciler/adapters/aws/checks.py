@@ -127,14 +127,14 @@ class Checks:
             answer = self._connect("sts", _ATTEMPTS).get_caller_identity()
         except boto_errors() as error:
             ours = our_error("sts:GetCallerIdentity", error)
-            return [_refused("credentials", "", ours), unknown("clock", "", "no answer from AWS")]
+            return [_refused("credentials", "", ours), unknown("clock", "", "no response from AWS")]
         who = f"{answer['Arn']} in account {answer['Account']}"
         return [passed("credentials", "", who), self._skew(answer)]
 
     def _skew(self, answer: GetCallerIdentityResponseTypeDef) -> Check:
         stated = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
         if not stated:
-            return unknown("clock", "", "the answer has no date")
+            return unknown("clock", "", "the response has no date")
         skew = abs(self._clock.now() - parsedate_to_datetime(stated))
         text = f"{skew.total_seconds():.0f} s difference to AWS"
         if skew >= SKEW_MOST:

@@ -166,7 +166,7 @@ def _response(error: Exception) -> JsonObject:
 
 
 def boto_errors() -> tuple[type[Exception], ...]:
-    """Return the exceptions that botocore raises for external faults; others are bugs of ours."""
+    """Return the exceptions that botocore raises for external faults; others are our own bugs."""
     from botocore.exceptions import BotoCoreError, ClientError
     from botocore.parsers import ResponseParserError
 

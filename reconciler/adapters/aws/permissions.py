@@ -76,7 +76,7 @@ TAGGED_LATER: Final = ("Name", "eks:eks-cluster-name", "karpenter.sh/nodeclaim",
 WITHOUT_TAGS: Final = {
     "LaunchWithThese": (
         "a launch uses these resources but does not change them; the resources it creates "
-        "must carry the tags"
+        "must have the tags"
     ),
     "HearInterruptions": "messages have no tags; the policy names only this queue",
     "PassNodeRole": "the policy names only this role, and only EC2 may use it",
@@ -98,7 +98,7 @@ CALLS: Final = (
         "ec2",
         {
             "DescribeInstances": (
-                "list instances, and find the outcome of launches whose answer was lost"
+                "list instances, and find the outcome of launches whose response was lost"
             ),
             "DescribeSubnets": "list subnets and their free addresses",
             "DescribeSecurityGroups": "resolve the security groups of an EC2NodeClass",

@@ -71,7 +71,7 @@ class DatabaseState:
     on_close: list[Callable[[], None]] = field(default_factory=list)
 
     def close(self) -> None:
-        """Release the lease, and close all connections that nobody shares."""
+        """Release the lease, and close all connections that are not shared."""
         self.lease.release()
         if not self.is_shared:
             self.database.engine.dispose()
@@ -209,7 +209,7 @@ def _make_current(database: Database, *, create: bool) -> None:
 
 
 CONNECTIONS_MAX: Final = 3
-"""How many connections the fleets of a process share, beside the one that renews leases.
+"""How many connections the fleets of a process share, besides the one that renews leases.
 
 A transaction of the state lasts for milliseconds, and holds one connection at a time."""
 
@@ -279,7 +279,7 @@ class SharedStates:
 
     @contextmanager
     def only_user(self, cluster: str, fleet: str) -> Iterator[None]:
-        """Let one fleet of this process act for a cluster for as long as the block lasts.
+        """Let one fleet of this process act for a cluster while the block runs.
 
         ``cluster`` is the address of its API: a kubeconfig may lead two fleets to the same one.
 

@@ -72,7 +72,7 @@ class Way(NamedTuple):
     secrets: tuple[str, ...] = ()
 
     def run(self, *arguments: str, git_dir: str, timeout_s: float = TIMEOUT_S) -> bytes:
-        """Run git on a git directory of ours."""
+        """Run git on one of our own git directories."""
         return run(
             arguments,
             git_dir=git_dir,
@@ -301,7 +301,7 @@ def _fetch(way: Way, place: Path, refspecs: tuple[str, ...]) -> None:
 
 
 def _write_config(place: Path) -> None:
-    """Write the clone's settings anew: what anybody may have written there does not count."""
+    """Write the clone's settings again, so that foreign settings have no effect."""
     is_sha256 = "sha256" in small_text(str(place / "config")).lower()
     extension = "[extensions]\n\tobjectformat = sha256\n" if is_sha256 else ""
     version = 1 if is_sha256 else 0

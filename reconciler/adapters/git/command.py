@@ -67,7 +67,7 @@ _CHUNK: Final = 65536
 
 
 class GitMissingError(UnreadableError):
-    """There is no ``git`` on this machine."""
+    """``git`` is not installed on this machine."""
 
     def __init__(self) -> None:
         super().__init__("git is not installed or not on PATH", remedy="install git")
@@ -109,7 +109,7 @@ def is_inside(path: str, folder: str) -> bool:
 
 
 def local_environment(home: str, tree: str = "") -> dict[str, str]:
-    """Return the environment for reading a local repository: nothing of the user's counts."""
+    """Return the environment for reading a local repository, without the user's configuration."""
     kept = {name: os.environ[name] for name in _LOADER if name in os.environ}
     return {
         **kept,

@@ -160,9 +160,7 @@ class _DraftCommit:
 
 
 def _uncommitted(path: str) -> UsageError:
-    return UsageError(
-        "has changes that are not committed", where=path, remedy="commit or stash them first"
-    )
+    return UsageError("has uncommitted changes", where=path, remedy="commit or stash them first")
 
 
 ATTEMPTS: Final = 5

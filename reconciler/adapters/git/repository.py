@@ -236,7 +236,7 @@ class RepositoryView:
 
 @contextmanager
 def viewed(repository: Repository, where: str) -> Iterator[RepositoryView]:
-    """Give a view of a repository for as long as the block lasts.
+    """Give a view of a repository while the block runs.
 
     Raises:
         GitMissingError: there is no git.
@@ -285,10 +285,10 @@ def _write(git_dir: str, name: str, text: str) -> None:
 
 
 def _config(settings: Mapping[str, str], *, is_bare: bool) -> str:
-    """Return the settings of a view: what says how the checkout was written, and nothing else.
+    """Return the settings of a view: only those that describe how the checkout was written.
 
-    ``sparseCheckout`` has git look at files that are there although they are marked as not
-    checked out: the mark must not hide that they differ.
+    ``sparseCheckout`` makes git compare existing files although they are marked as not checked out:
+    the mark must not hide that they differ.
     """
     sections: dict[str, list[str]] = {
         "core": [

@@ -98,7 +98,7 @@ class _Comparison:
         return self._view.users_setting("core.autocrlf").lower()
 
     def _status(self, *options: str) -> tuple[str | None, bool]:
-        """Return what git says: the commit, and whether any fleet file is listed."""
+        """Return the answer of git: the commit, and whether any fleet file is listed."""
         head: str | None = None
         for entry in self._view.records(*options, *_STATUS, self._below):
             if entry.startswith("# branch.oid "):
@@ -139,7 +139,7 @@ class _Comparison:
             return os.path.lexists(real)
         content = self._contents.get(name)
         if content is None or len(content) > LIMITS.bytes_max:
-            return False  # not read as part of the fleet, and if it should have been, that is said
+            return False  # not read as part of the fleet; a missing file is reported elsewhere
         return oid not in (
             _object_id(content, oid),
             _object_id(content.replace(b"\r\n", b"\n"), oid),  # git has compared line endings
@@ -208,7 +208,7 @@ def changed_files(folder: str, base: str, folders: tuple[str, ...]) -> ChangedFi
     """
     repository = find(folder)
     if repository is None:
-        remedy = "leave --base out, or run the command in a repository"
+        remedy = "omit --base, or run the command in a repository"
         raise UsageError("not in a git repository", where=os.path.abspath(folder), remedy=remedy)
     with viewed(repository, folder) as view:
         before, head = commit_of(view, base), commit_of(view, "HEAD")

@@ -66,7 +66,7 @@ class Watch:
         if event.event_type not in _CHANGES or (
             event.is_directory and event.event_type == "modified"
         ):
-            return  # what happened in the folder is told by itself
+            return  # changes in the folder have events of their own
         paths = [os.fsdecode(p) for p in (event.src_path, event.dest_path) if p]
         if any(self._matters(path, is_folder=event.is_directory) for path in paths):
             self._changed.set()

@@ -1,7 +1,7 @@
-"""The way to the API of a cluster: which one is meant, and with whose credentials.
+"""Access to the API of a cluster: which cluster, and which credentials.
 
-The client of the Kubernetes project reads kubeconfigs, runs their exec plugins and renews tokens;
-nothing of it is imported before a cluster is asked for.
+The client of the Kubernetes project reads kubeconfigs, runs their exec plugins and renews tokens.
+It is imported only when a cluster is used.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _IN_CLUSTER: Final = "KUBERNETES_SERVICE_HOST"
 _DEFAULT: Final = "~/.kube/config"
 _AGENT: Final = "reconciler"
 _CONNECTIONS: Final = 40
-"""How many connections are kept: a watch of each kind, and the calls beside the pass."""
+"""The number of kept connections: a watch of each kind, and the calls outside the pass."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A way to one API server: ``name`` says by which context, ``server`` is its URL.
+    """Access to one API server: ``name`` is its context, ``server`` its URL.
 
-    ``authority`` is the PEM text of the certificates that it is trusted by, empty where those of
-    the machine are; ``client`` the connection (``kubernetes.client.ApiClient``).
+    ``authority`` is the PEM text of the trusted certificates, empty for those of the machine;
+    ``client`` is the connection (``kubernetes.client.ApiClient``).
     """
 
     name: str
@@ -43,10 +43,10 @@ class Access:
 
 
 def access_of(settings: Settings) -> Access:
-    """Return the way to the cluster that the settings mean.
+    """Return the access to the cluster of the settings.
 
-    The kubeconfig that is set, else that of ``KUBECONFIG``, else ``~/.kube/config``; in a pod
-    without any of them its service account.
+    It uses the configured kubeconfig, otherwise that of ``KUBECONFIG``, otherwise
+    ``~/.kube/config``; in a pod without any of them, its service account.
 
     Raises:
         UsageError: the client is not installed, or no cluster is named anywhere.
@@ -62,7 +62,7 @@ def access_of(settings: Settings) -> Access:
             remedy="run `pip install 'reconciler[kubernetes]'`",
         ) from error
     configuration = Configuration()
-    configuration.retries = False  # repeating is decided in one place, ours
+    configuration.retries = False  # retries are decided in one place, ours
     configuration.connection_pool_maxsize = _CONNECTIONS
     name = _load(settings, configuration)
     _expect_encrypted(configuration.host)
@@ -72,7 +72,7 @@ def access_of(settings: Settings) -> Access:
 
 
 def _expect_encrypted(server: str) -> None:
-    """Refuse to send credentials in the clear.
+    """Refuse to send credentials without encryption.
 
     Raises:
         UsageError: the API server is reached by plain http, and is not on this machine.
@@ -139,7 +139,7 @@ def _load_service_account(configuration: object) -> str:
 
 
 def _authority(configuration: Any) -> str:
-    """Return the certificates that the server is trusted by."""
+    """Return the certificates that the server is verified with."""
     if configuration.ca_cert_data:
         data = configuration.ca_cert_data
         return data.decode() if isinstance(data, bytes) else str(data)
@@ -151,13 +151,11 @@ def _authority(configuration: Any) -> str:
 
 
 def expect_one_cluster(access: Access, settings: Settings) -> None:
-    """Refuse to look at one cluster while new nodes would join another.
+    """Refuse to observe one cluster while new nodes would join another.
 
-    A cluster is known by its certificate authority, which tunnels and private addresses leave as
-    it is; where that is not known on both sides, by the name that EKS gave its address.
-
-    Raises:
-        UsageError: the kubeconfig and the settings of new nodes mean different clusters.
+    A cluster is identified by its certificate authority, which tunnels and private addresses do not
+    change. If that is unknown on one side, it is identified by the name in its EKS address. Raises:
+    UsageError: the kubeconfig and the settings of new nodes refer to different clusters.
     """
     joined = _decoded(settings.cluster_ca_bundle)
     if joined and access.authority:
@@ -184,7 +182,7 @@ def _decoded(bundle: str) -> str:
 
 
 def _certificates(pem: str) -> frozenset[str]:
-    """Return the certificates of a PEM text, without what may differ in writing."""
+    """Return the certificates of a PEM text in canonical form."""
     blocks = pem.split("-----BEGIN CERTIFICATE-----")[1:]
     return frozenset("".join(b.split("-----END CERTIFICATE-----")[0].split()) for b in blocks)
 

@@ -27,10 +27,8 @@ from reconciler.ports.progress import CallMeter
 if TYPE_CHECKING:
     from urllib3 import HTTPResponse
 
-# The border where an answer of the Kubernetes API becomes an error of ours.
-#
-# What a caller must decide is told by the HTTP status; the sentence names the call, what the API
-# said, and what to do.
+# The conversion of responses of the Kubernetes API to our errors. The HTTP status shows callers
+# what to do; the message names the call, the API's message, and the remedy.
 
 
 UNAUTHORIZED: Final = 401
@@ -40,7 +38,7 @@ CONFLICT: Final = 409
 GONE: Final = 410
 TOO_MANY: Final = 429
 NO_ANSWER: Final = 0
-"""In place of a status: the call may or may not have had its effect."""
+"""Used as a status: the call may or may not have had its effect."""
 
 _PASSING: Final = frozenset({NO_ANSWER, TOO_MANY, 500, 502, 503, 504})
 ALLOW_IT: Final = "grant it by RBAC; docs/kubernetes contains the full ClusterRole"
@@ -54,10 +52,10 @@ _SAID_MAX: Final = 300
 
 
 class ApiError(ClusterError):
-    """The Kubernetes API refused a call or did not answer it.
+    """The Kubernetes API rejected a call or did not respond.
 
-    ``status`` is that of HTTP, ``NO_ANSWER`` without one; ``reason`` is the API's own word for it;
-    ``retry_after_s`` how long it asks to be left alone.
+    ``status`` is that of HTTP, ``NO_ANSWER`` without one; ``reason`` is the API's own name for it;
+    ``retry_after_s`` is the pause that it requests.
     """
 
     def __init__(
@@ -83,7 +81,7 @@ class _Status(msgspec.Struct, frozen=True):
 
 
 def refusal(call: str, status: int, phrase: str, body: bytes, retry_after: str) -> ApiError:
-    """Return the error that an answer of the API stands for."""
+    """Return the error for a response of the API."""
     try:
         said = msgspec.json.decode(body, type=_Status)
     except msgspec.MsgspecError:
@@ -92,10 +90,8 @@ def refusal(call: str, status: int, phrase: str, body: bytes, retry_after: str) 
     return ApiError(call, status, said.reason or phrase, said.message, seconds)
 
 
-# Lists of objects, page after page: all of them, or an error.
-#
-# The items of a page are cut apart without looking inside; whoever reads them knows their kind,
-# which the API does not repeat in every item.
+# Lists of objects, page by page: all of them, or an error. The items of a page are split without
+# decoding them; the reader knows their kind, which the API does not repeat in every item.
 
 
 PAGE: Final = 500
@@ -127,12 +123,10 @@ class ObjectList:
 
 
 def listing(api: Api, kind: Kind, selector: str = "") -> ObjectList:
-    """Return every object of a kind, of those that a field selector selects.
+    """Return every object of a kind that a field selector selects.
 
-    A list is started again if its continue token has expired.
-
-    Raises:
-        ClusterError: it could not be read to its end; a part is never taken for the whole.
+    A list is started again if its continue token has expired. Raises: ClusterError: it could not be
+    read to its end; a partial list is never returned.
     """
     for left in reversed(range(_STARTS)):
         try:
@@ -183,7 +177,7 @@ _CONNECT_S: Final = 5.0
 _PAUSE_S: Final = 0.5
 _PAUSE_MAX_S: Final = 10.0
 _PART: Final = 65536
-"""How many bytes of an answer are read at once."""
+"""How many bytes of a response are read at a time."""
 _OK: Final = range(200, 300)
 JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -203,7 +197,7 @@ def _never(error: ApiError) -> bool:
 
 
 def resource_of(path: str) -> str:
-    """Return the resource that a path of the API names, without namespaces and names.
+    """Return the resource in a path of the API, without namespaces and names.
 
     ``/api/v1/namespaces/shop/pods/api-0/eviction`` is ``pods/eviction``.
     """
@@ -216,12 +210,12 @@ def resource_of(path: str) -> str:
 
 @dataclass
 class Api:
-    """One API server. ``connect`` leads there, anew where the credentials have run out.
+    """One API server. ``connect`` returns the access, again if the credentials have expired.
 
-    ``wait`` passes seconds between two attempts; an answer may take ``timeout_s``. ``confirm`` is
+    ``wait`` passes seconds between two attempts; a response may take ``timeout_s``. ``confirm`` is
     called before each attempt, and what it raises ends the call before anything is sent. ``meter``
-    receives each attempt. ``answered`` receives method, path, body and answer of each call, and
-    None as the answer of one whose object was not found.
+    receives each attempt. ``answered`` receives method, path, body and response of each call, and
+    None as the response if the object was not found.
     """
 
     connect: Callable[[], Access]
@@ -237,12 +231,11 @@ class Api:
 
     @property
     def access(self) -> Access:
-        """The way there, found when it is first asked for.
+        """The access, determined on first use.
 
-        Raises:
-            ClusterError, UsageError: there is none.
+        Raises: ClusterError, UsageError: there is none.
         """
-        with self._connecting:  # threads of a watch each need it at the same time
+        with self._connecting:  # the threads of all watches need it at the same time
             if self._access is None:
                 self._access = self.connect()
             return self._access
@@ -259,10 +252,9 @@ class Api:
     ) -> bytes:
         """Return the body of the answer.
 
-        ``is_answer`` tells of a refusal that it is what the API has to say, and not repeated.
+        ``is_answer`` is whether a rejection is a valid result, which is not retried.
 
-        Raises:
-            ApiError: the API refused, or gave no answer to any attempt.
+        Raises: ApiError: the API rejected the call, or did not respond to any attempt.
         """
         target = f"{path}?{urlencode(query, quote_via=quote)}" if query else path
         renewed = False
@@ -297,12 +289,10 @@ class Api:
     def lines(
         self, path: str, query: Mapping[str, str], silence_s: float
     ) -> Generator[bytes, None, None]:
-        """Yield an answer line by line, as it comes, until the API ends it; it is asked once.
+        """Yield a response line by line, as it arrives, until the API ends it, without retries.
 
-        The API may say nothing for ``silence_s``.
-
-        Raises:
-            ApiError: the API refused, did not answer, or was silent for too long.
+        The API may be silent for ``silence_s``. Raises: ApiError: the API rejected the call, did
+        not respond, or was silent for too long.
         """
         target = f"{path}?{urlencode(query, quote_via=quote)}"
         with self._border(f"GET {target}"):
@@ -320,7 +310,7 @@ class Api:
                 answer.close()
 
     def interrupt(self) -> None:
-        """End every answer that is being read line by line, in any thread, and read no other."""
+        """End every response that is being read line by line, in any thread, and read no other."""
         self._is_interrupted = True
         for answer in tuple(self._streams):
             with suppress(ValueError, RuntimeError, OSError):  # it has ended by itself
@@ -336,7 +326,7 @@ class Api:
     ) -> HTTPResponse:
         """Make a call once, by the client's connection, without its models.
 
-        Where it is not authorized, the way is found anew for the next one.
+        If it is not authorized, the access is determined again for the next one.
         """
         client = self.access.client
         headers = {"Accept": JSON, "User-Agent": client.user_agent}
@@ -360,14 +350,14 @@ class Api:
 
     @contextmanager
     def _border(self, call: str) -> Iterator[None]:
-        """Tell what goes wrong on the way as an error of ours."""
+        """Convert a connection error to our error."""
         from kubernetes.client.exceptions import ApiException
         from kubernetes.config import ConfigException
         from urllib3.exceptions import HTTPError
 
         try:
             yield
-        except ApiException as error:  # of TLS: asking again changes nothing
+        except ApiException as error:  # of TLS: a retry changes nothing
             raise ApiError(call, -1, "no trusted connection", str(error.reason)) from error
         except (HTTPError, OSError, ConfigException) as error:
             what = f"{type(error).__name__} from {self.access}"
@@ -391,10 +381,10 @@ class _Review(msgspec.Struct, frozen=True):
 
 
 def cluster_checks(api: Api, settings: Settings, *, writes: bool) -> Iterator[Check]:
-    """Yield whether the API answers and is the right one, then each permission.
+    """Yield whether the API responds and is the right one, then each permission.
 
-    Without ``writes`` only what a plan reads is asked for. Nothing is tried: the API itself says
-    what it would allow.
+    Without ``writes``, only the permissions of a plan are checked. Nothing is tried: the API itself
+    reports what it would allow.
     """
     try:
         access = api.access
@@ -419,7 +409,7 @@ def cluster_checks(api: Api, settings: Settings, *, writes: bool) -> Iterator[Ch
 def missing_permissions(api: Api, calls: Calls) -> list[str]:
     """Return which permissions of ``run`` are missing, each with the rule that grants it.
 
-    All are asked for at the same time. What the API does not say is not reported as missing.
+    All are checked at the same time. Permissions without a result are not reported as missing.
     """
     asked = {p.name: partial(_asked, api, p) for p in PERMISSIONS}
     answers = calls.together(asked)

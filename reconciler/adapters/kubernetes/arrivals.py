@@ -1,8 +1,8 @@
-"""Word of pods that no node has: the reason to look at once, and nothing more.
+"""Notice of new unbound pods, which starts a pass at once.
 
-Nothing that is heard here is used for a decision: it only wakes the loop, and the look that follows
-observes the cluster. Without it a pod waits for the next look. Pods are heard of by the informer of
-the cluster's cache (decision 28), or by a watch of unbound pods where there is no cache.
+Nothing from here is used for a decision: it only wakes the loop, and the pass observes the cluster.
+Without it, a pod waits for the next interval. New pods are reported by the informer of the
+cluster's cache (decision 28), or by a watch of unbound pods if there is no cache.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from reconciler.observed.reflector import CachedObject
 from reconciler.ports.clock import Clock
 
 WATCH_S: Final = 120
-"""How long one watch lasts; one that lasts longer has lost its connection."""
+"""The duration of a watch; one that lasts longer has lost its connection."""
 
 _PAUSE_S: Final = 1.0
 _PAUSE_MAX_S: Final = 600.0
@@ -51,8 +51,8 @@ class _Scheduled(msgspec.Struct, frozen=True):
 class PendingPods:
     """The port ``Arrivals``: pods that are bound to no node and wait for one.
 
-    Pods tend to come together, and nodes for all of them at once are better nodes: a look is called
-    for when none has come for ``idle``, or ``most`` after the first (Karpenter's batch windows).
+    Pods tend to arrive together, and nodes for all of them together are better nodes: a pass starts
+    when none has arrived for ``idle``, or ``most`` after the first (Karpenter's batch windows).
     """
 
     def __init__(self, api: Api, clock: Clock, *, idle: timedelta, most: timedelta) -> None:
@@ -68,7 +68,7 @@ class PendingPods:
         self._complaint = ""
 
     def has_news(self) -> bool:
-        """Return whether pods began to wait, and no more of them are coming just now."""
+        """Return whether pods have arrived, and no more are arriving now."""
         with self._lock:
             if self._first is None or self._last is None:
                 return False
@@ -76,12 +76,12 @@ class PendingPods:
             return now - self._last >= self._idle or now - self._first >= self._most
 
     def acknowledge(self) -> None:
-        """Forget the pods that came until now."""
+        """Forget the pods that have arrived so far."""
         with self._lock:
             self._first = self._last = None
 
     def hear(self, pods: Sequence[CachedObject], is_complete: bool) -> None:
-        """Note which of these pods wait; ``is_complete`` means that there are no others."""
+        """Record which of these pods are pending; ``is_complete`` means there are no others."""
         waiting = {pod.uid for pod in pods if _waits(pod.content)}
         with self._lock:
             if is_complete:
@@ -93,11 +93,11 @@ class PendingPods:
             self._note(uid)
 
     def listening(self) -> AbstractContextManager[None]:
-        """Watch in a thread for as long as the block lasts."""
+        """Watch in a thread while the block runs."""
         return listening("pending-pods", self._listen)
 
     def follow(self) -> bool:
-        """Watch once, until the API ends it; return whether it did so in order."""
+        """Watch once, until the API ends it; return whether it ended regularly."""
         self._watch += 1
         query = {"watch": "1", "fieldSelector": _UNBOUND, "timeoutSeconds": str(WATCH_S)}
         try:
@@ -106,7 +106,7 @@ class PendingPods:
         except ClusterError as error:
             self._complain(error)
             return False
-        with self._lock:  # every watch begins with all that wait: who was not in this one is gone
+        with self._lock:  # every watch begins with all pending pods: missing ones are gone
             self._known = {uid: seen for uid, seen in self._known.items() if seen == self._watch}
         self._complaint = ""
         return True
@@ -118,10 +118,10 @@ class PendingPods:
             stop.wait(min(_PAUSE_S * 2.0 ** min(failures, 10), _PAUSE_MAX_S))
 
     def _take(self, line: bytes) -> None:
-        """Note a pod that waits, the first time it is told of.
+        """Record a pending pod when it is first reported.
 
-        Raises:
-            ClusterError: the API breaks the watch off, or sends something that is not an event.
+        Raises: ClusterError: the API ends the watch with an error, or sends something that is not
+        an event.
         """
         try:
             event = msgspec.json.decode(line, type=_Event)
@@ -145,14 +145,14 @@ class PendingPods:
             self._known[uid] = self._watch
 
     def _complain(self, error: ClusterError) -> None:
-        """Log what is wrong, once for as long as it is the same."""
+        """Log a problem, once while it is the same."""
         if error.message != self._complaint:
             _LOG.warning("cannot watch pods; pending pods are noticed in the next pass: %s", error)
         self._complaint = error.message
 
 
 def _waits(content: bytes) -> bool:
-    """Return whether a pod waits for a node; one that cannot be read is reported by the look."""
+    """Return whether a pod waits for a node; the pass reports pods that cannot be read."""
     try:
         if msgspec.json.decode(content, type=_Scheduled).spec.node:
             return False

@@ -64,7 +64,7 @@ class ClusterEvents:
         self._tokens: dict[str, tuple[float, datetime]] = {}
 
     def announce(self, announcements: Sequence[Announcement]) -> None:
-        """Write what is new as Events, beside the pass; refusals are not retried."""
+        """Write new Events, outside the pass; rejected ones are not retried."""
         now = self._clock.now()
         self._written = {a: at for a, at in self._written.items() if _age(at, now) < SILENT_S}
         due = []
@@ -117,7 +117,7 @@ def _age(at: datetime, now: datetime) -> float:
 
 
 _TRIES: Final = 5
-"""So often a change is tried against what others write at the same time."""
+"""The maximum number of attempts of a change, if others write at the same time."""
 
 Change = Callable[[nodes.Object], nodes.Patch | None]
 
@@ -126,7 +126,7 @@ class KubernetesCluster:
     """The port ``Cluster`` over a Kubernetes API.
 
     NodeClaims are not among its objects: they live in our own state. With a ``cache``, which must
-    be listening, an observation lists only the kinds whose copy is not current.
+    be listening, an observation lists only the kinds whose copy is not up to date.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class KubernetesCluster:
 
     @property
     def where(self) -> str:
-        """The server, and what led there."""
+        """The server, and how it was selected."""
         return str(self._api.access)
 
     @property
@@ -163,13 +163,13 @@ class KubernetesCluster:
         return ClusterEvents(self._api, self._calls, clock, instance)
 
     def missing_permissions(self) -> list[str]:
-        """Return what the API does not allow us, each with the rule that grants it."""
+        """Return the missing permissions, each with the rule that grants it."""
         return missing_permissions(self._api, self._calls)
 
     def observe(self, claims: Sequence[NodeClaim], instances: Sequence[Instance]) -> Snapshot:
         """Return what runs now: every kind is complete, or nothing is returned.
 
-        ``claims`` and ``instances`` tell which of the nodes are ours.
+        ``claims`` and ``instances`` determine which of the nodes are ours.
         """
         self._api.confirm()
         versions: dict[str, str] = {}
@@ -184,7 +184,7 @@ class KubernetesCluster:
     def _listed(
         self, versions: dict[str, str]
     ) -> Iterator[tuple[str, str, Sequence[bytes | msgspec.Raw]]]:
-        """Yield source, kind and items of each list, and note at which version it is."""
+        """Yield source, kind and items of each list, and record its version."""
         for kind in OBSERVED:
             found = self._objects_of(kind)
             if found.version:
@@ -192,29 +192,29 @@ class KubernetesCluster:
             yield f"GET {kind.path}", kind.kind, found.items
 
     def _objects_of(self, kind: Kind) -> ObjectList:
-        """Return the objects of a kind: from the cache if it is current, otherwise a list."""
+        """Return the objects of a kind: from the cache if it is up to date, otherwise a list."""
         if self._cache is not None:
             return self._cache.read(kind, self._api)
         return listing(self._api, kind)
 
     def taint(self, node: str) -> None:
-        """Put the taint ``karpenter.sh/disrupted:NoSchedule`` on a node; twice is once."""
+        """Add the taint ``karpenter.sh/disrupted:NoSchedule`` to a node; this is idempotent."""
         self._change(node, nodes.disruption)
 
     def untaint(self, node: str) -> None:
-        """Take that taint away; a node that is gone is no error."""
+        """Remove that taint; a missing node is not an error."""
         self._change(node, nodes.reprieve, may_be_gone=True)
 
     def cordon(self, node: str) -> None:
-        """Let no new pods be scheduled to a node; twice is once."""
+        """Cordon a node; this is idempotent."""
         self._change(node, nodes.cordon)
 
     def uncordon(self, node: str) -> None:
-        """Undo that; a node that is gone is no error."""
+        """Undo that; a missing node is not an error."""
         self._change(node, nodes.uncordon, may_be_gone=True)
 
     def register(self, node: str, claim: NodeClaim) -> None:
-        """Give a node that has joined the labels, annotations and taints of its claim."""
+        """Add the labels, annotations and taints of its claim to a node that has joined."""
 
         def registration(found: nodes.Object) -> nodes.Patch | None:
             if found["spec"].get("providerID") != claim.status.provider_id:
@@ -228,7 +228,7 @@ class KubernetesCluster:
         self._held.add(node)
 
     def hold(self, node: str) -> None:
-        """Put our finalizer on a Node that has joined; one that is being deleted is left as is."""
+        """Add our finalizer to a Node that has joined; one that is being deleted is not changed."""
         self._change(node, nodes.hold, may_be_gone=True)
         self._held.add(node)
 
@@ -241,10 +241,10 @@ class KubernetesCluster:
         self._change(node, nodes.initialization)
 
     def drain(self, node: str, deadline: datetime | None, now: datetime) -> int | None:
-        """Ask the pods of a node to leave, group after group; return how many it waits for.
+        """Evict the pods of a node, group by group; return how many it waits for.
 
-        Once the pods are gone it waits for their volumes, until the deadline. Each step runs
-        outside the pass; the next pass reads what came of it, and begins another one.
+        Once the pods are gone, it waits for their volumes, until the deadline. Each step runs
+        outside the pass; the next pass reads its result, and begins another one.
         """
         known = self._target(node)
         if known is None:
@@ -279,7 +279,7 @@ class KubernetesCluster:
         return drain.advance(node.name, deadline, now)
 
     def delete_node(self, node: str) -> None:
-        """Remove the Node object; one that is gone is no error, nor one that took its name."""
+        """Remove the Node object; a missing one is not an error, nor another with its name."""
         known = self._target(node)
         if known is None:
             return
@@ -300,10 +300,9 @@ class KubernetesCluster:
                 raise
 
     def _target(self, node: str) -> Node | None:
-        """Return a node of ours as the last look showed it, None if it did not.
+        """Return one of our nodes from the last observation, None if it is not in it.
 
-        Raises:
-            ClusterError: it is there, and its instance is none of ours.
+        Raises: ClusterError: it exists, and its instance is not ours.
         """
         known = self._seen.get(node)
         if known is not None and node not in self._ours:
@@ -315,7 +314,7 @@ class KubernetesCluster:
         return known
 
     def _change(self, node: str, change: Change, *, may_be_gone: bool = False) -> None:
-        """Change a node from what it is now, again if another wrote at the same time."""
+        """Change a node based on its present version, again after a conflict."""
         known = self._target(node)
         for left in reversed(range(_TRIES)):
             found = self._read(node) if known is not None else None
@@ -356,12 +355,12 @@ def _drain_of(node: Node) -> str:
 
 
 def _uid(node: Node | None) -> str:
-    """Return the uid of a node that was seen, empty for none."""
+    """Return the uid of an observed node, empty for none."""
     return node.metadata.uid if node is not None else ""
 
 
 class Shown(Protocol):
-    """What can be looked at: a cluster, or the snapshot of one."""
+    """What can be observed: a cluster, or the snapshot of one."""
 
     def observe(self, claims: Sequence[NodeClaim], instances: Sequence[Instance]) -> Snapshot:
         """Return what runs now."""
@@ -371,10 +370,9 @@ class Shown(Protocol):
 
 
 class Onlooker:
-    """Shows a cluster or a snapshot, and lets nothing through to it.
+    """Reads a cluster or a snapshot, and passes no change on to it.
 
-    The look that a plan begins with would register the nodes that have joined; here it is only
-    told that they would be.
+    The observation of a plan would register the nodes that have joined; here that has no effect.
     """
 
     def __init__(self, shown: Shown) -> None:
@@ -410,7 +408,7 @@ class Onlooker:
         """Do nothing."""
 
     def drain(self, node: str, deadline: datetime | None, now: datetime) -> int:
-        """Do nothing, and say that there is nothing to wait for."""
+        """Do nothing, and report that there is nothing to wait for."""
         del node, deadline, now
         return 0
 

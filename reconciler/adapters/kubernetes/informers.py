@@ -1,12 +1,12 @@
-"""A copy of the cluster's objects, kept current by one list and watch of each kind.
+"""A copy of the cluster's objects, kept up to date by one list and watch of each kind.
 
 Named after the informers of client-go. Each kind has a thread that drives its ``Reflector``. A copy
-is used only while its watch is in order and something has confirmed it within ``stale_after_s``;
-otherwise the kind is listed. So an API server that cannot be reached is the same error with the
-copy as without it, and a copy that lags is never taken for the truth (decision 28).
+is used only while its watch works and it was confirmed within ``stale_after_s``; otherwise the kind
+is listed. So an unreachable API server is the same error with the copy as without it, and a copy
+that lags is never used (decision 28).
 
-A watch lasts two thirds of that limit: the API then ends it in order, and the next one starts. This
-is what confirms the copy of a kind that does not change, and it uncovers a connection that is dead
+A watch lasts two thirds of that limit: the API then ends it regularly, and the next one starts.
+This confirms the copy of a kind that does not change, and it detects a connection that is dead
 without having been closed.
 """
 
@@ -46,9 +46,9 @@ Heard = Callable[[Sequence[CachedObject], bool], None]
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """How current a copy must be, in seconds.
+    """How up to date a copy must be, in seconds.
 
-    ``resync_s`` is the interval of complete lists. A copy that nothing has confirmed for
+    ``resync_s`` is the interval of complete lists. A copy that was not confirmed for
     ``stale_after_s`` is not used. The first list may take ``first_list_s``.
     """
 
@@ -124,8 +124,8 @@ class Informer:
     def read(self, api: Api) -> ObjectList:
         """Return the copy, or a list through ``api`` while the copy may not be used.
 
-        The first call waits until the first list was read, or has failed. After a list the copy is
-        used once it has reached the version of that list: what was seen once is not unseen.
+        The first call waits until the first list was read, or has failed. After a list, the copy is
+        used once it has reached the version of that list, so that observations never go back.
 
         Raises:
             ClusterError: the list could not be read to its end.
@@ -150,17 +150,17 @@ class Informer:
             return ObjectList(self._reflector.objects(), str(version) if version else "")
 
     def accept(self, content: bytes) -> None:
-        """Take an object that a call of ours returned."""
+        """Add an object that our own call returned."""
         with self._changed:
             self._reflector.accept(content)
 
     def forget(self, uid: str) -> None:
-        """Remove an object that a call of ours deleted."""
+        """Remove an object that our own call deleted."""
         with self._changed:
             self._reflector.forget(uid)
 
     def expect_termination(self, key: str, uid: str) -> None:
-        """Note that a call of ours evicted an object: until that is seen, the copy is not used."""
+        """Record that a call of ours evicted an object: until the copy shows it, it is not used."""
         with self._changed:
             self._reflector.expect_termination(key, uid)
 
@@ -176,7 +176,7 @@ class Informer:
             return self._failed(error)
 
     def listen(self, stop: threading.Event) -> None:
-        """Keep the copy current until ``stop`` is set."""
+        """Keep the copy up to date until ``stop`` is set."""
         while not stop.is_set():
             try:
                 pause_s = self.advance(stop)
@@ -230,7 +230,7 @@ class Informer:
         self._complaints.pop(self.kind.resource, None)
 
     def _failed(self, error: ClusterError) -> float:
-        """Note that the copy is not kept current, and return the seconds to pause."""
+        """Record that the copy is not up to date, and return the seconds to pause."""
         status = error.status if isinstance(error, ApiError) else 0
         with self._changed:
             if status == GONE:
@@ -280,7 +280,7 @@ class ClusterCache:
         }
 
     def read(self, kind: Kind, api: Api) -> ObjectList:
-        """Return the objects of a kind: the copy if it is current, otherwise a list.
+        """Return the objects of a kind: the copy if it is up to date, otherwise a list.
 
         Raises:
             ClusterError: the list could not be read to its end.
@@ -294,7 +294,7 @@ class ClusterCache:
             informer.advance()
 
     def learn(self, method: str, path: str, body: object, answer: bytes | None) -> None:
-        """Take the answer to a call about one object, None if that object was not found.
+        """Process the response to a call about one object, None if that object was not found.
 
         What we wrote is shown from now on, however late the watch is.
         """
@@ -310,12 +310,12 @@ class ClusterCache:
         elif method == "DELETE" and (answer is None or _is_status(answer)):
             informer.forget(msgspec.convert(body or {}, _Deletion).preconditions.uid)
         elif answer is not None:
-            with suppress(ClusterError):  # the call had its effect; the kind is listed anew
+            with suppress(ClusterError):  # the call had its effect; the kind is listed again
                 informer.accept(answer)
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Keep the copies current for as long as the block lasts."""
+        """Keep the copies up to date while the block runs."""
         stop = threading.Event()
         self._api.wait = lambda seconds: _pause(stop, seconds)
         threads = [
@@ -341,7 +341,7 @@ def _pause(stop: threading.Event, seconds: float) -> None:
 
 
 def _is_status(answer: bytes) -> bool:
-    """Return whether an object is gone: a deletion answers with the object while it stays."""
+    """Return whether an object is gone: a deletion returns the object while it stays."""
     try:
         return msgspec.json.decode(answer, type=_Answered).kind == "Status"
     except msgspec.MsgspecError:

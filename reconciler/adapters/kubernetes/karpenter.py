@@ -51,8 +51,7 @@ class PresentOverlay:
 def read_overlays(api: Api) -> dict[str, PresentOverlay]:
     """Return the overlays of the cluster, by name.
 
-    Raises:
-        ClusterError: they cannot be read, or the cluster does not know the kind.
+    Raises: ClusterError: they cannot be read, or the cluster does not have the kind.
     """
     try:
         required = replace(NODE_OVERLAY, optional=False)
@@ -89,7 +88,7 @@ class OverlayFailure:
 def write_overlays(
     api: Api, rows: Iterable[OverlayRow], present: dict[str, PresentOverlay]
 ) -> list[OverlayFailure]:
-    """Create, update and delete what the rows say; return what failed. The others are written."""
+    """Create, update and delete overlays according to the rows; return what failed."""
     failures = []
     for row in rows:
         there = present.get(row.overlay.name)
@@ -126,7 +125,7 @@ def _explained(error: ApiError) -> ClusterError:
 
 
 CLASS_GROUP: Final = "reconciler"
-"""The group of ``nodeClassRef``: of no kind that a Karpenter supports."""
+"""The group of ``nodeClassRef``, which no Karpenter supports."""
 _CONDITIONS: Final = (
     "Launched",
     "Registered",
@@ -138,7 +137,7 @@ _CONDITIONS: Final = (
     "VolumesDetached",
     "InstanceTerminating",
 )
-"""Karpenter's conditions; what else we record of a claim is nobody else's."""
+"""Karpenter's conditions; the other recorded conditions of a claim are internal."""
 _ANNOTATIONS: Final = (NODEPOOL_HASH, NODECLASS_HASH, "karpenter.sh/do-not-disrupt")
 
 
@@ -190,12 +189,11 @@ class ClusterMirror:
     def show(self, claims: Sequence[NodeClaim], drifted: Mapping[str, str]) -> None:
         """Make the copies equal to the claims; ``drifted`` has the reasons of those that are.
 
-        Raises:
-            ClusterError: a call was refused; the other copies were brought up to date.
+        Raises: ClusterError: a call was rejected; the other copies were brought up to date.
         """
         with self._lock:
             found = self._read(NODE_CLAIM)
-            if not found.version:  # the API does not know the kind
+            if not found.version:  # the API does not have the kind
                 return
             copies = self._ours(found)
             problems: list[ClusterError] = []
@@ -219,7 +217,7 @@ class ClusterMirror:
         return {c.metadata.name: c for c in found if self._is_ours(c)}
 
     def _is_ours(self, copy: _Copy) -> bool:
-        """Return whether we made a copy: its spec, which nobody can change, tells that."""
+        """Return whether we created a copy, according to its immutable spec."""
         fleet = (copy.metadata.labels or {}).get(FLEET_TAG, self._fleet)
         return copy.spec.node_class_ref.group == CLASS_GROUP and fleet == self._fleet
 
@@ -229,7 +227,7 @@ class ClusterMirror:
                 raise ClusterError(
                     f"a NodeClaim {claim.name} that is not ours exists",
                     where=f"GET {NODE_CLAIM.path}",
-                    remedy="it was left alone; the claim is not shown in the cluster",
+                    remedy="it was not changed; the claim is not shown in the cluster",
                 )
             copy = self._create(claim)
         else:
@@ -264,7 +262,7 @@ class ClusterMirror:
         return _copy_of(self._api.call("POST", NODE_CLAIM.path, body=body))
 
     def _correct(self, claim: NodeClaim, copy: _Copy) -> None:
-        """Put back what somebody has changed of a copy, or what we have learned since."""
+        """Update a copy that somebody has changed, or whose claim has changed."""
         metadata: JsonDict = {}
         for key, wanted, have in (
             ("labels", self._labels(claim), copy.metadata.labels),
@@ -284,7 +282,7 @@ class ClusterMirror:
         return {**claim.metadata.labels, FLEET_TAG: self._fleet}
 
     def _remove(self, copy: _Copy) -> None:
-        """Let a copy go whose claim is gone."""
+        """Release a copy whose claim is gone."""
         kept = [name for name in copy.metadata.finalizers or () if name != NODE_FINALIZER]
         if len(kept) != len(copy.metadata.finalizers or ()):
             version = copy.metadata.resource_version

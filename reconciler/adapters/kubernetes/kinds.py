@@ -1,7 +1,7 @@
 """Which objects of the Kubernetes API are listed, written and removed, and why.
 
-The one declaration: lists are made from it, the ClusterRoles of ``docs/kubernetes`` too,
-``reconciler check`` asks for each permission, and a test holds it to the calls that are made.
+This is the only declaration: lists and the ClusterRoles in ``docs/kubernetes`` are derived from it,
+``reconciler check`` checks each permission, and a test compares it with the actual calls.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Kind:
 
     @property
     def path(self) -> str:
-        """Return where all objects of the kind are, in every namespace."""
+        """Return the path of all objects of the kind, in every namespace."""
         prefix = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         return f"{prefix}/{self.resource}"
 
@@ -59,13 +59,13 @@ OBSERVED: Final = (
     Kind("Service", "services"),
     Kind("CapacityBuffer", "capacitybuffers", "autoscaling.x-k8s.io", "v1beta1", optional=True),
 )
-"""In this order they are listed. Pods come after nodes: one that is bound in between is seen on a
-node that is not known yet, and asks for nothing; the other way round a node would look empty."""
+"""The order of the lists. Pods come after nodes: a pod that is bound in between is on an unknown
+node, and requests nothing; in the opposite order, a node would look empty."""
 
 NODE_POOL: Final = Kind("NodePool", "nodepools", "karpenter.sh", optional=True)
 NODE_CLAIM: Final = Kind("NodeClaim", "nodeclaims", "karpenter.sh", optional=True)
 WATCHED: Final = (*OBSERVED, NODE_CLAIM, NODE_POOL)
-"""What `run` keeps a copy of: what it observes, and what it compares its own NodeClaims with."""
+"""The kinds of which `run` keeps a copy: those that it observes or compares its NodeClaims with."""
 NODE_OVERLAY: Final = Kind("NodeOverlay", "nodeoverlays", "karpenter.sh", "v1alpha1", optional=True)
 OF_KARPENTER: Final = (
     NODE_POOL,
@@ -74,12 +74,12 @@ OF_KARPENTER: Final = (
     Kind("EC2NodeClass", "ec2nodeclasses", "karpenter.k8s.aws", optional=True),
 )
 """Read by ``reconciler snapshot`` of a cluster that Karpenter runs, by a person's credentials. Our
-ClusterRole asks for NodeClaims, of which ours are shown in the cluster, and for NodePools."""
+ClusterRole includes NodeClaims, because ours are shown in the cluster, and NodePools."""
 
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """What RBAC must allow; ``writes`` marks what a plan does without."""
+    """A permission in RBAC; ``writes`` marks those that a plan does not need."""
 
     verb: str
     group: str
@@ -89,7 +89,7 @@ class Permission:
 
     @property
     def name(self) -> str:
-        """As it is said: ``list poddisruptionbudgets.policy``."""
+        """The permission in words: ``list poddisruptionbudgets.policy``."""
         return f"{self.verb} {self.resource}{'.' if self.group else ''}{self.group}"
 
     @property
@@ -126,7 +126,7 @@ PERMISSIONS: Final = (
     ),
     Permission(
         "create", EVENT.group, EVENT.resource,
-        "tell about pods and nodes in Events", writes=True,
+        "report about pods and nodes in Events", writes=True,
     ),
     Permission(
         "list", NODE_POOL.group, NODE_POOL.resource,
@@ -136,18 +136,18 @@ PERMISSIONS: Final = (
 
 
 def cluster_role(name: str, *, writes: bool) -> dict[str, object]:
-    """Return the least ClusterRole: with ``writes`` for ``apply`` and ``run``, else for a plan."""
+    """Return the minimal ClusterRole of a plan, with ``writes`` that of ``apply`` and ``run``."""
     return _role(name, (p for p in PERMISSIONS if writes or not p.writes))
 
 
 def snapshot_role(name: str) -> dict[str, object]:
-    """Return the least ClusterRole for ``snapshot``, which reads the kinds of Karpenter as well."""
+    """Return the minimal ClusterRole for ``snapshot``, which also reads Karpenter's kinds."""
     more = (Permission("list", k.group, k.resource, "captured") for k in OF_KARPENTER)
     return _role(name, (*(p for p in PERMISSIONS if not p.writes), *more))
 
 
 def overlays_role(name: str) -> dict[str, object]:
-    """Return the least ClusterRole for ``overlays --apply``, which writes nothing else."""
+    """Return the minimal ClusterRole for ``overlays --apply``, which writes nothing else."""
     read = (Permission("list", k.group, k.resource, "read") for k in (NODE, NODE_POOL))
     write = (
         Permission(verb, NODE_OVERLAY.group, NODE_OVERLAY.resource, "written")

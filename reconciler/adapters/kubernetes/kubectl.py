@@ -1,6 +1,6 @@
-"""The objects of a cluster as kubectl prints them, with the credentials that this already has.
+"""The objects of a cluster as kubectl prints them, with kubectl's credentials.
 
-Kinds that a cluster does not know, such as NodePools where Karpenter never was, are left out.
+Kinds that a cluster does not have, such as NodePools without Karpenter, are omitted.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _objects_of(kind: str, kubectl: str, context: str | None) -> Sequence[object
         done = subprocess.run(command, capture_output=True, check=False)  # noqa: S603 - no shell
     except OSError as error:
         why = f"cannot run kubectl: {error.strerror}"
-        remedy = "install kubectl, or leave --kubectl out"
+        remedy = "install kubectl, or omit --kubectl"
         raise ClusterError(why, where=kubectl, remedy=remedy) from error
     said = done.stderr.decode(errors="replace").strip()
     if done.returncode:

@@ -52,9 +52,9 @@ Patch = JsonDict
 
 
 def registration(node: Object, claim: NodeClaim) -> Patch | None:
-    """Give a node the labels, annotations and taints of its claim, hold it, end its quarantine.
+    """Add our finalizer and the claim's labels, annotations and taints; remove the initial taint.
 
-    Taints come once: a node that is registered already, or whose kubelet was given its taints,
+    Taints are added once: a node that is already registered, or whose kubelet was given its taints,
     keeps those that it has (Karpenter's ``lifecycle/registration.go``).
     """
     have = _labels(node)
@@ -75,7 +75,7 @@ def registration(node: Object, claim: NodeClaim) -> Patch | None:
 
 
 def hold(node: Object) -> Patch | None:
-    """Put our finalizer on a node, unless it is being deleted already."""
+    """Add our finalizer to a node, unless it is already being deleted."""
     return _patch(node, finalizers=_held(node))
 
 
@@ -85,7 +85,7 @@ def initialization(node: Object) -> Patch | None:
 
 
 def disruption(node: Object) -> Patch | None:
-    """Put our taint on a node, in place of one of the same key with another effect."""
+    """Add our taint to a node, in place of one with the same key and another effect."""
     taints = _taints(node)
     if any(_is(t, _DISRUPTED) for t in taints):
         return None
@@ -94,26 +94,26 @@ def disruption(node: Object) -> Patch | None:
 
 
 def reprieve(node: Object) -> Patch | None:
-    """Take our taint away, and what a drain has put beside it."""
+    """Remove our taint, and what a drain has added."""
     taints = [t for t in _taints(node) if not _is(t, _DISRUPTED)]
     ours = _labels(node).get(EXCLUDED_FROM_BALANCERS) == _MARK
     return _patch(node, labels={EXCLUDED_FROM_BALANCERS: None} if ours else {}, taints=taints)
 
 
 def cordon(node: Object) -> Patch | None:
-    """Let no new pods be scheduled to a node, as ``kubectl cordon`` does."""
+    """Mark a node as unschedulable, like ``kubectl cordon``."""
     return _patch(node, unschedulable=True)
 
 
 def uncordon(node: Object) -> Patch | None:
-    """Undo that, and what a drain has put on the node."""
+    """Undo that, and what a drain has added to the node."""
     ours = _labels(node).get(EXCLUDED_FROM_BALANCERS) == _MARK
     labels = {EXCLUDED_FROM_BALANCERS: None} if ours else {}
     return _patch(node, labels=labels, unschedulable=False)
 
 
 def departure(node: Object) -> Patch | None:
-    """Let load balancers send nothing more to a node whose pods are leaving."""
+    """Exclude a node that is being drained from load balancers."""
     return _patch(node, labels={EXCLUDED_FROM_BALANCERS: _MARK})
 
 
@@ -124,12 +124,12 @@ def release(node: Object) -> Patch | None:
 
 
 def surrender(node: Object) -> Patch | None:
-    """Remove our finalizer from a node that lives on without us."""
+    """Remove our finalizer from a node that is kept."""
     return _patch(node, finalizers=[name for name in _finalizers(node) if name != NODE_FINALIZER])
 
 
 def _held(node: Object) -> list[str]:
-    """Return the finalizers with ours; the API takes no new one on a node that is being deleted."""
+    """Return the finalizers with ours; the API accepts no new one during a deletion."""
     have = _finalizers(node)
     if NODE_FINALIZER in have or node["metadata"].get("deletionTimestamp"):
         return have
@@ -206,18 +206,17 @@ class _Attachment(msgspec.Struct, frozen=True):
 
 @dataclass
 class Drain:
-    """The drains of one pass; ``seen`` is the look that it began with."""
+    """The drains of one pass; ``seen`` is the observation of that pass."""
 
     api: Api
     seen: Snapshot
     _attachments: list[_Attached] | None = field(default=None, repr=False)
 
     def advance(self, node: str, deadline: datetime | None, now: datetime) -> int:
-        """Take a step, and return how many pods, then volumes, the node still has to lose.
+        """Take a step, and return how many pods, then volumes, it still waits for.
 
-        Raises:
-            ClusterError: a pod was refused for another reason than a budget; the others were
-                asked nevertheless, while the API answered at all.
+        Raises: ClusterError: an eviction was rejected for another reason than a budget; the others
+        were tried nevertheless, if the API responded at all.
         """
         pods = self._pods(node)
         waiting = [p for p in pods if not p.is_terminal and p.is_drainable(now)]
@@ -256,9 +255,9 @@ class Drain:
         return sorted((p for p in pods if p.spec.node_name == node), key=lambda p: p.key)
 
     def _evict(self, pod: Pod) -> bool:
-        """Ask a pod to leave; return whether it is gone already, or another by that name is there.
+        """Evict a pod; return whether it is already gone, or another with that name exists.
 
-        A budget that holds it is no error, nor are several, which the API refuses to weigh.
+        A budget that blocks it is not an error, nor are several, which the API rejects.
         """
         body = {
             "apiVersion": "policy/v1",
@@ -277,7 +276,7 @@ class Drain:
         return False
 
     def _delete(self, pod: Pod, grace_s: int) -> bool:
-        """Delete a pod against its budgets; return whether it is gone already."""
+        """Delete a pod regardless of its budgets; return whether it is already gone."""
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": grace_s}
         try:
             self.api.call("DELETE", _path(pod), body={**body, **_only(pod)})
@@ -288,7 +287,7 @@ class Drain:
         return False
 
     def _volumes(self, node: str, staying: Sequence[Pod]) -> int:
-        """Return how many volumes are attached to a node that no pod which stays there uses.
+        """Return how many volumes are attached to a node and not used by pods that stay there.
 
         Only those of PersistentVolumes are waited for.
         """
@@ -300,7 +299,7 @@ class Drain:
         return len(attached - used)
 
     def _attached(self) -> list[_Attached]:
-        """Return what is attached anywhere, listed once in a pass."""
+        """Return all attachments, listed once in a pass."""
         if self._attachments is None:
             found = listed(self.api, VOLUME_ATTACHMENT)
             try:
@@ -312,7 +311,7 @@ class Drain:
 
 
 def _is_held(error: ApiError) -> bool:
-    """Return whether budgets hold the pod, or, briefly, the API has too much to do."""
+    """Return whether budgets block the pod, or the API is temporarily overloaded."""
     return error.status == TOO_MANY or _SEVERAL_BUDGETS in error.message
 
 
@@ -332,7 +331,7 @@ def _path(pod: Pod) -> str:
 
 
 def _only(pod: Pod) -> dict[str, object]:
-    """Return the condition that it is this very pod, and no later one of its name."""
+    """Return the precondition for exactly this pod, not a later one with its name."""
     return {"preconditions": {"uid": pod.metadata.uid}}
 
 
@@ -342,7 +341,7 @@ _TRIES: Final = 5
 def release_nodes(api: Api) -> list[str]:
     """Remove our finalizer from every Node of the cluster; return the names of those that had it.
 
-    Nodes are changed in no other way. One that is being deleted then goes, while its instance
+    Nodes are changed in no other way. One that is being deleted is then removed, while its instance
     stays.
 
     Raises:
@@ -358,7 +357,7 @@ def release_nodes(api: Api) -> list[str]:
 
 
 def _release(api: Api, node: JsonDict) -> None:
-    """Patch a Node, again from what it is then if somebody else wrote at the same time."""
+    """Patch a Node, again after a conflict."""
     path = f"{NODE.path}/{node['metadata']['name']}"
     for left in reversed(range(_TRIES)):
         patch = surrender(node)

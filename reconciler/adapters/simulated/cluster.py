@@ -1,4 +1,4 @@
-"""A Kubernetes cluster imitated from the instances that EC2 shows and the workloads of the fleet.
+"""A Kubernetes cluster simulated from the instances in EC2 and the workloads of the fleet.
 
 Nodes join as their instances run, pods find nodes, drains respect budgets. Everything follows
 from its inputs but for what happened on the way (who is bound where, who was tainted): that is
@@ -39,7 +39,7 @@ _DISRUPTED: Final = Taint(DISRUPTED_TAINT, "NoSchedule")
 class EmbeddedCluster:
     """A cluster whose nodes are instances seen in EC2 and whose pods are those of the workloads.
 
-    ``types`` finds an instance type of the catalogue; ``workloads`` says what should run now.
+    ``types`` finds an instance type of the catalog; ``workloads`` says what should run now.
     A node joins ``joining_s`` seconds after its instance was launched and is ready ``ready_s``
     later; a pod is ready ``starting_s`` after it got its node, and gone ``leaving_s`` after it
     was asked to leave.
@@ -102,7 +102,7 @@ class EmbeddedCluster:
         self._save()
 
     def untaint(self, node: str) -> None:
-        """Take that taint away; a node that is gone is no error."""
+        """Remove that taint; a node that is gone is not an error."""
         record = self._record.nodes.get(node)
         if record is not None:
             record.node = node_objects.untainted(record.node, _DISRUPTED)
@@ -115,7 +115,7 @@ class EmbeddedCluster:
         self._save()
 
     def uncordon(self, node: str) -> None:
-        """Undo that; a node that is gone is no error."""
+        """Undo that; a node that is gone is not an error."""
         record = self._record.nodes.get(node)
         if record is not None:
             record.node = node_objects.cordoned(record.node, is_cordoned=False)
@@ -128,10 +128,10 @@ class EmbeddedCluster:
         self._save()
 
     def hold(self, node: str) -> None:
-        """Do nothing: nobody else deletes a Node here."""
+        """Do nothing: nothing else deletes a Node here."""
 
     def has_node(self, node: str) -> bool:
-        """Return True: nobody else deletes a Node here, and one that is not shown is to join."""
+        """Return True: nothing else deletes a Node, and one that is not shown will still join."""
         del node
         return True
 
@@ -171,7 +171,7 @@ class EmbeddedCluster:
         return len(_draining(pods.values(), node, now))
 
     def delete_node(self, node: str) -> None:
-        """Remove the Node object; one that is gone is no error."""
+        """Remove the Node object; one that is gone is not an error."""
         record = self._record.nodes.pop(node, None)
         if record is not None:
             self._record.removed.append(record.instance)

@@ -76,7 +76,7 @@ class SimulatedInstance:
         return known[1]
 
     def moments(self) -> Iterator[datetime]:
-        """Yield the moments at which something about it changes."""
+        """Yield the times at which its state changes."""
         for moment in (self.running_at, self.notice_at, self.reclaimed_at, self.gone_at):
             if moment is not None:
                 yield moment
@@ -116,7 +116,7 @@ class SpotInterruption:
 class SimulatedCompute:
     """EC2 for one fleet.
 
-    ``types`` finds an instance type of the catalogue. ``faults`` fail calls by the names of the
+    ``types`` finds an instance type of the catalog. ``faults`` fail calls by the names of the
     EC2 operations: CreateFleet, DescribeInstances, TerminateInstances, CreateTags.
     """
 
@@ -161,7 +161,7 @@ class SimulatedCompute:
         return [i for i in listed if i.state != "terminated"]
 
     def find(self, intents: Sequence[str]) -> Sequence[Instance]:
-        """Return the instances that bear the tag of one of the intents, in any state, by id."""
+        """Return the instances with the tag of one of the intents, in any state, by id."""
         listed = self._call("DescribeInstances", self._listed)
         return [i for i in listed if i.tags.get(INTENT_TAG) in intents]
 
@@ -195,7 +195,7 @@ class SimulatedCompute:
     # what a simulation asks
 
     def add(self, instance: Instance, price: float | None) -> None:
-        """Take in an instance that runs already, at USD an hour where that is known."""
+        """Add an instance that already runs, at USD an hour where that is known."""
         machine = SimulatedInstance(
             instance, instance.tags.get(INTENT_TAG, ""), instance.launched_at
         )
@@ -231,7 +231,7 @@ class SimulatedCompute:
         return sorted(notices, key=lambda n: (n.at, n.instance.id))
 
     def interrupted(self) -> dict[str, str]:
-        """Return the NodeClaims whose instance EC2 is about to take back, with its word for it."""
+        """Return the NodeClaims whose instance EC2 is about to reclaim, with its term for that."""
         now = self._clock.now()
         return {
             m.facts.tags.get(CLAIM_TAG, m.facts.id): "spot interruption"
@@ -240,12 +240,12 @@ class SimulatedCompute:
         }
 
     def next_moment(self) -> datetime | None:
-        """Return when something happens next by itself, None if nothing does."""
+        """Return the time of the next event, None if there is none."""
         now = self._clock.now()
         return min((m for m in self._moments() if m > now), default=None)
 
     def living(self) -> Sequence[SimulatedInstance]:
-        """Return the instances that cost something now, in the order of their launches."""
+        """Return the instances that are billed now, in launch order."""
         return [machine for machine in self._current.values() if machine.going_at is None]
 
     # how it is done

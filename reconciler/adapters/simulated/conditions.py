@@ -63,7 +63,7 @@ class Turn(Generic[What]):
 
 
 def taken(turns: Iterable[Turn[What]], call: str) -> What | None:
-    """Return what happens to a call, by the first turn that it uses up; None where nothing does."""
+    """Return the fault of a call, from the first rule that it uses up; None without one."""
     for turn in turns:
         if turn.call not in (call, EVERY_CALL) or turn.times == 0:
             continue
@@ -77,7 +77,7 @@ def taken(turns: Iterable[Turn[What]], call: str) -> What | None:
 
 
 class Fault(StrEnum):
-    """How a call fails. ``BEFORE``: nothing was done. ``AFTER``: it was done, nobody hears."""
+    """How a call fails. ``BEFORE``: it has no effect. ``AFTER``: it has, but the answer is lost."""
 
     THROTTLE = "throttle"
     SERVER_ERROR = "server-error"
@@ -90,7 +90,7 @@ class Fault(StrEnum):
 
     @property
     def takes_effect(self) -> bool:
-        """Whether the call is carried out all the same."""
+        """Whether the call takes effect nevertheless."""
         return self in (Fault.SERVER_ERROR_AFTER, Fault.RESET_AFTER, Fault.TIMEOUT_AFTER)
 
     @property
@@ -112,7 +112,7 @@ _ANSWERS = {
 
 
 class Faults:
-    """Rules in the order in which they were added; the first that matches a call is used up."""
+    """Rules in the order in which they were added; a call uses up the first that matches it."""
 
     def __init__(self) -> None:
         self._rules: list[Turn[Fault]] = []
@@ -159,7 +159,7 @@ class Chance:
         return round(low + (high - low) * self.share(*what), 3)
 
     def waiting_s(self, rate_per_hour: float, *what: str) -> float | None:
-        """Return after how many seconds something happens first that comes at a steady rate.
+        """Return the seconds until the first event of a process with a constant rate.
 
         None means never: the rate is zero.
         """
@@ -216,7 +216,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class PriceChange:
-    """From a moment on some offerings cost ``factor`` times what the catalogue says."""
+    """From a time on, some offerings cost ``factor`` times their price in the catalog."""
 
     offer: Offer
     at: datetime
@@ -233,7 +233,7 @@ class Stale:
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """How long things take, in seconds; a pair is the least and the most."""
+    """Latencies in seconds; a pair is a minimum and a maximum."""
 
     launching: tuple[float, float] = (8.0, 16.0)
     joining: tuple[float, float] = (20.0, 35.0)
@@ -249,7 +249,7 @@ NOTICE: Final = timedelta(minutes=2)
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """Everything that is stated of a simulated EC2 beforehand.
+    """All conditions of a simulated EC2.
 
     ``interruptions`` is how often a spot instance is taken back, per instance and hour;
     ``never_joins`` the share of launches whose node never registers. Where tokens are not
@@ -271,7 +271,7 @@ class Conditions:
         )
 
     def factor(self, pool: Pool, now: datetime) -> float:
-        """Return by how much the price of an offering differs from the catalogue's; last wins."""
+        """Return by how much the price of an offering differs from the catalog's; last wins."""
         factor = 1.0
         for change in self.prices:
             if change.at <= now and change.offer.covers(*pool):
@@ -283,6 +283,6 @@ class Conditions:
         return max((s.lag for s in self.stale if s.window.holds(now)), default=timedelta(0))
 
     def edges(self) -> tuple[datetime, ...]:
-        """Return every moment at which something of this changes."""
+        """Return every time at which a condition changes."""
         windows = [r.window for r in self.refused] + [s.window for s in self.stale]
         return (*(e for w in windows for e in w.edges()), *(p.at for p in self.prices))

@@ -1,4 +1,4 @@
-"""Which offering an imitated EC2 gives: what there is, and what its strategy prefers.
+"""Which offering a simulated EC2 launches: what has capacity, and what its strategy prefers.
 
 moto takes the first override whatever it says; AWS chooses by the allocation strategy, skips
 pools without capacity, and names them in the answer.
@@ -54,11 +54,11 @@ class CapacityMarket:
         self._stock[instance_type, zone, capacity_type] = left
 
     def stock(self, override: Override, capacity_type: str) -> int | None:
-        """Return how many instances the pool of an override has, None where nothing limits it."""
+        """Return how many instances the pool of an override has, None without a limit."""
         return self._stock.get((override.instance_type, override.zone, capacity_type))
 
     def take(self, override: Override, capacity_type: str, count: int) -> None:
-        """Note that instances of a pool were launched."""
+        """Record that instances of a pool were launched."""
         pool = (override.instance_type, override.zone, capacity_type)
         if pool in self._stock:
             self._stock[pool] -= count
@@ -70,7 +70,7 @@ class CapacityMarket:
         capacity_type: str = ANY,
         code: str = NO_CAPACITY,
     ) -> None:
-        """Let the pools have no capacity from now on; ``*`` stands for all."""
+        """Remove the capacity of the pools from now on; ``*`` means all pools."""
         self._refused[instance_type, zone, capacity_type] = code
 
     def allow(self, instance_type: str = ANY, zone: str = ANY, capacity_type: str = ANY) -> None:
@@ -112,7 +112,7 @@ class CapacityMarket:
         return sorted(overrides, key=key)
 
     def price(self, instance_type: str, zone: str, capacity_type: str) -> float | None:
-        """Return USD an hour, None where nothing is sold or no prices are known."""
+        """Return the price in USD an hour, None without an offering or a known price."""
         return None if self._prices is None else self._prices(instance_type, zone, capacity_type)
 
     def _shortage(self, o: Override, capacity_type: str) -> Shortage | None:

@@ -57,7 +57,7 @@ class MemoryJournal:
         self._open: dict[str, None] = {}  # in the order of the entries
 
     def begin(self, intents: Sequence[Intent]) -> None:
-        """Write intents down; one that is known already is left as it is."""
+        """Record intents; one that is already recorded is not changed."""
         for intent in intents:
             if intent.id not in self._entries:
                 self._entries[intent.id] = JournalEntry(len(self._entries) + 1, intent)
@@ -159,7 +159,7 @@ class MemoryStateStore:
         self._believe(self._rollouts, {rollout.node_pool: rollout})
 
     def obstacles(self) -> Sequence[Obstacle]:
-        """Return what stood in the way when somebody last looked, by kind and name."""
+        """Return the obstacles of the last observation, by kind and name."""
         return list(self._obstacles)
 
     def put_obstacles(self, obstacles: Sequence[Obstacle]) -> None:
@@ -178,7 +178,7 @@ class MemoryStateStore:
             self._serial += 1
 
     def put_plan(self, plan: RecordedPlan) -> None:
-        """Record a plan; one that was carried out stays so."""
+        """Record a plan; an applied one stays applied."""
         known = self._plans.get(plan.digest)
         carried_out = plan.carried_out_at or (known.carried_out_at if known else None)
         fresh = replace(plan, at=plan.at.astimezone(UTC), carried_out_at=carried_out)
@@ -209,7 +209,7 @@ class MemoryStateStore:
                 self._believe(self._unavailable, {pool: fresh})
 
     def _believe(self, known: dict[K, V], fresh: dict[K, V]) -> None:
-        """Take over what is new; what leaves everything as it was leaves the serial as it was."""
+        """Record what is new; without a change the serial stays the same."""
         if any(known.get(key) != value for key, value in fresh.items()):
             known.update(fresh)
             self._serial += 1

@@ -43,8 +43,8 @@ _NOT_READY: Final = (
 def joined(instance: Instance, claim: NodeClaim | None, types: Types, name: str) -> Node:
     """Return the Node of an instance at the moment it joins: not ready, not registered.
 
-    An instance without a claim of ours still joins: its tags tell whose it is. What the claim
-    counts on beside its type (a NodeOverlay's capacity) some device plugin registers.
+    An instance without a claim of ours still joins: its tags identify the owner. A device plugin
+    registers capacity that the claim has besides its type (from a NodeOverlay).
     """
     kind = types(instance.instance_type)
     spec, status = (claim.spec, claim.status) if claim is not None else (None, None)

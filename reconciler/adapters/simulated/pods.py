@@ -1,4 +1,4 @@
-"""The pods of an imitated cluster: which there are, where they run, and how they fare."""
+"""The pods of a simulated cluster: which exist, where they run, and their state."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ class PodBook:
     def _all(self, workloads: Workloads, now: datetime) -> list[Pod]:
         """Return all pods of the workloads as the cluster shows them.
 
-        Only those are looked at that something has happened to since the last time.
+        Only pods with changes since the last call are evaluated.
         """
         rows, records, nodes = self._rows(workloads), self._record.pods, self._record.nodes
         ready = {name: record.node.is_ready for name, record in nodes.items()}
@@ -259,7 +259,7 @@ class PodBook:
         return record.bound is not None and now < record.bound + self.starting
 
     def _touch(self, key: str) -> None:
-        """Note that something has happened to a pod."""
+        """Record an event of a pod."""
         if self._view is not None:
             self._view.touched.add(key)
 
@@ -334,7 +334,7 @@ class PodBook:
         return self._shown(pod, known, now)
 
     def leave(self, node: str) -> None:
-        """Take all pods off a node that is no more; they are pending again."""
+        """Remove all pods from a node that is gone; they are pending again."""
         self._places = None
         for daemon in [known for known in self._daemon_shapes if known[0] == node]:
             del self._daemon_shapes[daemon]
@@ -416,7 +416,7 @@ class PodBook:
 
 
 def make_of(pod: Pod, known: dict[tuple[int, int, int], str]) -> str:
-    """Return a hash of all that makes a pod what it is; pods of one workload share the parts."""
+    """Return a hash of everything that defines a pod; pods of one workload share the parts."""
     parts = (pod.spec, pod.metadata.labels, pod.metadata.annotations)
     key = (id(parts[0]), id(parts[1]), id(parts[2]))
     if key not in known:

@@ -119,7 +119,7 @@ def _was_ready(claim: NodeClaim | None) -> bool:
 
 
 def _stand_in(node: Node, now: datetime) -> Instance:
-    """Return an instance for a node that is none of ours: it runs for ever."""
+    """Return an instance for a node that this fleet does not manage: it never ends."""
     labels = node.metadata.labels
     return Instance(
         FOREIGN + node.name,
@@ -281,7 +281,7 @@ class WatchedCluster(EmbeddedCluster):
             self._notify(EventKind.TAINTED, f"{node} is cordoned", node)
 
     def untaint(self, node: str) -> None:
-        """Take that taint away; a node that is gone is no error."""
+        """Remove that taint; a node that is gone is not an error."""
         self._drained.discard(node)
         super().untaint(node)
 
@@ -301,12 +301,12 @@ class WatchedCluster(EmbeddedCluster):
         return waits_for
 
     def delete_node(self, node: str) -> None:
-        """Remove the Node object; one that is gone is no error."""
+        """Remove the Node object; one that is gone is not an error."""
         self._drained.discard(node)
         super().delete_node(node)
 
     def next_moment(self) -> datetime | None:
-        """Return when something happens next by itself, None if nothing does."""
+        """Return the time of the next event, None if there is none."""
         now = self._clock.now()
         return min((m for m in self._moments() if m > now), default=None)
 
@@ -342,7 +342,7 @@ class WatchedCluster(EmbeddedCluster):
         return known[2]
 
     def _save(self) -> None:
-        """Keep nothing: a simulated cluster ends with the process that imitates it."""
+        """Store nothing: a simulated cluster ends with its process."""
 
     def _moments(self) -> Iterator[datetime]:
         for instance in self._seen:

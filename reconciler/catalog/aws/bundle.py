@@ -88,10 +88,10 @@ def decode(content: bytes, source: str = _NAME_OF_FILE) -> tuple[Header, Bundle]
     line, _, packed = content.partition(b"\n")
     words = line.decode("ascii", "replace").split(" ")
     if len(words) != 4 or words[0] != _NAME:
-        raise UnreadableError("not a bundled catalogue", where=source, remedy=_REINSTALL)
+        raise UnreadableError("not a bundled catalog", where=source, remedy=_REINSTALL)
     if words[1] != FORMAT:
         raise UnreadableError(
-            f"catalogue format {words[1]}, this release reads {FORMAT}",
+            f"catalog format {words[1]}, this release reads {FORMAT}",
             where=source,
             remedy=_REINSTALL,
         )
@@ -99,7 +99,7 @@ def decode(content: bytes, source: str = _NAME_OF_FILE) -> tuple[Header, Bundle]
         bundle = _DECODER.decode(zlib.decompress(packed))
     except (zlib.error, msgspec.MsgspecError) as error:
         raise UnreadableError(
-            f"damaged catalogue: {error}", where=source, remedy=_REINSTALL
+            f"damaged catalog: {error}", where=source, remedy=_REINSTALL
         ) from error
     return Header(version=words[2], digest=words[3]), bundle
 
@@ -121,6 +121,6 @@ def load() -> tuple[Header, Bundle]:
             content = file.read()
     except OSError as error:
         raise UnreadableError(
-            f"no bundled catalogue: {error.strerror}", where=_NAME_OF_FILE, remedy=_REINSTALL
+            f"no bundled catalog: {error.strerror}", where=_NAME_OF_FILE, remedy=_REINSTALL
         ) from error
     return decode(content)

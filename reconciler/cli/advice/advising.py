@@ -232,7 +232,7 @@ def _not_tried(
         yield NotTried(what=candidate.id, reason="more candidates than --candidates")
     for candidate in known:
         if candidate.needs_trace:
-            reason = "it changes nothing about a fleet at rest; compare it with `simulate --trace`"
+            reason = "it does not change a fleet at rest; compare it with `simulate --trace`"
             yield NotTried(what=candidate.id, reason=reason)
     if any(candidate.topic is Topic.FAMILIES for candidate in known):
         yield NotTried(
@@ -256,6 +256,6 @@ def _not_tried(
 _NEVER = (
     ("splitting and merging NodePools", "only requirements, weights and fields are changed"),
     ("expiry and budgets with schedules", "a fleet at rest does not depend on them"),
-    ("constraints of workloads", "they are for their owners to decide"),
-    ("commitments", "`check` and the guide to savings plans are about them"),
+    ("constraints of workloads", "their owners decide about them"),
+    ("commitments", "see `check` and the guide to savings plans"),
 )

@@ -1,4 +1,4 @@
-"""Replays a trace against proposals: what each would have cost, and how its pods would have fared.
+"""Replays a trace against proposals: the cost of each, and the effect on its pods.
 
 The base is replayed once. Every proposal has the same trace, start and seed, so they differ by
 nothing but the change.
@@ -36,7 +36,7 @@ from reconciler.plan.value.costs import SideResult
 
 
 class Backtests:
-    """A trace, and what it comes to under the present files and under those of proposals.
+    """A trace, and its results under the current files and under those of proposals.
 
     Files are evaluated by what the trace costs with them (``sweeps.evaluation.Evaluations``).
     """

@@ -135,18 +135,18 @@ def _of_settings(pools: Sequence[NodePool], settings: Settings) -> Iterator[Advi
         if value:
             yield AdviceCandidate(
                 f"{_slug(key)}-0", Topic.CONSOLIDATION,
-                f"Consolidate also where it saves less than {key}",
+                f"Also consolidate if it saves less than {key}",
                 (SetSetting(key, 0),), "more pods are moved for small savings",
             )  # fmt: skip
     if settings.maximum_preference_cost_percent and settings.packing is Packing.CHEAPEST:
         yield AdviceCandidate(
             "preferences-0", Topic.PACKING, "Drop soft preferences that cost anything",
             (SetSetting("maximumPreferenceCostPercent", 0),),
-            "preferred affinity and ScheduleAnyway spreads are dropped where they cost anything",
+            "preferred affinity and ScheduleAnyway spreads are dropped if they cost anything",
         )  # fmt: skip
     if settings.expiration_policy is not ExpirationPolicy.GRACEFUL:
         yield AdviceCandidate(
-            "expiry-graceful", Topic.EXPIRY, "Let budgets hold back expired nodes",
+            "expiry-graceful", Topic.EXPIRY, "Apply budgets to expired nodes",
             (SetSetting("expirationPolicy", ExpirationPolicy.GRACEFUL.value),),
             "nodes may become older than expireAfter", needs_trace=True,
         )  # fmt: skip
@@ -167,7 +167,7 @@ def _of_pool(pool: NodePool, offered: Sequence[InstanceType]) -> Iterator[Advice
 
 
 class _OfferedValues:
-    """The values of labels that EC2 offers a NodePool beside its other requirements."""
+    """The values of labels that EC2 offers a NodePool besides its other requirements."""
 
     def __init__(self, pool: NodePool, kinds: Sequence[InstanceType]) -> None:
         self._pool = pool
@@ -396,7 +396,7 @@ def _disruption(pool: NodePool) -> Iterator[AdviceCandidate]:
                 f"{name}-budget-{number}-open", Topic.BUDGETS,
                 f"Let the budget of NodePool {name} that allows no disruption allow 10%",
                 (SetPoolField(name, (*pointer, "nodes"), "10%"),),
-                "nodes are disrupted that never were before",
+                "nodes that were never disrupted can be disrupted",
             )  # fmt: skip
     if pool.expires_after is not None:
         yield AdviceCandidate(

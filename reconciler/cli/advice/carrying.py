@@ -1,4 +1,4 @@
-"""Carries a proposal out: into the files of the fleet, or as a commit on a branch of its own."""
+"""Applies a proposal: to the files of the fleet, or as a commit on a new branch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Change = tuple[SourceFile | None, SourceFile]
 
 
 def picked(report: AdviceReport, pick: str | None) -> Advice | None:
-    """Return the proposal to carry out; None where there is none and none is named.
+    """Return the proposal to apply; None where there is none and none is named.
 
     Raises:
         UsageError: no proposal has the id ``pick``.
@@ -52,18 +52,18 @@ def has_uncommitted_changes(folder: str) -> bool:
 
 
 def confirms(folder: str) -> bool:
-    """Ask whether to write over uncommitted changes; only ``yes`` does.
+    """Ask whether to overwrite uncommitted changes; only ``yes`` confirms.
 
     Raises:
         UsageError: stdin is not a terminal.
     """
     if not sys.stdin.isatty():
         raise UsageError(
-            "files have changes that are not committed",
+            "files have uncommitted changes",
             where=folder,
             remedy="commit or stash them, or pass --auto-approve",
         )
-    print(f"Files in {folder} have changes that are not committed. Only `yes` writes the proposal")
+    print(f"Files in {folder} have uncommitted changes. Only `yes` writes the proposal")
     print("on top of them: ", end="", flush=True)
     return sys.stdin.readline().strip() == "yes"
 

@@ -164,7 +164,7 @@ class SetSetting:
             files = (*files, file)
         documents, findings = parse_documents(file.path, file.content)
         if findings or not documents:
-            raise RewriteError(f"{file.path} has no settings to add to")
+            raise RewriteError(f"{file.path} has no mapping of settings")
         document = documents[0]
         edit = _set(document.data, tuple(self.key.split(".")), self.value)
         return _replaced(files, file, _text_with(file, document, [edit]))

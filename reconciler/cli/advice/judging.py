@@ -42,7 +42,7 @@ LEAST_SAVING: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ChangeVerdict:
-    """What became of a change.
+    """The outcome of a change.
 
     ``refusal`` is why it is not proposed, empty where it may be; ``at_rest`` is None where the
     change was not carried to rest. ``warnings`` are the names of policies that warn of it.
@@ -67,7 +67,7 @@ class ChangeVerdict:
 
 
 class Judge:
-    """The present fleet at rest, with which changes of its files are compared."""
+    """The current fleet at rest, with which changes of its files are compared."""
 
     def __init__(
         self,
@@ -88,12 +88,12 @@ class Judge:
         self.resolved = layers.resolved(inputs.fleet).settings
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Let another process judge: it carries the present fleet to rest itself."""
+        """Pickle for another process, which brings the current fleet to rest itself."""
         return Judge, self._given
 
     @cached_property
     def facts(self) -> tuple[object, ...]:
-        """What verdicts depend on beside the changes, as JSON can express it."""
+        """What verdicts depend on besides the changes, as JSON can express it."""
         request, inputs, layers = self.request, self.inputs, self.layers
         return (
             inputs.now, inputs.digests, inputs.observed, digests_of_files(self.files),
@@ -105,17 +105,17 @@ class Judge:
 
     @property
     def base(self) -> Rest:
-        """The fleet at rest under its present files."""
+        """The fleet at rest under its current files."""
         return self.rested.rest
 
     @cached_property
     def exposure(self) -> Exposure:
-        """How exposed the present fleet is at rest."""
+        """How exposed the current fleet is at rest."""
         return exposure_of(self.base)
 
     @cached_property
     def at_rest(self) -> AtRest:
-        """The present fleet compared with itself."""
+        """The current fleet compared with itself."""
         return self.rested.changed_to(self.inputs)[0]
 
     @cached_property
@@ -154,7 +154,7 @@ class Judge:
         return with_fields(verdict, refusal=refusal, warnings=warnings)
 
     def inputs_of(self, fleet: Fleet) -> Inputs:
-        """Return the question of the present fleet, asked of another desired state."""
+        """Return the question of the current fleet for another desired state."""
         inputs = self.inputs
         resolved = self.layers.resolved(fleet)
         catalog = inputs.catalog
@@ -219,7 +219,7 @@ class Judge:
                 f"--zones-min {limits.zones}"
             )
         if change.bounds is not None and change.bounds[1] >= 0:
-            return "the search ended at its limit of work, and the change may save nothing"
+            return "the search reached its work limit, and the change may save nothing"
         return ""
 
     def _policies(self, inputs: Inputs, change: AtRest) -> tuple[str, tuple[str, ...]]:

@@ -67,7 +67,7 @@ def _monthly(bounds: tuple[float, float]) -> tuple[float, float]:
 
 
 def _risk(now: Exposure, found: Judged) -> tuple[Level, tuple[str, ...]]:
-    """Return how much the change asks of the workloads, and what that is."""
+    """Return how much the change requires of the workloads, and what that is."""
     then = found.verdict.exposure
     assert then is not None, "advice has been carried to rest"
     stated = dict.fromkeys(member.risk for member in found.members if member.risk)
@@ -106,9 +106,9 @@ def _doubts(judge: Judge, found: Judged, backtest: AdviceBacktest | None) -> Ite
     change = found.verdict.at_rest
     assert change is not None, "advice has been carried to rest"
     if judge.inputs.observation == "workloads":
-        yield "no running fleet was seen, only the workloads in the folder"
+        yield "no running fleet was observed, only the workloads in the folder"
     if change.bounds is not None:
-        yield "the search ended at its limit of work"
+        yield "the search reached its work limit"
     before = change.before.per_hour
     if before and -100 * change.per_hour / before < _NOISE_PERCENT:
         yield f"it saves less than {_NOISE_PERCENT:.0f}%, and prices change by more"

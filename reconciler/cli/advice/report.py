@@ -19,7 +19,7 @@ def as_text(report: AdviceReport, most: int) -> str:
 
 def _lines(report: AdviceReport, most: int) -> Iterator[str]:
     base = report.base
-    state = "at rest" if base.is_at_rest else "when the search ended at its limit of work"
+    state = "at rest" if base.is_at_rest else "when the search reached its work limit"
     cost = f"${hourly(base.per_hour)} an hour, {dollars(base.per_month)} a month"
     yield f"Fleet {report.fleet} {state}: {counted(base.nodes, 'node')}, {cost}"
     yield f"Limits: {_limits(report)}"
@@ -81,9 +81,9 @@ def _details(one: Advice) -> Iterator[str]:
     for risk in one.risks:
         yield f"  risk: {risk}"
     for reason in one.reasons:
-        yield f"  less confidence: {reason}"
+        yield f"  lower confidence: {reason}"
     for name in one.warnings:
-        yield f"  policy {name} warns of it"
+        yield f"  policy {name} warns about it"
     if one.backtest is not None:
         yield from _backtest(one)
     yield ""
@@ -110,7 +110,7 @@ def _left_out(report: AdviceReport) -> Iterator[str]:
             yield f"  {dollars(one.per_month, signed=True)} a month  {one.id}: {one.reason}"
     yield ""
     effect = counted(len(report.no_effect), "candidate")
-    yield f"Carried {counted(report.evaluations, 'fleet')} to rest; {effect} would save nothing."
+    yield f"Evaluated {counted(report.evaluations, 'fleet')} at rest; {effect} would save nothing."
     yield "Not tried:"
     for gap in report.not_tried[:NOT_TRIED_MAX]:
         yield f"  {gap.what}: {gap.reason}"

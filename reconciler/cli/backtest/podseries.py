@@ -42,7 +42,7 @@ class Family(StrEnum):
 
 
 class PodId(NamedTuple):
-    """What identifies a pod over time: a StatefulSet gives the same name again and again."""
+    """What identifies a pod over time: a StatefulSet reuses names."""
 
     namespace: str
     name: str
@@ -58,7 +58,7 @@ class ContainerKey(NamedTuple):
 
 @dataclass(slots=True)
 class PodFacts:
-    """What is known of a pod. Times are seconds since 1970, None where unknown.
+    """The facts about a pod. Times are seconds since 1970, None if unknown.
 
     ``finished`` is when it was first seen in a final phase, ``seen`` when it was last seen.
     Amounts are in units (cores, bytes); ``is_unmeasured`` tells that one is not an amount.
@@ -90,7 +90,7 @@ _Join = Callable[[PodFacts, Mapping[str, str], float], None]
 
 
 class PodSeries:
-    """Samples in, facts by pod out. ``nameless`` samples do not tell their pod."""
+    """Converts samples to facts by pod. ``nameless`` samples do not contain their pod."""
 
     def __init__(self) -> None:
         self.pods: dict[PodId, PodFacts] = {}
@@ -99,23 +99,23 @@ class PodSeries:
         self.first: float | None = None
 
     def begin(self, samples: Iterable[MetricSample]) -> None:
-        """Take in when the first sample of all was recorded."""
+        """Record when the very first sample was recorded."""
         for sample in samples:
             self.first = _earlier(self.first, _time(sample.value))
 
     def seen(self, samples: Iterable[MetricSample]) -> None:
-        """Take in when pods were last seen."""
+        """Record when pods were last seen."""
         for facts, sample in self._known(samples):
             facts.seen = _later(facts.seen, _time(sample.value))
 
     def finished(self, samples: Iterable[MetricSample]) -> None:
-        """Take in when pods were first seen in a final phase."""
+        """Record when pods were first seen in a final phase."""
         for facts, sample in self._known(samples):
             facts.finished = _earlier(facts.finished, _time(sample.value))
             self.families.add(Family.PHASE)
 
     def add(self, family: Family, samples: Iterable[MetricSample]) -> None:
-        """Take in the last samples that a metric has in a part of the period."""
+        """Record the last samples of a metric in a part of the period."""
         join = _JOINS[family]
         for facts, sample in self._known(samples):
             self.families.add(family)
@@ -200,7 +200,7 @@ def _join_init_requests(facts: PodFacts, labels: Mapping[str, str], value: float
 def _join_amount(
     facts: PodFacts, labels: Mapping[str, str], value: float, *, is_init: bool
 ) -> None:
-    """Take in a request; one that was changed counts with its maximum."""
+    """Record a request; of one that was changed, the maximum counts."""
     resource = labels.get("resource", "")
     bytes_max = _BYTES_MAX if labels.get("unit") == "byte" else _COUNT_MAX
     if not 0 <= value <= _AMOUNTS_MAX.get(resource, bytes_max) or not resource:

@@ -57,7 +57,7 @@ _ONLY: Final = {Family.INIT_INFO: 'restart_policy="Always"'}
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """A part of a period; its end belongs to it, its beginning does not."""
+    """A part of a period, with its end and without its beginning."""
 
     begin: int
     end: int
@@ -137,7 +137,7 @@ def gathered(metrics: Metrics, period: ImportPeriod, matchers: str) -> PodSeries
         begin = end
     if not reading.series.pods:
         raise UnreadableError(
-            f"has no pods of that time: {Family.CREATED}{{{matchers}}} is empty",
+            f"has no pods in that period: {Family.CREATED}{{{matchers}}} is empty",
             where=WHERE,
             remedy="check --since and --match, and that it scrapes kube-state-metrics",
         )
@@ -145,14 +145,14 @@ def gathered(metrics: Metrics, period: ImportPeriod, matchers: str) -> PodSeries
 
 
 class _Reading:
-    """Asks for one window after the other."""
+    """Queries the windows in sequence."""
 
     def __init__(self, metrics: Metrics, step: int, matchers: str) -> None:
         self.series = PodSeries()
         self._metrics, self._step, self._matchers = metrics, step, matchers
 
     def read(self, window: _Window) -> None:
-        """Take in a window; nothing more is asked about one without pods."""
+        """Read a window; a window without pods is not queried further."""
         seen = list(self._samples(self._seen, window))
         created = list(self._samples(self._last(Family.CREATED), window))
         if not (seen or created):
@@ -170,13 +170,13 @@ class _Reading:
                 series.add(family, self._samples(self._last(family), window))
         if len(series.pods) > PODS_MAX:
             raise UnreadableError(
-                f"has more than {PODS_MAX:,} pods of that time",
+                f"has more than {PODS_MAX:,} pods in that period",
                 where=WHERE,
                 remedy="pass a shorter --since, or --match",
             )
 
     def _samples(self, query: _Query, window: _Window) -> Iterator[MetricSample]:
-        """Yield the answer for a window, by halves where it is too much for one."""
+        """Yield the answer for a window, halved while it is too much for one query."""
         try:
             yield from self._metrics.query(query(window.seconds), window.end)
         except TooMuchDataError:

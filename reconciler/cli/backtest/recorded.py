@@ -38,7 +38,7 @@ class _NodeStay:
 
 @dataclass(slots=True)
 class _Timeline:
-    """What came and went, as the batches say one after the other."""
+    """What came and went, as successive batches say."""
 
     pods: dict[str, _PodStay] = field(default_factory=dict)
     nodes: dict[str, _NodeStay] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class _Timeline:
     classes: dict[str, PodClass] = field(default_factory=dict)
 
     def add(self, batch: TraceBatch) -> None:
-        """Take in the next batch; what a whole one does not list any more has gone before it."""
+        """Read the next batch; what a complete one no longer lists ended before it."""
         if batch.is_whole:
             created = {arrival.pod: arrival.created for arrival in batch.pods}
             nodes = {arrival.node for arrival in batch.nodes}

@@ -21,7 +21,7 @@ from reconciler.ports.progress import EventKind
 
 @dataclass(slots=True)
 class Stay:
-    """What became of a pod of the trace: when it came, was first bound, and ended."""
+    """The outcome of a pod of the trace: when it came, was first bound, and ended."""
 
     traced: TracedPod
     created: datetime
@@ -31,7 +31,7 @@ class Stay:
 
 @dataclass
 class Replay:
-    """The pods of a trace that begins at ``start``; ``base`` are the workloads beside it."""
+    """The pods of a trace that begins at ``start``; ``base`` are the other workloads."""
 
     trace: Trace
     start: datetime

@@ -136,7 +136,7 @@ def notes_of(backtest: Backtest) -> list[str]:
     if not backtest.rounded_gpus:
         return []
     pods = counted(backtest.rounded_gpus, "pod")
-    return [f"{pods} wanted a share of a GPU and got a whole one."]
+    return [f"{pods} requested a share of a GPU and got a complete one."]
 
 
 _LINES: Final[tuple[tuple[str, Callable[[SideResult], str]], ...]] = (
@@ -240,7 +240,7 @@ def _utilization(curves: Mapping[str, SideCurves], begin: datetime, until: datet
     about = "; ".join(f"{name} at most {share:.0%}" for name, share in most.items())
     top = 1.0 if max(most.values()) <= 1 else round_above(max(most.values()))
     return joined(
-        el("h2", "CPU utilization", el("small", "requested by pods, of what is allocatable")),
+        el("h2", "CPU utilization", el("small", "requested by pods, as a share of allocatable")),
         chart(drawn, top, _percent, clock.grid(), f"CPU utilization over time: {about}"),
     )
 

@@ -36,7 +36,7 @@ from reconciler.plan.value.costs import BASE, HEAD, KARPENTER, Backtest
 
 
 class Play(NamedTuple):
-    """Which side, and its random seed."""
+    """A side, and its random seed."""
 
     side: str
     seed: int
@@ -120,7 +120,7 @@ class BacktestRequest:
 
 @dataclass(frozen=True, slots=True)
 class Backtested:
-    """The report of the head, the backtest, and how each side went with the first seed."""
+    """The report of the head, the backtest, and the curve of each side with the first seed."""
 
     report: Report
     backtest: Backtest
@@ -128,7 +128,7 @@ class Backtested:
 
 
 def backtested(request: BacktestRequest, phase: Phase, progress: Progress = unseen) -> Backtested:
-    """Play the trace against each side; ``progress`` learns how far it is.
+    """Play the trace against each side; ``progress`` receives the progress.
 
     Raises:
         ReconcilerError: an argument is wrong, or an input cannot be read.

@@ -1,4 +1,4 @@
-"""Plays a trace against each side of a backtest and measures what it comes to."""
+"""Plays a trace against each side of a backtest and measures the result."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class CpuMemory:
 
 @dataclass(frozen=True, slots=True)
 class Fullness:
-    """From ``at`` on: what the pods on the fleet's nodes request, and what these can give."""
+    """From ``at`` on: what the pods on the fleet's nodes request, and what is allocatable."""
 
     at: datetime
     requested: CpuMemory
@@ -70,7 +70,7 @@ class Fullness:
 
 
 class FullnessRecorder:
-    """Notes how full the nodes of NodePools are wherever a pass observes a change.
+    """Records the utilization of NodePools when a pass observes a change.
 
     Passes that observe the same pods and nodes cost a comparison of identities.
     """
@@ -82,7 +82,7 @@ class FullnessRecorder:
         self._requests: dict[int, tuple[PodSpec, CpuMemory]] = {}
 
     def saw(self, done: Pass) -> None:
-        """Take in what a pass observed."""
+        """Record what a pass observed."""
         snapshot = done.seen.snapshot
         if snapshot.pods == self._pods and snapshot.nodes == self._nodes:
             return
@@ -131,7 +131,7 @@ PASSES_MAX: Final = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class SideCurves:
-    """How a side went over time: its cost and how full its nodes were, each until the next.
+    """A side over time: its cost and the utilization of its nodes, each until the next.
 
     ``waits`` are the seconds that pods waited for their first node, in ascending order, of all
     ``pods`` those that got one.
@@ -145,7 +145,7 @@ class SideCurves:
 
 @dataclass(frozen=True, slots=True)
 class PlayedSide:
-    """The result of a side, the report of its simulation, and how it went."""
+    """The result of a side, the report of its simulation, and its curve over time."""
 
     result: SideResult
     report: Report
@@ -174,7 +174,7 @@ def play_side(
     start: datetime,
     end: datetime,
 ) -> PlayedSide:
-    """Play the trace from ``start`` to ``end`` in a world of its own.
+    """Play the trace from ``start`` to ``end`` in a separate environment.
 
     Chance goes by the names of nodes, and these by the commit and the digests of the inputs. All
     sides have the same ones here, so that sides that decide alike also fare alike.
@@ -251,7 +251,7 @@ def _percentiles(waits: Sequence[float]) -> WaitingSeconds:
 
 
 def _lower_bound(fleet: SimulatedFleet, stays: Iterable[Stay], end: datetime) -> float:
-    """Return the integral of the least price of nodes for the pods that run, in USD."""
+    """Return the integral of the lowest price of nodes for the running pods, in USD."""
     least = _LeastPrice(fleet)
     running: dict[str, Pod] = {}
     total: list[float] = []
@@ -270,7 +270,7 @@ def _lower_bound(fleet: SimulatedFleet, stays: Iterable[Stay], end: datetime) ->
 def _comings_and_goings(
     stays: Iterable[Stay], end: datetime
 ) -> Iterator[tuple[datetime, str, Pod | None]]:
-    """Yield when pods begin and end to run, in order; what ends comes first."""
+    """Yield when pods start and end, in order; ends come first."""
     moments: list[tuple[datetime, int, str, Pod | None]] = []
     for stay in stays:
         if stay.bound is None or stay.bound >= end:
@@ -285,7 +285,7 @@ def _comings_and_goings(
 
 
 class _LeastPrice:
-    """The least price of nodes for sets of pods, worked out once for sets that are alike."""
+    """The lowest price of nodes for sets of pods, computed once for equal sets."""
 
     def __init__(self, fleet: SimulatedFleet) -> None:
         types = pool_types(

@@ -66,7 +66,7 @@ class TracedPod:
 
     @property
     def started(self) -> float:
-        """When its life began."""
+        """When it started."""
         return self.created if self.bound is None else self.bound
 
     @property
@@ -113,7 +113,7 @@ class Trace:
 
 
 class TraceHeader(msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """The first line of our own form; ``rounded_gpus`` and ``begin`` are as in ``Trace``."""
+    """The first line of our own format; ``rounded_gpus`` and ``begin`` are as in ``Trace``."""
 
     api_version: str
     kind: str
@@ -123,7 +123,7 @@ class TraceHeader(msgspec.Struct, rename="camel", forbid_unknown_fields=True, om
 
 
 class TraceClass(msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """A class of pods of our own form; or a DaemonSet, which has one on every eligible node.
+    """A class of pods in our own format; or a DaemonSet, with a pod on every eligible node.
 
     A class without an ``owner`` is one of Jobs, of which each has one pod.
     """
@@ -137,7 +137,7 @@ class TraceClass(msgspec.Struct, rename="camel", forbid_unknown_fields=True, omi
 
 
 class TraceRow(msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
-    """A pod of our own form; times are seconds from the beginning."""
+    """A pod in our own format; times are seconds from the beginning."""
 
     pod: str
     pod_class: str = msgspec.field(name="class")
@@ -147,7 +147,7 @@ class TraceRow(msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_
 
 
 def read_trace(content: bytes, where: str) -> Trace:
-    """Return the trace in ``content``, which the file ``where`` holds.
+    """Return the trace in ``content``, from the file ``where``.
 
     Raises:
         UnreadableError: it is too large, or a line cannot be read.
@@ -198,7 +198,9 @@ def _decompressed(content: bytes, where: str) -> bytes:
 
 def _too_large(where: str) -> UnreadableError:
     return UnreadableError(
-        f"has more than {BYTES_MAX // 2**20} MiB", where=where, remedy="cut it into shorter traces"
+        f"has more than {BYTES_MAX // 2**20} MiB",
+        where=where,
+        remedy="split it into shorter traces",
     )
 
 
@@ -226,7 +228,7 @@ def _own(text: str, where: str) -> Trace:
             else:
                 row = msgspec.json.decode(line, type=TraceRow)
                 if row.pod in names:
-                    raise _wrong(where, number, f"pod {one_line(row.pod[:80])!r} comes twice")
+                    raise _wrong(where, number, f"pod {one_line(row.pod[:80])!r} is defined twice")
                 names.add(row.pod)
                 pods.append(_traced(row, classes, where, number))
         except msgspec.MsgspecError as error:
@@ -362,7 +364,7 @@ def _openb(text: str, where: str) -> Trace:
         facts = _numbers(row, where, number)
         name = str(row["name"])
         if not name or name in names:
-            raise _wrong(where, number, f"name: {one_line(name[:80])!r} is empty or comes twice")
+            raise _wrong(where, number, f"name: {one_line(name[:80])!r} is empty or not unique")
         names.add(name)
         gpus = int(facts["num_gpu"])
         rounded += gpus == 1 and 0 < facts["gpu_milli"] < 1000
@@ -381,7 +383,7 @@ def _rows(rows: csv.DictReader[str], where: str) -> Iterator[tuple[int, dict[str
     try:
         for row in rows:
             if None in row or None in row.values():
-                raise _wrong(where, rows.line_num, "has not as many fields as the first line")
+                raise _wrong(where, rows.line_num, "does not have as many fields as the first line")
             yield rows.line_num, row
     except csv.Error as error:
         raise _wrong(where, rows.reader.line_num, f"cannot be read as CSV: {error}") from error
@@ -402,7 +404,7 @@ def _numbers(row: Mapping[str, str], where: str, line: int) -> dict[str, float]:
             number = float("nan")
         if not 0 <= number <= _AMOUNT_MAX:
             raise _wrong(
-                where, line, f"{column}: {one_line(text[:40])!r} is not a number from 0 on"
+                where, line, f"{column}: {one_line(text[:40])!r} is not a non-negative number"
             )
         found[column] = number
     return found
@@ -423,7 +425,7 @@ def _expect_few(pods: Sequence[TracedPod], where: str, line: int) -> None:
         raise UnreadableError(
             f"has more than {PODS_MAX:,} pods",
             where=f"{where}:{line}",
-            remedy="cut it into shorter traces",
+            remedy="split it into shorter traces",
         )
 
 

@@ -51,7 +51,7 @@ _READ_ANNOTATIONS: Final = (DO_NOT_DISRUPT, POD_DELETION_COST)
 
 
 class _Names:
-    """A number for each name, in the order in which names are met."""
+    """A number for each name, in the order in which names occur."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], str] = {}
@@ -334,7 +334,7 @@ def summary_text(found: TraceSummary) -> str:
         ["pods", f"{found.pods:,}"],
         ["classes of pods", f"{found.classes:,}"],
         ["pods with GPUs", f"{found.gpu_pods:,}"],
-        ["most pods at once", f"{found.most_at_once:,}"],
+        ["maximum pods at a time", f"{found.most_at_once:,}"],
         ["median life", "-" if life is None else f"{life:,.0f} s"],
         ["CPU-hours requested", f"{found.cpu_hours:,.1f}"],
         ["GiB-hours requested", f"{found.memory_gib_hours:,.1f}"],
@@ -348,6 +348,6 @@ def summary_text(found: TraceSummary) -> str:
     if found.rounded_gpus:
         lines += [
             "",
-            f"{counted(found.rounded_gpus, 'pod')} wanted a share of a GPU: each gets one.",
+            f"{counted(found.rounded_gpus, 'pod')} requested a share of a GPU: each gets one.",
         ]
     return "\n".join(lines) + "\n"

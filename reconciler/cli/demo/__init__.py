@@ -1,1 +1,1 @@
-"""The story that ``reconciler demo`` tells, and the stage on which it is played."""
+"""The story of ``reconciler demo``, and the environment in which it runs."""

@@ -32,7 +32,7 @@ Line = tuple[datetime, str, str]
 
 
 class Reporter:
-    """A notifier that reports to a narrator, with a picture of the fleet beside each moment.
+    """A notifier that reports to a narrator, with a picture of the fleet for each event.
 
     ``most_disrupted`` is how many nodes of a NodePool were at most about to go at once,
     ``least_ready`` how many were at least ready, since ``begin``.
@@ -73,13 +73,13 @@ class Reporter:
             self._narrator.event(at, sign, text, self._picture(claims) if is_last else "")
 
     def asleep(self, now: datetime, until: datetime) -> None:
-        """Report that nothing can change before a moment."""
+        """Report that nothing can change before a time."""
         self._narrator.event(
             now, " ", (f"sleeping until {until:%H:%M} UTC; nothing can change earlier")
         )
 
     def _picture(self, claims: Sequence[NodeClaim]) -> str:
-        """Return the fleet in signs, each NodePool for itself."""
+        """Return the fleet as symbols, by NodePool."""
         groups = [[_sign(c) for c in claims if c.node_pool == pool] for pool in self._pools]
         order = f"{READY}{STARTING}{LEAVING}"
         return " ".join("".join(sorted(g, key=order.find)) for g in groups if any(g))
@@ -99,7 +99,7 @@ class Reporter:
 
 
 def _sign(claim: NodeClaim) -> str:
-    """Return the sign of a node, none once EC2 is shutting its instance down."""
+    """Return the symbol of a node, none once EC2 is shutting its instance down."""
     if claim.is_true("InstanceTerminating"):
         return ""
     if claim.is_deleting:
@@ -164,7 +164,7 @@ def _validated(command: RunningCommand) -> str:
 def _message(
     progress: Progress, nodes: Mapping[str, str], found: Collection[str]
 ) -> tuple[str, str]:
-    """Return the sign and the engine's message, with nodes named by their claims."""
+    """Return the symbol and the engine's message, with nodes named by their claims."""
     text = progress.message
     for node, name in nodes.items():
         text = text.replace(node, name)
@@ -185,7 +185,7 @@ _ASCII: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How long to stay, in seconds: at a line, at the end of a chapter. ``turn`` waits there.
+    """Pauses in seconds, after a line and after a chapter. ``turn`` waits after a chapter.
 
     After ``patience_s`` the story no longer stays anywhere: a slow machine is slow enough.
     """
@@ -213,7 +213,7 @@ class Narrator:
         self._encoding = getattr(out, "encoding", None) or "utf-8"
 
     def title(self, text: str) -> None:
-        """Open the story."""
+        """Print the title."""
         self._write(self._paint(text, "bold"))
 
     def chapter(self, title: str) -> None:
@@ -229,13 +229,13 @@ class Narrator:
         )
 
     def say(self, text: str) -> None:
-        """Tell something, in a paragraph."""
+        """Print a paragraph."""
         self._write()
         for line in wrap(text, WIDTH - _INDENT):
             self._line(line)
 
     def command(self, *texts: str) -> None:
-        """Show what a person would type."""
+        """Show a command of the user."""
         self._write()
         for text in texts:
             self._line(f"{self._paint('$', '$')} {self._paint(text, 'bold')}")
@@ -246,7 +246,7 @@ class Narrator:
             self._line(f"  {line}" if line else "")
 
     def event(self, at: datetime, sign: str, text: str, aside: str = "") -> None:
-        """Show what has just happened; ``aside`` stands at the right edge where there is room."""
+        """Show an event; ``aside`` is right-aligned if there is room."""
         text, aside = one_line(text), visible(aside)
         room = WIDTH - 2 - _INDENT - len(f"{at:%H:%M:%S}  {sign} ")
         text = text if len(text) <= room else f"{text[: room - 1]}…"

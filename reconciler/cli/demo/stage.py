@@ -1,4 +1,4 @@
-"""The stage of the demo: a fleet repository, an imitated EC2 and cluster, and a fast clock.
+"""The environment of the demo: a fleet repository, simulated EC2 and cluster, and a fast clock.
 
 Everything between them is the real thing: git, the planner, the engine, SQLite, and boto3 over
 HTTP. EC2 answers on a port of this machine, so that it lives on when a process that uses it is
@@ -47,7 +47,7 @@ _DAY: Final = timedelta(days=1)
 
 
 class StageClock(SimulatedClock):
-    """A clock that stands still while the engine works, and tells when a pass is over."""
+    """A clock that stands still while the engine works, and signals the end of a pass."""
 
     def __init__(self, start: datetime, reporter: Reporter) -> None:
         super().__init__(start)
@@ -68,7 +68,7 @@ class StageClock(SimulatedClock):
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """What a killed process left: its signal, and intents and instances of its launches."""
+    """The traces of a killed process: its signal, and intents and instances of its launches."""
 
     signal: int
     in_doubt: int
@@ -76,7 +76,7 @@ class Crash:
 
 
 class DemoStage:
-    """What the people of the story do, and what they can look up; the engine's doings print."""
+    """What the people of the story do, and what they can read; the engine's actions are printed."""
 
     ledger: dict[str, str]
     """Every instance that EC2 ever launched, with the intent it was launched for."""
@@ -106,7 +106,7 @@ class DemoStage:
         ec2.after_call = self._note
 
     def git(self, *words: str) -> None:
-        """Run git in the fleet's folder, as nobody in particular, at the time of the story.
+        """Run git in the fleet's folder, with a neutral identity, at the time of the story.
 
         Raises:
             UnreadableError: git is not there, or failed.
@@ -139,7 +139,7 @@ class DemoStage:
         path.write_text(text.replace(old, new), encoding="utf-8")
 
     def seed(self) -> None:
-        """Put into the account what the fleet's node classes select there."""
+        """Create the resources in the account that the fleet's node classes select."""
         from reconciler.cli.shared.sources import read_desired, read_source
         from reconciler.desired.objects import node_classes
 
@@ -245,7 +245,7 @@ class DemoStage:
             yield assembly
 
     def _request(self, base: str | None = None) -> FleetRequest:
-        """Return what ``apply``, ``run`` and a live ``plan`` are asked for."""
+        """Return the request of ``apply``, ``run`` and a live ``plan``."""
         from reconciler.cli.shared.request import FleetRequest
 
         return FleetRequest(path=str(self.folder), settings=("cluster=embedded",), base=base)

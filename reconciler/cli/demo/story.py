@@ -24,7 +24,7 @@ _BRANCH: Final = "graviton"
 
 
 def open_with(narrator: Narrator) -> None:
-    """Say what this is, while what is heavy is still being loaded."""
+    """Print the introduction while large modules are still loading."""
     narrator.title("A day in the life of an EC2 node fleet managed from git")
     narrator.say(
         "The planner, the engine, git, SQLite and boto3 are real. EC2 and the cluster are "
@@ -34,7 +34,7 @@ def open_with(narrator: Narrator) -> None:
 
 
 def play(stage: DemoStage, narrator: Narrator, kept: str | None) -> None:
-    """Play every chapter; ``kept`` is the folder as the user named it, None where it goes."""
+    """Play all chapters; ``kept`` is the folder as the user named it, None if it is temporary."""
     _first_fleet(stage, narrator)
     _pull_request(stage, narrator)
     _roll_out(stage, narrator)
@@ -208,7 +208,7 @@ def _commit(stage: DemoStage, narrator: Narrator, message: str, *before: str) ->
 
 
 def _excerpt(plan: Plan) -> str:
-    """Return the plan as text, without its header and what is beside the point of the story."""
+    """Return the plan as text, without its header and what the demo does not need."""
     from msgspec.structs import replace
 
     from reconciler.plan.render.text import render_text

@@ -128,7 +128,7 @@ def _act(
 
 
 def next_change(plan: Plan) -> datetime | None:
-    """Return the next moment at which a schedule or a deadline of the plan changes something."""
+    """Return the next time at which a schedule or a deadline of the plan has an effect."""
     moments = [d.not_before for d in plan.deferred] + [b.next_change for b in plan.budgets]
     return min((m for m in moments if m is not None and m > plan.at), default=None)
 

@@ -45,7 +45,7 @@ class LockedStream:
 
 @dataclass
 class FleetsMonitoring:
-    """Makes what watches each fleet; ``log`` is that of the process."""
+    """Creates the observers of each fleet; ``log`` is that of the process."""
 
     log: LogNotifier
     clock: Clock
@@ -81,24 +81,24 @@ class FleetsMonitoring:
         return Monitoring(WebNotifier(notifier, *shown), observer, alive)
 
     def forget(self, name: str) -> None:
-        """Show a fleet no longer that is not served any more."""
+        """Remove a fleet that is no longer served."""
         self._healths.pop(name, None)
         if self.web is not None:
             self.web.remove(name)
 
     def is_complete(self, count: int) -> None:
-        """Note that all fleets are shown, ``count`` of them: until then it is not ready."""
+        """Record that all fleets are shown, ``count`` of them: until then it is not ready."""
         if self.web is not None:
             self.web.expected = count
 
     def are_beating(self) -> bool:
-        """Return whether every fleet has gone round its loop lately."""
+        """Return whether the loop of every fleet is alive."""
         return all(health.age_s < BEATING_FOR_S for health in self._healths.values())
 
 
 @contextmanager
 def monitored_fleets(request: RunRequest, clock: Clock, out: TextIO) -> Iterator[FleetsMonitoring]:
-    """Serve what watches the fleets for as long as the block lasts.
+    """Serve what watches the fleets while the block runs.
 
     Raises:
         UsageError: the address is invalid or in use, or the extra ``web`` is not installed.

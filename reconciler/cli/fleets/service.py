@@ -33,7 +33,7 @@ _AGAIN_MAX_S: Final = 300.0
 
 
 def serve(request: RunRequest, roster: FleetRoster) -> int:
-    """Serve all fleets until SIGTERM or SIGINT; each finishes the pass in hand.
+    """Serve all fleets until SIGTERM or SIGINT; each finishes its current pass.
 
     Raises:
         UsageError: the request asks for what only one fleet can have.

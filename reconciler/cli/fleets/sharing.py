@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """By replica: the free fleets that it should ask for, and those that it should give up."""
+    """By replica: the free fleets that it should acquire, and those that it should give up."""
 
     takes: Mapping[str, frozenset[str]]
     gives: Mapping[str, frozenset[str]]
 
 
 def divided(replicas: Mapping[str, Replica], held: frozenset[str]) -> Division:
-    """Return who should take and give which fleets; ``held`` are those with a valid lease.
+    """Return which replica acquires and gives up which fleets; ``held`` have a valid lease.
 
     A free fleet goes to the replica with the fewest fleets among those that can serve it. Then
     leases move from the replica with the most to the one with the fewest, for as long as they
@@ -82,12 +82,12 @@ _SURE_AFTER: Final = 3
 """After how many heartbeats with the same result a lease is given up."""
 
 _KEPT_S: Final = 600.0
-"""How long a fleet is kept that was given up, and that nobody else took."""
+"""How long a released fleet is kept that no other replica took."""
 
 
 @dataclass
 class _Shares:
-    """What this replica knows of one server; ``is_known`` is whether it has answered lately."""
+    """What this replica knows about a server; ``is_known`` is whether it answered recently."""
 
     is_known: bool = False
     held: frozenset[str] = frozenset()
@@ -100,7 +100,7 @@ class _Shares:
 
 
 class FleetSharing:
-    """Announces this replica on each server, and answers whether to ask for a lease or give it up.
+    """Announces this replica on each server, and decides which leases to acquire or give up.
 
     Thread-safe. ``elapsing`` gives seconds that pass.
     """
@@ -126,11 +126,11 @@ class FleetSharing:
         self.states.close()
 
     def leave(self) -> None:
-        """Announce this replica no longer, because it is about to end: others take its fleets."""
+        """Stop announcing this replica, because it is about to end: others take its fleets."""
         self._ended.set()
 
     def may_ask(self, state: DatabaseState, *, has_asked: bool) -> bool:
-        """Return whether to ask for a lease now.
+        """Return whether to acquire a lease now.
 
         Where another process holds it, it is worth one question: the answer names the holder.
         """
@@ -194,7 +194,7 @@ class FleetSharing:
     def _note_gives(
         self, shares: _Shares, wanted: frozenset[str], holds: frozenset[str], held: frozenset[str]
     ) -> None:
-        """Decide what to give up: what was to be given for a while, and did not come back."""
+        """Decide which leases to give up, and which returned ones to keep for a while."""
         now = self._elapsing()
         for fleet in sorted(shares.given & holds):
             shares.kept_until[fleet] = now + _KEPT_S

@@ -164,7 +164,7 @@ def _is_first(item: SourceObject, kind: str, found: Collection) -> bool:
 
 
 def _move_kubelets(found: Collection, kubelets: dict[str, JsonDict | None]) -> None:
-    """Give each EC2NodeClass the kubelet settings of its NodePools.
+    """Copy to each EC2NodeClass the kubelet settings of its NodePools.
 
     NodePools that share a class but not their settings get a copy of the class each.
     """

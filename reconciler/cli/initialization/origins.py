@@ -1,4 +1,4 @@
-"""Where the objects of a new fleet come from: a folder, a file, or a cluster."""
+"""The sources of the objects of a new fleet: a folder, a file, or a cluster."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def _objects_of(api: Api, kind: Kind, selector: str = "") -> list[JsonDict]:
 
 
 def _region_of_nodes(api: Api) -> str:
-    """Return the region in the labels of a node, empty where there is none to be seen."""
+    """Return the region in the labels of a node, empty if no node can be read."""
     import msgspec
 
     from reconciler.adapters.kubernetes.api import ApiError

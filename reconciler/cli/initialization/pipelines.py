@@ -1,4 +1,4 @@
-"""What `init` writes beside the fleet: the workflows of a CI service, and a pre-commit entry."""
+"""What `init` writes outside the fleet: workflows of a CI service, and a pre-commit entry."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class CI(StrEnum):
 
 
 class Beside(NamedTuple):
-    """A file of the repository; ``why_not`` tells what to do by hand where it exists already."""
+    """A file of the repository; ``why_not`` states the manual step if it already exists."""
 
     path: str
     content: str
@@ -111,8 +111,8 @@ def _quoted(text: str) -> str:
 
 
 _PLAN: Final = """\
-# Plans a pull request and keeps the plan as an artefact. It runs on the files of whoever opened the
-# pull request, so it has no secrets and may write nothing; reconciler-comment.yml posts the result.
+# Plans a pull request and keeps the plan as an artifact. It runs on the files of the pull request,
+# so it has no secrets and no write permissions; reconciler-comment.yml posts the result.
 name: reconciler plan
 on:
   pull_request:
@@ -137,7 +137,7 @@ jobs:
 """
 _COMMENT: Final = """\
 # Posts the plans of reconciler-plan.yml. It runs on the files of the default branch and reads the
-# artefact as data; so it may comment, also on pull requests from forks.
+# artifact as data, so it can safely comment, also on pull requests from forks.
 name: reconciler comment
 on:
   workflow_run:

@@ -29,7 +29,7 @@ class NewFile(NamedTuple):
 
 
 def existing(files: Sequence[NewFile]) -> list[str]:
-    """Return those files that exist already, as whatever kind of file."""
+    """Return the files that already exist, of any type."""
     return [file.full for file in files if os.path.lexists(file.full)]
 
 

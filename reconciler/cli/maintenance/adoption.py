@@ -1,4 +1,4 @@
-"""``reconciler state adopt``: take over nodes that Karpenter launched, or that a lost state forgot.
+"""``reconciler state adopt``: take over nodes of Karpenter, or nodes missing from a lost state.
 
 Shown first, done with ``--yes``. For nodes of Karpenter's, Karpenter must not run any more: it
 terminates every instance of its cluster that has no NodeClaim of its own, and both would act on
@@ -34,7 +34,7 @@ class AdoptionRequest:
 
 
 def run(request: AdoptionRequest) -> int:
-    """List what would be taken over; with ``--yes`` take it.
+    """List the instances to adopt; with ``--yes`` adopt them.
 
     Raises:
         PolicyError: Karpenter still runs, or nobody says that it does not.
@@ -81,7 +81,7 @@ def _is_karpenters(stake: Stake, takeover: Takeover) -> bool:
 def _as_value(
     stakes: Sequence[Stake], takeover: Takeover, problems: Sequence[str], *, is_done: bool
 ) -> dict[str, object]:
-    """Return what becomes of each instance as data (``schemas/adoption.v1.json``)."""
+    """Return the outcome of each instance as data (``schemas/adoption.v1.json``)."""
     from reconciler.cli.output.listing import stamp
     from reconciler.model.karpenter.labels import NODEPOOL
 

@@ -215,7 +215,7 @@ Round = Callable[[], tuple[list[str], list[str]]]
 
 
 def repeat(write: Round, interval: timedelta, clock: Clock) -> None:
-    """Write at every interval until a signal asks to stop.
+    """Write at every interval until a signal.
 
     What was changed is printed, and what is wrong once: when it begins, and when it has ended. A
     round that fails changes nothing about the next one.

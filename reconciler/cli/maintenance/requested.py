@@ -1,4 +1,4 @@
-"""What people ask for by name: recorded as a request, and carried out by whoever acts.
+"""Requests of users for a named node: recorded, and executed by the process that acts.
 
 Where a daemon holds the lease of the fleet it carries the request out with its next pass. Where
 nobody does, the command takes the lease and passes until the request is done.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def run(request: NodeRequest) -> int:
-    """Record the request, and carry it out where no daemon does.
+    """Record the request, and execute it if no daemon does.
 
     Raises:
         UsageError: no node of this fleet has that name.
@@ -33,13 +33,13 @@ def run(request: NodeRequest) -> int:
         who = f"the daemon {holder}" if holder else "this command"
         print(f"{_plan(verb, claim)}.")
         if request.is_dry_run:
-            print(f"Nothing was changed (--dry-run). It would be carried out by {who}.")
+            print(f"Nothing was changed (--dry-run). It would be executed by {who}.")
             return exitcode.DONE
         intent = _recorded(recorded, request, verb, claim)
     if holder is not None:
         print(
-            f"Recorded; {who} carries it out with its next pass. "
-            f"`reconciler history --target {intent.target}` shows what came of it."
+            f"Recorded; {who} executes it in its next pass. "
+            f"`reconciler history --target {intent.target}` shows the result."
         )
         return exitcode.DONE
     return _carry_out(request, intent)
@@ -68,7 +68,7 @@ def _claim(recorded: Recorded, name: str) -> NodeClaim:
 
 
 def _plan(verb: Verb, claim: NodeClaim) -> str:
-    """Return what the request does, as a sentence without its end."""
+    """Return what the request does, as a sentence without a full stop."""
     from reconciler.model.karpenter.labels import INSTANCE_TYPE, ZONE
 
     labels = claim.metadata.labels
@@ -87,7 +87,7 @@ def _plan(verb: Verb, claim: NodeClaim) -> str:
 
 
 def _recorded(recorded: Recorded, request: NodeRequest, verb: Verb, claim: NodeClaim) -> Intent:
-    """Write the request to the journal; one that is open already is not repeated."""
+    """Write the request to the journal, unless the same one is open."""
     from reconciler.engine.effects import intent_id
     from reconciler.ports.journal import Intent
 
@@ -136,7 +136,7 @@ def _carry_out(request: NodeRequest, intent: Intent) -> int:
             )
             entry = journal.entry(intent.id)
     except LeaseHeldError as error:
-        print(f"Recorded; another process has begun to act and carries it out ({error.message}).")
+        print(f"Recorded; another process has begun to act and executes it ({error.message}).")
         return exitcode.DONE
     if entry is None or entry.outcome is None:
         print("Not finished; the next `reconciler apply` or `run` continues it.", file=sys.stderr)

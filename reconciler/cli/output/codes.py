@@ -120,7 +120,7 @@ _OBJECTS: Final = {
     "duplicate-taint": ("Two taints have the same key and effect.", "Remove one of them."),
     "empty": ("A value is empty where content is required.", "Fill it in, or remove the field."),
     "empty-fleet": (
-        "The folder contains no NodePool, which usually is a checkout that went wrong.",
+        "The folder contains no NodePool, which usually means a failed checkout.",
         "Pass the fleet folder, or commit a NodePool.",
     ),
     "gate-is-off": (
@@ -148,7 +148,7 @@ _OBJECTS: Final = {
     "not-allowed": ("A value is not one of the allowed values.", "Use one that the message lists."),
     "not-an-object": ("A document is not an object.", "Write a mapping with apiVersion and kind."),
     "old-spelling": (
-        "A field or value has the spelling of an older API version. It is read as today's.",
+        "A field or value has the spelling of an older API version. It is read as the current one.",
         "Run `reconciler validate --fix`, which rewrites it in place.",
     ),
     "old-version": (
@@ -166,14 +166,14 @@ _OBJECTS: Final = {
     "reserved-name": ("The name of a policy is reserved.", "Choose another name."),
     "skipped-kinds": (
         "The folder contains objects of kinds that are not read.",
-        "Nothing needs to be done; move them elsewhere to end the notice.",
+        "Nothing needs to be done; move them elsewhere to avoid the note.",
     ),
     "too-few": ("A list has too few entries.", "Add entries."),
     "too-long": ("A text is too long.", "Shorten it."),
     "too-many": ("A list or mapping has too many entries.", "Remove some."),
-    "too-many-nodes": ("NodePools with replicas ask for too many nodes.", "Lower replicas."),
+    "too-many-nodes": ("NodePools with replicas request too many nodes.", "Lower replicas."),
     "too-many-pods": (
-        "The workloads in the folder amount to too many pods.",
+        "The workloads in the folder have too many pods.",
         "Lower replicas, or plan with the pods of a cluster (`--snapshot`).",
     ),
     "unknown-capacity-type": (
@@ -185,16 +185,16 @@ _OBJECTS: Final = {
         "Correct or remove it.",
     ),
     "unknown-instance-family": (
-        "No instance type of the bundled catalogue is in this family.",
+        "No instance type of the bundled catalog is in this family.",
         "Correct the name; ignore this if AWS has added the family since.",
     ),
     "unknown-instance-type": (
-        "The instance type is not in the bundled catalogue.",
+        "The instance type is not in the bundled catalog.",
         "Correct the name; ignore this if AWS has added the type since.",
     ),
     "unknown-kind": ("The kind of an object is unknown.", "Correct the kind."),
     "unknown-zone": (
-        "The zone is not in the bundled catalogue.",
+        "The zone is not in the bundled catalog.",
         "Correct the name; ignore this if AWS has added the zone since.",
     ),
     "wrong-type": ("A value has the wrong type for its field.", "Write a value of that type."),
@@ -213,7 +213,7 @@ _KUBELET: Final = {
     ),
     "kubelet-pair": (
         "Soft eviction thresholds and their grace periods do not match.",
-        "Give each threshold a grace period, and the other way round.",
+        "Give each threshold a grace period, and vice versa.",
     ),
     "kubelet-reserved": (
         "A resource cannot be reserved under this name.",
@@ -265,7 +265,7 @@ _WORKLOADS: Final = {
 }
 
 _INIT: Final = {
-    "left-out": ("`init` did not take an object over.", "Read why in the message."),
+    "left-out": ("`init` did not take over an object.", "The message states the reason."),
     "migrated": (
         "`init` changed an object while it migrated it.",
         "Review what has no successor.",
@@ -297,12 +297,12 @@ _PLAN: Final = {
         "A CapacityBuffer names something that does not exist.",
         "Create it, or correct the reference.",
     ),
-    "catalog": ("Tells where the instance types come from.", "Nothing needs to be done."),
+    "catalog": ("Shows the source of the instance types.", "Nothing needs to be done."),
     "catalog-fallback": (
         "Current prices or types could not be read; older ones are used.",
         "Check the permissions that the message names.",
     ),
-    "catalog-note": ("Tells something about the catalogue.", "Nothing needs to be done."),
+    "catalog-note": ("Contains information about the catalog.", "Nothing needs to be done."),
     "cluster-not-named": (
         "clusterName is not set. In a real account `apply` and `run` require it.",
         "Set clusterName in reconciler.yaml.",
@@ -330,7 +330,7 @@ _PLAN: Final = {
     ),
     "nodeclass-not-ready": (
         "A node class is not ready, so its NodePools launch nothing.",
-        "`reconciler check` tells what it lacks.",
+        "`reconciler check` shows what it lacks.",
     ),
     "nodepool-not-ready": (
         "The status of a NodePool is not ready, so it launches nothing.",
@@ -355,24 +355,24 @@ _PLAN: Final = {
     ),
     "preference-rounded": (
         "The adjustment of a preference is rounded, because adjustments are whole percents.",
-        "Write a whole percent to end the notice.",
+        "Write a whole percent to avoid the note.",
     ),
     "preferences-given-up": (
         "Preferences of pods were dropped: they cannot be met, or cost more than allowed.",
         "`reconciler explain pod NAME` shows what each costs.",
     ),
-    "prices": ("Tells where prices come from.", "Nothing needs to be done."),
+    "prices": ("Shows the source of prices.", "Nothing needs to be done."),
     "progress-deadline": (
         "A rollout has not progressed within its deadline.",
-        "`reconciler status` shows what it waits for; `reconciler resume` goes on.",
+        "`reconciler status` shows what it waits for; `reconciler resume` continues it.",
     ),
     "spot-estimated": (
         "Spot prices are estimates, because the prices of the account were not read.",
         "Allow ec2:DescribeSpotPriceHistory, or accept the estimate.",
     ),
     "work-limit": (
-        "The search for cheaper nodes ended at its limit of work.",
-        "The next pass goes on; raise the limit that the message names to search longer.",
+        "The search for cheaper nodes reached its work limit.",
+        "The next pass continues; raise the limit that the message names to search longer.",
     ),
 }
 
@@ -382,7 +382,7 @@ _RUNNING: Final = {
         "Restore its tags. Until then no node is launched or disrupted.",
     ),
     "interruption-queue": (
-        "The queue of interruptions cannot be read, so spot interruptions come as a surprise.",
+        "The interruption queue cannot be read, so spot interruptions are not noticed early.",
         "Create the queue, or correct aws.interruptionQueue.",
     ),
     "node-capacity": (
@@ -399,8 +399,8 @@ _RUNNING: Final = {
     ),
     "nodes-missing": (
         (
-            "Instances of the fleet run, but none of their Nodes is in the cluster, which usually "
-            "is the wrong cluster."
+            "Instances of the fleet run, but none of their Nodes is in the cluster, which "
+            "usually means the wrong cluster."
         ),
         "Check kubernetes.context. Until then nothing is terminated.",
     ),
@@ -412,7 +412,7 @@ _RUNNING: Final = {
         ),
     ),
     "unreadable-object": (
-        "An object of the cluster cannot be read and is left out.",
+        "An object of the cluster cannot be read and is ignored.",
         "Correct the object.",
     ),
 }

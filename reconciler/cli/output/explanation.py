@@ -74,7 +74,7 @@ def _nodes(nodes: NodesAnswer) -> str:
         return "there are no nodes"
     there = f"{nodes.suited} of {counted(nodes.total, 'existing node')} match its constraints"
     if not nodes.takers:
-        return f"{there}, but none has room now"
+        return f"{there}, but none has free capacity now"
     return f"{there}; it fits on {listed(nodes.takers)}"
 
 

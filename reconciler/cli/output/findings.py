@@ -37,7 +37,7 @@ def render_text(
     *,
     colour: bool = False,
 ) -> str:
-    """Return one line for each finding, with the line it is about, and a sum at the end.
+    """Return one line for each finding, with the line it is about, and a summary at the end.
 
     ``sources`` are the contents of the files by path; a finding in none of them has no excerpt.
     """

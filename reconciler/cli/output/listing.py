@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One thing: its cells in a table, further ones of a wide table, and itself as an object."""
+    """An item: its cells in a table, further ones in a wide table, and its object."""
 
     name: str
     cells: tuple[str, ...]
@@ -29,7 +29,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Things of one kind; ``header`` and ``wide_header`` name the cells of the items."""
+    """Items of one kind; ``header`` and ``wide_header`` name the cells of the items."""
 
     header: tuple[str, ...]
     items: Sequence[Item]
@@ -83,7 +83,7 @@ def as_json(value: object) -> str:
 
 
 def format_document(value: object, output: str, *, sort_keys: bool = True) -> str:
-    """Return a value as ``output`` has it, ``json`` or ``yaml``."""
+    """Return a value in the format ``output``, ``json`` or ``yaml``."""
     if output == "json":
         return json.dumps(value, indent=2, sort_keys=sort_keys, ensure_ascii=False) + "\n"
     from reconciler.source.plainyaml import dump

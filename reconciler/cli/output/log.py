@@ -79,7 +79,7 @@ def level_of(kind: EventKind) -> Level:
 
 @dataclass
 class _Problem:
-    """A problem that lasts: when it began, and when it is due to be logged again."""
+    """A recurring problem: when it began, and when it is logged again."""
 
     progress: Progress
     since: datetime
@@ -109,7 +109,7 @@ class LogStream(Protocol):
 
 
 class LogNotifier:
-    """Writes events as lines; problems that last are thinned out."""
+    """Writes events as lines; recurring problems are logged less and less often."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class LogNotifier:
         self._lock = RLock()  # libraries log from threads of their own
 
     def notify(self, progress: Progress) -> None:
-        """Log an event, unless it is a problem that was logged a moment ago."""
+        """Log an event, unless it is a problem that was logged recently."""
         with self._lock:
             self._notify(progress)
 
@@ -156,7 +156,7 @@ class LogNotifier:
             self._write(level_of(progress.kind), progress, f"{progress.message}{lasting}")
 
     def passed(self, started: datetime) -> None:
-        """Log the end of problems that a pass since ``started`` has not met again."""
+        """Log the end of problems that did not recur in a pass since ``started``."""
         with self._lock:
             self._resolve(started)
 
@@ -237,7 +237,7 @@ class _LibraryLog(logging.Handler):
 
 @contextmanager
 def libraries_logged(log: LogNotifier) -> Iterator[None]:
-    """Let libraries log and warn into ``log`` for as long as the block lasts."""
+    """Let libraries log and warn into ``log`` while the block runs."""
     handler, root = _LibraryLog(log), logging.getLogger()
     root.addHandler(handler)
     logging.captureWarnings(capture=True)

@@ -136,7 +136,7 @@ def _locked_at(path: str | None) -> datetime | None:
 
 
 def document(known: dict[str, datetime]) -> dict[str, Any]:
-    """Return the moments as JSON has them."""
+    """Return the times as in JSON."""
     from reconciler.cli.output.listing import stamp
 
     return {name: stamp(at) for name, at in known.items()}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def has_colour(out: TextIO) -> bool:
-    """Return whether ``out`` is a terminal that shows colours, and nobody objects to them.
+    """Return whether ``out`` is a terminal that shows colours, and nothing disables them.
 
     ``NO_COLOR`` (with any value but an empty one) and ``TERM=dumb`` turn them off.
     """
@@ -65,7 +65,7 @@ class Door:
 
 @contextmanager
 def opened() -> Iterator[None]:
-    """Let everything that is written to standard output and standard error pass a door."""
+    """Filter everything that is written to standard output and standard error."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = Door(before[0]), Door(before[1])
     try:

@@ -27,7 +27,7 @@ API: Final = "reconciler/v1"
 
 
 def phase_of(claim: NodeClaim) -> str:
-    """Return where a claim stands in its life, in one word."""
+    """Return the stage of a claim in its life cycle, in one word."""
     if claim.is_deleting:
         return "Terminating"
     for condition, phase in (

@@ -12,7 +12,7 @@ _CHOICE: Final = re.compile(r"invalid choice: '(?P<word>[^']*)' \(choose from (?
 
 
 class Arguments(argparse.ArgumentParser):
-    """Parses the words of one command; options may stand anywhere between the arguments."""
+    """Parses the words of one command; options can be anywhere between the arguments."""
 
     def read(self, words: Sequence[str]) -> argparse.Namespace:
         """Return the arguments.

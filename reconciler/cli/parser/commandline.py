@@ -27,7 +27,7 @@ class CommandSpec(NamedTuple):
 
 
 class Invocation(NamedTuple):
-    """What a command line asks for: the function of a command, and its request."""
+    """The meaning of a command line: the function of a command, and its request."""
 
     run: Callable[[Any], int]
     request: Any
@@ -86,7 +86,7 @@ def _command(words: Sequence[str], commands: Mapping[str, CommandSpec]) -> Invoc
 
 
 def _subcommand(name: str, words: Sequence[str], known: Mapping[str, str]) -> str | None:
-    """Return the subcommand that the words name; None where they ask for the help on all.
+    """Return the subcommand that the words name; None for the help on all of them.
 
     Raises:
         UsageError: they name none, or an unknown one.
@@ -199,8 +199,8 @@ COMMANDS: Final[dict[str, CommandSpec]] = {
                 "plan": "show what would change, why, and what it costs",
                 "simulate": "run the engine against a simulated cloud and show the rollout",
                 "advise": "find the changes to the desired state that save the most",
-                "trace": "export what the daemon recorded, convert traces, and sum them up",
-                "lock": "pin images and prices so that plans are repeatable",
+                "trace": "export, import and summarize traces of the workload",
+                "lock": "pin images and prices so that plans are reproducible",
                 "hash": "compute the drift hashes of NodePools and EC2NodeClasses",
                 "config": "show the effective settings and the source of each",
             },
@@ -212,8 +212,8 @@ COMMANDS: Final[dict[str, CommandSpec]] = {
                 "apply": "apply a plan until the fleet matches git",
                 "run": "run the daemon that keeps the fleet in sync with git",
                 "resume": "resume disruption that was halted after failures",
-                "cordon": "let no new pods be scheduled to a node",
-                "uncordon": "let pods be scheduled to a node again, and end its drain",
+                "cordon": "mark a node as unschedulable",
+                "uncordon": "mark a node as schedulable again, and end its drain",
                 "drain": "cordon a node and evict its pods as their budgets allow",
                 "delete": "drain a node or nodeclaim, then terminate its instance",
                 "overlays": "write NodeOverlays for a cluster that keeps Karpenter",
@@ -237,7 +237,7 @@ COMMANDS: Final[dict[str, CommandSpec]] = {
             "environment",
             "environment",
             {
-                "init": "make a fleet folder from Karpenter's YAML, a cluster, or nothing",
+                "init": "create a fleet folder, also from Karpenter's YAML or a cluster",
                 "ci": "plan the fleets that a pull request changes, in a CI job",
                 "comment": "post plans on a pull request of GitHub or GitLab",
                 "check": "check credentials, permissions, quotas, networks and the queue",

@@ -15,7 +15,7 @@ EXAMPLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         ("validate fleet -o github", "annotate a pull request"),
     ),
     "plan": (
-        ("plan fleet", "plan what the folder describes"),
+        ("plan fleet", "plan the fleet in a folder"),
         ("plan fleet --base main -o markdown", "comment on a pull request"),
         ("plan fleet --out plan.json", "save the plan for review"),
         ("plan --repo https://github.com/acme/fleet --ref v2", "plan without a checkout"),
@@ -40,7 +40,7 @@ EXAMPLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "advise": (
         ("advise fleet", "rank the changes that save the most"),
         ("advise fleet --snapshot cluster.json --spot-max 20", "advise on a running fleet"),
-        ("advise fleet --write", "make the best proposal in the fleet's files"),
+        ("advise fleet --write", "write the best proposal to the fleet's files"),
         ("advise fleet --commit cheaper", "commit it to a branch, with the evidence"),
     ),
     "trace export": (
@@ -80,8 +80,8 @@ EXAMPLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         ("explain nodepool web fleet", "when may its nodes be disrupted?"),
         ("explain unknown-field", "what does this finding mean?"),
     ),
-    "cordon": (("cordon ip-10-0-1-7.ec2.internal", "let no new pods be scheduled to a node"),),
-    "uncordon": (("uncordon ip-10-0-1-7.ec2.internal", "let pods be scheduled to it again"),),
+    "cordon": (("cordon ip-10-0-1-7.ec2.internal", "mark a node as unschedulable"),),
+    "uncordon": (("uncordon ip-10-0-1-7.ec2.internal", "mark it as schedulable again"),),
     "drain": (
         ("drain ip-10-0-1-7.ec2.internal", "cordon a node and evict its pods"),
         ("drain web-1a2b fleet --dry-run", "preview the drain of a NodeClaim"),
@@ -93,7 +93,7 @@ EXAMPLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "overlays": (
         ("overlays fleet", "print the NodeOverlays, ready for kubectl"),
         ("overlays fleet --dry-run --context production", "compare them with those of a cluster"),
-        ("overlays fleet --apply --interval 5m", "keep them current beside Karpenter"),
+        ("overlays fleet --apply --interval 5m", "keep them up to date beside Karpenter"),
     ),
     "uninstall": (
         ("uninstall --context production", "ask, then remove the finalizer from every node"),

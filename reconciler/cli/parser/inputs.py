@@ -330,7 +330,7 @@ def read_duration(text: str, flag: str) -> timedelta:
 
 @dataclass(frozen=True, slots=True)
 class NodeRequest:
-    """What is asked for (a ``Verb``), of which node, and how long it may take at once."""
+    """The operation (a ``Verb``), its node, and how long it may take at once."""
 
     state: StateRequest
     fleet: FleetRequest
@@ -350,14 +350,16 @@ def add_arguments(parser: argparse.ArgumentParser, what: str = "node") -> None:
     add("--reason", default="", metavar="TEXT", help="why, for the history")
     add(
         "--timeout", default="30m", metavar="DURATION",
-        help="where no daemon runs: give up after this long; it is continued by the next "
-        "`apply` or `run` (default: 30m)",
+        help=(
+            "without a daemon: give up after this long; the next `apply` or `run` continues it "
+            "(default: 30m)"
+        ),
     )  # fmt: skip
     add_flags(parser, ACTING)
 
 
 def request_of(args: argparse.Namespace, verb: str) -> NodeRequest:
-    """Return what the arguments ask for."""
+    """Return the request in the arguments."""
     return NodeRequest(
         state_request(args, args.path),
         fleet_request(args, args.path),

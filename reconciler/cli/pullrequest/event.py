@@ -24,7 +24,7 @@ class CiEvent(NamedTuple):
     """The pull request of a job.
 
     ``number`` is None where it is not known. ``head`` is the run that a ``workflow_run`` follows.
-    ``run_url`` is the address of the job's page, with its artefacts.
+    ``run_url`` is the address of the job's page, with its artifacts.
     """
 
     repository: str = ""
@@ -35,7 +35,7 @@ class CiEvent(NamedTuple):
 
 
 def github_event(environment: Mapping[str, str]) -> CiEvent:
-    """Return what GitHub Actions tells; what is not there is empty or None.
+    """Return the data of GitHub Actions; missing values are empty or None.
 
     Raises:
         UsageError: the file of the event is not JSON.
@@ -58,7 +58,7 @@ def github_event(environment: Mapping[str, str]) -> CiEvent:
 
 
 def gitlab_event(environment: Mapping[str, str]) -> CiEvent:
-    """Return what GitLab CI tells; what is not there is empty or None."""
+    """Return the data of GitLab CI; missing values are empty or None."""
     number = environment.get("CI_MERGE_REQUEST_IID", "")
     return CiEvent(
         environment.get("CI_MERGE_REQUEST_PROJECT_ID") or environment.get("CI_PROJECT_ID", ""),
@@ -95,7 +95,7 @@ def _number(data: JsonDict, ref: str) -> int | None:
 
 
 def append(variable: str, text: str) -> None:
-    """Append to the file that a variable of GitHub Actions names; nothing where it names none.
+    """Append to the file that a variable of GitHub Actions names, if any.
 
     Raises:
         UsageError: it cannot be written.

@@ -106,7 +106,7 @@ _SLUG: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """What came of one fleet.
+    """The outcome for one fleet.
 
     ``annotations`` are printed as they are; ``markdown`` goes into the summary of the job.
     ``file`` is the plan in JSON, empty where there is none. ``per_month`` is None without a base

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Asking(NamedTuple):
-    """How AWS is asked: ``facts`` connects; ``by_default`` where the settings leave it open."""
+    """How AWS is queried: ``facts`` connects; ``by_default`` applies without a setting."""
 
     facts: Callable[[], AccountFacts]
     by_default: bool
@@ -39,7 +39,7 @@ class Asking(NamedTuple):
 def read_types(
     request: FleetRequest, resolved: Resolved, lock: Lock | None, asking: Asking | None
 ) -> Catalog:
-    """Return the catalogue of ``--catalog``, else that of the region.
+    """Return the catalog of ``--catalog``, else that of the region.
 
     ``asking`` is how AWS is asked, if the settings require it or the command reads the account.
 
@@ -56,7 +56,7 @@ def read_types(
 def catalog_of(
     settings: Settings, lock: Lock | None = None, asking: Asking | None = None
 ) -> Catalog:
-    """Return the catalogue of the region.
+    """Return the catalog of the region.
 
     Raises:
         UsageError: nothing is known of the region.
@@ -72,7 +72,7 @@ def catalog_of(
 
 
 def locked(settings: Settings, lock: Lock) -> BundledCatalog:
-    """Return the catalogue as it is locked."""
+    """Return the catalog as it is locked."""
     from reconciler.catalog.locked import locked_data, locked_pricing
 
     release = bundled_data()
@@ -98,7 +98,7 @@ def locked(settings: Settings, lock: Lock) -> BundledCatalog:
 def unlocked(
     settings: Settings, asking: Asking | None = None, warnings: tuple[str, ...] = ()
 ) -> Catalog:
-    """Return the catalogue as AWS says where it is asked, as bundled otherwise."""
+    """Return the catalog from AWS if AWS is queried, otherwise the bundled one."""
     found = _Found(settings, asking)
     found.warnings += warnings
     header, bundle = found.data()
@@ -119,7 +119,7 @@ def unlocked(
 
 
 class _Found:
-    """What was asked and what came of it."""
+    """Chooses and reads the facts, and records their source, notes and warnings."""
 
     def __init__(self, settings: Settings, asking: Asking | None) -> None:
         self._settings = settings
@@ -129,7 +129,7 @@ class _Found:
         self.warnings: list[str] = []
 
     def _facts(self, source: DataSource) -> AccountFacts | None:
-        """Return how to ask, None where the bundled data is wanted."""
+        """Return how to query AWS, None for the bundled data."""
         if self._asking is None:
             return None
         by_default = source == DataSource.AUTO and self._asking.by_default
@@ -185,12 +185,12 @@ class _Found:
 
 
 def max_age(settings: Settings) -> timedelta:
-    """Return how old what AWS said may become."""
+    """Return the maximum age of responses of AWS."""
     return settings.refresh_interval
 
 
 class CatalogInForce:
-    """The catalogue that a process plans and launches with; every read may bring a newer one."""
+    """The catalog that a process plans and launches with; every read may bring a newer one."""
 
     def __init__(
         self, request: FleetRequest, asking: Asking, resolved: Resolved, lock: Lock | None
@@ -200,7 +200,7 @@ class CatalogInForce:
         self.current: Catalog = self._made(resolved, lock)
 
     def read(self, resolved: Resolved, lock: Lock | None) -> Catalog:
-        """Return the catalogue as it is now, the same value for as long as nothing changes."""
+        """Return the current catalog, the same value until something changes."""
         fresh, known = self._made(resolved, lock), self.current
         if (fresh.digest, fresh.source, fresh.notes) != (known.digest, known.source, known.notes):
             self.current = fresh

@@ -1,4 +1,4 @@
-"""Judges a plan by the policies of the operator, of the base and of the planned revision."""
+"""Evaluates the policies of the operator, of the base and of the planned revision."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def policies_of_operator(request: FleetRequest, files: Sequence[str]) -> tuple[P
 
 
 def policies_of(operator: Sequence[Policy], inputs: Inputs) -> tuple[Policy, ...]:
-    """Return the policies that judge a plan of ``inputs``, with those of the operator."""
+    """Return the policies for a plan of ``inputs``, with those of the operator."""
     from reconciler.plan.policies import binding
 
     return binding((*operator, *inputs.base_policies, *inputs.fleet.policies))
@@ -71,7 +71,7 @@ def judge(plan: Plan, policies: Sequence[Policy]) -> Plan:
 
 
 def expect_known(fail_on: Collection[str], policies: Sequence[Policy]) -> None:
-    """Check that ``--fail-on`` names what there is.
+    """Check that everything in ``--fail-on`` exists.
 
     Raises:
         UsageError: it does not.
@@ -83,7 +83,7 @@ def expect_known(fail_on: Collection[str], policies: Sequence[Policy]) -> None:
 
             remedy = did_you_mean(name, known, f"use {', '.join(known[:2])} or a policy's name")
             raise UsageError(
-                f'no policy "{name}" judges this plan', where="--fail-on", remedy=remedy
+                f'no policy "{name}" applies to this plan', where="--fail-on", remedy=remedy
             )
 
 

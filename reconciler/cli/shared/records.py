@@ -184,7 +184,7 @@ def _refuse_strangers(location: str, folder: str) -> None:
 
 
 def cache_place(path: str | None, resolved: Resolved) -> str:
-    """Return the folder below which answers of AWS are kept: the state's, else the user's cache."""
+    """Return the folder for cached responses of AWS: the state's, else the user's cache."""
     from reconciler.model.errors import ReconcilerError
 
     with suppress(ReconcilerError):  # a state that is not trusted keeps no answers either
@@ -243,7 +243,7 @@ _LAUNCHES_MAX: Final = 100
 
 
 def newest_run(state: DatabaseState) -> tuple[RecordedPlan, PlanRun] | None:
-    """Return the plan that was applied last and how far it has come, None before the first."""
+    """Return the last applied plan and its progress, None before the first."""
     for limit in _PLANS:
         for recorded in state.store.plans(limit=limit):
             if recorded.carried_out_at is not None:
@@ -252,7 +252,7 @@ def newest_run(state: DatabaseState) -> tuple[RecordedPlan, PlanRun] | None:
 
 
 def run_of_recorded(state: DatabaseState, recorded: RecordedPlan) -> PlanRun:
-    """Return how far a recorded plan has come.
+    """Return the progress of a recorded plan.
 
     What had not begun when a later plan was made is superseded. Pruning removes a plan before the
     records of its actions, so nothing is superseded only because its past is gone.
@@ -351,7 +351,7 @@ _ENVIRONMENT: Final = ("KUBECONFIG", "KUBERNETES_SERVICE_HOST")
 
 
 def is_live(request: FleetRequest, resolved: Resolved) -> bool:
-    """Return whether the plan is of the fleet that runs, and not of a snapshot or of files.
+    """Return whether the plan is of the running fleet, not of a snapshot or of files.
 
     ``cluster`` is ``kubeconfig`` where nobody says otherwise, for those who act. Without a
     cluster to be found, and on the machine of somebody who only wants to see what a folder means,
@@ -370,7 +370,7 @@ def is_live(request: FleetRequest, resolved: Resolved) -> bool:
 
 
 def _is_recorded(request: FleetRequest, resolved: Resolved) -> bool:
-    """Return whether the folder has a state: who has applied a fleet plans it as it runs.
+    """Return whether the folder has a state: then a plan is of the running fleet.
 
     A state that came with the repository does not count.
     """

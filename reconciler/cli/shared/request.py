@@ -1,4 +1,4 @@
-"""What a command is asked for: frozen values that its module makes once from its arguments."""
+"""Requests of commands: frozen values that each module makes once from its arguments."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class FleetRequest(StateRequest):
 
     @property
     def may_be_empty(self) -> bool:
-        """Whether a folder without any NodePool is a question and not a mistake.
+        """Whether a folder without any NodePool is allowed.
 
         With a cluster and a catalog from files everything is stated, as in a test; otherwise an
         empty folder is a checkout that went wrong.

@@ -1,4 +1,4 @@
-"""Reads what a plan is made from: the fleet, the cluster, the catalogue, the settings.
+"""Reads what a plan is made from: the fleet, the cluster, the catalog, the settings.
 
 Shared by every command that plans. Whatever is unreadable stops here: unknown is not empty.
 """
@@ -132,7 +132,7 @@ def without_errors(findings: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
 
 
 class SettingLayers(NamedTuple):
-    """What decides about settings beside the fleet's own file: the same for all its revisions.
+    """What decides about settings besides the fleet's own file: the same for all its revisions.
 
     ``environment`` has nothing but settings. ``fleet`` is the name of a fleet that has none.
     """

@@ -58,7 +58,7 @@ class Timings:
 
     @contextmanager
     def __call__(self, phase: str) -> Iterator[None]:
-        """Count what is done within as time of ``phase``."""
+        """Count the time of the block as ``phase``."""
         self._book()
         self._running.append(phase)
         self._entered(phase)

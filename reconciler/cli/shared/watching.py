@@ -17,15 +17,15 @@ from reconciler.ports.progress import Progress
 
 
 class Silence:
-    """Tells nobody."""
+    """Informs nobody."""
 
     def notify(self, progress: Progress) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
 
 @contextmanager
 def on_signal() -> Iterator[Callable[[], bool]]:
-    """Yield a question that is true once SIGTERM or SIGINT has come; a second one interrupts."""
+    """Yield a function that is true after SIGTERM or SIGINT; a second signal interrupts."""
     asked = Event()
 
     def note(number: int, frame: object) -> None:

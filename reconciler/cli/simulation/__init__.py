@@ -1,1 +1,1 @@
-"""The parts of ``reconciler simulate``: the engine, carried out in virtual time."""
+"""The parts of ``reconciler simulate``: the engine in virtual time."""

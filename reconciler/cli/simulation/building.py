@@ -1,4 +1,4 @@
-"""Builds the simulated world from what the request names, the same facts as a plan reads."""
+"""Builds the simulated environment of a request from the same facts as a plan."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class SimulatedFleet(PlannedFleet):
     """Desired state as the engine's own, with what only a simulation adds.
 
     ``any_class`` takes node classes that are not in the folder as known, as a plan with a
-    catalogue file does. ``compute`` says which instances EC2 is about to take back.
+    catalog file does. ``compute`` says which instances EC2 is about to take back.
     """
 
     any_class: bool = False
@@ -65,7 +65,7 @@ class SimulatedFleet(PlannedFleet):
     _priced: dict[str, SimulatedFleet] = field(default_factory=dict, init=False)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Let another process have the fleet, without what this one remembers of it.
+        """Pickle the fleet without the caches of this process.
 
         Node classes go as JSON: what they leave out is left out again in the journal, which a copy
         of a default value would not be. Ids, and with them chance, depend on it.
@@ -76,12 +76,12 @@ class SimulatedFleet(PlannedFleet):
 
     @property
     def facts(self) -> tuple[object, ...]:
-        """What it is identified by: two fleets with the same facts are simulated alike."""
+        """Its identity: two fleets with the same facts are simulated in the same way."""
         return (self.digests, self.any_class, sorted(self.allow_removal))
 
     @cached_property
     def stand_ins(self) -> Mapping[str, EC2NodeClass]:
-        """Return a class for each name that pools mention and nobody declares."""
+        """Return a class for each name that pools refer to without a declaration."""
         names = {p.spec.template.spec.node_class_ref.name for p in self.node_pools}
         missing = sorted(names - self.classes.keys()) if self.any_class else ()
         return {name: EC2NodeClass(Metadata(name=name)) for name in missing}
@@ -173,7 +173,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class KnownInputs:
-    """What the caller has read: the snapshot, None where there is none, and both catalogues."""
+    """What the caller has read: the snapshot, None where there is none, and both catalogs."""
 
     snapshot: Snapshot | None
     catalog: Catalog
@@ -182,7 +182,7 @@ class KnownInputs:
 
 @dataclass(frozen=True, slots=True)
 class SimulationInputs:
-    """Everything that a simulation depends on but faults and chance; it can be pickled.
+    """Everything that a simulation depends on except faults and the seed; it can be pickled.
 
     ``snapshot`` is what runs at the ``start``, None where nothing does; ``captured`` is a digest
     of what it was read from. ``base`` is None without ``--base``.
@@ -202,7 +202,7 @@ class SimulationInputs:
 
 
 class PresentWorkloads(Protocol):
-    """The workloads beside a trace, which change with the revision, and what runs at a moment."""
+    """The workloads besides a trace, which change with the revision, and what runs at a moment."""
 
     base: Workloads
 

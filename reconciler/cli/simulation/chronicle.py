@@ -43,7 +43,7 @@ _EVENTS: Final = frozenset(
 
 
 class Event(msgspec.Struct, frozen=True, rename="camel"):
-    """Something that happened, with all that it concerns; what it does not concern is empty."""
+    """An event with all its subjects; other fields are empty."""
 
     at: datetime
     kind: str
@@ -73,7 +73,7 @@ class Chronicle:
         self._taken_by: dict[str, str] = {}
 
     def notify(self, progress: Progress) -> None:
-        """Write it down; must not fail."""
+        """Record it; must not fail."""
         event = self._event(progress)
         (self.events if event.kind in _EVENTS else self.notes).append(event)
         self.listener(event)

@@ -1,4 +1,4 @@
-"""Carries the engine through virtual time, pass after pass, leaping to the next moment that counts.
+"""Runs the engine in virtual time, pass after pass, and skips to the next relevant time.
 
 Nothing here decides anything about the fleet: passes are the engine's own, and what happens
 between them is the simulated world's.
@@ -58,7 +58,7 @@ _MINUTE: Final = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """The moments ahead.
+    """Relevant times in the future.
 
     ``hopes`` are those that bring something which the fleet still lacks: what waits for a window
     or a quiet while, what could not be had. ``others`` come whatever the fleet is like: a node
@@ -85,7 +85,7 @@ def outlook(
     settings: Settings,
     now: datetime,
 ) -> Outlook:
-    """Return what lies ahead after a pass."""
+    """Return the relevant times after a pass."""
     claims = store.node_claims()
     hopes = [d.not_before for d in done.plan.deferred if d.not_before is not None]
     hopes += _consolidations(claims, pools, now)
@@ -110,7 +110,7 @@ def outlook(
 def _consolidations(
     claims: Iterable[NodeClaim], pools: Mapping[str, NodePool], now: datetime
 ) -> Iterator[datetime]:
-    """Yield when nodes have been quiet for as long as their pool wants."""
+    """Yield when the ``consolidateAfter`` of nodes has passed."""
     for claim in claims:
         kept = left_over_until(claim)
         if kept is not None and not claim.is_deleting:
@@ -127,7 +127,7 @@ def _consolidations(
 def _starting(
     claims: Iterable[NodeClaim], store: StateStore, journal: Journal
 ) -> Iterator[datetime]:
-    """Yield when the engine loses patience with what it started."""
+    """Yield when operations in progress reach their deadlines."""
     running = store.commands()
     patience = command_timeout(sum(len(c.node_claims) for c in running))
     for command in running:
@@ -175,7 +175,7 @@ def _draining(claims: Iterable[NodeClaim], done: Pass) -> Iterator[datetime]:
 
 
 def _ends_of_protection(pods: Iterable[Pod]) -> Iterator[datetime]:
-    """Yield when a protection that a pod has for a while is over."""
+    """Yield when temporary protections of pods end."""
     for pod in pods:
         text = pod.metadata.annotations.get(DO_NOT_DISRUPT)
         if text is None or text == "true" or pod.status.start_time is None:
@@ -190,7 +190,7 @@ _FORCED: Final = frozenset(reason.value for reason in ForcefulReason)
 
 
 def next_work(fleet: PlannedFleet, done: Pass, store: StateStore, now: datetime) -> datetime | None:
-    """Return when a window opens or closes that lets the planner do something, None if none does.
+    """Return when a window opens or closes that allows the planner to act, None without one.
 
     Consolidation evaluates nothing while its budget is closed, so nothing says that it waits. The
     planner is therefore asked about the fleet as it is, at each combination of windows that is
@@ -226,7 +226,7 @@ class Openings:
         store: StateStore,
         now: datetime,
     ) -> Outlook:
-        """Return the outlook of a quiet fleet with that window among its hopes, if there is one."""
+        """Return the outlook of an idle fleet with that window, if there is one."""
         ahead = ahead or Outlook((), ())
         if self._next is None or self._next <= now:
             self._next = next_work(fleet, done, store, now)
@@ -286,7 +286,7 @@ class SimulationStage:
 
 
 class EndlessError(ReconcilerError):
-    """The simulation made more passes than one may; it had come to ``at``."""
+    """The simulation exceeded the limit of passes; it had reached ``at``."""
 
     def __init__(self, at: datetime, passes_max: int) -> None:
         super().__init__(
@@ -297,7 +297,7 @@ class EndlessError(ReconcilerError):
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """How it went: the last pass that was made, and whether the fleet came to rest."""
+    """The result: the last pass, and whether the fleet came to rest."""
 
     last: Pass | None
     ahead: Outlook | None
@@ -313,7 +313,7 @@ def play(
     watch: Callable[[Pass], None] = lambda _: None,
     passes_max: int | None = None,
 ) -> Played:
-    """Run passes until ``until``, without it until nothing is left to hope for.
+    """Run passes until ``until``, without it until nothing more can change.
 
     ``desired`` is asked at the beginning of each pass what the fleet shall be.
     ``watch`` sees every pass that came to its end; there are at most ``passes_max``, by default
@@ -370,7 +370,7 @@ def play(
 def _pass(
     stage: SimulationStage, desired: PlannedFleet, mandate: Mandate, recall: Recall
 ) -> tuple[Pass | None, timedelta | None]:
-    """Make one pass; return it, or None where it broke off, and how long to pause then."""
+    """Run one pass; return it, or None if it was aborted, and how long to pause then."""
     _notify_of_interruptions(stage)
     stage.passes += 1
     done, pause = None, None
@@ -400,7 +400,7 @@ def _mark(stage: SimulationStage) -> tuple[object, ...]:
 def _following(
     stage: SimulationStage, ahead: Outlook | None, pause: timedelta | None, *, moved: bool
 ) -> datetime | None:
-    """Return when the next pass is due, None if nothing will ever happen."""
+    """Return when the next pass is due, None if nothing will happen."""
     now = stage.clock.now()
     if pause is not None:
         return now + pause
@@ -425,7 +425,7 @@ def _notify_of_interruptions(stage: SimulationStage) -> None:
 
 
 def _sample(stage: SimulationStage) -> None:
-    """Note what the fleet is like where it changed."""
+    """Record what the fleet is like where it changed."""
     nodes = len(stage.compute.living())
     sample = Sample(stage.clock.now(), stage.per_hour(), nodes, stage.cluster.homeless())
     known = stage.samples[-1] if stage.samples else None

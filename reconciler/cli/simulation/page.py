@@ -1,4 +1,4 @@
-"""A simulation as one self-contained page: a Gantt of its nodes and a curve of its cost."""
+"""A simulation as one self-contained page: a Gantt chart of nodes and a cost curve."""
 
 from __future__ import annotations
 

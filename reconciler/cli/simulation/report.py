@@ -1,4 +1,4 @@
-"""What a simulation comes to: its events, its fleet and its money, ready to be written."""
+"""The result of a simulation: its events, its fleet and its cost, ready for output."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Life(_Part, frozen=True):
 
 
 class Stuck(_Part, frozen=True):
-    """What is left that will not come to an end by itself, and why."""
+    """What will not finish without intervention, and why."""
 
     kind: str
     name: str
@@ -94,7 +94,7 @@ class Stuck(_Part, frozen=True):
 
 
 class Replaced(_Part, frozen=True):
-    """A node that the base had and the head takes away: when, for what, and what replaces it."""
+    """A node of the base that the head removes: when, why, and what replaces it."""
 
     node_claim: str
     node_pool: str
@@ -148,7 +148,7 @@ class Report(_Part, frozen=True):
 
 
 def report_of(stage: SimulationStage, played: Played, start: datetime) -> Report:
-    """Return what came of a simulation that began at ``start``."""
+    """Return the result of a simulation that began at ``start``."""
     chronicle = stage.chronicle
     return Report(
         events=tuple(e for e in chronicle.events if e.at >= start),
@@ -306,7 +306,7 @@ def merge_of(
     head: str,
     rested: bool,
 ) -> Merge:
-    """Return what became of the nodes that the base ``had``."""
+    """Return the outcome for the nodes that the base ``had``."""
     begin, cost = report.started_at, report.cost
     gone = {e.node_claim: e.at for e in report.events if e.kind == EventKind.TERMINATED}
     replaced, kept = [], 0

@@ -36,7 +36,7 @@ def played(
     timeline: StreamedTimeline | None = None,
     passes_max: int | None = None,
 ) -> Report:
-    """Play it, and return what happened from the first moment of the head revision on.
+    """Play it, and return the events from the start of the head revision on.
 
     A span ``until`` counts from that moment. ``timeline`` receives what happens meanwhile.
     ``passes_max`` limits the passes, by default to those of any simulation.

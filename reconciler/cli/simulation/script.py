@@ -37,7 +37,7 @@ class _Part(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=T
 
 
 class CapacityRefusal(_Part, frozen=True):
-    """Offerings that EC2 has no capacity for, from a moment on, for a while or for ever."""
+    """Offerings for which EC2 has no capacity, from a time on, for a period or for the rest."""
 
     instance_type: str = ANY
     zone: str = ANY
@@ -48,7 +48,7 @@ class CapacityRefusal(_Part, frozen=True):
 
 
 class PriceFactor(_Part, frozen=True):
-    """From a moment on some offerings cost ``factor`` times what the catalogue says."""
+    """From a time on, some offerings cost ``factor`` times their price in the catalog."""
 
     at: str
     factor: float
@@ -58,7 +58,7 @@ class PriceFactor(_Part, frozen=True):
 
 
 class StaleReads(_Part, frozen=True):
-    """For a while EC2's lists lag."""
+    """EC2's lists are stale for a period."""
 
     by: str
     start: str = msgspec.field(default="0s", name="from")
@@ -66,7 +66,7 @@ class StaleReads(_Part, frozen=True):
 
 
 class FailingCalls(_Part, frozen=True):
-    """Calls of an EC2 operation that fail; ``times`` null is for ever."""
+    """Calls of an EC2 operation that fail; ``times`` null means all calls."""
 
     call: str
     fault: Fault
@@ -82,7 +82,7 @@ class Kill(_Part, frozen=True):
 
 
 class Latency(_Part, frozen=True):
-    """How long things take; a pair is the least and the most."""
+    """Latencies; a pair is a minimum and a maximum."""
 
     launching: tuple[str, str] | None = None
     joining: tuple[str, str] | None = None
@@ -109,7 +109,7 @@ class Script(_Part, frozen=True):
     duplicates: bool = False
 
     def conditions(self, start: datetime) -> Conditions:
-        """Return what of it the simulated EC2 and cluster go by.
+        """Return the part for the simulated EC2 and cluster.
 
         Raises:
             UsageError: a time is not one, or a share is out of its range.
@@ -142,7 +142,7 @@ class Script(_Part, frozen=True):
         return faults
 
     def deaths(self) -> dict[int, timedelta]:
-        """Return after which steps the daemon dies, and how long it is gone."""
+        """Return the steps after which the daemon is killed, and for how long it is down."""
         return {kill.step: _span(kill.restart_after) for kill in self.kills}
 
 
@@ -275,7 +275,7 @@ class Steps:
 
 
 def mortal(world: World, steps: Steps) -> World:
-    """Return the world as a daemon sees it that may die at every step."""
+    """Return the environment of a daemon that may be killed at every step."""
     return replace(
         world,
         store=_counted(world.store, "store", steps),

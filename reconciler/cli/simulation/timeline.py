@@ -45,7 +45,7 @@ _QUIET: Final = frozenset({"NodeClaimCreated", "Registered", "Tainted", "Command
 
 
 class StreamedTimeline:
-    """Prints the timeline while a simulation runs: the lines of a moment once it has passed.
+    """Prints the timeline while a simulation runs: the lines of a time once it has passed.
 
     ``write`` is given complete lines. Nothing is printed for what happens before ``begin``.
     """
@@ -247,7 +247,7 @@ def monthly(price: float, *, signed: bool = False) -> str:
 
 
 def span(length: timedelta) -> str:
-    """Return a span as people read it: ``+1d 02:03:04``, to the second."""
+    """Return a duration for people: ``+1d 02:03:04``, to the second."""
     seconds = int(length.total_seconds())
     days, rest = divmod(seconds, 86400)
     clock = f"{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"

@@ -42,7 +42,7 @@ class Evaluations(Protocol[K_contra, V_co]):
 
 
 class Evaluated(Protocol[V_co]):
-    """What became of an evaluation; a future that is done is one."""
+    """The outcome of an evaluation; a future that is done is one."""
 
     def exception(self) -> BaseException | None:
         """Return the error, None if there is a result."""

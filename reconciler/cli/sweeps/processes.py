@@ -24,7 +24,7 @@ _ATTEMPTS: Final = 3
 
 
 class InThisProcess:
-    """Evaluates one key after the other (``evaluation.Executor``)."""
+    """Evaluates the keys in sequence (``evaluation.Executor``)."""
 
     def outcomes(
         self, work: Evaluations[K, V], keys: Sequence[K]
@@ -69,7 +69,7 @@ class Processes:
 
 
 class _Lanes(Generic[K, V]):
-    """A process for each thread, which evaluates what the thread is asked for."""
+    """A process for each thread, which evaluates the keys of the thread."""
 
     def __init__(self, work: Evaluations[K, V]) -> None:
         self._work = work
@@ -96,7 +96,7 @@ class _Lanes(Generic[K, V]):
             except _LostError:
                 self._own.worker = None
         raise ReconcilerError(
-            "the process that evaluated was killed",
+            "the evaluation process was killed",
             where="--workers",
             remedy="use fewer processes if memory is short",
         )
@@ -114,7 +114,7 @@ class _LostError(Exception):
 
 
 class _Worker:
-    """A process that evaluates one key after another."""
+    """A process that evaluates keys in sequence."""
 
     def __init__(self, work: Evaluations[K, V]) -> None:
         context = get_context("spawn")

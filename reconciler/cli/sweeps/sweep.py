@@ -83,7 +83,7 @@ class Sweep:
 
 
 def _how_far(done: int, left: set[int], seconds: float) -> str:
-    """Return how many evaluations are done, and about how long the others take."""
+    """Return how many evaluations are done, and an estimate of the remaining time."""
     text = f"{done} of {done + len(left)} evaluated"
     if not left:
         return text

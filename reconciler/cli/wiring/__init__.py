@@ -1,1 +1,1 @@
-"""Chooses the adapters: the only place that knows which outside thing stands behind a port."""
+"""Chooses the adapters: the only place that knows which external system implements a port."""

@@ -40,7 +40,7 @@ def compute_of(
     acts: bool = False,
     confirm: Callable[[], None] | None = None,
 ) -> AwsCompute:
-    """Return EC2. Who acts has node classes tried; a plan's credentials need not allow that.
+    """Return EC2. Acting commands test node classes; a plan's credentials need not allow that.
 
     ``confirm`` is called before each attempt of a call, and what it raises ends the call.
     """
@@ -112,7 +112,7 @@ def asking_of(
 
 @contextmanager
 def hearing(settings: Settings, imitation: Imitation) -> Iterator[Interruptions]:
-    """Hear of interruptions for as long as the block lasts: from EC2, and a queue if one is named.
+    """Receive interruptions while the block runs: from EC2, and from a queue if one is named.
 
     An imitation in this process has nothing to say that was not put there as a message.
     """

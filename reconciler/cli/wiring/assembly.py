@@ -63,7 +63,7 @@ class CheckBench:
     catalog: CatalogInForce
 
     def cpus_of(self, instance_type: str) -> float:
-        """Return the vCPUs of an instance type, 0 where the catalogue does not know it."""
+        """Return the vCPUs of an instance type, 0 where the catalog does not know it."""
         kind = self.catalog.get(instance_type)
         return 0.0 if kind is None else kind.capacity.get("cpu", 0) / 1000
 
@@ -101,7 +101,7 @@ UNNAMED: Final = Diagnostic(
 
 @dataclass(frozen=True)
 class Assembly:
-    """A world with what stands behind it, for one command.
+    """A world with what implements it, for one command.
 
     ``has_threads`` is whether its calls are made at the same time.
     """
@@ -212,7 +212,7 @@ def _keeping_usage(shelf: Shelf) -> Callable[[FleetUsage], None]:
 
 
 def expect_free(request: FleetRequest) -> None:
-    """Refuse what acting would refuse for want of a name or a lease, before a state is created.
+    """Refuse what acting commands would refuse without a name or a lease, before creating a state.
 
     Raises:
         UnnamedClusterError: nobody has named the cluster of a real account.
@@ -247,7 +247,7 @@ def _leased(ground: Ground, standby: Standby | None = None) -> Iterator[Database
 
 
 def _renewed(before: Ground, now: Ground) -> Ground:
-    """Return the ground after a long wait, in which git and prices may have changed.
+    """Return the starting point after a long wait, during which git and prices may have changed.
 
     Raises:
         LeaseLostError: it is another fleet by now, or another state: not that of the lease.

@@ -80,7 +80,7 @@ def anonymous(
 
 
 def _restate_pods(objects: Iterable[JsonDict], snapshot: Snapshot, anonymizer: Anonymizer) -> None:
-    """Let NodeClaims state the digest of the new names of pods where they stated the old ones'.
+    """Replace the digest of the old pod names in NodeClaims with that of the new names.
 
     Otherwise every node would look as if its pods had just changed, and would not be consolidated.
     """

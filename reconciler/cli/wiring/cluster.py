@@ -1,4 +1,4 @@
-"""The cluster: the Kubernetes API, or one that is imitated from the instances that EC2 has."""
+"""The cluster: the Kubernetes API, or a simulation based on the instances in EC2."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def calls_of(settings: Settings, imitation: Imitation, *, sleeps: bool) -> Itera
 
 @dataclass(frozen=True)
 class ClusterWatch:
-    """What a command hears of a real cluster between two passes, while ``listening`` lasts.
+    """What a command receives from a real cluster between two passes, while ``listening`` lasts.
 
     ``cache`` is None where each pass lists all objects.
     """

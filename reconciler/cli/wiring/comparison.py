@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def read_types(request: FleetRequest, resolved: Resolved, lock: Lock | None) -> Catalog:
-    """Return the catalogue of ``--catalog``, else that of the region.
+    """Return the catalog of ``--catalog``, else that of the region.
 
     It is the bundled one, unless there is a lock or the settings say otherwise.
     """
@@ -47,7 +47,7 @@ def read_types(request: FleetRequest, resolved: Resolved, lock: Lock | None) -> 
 def compared_with_base(
     base: sources.Base, request: FleetRequest, facts: Inputs, resolve: Resolve | None = None
 ) -> Inputs:
-    """Return the facts with the changes since ``base``, and with the question asked of that too."""
+    """Return the facts with the changes since ``base``, and with the question for that too."""
     from msgspec.structs import replace
 
     facts = replace(

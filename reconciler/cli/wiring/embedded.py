@@ -23,7 +23,7 @@ _PROXIES: Final = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
 
 def expect_installed(asked: str) -> None:
-    """Raise UsageError where the packages that imitate EC2 are missing; ``asked`` needs them."""
+    """Raise UsageError where the packages that simulate EC2 are missing; ``asked`` needs them."""
     from importlib.util import find_spec
 
     from reconciler.model.errors import UsageError
@@ -38,7 +38,7 @@ def expect_installed(asked: str) -> None:
 
 @contextmanager
 def isolated() -> Iterator[None]:
-    """Ignore what the environment says of AWS, proxies and this program.
+    """Ignore the environment variables of AWS, proxies and this program.
 
     With no profile, no credentials and no metadata service to ask, boto3 can reach nothing but
     the endpoint it is given, which is on this machine.
@@ -113,7 +113,7 @@ def _kept_or_temporary(request: FleetRequest) -> Iterator[Path]:
 
 
 def _remove(folder: str) -> None:
-    """Remove the state of the last time; that no link leads to it was checked."""
+    """Remove the state of the last run; that it is not behind a symbolic link was checked."""
     from reconciler.model.errors import UnreadableError
 
     try:

@@ -142,7 +142,7 @@ class FleetSource:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Note the changes of a working tree for as long as the block lasts."""
+        """Record the changes of a working tree while the block runs."""
         if self._is_polled:
             yield
             return

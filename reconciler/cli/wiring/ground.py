@@ -38,7 +38,7 @@ class Ground(NamedTuple):
 
 
 def ground_of(request: FleetRequest, imitation: Imitation | None) -> Ground:
-    """Return the effective settings, the catalogue of the region, and where the state is."""
+    """Return the effective settings, the catalog of the region, and where the state is."""
     from reconciler.adapters.aws.launch.profiles import is_imitated
     from reconciler.cli.shared import sources
     from reconciler.cli.shared.catalogs import CatalogInForce
@@ -53,7 +53,7 @@ def ground_of(request: FleetRequest, imitation: Imitation | None) -> Ground:
 
 
 def is_real(settings: Settings, imitation: Imitation) -> bool:
-    """Return whether EC2 is a real account: neither imitated in this process nor on this machine.
+    """Return whether EC2 is a real account, not a simulation in this process or on this machine.
 
     An endpoint elsewhere (a VPC endpoint, a proxy) leads to a real account. So does
     ``cluster=embedded``, which imitates Kubernetes and not EC2.

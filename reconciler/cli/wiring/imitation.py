@@ -1,4 +1,4 @@
-"""The world that a command acts on: the real one, or one that is imitated in this process."""
+"""The systems that a command acts on: real ones, or a simulation in this process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Imitation:
-    """An imitated world: by which clock time passes, and how long things take on it.
+    """A simulated environment: its clock, and the latencies on it.
 
     The seconds are those of ``EmbeddedCluster``; ``connect`` leads to an imitated EC2, None to
     whichever the settings name; ``workers`` launch at the same time.

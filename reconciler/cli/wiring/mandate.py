@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Approval(NamedTuple):
-    """What a person has approved: a ``plan``, or with None whatever is planned.
+    """What a user has approved: a ``plan``, or with None any plan.
 
     With ``continues``, what is planned after it is approved as well, until converged.
     """
@@ -41,7 +41,7 @@ def mandate_of(settings: Settings, approval: Approval = NO_PLAN) -> Mandate:
 
 
 def tags_of(settings: Settings) -> Mapping[str, str]:
-    """Return the tags of every instance of the fleet."""
+    """Return the tags of all instances of the fleet."""
     from reconciler.model.ownership import Owner
 
     return Owner(settings.fleet, settings.cluster_name).tags

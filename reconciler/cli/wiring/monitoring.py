@@ -98,7 +98,7 @@ class PassTraces:
 
 @contextmanager
 def traced(fleet: str, environ: Mapping[str, str]) -> Iterator[PassTraces | None]:
-    """Export traces for as long as the block lasts; None where no endpoint is set."""
+    """Export traces while the block runs; None where no endpoint is set."""
     endpoint = next((name for name in ENDPOINTS if environ.get(name)), "")
     if not endpoint or environ.get(_DISABLED, "").lower() == "true":
         yield None
@@ -166,7 +166,7 @@ class DaemonObserver:
         return self._world
 
     def started(self) -> None:
-        """Note when the pass starts."""
+        """Record when the pass starts."""
         self._started = self._world.clock.now() if self._world is not None else None
         if self.traces is not None:
             self.traces.started()
@@ -222,7 +222,7 @@ class Monitoring:
 def monitored(
     request: RunRequest, log: LogNotifier, stop: Callable[[], bool]
 ) -> Iterator[Monitoring]:
-    """Serve what watches the daemon for as long as the block lasts.
+    """Serve what watches the daemon while the block runs.
 
     Raises:
         UsageError: the address is invalid or in use, or the extra ``web`` is not installed.
@@ -251,7 +251,7 @@ def monitored(
 
 
 def meter_of(metrics: CallMeter | None, traces: PassTraces | None) -> CallMeter | None:
-    """Return what measures the calls of the process, None where nobody asks."""
+    """Return the meter for the calls of the process, None if it is not needed."""
     if metrics is None or traces is None:
         return metrics or (traces.called if traces is not None else None)
 
@@ -289,7 +289,7 @@ class _WebPages:
 
 @contextmanager
 def _served(request: RunRequest, fleet: str) -> Iterator[_WebPages]:
-    """Serve metrics, health checks and the dashboard for as long as the block lasts."""
+    """Serve metrics, health checks and the dashboard while the block runs."""
     expect_web()
     from reconciler.web.dashboard import Dashboard, DashboardAccess
     from reconciler.web.health import DaemonHealth

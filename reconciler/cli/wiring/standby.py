@@ -60,7 +60,7 @@ class Standby:
         return self._since is not None
 
     def await_turn(self, clock: Clock, state: DatabaseState) -> None:
-        """Wait until it is the turn of this replica to ask for the lease.
+        """Wait until this replica may request the lease.
 
         Raises:
             LeaseHeldError: it was stopped meanwhile.

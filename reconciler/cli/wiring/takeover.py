@@ -1,4 +1,4 @@
-"""Instances that are to become ours: another autoscaler's, or those that a lost state forgot."""
+"""Instances to adopt: those of another autoscaler, or those missing from a lost state."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Takeover:
         return self.desired.settings.cluster_name
 
     def survey(self, snapshot: Snapshot | None) -> Sequence[Stake]:
-        """Return what would become of each instance.
+        """Return the expected outcome for each instance.
 
         Raises:
             TransientCloudError, CloudError: EC2 could not be asked.
@@ -73,7 +73,7 @@ class Takeover:
         return None if kind is None else kind.price_of(instance.zone, instance.capacity_type)
 
     def take(self, stakes: Sequence[Stake]) -> Sequence[str]:
-        """Record what may be taken and tag it; return what went wrong."""
+        """Record and tag the instances that can be adopted; return the failures."""
         from reconciler.engine.takeover import Hands, take_over
 
         hands = Hands(self.clock, self.compute, self.store, self.journal)

@@ -1,1 +1,1 @@
-"""From the older versions of Karpenter's API to today's: NodePools, EC2NodeClasses, selectors."""
+"""From older versions of Karpenter's API: NodePools, EC2NodeClasses, selectors."""

@@ -67,11 +67,11 @@ _OF_THE_PROCESS: Final = frozenset(
         *("AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_DEFAULT_REGION"),
     }
 )
-"""What concerns the process of Karpenter's controller and not its decisions."""
+"""Settings of the process of Karpenter's controller that do not affect its decisions."""
 
 
 class ControllerSettings(NamedTuple):
-    """Settings by key as in ``reconciler.yaml``, and what was left out: name → reason."""
+    """Settings by key as in ``reconciler.yaml``, and those that were omitted: name → reason."""
 
     values: dict[str, object]
     left_out: dict[str, str]

@@ -14,7 +14,7 @@ from reconciler.desired.migration.objects import Note, changed, dropped, unfinis
 from reconciler.model.json import JsonDict
 
 TERMS_MAX: Final = 30
-"""How many terms Karpenter's schema allows in one selector."""
+"""The maximum number of terms of a selector in Karpenter's schema."""
 
 _IDS: Final = ("aws-ids", "aws::ids", "aws:ids")
 _NAMES: Final = ("aws::name", "aws:name")
@@ -73,7 +73,7 @@ def _alternatives(selector: JsonDict, keys: tuple[str, ...]) -> list[str]:
 
 
 def _split(value: object) -> list[str]:
-    """Return the alternatives of a value; an empty one stands for any value, as ``*`` does."""
+    """Return the alternatives of a value; an empty one means any value, like ``*``."""
     parts = [part.strip() for part in str(value).split(",")]
     return [part for part in parts if part] or ["*"]
 

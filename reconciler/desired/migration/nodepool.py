@@ -1,7 +1,7 @@
 """NodePools of ``v1beta1`` and Provisioners of ``v1alpha5`` as NodePools of ``v1``.
 
 An object is changed in place, so that comments stay where the caller's mappings keep them. The
-kubelet settings are given back: today they belong to the EC2NodeClass.
+kubelet settings are returned, because they now belong to the EC2NodeClass.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TYPE_KEYS: Final = ("node.kubernetes.io/instance-type",)
 
 
 class Migrated(NamedTuple):
-    """What is left of a migration beside the object: its kubelet settings, its inline provider."""
+    """What is left of a migration besides the object: its kubelet settings, its inline provider."""
 
     notes: list[Note]
     kubelet: JsonDict | None = None
@@ -40,7 +40,7 @@ class Migrated(NamedTuple):
 
 
 def mapping(parent: JsonDict, key: str) -> JsonDict:
-    """Return the mapping under a key, which is made where it is missing or not a mapping."""
+    """Return the mapping under a key, which is created if it is missing or not a mapping."""
     value = parent.get(key)
     if not isinstance(value, dict):
         value = {}
@@ -142,7 +142,7 @@ def _requirements(found: object, notes: list[Note]) -> list[JsonDict]:
 
 
 def _consolidation(old: JsonDict, notes: list[Note]) -> JsonDict:
-    """Return the disruption of a Provisioner, which removed nothing unless it was told to."""
+    """Return the disruption of a Provisioner, which removed nothing by default."""
     empty_for = old.pop("ttlSecondsAfterEmpty", None)
     consolidation = old.pop("consolidation", None)
     if isinstance(consolidation, dict) and consolidation.get("enabled") is True:

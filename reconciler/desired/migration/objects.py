@@ -18,8 +18,9 @@ from reconciler.source.document import Pointer
 class Note(NamedTuple):
     """A remark on one object.
 
-    ``pointer`` is the field as it was written before. An INFO is a change that keeps the meaning,
-    a WARNING a field without a successor, which is gone, an ERROR what a person has to complete.
+    ``pointer`` is the field as it was written before. An INFO is a change that keeps the meaning, a
+    WARNING a removed field without a successor, and an ERROR something that a person has to
+    complete.
     """
 
     severity: Severity

@@ -1,1 +1,1 @@
-"""What a schema cannot say about NodePools and EC2NodeClasses."""
+"""Rules about NodePools and EC2NodeClasses that a schema cannot express."""

@@ -1,6 +1,6 @@
-"""What the schema's shape cannot say: the CRDs' CEL rules, and Karpenter's run-time validation.
+"""Rules beyond the schema's shape: the CRDs' CEL rules, and Karpenter's run-time validation.
 
-The rules hang in the schema at the field that they judge (``x-kubernetes-validations``), so a
+The rules are in the schema at the field that they check (``x-kubernetes-validations``), so a
 finding has the field path that the API server would name, or a finer one below it.
 """
 
@@ -22,14 +22,14 @@ from reconciler.source.schema import load, resolved, value_at
 _OF_VALUE = frozenset(
     {"requirement-in-values", "requirement-not-in-values", "requirement-min-values"}
 )
-"""Rules that blame the value of the field they name; the others say that it should not be there."""
+"""Rules about the value of the field that they name; the others are about its presence."""
 
 
 def check(name: str, data: Any, faulty: list[Finding]) -> list[Finding]:
-    """Return the violated rules of the schema ``name``, without those that ``faulty`` tells.
+    """Return the violated rules of the schema ``name``, without those in ``faulty``.
 
-    ``faulty`` are the findings of the schema: a rule that looks at a value of the wrong shape has
-    nothing to add to them.
+    ``faulty`` are the findings of the schema: a rule about a value with the wrong shape adds
+    nothing to them.
     """
     told = [f.pointer for f in faulty] + [p for f in faulty for p in f.replaces]
     data = _as_meant(data, faulty)
@@ -41,7 +41,7 @@ def check(name: str, data: Any, faulty: list[Finding]) -> list[Finding]:
 
 
 def _as_meant(data: object, faulty: list[Finding]) -> object:
-    """Return the object with its mistyped keys put right, so that no rule misses what they say."""
+    """Return the object with its mistyped keys corrected, so that rules find their values."""
     for finding in faulty:
         if finding.code == "unknown-field" and finding.replaces:
             data = _renamed(data, finding.pointer, finding.replaces[0][-1])
@@ -74,7 +74,7 @@ def _predicates(name: str) -> dict[str, Predicate]:
 
 
 def _quietly(checks: Iterator[Iterator[Finding]], *, has_faults: bool) -> Iterator[Finding]:
-    """Run the checks; one that stumbles over a value which the schema refuses says nothing."""
+    """Run the checks; one that fails on a value that the schema rejects reports nothing."""
     for findings in checks:
         try:
             yield from findings
@@ -90,7 +90,7 @@ def _hanging(
     pointer: Pointer,
     predicates: dict[str, Predicate],
 ) -> Iterator[Iterator[Finding]]:
-    """Yield the checks of every rule at ``node`` and below, for the data that is there."""
+    """Yield the checks of every rule at ``node`` and below, for the existing data."""
     node = resolved(schema, node)
     for rule in node.get("x-kubernetes-validations", ()):
         if "oldSelf" not in rule["rule"]:

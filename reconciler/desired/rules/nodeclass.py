@@ -1,7 +1,7 @@
 """The CEL rules of the EC2NodeClass as Python predicates, as in ``cel``.
 
-Some rules on selector terms refuse only where *every* term offends (``!self.all``); that is
-Karpenter's text, weak as it is, and it is kept: what the API admits is not refused here.
+Some rules on selector terms reject only if *every* term is invalid (``!self.all``). That is
+Karpenter's text, and it is kept although it is weak: what the API admits is not rejected here.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _alone_in_any(field: str, *others: str) -> Predicate:
 
 
 def _alone_in_all(field: str, *others: str) -> Predicate:
-    """Not every term has ``field`` together with others: Karpenter's rule, weak as it is."""
+    """Not every term has ``field`` together with others: Karpenter's rule, although it is weak."""
 
     def check(terms: list[JsonDict]) -> Iterator[Violation]:
         found = [list(_together(index, term, field, others)) for index, term in enumerate(terms)]

@@ -1,14 +1,11 @@
-"""The CRDs' CEL rules as Python predicates, each under the name it bears in the schema.
+"""The CRDs' CEL rules as Python predicates, each under its name in the schema.
 
-Those of NodePools, NodeClaims and NodeOverlays stand here, those of EC2NodeClasses in
-``cel_class``.
-
-The text of each rule stands in ``schemas/`` beside the field it judges; a test evaluates that text
-with a CEL engine on generated objects and holds it against the function here. At run time no CEL
-engine is loaded: its import alone takes longer than a whole validation may.
-
-A predicate gets the value of the field that bears the rule and yields a violation for each
-offender: where it is below that field, what is wrong, what to do.
+Those of NodePools, NodeClaims and NodeOverlays are here, those of EC2NodeClasses in ``nodeclass``.
+The text of each rule is in ``schemas/`` beside the field that it checks; a test evaluates that text
+with a CEL engine on generated objects and compares it with the function here. At run time no CEL
+engine is loaded: its import alone takes longer than a complete validation may. A predicate receives
+the value of the field with the rule and yields a violation for each error: where it is below that
+field, what is wrong, what to do.
 """
 
 from __future__ import annotations
@@ -48,13 +45,13 @@ _AWS_POOL: Final = _AWS_OVERLAY | {
 }
 _CORE: Final = frozenset({"karpenter.sh/capacity-type", "karpenter.sh/nodepool"})
 _SLIP: Final = 0.8
-"""The least likeness at which a reserved label may have been meant for another one."""
+"""The minimum similarity for suggesting a known label in place of a reserved one."""
 _BOUNDS: Final = frozenset({"Gt", "Lt", "Gte", "Lte"})
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 
 
 def _in_domain(key: str, domain: str) -> bool:
-    """Return whether what stands before the first slash ends with ``domain``."""
+    """Return whether the part before the first slash ends with ``domain``."""
     return re.split("/", key, maxsplit=1)[0].endswith(domain)
 
 
@@ -162,7 +159,7 @@ def _static_weight(spec: dict[str, object]) -> Iterator[Violation]:
 
 
 def not_empty(text: str) -> Iterator[Violation]:
-    """Judge a text that may not be empty."""
+    """Check a text that may not be empty."""
     if text == "":
         yield (), "is empty", ""
 

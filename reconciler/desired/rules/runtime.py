@@ -58,7 +58,7 @@ _FAMILIES: Final = {
 
 
 def check_kubelet(data: JsonDict) -> Iterator[Finding]:
-    """Yield what Karpenter's controller would refuse in ``spec.kubelet``."""
+    """Yield what Karpenter's controller would reject in ``spec.kubelet``."""
     kubelet = data["spec"].get("kubelet")
     if not kubelet:
         return
@@ -175,9 +175,10 @@ def _numbers(kubelet: JsonDict) -> Iterator[Finding]:
 
 
 def _supported(spec: dict[str, object], kubelet: JsonDict) -> Iterator[Finding]:
-    """Only AL2023 and Custom hand every setting on; the other families drop what they do not know.
+    """Only AL2023 and Custom pass every setting on; the other families ignore unknown ones.
 
-    A warning: Karpenter marks such a class as not ready, but launches from one that says it is.
+    This is a warning: Karpenter marks such a class as not ready, but launches from one that is
+    marked ready.
     """
     family = ami_family(spec)
     if family in _OPEN_FAMILIES:
@@ -199,7 +200,7 @@ def _unsupported(field: str, message: str, hint: str = "") -> Finding:
 
 
 def ami_family(spec: JsonDict) -> str:
-    """Return the image family: as set, else of the alias, else Custom."""
+    """Return the image family: as set, otherwise of the alias, otherwise Custom."""
     if "amiFamily" in spec:
         return str(spec["amiFamily"])
     aliases = [t["alias"] for t in spec.get("amiSelectorTerms", ()) if "alias" in t]
@@ -217,7 +218,7 @@ _PREFIX: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*", re.ASCII)
 
 
 def key_fault(key: str) -> str:
-    """Return what keeps ``key`` from being a qualified name, "" where nothing does."""
+    """Return why ``key`` is not a qualified name, "" if it is."""
     prefix, slash, name = key.rpartition("/")
     if slash and not (0 < len(prefix) <= 253 and _PREFIX.fullmatch(prefix)):
         return "the part before the slash must be a DNS subdomain of at most 253 characters"
@@ -229,7 +230,7 @@ def key_fault(key: str) -> str:
 
 
 def value_fault(value: str) -> str:
-    """Return what keeps ``value`` from being a label value, "" where nothing does."""
+    """Return why ``value`` is not a label value, "" if it is."""
     if len(value) > 63:
         return f"the value has {len(value)} characters; at most 63 are allowed"
     if _VALUE.fullmatch(value) is None:

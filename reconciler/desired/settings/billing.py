@@ -88,7 +88,7 @@ def _reserved(entry: JsonObject) -> ReservedInstancesTerms:
 
 
 def _use(entry: Mapping[str, object]) -> float | None:
-    """Return the utilization in percent, which stands in place of what others use."""
+    """Return the utilization in percent, which replaces the use by others."""
     stated, billed = _USE
     if stated in entry and billed in entry:
         raise ValueError(f"{billed}: cannot be set together with {stated}")
@@ -117,7 +117,7 @@ _KEYS: Final = (
 
 
 def discount(value: Any) -> float:
-    """Return a discount in percent; a negative one is a surcharge, and 100 is refused.
+    """Return a discount in percent; a negative one is a surcharge, and 100 is rejected.
 
     Raises:
         ValueError: it is no such number.

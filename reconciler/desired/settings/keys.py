@@ -70,10 +70,10 @@ def environment_name(key: str) -> str:
 
 
 def definition_of(key: str, where: str) -> Key:
-    """Return the definition of a key: a fixed one, or one below a name of the author's.
+    """Return the definition of a key: a fixed one, or one below a user-defined name.
 
-    Raises:
-        UsageError: there is no such setting; it names the nearest one, and ``where`` it was read.
+    Raises: UsageError: the setting does not exist; it names the closest one, and ``where`` it was
+    read.
     """
     known = KEYS.get(key)
     if known is not None:
@@ -131,7 +131,7 @@ _DISRUPTION_OPTIONS: Final = (
     _option(PoolOption.EXPIRATION_POLICY, one_of(ExpirationPolicy)),
     _option(PoolOption.EXPIRATION_CEILING, read_wait),
 )
-"""How a fleet, or one NodePool, may be stricter in disruption than Karpenter."""
+"""Disruption settings of a fleet or a NodePool that are stricter than Karpenter's."""
 KEYS: Final = {
     key.key: key
     for key in (

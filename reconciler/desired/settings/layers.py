@@ -59,11 +59,11 @@ OPERATOR_ONLY: Final = frozenset(
         "notifications.webhooks",
     }
 )
-"""What a repository may not set at all; of ``state`` it may only set a folder of its own."""
+"""Settings that a repository may not set at all; ``state`` may only be a folder of its own."""
 
 
 def misplaced(key: str, value: object) -> str:
-    """Return why a repository may not set ``key`` to ``value``, empty where it may."""
+    """Return why a repository may not set ``key`` to ``value``, empty if it may."""
     if key in OPERATOR_ONLY:
         return "can be set only by the operator: it controls where credentials go or what runs"
     if key == "state" and isinstance(value, str):
@@ -144,7 +144,7 @@ def values_of(settings: Settings, chosen: Mapping[str, object]) -> dict[str, obj
 
 
 def _written(value: object, unset: str = "") -> object:
-    """Return a value as it would stand in the file."""
+    """Return a value as in the file."""
     if value is None:
         return unset
     return str(value) if isinstance(value, (Duration, NodeLimit, StrEnum)) else value
@@ -161,7 +161,7 @@ _NO_SETTINGS: Final = frozenset(
         "RECONCILER_LISTEN",
     }
 )
-"""Variables that stand for flags of a command."""
+"""Variables that represent flags of a command."""
 _NOT_SETTINGS: Final = ("apiVersion", "kind", "policies")
 """Keys of a configuration file that no other layer can set."""
 _PATHS: Final = frozenset({"kubernetes.kubeconfig", "state"})
@@ -171,7 +171,7 @@ _AWS_VARIABLES: Final = (
     ("AWS_ENDPOINT_URL", "aws.endpointUrl"),
 )
 _SERVICE_VARIABLE: Final = r"RECONCILER(?:_\w+)?_(?:SERVICE_(?:HOST|PORT\w*)|PORT(?:_\w+)?)"
-"""What Kubernetes sets in every pod beside a Service of the name ``reconciler``: not for us."""
+"""What Kubernetes sets in every pod for a Service named ``reconciler``: not for us."""
 
 
 class Layer(StrEnum):
@@ -285,7 +285,7 @@ def _from_config(config: Mapping[str, object]) -> Iterator[_Given]:
 
 
 def _from_operator(file: OperatorFile | None) -> Iterator[_Given]:
-    """Yield what the operator's file sets; a relative path in it is meant from its folder."""
+    """Yield the settings of the operator's file; a relative path in it starts at its folder."""
     if file is None:
         return
     origin = Origin(Layer.OPERATOR, file.path)
@@ -307,7 +307,7 @@ def _flattened(entries: Mapping[str, object], prefix: str) -> Iterator[tuple[str
 
 
 def environment_of(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that set something, or are meant to; an empty one counts as unset."""
+    """Return the variables that are meant to set something; an empty one counts as unset."""
     tools = {name for name, _ in _AWS_VARIABLES}
     return {
         name: value
@@ -317,12 +317,12 @@ def environment_of(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _is_other(name: str) -> bool:
-    """Return whether a variable of ours stands for something else than a setting."""
+    """Return whether a variable of ours is something else than a setting."""
     return name in _NO_SETTINGS or re.fullmatch(_SERVICE_VARIABLE, name) is not None
 
 
 def _from_environment(environ: Mapping[str, str]) -> Iterator[_Given]:
-    """Yield what the environment sets, the tools' common variables first: ours win over them."""
+    """Yield what the environment sets, the tools' common variables first: ours take precedence."""
     given = environment_of(environ)
     for name, key in _AWS_VARIABLES:
         if name in given:

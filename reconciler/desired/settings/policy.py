@@ -1,7 +1,7 @@
 """Reads the lists of our config about disruption: fleet budgets, windows, suspensions.
 
-Each is a list of objects as YAML has them, or the same as JSON text where it comes from the
-environment or a flag. What is wrong is said with the entry that is wrong.
+Each is a list of objects as in YAML, or the same as JSON text if it comes from the environment or a
+flag. Errors name the invalid entry.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NODES: Final = re.compile(r"(100|[0-9]{1,2})%|[0-9]{1,9}", re.ASCII)
 
 
 def nodes(value: object) -> NodeLimit:
-    """Return a number of nodes, or a percentage of them; no limit where none is named.
+    """Return a number of nodes, or a percentage of them; no limit if none is set.
 
     Raises:
         ValueError: it is neither.
@@ -40,7 +40,7 @@ def nodes(value: object) -> NodeLimit:
 
 
 def budgets(value: object) -> tuple[Budget, ...]:
-    """Return the budgets of the whole fleet, in the form of a NodePool's.
+    """Return the budgets of the complete fleet, in the format of a NodePool's.
 
     Raises:
         ValueError: an entry cannot be read.
@@ -109,7 +109,7 @@ def suspensions(value: object) -> tuple[Suspension, ...]:
 
 
 def written(entries: Iterable[object]) -> list[dict[str, object]]:
-    """Return entries as they would stand in the file, without what they leave open."""
+    """Return entries as in the file, without fields that are not set."""
     return [dict(_fields(entry)) for entry in entries]
 
 
@@ -134,8 +134,7 @@ def _written(value: object) -> object:
 def list_entries(value: object, allowed: tuple[str, ...]) -> Iterator[JsonObject]:
     """Yield the entries, each an object of the allowed keys; errors get the entry's number.
 
-    Raises:
-        ValueError: it is no list of objects, or an entry has a key that is not allowed.
+    Raises: ValueError: it is not a list of objects, or an entry has a key that is not allowed.
     """
     entries = _from_json(value) if isinstance(value, str) else value
     if not isinstance(entries, list):
@@ -153,7 +152,7 @@ def list_entries(value: object, allowed: tuple[str, ...]) -> Iterator[JsonObject
 def read_entries(
     value: object, allowed: tuple[str, ...], read: Callable[[Mapping[str, object]], _T]
 ) -> Iterator[_T]:
-    """Yield what ``read`` makes of each entry; its errors get the entry's number as well.
+    """Yield the result of ``read`` for each entry; its errors get the entry's number as well.
 
     Raises:
         ValueError: as ``list_entries``, or an entry cannot be read.
@@ -214,7 +213,7 @@ def text_in(entry: JsonObject, key: str) -> str:
 
 
 def _timed(entry: Mapping[str, object]) -> None:
-    """Check schedule, duration and time zone: what cannot be read must not open or close."""
+    """Check schedule, duration and time zone: an invalid one must not open or close a window."""
     parse_schedule(text_in(entry, "schedule"))
     if parse_duration(text_in(entry, "duration")).total_seconds() <= 0:
         raise ValueError("duration: must be longer than 0s")

@@ -1,4 +1,4 @@
-"""Reads one value of a setting: a text of the environment or a flag, or data of YAML.
+"""Reads one value of a setting: a text from the environment or a flag, or data from YAML.
 
 Each function returns the value in its type, or raises a ValueError that names what was read and
 what is allowed. The types are not left to msgspec: a text such as ``True`` or ``1e3`` means the
@@ -58,7 +58,7 @@ def _webhook(entry: Mapping[str, object]) -> Webhook:
 def _variable(entry: Mapping[str, object], key: str) -> str:
     name = text_in(entry, key)
     if name and not _VARIABLE.fullmatch(name):
-        # Never the value: who confuses the two writes a secret here.
+        # Never the value: somebody who confuses the two writes a secret here.
         raise ValueError(f"{key}: must be the name of an environment variable, not the value")
     return name
 
@@ -88,7 +88,7 @@ _POLICIES: Final = ("Honor", "Ignore")
 
 
 def constraints(value: object) -> tuple[DefaultConstraint, ...]:
-    """Return the constraints that hold for pods without any of their own.
+    """Return the constraints that apply to pods without any of their own.
 
     Raises:
         ValueError: an entry cannot be read, or two say when the same key is unsatisfiable.
@@ -144,7 +144,7 @@ _URL: Final = r"https?://(?:[^/?#\s@:\[\]]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?(?:/
 
 
 def read_text(value: object) -> str:
-    """Return a text; what YAML reads as something else is not one."""
+    """Return a text; values that YAML reads as another type are rejected."""
     if not isinstance(value, str):
         raise ValueError(f"must be a string, not {value!r}")  # noqa: TRY004 - of the author's making
     return value
@@ -173,7 +173,7 @@ def one_of(choices: type[_Choice]) -> Callable[[object], _Choice]:
 
 
 def read_flag(value: object) -> bool:
-    """Return a truth value."""
+    """Return a boolean."""
     if isinstance(value, bool):
         return value
     if isinstance(value, str) and value.lower() in ("true", "false"):
@@ -213,7 +213,7 @@ def read_duration(value: object) -> Duration:
 
 
 def read_wait(value: object) -> Duration:
-    """Return a duration that may be zero, which switches its option off."""
+    """Return a duration that may be zero, which disables its option."""
     text = read_text(value)
     if parse_nanoseconds(text) < 0:
         raise ValueError(f"{text!r} must not be negative")
@@ -284,7 +284,7 @@ def read_reserved_instances(value: object) -> tuple[ReservedInstancesTerms, ...]
 
 
 def read_webhooks(value: object) -> tuple[Webhook, ...]:
-    """Return the webhooks that are told about the fleet."""
+    """Return the webhooks that receive notifications."""
     return webhooks(value)
 
 

@@ -1,1 +1,1 @@
-"""The pods that the workloads of a fleet folder stand for."""
+"""The pods of the workloads in a fleet folder."""

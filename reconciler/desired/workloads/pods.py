@@ -1,10 +1,9 @@
-"""What the workloads of a fleet folder would have a cluster run: the input of a plan without one.
+"""The pods that a cluster would run for the workloads of a fleet folder.
 
-A Deployment becomes the pods that its ReplicaSet would make, a StatefulSet its pods and their
-volume claims, and so on, with the labels, owners and defaults that Kubernetes would give them,
-so that spread, affinity and priority behave as in a cluster. The pods are pending: nobody has
-placed them yet. Names are made of numbers instead of chance, so that the same folder gives the
-same plan.
+A Deployment becomes the pods that its ReplicaSet would create, a StatefulSet its pods and their
+volume claims, and so on, with the labels, owners and defaults that Kubernetes would give them, so
+that spread, affinity and priority behave as in a cluster. The pods are pending: nobody has placed
+them yet. Names have numbers instead of random parts, so that the same folder gives the same plan.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ class Controller(_Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ControllerPods:
-    """The pods of one controller: how many, and what they bear beside their template.
+    """The pods of one controller: how many, and what they have besides their template.
 
     ``own_labels`` differ from pod to pod: they may name its ``{pod}`` and ``{index}``.
     """
@@ -170,7 +169,7 @@ def _serial(number: int) -> str:
 
 
 def _template_hash(template: object) -> str:
-    """Return a short name of a template that changes with it, free of vowels as Kubernetes' own."""
+    """Return a short name that changes with the template, without vowels as in Kubernetes."""
     value = crc32(json_text(template).encode())
     text = ""
     for _ in range(7):
@@ -272,7 +271,7 @@ class _Expansion:
             self._append(pod.metadata, spec)
 
     def _make(self, resource: Resource, spec: Controller, family: ControllerPods) -> None:
-        """Append the pods of a controller, alike but for their names, and their claims."""
+        """Append the pods of a controller, equal except for their names, and their claims."""
         if not self._has_room(resource, family.count):
             return
         template = spec.template.metadata
@@ -307,7 +306,7 @@ class _Expansion:
         self.pods[metadata.namespace, metadata.name] = Pod(metadata, spec, status)
 
     def _free_name(self, namespace: str, name: str) -> str:
-        """Return ``name``, lengthened when a pod of another owner bears it already."""
+        """Return ``name``, extended if a pod of another owner already has it."""
         while (namespace, name) in self.pods:
             name += "x"
         return name
@@ -424,7 +423,7 @@ def _in_namespace(resource: Resource) -> JsonDict:
 
 
 def _named(namespace: Namespace | None, name: str) -> Namespace:
-    """Return a namespace with the label that Kubernetes gives each."""
+    """Return a namespace with the label that Kubernetes adds to each."""
     metadata = namespace.metadata if namespace else Metadata(name=name)
     labels = {**metadata.labels, "kubernetes.io/metadata.name": name}
     return Namespace(msgspec.structs.replace(metadata, labels=labels))
@@ -435,7 +434,7 @@ def _order(item: HasMetadata) -> tuple[str, str]:
 
 
 def _unreadable(resource: Resource, error: msgspec.ValidationError) -> Diagnostic:
-    """Return the decoder's complaint as a finding on the object."""
+    """Return the decoder's error as a finding on the object."""
     message, _, at = str(error).partition(" - at `$")
     path = at.rstrip("`").lstrip(".")
     place = Place(resource.file, resource.line, 1)

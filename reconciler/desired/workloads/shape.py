@@ -1,8 +1,8 @@
-"""What a workload must be like for a plan to read it rightly.
+"""Checks of workloads that a plan needs to read them correctly.
 
-The cluster judges workloads. Here a fault is what the API server would refuse as well and what
-would make the pods of a plan others than the author means: a mistyped field, a quantity that is
-none, an operator that does not exist.
+The cluster validates workloads. Here an error is something that the API server would reject as well
+and that would change the pods of a plan: a mistyped field, an invalid quantity, an operator that
+does not exist.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ SCHEMA: Final = "workload.v1"
 _TEMPLATED: Final = ("Deployment", "StatefulSet", "ReplicaSet", "DaemonSet", "Job")
 
 PODS_MAX: Final = 200_000
-"""How many pods a folder may ask for altogether; beyond it a slip of the keyboard is likelier."""
+"""The maximum number of pods of a folder; beyond it a typing error is more likely."""
 
 _VALUELESS: Final = ("Exists", "DoesNotExist")
 _BOUNDS: Final = ("Gt", "Lt")
 
 
 def check(kind: str, data: JsonDict) -> list[Finding]:
-    """Return the faults of a workload, one for each."""
+    """Return the errors in a workload."""
     shape = schema.check(SCHEMA, data, kind)
     return shape or list(_faults(kind, data))
 
 
 def pods_of(kind: str, data: JsonDict) -> int:
-    """Return how many pods a workload asks for, as ``workloads.expand`` makes them."""
+    """Return how many pods a workload requests, as ``workloads.expand`` creates them."""
     spec = data.get("spec") or {}
     match kind:
         case "Pod":
@@ -52,7 +52,7 @@ def _number(spec: JsonDict, field: str, otherwise: int = 1) -> int:
 
 
 def _faults(kind: str, data: JsonDict) -> Iterator[Finding]:
-    """Yield what the schema cannot say; the shape is right."""
+    """Yield findings that the schema cannot express; the shape is valid."""
     spec = data.get("spec", {})
     if kind == "Pod":
         yield from _pod(spec, ("spec",))
@@ -68,7 +68,7 @@ def _faults(kind: str, data: JsonDict) -> Iterator[Finding]:
 
 
 def _selector(spec: JsonDict) -> Iterator[Finding]:
-    """Yield that a controller would not find its own pods; the plan is right all the same."""
+    """Yield that a controller would not find its own pods; the plan is correct nevertheless."""
     yield from _expressions(spec.get("selector", {}), ("spec", "selector"))
     labels = spec["template"].get("metadata", {}).get("labels", {})
     for key, value in spec.get("selector", {}).get("matchLabels", {}).items():
@@ -118,7 +118,7 @@ def _resources(resources: JsonDict, at: Pointer) -> Iterator[Finding]:
 
 
 def _expressions(node: Any, at: Pointer) -> Iterator[Finding]:
-    """Yield the conditions on labels, anywhere below, whose values do not suit their operator."""
+    """Yield the conditions on labels, anywhere below, whose values do not match their operator."""
     if isinstance(node, list):
         for index, item in enumerate(node):
             yield from _expressions(item, (*at, index))

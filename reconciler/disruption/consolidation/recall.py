@@ -1,12 +1,12 @@
-"""What consolidation has rejected, remembered for as long as nothing that it follows from changes.
+"""The rejections of consolidation, which are reused while their inputs are unchanged.
 
-Every pod that comes or goes makes a new plan, and every plan asks about every node. Nearly all
-answers are the rejection of the last plan: no node is cheaper, and no other node has room.
-A rejection is used again if the nodes, their pods, the nodes with room for any of these pods, the
-NodePools and the settings are equal to those it was found for (``placement.footing``). Work that
-was saved counts as done, so that the limits of a pass end it where they would have.
+Every pod that is created or deleted leads to a new plan, and every plan evaluates every node.
+Nearly all results are the rejections of the last plan: no node is cheaper, and no other node has
+free capacity. A rejection is reused if the nodes, their pods, the nodes with free capacity for any
+of these pods, the NodePools and the settings are unchanged (``placement.footing``). Saved work
+counts as done, so that the limits of a pass end it at the same point.
 
-Rejections for pods that fit nowhere are not remembered: their texts tell more than that.
+Rejections for pods that fit nowhere are not reused, because their messages contain more.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class Leaver(msgspec.Struct, frozen=True):
 
 
 class SetQuestion(msgspec.Struct, frozen=True):
-    """Whether a set of nodes can be removed, and all that the answer follows from.
+    """Whether a set of nodes can be removed, and all inputs of the result.
 
-    ``worth`` and ``closed`` are those of a set that several nodes may replace; ``worth`` is None
-    where only one may.
+    ``worth`` and ``closed`` are those of a set that several nodes may replace; ``worth`` is None if
+    only one may.
     """
 
     leavers: tuple[Leaver, ...]
@@ -48,12 +48,12 @@ class SetQuestion(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> tuple[bool, tuple[str, ...]]:
-        """What is looked up before anything is compared."""
+        """The key that is looked up before anything is compared."""
         return self.worth is None, tuple(leaver.name for leaver in self.leavers)
 
 
 class RefusedSet(msgspec.Struct, frozen=True):
-    """A rejection, the names of the nodes that were left in the set, and the work it took."""
+    """A rejection, the names of the nodes that remained in the set, and the work it took."""
 
     left: frozenset[str]
     refusal: CandidateRefusal
@@ -63,7 +63,7 @@ class RefusedSet(msgspec.Struct, frozen=True):
 class RefusalRecall:
     """The rejections of the last passes of one loop.
 
-    It keeps those that the last pass with such questions asked for, and no others.
+    It keeps only those that the last pass with such evaluations used.
     """
 
     def __init__(self) -> None:
@@ -71,12 +71,12 @@ class RefusalRecall:
         self._before: dict[object, tuple[SetQuestion, RefusedSet]] = {}
 
     def begin(self) -> None:
-        """Begin a pass: forget what the last one did not ask for, if it asked at all."""
+        """Begin a pass: forget the rejections that the last one did not use, if it used any."""
         if self._now:
             self._before, self._now = self._now, {}
 
     def known(self, question: SetQuestion) -> RefusedSet | None:
-        """Return the rejection of an equal question."""
+        """Return the rejection of an equal evaluation."""
         key = question.key
         found = self._now.get(key) or self._before.get(key)
         if found is None or found[0] != question:
@@ -85,7 +85,7 @@ class RefusalRecall:
         return found[1]
 
     def keep(self, question: SetQuestion, refused: RefusedSet) -> None:
-        """Remember a rejection."""
+        """Keep a rejection."""
         if refused.refusal.code is not BlockCode.UNSCHEDULABLE:
             self._now[question.key] = (question, refused)
 
@@ -96,7 +96,7 @@ def set_question(
     worth: Mapping[str, float] | None = None,
     closed: Collection[str] = (),
 ) -> SetQuestion | None:
-    """Return the question about removing some nodes, None if it cannot be compared."""
+    """Return the inputs of removing some nodes, None if they cannot be compared."""
     footing = simulation.footing(candidates)
     if footing is None:
         return None

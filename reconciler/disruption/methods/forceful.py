@@ -112,7 +112,7 @@ def _expired(cluster: ClusterState, settings: Settings, now: datetime) -> Iterat
 def _unhealthy(
     cluster: ClusterState, settings: Settings, now: datetime
 ) -> tuple[list[StateNode], list[Block]]:
-    """Return the nodes to repair, and blocks where too many of a pool are ill at once."""
+    """Return the nodes to repair, and blocks if too many nodes of a pool are unhealthy."""
     if not settings.gate(FeatureGate.NODE_REPAIR):
         return [], []
     total: dict[str, int] = {}
@@ -175,7 +175,7 @@ def _overprovisioned(
 
 
 def ranks_by_age(cluster: ClusterState, pool: NodePool, settings: Settings) -> bool:
-    """Return whether the pool is about to choose by age whom to let go: each moment may differ."""
+    """Return whether the pool is about to choose nodes to remove by age, which always changes."""
     if not settings.gate(FeatureGate.STATIC_CAPACITY) or not pool.is_static or pool.is_deleting:
         return False
     return sum(1 for _ in _owned(cluster, pool.name)) > (pool.spec.replicas or 0)

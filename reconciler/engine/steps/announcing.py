@@ -27,7 +27,7 @@ from reconciler.ports.state import CommandPhase
 
 _REASONS_MAX: Final = 3
 _TEXT_MAX: Final = 1000
-"""The API takes notes of up to 1024 characters."""
+"""The API accepts notes of up to 1024 characters."""
 
 
 def announce(world: World, seen: Observation, plan: Plan) -> None:
@@ -36,7 +36,7 @@ def announce(world: World, seen: Observation, plan: Plan) -> None:
 
 
 def _of_pods(seen: Observation, plan: Plan) -> Iterator[Announcement]:
-    """Yield why pods cannot be scheduled, and where pending ones are to go."""
+    """Yield why pods cannot be scheduled, and where pending ones should be scheduled."""
     pending = {p.key: p for p in seen.snapshot.pods if p.is_provisionable}
     for item in plan.unschedulable:
         pod = pending.get(item.pod)
@@ -141,7 +141,7 @@ def read(effects: Effects, seen: Observation) -> None:
 
 
 def show(world: World, desired: Desired, plan: Plan) -> None:
-    """Begin to bring the copies up to date, and report what came of the last time."""
+    """Begin to bring the copies up to date, and report the result of the last time."""
     answer = world.calls.answer(_NAME)
     if answer is not None:
         world.mirror_problems.report(world, str(answer.error) if answer.error else "")
@@ -161,7 +161,7 @@ def _shown(
 
 
 def _report_pools(world: World, names: frozenset[str]) -> None:
-    """Report the NodePools of the cluster that git does not have, once for the same ones."""
+    """Report the NodePools of the cluster that are not in git, once for the same ones."""
     listed = ", ".join(sorted(names))
     text = f"NodePools of the cluster that git does not have are not acted on: {listed}"
     world.pool_notices.report(world, text if names else "", EventKind.IGNORED)

@@ -82,7 +82,7 @@ _RESOURCES: Final = (CPU, MEMORY)
 
 
 def record(world: World, seen: Observation, desired: Desired) -> None:
-    """Give the usage of all nodes to whoever keeps it."""
+    """Pass the usage of all nodes to its store."""
     if world.keep_usage is None:
         return
     nodes = {

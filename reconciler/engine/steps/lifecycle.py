@@ -86,7 +86,7 @@ def launched(
     """Return the claim after EC2 has launched ``instance`` for it.
 
     It gets the labels of the type and the offering; its own labels take precedence. ``kind`` is
-    None if the catalogue no longer has the type.
+    None if the catalog no longer has the type.
     """
     resolved = {
         **(kind.requirements.fixed_labels() if kind is not None else {}),

@@ -1,12 +1,12 @@
-"""Nomination: pending pods keep the place that a node was launched for until it can take them.
+"""Nomination: pending pods stay assigned to the node that was launched for them.
 
 While nodes start, a later pass would otherwise place the same pods again, now on existing nodes and
 in another order. Sometimes a pod would not fit, and a superfluous node would be launched for it.
 Karpenter nominates nodes for the same reason.
 
-The scheduler of Kubernetes knows none of this: of pods that are alike it binds any to the first
-node that is ready. A pod whose place was taken that way is pending again: otherwise two pods would
-count on one node, and a node that is missing would be launched a minute late.
+The scheduler of Kubernetes does not know this: it binds any of several equal pods to the first node
+that is ready. A pod whose place was taken that way is pending again: otherwise two pods would count
+on one node, and a missing node would be launched a minute late.
 """
 
 from __future__ import annotations

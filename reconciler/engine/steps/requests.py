@@ -1,8 +1,8 @@
-"""What people ask for by name: cordon, uncordon or drain a node, delete a NodeClaim.
+"""Requests by people: cordon, uncordon or drain a node, delete a NodeClaim.
 
-A request is an intent in the journal that has no outcome yet. Whoever acts for the fleet carries it
-out, in whichever pass reads it first, and journals the outcome. A drain takes many passes; its
-request stays open until the node is empty, or until somebody uncordons the node.
+A request is an intent in the journal that has no outcome yet. The process that acts for the fleet
+executes it, in the first pass that reads it, and journals the outcome. A drain takes many passes;
+its request stays open until the node is empty, or until somebody uncordons the node.
 
 No disruption budget applies: a person has decided. PodDisruptionBudgets and grace periods do. Only
 nodes of recorded NodeClaims whose instance is ours (decision 15) are touched.

@@ -63,7 +63,7 @@ def _launched(world: World, seen: Observation) -> list[NodeClaim]:
     found, unlaunched = [], dict[str, str]()
     for claim in seen.claims:
         if claim.metadata.deletion_timestamp is None or claim.name in calling:
-            continue  # the launch of the latter may still give an instance
+            continue  # the launch of the latter may still return an instance
         if claim.status.provider_id:
             found.append(claim)
         else:

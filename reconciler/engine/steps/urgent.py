@@ -1,8 +1,8 @@
 """The first response to a reclaimed instance, while a pass may be busy with something else.
 
-A spot instance has two minutes left. A pass that lists a large cluster, or waits for an API that
-is slow, would take seconds of them. So a thread of its own taints the node and begins to drain it.
-Everything else stays with the pass, which acknowledges the event: marks, commands, replacements.
+A spot instance has two minutes left. A pass that lists a large cluster, or waits for a slow API,
+would use seconds of them. So a separate thread taints the node and begins to drain it. Everything
+else is left to the pass, which acknowledges the event: marks, commands, replacements.
 
 Only announced reclaims are responded to here, and only if the last observation does not contradict
 them (``interruption.py``). Effects are in the journal before they are tried, as in a pass.
@@ -35,7 +35,7 @@ _ANNOUNCED: Final = (
 
 
 class FirstResponse:
-    """Taints and drains the nodes that EC2 is about to reclaim, beside the passes."""
+    """Taints and drains the nodes that EC2 is about to reclaim, outside the passes."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -44,7 +44,7 @@ class FirstResponse:
         self._begun: dict[str, list[Intent]] = {}
 
     def observed(self, seen: Observation) -> None:
-        """Note what the last pass observed: events are checked against it."""
+        """Record what the last pass observed: events are checked against it."""
         self._seen = seen
 
     def listen(self, stop: threading.Event) -> None:
@@ -58,7 +58,7 @@ class FirstResponse:
                 self._world.notify(EventKind.RETRYING, str(error))
 
     def respond(self) -> None:
-        """Begin with the nodes that new events are about; record what came of earlier ones.
+        """Begin with the nodes that new events are about; record the results of earlier ones.
 
         Raises:
             LeaseLostError: another process acts for the fleet; nothing was done.
@@ -77,7 +77,7 @@ class FirstResponse:
             self._world.calls.start(f"reclaimed {node}", partial(self._vacate, node))
 
     def _vacate(self, node: str) -> None:
-        """Taint a node, and ask the first pods to leave; the passes continue from there."""
+        """Taint a node, and evict the first pods; the passes continue from there."""
         self._world.cluster.taint(node)
         self._world.cluster.drain(node, None, self._world.clock.now())
 

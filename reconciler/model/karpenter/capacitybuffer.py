@@ -1,8 +1,8 @@
-"""CapacityBuffers: room that is reserved for future pods.
+"""CapacityBuffers: capacity that is reserved for future pods.
 
 The kind and the rules are the autoscaler's (``autoscaling.x-k8s.io/v1beta1``), as implemented in
 Karpenter 1.14. A buffer references a PodTemplate, or a workload that has one, and defines the
-number of such pods to reserve room for.
+number of such pods to reserve capacity for.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ TERMINATION_TIMESTAMP: Final = "karpenter.sh/nodeclaim-termination-timestamp"
 MIN_VALUES_RELAXED: Final = "karpenter.sh/nodeclaim-min-values-relaxed"
 POD_DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 FAKE_POD: Final = "karpenter.sh/capacity-buffer-fake-pod"
-"""Marks with ``true`` a virtual pod, which only represents the room of a CapacityBuffer."""
+"""Marks with ``true`` a virtual pod, which only represents the capacity of a CapacityBuffer."""
 BUFFER_NAME: Final = "karpenter.sh/capacity-buffer-name"
 BUFFER_NAMESPACE: Final = "karpenter.sh/capacity-buffer-namespace"
 

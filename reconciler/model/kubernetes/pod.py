@@ -297,7 +297,7 @@ class Pod(_Struct, frozen=True):
 
     @property
     def is_virtual(self) -> bool:
-        """Whether it represents the room of a CapacityBuffer, and never runs."""
+        """Whether it represents the capacity of a CapacityBuffer, and never runs."""
         return self.metadata.annotations.get(FAKE_POD) == "true"
 
     @property

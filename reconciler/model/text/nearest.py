@@ -22,7 +22,7 @@ def nearest(word: object, known: Iterable[object], cutoff: float = LIKE) -> str 
     possible = [k for k in lowered if _likeness_at_most(word.lower(), k) >= cutoff]
     if not possible:
         return None
-    from difflib import get_close_matches  # dear to load where no word is near
+    from difflib import get_close_matches  # slow to load, so only if a word is near
 
     near = get_close_matches(word.lower(), possible, n=1, cutoff=cutoff)
     return lowered[near[0]] if near else None

@@ -1,4 +1,4 @@
-r"""Filters for text that somebody else wrote: it is shown, and it commands nothing.
+r"""Filters for untrusted text: it is shown, and has no effect on the terminal.
 
 Names, labels, messages and file names come from repositories, clusters and AWS. A terminal, a CI
 log, a comment and a page each read some characters as commands. This module holds one filter for
@@ -34,7 +34,7 @@ _STYLE: Final = re.compile(r"(\x1b\[[0-9;]*m)")
 
 
 class Painted(str):
-    """Lines with colours of ours: escape sequences that set a style are meant.
+    """Lines with our own colours: escape sequences that set a style are intended.
 
     Whoever makes one has filtered what came from others.
     """
@@ -106,8 +106,8 @@ def _escape(character: str) -> str:
 
 
 def html_text(text: str) -> str:
-    """Return text that a page shows as it stands, also within a quoted attribute."""
-    from html import escape  # a table of all entities, which starting up can do without
+    """Return text that a page shows unchanged, also within a quoted attribute."""
+    from html import escape  # a table of all entities, which is not needed to start
 
     return escape(visible(text))
 
@@ -121,14 +121,14 @@ _REFERENCE: Final = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 _COMMIT_MIN: Final = 7
-"""GitHub takes so many hexadecimal digits for a commit."""
+"""The minimum number of hexadecimal digits that GitHub links as a commit."""
 
 _BREAK: Final = "\ue000"
-"""A character for private use that stands for ``ZERO_WIDTH`` until the rest is escaped."""
+"""A character for private use that represents ``ZERO_WIDTH`` until the rest is escaped."""
 
 
 def markdown_text(text: str) -> str:
-    """Return text that Markdown shows as it stands, on one line, also in a cell of a table.
+    """Return text that Markdown shows unchanged, on one line, also in a cell of a table.
 
     It is neither markup nor HTML, links nowhere, and mentions nobody: an entity alone would not
     hinder that, because GitHub and GitLab look for people, issues and commits in what it stands
@@ -174,7 +174,7 @@ _MERMAID: Final = str.maketrans(
 
 
 def mermaid_text(text: str) -> str:
-    """Return text that a quoted label of a Mermaid chart shows as it stands, on one line."""
+    """Return text that a quoted label of a Mermaid chart shows unchanged, on one line."""
     return one_line(text).translate(_MERMAID)
 
 

@@ -1,7 +1,7 @@
 """Compute the resources that DaemonSets use on a node before any other pod.
 
 Which daemons run depends on the node, so the types of a NodePool are grouped by their daemons. A
-pod must fit beside the daemons of the type's group (Karpenter ``scheduler.go``,
+pod must fit besides the daemons of the type's group (Karpenter ``scheduler.go``,
 ``DaemonOverheadGroup``). The alternatives of a daemon's required affinity are tried for each type;
 Karpenter drops an alternative for good once a single type does not match it.
 """

@@ -60,7 +60,7 @@ class PoolTemplate:
         self.least_memory = min((g.requests.get(MEMORY, 0) for g in self.daemon_groups), default=0)
 
     def fitting(self, mask: int, requests: Mapping[str, int], ports: tuple[HostPort, ...]) -> int:
-        """Return the types of ``mask`` on which ``requests`` fit beside the daemons.
+        """Return the types of ``mask`` on which ``requests`` fit besides the daemons.
 
         ``ports`` are the host ports of the new pod; types whose daemons use one are excluded.
         """

@@ -207,7 +207,7 @@ def _priced(suits: Sequence[_Suit], template: PoolTemplate) -> dict[int, dict[in
 def _room(
     template: PoolTemplate, index: int, columns: Sequence[Sequence[int]], names: Sequence[str]
 ) -> tuple[int, ...] | None:
-    """Return a type's room beside its daemons, or None if the daemons do not fit."""
+    """Return a type's room besides its daemons, or None if the daemons do not fit."""
     group = next(g for g in template.daemon_groups if g.mask >> index & 1)
     room = tuple(
         column[index] - group.requests.get(name, 0)

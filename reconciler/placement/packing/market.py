@@ -22,7 +22,7 @@ from reconciler.placement.pods.cohort import Cohort
 from reconciler.placement.solve import PlacementPass
 
 _ANSWERS_MAX: Final = 512
-"""The maximum number of answers of one kind that are kept for one catalogue."""
+"""The maximum number of answers of one kind that are kept for one catalog."""
 _CATALOGS_MAX: Final = 16
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ class KnownAnswers(Generic[T]):
 
 @lru_cache(maxsize=_CATALOGS_MAX)
 def answers_of(subject: str, tables: tuple[TypeTable, ...]) -> KnownAnswers[object]:
-    """Return the answers about a subject that follow from these tables."""
+    """Return the answers about a subject that depend on these tables."""
     del subject, tables
     return KnownAnswers()
 
@@ -73,7 +73,7 @@ Charge = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One type that a node may become: its cost in USD an hour, and its room beside daemons.
+    """One type that a node may become: its cost in USD an hour, and its room besides daemons.
 
     ``room`` follows the market's list of resources; ``charge`` is what it uses of its NodePool's
     limits, in their order.

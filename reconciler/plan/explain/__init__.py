@@ -1,1 +1,1 @@
-"""Answers to «why»: about a pod, a node, a NodePool or the next window."""
+"""Explanations of a pod, a node, a NodePool or the next window."""

@@ -25,11 +25,11 @@ class FilterCount(_Part, frozen=True):
 
 
 class PoolAnswer(_Part, frozen=True):
-    """What a NodePool would make of a pod that is asked for alone.
+    """The result of a NodePool for a pod if it were the only pending one.
 
-    Either ``launch`` is the cheapest that it would launch, or ``code`` and ``message`` are the
-    first «no». ``nearest_type`` is the type that comes nearest to what the pod requests, ``lacks``
-    what it is short of.
+    Either ``launch`` is the cheapest possible launch, or ``code`` and ``message`` are the first
+    reason against one. ``nearest_type`` is the type that is closest to the pod's requests, and
+    ``lacks`` are the missing resources.
     """
 
     node_pool: str
@@ -44,7 +44,7 @@ class PoolAnswer(_Part, frozen=True):
 
 
 class NodesAnswer(_Part, frozen=True):
-    """The nodes that are there: how many, how many suit the pod, and which would take it."""
+    """The existing nodes: how many, how many match the pod, and which could run it."""
 
     total: int
     suited: int
@@ -52,7 +52,7 @@ class NodesAnswer(_Part, frozen=True):
 
 
 class ConstraintCost(_Part, frozen=True):
-    """What would be saved without a constraint, found by placing the same pods again.
+    """The savings without a constraint, computed by placing the same pods again.
 
     ``saves`` is USD an hour, ``nodes`` how many fewer there would be, ``placed`` how many more
     pods would have a place.
@@ -67,10 +67,10 @@ class ConstraintCost(_Part, frozen=True):
 class Explanation(Part, frozen=True, kw_only=True):
     """What a plan says about one thing.
 
-    ``verdict`` is one sentence; ``facts`` are what will be done with it, ``reasons`` what stands
-    against more. What follows is known only where the inputs are at hand: ``nodes`` and ``pools``
-    are what else a pod could have; ``filters`` tell how the types of a NodeClaim became what they
-    are, ``offerings`` the cheapest of them, and ``constraints`` what each constraint costs.
+    ``verdict`` is one sentence; ``facts`` are what will be done with it, and ``reasons`` what
+    prevents more. The rest is known only if the inputs are available: ``nodes`` and ``pools`` are
+    the alternatives of a pod; ``filters`` show how the types of a NodeClaim were selected,
+    ``offerings`` are the cheapest of them, and ``constraints`` the cost of each constraint.
     """
 
     kind: Subject

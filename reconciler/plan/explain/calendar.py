@@ -1,8 +1,8 @@
-"""When nodes of one NodePool may be disrupted in the next days, and where the rules gape.
+"""When nodes of one NodePool can be disrupted in the next days, and gaps in the rules.
 
-The calendar lays over each other what holds at each moment: the pool's budgets, those of the fleet,
-windows, suspensions, and the guards that count over time. Holes are reasons that can never act, or
-not for long; contradictions are rules that can never matter beside the others.
+The calendar combines what applies at each time: the pool's budgets, those of the fleet, windows,
+suspensions and rate limits. Gaps are reasons that can never disrupt a node, or not for a long time.
+Conflicts are rules that have no effect beside the others.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from reconciler.observed.state import StateNode
 from reconciler.plan.explain.answer import Decision, Explanation
 from reconciler.plan.render.wording import counted, moment
 
-# What the guards that count over time add to a pool's calendar: their holes, and their slowness.
+# What the rate limits add to a pool's calendar: gaps and slowness.
 #
-# What has gone of late is known; what will go is not. So each moment is judged as if nothing went
-# until then, and as if a wave that is under way came to a good end when its nodes have been well
-# for long enough.
+# Past disruptions are known, future ones are not. So each time is evaluated as if nothing were
+# disrupted until then, and as if a running wave succeeded when its nodes have been healthy for long
+# enough.
 
 
 @dataclass(frozen=True)
 class Guards:
-    """The guards of one NodePool, over the nodes that are to stay."""
+    """The rate limits of one NodePool, for the nodes that are to stay."""
 
     pool: str
     settings: Settings
@@ -49,22 +49,22 @@ class Guards:
     def of(
         cls, pool: str, settings: Settings, history: History, nodes: Sequence[StateNode]
     ) -> Guards:
-        """Return the guards of a pool, with the nodes counted once."""
+        """Return the rate limits of a pool, with the nodes counted once."""
         return cls(pool, settings, history, staying(nodes))
 
     def changes(self) -> Iterator[datetime]:
-        """Yield when a guard may let more go."""
+        """Yield when a rate limit may allow more."""
         yield from (row.at + DAY for row in self.history.taken)
         rollouts = [r for r in self.history.rollouts if r.node_pool == self.pool]
         yield from rollout_moments(rollouts, self.settings)
 
     def cap(self, reason: DisruptionReason, at: datetime) -> Cap | None:
-        """Return the strictest guard for the reason at a moment, None where there is none."""
+        """Return the strictest rate limit for the reason at a time, None if there is none."""
         found = [c for c in self.caps(at) if c.covers(self.pool, reason)]
         return min(found, key=lambda cap: cap.left, default=None)
 
     def caps(self, at: datetime) -> list[Cap]:
-        """Return all guards that count at a moment."""
+        """Return all rate limits that apply at a time."""
         if not self._any:
             return []
         rollouts = tuple(self._ended(rollout, at) for rollout in self.history.rollouts)
@@ -84,7 +84,7 @@ class Guards:
 
 
 def slowness(guards: Guards, now: datetime) -> Iterator[tuple[str, str]]:
-    """Yield how long it takes until all nodes of the pool have gone, where a day lets few go."""
+    """Yield how long replacing all nodes of the pool takes, if a daily limit allows few."""
     total = guards.staying[guards.pool]
     fresh = Guards(guards.pool, guards.settings, History(), guards.staying)
     for cap in fresh.caps(now):
@@ -102,7 +102,7 @@ def slowness(guards: Guards, now: datetime) -> Iterator[tuple[str, str]]:
 def memories(
     pool: str, settings: Settings, nodes: Sequence[StateNode], now: datetime
 ) -> Iterator[tuple[str, str]]:
-    """Yield which nodes consolidation leaves alone for a time, and until when at the latest."""
+    """Yield which nodes consolidation ignores for a time, and until when at the latest."""
     claims = [n.claim for n in nodes if n.claim is not None and n.node_pool == pool]
     young = [at for c in claims if (at := old_enough_at(c, pool, settings)) and at > now]
     if young:
@@ -120,15 +120,15 @@ def memories(
 
 SPAN: Final = timedelta(days=7)
 _STEPS_MAX: Final = 500
-"""How many changes are looked at: a window each half hour for a week."""
+"""The maximum number of changes: a window each half hour for a week."""
 _ROWS_MAX: Final = 40
-"""How many times of the calendar are told one by one."""
+"""The maximum number of times that are listed one by one."""
 _LONG_HOLE: Final = timedelta(hours=24)
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A time in which the same holds: how many nodes may go at once, by reason."""
+    """A period with the same limits: how many nodes can be disrupted at a time, by reason."""
 
     start: datetime
     end: datetime
@@ -144,9 +144,9 @@ def calendar_of(
 ) -> list[Span]:
     """Return the spans of the next seven days, in order and without a gap.
 
-    With more changes than are looked at, the calendar ends with the last of them.
-    As many nodes as there are now are reckoned with, and none as disrupted already. ``history`` is
-    what the guards that count over time remember.
+    With more changes than the maximum, the calendar ends with the last of them. It assumes the
+    present number of nodes, of which none is being disrupted. ``history`` is the history for the
+    rate limits.
     """
     guards = Guards.of(pool.name, settings, history, nodes)
     totals = _totals(pool, settings, nodes, now)
@@ -165,7 +165,7 @@ def calendar_of(
 def _totals(
     pool: NodePool, settings: Settings, nodes: Sequence[StateNode], now: datetime
 ) -> tuple[int, int]:
-    """Return how many nodes count of the pool, and of the fleet where that has budgets."""
+    """Return how many nodes of the pool count, and how many of the fleet if it has budgets."""
     states = fleet_states(settings.fleet_budgets, nodes, now)
     total = counts(nodes).get(pool.name, Count()).total
     return total, states[0].total if states else 0
@@ -174,7 +174,7 @@ def _totals(
 def _changes(
     pool: NodePool, settings: Settings, guards: Guards, now: datetime
 ) -> Iterator[datetime]:
-    """Yield each moment at which something may change; the end of the calendar is the last."""
+    """Yield each time at which something may change; the end of the calendar is the last."""
     end, at = now + SPAN, now
     of_guards = sorted(set(guards.changes()))
     for _ in range(_STEPS_MAX):
@@ -213,7 +213,7 @@ def _cause(
     reason: DisruptionReason,
     at: datetime,
 ) -> str:
-    """Return what allows nothing for the reason at that moment."""
+    """Return what allows nothing for the reason at that time."""
     hold = holds_of([pool.name], settings, at).get((pool.name, reason))
     if hold is not None:
         return hold.message
@@ -280,7 +280,7 @@ def _unreadable(pool: NodePool, now: datetime) -> Iterator[tuple[str, str]]:
 def _holes(
     spans: Sequence[Span], cause: Callable[[DisruptionReason, datetime], str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the reasons that can never act, and their longest wait where it is a day or more."""
+    """Yield the reasons that can never disrupt a node, and their longest wait from a day on."""
     for reason in sorted(DisruptionReason):
         closed = _closed(spans, reason)
         if closed and all(span.allowed[reason] == 0 for span in spans):
@@ -295,7 +295,7 @@ def _holes(
 
 
 def _closed(spans: Sequence[Span], reason: DisruptionReason) -> list[tuple[datetime, datetime]]:
-    """Return the times in which nothing may go for the reason."""
+    """Return the periods in which nothing can be disrupted for the reason."""
     closed: list[tuple[datetime, datetime]] = []
     for span in spans:
         if span.allowed[reason] > 0:
@@ -346,7 +346,7 @@ def _rival(budgets: Sequence[Budget], index: int, total: int, now: datetime) -> 
 
 
 def _limit(budget: Budget, total: int, now: datetime) -> int | None:
-    """Return what the budget allows within its window, None where it cannot be read."""
+    """Return what the budget allows within its window, None if it cannot be read."""
     try:
         return Budget(nodes=budget.nodes).allowed(total, now)
     except ValueError:

@@ -40,7 +40,7 @@ from reconciler.plan.value.nodes import LaunchOffering, LaunchReason, PlannedNod
 from reconciler.plan.value.plan import Plan
 
 CONSTRAINTS_MAX: Final = 16
-"""How many constraints are tried: the pods are placed once for each."""
+"""The maximum number of constraints: the pods are placed once for each."""
 
 _OFFERINGS_SHOWN: Final = 5
 
@@ -61,9 +61,9 @@ class Inquiry:
     # pods
 
     def settled(self, name: str) -> Explanation | None:
-        """Return the answer about a pod that the plan does not speak of, None if there is none.
+        """Return the answer about a pod that is not in the plan, None if there is none.
 
-        ``name`` may leave the namespace out where only one pod has it.
+        ``name`` may omit the namespace if only one pod has that name.
         """
         keys = [name] if name in self._by_key else []
         keys = keys or [key for key in self._by_key if key.rpartition("/")[2] == name]
@@ -81,7 +81,7 @@ class Inquiry:
         return Explanation(kind="Pod", name=name, verdict=verdict)
 
     def of_pod(self, answer: Explanation) -> Explanation:
-        """Return the answer with every place of the pod if it were the only pending one."""
+        """Return the answer with every possible node of the pod if it were the only pending one."""
         pod = self._by_key.get(answer.name)
         if pod is None or pod.is_daemon:
             return answer
@@ -93,7 +93,7 @@ class Inquiry:
         return replace(answer, nodes=nodes, pools=tuple(map(self._pool_answer, found.pools)))
 
     def of_buffer(self, answer: Explanation) -> Explanation:
-        """Return the answer with every place that one pod of the buffer could have alone."""
+        """Return the answer with every possible node of one pod of the buffer alone."""
         room = next((r for r in self._facts.headroom if r.buffer == answer.name and r.pods), None)
         if room is None:
             return answer
@@ -127,14 +127,14 @@ class Inquiry:
     # node claims
 
     def pair(self, name: str, *, is_claim: bool) -> tuple[str, str] | None:
-        """Return the names of node and claim of a machine that is there, None where none is."""
+        """Return the names of node and claim of an existing machine, None if there is none."""
         for node in self._facts.cluster.nodes:
             if node.claim is not None and name == (node.claim.name if is_claim else node.name):
                 return node.name, node.claim.name
         return None
 
     def of_claim(self, answer: Explanation) -> Explanation:
-        """Return the answer with where its types come from, and what each constraint costs."""
+        """Return the answer with the selection of its types, and the cost of each constraint."""
         planned = next((c for c in self._plan.node_claims if c.name == answer.name), None)
         if planned is None:
             return self._of_running(answer)
@@ -167,7 +167,7 @@ class Inquiry:
         return tuple(found)
 
     def _of_running(self, answer: Explanation) -> Explanation:
-        """Return the answer about a claim that is there, with the cheapest that it may be now."""
+        """Return the answer about an existing claim, with the cheapest offerings it allows now."""
         node = next(
             (n for n in self._facts.cluster.nodes if n.claim and n.claim.name == answer.name), None
         )
@@ -202,7 +202,7 @@ class Inquiry:
         return tuple(sorted(found, key=lambda c: (-c.placed, -c.saves, c.constraint)))
 
     def _asked(self, planned: PlannedNodeClaim) -> Question | None:
-        """Return the question that the claim is part of the answer to; None where nothing asks."""
+        """Return the question that led to the claim; None if there is none."""
         facts, plan = self._facts, self._plan
         if planned.reason in (LaunchReason.UNSCHEDULABLE, LaunchReason.HEADROOM):
             return Question(pods=pods_to_place(facts.cluster, facts.now))
@@ -236,7 +236,7 @@ class Inquiry:
         ]
         then = _sum(self._asking(pools).place(replace(question, pods=pods)))
         placed = now.unplaced - then.unplaced
-        # An order of packing may be unlucky; whoever is free to keep to a constraint loses nothing.
+        # An order of packing may be unlucky; being free to satisfy a constraint costs nothing.
         saves = now.cost - then.cost if placed > 0 else max(now.cost - then.cost, 0.0)
         return ConstraintCost(
             constraint=str(constraint),
@@ -261,7 +261,7 @@ def _sum(placement: Placement) -> _Sum:
 
 
 def _workload(pod: Pod) -> tuple[str, str]:
-    """Return whose pod it is: its namespace and its first owner, else itself."""
+    """Return the owner of a pod: its namespace and its first owner, otherwise itself."""
     owners = pod.metadata.owner_references
     return pod.namespace, f"{owners[0].kind}/{owners[0].name}" if owners else pod.key
 

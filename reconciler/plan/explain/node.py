@@ -40,7 +40,7 @@ _REMEDIES: Final = {
     BlockCode.NO_NODE_POOL_LABEL: "restore the NodePool label of the node",
     BlockCode.NODE_POOL_NOT_FOUND: "restore its NodePool, or name it in `--allow-removal`",
     BlockCode.PDB: "the PodDisruptionBudget must allow one more disruption",
-    BlockCode.INSTANCE_TYPE_NOT_FOUND: "use a catalogue that contains its instance type",
+    BlockCode.INSTANCE_TYPE_NOT_FOUND: "use a catalog that contains its instance type",
     BlockCode.MISSING_LABEL: "restore the labels of the node",
     BlockCode.SEVERAL_REPLACEMENTS: "its pods must fit on the other nodes and one new node",
     BlockCode.NOT_CHEAPER: "allow a cheaper instance type that its pods fit on, or lower the"
@@ -151,7 +151,7 @@ def _format_replacement(
 ) -> tuple[list[str], bool]:
     """Return where its pods would go if they were not protected, and whether it could then go.
 
-    ``told`` is whether a rejection is among the facts already: then only the cost matters.
+    ``told`` is whether a rejection is already among the facts: then only the cost matters.
     """
     if candidate.kind is None or candidate.pool.is_static or not candidate.reschedulable:
         return [], False

@@ -104,7 +104,7 @@ def explain_buffer(plan: Plan, name: str) -> Explanation | None:
 def explain_node(plan: Plan, node: str, claim: str, kind: Subject = "Node") -> Explanation:
     """Return what the plan decides for a node and its claim; either name may be empty.
 
-    ``kind`` is the one of the two that was asked for.
+    ``kind`` is the requested one of the two.
     """
     names = {name for name in (node, claim) if name}
     reasons = tuple(
@@ -141,12 +141,12 @@ def _held_verdict(plan: Plan, names: set[str]) -> str:
 
 
 def node_of_claim(plan: Plan, claim: str) -> str:
-    """Return the node of a claim where the plan names it, else an empty text."""
+    """Return the node of a claim if the plan names it, otherwise an empty text."""
     return next((node for name, node in _pairs(plan) if name == claim and node), "")
 
 
 def claim_of_node(plan: Plan, node: str) -> str:
-    """Return the claim of a node where the plan names it, else an empty text."""
+    """Return the claim of a node if the plan names it, otherwise an empty text."""
     return next((claim for claim, name in _pairs(plan) if name == node and claim), "")
 
 

@@ -95,7 +95,7 @@ def launch_offering(
 
 
 def price_source(offering: Offering) -> PriceSource | None:
-    """Return the source of an offering's price, None if a catalogue file states it."""
+    """Return the source of an offering's price, None if a catalog file states it."""
     origin = offering.origin
     if origin is None:
         return None
@@ -142,10 +142,10 @@ def unlaunched_claim(claim: NodeClaim, pool: LaunchPool | None) -> UnlaunchedCla
 
 
 class OwnedNode(msgspec.Struct, frozen=True):
-    """A node of a NodePool, as known from its labels and the catalogue.
+    """A node of a NodePool, as known from its labels and the catalog.
 
     ``name`` is the Node's, or its NodeClaim's before it has joined. ``price`` is USD an hour, None
-    if the catalogue has none.
+    if the catalog has none.
     """
 
     name: str

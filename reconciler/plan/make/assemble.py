@@ -82,7 +82,7 @@ class Seating:
     def take(self, placement: Placement, reason: str) -> None:
         """Add the claims and placements of one part.
 
-        A pod that is placed already keeps its place; only pods of CapacityBuffers may move.
+        A pod that is already placed stays there; only pods of CapacityBuffers may move.
         """
         for claim in placement.claims:
             self.take_claim(claim, reason)

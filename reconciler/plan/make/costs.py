@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 def covering(
     settings: Settings, cluster: ClusterState, catalog: Catalog, now: datetime
 ) -> Coverage | None:
-    """Return what commitments cover beside the nodes that run, None without commitments."""
+    """Return what commitments cover besides the running nodes, None without commitments."""
     commitments = settings.commitments
     if commitments is None:
         return None
@@ -44,7 +44,7 @@ def covering(
 
 
 def _running(cluster: ClusterState, catalog: Catalog) -> Iterator[RunningNode]:
-    """Yield the on-demand capacity that runs; what has no price takes from no commitment."""
+    """Yield the running on-demand capacity; instances without a price use no commitment."""
     from reconciler.catalog.commitments.coverage import RunningNode
 
     for node in cluster.nodes:
@@ -58,7 +58,7 @@ def _running(cluster: ClusterState, catalog: Catalog) -> Iterator[RunningNode]:
 
 
 def with_paid(cluster: ClusterState, coverage: Coverage) -> ClusterState:
-    """Return the cluster whose covered nodes say what they cost besides."""
+    """Return the cluster, with the remaining cost of covered nodes."""
     nodes = tuple(
         replace(node, paid=coverage.paid[node.name]) if node.name in coverage.paid else node
         for node in cluster.nodes
@@ -82,10 +82,10 @@ def settled(
     covers: Sequence[Cover],
     plain: Callable[[], Mapping[str, LaunchPool]],
 ) -> tuple[PlannedClaim, ...]:
-    """Return the claims, each priced by a commitment only as far as its room goes.
+    """Return the claims, each priced by a commitment while that has unused capacity.
 
-    The claims take from the room in their order. One that no room is left for is priced as without
-    commitments, and its types are sorted anew; ``plain`` gives those, by NodePool.
+    The claims use the commitments in their order. When nothing is left, a claim is priced as
+    without commitments, and its types are sorted again; ``plain`` has those types, by NodePool.
     """
     rooms = {c.note: float(c.decision.count) if c.room is None else c.room for c in covers}
     whole = {c.note for c in covers if c.room is None}
@@ -121,7 +121,7 @@ def _uncovered(claim: PlannedClaim, pool: LaunchPool) -> PlannedClaim:
 
 
 class Covering:
-    """What commitments cover, as the last look at the cluster found it."""
+    """What commitments cover, according to the last observation of the cluster."""
 
     def __init__(self) -> None:
         self.covers: Sequence[Cover] = ()
@@ -129,7 +129,7 @@ class Covering:
     def look(
         self, settings: Settings, cluster: ClusterState, catalog: Catalog, now: datetime
     ) -> None:
-        """Take note of a look."""
+        """Record an observation."""
         found = covering(settings, cluster, catalog, now)
         self.covers = () if found is None else found.covers
 
@@ -167,7 +167,7 @@ def money(amounts: Iterable[float]) -> float:
 def owned_nodes(
     cluster: ClusterState, pools: Mapping[str, LaunchPool], catalog: Catalog
 ) -> tuple[OwnedNode, ...]:
-    """Return the nodes that have a NodeClaim, priced by their pool's types, else by ``catalog``."""
+    """Return the nodes with a NodeClaim, priced by their pool's types or by ``catalog``."""
     return tuple(_owned(node, pools, catalog) for node in cluster.nodes if node.is_managed)
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from reconciler.disruption.situation import Situation
 
 Phase = Callable[[str], AbstractContextManager[None]]
-"""Receives the phase of the work within; the planner itself reads no clock."""
+"""Receives the current phase of the work; the planner itself reads no clock."""
 
 
 def untimed(_: str) -> AbstractContextManager[None]:
@@ -44,7 +44,7 @@ def untimed(_: str) -> AbstractContextManager[None]:
 
 
 class Places(msgspec.Struct, frozen=True):
-    """What is decided where nothing runs: places alone, in the form of ``Decisions``."""
+    """The decisions without nodes: placements only, in the form of ``Decisions``."""
 
     placement: Placement | None
     commands: tuple[Command, ...] = ()
@@ -57,7 +57,7 @@ class Places(msgspec.Struct, frozen=True):
 
 
 def scheduler_of(facts: Facts, salt: str) -> Callable[[], Scheduler]:
-    """Return what gives the scheduler of a plan: made when first asked for, then kept."""
+    """Return a function for the scheduler of a plan, which is created on first use."""
     renew = _scheduler(facts, salt)
     return cache(lambda: renew(facts.cluster, 0))
 
@@ -71,8 +71,8 @@ def decided_by(
 ) -> Decisions | Places:
     """Return what disruption and placement decide together; ``salt`` goes into new names.
 
-    ``scheduler`` gives that of the cluster as it is, where the caller wants to ask it as well.
-    ``recall`` holds what earlier passes of the same loop have rejected.
+    ``scheduler`` returns that of the present cluster, if the caller uses it as well. ``recall`` has
+    the rejections of earlier passes of the same loop.
     """
     first = scheduler or scheduler_of(facts, salt)
     if facts.cluster.unlaunched or any(node.is_managed for node in facts.cluster.nodes):
@@ -96,7 +96,7 @@ def situation_of(
     scheduler: Callable[[], Scheduler] | None = None,
     recall: FactsRecall | None = None,
 ) -> Situation:
-    """Return what disruption is asked: also by who validates a command before it goes on."""
+    """Return the question for disruption, which validation of a command asks as well."""
     from reconciler.disruption.consolidation.recall import RefusalRecall
     from reconciler.disruption.situation import Situation
     from reconciler.model.history import History
@@ -125,7 +125,7 @@ def situation_of(
 
 
 def _scheduler(facts: Facts, salt: str) -> Callable[[ClusterState, int], Scheduler]:
-    """Return what makes the scheduler of a cluster; each further one gives other names."""
+    """Return a function that creates schedulers of a cluster, each with other names."""
 
     def renew(cluster: ClusterState, number: int) -> Scheduler:
         name = f"{salt}\n{number}" if number else salt
@@ -135,7 +135,7 @@ def _scheduler(facts: Facts, salt: str) -> Callable[[ClusterState, int], Schedul
 
 
 class _Timed:
-    """A scheduler whose answers for the pods that wait count as placement."""
+    """A scheduler whose results for pending pods count as placement."""
 
     def __init__(self, scheduler: Placer, phase: Phase) -> None:
         self._scheduler = scheduler

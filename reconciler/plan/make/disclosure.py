@@ -1,8 +1,8 @@
-"""What of an object's values a plan may contain.
+"""Which values of an object a plan may contain.
 
-Plans are posted on pull requests and kept as artefacts of CI. User data, the environment and the
-commands of containers, and annotations may hold secrets: of these a plan has a hash, which shows
-that a value changed but not what it is.
+Plans are posted on pull requests and kept as artifacts of CI. User data, the environment and the
+commands of containers, and annotations may contain secrets. A plan has hashes of these, which show
+that a value changed but not the value.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ _NAMED: Final = frozenset({"env", "envFrom"})
 """Keys of lists whose entries keep their name only."""
 
 _OPEN_DOMAINS: Final = ("karpenter.sh", "karpenter.k8s.aws", "kubernetes.io", "k8s.io")
-"""Annotations of these domains steer nodes and pods; their values are shown."""
+"""Annotations of these domains control nodes and pods; their values are shown."""
 
 _STEP: Final = re.compile(r'\["([^"]*)"\]|([^.\["]+)')
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def hashed(text: str) -> str:
-    """Return what stands for user data: a hash by which it can be compared, and its lines."""
+    """Return the replacement of user data: a hash to compare it by, and its number of lines."""
     lines = len(text.splitlines())
     return f"{_digest(text, 16)} ({lines} line{'' if lines == 1 else 's'})"
 
 
 def hidden(value: object) -> str:
-    """Return what stands for a value that may be a password.
+    """Return the replacement of a value that may be a password.
 
     The hash is too short to confirm a guess, and long enough to show most changes.
     """

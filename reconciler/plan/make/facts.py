@@ -1,4 +1,4 @@
-"""Everything that one plan is made from, gathered beforehand (``gather``)."""
+"""All inputs of one plan, gathered beforehand (``gather``)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class BaseCost(msgspec.Struct, frozen=True):
-    """What a change since a base costs, and what the base's own plan comes to."""
+    """The cost of a change since a base, and the cost after the base's own plan."""
 
     at_rest: AtRest
     base: Cost
@@ -45,18 +45,19 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """The facts of one plan, in the values of the model.
 
     Of the desired state: the NodePools, their ``classes`` as looked up, and the ``types`` that they
-    may launch. ``covers`` are the commitments that have room; ``uncovered`` gives the types at
-    prices without them. ``catalog`` prices the nodes of pools that are gone.
+    may launch. ``covers`` are the commitments with unused capacity; ``uncovered`` has the types at
+    prices without them. ``catalog`` prices the nodes of removed pools.
 
-    Of the cluster: its pods are also those that ``headroom`` asks for. ``interrupted`` are
-    NodeClaims that EC2 takes back, with the event that says so. ``vanished`` are NodePools that git
-    no longer has; the nodes of the ``removable`` ones may go. ``nominated`` are NodeClaims whose
-    pods are still on their way, ``unsettled`` those that consolidation removes and whose pods have
-    not all moved. ``history`` is what the rate limits remember.
+    Of the cluster: its pods include those of ``headroom``. ``interrupted`` are NodeClaims that EC2
+    interrupts, with the event. ``vanished`` are NodePools that were deleted from git; the nodes of
+    the ``removable`` ones may be removed. ``nominated`` are NodeClaims whose pods have not arrived
+    yet, and ``unsettled`` those that consolidation removes and whose pods have not all moved.
+    ``history`` is the history for the rate limits.
 
     Of both: the NodeClaims that drifted, what git ``changes``, and what the change since a base
-    costs (``base_cost``). ``findings`` are about these facts; those of CapacityBuffers stand apart,
-    since they come last in a plan. ``withheld`` says why nothing may be launched or removed now.
+    costs (``base_cost``). ``findings`` are about these facts; those of CapacityBuffers are
+    separate, because they come last in a plan. ``withheld`` is the reason why nothing may be
+    launched or removed now.
     """
 
     now: datetime
@@ -98,7 +99,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def salt(self) -> str:
-        """What goes into the names of new NodeClaims: other inputs give other names."""
+        """The part of the inputs that determines the names of new NodeClaims."""
         return f"{self.inputs_digest}\n{self.serial}"
 
     @property

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def finding(diagnostic: Diagnostic) -> PlanFinding:
-    """Return a diagnostic in the flat form of the plan's schema."""
+    """Return a diagnostic in the flat format of the plan's schema."""
     place = diagnostic.place
     return PlanFinding(
         severity=diagnostic.severity.value,
@@ -107,7 +107,7 @@ def of_daemon_sets(cluster: ClusterState) -> Iterator[PlanFinding]:
 
 
 def of_decisions(decisions: Decisions | Places) -> Iterator[PlanFinding]:
-    """Report limits of work, dropped preferences and invalid budgets."""
+    """Report reached work limits, dropped preferences and invalid budgets."""
     for limit in decisions.limits_hit:
         yield PlanFinding(severity="warning", code="work-limit", message=limit)
     if decisions.consolidation_waits:

@@ -1,4 +1,4 @@
-"""Gathers the facts of a plan from what was read: files, a cluster, a catalogue and settings.
+"""Gathers the facts of a plan from what was read: files, a cluster, a catalog and settings.
 
 The planner gets the result, as do ``explain`` and the search for the fleet at rest. Rarely needed
 modules are loaded on use, so that a plan of a repository alone starts fast.
@@ -77,11 +77,11 @@ def _owners(pods: Iterable[Pod]) -> Iterator[Owner]:
 
 
 _QUIET: Final = ("OtherStrategy", "BufferEmpty")
-"""Codes of what is as its author may have meant it."""
+"""Codes of buffers that their author may have intended."""
 
 
 def headroom_of(inputs: Inputs) -> tuple[Headroom, ...]:
-    """Return what every CapacityBuffer asks for, by name; nothing while the gate is off."""
+    """Return the request of every CapacityBuffer, by name; empty while the gate is off."""
     if not inputs.settings.gate(FeatureGate.CAPACITY_BUFFER):
         return ()
     buffers = _buffers(inputs)
@@ -108,13 +108,13 @@ def _templates(inputs: Inputs, buffers: Iterable[CapacityBuffer]) -> BufferTempl
 
 
 def with_headroom(cluster: ClusterState, rooms: Iterable[Headroom]) -> ClusterState:
-    """Return the cluster in which the virtual pods wait beside the real ones."""
+    """Return the cluster with the virtual pods pending in addition to the real ones."""
     virtual = tuple(pod for room in rooms for pod in room.pods)
     return replace(cluster, pods=(*cluster.pods, *virtual)) if virtual else cluster
 
 
 def of_buffers(inputs: Inputs, rooms: Iterable[Headroom]) -> Iterator[PlanFinding]:
-    """Report the buffers that have no effect, where that is probably not intended."""
+    """Report the buffers that have no effect, if that is probably not intended."""
     if not inputs.settings.gate(FeatureGate.CAPACITY_BUFFER):
         names = ", ".join(buffer.key for buffer in _buffers(inputs))
         yield PlanFinding(
@@ -132,7 +132,7 @@ def of_buffers(inputs: Inputs, rooms: Iterable[Headroom]) -> Iterator[PlanFindin
 def facts_of(inputs: Inputs, phase: Phase = untimed, recall: FactsRecall | None = None) -> Facts:
     """Return the facts of the inputs, without the cost of a change (``base_cost``).
 
-    ``recall`` holds what follows from the last question of the same loop.
+    ``recall`` has results for the last inputs of the same loop.
     """
     with phase("catalog"):
         facts = _facts(inputs, recall)
@@ -194,7 +194,7 @@ def _facts(inputs: Inputs, recall: FactsRecall | None = None) -> Facts:
 
 
 def with_cluster(facts: Facts, inputs: Inputs, recall: FactsRecall | None = None) -> Facts:
-    """Return the facts of ``inputs``, which ask what was asked before of another cluster.
+    """Return the facts of ``inputs``, which differ from earlier ones only in the cluster.
 
     The desired state is not evaluated again, unless commitments make prices depend on the running
     nodes.
@@ -242,7 +242,7 @@ def _observed(facts: Facts, inputs: Inputs, coverage: Coverage | None) -> Facts:
 def _with_headroom(
     inputs: Inputs, cluster: ClusterState
 ) -> tuple[ClusterState, tuple[Headroom, ...]]:
-    """Return the cluster with the pods that CapacityBuffers ask room for, and those buffers."""
+    """Return the cluster with the virtual pods of CapacityBuffers, and those buffers."""
     if not inputs.fleet.capacity_buffers and not cluster.capacity_buffers:
         return cluster, ()
 
@@ -256,7 +256,7 @@ def _of_buffers(inputs: Inputs, rooms: tuple[Headroom, ...]) -> Iterator[PlanFin
 
 
 def _memory(inputs: Inputs, classes: Mapping[str, EC2NodeClass]) -> Mapping[str, MemoryByType]:
-    """Return the memory that nodes of each class turned out to have, now or earlier."""
+    """Return the measured memory of nodes of each class, now or earlier."""
     if not inputs.memory and not inputs.cluster.nodes:
         return {}
     from reconciler.catalog.adjusted.discovered import discovered, memory_of
@@ -266,7 +266,7 @@ def _memory(inputs: Inputs, classes: Mapping[str, EC2NodeClass]) -> Mapping[str,
 
 
 def _classes(inputs: Inputs) -> dict[str, EC2NodeClass]:
-    """Return the desired classes; what was looked up for them may stand in the cluster's own."""
+    """Return the desired classes; their resolved resources may be in the cluster's own."""
     live = {
         o["metadata"]["name"]: o["status"]
         for o in inputs.live
@@ -307,7 +307,7 @@ def _with_own_claims(inputs: Inputs) -> ClusterState:
 
 
 def _vanished(inputs: Inputs, pools: Iterable[NodePool]) -> tuple[NodePool, ...]:
-    """Return the NodePools that git no longer has; they matter only if there are nodes."""
+    """Return the NodePools that were deleted from git; they matter only if there are nodes."""
     if not inputs.cluster.nodes and not inputs.cluster.unlaunched:
         return ()
     return vanished_pools(inputs.known_before, pools)

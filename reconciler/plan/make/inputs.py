@@ -1,4 +1,4 @@
-"""Everything that a plan is made from, read beforehand by whoever asks for it."""
+"""All inputs of a plan, read beforehand by the caller."""
 
 from __future__ import annotations
 
@@ -28,39 +28,36 @@ Object = JsonObject
 
 
 class ChangeSimulation(Protocol):
-    """Plays a change with the engine and every latency until nothing is left to do."""
+    """Simulates a change with the engine and every latency until nothing is left to do."""
 
     def __call__(self, *, has_effect: bool) -> AtRest | None:
-        """Return what the change costs, None if it does not come to rest within a limit of passes.
+        """Return the cost of the change, None if it does not come to rest within a limit of passes.
 
-        A change without an effect is not played: both fleets are that of the base.
+        A change without an effect is not simulated: both fleets are that of the base.
         """
 
 
 class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     """The facts of one plan.
 
-    ``fleet`` is what git wants, without a single error. ``base`` are the objects to compare it
-    with, None where there are none; ``compared_with`` says which they are. ``live`` are the
-    cluster's own NodePools, NodeOverlays and EC2NodeClasses; of these only what was looked up in
-    the account counts (``status``). ``any_class`` takes every node class as known and ready, as
-    with a catalogue file. ``refused`` are offerings that EC2 did not have of late.
-    ``allow_removal`` are NodePools that may go though git no longer has them;
-    ``memory`` is what nodes were seen to have, in this look and before;
-    ``interrupted`` are NodeClaims that EC2 takes back, with the event that says so.
-    ``instances`` are what EC2 says of the machines now, by provider id; what it was not asked
-    about is left out, and drifts no node.
-    ``against`` is the same question asked of the base, to tell what the change itself costs;
-    ``simulation`` plays that change where it can be simulated.
-    ``nominated`` are NodeClaims whose pods are still on their way from nodes that go.
-    ``unsettled`` are NodeClaims that consolidation removes and whose pods have not all moved yet.
-    ``history`` is what the guards remember, None where nobody keeps a record;
-    ``lists_blockers`` says whether anybody wants to know what keeps nodes from going, and what
-    that costs. ``unready_classes`` are the kind and name of node classes that are not ready.
-    ``observation`` says where ``cluster`` was seen, ``observed_at`` when a snapshot of it was
-    captured, if that is known, and ``observed`` what an approval of the plan
-    rests on: a fingerprint for each object. ``withheld`` says why nothing may be launched or
-    removed now, empty where it may. ``base_policies`` are the policies of the base revision.
+    ``fleet`` is the desired state in git, without a single error. ``base`` are the objects to
+    compare it with, None if there are none; ``compared_with`` describes them. ``live`` are the
+    cluster's own NodePools, NodeOverlays and EC2NodeClasses; of these only the resolved resources
+    (``status``) are used. ``any_class`` takes every node class as known and ready, as with a
+    catalog file. ``refused`` are offerings that were recently unavailable. ``allow_removal`` are
+    NodePools that may be removed because they were deleted from git. ``memory`` is the measured
+    memory of nodes, now and before. ``interrupted`` are NodeClaims that EC2 interrupts, with the
+    event. ``instances`` are the instances as observed in EC2, by provider id; instances that were
+    not read are omitted, and do not drift. ``against`` are the same inputs for the base, to compute
+    the cost of the change itself; ``simulation`` simulates that change if possible. ``nominated``
+    are NodeClaims whose pods are still moving from disrupted nodes. ``unsettled`` are NodeClaims
+    that consolidation removes and whose pods have not all moved yet. ``history`` is the history for
+    the rate limits, None without records. ``lists_blockers`` is whether to compute what blocks
+    nodes, and the forgone savings. ``unready_classes`` are the kind and name of node classes that
+    are not ready. ``observation`` is the source of ``cluster``, ``observed_at`` the time at which a
+    snapshot of it was captured, if known, and ``observed`` what an approval of the plan covers: a
+    fingerprint for each object. ``withheld`` is the reason why nothing may be launched or removed
+    now, empty if there is none. ``base_policies`` are the policies of the base revision.
     """
 
     fleet: Fleet

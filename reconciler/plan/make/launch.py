@@ -1,4 +1,4 @@
-"""Which offerings a launch asks EC2 for, out of all that a NodeClaim allows.
+"""Which of the offerings that a NodeClaim allows a launch requests from EC2.
 
 The AWS provider narrows a claim once more before it calls CreateFleet (``filter.go``): to what is
 available now, to one kind of reservation, to ordinary types where exotic ones are not needed, to
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from reconciler.plan.make.actions import UnlaunchedClaim
 
 
-# What the launches of a plan boot and run with: the image of each, and the node classes.
+# The images and node classes of a plan's launches.
 
 
 class BootImages:
@@ -59,7 +59,7 @@ class BootImages:
         return claim if found is None else msgspec.structs.replace(claim, image=found)
 
     def on_unlaunched(self, claim: UnlaunchedClaim) -> UnlaunchedClaim:
-        """Return a claim that was made before with the image that it is expected to boot."""
+        """Return a claim from an earlier plan with its expected image."""
         launch = claim.launch
         found = self.of(claim.node_pool, launch.instance_type if launch is not None else None)
         return claim if found is None else msgspec.structs.replace(claim, image=found)
@@ -93,7 +93,7 @@ def launch_classes(
     pools: Mapping[str, LaunchPool],
     classes: Mapping[str, EC2NodeClass],
 ) -> tuple[PlannedNodeClass, ...]:
-    """Return the node classes of these NodePools by name; none where none is known."""
+    """Return the node classes of these NodePools by name; none if none is known."""
     named = (pools[name].node_pool for name in set(node_pools) if name in pools)
     found = (node_class_of(pool, classes) for pool in named)
     known = {node_class.name: node_class for node_class in found if node_class is not None}
@@ -101,7 +101,7 @@ def launch_classes(
 
 
 def planned_node_class(node_class: EC2NodeClass) -> PlannedNodeClass:
-    """Return what a node class brings to a launch, without what changes by the minute."""
+    """Return what a node class contributes to a launch, without values that change every minute."""
     status = node_class.status
     group = status.placement_group
     return PlannedNodeClass(
@@ -133,7 +133,7 @@ _EXOTIC: Final = (
 
 @dataclass(frozen=True, slots=True)
 class LaunchChoice:
-    """One type that a launch may take, with the offerings it may take it from."""
+    """One type that a launch may use, with its possible offerings."""
 
     kind: InstanceType
     offerings: tuple[Offering, ...]
@@ -153,7 +153,7 @@ def launch_choices(
 ) -> tuple[str, list[LaunchChoice]]:
     """Return the capacity type of a launch and its choices, cheapest first, at most sixty.
 
-    Without a choice the list is empty: nothing that the claim allows can be had now.
+    Without a choice the list is empty: nothing that the claim allows is available now.
     """
     choices = _available(requirements, requests, types)
     for narrow in (_one_reservation_kind, _one_block, _fullest_reservation):
@@ -218,7 +218,7 @@ def reservation_type(offering: Offering) -> str:
 
 
 def is_interruptible(offering: Offering) -> bool:
-    """Return whether EC2 may take the reservation back."""
+    """Return whether EC2 may interrupt the reservation."""
     return _label(offering, _INTERRUPTIBLE) == "true"
 
 
@@ -283,7 +283,7 @@ def _left(offering: Offering) -> int:
 
 
 def _ordinary(choices: list[LaunchChoice]) -> list[LaunchChoice]:
-    """Leave out bare metal and accelerators, unless there is nothing else."""
+    """Exclude bare metal and accelerators, unless there is nothing else."""
     plain = [c for c in choices if not _is_exotic(c.kind)]
     return plain or choices
 
@@ -294,7 +294,7 @@ def _is_exotic(kind: InstanceType) -> bool:
 
 
 def _no_dear_spot(choices: list[LaunchChoice]) -> list[LaunchChoice]:
-    """Leave out spot that costs more than the cheapest on-demand."""
+    """Exclude spot that costs more than the cheapest on-demand."""
     on_demand = [o.price for c in choices for o in c.offerings if o.capacity_type == ON_DEMAND]
     if not on_demand:
         return choices

@@ -34,7 +34,7 @@ def drift_of(
 ) -> tuple[Drift, ...]:
     """Return the NodeClaims that drifted, by name; none while the feature gate ``Drift`` is off.
 
-    ``recall`` holds what the last question of the same loop found.
+    ``recall`` has the results for the last inputs of the same loop.
     """
     if not inputs.settings.gate(FeatureGate.DRIFT) or not any(
         node.is_managed for node in inputs.cluster.nodes
@@ -62,10 +62,10 @@ def drift_of(
 
 
 def changes_of(inputs: Inputs, drift: Iterable[Drift]) -> tuple[PlannedChange, ...]:
-    """Return what git changes, each object with the NodeClaims that its change drifts.
+    """Return what git changes, each object with the NodeClaims that drift because of it.
 
-    Against another commit every object counts; against records or a cluster only the kinds that
-    those keep.
+    Compared with another commit, every object counts; compared with records or a cluster, only the
+    kinds in them.
     """
     if inputs.base is None:
         return ()
@@ -87,7 +87,7 @@ def changes_of(inputs: Inputs, drift: Iterable[Drift]) -> tuple[PlannedChange, .
 
 
 def _changes_of_files(inputs: Inputs, drift: list[Drift]) -> tuple[PlannedChange, ...]:
-    """Return what changes in the fleet's config and in its lock; a cluster keeps neither."""
+    """Return what changes in the fleet's config and in its lock; a cluster has neither."""
     if inputs.compared_with == "cluster":
         return ()
     from reconciler.desired.objects import file_objects
@@ -116,14 +116,14 @@ def _changes_of_files(inputs: Inputs, drift: list[Drift]) -> tuple[PlannedChange
 
 
 def _line(lines: Mapping[str, int], path: str) -> int:
-    """Return the line of a field, that of the nearest one above it where it is not there."""
+    """Return the line of a field, or of its nearest existing parent."""
     while path and path not in lines:
         path = path.rpartition(".")[0]
     return lines.get(path, 1)
 
 
 def _drifted_by_lock(change: Changed, fleet: Fleet, drift: list[Drift]) -> tuple[str, ...]:
-    """Return the claims that drifted in what the lock holds for their node class."""
+    """Return the claims that drifted because of the lock entry of their node class."""
     from reconciler.diff.changes import IMAGES, SECURITY_GROUPS, SUBNETS
     from reconciler.diff.nodeclass import AMI_DRIFT, SECURITY_GROUP_DRIFT, SUBNET_DRIFT
 

@@ -51,7 +51,7 @@ WITHHELD = "Withheld"
 
 
 def withheld(plan: Plan, why: str, pending: Container[str]) -> Plan:
-    """Return the plan without its actions; pods among ``pending`` that lose a place say ``why``."""
+    """Return the plan without its actions; ``why`` is the reason of its ``pending`` pods."""
     planned = {claim.name for claim in plan.node_claims}
     lost = {p.pod for p in plan.placements if p.node_claim in planned}
     reason = Reason(code=WITHHELD, message=why)
@@ -74,7 +74,7 @@ def _without_claims(room: PlannedHeadroom) -> PlannedHeadroom:
 
 
 def _unchanged(cost: Cost) -> Cost:
-    """Return a cost after which everything is as before."""
+    """Return a cost without any change."""
     pools = {
         name: msgspec.structs.replace(c, after=c.before, nodes_after=c.nodes_before)
         for name, c in cost.by_node_pool.items()
@@ -102,7 +102,7 @@ def make_plan(facts: Facts, phase: Phase = untimed, recall: FactsRecall | None =
     outcome = outcome_of(facts, decisions, static)
     seating, claims, commands = outcome.seating, outcome.claims, outcome.commands
     cost, change = outcome.cost, facts.base_cost
-    # the bound is for readers, and knows of no commitment whose room ends
+    # the bound is for readers, and ignores that commitments are used up
     if facts.lists_blockers and not facts.covers:
         cost = with_bound(cost, scheduler, facts.cluster, decisions.placement)
     if change is not None:
@@ -168,7 +168,7 @@ class Decided(msgspec.Struct, frozen=True):
 def outcome_of(
     facts: Facts, decisions: Decisions | Places, static: Iterable[PlannedClaim]
 ) -> Decided:
-    """Return what decisions come to; ``static`` are the claims that static pools miss."""
+    """Return the result of decisions; ``static`` are the claims that static pools lack."""
     namer = Namer(_names(facts.cluster))
     seating = assemble.seated(decisions, static, namer, facts.types.by_name, facts.virtual)
     images = BootImages(facts.classes, facts.types.by_name)
@@ -181,7 +181,7 @@ def outcome_of(
 
 
 def _settled(decisions: Decisions | Places, facts: Facts) -> Decisions | Places:
-    """Return the decisions with the new claims of waiting pods priced as far as room goes."""
+    """Return the decisions, with new claims priced by the unused part of commitments."""
     placement = decisions.placement
     if placement is None:
         return decisions
@@ -231,7 +231,7 @@ def _names(cluster: ClusterState) -> Iterator[str]:
 def _unlaunched(
     facts: Facts, commands: Sequence[PlannedCommand], images: BootImages
 ) -> tuple[UnlaunchedClaim, ...]:
-    """Return the claims that were made and not launched, less those that a command takes."""
+    """Return the claims that were created and not launched, and that no command removes."""
     going = {name for command in commands for name in command.node_claims}
     return tuple(
         images.on_unlaunched(unlaunched_claim(claim, facts.types.by_name.get(claim.node_pool)))

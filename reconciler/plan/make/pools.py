@@ -1,4 +1,4 @@
-"""What each NodePool may launch: the catalogue as its class resolves it and overlays price it.
+"""What each NodePool may launch: the catalog as its class resolves it and overlays price it.
 
 Previews and the engine share it, so that both use the same types at the same prices.
 """
@@ -44,7 +44,7 @@ _WEIGHT_MAX = 10_000
 def preferred(
     pools: Iterable[NodePool], stated: Collection[str]
 ) -> tuple[list[NodeOverlay], list[PlanFinding]]:
-    """Return the overlays that preferences mean, and what was wrong with others.
+    """Return the overlays of preferences, and what is wrong with others.
 
     ``stated`` are the names of the NodeOverlays in git.
     """
@@ -67,7 +67,7 @@ def preferred(
 
 
 def _objection(preference: Preference, *, is_taken: bool) -> str:
-    """Return why a preference cannot become an overlay, nothing where it can."""
+    """Return why a preference cannot become an overlay, empty if it can."""
     if is_taken:
         return "duplicate number"
     if preference.number > _WEIGHT_MAX:
@@ -132,11 +132,11 @@ def pool_types(
 ) -> PoolTypes:
     """Return what the pools may launch.
 
-    ``any_class`` takes every class as known and ready that does not say otherwise of itself: a
-    catalogue file lists types as resolved already. ``unready`` are node classes of which the
-    cluster says that they are not ready, whatever their kind. ``refused`` offerings cannot be had
-    now. ``memory`` is what nodes of a class were seen to have, by the name of the class;
-    ``covers`` are the commitments that have room.
+    ``any_class`` treats every class as known and ready unless its own status differs: a catalog
+    file lists resolved types. ``unready`` are node classes that are not ready in the cluster,
+    whatever their kind. ``refused`` offerings are unavailable now. ``memory`` is the measured
+    memory of nodes, by the name of their class; ``covers`` are the commitments with unused
+    capacity.
     """
     ordered = sorted(pools, key=lambda p: p.name)
     resolved = _resolved(ordered, classes, _without(catalog, refused), settings, memory)
@@ -155,9 +155,10 @@ def pool_types(
 
 
 class TypesRecall:
-    """The types of the last two questions, with commitments and without them.
+    """The types of the last two calls, with commitments and without them.
 
-    NodeOverlays and refused offerings are then applied once, and tables of types are built once.
+    NodeOverlays and unavailable offerings are then applied once, and tables of types are built
+    once.
     """
 
     def __init__(self) -> None:
@@ -177,7 +178,7 @@ class TypesRecall:
         memory: Mapping[str, MemoryByType] = _NONE_SEEN,
         covers: Sequence[Cover] = (),
     ) -> PoolTypes:
-        """Return what ``pool_types`` returns, the same object for an equal question."""
+        """Return what ``pool_types`` returns, the same object for equal arguments."""
         wanted, wished = tuple(pools), tuple(overlays)
         facts = (any_class, tuple(unready), tuple(refused), dict(memory), tuple(covers))
         asked = (wanted, dict(classes), wished, settings, *facts)
@@ -221,7 +222,7 @@ def _resolved(
     settings: Settings,
     memory: Mapping[str, MemoryByType],
 ) -> dict[str, Catalog]:
-    """Return each pool's catalogue; pools of alike classes share one, and so its tables."""
+    """Return each pool's catalog; pools with equal classes share one, and so its tables."""
     by_facts: dict[ClassFacts | None, Catalog] = {None: catalog}
     resolved: dict[str, Catalog] = {}
     for pool in pools:
@@ -236,7 +237,7 @@ def _resolved(
 
 
 def _committed(resolved: Mapping[str, Catalog], covers: Sequence[Cover]) -> dict[str, Catalog]:
-    """Return the catalogues with commitments; pools that shared one still do."""
+    """Return the catalogs with commitments; pools that shared one still do."""
     from reconciler.catalog.commitments.coverage import committed
 
     made: dict[int, Catalog] = {}
@@ -284,7 +285,7 @@ def _overlaid(
 def _wished(
     pools: Iterable[NodePool], overlays: Iterable[NodeOverlay]
 ) -> tuple[list[NodeOverlay], list[PlanFinding]]:
-    """Return the overlays that the pools' preferences mean, and what is wrong with others."""
+    """Return the overlays of the pools' preferences, and what is wrong with others."""
     prefix = "veneer.io/preference."
     bearing = [p for p in pools if any(a.startswith(prefix) for a in p.metadata.annotations)]
     if not bearing:

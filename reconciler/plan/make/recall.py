@@ -1,4 +1,4 @@
-"""What a loop of passes remembers of its last questions, part by part."""
+"""The results that a loop of passes reuses, part by part."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class HashRecall:
-    """The drift hashes of the last fleet: they follow from its objects alone."""
+    """The drift hashes of the last fleet, which depend on its objects alone."""
 
     def __init__(self) -> None:
         self._last: tuple[tuple[Resource, ...], str, Mapping[tuple[str, str], str]] | None = None
@@ -37,7 +37,7 @@ class HashRecall:
 
 
 class FactsRecall:
-    """What follows from the last question of a loop of passes, for a question that is alike."""
+    """The results for the last inputs of a loop of passes, for inputs that are similar."""
 
     def __init__(self) -> None:
         self.types = TypesRecall()

@@ -30,8 +30,8 @@ _TICKS_MAX: Final = 9
 class Axis:
     """The wall clock from ``begin`` to ``end`` on the width of a picture, in UTC.
 
-    ``left`` is the room for labels, whose baseline is ``drop`` below the picture. There are at most
-    ``ticks_max`` ticks and one.
+    ``left`` is the space for labels, whose baseline is ``drop`` below the picture. There are at
+    most ``ticks_max`` ticks and one.
     """
 
     begin: datetime
@@ -42,7 +42,7 @@ class Axis:
     drop: float = 15
 
     def x(self, at: datetime) -> float:
-        """Return where a time stands; what is outside stands at the edge."""
+        """Return the position of a time; times outside are at the edge."""
         whole = max((self.end - self.begin).total_seconds(), 1.0)
         part = min(max((at - self.begin).total_seconds() / whole, 0.0), 1.0)
         return round(self.left + part * (self.width - self.left - RIGHT), 1)
@@ -94,7 +94,7 @@ _HUES: Final = 8
 
 
 def hue_of(number: int) -> int:
-    """Return which of the colours a number has; they repeat."""
+    """Return the colour of a number; colours repeat."""
     return number % _HUES
 
 
@@ -183,7 +183,7 @@ def _box(box: Box, x: int, y: int) -> Markup:
 
 
 POINTS_MAX: Final = 2000
-"""A curve is drawn with at most so many points."""
+"""The maximum number of points of a curve."""
 
 _WIDTH: Final = 760
 _HEIGHT: Final = 260
@@ -196,12 +196,12 @@ _TICK_GAP: Final = 80
 _STYLES: Final = 3
 
 Point = tuple[float, float]
-"""Where on the width of a chart, from 0 to 1, and the value from there on."""
+"""The position on the width of a chart, from 0 to 1, and the value from there on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A named line of steps from left to right; each value holds until the next point."""
+    """A named line of steps from left to right; each value applies until the next point."""
 
     name: str
     points: Sequence[Point]
@@ -301,7 +301,7 @@ class TimeScale:
     end: datetime
 
     def share(self, at: datetime) -> float:
-        """Return where a time stands; what is outside stands at the edge."""
+        """Return the position of a time; times outside are at the edge."""
         whole = max((self.end - self.begin).total_seconds(), 1.0)
         return min(max((at - self.begin).total_seconds() / whole, 0.0), 1.0)
 
@@ -335,11 +335,11 @@ class SpanScale:
         return float(next((s for s, _ in _SPANS[1:] if s >= self.most), self.most))
 
     def share(self, seconds: float) -> float:
-        """Return where a span stands; what is shorter than a second stands at the left edge."""
+        """Return the position of a span; spans below a second are at the left edge."""
         return log10(max(seconds, 1.0)) / log10(self.top)
 
     def grid(self) -> Markup:
-        """Return a line at round spans, as many as have room."""
+        """Return a line at round spans, as many as fit."""
         parts: list[Markup] = []
         last = float("-inf")
         for seconds, label in _SPANS:

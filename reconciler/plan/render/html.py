@@ -32,7 +32,7 @@ from reconciler.plan.render.wording import counted, moment
 from reconciler.plan.value.plan import Plan
 
 ROWS_MAX: Final = 5000
-"""A table on the page has at most so many rows; `-o json` has all."""
+"""The maximum number of rows of a table on the page; `-o json` has all."""
 
 _NAMES_SHOWN: Final = 8
 
@@ -110,7 +110,7 @@ def _table(columns: Sequence[Column], rows: Sequence[SectionRow], lines_title: s
 def _tbody(
     row: SectionRow, cells: Sequence[Markup], columns: Sequence[Column], lines_title: str
 ) -> Markup:
-    """Return a row and, below it, the rows that it stands for."""
+    """Return a row and, below it, the rows that it represents."""
     first = el("tr", *cells)
     if not row.more:
         return el("tbody", first)

@@ -20,10 +20,10 @@ _COLUMN_MIN: Final = 24
 
 
 class Canvas:
-    """What a rendering is written on: so many columns, with colour or without.
+    """The output of a rendering: a number of columns, with colour or without.
 
-    Text from others is made visible before it is written here. ``cut`` says whether names were
-    left out since it was last cleared.
+    Text from others is escaped before it is written here. ``cut`` is whether names were omitted
+    since it was last cleared.
     """
 
     def __init__(self, width: int, *, colour: bool = False) -> None:
@@ -33,14 +33,14 @@ class Canvas:
         self.cut = False
 
     def fit(self, names: Iterable[str], room: int, noun: str) -> str:
-        """Return as many names as fit, and note in ``cut`` whether some did not."""
+        """Return as many names as fit, and record in ``cut`` whether some did not."""
         every = list(names)
         text = fitting(every, room, noun)
         self.cut = self.cut or text != ", ".join(every)
         return text
 
     def paint(self, text: str, *styles: str) -> str:
-        """Return the text in these styles, where the paper takes colour."""
+        """Return the text in these styles, if the output has colour."""
         if not self.colour or not styles or not text:
             return text
         codes = ";".join(_CODES[style] for style in styles)
@@ -54,7 +54,7 @@ class Canvas:
         self.lines.append(self.paint(text, "bold") + rest)
 
     def line(self, text: str = "") -> None:
-        """Write a line as it stands."""
+        """Write a line unchanged."""
         self.lines.append(text.rstrip())
 
     def wrapped(
@@ -62,7 +62,7 @@ class Canvas:
     ) -> None:
         """Write a paragraph; lines after the first are indented by ``hanging`` more.
 
-        ``before`` stands in front of the first line, and the others are indented to its end.
+        ``before`` precedes the first line, and the others are indented to its end.
         """
         indent += len(before)
         for number, part in enumerate(wrap(text, self.width - indent, hanging)):
@@ -72,7 +72,7 @@ class Canvas:
     def row(self, left: str, right: str, indent: int, edge: int, *styles: str) -> None:
         """Write two columns: ``left`` wraps within its own, ``right`` ends at column ``edge``.
 
-        Where there is no room for two, the right part stands below.
+        If there is no room for two, the right part is below.
         """
         room = edge - indent - len(right) - (2 if right else 0)
         if room < min(_COLUMN_MIN, len(left)):
@@ -92,7 +92,7 @@ class Canvas:
 
 
 def wrap(text: str, width: int, hanging: int = 0) -> list[str]:
-    """Return the text in lines of at most ``width``; a word that is longer stands alone.
+    """Return the text in lines of at most ``width``; a longer word is on a line of its own.
 
     A no-break space does not break, and is written as a plain one.
     The standard library's ``textwrap`` does more, breaks at hyphens, and costs a regex to load.
@@ -136,5 +136,5 @@ def fitting(names: Iterable[str], room: int, noun: str = "node") -> str:
 
 
 def clipped(text: str, width: int) -> str:
-    """Return the text, cut to ``width`` columns where it is longer."""
+    """Return the text, truncated to ``width`` columns."""
     return text if len(text) <= width else text[: max(width - 1, 1)] + "…"

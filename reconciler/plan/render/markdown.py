@@ -64,13 +64,13 @@ def _label(box: Box) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return text that a quoted Mermaid label shows as it stands."""
+    """Return text that a quoted Mermaid label shows unchanged."""
     line = " ".join(text.split())
     return mermaid_text(line if len(line) <= _LABEL_MAX else line[: _LABEL_MAX - 1] + "…")
 
 
 CHARACTERS_MAX: Final = 20_000
-"""More than this nobody reads in a comment; GitHub refuses 65,536 and more."""
+"""Nobody reads more than this in a comment; GitHub rejects 65,536 and more."""
 
 _SUMMARY_MAX: Final = 2000
 _BOXES_MAX: Final = 40
@@ -96,7 +96,7 @@ _ROOMS: Final = (
 
 
 def render_markdown(plan: Plan) -> str:
-    """Return the comment; what does not fit is counted, with the place where all of it is."""
+    """Return the comment; what does not fit is counted, with the location of the complete plan."""
     return paint(document_of(plan, for_page=False))
 
 

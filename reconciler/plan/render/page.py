@@ -129,7 +129,7 @@ _SHAPES: Final = frozenset({"rect", "path", "line"})
 
 
 class Markup(str):
-    """Text that is HTML already. Whoever makes one has escaped what came from others."""
+    """Text that is already HTML. Its creator has escaped text from others."""
 
     __slots__ = ()
 
@@ -137,7 +137,7 @@ class Markup(str):
 def el(tag: str, *children: str, **attributes: str | float | None) -> Markup:
     """Return an element; children that are no markup, and all attributes, are escaped.
 
-    An attribute that is None is left out, and one that is empty has no value. ``cls`` is the class,
+    An attribute that is None is omitted, and one that is empty has no value. ``cls`` is the class,
     and an underscore in a name is a hyphen.
     """
     words = [tag]
@@ -151,7 +151,7 @@ def el(tag: str, *children: str, **attributes: str | float | None) -> Markup:
 
 
 def joined(*children: str) -> Markup:
-    """Return children one after the other; those that are no markup are escaped."""
+    """Return children in order; those that are not markup are escaped."""
     return Markup("".join(c if isinstance(c, Markup) else html_text(c) for c in children))
 
 

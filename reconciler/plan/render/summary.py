@@ -53,7 +53,7 @@ def seconds(value: float) -> str:
 
 
 _WORTH_SAYING: Final = 0.1
-"""The share above the bound from which on the reason is named."""
+"""The share above the bound from which the reason is shown."""
 
 _BECAUSE: Final[dict[object, str]] = {
     "NodePoolWeights": " because of the weights of the NodePools",
@@ -66,7 +66,7 @@ _NO_EFFECT: Final = "This change does not affect cost."
 _STUCK_NAMED: Final = 3
 _STUCK_WIDTH: Final = 160
 _PODS_WIDTH: Final = 300
-"""Characters for what somebody else has named: a headline stays one."""
+"""The maximum characters of a name from elsewhere, so that the headline stays short."""
 
 
 class Now(msgspec.Struct, frozen=True):
@@ -80,8 +80,8 @@ class Summary(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
     """The headline of a plan: the sentences that every rendering begins with, and their numbers.
 
     ``per_month`` is what the change costs in USD a month, and ``replaced``, ``launched``,
-    ``removed`` count its nodes, all of the fleet at rest; they are not written without a base.
-    ``now`` says what this plan does.
+    ``removed`` count its nodes, all of the fleet at rest; they are omitted without a base. ``now``
+    is what this plan does.
     """
 
     text: tuple[str, ...]
@@ -114,7 +114,7 @@ def summary_of(plan: Plan) -> Summary:
 
 
 def unschedulable(plan: Plan) -> list[str]:
-    """Return the pods that cannot be scheduled, now or once the fleet is at rest."""
+    """Return the pods that cannot be scheduled, now or when the fleet is at rest."""
     later = plan.at_rest.unschedulable if plan.at_rest is not None else ()
     return sorted({*later, *(pod.pod for pod in plan.unschedulable)})
 
@@ -127,7 +127,7 @@ def _now(plan: Plan) -> Now:
 
 
 def summary_lines(plan: Plan) -> list[str]:
-    """Return the headline: pods without a place, what the change costs, what happens now."""
+    """Return the headline: unschedulable pods, the cost of the change, what happens now."""
     now = [_action_line(plan), _cost_line(plan)]
     if plan.at_rest is not None:
         now[0] = f"Now: {now[0][0].lower()}{now[0][1:]}"
@@ -147,7 +147,7 @@ def _unschedulable_line(plan: Plan) -> list[str]:
 def _change_lines(plan: Plan) -> list[str]:
     """Return what the change since the base costs and does, until the fleet is at rest.
 
-    What it would have cost with a recorded workload stands beside it.
+    What it would have cost with a recorded workload is added.
     """
     change = plan.at_rest
     backtest = plan.backtest
@@ -167,7 +167,7 @@ def _price_of(change: AtRest) -> str:
         low, high = (monthly(bound, signed=True) for bound in change.bounds)
         return (
             f"This change: about {monthly(change.per_hour, signed=True)}/month, between {low} and "
-            f"{high} (the search ended at its limit of work)."
+            f"{high} (the search reached its work limit)."
         )
     if hourly(change.before.per_hour) == hourly(change.after.per_hour):
         return _NO_EFFECT
@@ -189,7 +189,7 @@ def _nodes_of(change: AtRest) -> str:
 
 
 def _rollout(change: AtRest) -> str:
-    """Return how long the rollout takes, nothing where there is none."""
+    """Return how long the rollout takes, empty without one."""
     if change.rollout == "PT0S":
         return ""
     if change.rollout is not None:
@@ -228,7 +228,7 @@ def _action_line(plan: Plan) -> str:
 
 
 def _bound_line(plan: Plan) -> list[str]:
-    """Return how far the new nodes are above the least that they could cost, and why."""
+    """Return how far the new nodes are above their theoretical minimum cost, and why."""
     bound, gap, held = plan.cost.lower_bound, plan.cost.bound_gap, plan.cost.bound_held_by
     if bound is None or gap is None:
         return []

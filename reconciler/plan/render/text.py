@@ -27,7 +27,7 @@ from reconciler.plan.render.wording import counted, moment
 from reconciler.plan.value.plan import Plan
 
 _EDGE_MAX: Final = 100
-"""The last column that facts on the right end at: a wide terminal does not move them away."""
+"""The last column of right-aligned facts: a wide terminal does not move them further."""
 
 _TONES: Final = {"": (), "soft": ("dim",), "good": ("green",), "bad": ("red",), "warn": ("yellow",)}
 _NAME_MIN: Final = 12
@@ -91,7 +91,7 @@ def _section(paper: Canvas, section: Section) -> None:
         paper.wrapped("(`-o html` and `-o json` list everything)", 2, "dim")
 
 
-# A list: what a row is about on the left, its facts on the right, and its lines below.
+# A list: the subject of a row on the left, its facts on the right, and its lines below.
 
 
 def _list(paper: Canvas, rows: Sequence[SectionRow]) -> None:
@@ -158,7 +158,7 @@ def _lines(paper: Canvas, lines: Sequence[Line]) -> None:
 
 
 def _head(line: Line) -> str:
-    """Return whose line it is: a name, or the number of several."""
+    """Return the subject of a line: a name, or the number of several."""
     head = line.head
     if isinstance(head, NameList):
         return counted(len(head.names), head.noun)

@@ -70,7 +70,7 @@ def hourly(amount: float, *, signed: bool = False) -> str:
 
 
 def monthly(amount: float, *, signed: bool = False) -> str:
-    """Return what an hourly price comes to in a month of 730 hours, in whole dollars."""
+    """Return an hourly price as a price of a month of 730 hours, in whole dollars."""
     month = amount * HOURS_A_MONTH
     return f"{_sign(month, 0, signed=signed)}${abs(month):,.0f}"
 
@@ -130,7 +130,7 @@ def format_pods(pods: Iterable[str], most: int = 4) -> str:
 
 
 def image_label(image: PlannedImage) -> str:
-    """Return what names an image: its id, and its alias or name where they are known."""
+    """Return the name of an image: its id, and its alias or name if known."""
     if not image.id:
         return f"image {image.alias} (resolved at launch)"
     about = ", ".join(filter(None, (image.alias, image.name)))
@@ -143,7 +143,7 @@ def moment(at: datetime) -> str:
 
 
 def format_age(at: datetime, now: datetime) -> str:
-    """Return how long ago a moment was, in one unit: ``3 h old``, ``12 days old``."""
+    """Return how long ago a time was, in one unit: ``3 h old``, ``12 days old``."""
     seconds = (now - at).total_seconds()
     if seconds < 60:
         return "just now"
@@ -223,7 +223,7 @@ _OBSERVED = {
 
 
 def format_observation(plan: Plan) -> str:
-    """Return where the plan saw its cluster and how long ago, empty where that is not recorded."""
+    """Return the source and age of the plan's observation, empty if that is not recorded."""
     if plan.observation is None:
         return ""
     seen = _OBSERVED[plan.observation]
@@ -301,7 +301,7 @@ def list_changes(old: Any, new: Any) -> tuple[Sequence[object], Sequence[object]
 def fields_summary(change: PlannedChange) -> str | None:
     """Return many changes of instance types as one line: ``312 prices from -4.2% to +10.0%``.
 
-    Return None where there are few changes, which are listed one by one.
+    Return None for few changes, which are listed one by one.
     """
     if change.kind != "Lock" or not change.name.startswith("types") or len(change.fields) < 4:
         return None
@@ -371,7 +371,7 @@ def verdict_of(policy: JudgedPolicy) -> str:
 
 
 def policy_lines(plan: Plan) -> list[str]:
-    """Return the headline on policies: which forbid the plan, and how many only warn."""
+    """Return the headline on policies: those that forbid the plan, and how many only warn."""
     forbidding = [policy.name for policy in plan.policies if policy.forbids]
     warning = sum(p.result == "failed" and not p.forbids for p in plan.policies)
     lines = []

@@ -45,7 +45,7 @@ from reconciler.plan.rest.nodes import InstantLauncher
 from reconciler.plan.rest.world import FleetTransition, RestingFleet, holders, moved, opened
 from reconciler.plan.value.costs import Cost
 
-# What the guards that count over time remember of a fleet that is carried on in memory.
+# The history for the rate limits of a fleet that is continued in memory.
 
 
 def remembered(
@@ -56,9 +56,9 @@ def remembered(
     now: datetime,
     done: datetime,
 ) -> History:
-    """Return what is remembered once the commands of ``now`` have come to their end at ``done``.
+    """Return the history after the commands of ``now`` have ended at ``done``.
 
-    ``cluster`` is that of before. All is well with what a wave has moved.
+    ``cluster`` is the one before. Everything that a wave has moved is healthy.
     """
     pools = {n.claim.name: n.node_pool for n in cluster.nodes if n.claim is not None}
     rollouts = {rollout.node_pool: rollout for rollout in history.rollouts}
@@ -94,7 +94,7 @@ def _moved(
 
 
 def settled(history: History, settings: Settings, now: datetime) -> History:
-    """Return the history with every wave closed that has been well for long enough."""
+    """Return the history with every wave closed that has been healthy for long enough."""
     if not history.rollouts:
         return history
     return replace(history, rollouts=tuple(_closed(r, settings, now) for r in history.rollouts))
@@ -106,12 +106,13 @@ def _closed(rollout: Rollout, settings: Settings, now: datetime) -> Rollout:
     return replace(rollout, moves=()) if over else rollout
 
 
-# How far the clock of a fleet that is carried to rest leaps when nothing can be done at once.
+# How far the clock of a continued fleet advances if nothing can be done at once.
 
 
 _GRAIN: Final = timedelta(minutes=5)
-"""Nodes whose quiet times end so close to each other are looked at together, and with a longer
-wait those that end before it has doubled: a thousand nodes need no thousand passes."""
+"""Nodes whose ``consolidateAfter`` ends this close together are evaluated together; for a longer
+wait, so are those whose wait ends before it has doubled. A thousand nodes then do not need a
+thousand passes."""
 
 
 def next_hope(
@@ -121,9 +122,9 @@ def next_hope(
     deferred: Iterable[Deferral],
     now: datetime,
 ) -> datetime | None:
-    """Return when something that the fleet waits for may come about, None if nothing is ahead.
+    """Return when something that the fleet waits for may happen, None if nothing is ahead.
 
-    That a node expires is nothing to wait for; but where the fleet waits longer, it happens.
+    The expiry of a node is not waited for, but it happens if the fleet waits longer.
     """
     by_name = {pool.name: pool for pool in pools}
     quiet = [at for at in _quiet(cluster, by_name, deferred) if at > now]
@@ -140,7 +141,7 @@ def next_hope(
 def _quiet(
     cluster: ClusterState, pools: dict[str, NodePool], deferred: Iterable[Deferral]
 ) -> Iterator[datetime]:
-    """Yield when nodes will have been quiet for as long as their NodePool asks."""
+    """Yield when ``consolidateAfter`` of nodes ends."""
     for node in cluster.nodes:
         if node.claim is None or node.is_deleting:
             continue
@@ -157,7 +158,7 @@ def _quiet(
 
 
 def _fixed(cluster: ClusterState, deferred: Iterable[Deferral]) -> Iterator[datetime]:
-    """Yield when windows open, holds end, and pods cease to be protected."""
+    """Yield when windows open, suspensions end, and pods are no longer protected."""
     for deferral in deferred:
         if deferral.waits_for is not WaitsFor.CONSOLIDATE_AFTER and deferral.not_before is not None:
             yield deferral.not_before
@@ -181,15 +182,15 @@ def _forced(cluster: ClusterState, settings: Settings) -> Iterator[datetime]:
 
 
 _WINDOWS_MAX: Final = 50
-"""How many openings and closings of windows are gone through for a combination that is new."""
+"""The maximum number of window changes that are searched for a new combination."""
 
 
 def next_opening(
     windows: Windows, now: datetime, seen: Collection[tuple[bool, ...]]
 ) -> datetime | None:
-    """Return when windows will next stand as they did not in ``seen``, None if never.
+    """Return when windows are next in a combination that is not in ``seen``, None if never.
 
-    Consolidation asks nothing while its budget is closed, so nothing says that it waits.
+    Consolidation evaluates nothing while its budget is closed, so nothing reports that it waits.
     """
     at = now
     for _ in range(_WINDOWS_MAX):
@@ -208,19 +209,19 @@ LAUNCH: Final = timedelta(minutes=1)
 REMOVAL: Final = timedelta(minutes=1)
 """How long it takes to drain a node and to terminate its instance."""
 HORIZON: Final = timedelta(days=30)
-"""How far ahead a fleet is carried; what waits longer never ends."""
+"""How far ahead a fleet is continued; what waits longer never ends."""
 
 _NODE: Final = 100
-"""Making a scheduler takes as long as looking at each node so often."""
+"""Creating a scheduler costs as much as evaluating each node this many times."""
 _POD: Final = 50
-"""Finding a place for a pod that waits takes as long as looking at so many nodes."""
+"""Placing a pending pod costs as much as evaluating this many nodes."""
 _ANSWER: Final = 2_000
-"""The least that an answer takes."""
+"""The minimum cost of a plan."""
 
 
 @dataclass
 class Work:
-    """What may still be spent, in nodes looked at."""
+    """The remaining work, in evaluated nodes."""
 
     left: int
 
@@ -229,23 +230,22 @@ class Work:
         return self.left <= 0
 
     def more(self, amount: int) -> Work:
-        """Return what is left with so much more."""
+        """Return the remaining work with this addition."""
         return Work(max(self.left, 0) + amount)
 
     def spend(self, amount: int) -> None:
-        """Take away what was used."""
+        """Subtract what was used."""
         self.left -= amount
 
 
 @dataclass(frozen=True)
 class Rest:
-    """Where carrying a fleet on has ended.
+    """The end of continuing a fleet.
 
-    ``at`` is the moment it came to, ``last`` the end of its last action, None without one.
-    ``rested`` says that nothing is left to do, ``ended`` that the limit of work came before it;
-    where neither holds, something waits beyond the horizon. ``decisions`` are the last answer, to
-    ``facts``; ``cost_first`` (USD an hour), ``drifted_first`` and ``first`` are of the first
-    one.
+    ``at`` is the time it reached, ``last`` the end of its last action, None without one. ``rested``
+    is whether nothing is left to do, and ``ended`` whether the work limit was reached before that;
+    if neither, something waits beyond the horizon. ``decisions`` are the last result, for
+    ``facts``; ``cost_first`` (USD an hour), ``drifted_first`` and ``first`` are of the first one.
     """
 
     inputs: Inputs
@@ -263,9 +263,9 @@ class Rest:
     decisions: Decisions | Places = field(default_factory=Decisions)
 
     def owned(self) -> dict[str, float]:
-        """Return what each managed node costs by NodeClaim, USD an hour; 0 where nobody knows.
+        """Return the cost of each managed node by NodeClaim, USD an hour; 0 if unknown.
 
-        A commitment covers whatever runs, so with commitments prices are those of the end.
+        Commitments cover whatever runs, so with commitments prices are those at the end.
         """
         if self.inputs.settings.commitments is None:
             return self.world.owned
@@ -273,7 +273,7 @@ class Rest:
 
 
 def prices_of(facts: Facts) -> dict[str, float]:
-    """Return what each managed node costs now by NodeClaim, USD an hour; 0 where nobody knows."""
+    """Return the present cost of each managed node by NodeClaim, USD an hour; 0 if unknown."""
     owned = owned_nodes(facts.cluster, facts.types.by_name, facts.catalog)
     return {node.node_claim: node.price or 0.0 for node in owned}
 
@@ -287,12 +287,10 @@ def carried(
     *,
     answers: int | None = None,
 ) -> Rest:
-    """Return where the fleet comes to under the desired state of ``inputs``, from ``start`` on.
+    """Return the state that the fleet reaches from ``start`` on, under the inputs.
 
-    With ``answers`` the planner is asked so often at most.
-
-    Nothing is left to do once the fleet has been asked under every combination of open windows; it
-    then rests as of the first of these questions.
+    ``answers`` limits the number of plans. Nothing is left to do after every combination of open
+    windows has been planned; the fleet is then at rest as of the first of these plans.
     """
     world = opened(world, start)
     history = settled(history, inputs.settings, start)
@@ -337,7 +335,7 @@ def carried(
 
 
 def _asked(inputs: Inputs, world: RestingFleet, now: datetime, history: History) -> Inputs:
-    """Return the question that the planner is asked at a moment of the virtual clock."""
+    """Return the inputs of the planner at a time of the virtual clock."""
     return msgspec.structs.replace(
         inputs,
         cluster=world.cluster,
@@ -352,7 +350,7 @@ def _asked(inputs: Inputs, world: RestingFleet, now: datetime, history: History)
 
 
 def _answer(facts: Facts, salt: str, work: Work) -> Decisions | Places:
-    """Return what the planner decides, with no more work than is left."""
+    """Return what the planner decides within the remaining work."""
     cluster = facts.cluster
     work.spend(_ANSWER + _NODE * len(cluster.nodes) + _POD * len(cluster.pending))
     if not cluster.unlaunched and not any(node.is_managed for node in cluster.nodes):
@@ -371,7 +369,7 @@ def _step(
     launcher: InstantLauncher,
     settings: Settings,
 ) -> Rest | None:
-    """Return where an answer leads, None if it changes nothing."""
+    """Return the effect of decisions, None if they change nothing."""
     cluster = rest.world.cluster
     gone = _gone(cluster, answer.commands)
     waiting = [c for c in rest.facts.cluster.unlaunched if not c.is_deleting and c.name not in gone]
@@ -399,7 +397,7 @@ def _step(
 
 
 def _gone(cluster: ClusterState, commands: Iterable[Command]) -> frozenset[str]:
-    """Return the names of the nodes that commands take, and of claims without an instance."""
+    """Return the names of the nodes that commands remove, and of claims without an instance."""
     named = {name for c in commands for name in (*c.nodes, *c.node_claims)}
     if not named:
         return frozenset()
@@ -414,7 +412,7 @@ def _gone(cluster: ClusterState, commands: Iterable[Command]) -> frozenset[str]:
 def _planned(
     answer: Decisions | Places, static: Iterable[PlannedClaim], cluster: ClusterState
 ) -> tuple[list[PlannedClaim], dict[str, str]]:
-    """Return the NodeClaims to launch under names of their own, and the node of each pod."""
+    """Return the NodeClaims to launch with unique names, and the node of each pod."""
     placements = [answer.placement, *map(_moves, answer.commands)]
     seats: dict[str, str] = {}
     planned: list[PlannedClaim] = []
@@ -432,14 +430,14 @@ def _planned(
 
 
 def _moves(command: Command) -> Placement | None:
-    """Return where a command puts pods, with its replacements as its method narrowed them."""
+    """Return where a command places pods, with its replacements as narrowed by its method."""
     if command.placement is None or not command.replacements:
         return command.placement
     return with_fields(command.placement, claims=command.replacements)
 
 
 def _drains(cluster: ClusterState, now: datetime) -> bool:
-    """Return whether a node that is on its way out will be gone now."""
+    """Return whether a node that is being removed is gone by now."""
     going = [node for node in cluster.nodes if node.is_deleting]
     if not going:
         return False

@@ -1,6 +1,6 @@
-"""What a change costs: the fleet at rest under the base, and carried on from there under the head.
+"""What a change costs: the fleet at rest under the base, and continued from there under the head.
 
-``before`` and ``after`` differ by nothing but the desired state: the same clock goes on, and a
+``before`` and ``after`` differ only in the desired state: the same clock continues, and a
 node costs what it cost when it was launched or first seen.
 """
 
@@ -76,17 +76,16 @@ def _percent(part: int, total: int) -> float:
     return round(100 * part / total, 2) if total else 0.0
 
 
-# Between which bounds the truth lies where the limit of work ended a search.
-#
-# Consolidation only saves, so a fleet that is not at rest yet costs at most what it costs now and
-# what its outstanding replacements may cost more. It costs at least what any nodes for its pods
-# cost (``placement.bound``).
+# The bounds of the true value if the work limit ended a search. Consolidation only saves, so a
+# fleet that is not at rest yet costs at most its present cost plus the additional cost of its
+# outstanding replacements. It costs at least the minimum cost of nodes for its pods
+# (``placement.bound``).
 
 
 class RestingSide(msgspec.Struct, frozen=True):
-    """One of the two fleets: its NodeClaims, what they cost, and what they will come to.
+    """One of the two fleets: its NodeClaims, their present cost and their final cost.
 
-    Both are USD an hour; they differ only where the limit of work left replacements undone.
+    Both are USD an hour; they differ only if the work limit left replacements outstanding.
     """
 
     names: frozenset[str]
@@ -95,14 +94,14 @@ class RestingSide(msgspec.Struct, frozen=True):
 
 
 def side_of(rest: Rest) -> RestingSide:
-    """Return a fleet as it is compared."""
+    """Return a fleet for the comparison."""
     owned = rest.owned()
     reached = money(owned.values())
     return RestingSide(frozenset(owned), reached, _estimate(rest, reached))
 
 
 def _estimate(rest: Rest, reached: float) -> float:
-    """Return the cost with what is outstanding counted like what has been replaced so far."""
+    """Return the cost with outstanding replacements counted like completed ones."""
     left = len(_outstanding(rest))
     done = rest.drifted_first - left
     if not rest.ended or not left or done <= 0:
@@ -114,7 +113,7 @@ def _estimate(rest: Rest, reached: float) -> float:
 def interval(
     before: Rest, old: RestingSide, after: Rest, new: RestingSide, change: float
 ) -> tuple[float, float]:
-    """Return the least and the most that the change may come to, USD an hour."""
+    """Return the minimum and the maximum cost of the change, USD an hour."""
     old_low, old_high = _range(before, old)
     new_low, new_high = _range(after, new)
     low, high = new_low - old_high, new_high - old_low
@@ -163,18 +162,18 @@ def _alone(node: StateNode, pool: LaunchPool | None) -> float | None:
 
 
 def _least(rest: Rest) -> float:
-    """Return what nodes for all pods of the fleet cost at least."""
+    """Return the minimum cost of nodes for all pods of the fleet."""
     empty, pods = without_nodes(rest.world.cluster)
     scheduler = Scheduler(rest.facts.types.ready, empty, rest.inputs.settings, rest.at)
     return scheduler.bound(pods).cost
 
 
-# The nodes of a fleet at rest that the desired state wants gone, and what keeps them.
+# The nodes of a fleet at rest that should be disrupted, and what blocks that.
 
 
 _DRAINING: Final = "Draining"
 _AT_REST: Final = frozenset({DisruptionReason.UNDERUTILIZED.value, DisruptionReason.EMPTY.value})
-"""What is only not consolidated is at rest all the same."""
+"""A node that is merely not consolidated is at rest nevertheless."""
 
 
 def stuck_nodes(rest: Rest) -> tuple[StuckNode, ...]:
@@ -210,7 +209,7 @@ def _held(rest: Rest) -> list[StuckNode]:
 
 
 def _never(rest: Rest, unknown: bool) -> bool:
-    """Return whether a wait has no end: where the limit of work cut the search, none is known."""
+    """Return whether a wait has no end: if the work limit ended the search, none is known."""
     return not rest.ended and (unknown or not rest.rested)
 
 
@@ -241,25 +240,24 @@ def _stuck(node: StateNode, reason: str, message: str) -> StuckNode:
 
 _WORK: Final = 5_500_000
 _WORK_FOR_A_NODE: Final = 350
-"""How many nodes the questions of both sides may look at: so many, and so many for each node.
+"""The work limit of both sides in evaluated nodes: a constant, and an amount for each node.
 
-That is enough for three hundred nodes that are far from rest, and twice what one plan of ten
-thousand may take (``deliberation.WORK_MAX``).
+That is enough for three hundred nodes that are far from rest, and twice the limit of one plan of
+ten thousand (``deliberation.WORK_MAX``).
 """
 _MANY: Final = 100
-"""A budget that allows none of so many nodes allows none at all."""
+"""A budget that allows none of this many nodes allows none at all."""
 
 
 _SIMULATED_NODES_MAX: Final = 150
 _SIMULATED_PODS_MAX: Final = 1_500
-"""Up to this size simulating a change takes no longer than carrying three hundred nodes on."""
+"""Up to this size, simulating a change takes no longer than continuing three hundred nodes."""
 
 
 def compared(inputs: Inputs, base: Inputs, most: int | None = None) -> tuple[AtRest, Cost]:
-    """Return what the change from ``base`` to ``inputs`` costs, and what the base's plan comes to.
+    """Return the cost of the change from ``base`` to ``inputs``, and that after the base's plan.
 
-    The change of a small fleet is simulated, where it can be. ``most`` is the limit of work
-    otherwise, by default the stated one.
+    The change of a small fleet is simulated if possible. ``most`` is the work limit otherwise.
     """
     simulation = inputs.simulation
     if simulation is not None and _is_small(base) and _is_small(inputs):
@@ -275,7 +273,7 @@ def _is_small(inputs: Inputs) -> bool:
 
 
 def _first_cost(base: Inputs) -> Cost:
-    """Return what the plan of the base comes to."""
+    """Return the cost after the plan of the base."""
     world = RestingFleet(base.cluster, instances=base.instances)
     rest = carried(base, world, base.now, base.history or History(), Work(_WORK), answers=1)
     assert rest.first is not None, "one answer is asked for"
@@ -299,16 +297,16 @@ def _carried_both(inputs: Inputs, base: Inputs, most: int | None) -> tuple[AtRes
     further = carried(base, before.world, before.at, before.history, work)
     if not further.ended:
         return _difference(further, _head(further, inputs, base, work.more(most // 4))), first
-    # both go on from the same fleet with the same work: what is left to do anyway counts on both
+    # both continue from the same fleet and work: what remains to be done counts on both
     return _difference(further, _head(before, inputs, base, Work(most // 4))), first
 
 
 class RestedBase:
-    """A base at rest, with which many changes are compared: it is carried to rest once.
+    """A base at rest, with which many changes are compared: it is brought to rest once.
 
-    ``most`` is the limit of work of each side, in nodes examined, by default the stated one. With
-    ``anew`` both sides start from the cluster of the base, as fleets do whose nodes have all been
-    replaced; otherwise a change starts where the base has come to rest.
+    ``most`` is the work limit of each side, in evaluated nodes, by default the stated one. If
+    fleets of new nodes are compared, both sides start from the cluster of the base, as if all nodes
+    had been replaced; otherwise a change starts from the base at rest.
     """
 
     def __init__(self, base: Inputs, most: int | None = None, *, anew: bool = False) -> None:
@@ -320,12 +318,12 @@ class RestedBase:
         assert self._from.first is not None, "one answer is always asked for"
         self.first: Cost = self._from.first
         self.rest = self._from
-        if self._from.ended and not anew:  # both sides go on with the same work, as in ``compared``
+        if self._from.ended and not anew:  # with the same work, as in ``compared``
             one = self._from
             self.rest = carried(base, one.world, one.at, one.history, Work(self._most))
 
     def changed_to(self, inputs: Inputs) -> tuple[AtRest, Rest]:
-        """Return what the change to ``inputs`` costs, and the fleet at rest under it."""
+        """Return the cost of the change to ``inputs``, and the fleet at rest under it."""
         if _decides_alike(self._base, inputs):
             after = _continued(self.rest)
         elif self._anew:
@@ -344,7 +342,7 @@ class RestedBase:
 
 
 def _head(before: Rest, inputs: Inputs, base: Inputs, work: Work) -> Rest:
-    """Return where the head takes the fleet on to."""
+    """Return the fleet that the head leads to."""
     world = before.world
     if inputs.cluster is not base.cluster:
         cluster = with_workloads(world.cluster, inputs.cluster, before.at)
@@ -390,9 +388,9 @@ def _rollout(rest: Rest) -> str | None:
 
 
 def _decides_alike(one: Inputs, other: Inputs, *, but_for_budgets: bool = False) -> bool:
-    """Return whether two questions have the same answers, now and at every later moment.
+    """Return whether two inputs have the same plans, now and at every later time.
 
-    Comments, the order of files, and workloads beside a cluster that is observed decide nothing.
+    Comments, the order of files, and workloads beside an observed cluster decide nothing.
     """
     if one.catalog is not other.catalog and one.catalog.digest != other.catalog.digest:
         return False
@@ -405,7 +403,7 @@ def _decides_alike(one: Inputs, other: Inputs, *, but_for_budgets: bool = False)
 
 
 def _deciding(fleet: Fleet, *, but_for_budgets: bool) -> Iterator[tuple[str, object]]:
-    """Yield what of a fleet's files decisions depend on."""
+    """Yield the parts of a fleet's files that decisions depend on."""
     for resource in fleet.node_pools:
         data = resource.data
         if but_for_budgets:
@@ -421,7 +419,7 @@ def _deciding(fleet: Fleet, *, but_for_budgets: bool) -> Iterator[tuple[str, obj
 
 
 def _opens(inputs: Inputs) -> bool:
-    """Return whether the budgets of every NodePool let nodes go at some time for every reason."""
+    """Return whether every NodePool's budgets allow disruption at some time for every reason."""
     return all(
         allowance(
             [b for b in pool.spec.disruption.budgets if b.schedule is None],

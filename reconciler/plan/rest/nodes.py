@@ -1,6 +1,6 @@
-"""Nodes as they are once their launch is over, without anything that a launch takes.
+"""Nodes after their launch, without simulating the launch.
 
-A launch yields what EC2 is expected to give: the first choice of ``plan.launch``, in its cheapest
+A launch returns the expected result: the first choice of ``plan.launch``, in its cheapest
 zone.
 """
 
@@ -63,7 +63,7 @@ class Launched:
 
 @dataclass(frozen=True)
 class InstantLauncher:
-    """Launches nodes as a revision wants them.
+    """Launches the nodes of a revision.
 
     ``hashes`` are the drift hashes of its NodePools and EC2NodeClasses with their versions, by
     kind and name.
@@ -124,7 +124,7 @@ class InstantLauncher:
         return self._given(claim, pool.node_pool, *found, now) if found is not None else None
 
     def _stamps(self, pool: NodePool) -> dict[str, str]:
-        """Return the annotations by which drift knows what a claim was launched from."""
+        """Return the annotations that show drift what a claim was launched from."""
         stamps: dict[str, str] = {}
         own = self.hashes.get(("NodePool", pool.name))
         if own is not None:
@@ -165,7 +165,7 @@ class InstantLauncher:
 
 
 def started(node: StateNode, now: datetime) -> StateNode:
-    """Return a node as it is once it has joined and is ready; one that is stays as it is."""
+    """Return a node after it has joined and is ready; a node that is ready is unchanged."""
     claim = node.claim
     if claim is None or (node.node is not None and node.is_initialized):
         return node
@@ -235,7 +235,7 @@ def _chosen(
 def _choice(
     requirements: Requirements, requests: Resources, kinds: Iterable[InstanceType]
 ) -> tuple[InstanceType, Offering] | None:
-    """Return what EC2 is asked for first, None where nothing can be had."""
+    """Return the first choice of the launch request, None if nothing is available."""
     _, choices = launch_choices(requirements, requests, kinds)
     if not choices:
         return None

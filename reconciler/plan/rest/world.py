@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from reconciler.diff.nodeclass import LiveInstance
 
 
-# The workloads of another revision on the nodes that are there.
+# The workloads of another revision on the existing nodes.
 
 
 def with_workloads(cluster: ClusterState, wanted: ClusterState, now: datetime) -> ClusterState:
     """Return the nodes of ``cluster`` with the workloads of ``wanted``.
 
-    A pod that both have, with the same spec, labels and annotations, stays where it is. What is
-    bound to a node for good, daemons and mirror pods, stays as well.
+    A pod that both have, with the same spec, labels and annotations, stays where it is. Pods that
+    are bound to a node for good (daemons and mirror pods) stay as well.
     """
     fresh = {p.key: waiting(p) for p in wanted.pods if not (p.is_daemon or p.is_mirror)}
     nodes: list[StateNode] = []
@@ -102,15 +102,14 @@ def _quiet_from(node: StateNode, pods: tuple[Pod, ...], now: datetime) -> StateN
     return with_fields(node, pods=pods, claim=claim)
 
 
-# Where pods end up on the nodes that there are, and which daemons run there.
-#
-# The planner makes room; Kubernetes' scheduler fills it as it likes, and may leave a node empty
-# that was launched for a pod. A pod that it finds no node for goes where the planner meant it to.
+# Where pods run on the existing nodes, and which daemons run there. The planner provides capacity,
+# but Kubernetes' scheduler decides how to use it, and may leave a node empty that was launched for
+# a pod. A pod for which it finds no node runs where the planner intended.
 
 
 _PAIRS_MAX: Final = 5_000_000
-"""From so many pairs of a pod and a node on, pods go where the planner means them to: looking at
-each pair would take longer than the plan."""
+"""From this many pairs of a pod and a node on, pods run where the planner intended: evaluating each
+pair would take longer than the plan."""
 
 
 def bind(
@@ -119,9 +118,9 @@ def bind(
     pods: Sequence[Pod],
     meant: Mapping[str, str],
 ) -> tuple[dict[str, str], Volumes]:
-    """Return the node that each pod gets, and the volumes then; other pods go on waiting.
+    """Return the node that each pod gets, and the volumes then; other pods stay pending.
 
-    ``meant`` is where the planner means pods to go.
+    ``meant`` is where the planner places pods.
     """
     volumes = Volumes(cluster.volume_claims, cluster.volumes, cluster.storage_classes, zones={})
     if not pods:
@@ -156,7 +155,7 @@ def _bound(
 
 
 def _sharing(pods: Iterable[Pod]) -> list[Pod]:
-    """Return the pods with one spec for all that have the same: each is looked at once."""
+    """Return the pods with one spec object for all equal ones, so that each is evaluated once."""
     known: dict[bytes, PodSpec] = {}
     return [
         replace(pod, spec=known.setdefault(msgspec.json.encode(pod.spec), pod.spec)) for pod in pods
@@ -164,7 +163,7 @@ def _sharing(pods: Iterable[Pod]) -> list[Pod]:
 
 
 def with_daemons(node: StateNode, sets: Iterable[DaemonSet], now: datetime) -> StateNode:
-    """Return a node that has just joined with the daemons that find room on it."""
+    """Return a node that has just joined with the daemons that fit on it."""
     assert node.node is not None, "it has joined"
     seats = Seats(seats_of([node.node], {node.node.name: node.pods}), {}, lambda _, __: True)
     if not seats.seats:
@@ -194,11 +193,10 @@ _WAITING: Final = PodStatus(
 
 @dataclass(frozen=True)
 class RestingFleet:
-    """A fleet between two answers.
+    """A fleet between two plans.
 
     ``prices`` are what each NodeClaim's node has cost since it was launched or first seen, USD an
-    hour; those without a price are not in it. ``instances`` are what EC2 says of each, by provider
-    id.
+    hour, without unknown prices. ``instances`` are the instances in EC2, by provider id.
     """
 
     cluster: ClusterState
@@ -207,17 +205,17 @@ class RestingFleet:
 
     @property
     def owned(self) -> dict[str, float]:
-        """The price of each node that is managed, by NodeClaim; 0 where there is none."""
+        """The price of each managed node, by NodeClaim; 0 if there is none."""
         names = (node.claim.name for node in self.cluster.nodes if node.claim is not None)
         return {name: self.prices.get(name, 0.0) for name in names}
 
 
 @dataclass(frozen=True)
 class FleetTransition:
-    """What an answer changes.
+    """What a plan changes.
 
-    ``gone`` are the names of nodes that go, ``seats`` the node that it means each pod to get,
-    ``launched`` the nodes that come, and ``made`` the NodeClaims that have got their instance.
+    ``gone`` are the names of removed nodes, ``seats`` the intended node of each pod, ``launched``
+    the new nodes, and ``made`` the NodeClaims that have got their instance.
     """
 
     gone: frozenset[str] = frozenset()
@@ -232,13 +230,13 @@ def _name(one: Launched) -> str:
 
 
 def opened(world: RestingFleet, now: datetime) -> RestingFleet:
-    """Return the world as the answers find it: what starts up has started."""
+    """Return the world as the planner observes it: starting nodes have started."""
     nodes = tuple(started(node, now) for node in world.cluster.nodes)
     return with_fields(world, cluster=with_fields(world.cluster, nodes=nodes))
 
 
 def moved(world: RestingFleet, moves: FleetTransition, now: datetime) -> RestingFleet:
-    """Return the world once an answer has been carried out, at ``now``."""
+    """Return the world after a plan has been applied, at ``now``."""
     return with_fields(
         world,
         cluster=_settled(world.cluster, moves, now),
@@ -318,7 +316,7 @@ def _homeless(
 
 
 def _kept(node: StateNode, held: list[Pod] | None, now: datetime) -> StateNode | None:
-    """Return the node as it stays, None if it is gone; ``held`` are the pods that keep it."""
+    """Return the node if it stays, None if it is gone; ``held`` are the pods that keep it."""
     if held is None:
         return node
     if not held:
@@ -330,7 +328,7 @@ def _kept(node: StateNode, held: list[Pod] | None, now: datetime) -> StateNode |
 
 
 def _with_pods(node: StateNode, arriving: Sequence[Pod], now: datetime) -> StateNode:
-    """Return the node with more pods, which begin its quiet time anew."""
+    """Return the node with more pods, which restart its ``consolidateAfter``."""
     if not arriving:
         return node
     claim = node.claim
@@ -350,7 +348,7 @@ def _on(pod: Pod, node: str, now: datetime) -> Pod:
 
 
 def waiting(pod: Pod) -> Pod:
-    """Return the pod as it waits for a node; one that waits already stays as it is."""
+    """Return the pod as pending; a pending pod is unchanged."""
     if not pod.spec.node_name:
         return pod
     return replace(pod, spec=replace(pod.spec, node_name=""), status=_WAITING)
@@ -359,9 +357,9 @@ def waiting(pod: Pod) -> Pod:
 def _refreshed(
     cluster: ClusterState, woken: Sequence[Pod], pods: Sequence[Pod]
 ) -> tuple[PodDisruptionBudget, ...]:
-    """Return the budgets; those that select a pod that has started count anew.
+    """Return the budgets; those that select a started pod are counted again.
 
-    Pods that move are as healthy as before, so what they allow stays.
+    Moved pods are as healthy as before, so the budgets still allow the same.
     """
     if not woken or not cluster.pod_disruption_budgets:
         return cluster.pod_disruption_budgets

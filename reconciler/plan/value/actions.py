@@ -36,7 +36,7 @@ class PlannedChange(Part, frozen=True, kw_only=True):
 
 
 class DriftedClaim(Part, frozen=True, kw_only=True):
-    """A NodeClaim that no longer matches git; ``side`` tells which side changed."""
+    """A NodeClaim that no longer matches git; ``side`` is the side that changed."""
 
     node_claim: str
     node: str | None = None

@@ -71,7 +71,7 @@ class AtRest(Part, frozen=True, kw_only=True):
 
     ``before`` is the fleet under the base, ``after`` the same fleet continued under the head.
     ``per_hour`` and ``per_month`` are their difference in USD. ``bounds`` are the minimum and
-    maximum of ``per_hour`` if the limit of work ended the search, otherwise None. ``replaced``
+    maximum of ``per_hour`` if the work limit ended the search, otherwise None. ``replaced``
     counts replaced nodes. ``rollout`` is the time until the last action has ended (ISO 8601), None
     if it never ends or the limit ended the search.
     """
@@ -111,7 +111,7 @@ class WaitingSeconds(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Utilization(msgspec.Struct, frozen=True, rename="camel"):
-    """What pods requested of what nodes had allocatable, both over time: 0 to 1, 0 without nodes.
+    """The requests of pods as a share of allocatable, both over time: 0 to 1, 0 without nodes.
 
     A difference of two is between -1 and 1.
     """
@@ -121,10 +121,10 @@ class Utilization(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class SideResult(msgspec.Struct, frozen=True, rename="camel"):
-    """What one side comes to over the period; money is USD.
+    """The results of one side over the period; money is USD.
 
     ``lower_bound`` is the integral of the minimum price of nodes for the pods that ran.
-    ``pods`` came, and ``unplaced`` of them never got a node.
+    ``pods`` were created, and ``unplaced`` of them never got a node.
     """
 
     dollars: float
@@ -143,7 +143,7 @@ class SideResult(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Difference(msgspec.Struct, frozen=True, rename="camel"):
-    """The head minus ``against``, exactly 0 where both are alike; ``percent`` is of the dollars."""
+    """The head minus ``against``, exactly 0 if both are equal; ``percent`` is of the dollars."""
 
     against: str
     dollars: float
@@ -159,7 +159,7 @@ class Difference(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class DollarSpread(msgspec.Struct, frozen=True, rename="camel"):
-    """The least and the most dollars of a side over all seeds."""
+    """The minimum and the maximum dollars of a side over all seeds."""
 
     low: float
     high: float
@@ -168,7 +168,7 @@ class DollarSpread(msgspec.Struct, frozen=True, rename="camel"):
 class Backtest(msgspec.Struct, frozen=True, rename="camel"):
     """A trace replayed ``from`` one time ``until`` another; sides are means over the seeds.
 
-    ``rounded_gpus`` counts pods that wanted a share of a GPU and got a whole one.
+    ``rounded_gpus`` counts pods that requested a share of a GPU and got a complete one.
     """
 
     begin: Annotated[datetime, msgspec.Meta(tz=True)] = msgspec.field(name="from")
@@ -180,7 +180,7 @@ class Backtest(msgspec.Struct, frozen=True, rename="camel"):
     difference: Difference | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a difference of sides that are not there; a plan of others may have any.
+        """Reject a difference of missing sides.
 
         Raises:
             ValueError: a side is missing, or the end is not after the beginning.

@@ -43,9 +43,9 @@ class PlannedExemption(Part, frozen=True, kw_only=True):
 
 
 class JudgedPolicy(Part, frozen=True, kw_only=True):
-    """One policy and whether the plan complies; ``message`` is empty where it does.
+    """One policy and whether the plan complies; ``message`` is empty if it does.
 
-    ``source`` is whose policy it is. A failed policy with severity ``error`` forbids the plan.
+    ``source`` is who set the policy. A failed policy with severity ``error`` forbids the plan.
     """
 
     name: str
@@ -63,7 +63,7 @@ class JudgedPolicy(Part, frozen=True, kw_only=True):
 
     @property
     def forbids(self) -> bool:
-        """Whether the plan must not be merged or carried out."""
+        """Whether the plan must not be merged or applied."""
         return self.result == "failed" and self.severity == "error"
 
 
@@ -74,7 +74,7 @@ DIGEST_LENGTH: Final = 12
 
 
 ObservationSource = Literal["cluster", "embedded", "snapshot", "workloads"]
-"""The source of the observed cluster: a real or imitated one, a file, or none. Without a cluster
+"""The source of the observed cluster: a real or simulated one, a file, or none. Without a cluster
 the workloads in the fleet folder are planned."""
 
 ComparedWith = Literal["", "base", "records", "cluster"]
@@ -118,7 +118,7 @@ class PlannedLock(Part, frozen=True, kw_only=True):
 
 
 class PlanFinding(Part, frozen=True, kw_only=True):
-    """A diagnostic in the flat form of the schema."""
+    """A diagnostic in the flat format of the schema."""
 
     severity: str
     code: str
@@ -134,15 +134,14 @@ class Plan(Part, frozen=True, kw_only=True):
     """A plan. Equal facts give equal plans, and equal plans equal bytes and an equal ``digest``.
 
     ``serial`` is that of the recorded state. ``compared_with`` names what the ``changes`` are
-    relative to: another commit, our records, or the cluster's own objects. ``headroom`` is left
-    out without CapacityBuffers. ``node_classes`` are those of the launches. ``at_rest`` is the cost
-    of the change since a base. ``observation`` names the source of the cluster, and
-    ``observed_at`` is when a snapshot of it was captured, if that is known. ``observed`` has a
-    fingerprint of each object that decisions depend on, so that a refused approval can name what
-    has changed.
+    relative to: another commit, our records, or the cluster's own objects. ``headroom`` is left out
+    without CapacityBuffers. ``node_classes`` are those of the launches. ``at_rest`` is the cost of
+    the change since a base. ``observation`` names the source of the cluster, and ``observed_at`` is
+    when a snapshot of it was captured, if that is known. ``observed`` has a fingerprint of each
+    object that decisions depend on, so that a rejected approval can name what has changed.
     ``approved_as`` is the digest of the saved plan that approved this one. ``policies`` are the
-    verdicts of the policies that judged it. ``backtest`` is what a recorded workload would have
-    cost with and without the change since a base.
+    verdicts of its policies. ``backtest`` is what a recorded workload would have cost with and
+    without the change since a base.
     """
 
     api_version: str = API_VERSION

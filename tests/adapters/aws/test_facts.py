@@ -124,7 +124,7 @@ def test_an_answer_that_lost_most_of_its_entries_was_cut_short(account: Account)
     account.clock.advance(HALF_A_DAY.total_seconds())
     after = account.facts.spot()
     assert after.value == before.value
-    assert "it was not used" in after.problem
+    assert "it is not used" in after.problem
 
 
 def test_a_market_without_any_price_is_an_error_and_not_free(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_a_type_that_is_gone_has_to_be_missing_in_two_answers(account: Account) 
     known = account.facts.instance_types()
     assert known.value is not None
     assert len(known.value.machines) == len(TYPES), "what was known before holds"
-    assert "two consecutive answers" in known.problem
+    assert "two consecutive responses" in known.problem
     assert account.facts.instance_types().value == known.value
 
 

@@ -98,7 +98,7 @@ def test_a_template_that_ec2_does_not_know_yet_is_waited_for(
     if isinstance(first, Exception):
         assert isinstance(first, TransientCloudError)
         assert first.where.startswith("ec2:CreateFleet (request ")
-        assert "EC2 does not know it yet" in first.remedy
+        assert "EC2 does not list it yet" in first.remedy
         assert cloud.living() == {}
     cloud.lag.clear()
     assert has_instance(account.launch())

@@ -420,7 +420,7 @@ def test_bottlerocket_keeps_the_users_own_settings_of_kubernetes() -> None:
 
 @pytest.mark.parametrize("text", ["settings = 1", "[settings]\nkubernetes = []"])
 def test_bottlerocket_settings_that_are_no_tables_are_refused(text: str) -> None:
-    with pytest.raises(CloudError, match="in the place of a table"):
+    with pytest.raises(CloudError, match="where a table is required"):
         user_data(
             a_launch("i", a_resolved_class(ami_family="Bottlerocket", user_data=text), "m7g.large")
         )

@@ -111,7 +111,7 @@ def _lower(table: object, known: Collection[str]) -> JsonDict:
     """
     if not isinstance(table, dict):
         raise CloudError(
-            f"the user data of a Bottlerocket EC2NodeClass has {table!r} in the place of a table",
+            f"the user data of a Bottlerocket EC2NodeClass has {table!r} where a table is required",
             where="spec.userData",
         )
     return {key.lower() if key.lower() in known else key: table[key] for key in table}

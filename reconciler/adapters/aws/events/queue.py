@@ -48,7 +48,7 @@ _Announcement = tuple[InterruptionKind, tuple[str, ...], str]
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message: the label to count it under, and what it announces, None if nothing."""
+    """A message: its label in metrics, and its announcement, None without one."""
 
     label: str
     interruption: Interruption | None = None
@@ -218,7 +218,7 @@ class InterruptionQueue:
                     self._outbox[word.id] = known[1]
 
     def has_news(self) -> bool:
-        """Return whether ``arrived`` would return something."""
+        """Return whether ``arrived`` would return a result."""
         return bool(self._inbox)
 
     def problem(self) -> str:

@@ -44,7 +44,7 @@ class Hearing:
             way.settle(heard)
 
     def has_news(self) -> bool:
-        """Return whether ``arrived`` would return something."""
+        """Return whether ``arrived`` would return a result."""
         return any(way.has_news() for way in self._ways)
 
     def problem(self) -> str:
@@ -103,7 +103,7 @@ class InstanceStatuses:
             self._settled |= {word.id for word in heard} & self._words.keys()
 
     def has_news(self) -> bool:
-        """Return whether ``arrived`` would return something."""
+        """Return whether ``arrived`` would return a result."""
         with self._lock:
             return bool(self._words.keys() - self._settled)
 

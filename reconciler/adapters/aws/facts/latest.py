@@ -330,7 +330,7 @@ def _read_twice(
         second = read()
         if names(second) != names(fresh):
             raise CloudError(
-                "two consecutive answers differ, so neither was used",
+                "two consecutive responses differ, so neither was used",
                 remedy="it will be retried later",
             )
         return second
@@ -346,9 +346,9 @@ def _check(name: str, fresh: int, before: int) -> None:
     """
     if fresh * 2 < before:
         raise CloudError(
-            f"the answer for {name} has {fresh} entries, but had {before} before; it was not used",
+            f"the response for {name} has {fresh} entries, but had {before} before; it is not used",
             remedy=(
-                "it will be retried later; if the new answer is right, delete the cache in "
+                "it will be retried later; if the new response is correct, delete the cache in "
                 "the state directory"
             ),
         )

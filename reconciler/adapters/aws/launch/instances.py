@@ -77,7 +77,7 @@ def pause(clock: Clock, token: str, attempt: int) -> None:
 _CALL: Final = "ec2:CreateFleet"
 _TRIES: Final = 5
 _ASKED_MAX: Final = 1000
-_SOON: Final = "it was created a moment ago and EC2 does not know it yet; it will be retried"
+_SOON: Final = "it was just created, and EC2 does not list it yet; it will be retried"
 _ELSEWHERE: Final = "another subnet of the zone has free addresses and is tried next"
 _LOG: Final = logging.getLogger(__name__)
 

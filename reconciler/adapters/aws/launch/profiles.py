@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 
 _ATTEMPTS: Final = 5
 _FULL: Final = "LimitExceeded"
-_SOON: Final = (
-    "the profile was created a moment ago and IAM does not show it yet; it will be retried"
-)
+_SOON: Final = "the profile was just created, and IAM does not list it yet; it will be retried"
 
 
 def profile_name(node_class: EC2NodeClass, settings: Settings) -> str:

@@ -47,11 +47,11 @@ class Fence:
         self._why = ""
 
     def enter(self, epoch: int) -> None:
-        """Note that the lease was acquired in ``epoch``."""
+        """Record that the lease was acquired in ``epoch``."""
         self.epoch, self._why = epoch, ""
 
     def leave(self, why: str = "") -> None:
-        """Note that the lease was released, or ``why`` it was lost."""
+        """Record that the lease was released, or ``why`` it was lost."""
         self.epoch, self._why = None, why
 
     def lost(self, fleet: str, place: str) -> LeaseLostError:

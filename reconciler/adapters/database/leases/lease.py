@@ -175,7 +175,7 @@ class ServerLease:
     _renewed_at: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
-        """Renew alone where nothing is shared."""
+        """Renew alone where no connection is shared."""
         self._own = self.renewals or LeaseRenewals(self.database.engine, self.database.place)
 
     def acquire(self, cluster: ClusterId = NO_CLUSTER) -> None:

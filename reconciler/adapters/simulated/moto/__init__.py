@@ -1,1 +1,1 @@
-"""EC2 as moto imitates it behind the real boto3 client, with what moto lacks or gets wrong."""
+"""EC2 as moto simulates it behind the real boto3 client, with what moto lacks or gets wrong."""

@@ -212,7 +212,7 @@ class EmbeddedAccount:
         return answer
 
     def names(self) -> frozenset[str]:
-        """Return the ids and names of everything that calls name or list."""
+        """Return the ids and names of all objects that calls refer to or list."""
         from moto.iam.models import iam_backends
 
         backend = self.backend
@@ -232,7 +232,7 @@ class EmbeddedAccount:
         return name in self.backend.launch_template_name_to_ids
 
     def has_messages(self, queue: str) -> bool:
-        """Return whether a queue has something to be received, or is not there to be waited for."""
+        """Return whether a queue has a message to receive, or does not exist."""
         from moto.sqs.models import sqs_backends
 
         known = sqs_backends[self.number][self.region].queues.get(queue)
@@ -427,7 +427,7 @@ def _empty(backend: object) -> None:
 
 
 def _drop_tracked() -> None:
-    """Empty the lists that moto keeps of all its objects for a dashboard, which nothing opens."""
+    """Empty the lists of all objects that moto keeps for its dashboard, which is not used."""
     from moto.core.model_instances import reset_model_data
 
     reset_model_data()

@@ -1,4 +1,4 @@
-"""Long polls of SQS: moto waits inside the call, and nobody else is answered meanwhile."""
+"""Long polls of SQS: moto waits inside the call, and answers no other call meanwhile."""
 
 from __future__ import annotations
 

@@ -62,14 +62,14 @@ class ReceivedCall:
 
 
 class EmbeddedEC2:
-    """An AWS account of its own for each object, empty but for a default network and two images.
+    """A separate AWS account for each object, with only a default network and two images.
 
-    ``prices`` tell what is sold where; without them the priorities of a request serve as prices
-    and everything is sold. ``types`` are the instance types that the region lists, by default all
-    that moto knows. An instance is pending for ``starting_s`` seconds and shutting down
-    for ``stopping_s``, on ``clock``. ``after_call`` is told each operation that was carried out,
-    before its answer is on the way; what it raises is the end of the caller. A page of a list has
-    at most ``rows_a_page`` rows, whatever a call asks for; 0 leaves that to the call.
+    ``prices`` determine what is available where; without them, the priorities of a request serve as
+    prices and everything is available. ``types`` are the instance types that the region lists, by
+    default all that moto knows. An instance is pending for ``starting_s`` seconds and shutting down
+    for ``stopping_s``, on ``clock``. ``after_call`` receives each executed operation before its
+    response is sent; an error that it raises ends the caller. A page of a list has at most
+    ``rows_a_page`` rows, whatever a call requests; 0 leaves that to the call.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class EmbeddedEC2:
 
     @property
     def honours_tokens(self) -> bool:
-        """Whether a repeated client token repeats the answer; imitations of EC2 may not."""
+        """Whether a repeated client token repeats the answer; simulations of EC2 may not."""
         return self._fleets.honours_tokens
 
     @honours_tokens.setter

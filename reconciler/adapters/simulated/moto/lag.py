@@ -62,14 +62,14 @@ class Lag:
         self._rules: list[Turn[frozenset[str]]] = []
 
     def add(self, call: str, *, times: int | None, skip: int = 0) -> None:
-        """Let the next calls know nothing but what is there now; ``times`` None is for ever.
+        """Let the next calls see only what exists now; ``times`` None means all calls.
 
         The first ``skip`` calls still know everything.
         """
         self._rules.append(Turn(call, self._account.names(), times, skip))
 
     def clear(self) -> None:
-        """Let every call know everything."""
+        """Let every call see everything."""
         self._rules.clear()
 
     def answer(
@@ -83,7 +83,7 @@ class Lag:
         return refused or _without_new(request.operation, carry_out(), known)
 
     def _refusal(self, request: Request, known: frozenset[str], request_id: str) -> Response | None:
-        """Return how a call is refused that names something it does not know."""
+        """Return the error of a call that refers to an object it does not see."""
         if request.operation in _MAKES:
             return None
         new = self._account.names() - known

@@ -112,7 +112,7 @@ class EmbeddedReservations:
         return known.count - sum(1 for i, r in self._used.items() if r == identity and i in living)
 
     def use(self, identity: str, instances: Collection[str]) -> None:
-        """Note that instances were launched into a reservation."""
+        """Record that instances were launched into a reservation."""
         self._used |= dict.fromkeys(instances, identity)
 
     def names(self) -> Collection[str]:

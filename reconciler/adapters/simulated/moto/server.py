@@ -1,4 +1,4 @@
-"""The imitated EC2 on a port of this machine, so that EC2 lives on when its caller is killed."""
+"""The simulated EC2 on a local port, so that EC2 continues when its caller is killed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _RESET: Final = struct.pack("ii", 1, 0)
 
 @contextmanager
 def serve(ec2: EmbeddedEC2, port: int = 0) -> Iterator[str]:
-    """Serve on loopback for as long as the block lasts, and yield the endpoint's URL.
+    """Serve on loopback while the block runs, and yield the endpoint's URL.
 
     Port 0 takes a free one. A call that a fault makes time out is reset here as well: the caller
     learns as little from it, only sooner.
@@ -47,7 +47,7 @@ class _Server(ThreadingHTTPServer):
     ec2: EmbeddedEC2
 
     def handle_error(self, request: Any, client_address: object) -> None:
-        """Say nothing of a caller that hung up, as one that was killed does."""
+        """Ignore that a client closed the connection, as a killed one does."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
@@ -94,4 +94,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(answer.body)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing: the calls are in ``EmbeddedEC2.calls``."""
+        """Log nothing: the calls are in ``EmbeddedEC2.calls``."""

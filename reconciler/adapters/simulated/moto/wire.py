@@ -21,7 +21,7 @@ from reconciler.model.json import JsonDict
 
 @cache
 def session() -> Any:
-    """Return the session of boto3 for all clients of the imitation."""
+    """Return the boto3 session for all clients of the simulation."""
     import boto3
 
     return boto3.session.Session()

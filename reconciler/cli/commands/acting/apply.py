@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--simulated", action="store_true",
-        help="act on an imitated EC2 and cluster in this process; nothing is launched in AWS",
+        help="act on a simulated EC2 and cluster in this process; nothing is launched in AWS",
     )  # fmt: skip
     parser.add_argument(
         "--timeout", default="30m", metavar="DURATION",
@@ -81,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def request_of(args: argparse.Namespace) -> ApplyRequest:
-    """Return what the arguments ask for. A file is a plan, a folder is a fleet.
+    """Return the request in the arguments. A file is a plan, a folder is a fleet.
 
     Raises:
         UsageError: the arguments name two folders.
@@ -181,7 +181,7 @@ def _apply(request: ApplyRequest) -> int:
 
 
 def _expect_approval(request: ApplyRequest) -> None:
-    """Refuse to apply a plan that nobody can approve, before anything is read.
+    """Refuse to apply a plan that cannot be approved, before anything is read.
 
     Raises:
         UsageError: stdin is not a terminal, and the flag is missing.
@@ -200,7 +200,7 @@ def _expect_approval(request: ApplyRequest) -> None:
 def _approval(
     request: ApplyRequest, saved: Plan | None, out: TextIO, *, is_first: bool
 ) -> Approval | None:
-    """Return what is approved, after showing the plan and asking; None where it is declined.
+    """Return the approval, after showing the plan and asking; None if it was declined.
 
     Where there is no state yet, ``is_first``, the fleet is observed in any case.
 
@@ -234,7 +234,7 @@ def _approval(
 
 
 def _confirms(out: TextIO) -> bool:
-    """Ask whether to apply the plan; only ``yes`` does."""
+    """Ask whether to apply the plan; only ``yes`` confirms."""
     out.write("\nApply this plan? Only `yes` is accepted: ")
     out.flush()
     if sys.stdin.readline().strip() == "yes":
@@ -268,7 +268,7 @@ def take_saved_plan(request: ApplyRequest) -> Plan | None:
 
 
 def refuse_other_fleet(request: FleetRequest, approved: Plan, file: str) -> None:
-    """Refuse a plan of another fleet than the request names, before anything is opened.
+    """Refuse a plan of a fleet other than the requested one, before anything is opened.
 
     Raises:
         UnreadableError: it is of another fleet, or the request names no fleet.

@@ -24,12 +24,12 @@ def add_subcommand(parser: argparse.ArgumentParser, name: str) -> None:
 
 
 def request_of(args: argparse.Namespace) -> NodeRequest:
-    """Return what the arguments ask for."""
+    """Return the request in the arguments."""
     return inputs.request_of(args, "delete-nodeclaim")
 
 
 def run(request: NodeRequest) -> int:
-    """Record the request, and carry it out where no daemon does."""
+    """Record the request, and execute it if no daemon does."""
     from reconciler.cli.maintenance import requested
 
     return requested.run(request)

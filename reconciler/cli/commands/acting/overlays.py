@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add(
         "--disabled", action="store_true",
-        help="write overlays that require a label which no node has, to inspect them first",
+        help="write overlays that require a label that no node has, to inspect them first",
     )  # fmt: skip
     add("--context", metavar="NAME", help="context of the kubeconfig to use")
     inputs.add_output(parser)
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def request_of(args: argparse.Namespace) -> OverlaysRequest:
-    """Return what the arguments ask for.
+    """Return the request in the arguments.
 
     Raises:
         UsageError: they contradict each other.
@@ -199,7 +199,7 @@ def _print(found: FleetOverlays, output: str) -> None:
 
     objects = [document(one.overlay) for one in found.wanted]
     if not objects:
-        print("No preference or commitment asks for a NodeOverlay.", file=sys.stderr)
+        print("No preference or commitment requires a NodeOverlay.", file=sys.stderr)
     if output == "json":
         whole = {"apiVersion": "v1", "kind": "List", "items": objects}
         sys.stdout.write(msgspec.json.encode(whole, order="sorted").decode() + "\n")

@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def request_of(args: argparse.Namespace) -> ResumeRequest:
-    """Return what the arguments ask for."""
+    """Return the request in the arguments."""
     fleet = inputs.state_request(args, args.path)
     return ResumeRequest(fleet, tuple(args.node_pool), args.output)
 

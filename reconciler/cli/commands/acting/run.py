@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def request_of(args: argparse.Namespace) -> RunRequest:
-    """Return what the arguments ask for."""
+    """Return the request in the arguments."""
     first, *others = args.paths or [None]
     return RunRequest(
         inputs.fleet_request(args, first),
@@ -72,7 +72,7 @@ def request_of(args: argparse.Namespace) -> RunRequest:
 
 
 def run(request: RunRequest) -> int:
-    """Run until SIGTERM or SIGINT; the pass in hand is finished first."""
+    """Run until SIGTERM or SIGINT; the current pass is finished first."""
     from reconciler.adapters.clock import SystemClock
     from reconciler.cli.fleets.daemon import keep, with_heartbeat
     from reconciler.cli.output.log import FORMATS, LogNotifier, libraries_logged

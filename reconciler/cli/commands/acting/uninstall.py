@@ -39,13 +39,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--auto-approve", action="store_true", help="do not ask")
     add(
         "--settle", default="15s", metavar="DURATION",
-        help="how long no finalizer may come back before the command ends (default: 15s)",
+        help="how long to check that no finalizer comes back (default: 15s)",
     )  # fmt: skip
     inputs.add_flags(parser, inputs.RECORDED)
 
 
 def request_of(args: argparse.Namespace) -> UninstallRequest:
-    """Return what the arguments ask for."""
+    """Return the request in the arguments."""
     fleet = inputs.state_request(args, args.path)
     if args.context:
         fleet = replace(fleet, settings=(*fleet.settings, f"kubernetes.context={args.context}"))
@@ -81,7 +81,7 @@ def run(request: UninstallRequest) -> int:
 
 
 def _confirms(api: Api) -> bool:
-    """Ask whether to change the Nodes; only ``yes`` does.
+    """Ask whether to change the Nodes; only ``yes`` confirms.
 
     Raises:
         UsageError: stdin is not a terminal.
@@ -106,6 +106,6 @@ def _still_running(nodes: list[str]) -> Exception:
     from reconciler.model.errors import ClusterError
 
     return ClusterError(
-        f"the finalizer keeps coming back, now on {nodes[0]}: a daemon still runs",
+        f"the finalizer keeps coming back, now on {nodes[0]}: a daemon is still running",
         remedy="stop every `reconciler run` of this cluster, and repeat the command",
     )

@@ -31,7 +31,7 @@ TOP: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class AdviseRequest:
-    """What is asked, how it is shown, and what is done with a proposal.
+    """The question, the output format, and the action on a proposal.
 
     ``pick`` is the id of the proposal to write or commit, None for the best. ``branch`` is where
     it is committed, None not to commit.
@@ -56,13 +56,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = search.add_argument
     add(
         "--candidates", type=int, default=CANDIDATES, metavar="N",
-        help=f"judge at most N candidates (default: {CANDIDATES})",
+        help=f"evaluate at most N candidates (default: {CANDIDATES})",
     )  # fmt: skip
     add(
         "--seed", type=int, default=0, metavar="N",
-        help="random seed: which candidates are judged where there are more (default: 0)",
+        help="random seed: selects the candidates if there are more (default: 0)",
     )  # fmt: skip
-    inputs.add_sweep(add, "judge candidates")
+    inputs.add_sweep(add, "evaluate candidates")
     add(
         "--new-nodes", action="store_true",
         help="compare fleets of new nodes (default: the fleet continues from its present nodes, "
@@ -85,12 +85,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_limits(parser)
     doing = parser.add_argument_group("proposals")
     add = doing.add_argument
-    add("--write", action="store_true", help="make the best proposal in the fleet's files")
+    add("--write", action="store_true", help="write the best proposal to the fleet's files")
     add("--commit", metavar="BRANCH", help="commit the best proposal to a new branch")
     add("--pick", metavar="ID", help="write or commit this proposal instead of the best one")
     add(
         "--auto-approve", action="store_true",
-        help="with --write: write also if files have uncommitted changes, without asking",
+        help="with --write: do not ask if files have uncommitted changes",
     )  # fmt: skip
     inputs.add_flags(parser, [name for name in inputs.PLANNING if name != "base"])
 
@@ -99,12 +99,12 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("limits").add_argument
     add(
         "--spot-max", type=float, default=SPOT_PERCENT, metavar="PERCENT",
-        help="largest share of pods on spot nodes "
+        help="maximum share of pods on spot nodes "
         f"(default: {SPOT_PERCENT:g}, or the present share if larger)",
     )  # fmt: skip
     add(
         "--zones-min", type=int, default=None, metavar="N",
-        help="least number of zones with pods (default: as many as at present)",
+        help="minimum number of zones with pods (default: as many as at present)",
     )  # fmt: skip
     add(
         "--wait-max", default=f"{WAITING_SECONDS:g}s", metavar="DURATION",
@@ -113,13 +113,13 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add(
         "--evictions-max", type=float, default=EVICTIONS_PER_POD_DAY, metavar="N",
-        help="with --trace: most evictions for each pod and day "
+        help="with --trace: maximum evictions for each pod and day "
         f"(default: {EVICTIONS_PER_POD_DAY:g}, or the present number if larger)",
     )  # fmt: skip
 
 
 def request_of(args: argparse.Namespace) -> AdviseRequest:
-    """Return what the arguments ask for.
+    """Return the request in the arguments.
 
     Raises:
         UsageError: an argument is wrong.
@@ -159,7 +159,7 @@ def _expect_within(flag: str, value: float, least: float, most: float) -> None:
 
 
 def run(request: AdviseRequest) -> int:
-    """Print the advice, and write or commit the proposal that is asked for."""
+    """Print the advice, and write or commit the requested proposal."""
     gc.set_threshold(200_000, 20, 20)
     from reconciler.cli.advice.advising import advised
     from reconciler.cli.commands.desired.plan import write
@@ -177,7 +177,7 @@ def run(request: AdviseRequest) -> int:
 
 
 def _may_change(request: AdviseRequest) -> bool:
-    """Return whether what is to be done with a proposal may be done; True if nothing is.
+    """Return whether the requested action on a proposal is allowed; True without an action.
 
     Raises:
         UsageError: it may not, or the flags do not go together.
@@ -209,7 +209,7 @@ def _folder(request: AdviseRequest) -> str:
 
 
 def _carry_out(request: AdviseRequest, found: Advised) -> None:
-    """Write or commit the proposal that is asked for, and say so on stderr."""
+    """Write or commit the requested proposal, and report that on stderr."""
     if not request.is_written and request.branch is None:
         return
     from reconciler.cli.advice.carrying import changes_of, commit_changes, picked, write_changes

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def request_of(args: argparse.Namespace) -> ConfigRequest:
-    """Return what the arguments ask for."""
+    """Return the request in the arguments."""
     return ConfigRequest(inputs.state_request(args, args.path), args.output)
 
 
@@ -118,7 +118,7 @@ def _print_table(resolved: Resolved) -> None:
 
 
 def _text(value: object) -> str:
-    """Return a value as it would be written in the file; nothing for an empty text."""
+    """Return a value as it would be written in the file, empty for an empty text."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return f"{value:g}" if isinstance(value, float) else str(value)

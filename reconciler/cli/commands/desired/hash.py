@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def request_of(args: argparse.Namespace) -> HashRequest:
-    """Return what the arguments ask for."""
+    """Return the request in the arguments."""
     return HashRequest(args.file, tuple(args.settings), args.output)
 
 

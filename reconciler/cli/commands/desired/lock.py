@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def request_of(args: argparse.Namespace) -> LockRequest:
-    """Return what the arguments ask for."""
+    """Return the request in the arguments."""
     return LockRequest(
         inputs.local_fleet_request(args, args.path), args.check, args.update, args.output
     )
@@ -153,7 +153,7 @@ def _moment(version: str) -> datetime | None:
 
 
 def _public_catalog(request: FleetRequest, resolved: Resolved) -> Catalog:
-    """Return the catalogue without the price book, which stands in git itself.
+    """Return the catalog without the price book, which is in git itself.
 
     Raises:
         CloudError: the settings want AWS' own answers, and there are none.
@@ -213,7 +213,7 @@ def _classes(
 def _resolved(
     request: FleetRequest, resolved: Resolved, classes: list[EC2NodeClass]
 ) -> list[EC2NodeClass]:
-    """Return the classes with what the account holds for them.
+    """Return the classes with what they select in the account.
 
     Raises:
         CloudError: something that a class selects is not there.
@@ -263,7 +263,7 @@ def _from_snapshot(
 
 
 def _without_moments(lock: Lock) -> Lock:
-    """Return everything in a lock but when it was found out."""
+    """Return everything in a lock except its time."""
     from datetime import UTC, datetime
 
     from msgspec.structs import replace
@@ -367,7 +367,7 @@ def _check(request: LockRequest, file: SourceFile | None) -> int:
 
 
 def _report(request: LockRequest, result: str, lock: Lock, changes: Sequence[str]) -> int:
-    """Print what the lock holds, and what was changed in it."""
+    """Print the contents of the lock, and what was changed in it."""
     if request.output == "text":
         for line in changes:
             print(line)

@@ -57,11 +57,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add(
         "--policy", action="append", default=[], metavar="FILE",
-        help="judge the plan by the policies in this file, outside the repository (repeatable)",
+        help="evaluate the policies in this file, outside the repository (repeatable)",
     )  # fmt: skip
     add(
         "--fail-on", action="append", default=[], metavar="WHAT",
-        help="exit with 3 if the plan has it: unschedulable (pods that cannot be scheduled), "
+        help="exit with 3 for one of: unschedulable (pods that cannot be scheduled), "
         "warnings (of policies), or the name of a policy (repeatable)",
     )  # fmt: skip
     add(
@@ -76,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def request_of(args: argparse.Namespace) -> PlanRequest:
-    """Return what the arguments ask for."""
+    """Return the request in the arguments."""
     return PlanRequest(
         inputs.fleet_request(args, args.path),
         args.output,
@@ -212,7 +212,7 @@ def _annotated(plan: Plan, request: PlanRequest) -> str:
 
 
 def next_command(plan: Plan, request: PlanRequest, observation: object) -> str:
-    """Return what to type next in the same folder, nothing where there is nothing to do.
+    """Return the next command in the same folder, empty if there is nothing to do.
 
     ``apply`` observes the running fleet. So it is the next step of a saved plan and of a plan of
     the running fleet. A plan of the workloads in a folder, without a cluster, can be simulated.

@@ -66,8 +66,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--against", choices=("karpenter-defaults",),
         help="with --trace: also replay it with Karpenter's default packing and search",
     )  # fmt: skip
-    add("--seeds", type=int, default=1, metavar="N", help="with --trace: play N seeds (default: 1)")
-    inputs.add_sweep(add, "with --trace: play")
+    add("--seeds", type=int, default=1, metavar="N", help="with --trace: run N seeds (default: 1)")
+    inputs.add_sweep(add, "with --trace: run")
     add(
         "--timings", action="store_true",
         help="print the seconds spent in each phase to stderr, as JSON",
@@ -76,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def request_of(args: argparse.Namespace) -> SimulateRequest:
-    """Return what the arguments ask for."""
+    """Return the request in the arguments."""
     fleet = inputs.fleet_request(args, args.path)
     return SimulateRequest(
         fleet, args.until, args.seed, args.faults, args.output, args.timings,
@@ -115,7 +115,7 @@ def run(request: SimulateRequest) -> int:
 
 
 def _expect_a_trace(request: SimulateRequest) -> None:
-    """Refuse options that mean nothing as they are.
+    """Refuse options that have no effect in this combination.
 
     Raises:
         UsageError: one needs ``--trace``, or its value is not allowed with it.
@@ -138,7 +138,7 @@ def _expect_a_trace(request: SimulateRequest) -> None:
 
 
 def _backtest(request: SimulateRequest, timings: Timings, line: ProgressLine) -> int:
-    """Replay the trace and print what it comes to."""
+    """Replay the trace and print the result."""
     from reconciler.cli.backtest.report import as_text, render_html
     from reconciler.cli.backtest.run import BacktestRequest, backtested
     from reconciler.cli.commands.desired.plan import write
@@ -205,7 +205,7 @@ def _script(file: str | None) -> Script:
 
 
 def _until(text: str | None, start: datetime) -> datetime | timedelta | None:
-    """Return what ``--until`` names: a span or a time.
+    """Return the value of ``--until``: a duration or a time.
 
     Raises:
         UsageError: it is neither, or not after the start.

@@ -1,4 +1,4 @@
-"""``reconciler trace``: export what the daemon recorded, convert other traces, sum them up."""
+"""``reconciler trace``: export the recorded workload, convert other traces, summarize them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class PrometheusRequest:
 
 @dataclass(frozen=True, slots=True)
 class TraceRequest:
-    """A trace, and what becomes of it; ``out`` is a file or ``-`` for stdout.
+    """A trace, and where it goes; ``out`` is a file or ``-`` for stdout.
 
     It is read from ``file``; or made of what the daemon ``recorded`` or ``prometheus`` knows since
     a time, which may be a duration before ``until``: None for now.
@@ -50,7 +50,7 @@ class TraceRequest:
 
 SUBCOMMANDS: Final = {
     "export": "write how the workload of a fleet changed, as the daemon has recorded it",
-    "import": "convert a trace, such as an openb CSV, or make one of Prometheus's series",
+    "import": "convert a trace, such as an openb CSV, or create one from Prometheus",
     "summary": "show how many pods a trace has, what they request, and for how long",
 }
 """Name of a subcommand → its line of help."""
@@ -94,8 +94,10 @@ def _add_prometheus(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "--prometheus", metavar="URL",
-        help="instead of FILE: make the trace of the series of kube-state-metrics in this "
-        "Prometheus; PROMETHEUS_TOKEN may hold a bearer token",
+        help=(
+            "instead of FILE: create the trace from kube-state-metrics in this Prometheus; "
+            "PROMETHEUS_TOKEN can contain a bearer token"
+        ),
     )  # fmt: skip
     add(
         "--since", metavar="TIME|SPAN",
@@ -110,13 +112,15 @@ def _add_prometheus(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add(
         "--step", metavar="DURATION",
-        help="with --prometheus, how exactly the end of a pod is read; at least the interval of "
-        "scrapes (default: 60s)",
+        help=(
+            "with --prometheus, the resolution of the end times of pods; at least the scrape "
+            "interval (default: 60s)"
+        ),
     )  # fmt: skip
 
 
 def request_of(args: argparse.Namespace) -> TraceRequest:
-    """Return what the arguments ask for."""
+    """Return the request in the arguments."""
     match args.subcommand:
         case "export":
             return TraceRequest(
@@ -145,7 +149,7 @@ def request_of(args: argparse.Namespace) -> TraceRequest:
 
 
 def _expect_one_source(file: str | None, url: str | None, only: Mapping[str, str | None]) -> None:
-    """Refuse none and two sources of a trace, and flags that a file has no use for.
+    """Refuse a trace without exactly one source, and flags that have no effect on a file.
 
     Raises:
         UsageError: a word is missing or too much.
@@ -165,7 +169,7 @@ def _expect_one_source(file: str | None, url: str | None, only: Mapping[str, str
 
 
 def run(request: TraceRequest) -> int:
-    """Export, convert or sum up.
+    """Export, convert or summarize.
 
     Raises:
         StateError: there is no record of that time, or the state cannot be read.
@@ -209,7 +213,7 @@ def _read(request: TraceRequest) -> Trace:
 
 
 def _read_series(request: TraceRequest, wanted: PrometheusRequest) -> Trace:
-    """Return the trace of what Prometheus has, and report on stderr what that is."""
+    """Return the trace of the data in Prometheus, and summarize it on stderr."""
     from reconciler.cli.backtest.imported import imported_trace, report_of
     from reconciler.cli.backtest.prometheus import gathered, read_matchers, read_period
     from reconciler.cli.shared.timings import present
@@ -235,7 +239,7 @@ def _read_series(request: TraceRequest, wanted: PrometheusRequest) -> Trace:
 
 
 def _since(text: str, until: datetime) -> datetime:
-    """Return the time that a time or a span before ``until`` means.
+    """Return a time, given as a time or as a duration before ``until``.
 
     Raises:
         UsageError: it is neither.

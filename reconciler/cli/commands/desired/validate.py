@@ -1,4 +1,4 @@
-"""``reconciler validate``: every finding on the desired state, each with its place."""
+"""``reconciler validate``: all findings on the desired state, each with its position."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def request_of(args: argparse.Namespace) -> ValidateRequest:
-    """Return what the arguments ask for."""
+    """Return the request in the arguments."""
     path = fleet_folder(args.path) or "."
     return ValidateRequest(path, tuple(args.settings), args.output, args.fix)
 

@@ -197,7 +197,7 @@ def _document(found: Bought) -> dict[str, Any]:
 
 
 def _stated(**members: Any) -> dict[str, Any]:
-    """Return the members that say something."""
+    """Return the members that are not empty."""
     return {name: value for name, value in members.items() if value not in ("", [])}
 
 

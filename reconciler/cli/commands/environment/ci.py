@@ -62,17 +62,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--policy", action="append", default=[], metavar="FILE", help="policies of the operator")
     add(
         "--fail-on", action="append", default=[], metavar="WHAT",
-        help="exit with 3 if a plan has it, as in `plan --fail-on` (repeatable)",
+        help="when to exit with 3, as in `plan --fail-on` (repeatable)",
     )  # fmt: skip
     add(
         "--set", action="append", default=[], dest="settings", metavar="KEY=VALUE",
         help="override a setting of reconciler.yaml (repeatable)",
     )  # fmt: skip
-    add("--jobs", type=int, default=0, metavar="N", help="fleets at a time (default: processors)")
+    add(
+        "--jobs",
+        type=int,
+        default=0,
+        metavar="N",
+        help="fleets at a time (default: the number of processors)",
+    )
 
 
 def request_of(args: argparse.Namespace) -> CiRequest:
-    """Return what the arguments ask for."""
+    """Return the request in the arguments."""
     return CiRequest(
         tuple(os.path.normpath(fleet) for fleet in args.fleets), args.base, args.snapshot,
         args.out, tuple(args.settings), tuple(args.policy), frozenset(args.fail_on), args.jobs,
@@ -128,7 +134,7 @@ def base_of(environment: Mapping[str, str]) -> str | None:
 
 
 def _rank(code: int) -> int:
-    """Return the order of exit codes: an error weighs more than a refusal."""
+    """Return the order of exit codes: an error takes precedence over a refusal."""
     return {exitcode.DONE: 0, exitcode.REFUSED: 1}.get(code, 2)
 
 

@@ -78,7 +78,7 @@ def add_subcommand(parser: argparse.ArgumentParser, subcommand: str) -> None:
 
 
 def request_of(args: argparse.Namespace) -> CommentRequest:
-    """Return what the arguments ask for."""
+    """Return the request in the arguments."""
     return CommentRequest(
         args.subcommand, tuple(args.files), args.repository, args.pull_request,
         args.token_env, args.api_url, args.artifact_url, args.author, args.fleet, args.summary,
@@ -115,7 +115,7 @@ def run(request: CommentRequest) -> int:
 def _files(path: str) -> list[str]:
     """Return the plans in a folder, or the path itself; a folder may have none or be missing.
 
-    Symbolic links in a folder are left out: an artefact comes from somebody else.
+    Symbolic links in a folder are left out: an artifact comes from somebody else.
     """
     if not path.endswith("/") and not os.path.isdir(path):
         return [path]
@@ -141,7 +141,7 @@ def _post(drafts: Sequence[Draft], forge: Forge, request: CommentRequest, event:
     from reconciler.cli.pullrequest.event import append, set_output
 
     more = request.artifact_url or event.run_url
-    pointer = f"The artefact of the run has all of it: {more}" if more else ""
+    pointer = f"The artifact of the run has all of it: {more}" if more else ""
     urls = []
     for draft in drafts:
         posted = post(forge, draft.marker, draft.body(forge.characters_max, pointer))

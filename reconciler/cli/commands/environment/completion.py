@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def request_of(args: argparse.Namespace) -> CompletionRequest:
-    """Return what the arguments ask for."""
+    """Return the request in the arguments."""
     return CompletionRequest(args.shell)
 
 

@@ -1,4 +1,4 @@
-"""``reconciler demo``: the whole loop on one machine, with nothing to set up.
+"""``reconciler demo``: the whole loop on one machine, without any setup.
 
 A story of seven chapters, played by the real code on a stage (``stage.py``) and told as it
 happens (``story.py``). It touches nothing but its folder, talks to nobody but itself, and removes
@@ -29,7 +29,7 @@ _GLANCE_S: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class DemoRequest:
-    """The folder that is kept, None for a temporary one, and the pace of the story."""
+    """The folder that is kept, None for a temporary one, and the pace of the demo."""
 
     folder: str | None
     is_fast: bool
@@ -37,7 +37,7 @@ class DemoRequest:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the stage and the pace."""
+    """Declare the folder and the pace."""
     add = parser.add_argument
     add("--dir", metavar="DIR", help="run in this folder and keep it (default: a temporary folder)")
     pace = parser.add_mutually_exclusive_group()
@@ -46,12 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def request_of(args: argparse.Namespace) -> DemoRequest:
-    """Return what the arguments ask for."""
+    """Return the request in the arguments."""
     return DemoRequest(args.dir, args.fast, args.pause)
 
 
 def run(request: DemoRequest) -> int:
-    """Play the story."""
+    """Play the demo."""
     from reconciler.cli.demo.narrator import Narrator
     from reconciler.cli.output.stream import has_colour
     from reconciler.cli.shared.exitcode import DONE
@@ -66,7 +66,7 @@ def run(request: DemoRequest) -> int:
 
 
 def play(folder: str | None, narrator: Narrator) -> None:
-    """Play the story in a folder that stays, or in a temporary one.
+    """Play the demo in a permanent or a temporary folder.
 
     Raises:
         UsageError: the folder holds something already.
@@ -94,7 +94,7 @@ def _play(folder: Path, narrator: Narrator, kept: str | None) -> None:
 
 
 def _pace(request: DemoRequest, stop: Callable[[], bool]) -> Pace:
-    """Return the pace: none where nobody watches."""
+    """Return the pace: none without a terminal."""
     from reconciler.cli.demo.narrator import Pace
 
     if request.waits_for_enter and sys.stdin.isatty() and sys.stdout.isatty():
@@ -117,7 +117,7 @@ def _wait_for_enter(stop: Callable[[], bool]) -> None:
 
 @contextmanager
 def _folder(name: str | None) -> Iterator[Path]:
-    """Yield the folder of the fleet: the named one, which stays, or one that goes again."""
+    """Yield the folder of the fleet: the named one, or a temporary one."""
     if name is None:
         with tempfile.TemporaryDirectory(prefix="reconciler-demo-") as temporary:
             yield _furnished(Path(temporary) / "shop")
@@ -126,7 +126,7 @@ def _folder(name: str | None) -> Iterator[Path]:
 
 
 def _furnished(folder: Path) -> Path:
-    """Copy the fleet of the story into a folder that is new or empty."""
+    """Copy the fleet of the demo into a new or empty folder."""
     from importlib.resources import as_file, files
 
     from reconciler.model.errors import UnreadableError, UsageError

@@ -1,4 +1,4 @@
-"""``reconciler health``: whether the daemon of this machine or container still goes round its loop.
+"""``reconciler health``: whether the daemon of this machine or container is alive.
 
 ``run --heartbeat FILE`` touches a file between passes and while it waits. A pass that hangs leaves
 the file to grow old, which a container's health check then sees.
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def request_of(args: argparse.Namespace) -> HealthRequest:
-    """Return what the arguments ask for.
+    """Return the request in the arguments.
 
     Raises:
         UsageError: no heartbeat file is named, or the age is not a duration.

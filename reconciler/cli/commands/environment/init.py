@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def request_of(args: argparse.Namespace) -> InitRequest:
-    """Return what the arguments ask for.
+    """Return the request in the arguments.
 
     Raises:
         UsageError: a name or region is not valid, or --context is given without --from-cluster.
@@ -168,7 +168,7 @@ def _is_inside(source: str | None, folder: str) -> bool:
 
 
 def _expect_new(folder: str) -> None:
-    """Refuse a folder that is a fleet already, before anything is asked or read.
+    """Refuse a folder that is already a fleet, before anything is asked or read.
 
     Raises:
         UsageError: it is one, or it is a file.
@@ -250,7 +250,7 @@ def _region_of_environment(choices: list[str]) -> str:
 
 
 def _answer(what: str, default: str, flag: str, choices: list[str], *, asks: bool) -> str:
-    """Ask for a value, or take the default where nobody can be asked, and record that."""
+    """Ask for a value, or take the default without a terminal, and record that."""
     from reconciler.desired.settings.readers import read_name, read_region
 
     read = read_name if flag == "--name" else read_region
@@ -270,7 +270,7 @@ def _answer(what: str, default: str, flag: str, choices: list[str], *, asks: boo
 def _new_files(
     folder: str, repository: str | None, files: Sequence[FleetFile], ci: CI
 ) -> tuple[list[NewFile], list[str], list[str]]:
-    """Return what is written: in the folder, then beside it; and what to add by hand instead."""
+    """Return the files to write, in the folder and outside; and what to add by hand instead."""
     from reconciler import build
     from reconciler.cli.initialization import layout, pipelines
     from reconciler.cli.initialization.writing import NewFile
@@ -330,14 +330,14 @@ def _findings(folder: str, files: Sequence[FleetFile]) -> list[Diagnostic]:
 
 
 def _lock(request: InitRequest, folder: str, *, is_valid: bool) -> str:
-    """Make the lock file where AWS can be asked; return one line about it."""
+    """Write the lock file if AWS can be queried; return one line about it."""
     if not request.with_lock:
-        return "reconciler.lock was not made (--no-lock)"
+        return "reconciler.lock was not created (--no-lock)"
     remedy = f"run `reconciler lock {folder}` with access to AWS"
     if not is_valid:
-        return "reconciler.lock was not made: the fleet has errors"
+        return "reconciler.lock was not created: the fleet has errors"
     if not _has_credentials():
-        return f"reconciler.lock was not made: no AWS credentials; {remedy}"
+        return f"reconciler.lock was not created: no AWS credentials; {remedy}"
     from reconciler.cli.commands.desired import lock
     from reconciler.cli.shared.request import FleetRequest
     from reconciler.model.errors import ReconcilerError
@@ -346,7 +346,7 @@ def _lock(request: InitRequest, folder: str, *, is_valid: bool) -> str:
         lock.run(lock.LockRequest(FleetRequest(path=folder), is_check=False, is_update=False,
                                   output="text"))  # fmt: skip
     except ReconcilerError as error:
-        return f"reconciler.lock was not made: {error}; {remedy}"
+        return f"reconciler.lock was not created: {error}; {remedy}"
     return "reconciler.lock"
 
 
@@ -368,7 +368,7 @@ def _has_credentials() -> bool:
 
 
 def _next_commands(request: InitRequest, folder: str, *, is_valid: bool) -> list[str]:
-    """Return what to run next: each works as it is printed."""
+    """Return the next commands: each works as printed."""
     from shlex import quote
 
     path = "" if folder == "." else f" {quote(folder)}"

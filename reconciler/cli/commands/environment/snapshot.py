@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def request_of(args: argparse.Namespace) -> SnapshotRequest:
-    """Return what the arguments ask for."""
+    """Return the request in the arguments."""
     fleet = inputs.fleet_request(args, args.path)
     if args.context:
         settings = (*fleet.settings, f"kubernetes.context={args.context}")

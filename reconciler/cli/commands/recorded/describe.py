@@ -47,13 +47,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def request_of(args: argparse.Namespace) -> DescribeRequest:
-    """Return what the arguments ask for."""
+    """Return the request in the arguments."""
     fleet = inputs.state_request(args, args.path)
     return DescribeRequest(fleet, args.kind, args.name, args.output)
 
 
 def kind(word: str) -> str:
-    """Return the kind that ``word`` means, as argparse asks for it."""
+    """Return the kind that ``word`` means, for argparse."""
     singular = word.lower().removesuffix("s")
     if singular not in KINDS:
         raise argparse.ArgumentTypeError(

@@ -50,7 +50,7 @@ _ADVICE: Final = {
 
 
 class PlanSource(NamedTuple):
-    """The plan that is asked, how a message names it, and what was said before it."""
+    """The plan to answer from, its name in messages, and the earlier reasons."""
 
     plan: Plan
     digest: str
@@ -103,7 +103,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def request_of(args: argparse.Namespace) -> ExplainRequest:
-    """Return what the arguments ask for.
+    """Return the request in the arguments.
 
     Raises:
         UsageError: a kind has no name, or a code has one.
@@ -124,7 +124,7 @@ def request_of(args: argparse.Namespace) -> ExplainRequest:
 
 
 def kind(word: str) -> str:
-    """Return the kind that ``word`` means, or the code, as argparse asks for it."""
+    """Return the kind that ``word`` means, or the code, for argparse."""
     found = KINDS.get(word.lower())
     if found is not None:
         return found
@@ -348,7 +348,7 @@ def _unknown(kind: str, name: str, source: str, names: Sequence[str]) -> Excepti
 def _earlier(
     recorded: Recorded, answer: Explanation, source: PlanSource, pair: tuple[str, str] | None
 ) -> list[GivenReason]:
-    """Return what was said about it before and is not said now, newest first."""
+    """Return earlier reasons that no longer apply, newest first."""
     now = {(r.code, r.message) for r in answer.reasons}
     about: list[tuple[str, str]] = [(answer.kind, answer.name)]
     if pair is not None:

@@ -1,4 +1,4 @@
-"""``reconciler get``: list what is recorded, or show one thing of it."""
+"""``reconciler get``: list recorded resources, or show one of them."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def request_of(args: argparse.Namespace) -> GetRequest:
-    """Return what the arguments ask for."""
+    """Return the request in the arguments."""
     name, path = records.name_and_path(args.words)
     return GetRequest(inputs.state_request(args, path), args.kind, name, args.output, args.watch)
 
 
 def kind(word: str) -> str:
-    """Return the plural of a kind, as argparse asks for it."""
+    """Return the plural of a kind, for argparse."""
     from reconciler.cli.output.views import kind_of
 
     try:

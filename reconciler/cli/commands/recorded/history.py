@@ -1,4 +1,4 @@
-"""``reconciler history``: what was done, when, under which commit, why, and what came of it."""
+"""``reconciler history``: what was done, when, under which commit, why, and the outcome."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def request_of(args: argparse.Namespace) -> HistoryRequest:
-    """Return what the arguments ask for."""
+    """Return the request in the arguments."""
     fleet = inputs.state_request(args, args.path)
     return HistoryRequest(fleet, args.limit, args.target, args.output)
 
 
 def limit(text: str) -> int:
-    """Return a count from 1 on, as argparse asks for it."""
+    """Return a count of at least 1, for argparse."""
     if not (text.isascii() and text.isdigit() and 0 < int(text) <= 1_000_000):
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a count from 1 to 1000000")
     return int(text)
@@ -111,7 +111,7 @@ def rows_of(entries: Sequence[JournalEntry], width: int | None) -> list[tuple[st
 
 
 def _outcome(entry: JournalEntry) -> str:
-    """Return the outcome of an entry; an open request is one that nobody has carried out yet."""
+    """Return the outcome of an entry; an open request is one that is not executed yet."""
     from reconciler.ports.journal import REQUESTED
 
     if entry.outcome is not None:

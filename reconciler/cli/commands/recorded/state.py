@@ -93,7 +93,7 @@ def _add_adoption(parser: argparse.ArgumentParser) -> None:
 def request_of(
     args: argparse.Namespace,
 ) -> MaintenanceRequest | PruningRequest | AdoptionRequest:
-    """Return what the arguments ask for."""
+    """Return the request in the arguments."""
     if args.subcommand == "adopt":
         from reconciler.cli.maintenance.adoption import AdoptionRequest
 

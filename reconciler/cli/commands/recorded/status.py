@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def request_of(args: argparse.Namespace) -> StatusRequest:
-    """Return what the arguments ask for."""
+    """Return the request in the arguments."""
     return StatusRequest(inputs.state_request(args, args.path), args.output, args.watch)
 
 
@@ -134,7 +134,7 @@ def facts_of(recorded: Recorded) -> JsonDict:
 
 
 def _pools(recorded: Recorded) -> dict[str, dict[str, int]]:
-    """Return how many claims of each pool stand where in their life."""
+    """Return the number of claims of each pool in each stage of their life cycle."""
     from reconciler.cli.output.views import phase_of
 
     counts: dict[str, Counter[str]] = {
@@ -164,7 +164,7 @@ def _ownership(plan: Plan | None) -> list[dict[str, str]]:
 
 
 def _plan(recorded: Recorded) -> JsonDict | None:
-    """Return the sum of the newest plan."""
+    """Return the totals of the newest plan."""
     from reconciler.cli.output.listing import stamp
     from reconciler.plan.value.plan import from_json
 
@@ -185,7 +185,7 @@ def _plan(recorded: Recorded) -> JsonDict | None:
 
 
 def _progress(recorded: Recorded) -> JsonDict | None:
-    """Return how far the plan that was applied last has come."""
+    """Return the progress of the last applied plan."""
     from reconciler.cli.shared.records import newest_run
 
     found = newest_run(recorded.state)
@@ -238,11 +238,11 @@ def _text(recorded: Recorded, facts: JsonDict, known: str) -> str:
 
 
 def _requests(facts: JsonDict) -> str:
-    """Return what people have asked for and nobody has carried out yet."""
+    """Return the users' requests that are still open."""
     if not facts["requests"]:
         return ""
     rows = (f"  {row['verb']} {row['target']}, since {row['at']}\n" for row in facts["requests"])
-    return f"\nRequested and not carried out yet:\n{''.join(rows)}"
+    return f"\nRequested and not executed yet:\n{''.join(rows)}"
 
 
 def _in_doubt(facts: JsonDict) -> str:

@@ -103,7 +103,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--once", action="store_true",
-        help="print once and exit (default where the output is not a terminal)",
+        help="print once and exit (default if the output is not a terminal)",
     )  # fmt: skip
     inputs.add_output(parser)
     inputs.add_flags(parser, inputs.RECORDED)
@@ -117,7 +117,7 @@ def _label(word: str) -> tuple[str, str]:
 
 
 def request_of(args: argparse.Namespace) -> TopRequest:
-    """Return what the arguments ask for."""
+    """Return the request in the arguments."""
     return TopRequest(
         inputs.state_request(args, args.path),
         args.output,
@@ -280,7 +280,7 @@ def _fleet_bar(rows: Sequence[NodeRow], resource: str, width: int, *, colour: bo
 
 
 def _colour(share: float) -> str:
-    """Return the colour of a share: the emptier a fleet, the more it wastes."""
+    """Return the colour of a share: a low utilization is wasteful."""
     return "31" if share < 0.4 else "33" if share < 0.7 else "32"
 
 

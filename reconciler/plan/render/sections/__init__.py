@@ -1,1 +1,1 @@
-"""The sections of a plan as data: each is defined once, and every rendering paints them."""
+"""The sections of a plan as data: each is defined once, and every renderer uses them."""

@@ -39,10 +39,10 @@ from reconciler.plan.value.nodes import LaunchReason, PlannedNodeClaim
 from reconciler.plan.value.plan import Plan
 
 _KINDS_MAX: Final = 3
-"""How many kinds of machines a row names; more are counted."""
+"""The maximum number of machine types in a row; more are counted."""
 
 BOXES_MAX: Final = 120
-"""A drawing of more actions shows nothing to anybody."""
+"""A chart of more actions is not readable."""
 
 
 class ActionStep(NamedTuple):
@@ -62,7 +62,7 @@ class ActionStep(NamedTuple):
 
     @property
     def pools(self) -> tuple[str, ...]:
-        """The NodePools of the nodes that go, or else of those that come."""
+        """The NodePools of the removed nodes, otherwise of the launched ones."""
         return tuple(sorted({a.node_pool for a in self.going or self.coming if a.node_pool}))
 
 
@@ -84,7 +84,7 @@ def actions(plan: Plan) -> Section | None:
 
 
 def order(plan: Plan) -> Section | None:
-    """Return the order of the actions, nothing where none waits for another or there are many."""
+    """Return the order of the actions, nothing if none waits for another or there are many."""
     flow = flow_of(plan)
     if len(flow.boxes) > BOXES_MAX or not any(box.after for box in flow.boxes):
         return None

@@ -44,7 +44,7 @@ VERBS: Final[dict[str, VerbStyle]] = {
     "warning": VerbStyle("", "warn"),
     "info": VerbStyle("", ""),
 }
-"""How each verb looks; the last three are severities."""
+"""The style of each verb; the last three are severities."""
 
 
 class Text(msgspec.Struct, frozen=True):
@@ -62,9 +62,9 @@ class Name(msgspec.Struct, frozen=True):
 
 
 class NameList(msgspec.Struct, frozen=True):
-    """Identifiers of the same kind; the first ones are shown, and the others unfold.
+    """Identifiers of the same kind; the first ones are shown, and the others can be expanded.
 
-    ``noun`` counts them where none fits.
+    ``noun`` counts them if none fits.
     """
 
     names: tuple[str, ...]
@@ -82,7 +82,7 @@ class Number(msgspec.Struct, frozen=True):
 
 
 class Dollars(msgspec.Struct, frozen=True):
-    """USD an hour, or what that comes to in a month; None has no price.
+    """USD an hour, or the sum for a month; None has no price.
 
     ``unpriced`` is set for a sum, and counts the nodes in it that have no price.
     """
@@ -127,7 +127,7 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class SectionRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A row: one cell for each column, then lines. ``more`` are the rows that it stands for."""
+    """A row: one cell for each column, then lines. ``more`` are the rows that it represents."""
 
     cells: tuple[Cell, ...]
     verb: str = ""
@@ -136,7 +136,7 @@ class SectionRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Column(msgspec.Struct, frozen=True):
-    """A column; numbers are aligned to the right. Narrow forms leave out ``page_only`` ones."""
+    """A column; numbers are aligned to the right. Narrow formats omit ``page_only`` ones."""
 
     title: str
     numeric: bool = False
@@ -147,7 +147,7 @@ BarKind = Literal["launch", "remove", "wait", "closed", "limited", "start", "run
 
 
 class Bar(msgspec.Struct, frozen=True):
-    """A period of a lane: what it is, and ``about`` for whoever points at it.
+    """A period of a lane: what it is, and ``about`` as its tooltip.
 
     ``hue`` numbers the colours of bars that differ in more than their kind.
     """
@@ -167,7 +167,7 @@ class Lane(msgspec.Struct, frozen=True):
 
 
 class Timeline(msgspec.Struct, frozen=True):
-    """What is known of the rollout over time; ``lanes`` are drawn from ``begin`` to ``end``."""
+    """The known part of the rollout over time; ``lanes`` are drawn from ``begin`` to ``end``."""
 
     begin: datetime
     end: datetime
@@ -195,8 +195,8 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a plan for people.
 
     ``table`` sections align all columns on a terminal; the others are lists of rows with lines
-    below them, titled ``lines_title`` where they are a column. ``folded`` sections unfold.
-    ``figure`` is drawn where the form can show it.
+    below them, titled ``lines_title`` if they are a column. ``folded`` sections can be expanded.
+    ``figure`` is drawn if the format supports it.
     """
 
     key: str
@@ -219,7 +219,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
 def columns_to_show(
     columns: Sequence[Column], rows: Sequence[SectionRow], *, on_page: bool = False
 ) -> list[int]:
-    """Return which columns a painter shows: those with text, and the first in any case."""
+    """Return the columns that a renderer shows: those with text, and always the first."""
     parts = [part for row in rows for part in (row, *row.more)]
     return [
         number
@@ -230,7 +230,7 @@ def columns_to_show(
 
 
 class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A plan as people read it: what it is a plan of, the headline, and the sections in order."""
+    """A plan for people: its subject, the headline, and the sections in order."""
 
     fleet: str
     revision: str
@@ -244,7 +244,7 @@ class PlanDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def text_of(cell: Cell) -> str:
-    """Return a cell as plain text, which a painter has yet to escape."""
+    """Return a cell as plain text, which the renderer still has to escape."""
     match cell:
         case Text(text=text):
             return text
@@ -275,7 +275,7 @@ def _money(cell: Dollars) -> str:
 
 
 def order_of(cell: Cell) -> str:
-    """Return what a column is sorted by, empty where that is the text."""
+    """Return what a column is sorted by, empty if that is the text."""
     match cell:
         case Number(number=number):
             return str(number)
@@ -296,10 +296,10 @@ def named(names: tuple[str, ...], noun: str, kind: str = "") -> Name | NameList:
 T = TypeVar("T")
 
 FEW: Final = 6
-"""Up to so many rows are listed as they are, however alike some of them are."""
+"""Up to this number, all rows are listed, even if some are similar."""
 
 MOST: Final = 12
-"""More rows than this are not read: those beyond are one row that unfolds."""
+"""The maximum number of rows: the rest is one row that can be expanded."""
 
 Key = Callable[[T], Hashable]
 
@@ -315,7 +315,7 @@ def grouped(items: Iterable[T], key: Key[T]) -> list[list[T]]:
 def condensed(items: Iterable[T], same: Key[T], *alike: Key[T]) -> list[list[list[T]]]:
     """Return groups of ``same`` items, in clusters.
 
-    A cluster is one group as long as there are few. Otherwise groups with an equal first key of
+    A cluster is one group while there are few. Otherwise groups with an equal first key of
     ``alike`` join, then, if there are still many, those with an equal second key.
     """
     clusters = [[group] for group in grouped(items, same)]
@@ -330,9 +330,9 @@ def condensed(items: Iterable[T], same: Key[T], *alike: Key[T]) -> list[list[lis
 def rows_of(
     clusters: Sequence[Sequence[Sequence[T]]], row: Callable[[Sequence[T]], SectionRow], noun: str
 ) -> tuple[SectionRow, ...]:
-    """Return a row for each cluster; one of several groups unfolds to theirs.
+    """Return a row for each cluster; a row of several groups can be expanded.
 
-    Beyond ``MOST`` rows, the last one stands for the rest.
+    Beyond ``MOST`` rows, the last one represents the rest.
     """
     rows = []
     for cluster in clusters:

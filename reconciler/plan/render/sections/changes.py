@@ -124,7 +124,7 @@ def _unfolded(cell: Cell) -> SectionRow:
 
 
 def _edits(group: Sequence[PlannedChange]) -> list[Cell]:
-    """Return each field with its values, or with how many different changes it has."""
+    """Return each field with its values, or with its number of different changes."""
     by_path: dict[str, list[PlannedFieldChange]] = {}
     for change in group:
         for field in change.fields:

@@ -168,7 +168,7 @@ def _unpriced(group: Sequence[PlannedBlocker]) -> int:
 
 
 def _times(one: PlannedBlocker, now: datetime) -> str:
-    """Return since when a blocker holds nodes, and when that ends, where it is known."""
+    """Return since when a blocker blocks nodes, and when that ends, if known."""
     is_window = one.kind == "Schedule"
     since = f"{'closed ' if is_window else ''}since {until(one.since, now)}" if one.since else ""
     ends = "next opens" if is_window else "not before"
@@ -211,7 +211,7 @@ def _budget(group: Sequence[PoolBudget]) -> SectionRow:
     )
 
 
-# What is known of the rollout over time: what starts now, what waits and until when, and where a
+# The known part of the rollout over time: what starts now, what waits and until when, and when a
 # window is closed or a budget limits.
 
 _HORIZON: Final = timedelta(days=7)
@@ -219,7 +219,7 @@ _LANES_MAX: Final = 24
 
 
 def rollout(plan: Plan) -> Section | None:
-    """Return a chart of what waits until when; nothing where no time in the future is known."""
+    """Return a chart of what waits until when; nothing if no future time is known."""
     begin = plan.at
     moments = [*(d.not_before for d in plan.deferred), *(b.until for b in plan.blockers)]
     waits = bool(plan.deferred or plan.blockers)

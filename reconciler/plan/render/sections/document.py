@@ -1,4 +1,4 @@
-"""A plan as the document that every rendering paints: the headline, then the sections in order."""
+"""A plan as the document that every renderer uses: the headline, then the sections in order."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ SECTIONS: Final = (
 )
 """Reading order: what is wrong, what changes, what happens now, what waits, and the details.
 
-Each function returns one section of a plan, or None where the plan has nothing for it. A new
-section is one more function here; the painters need no change.
+Each function returns one section of a plan, or None if the plan has nothing for it. A new section
+is one more function here; the renderers need no change.
 """
 
 PAGE_ONLY: Final = frozenset({disruption.rollout, disruption.budgets, pods.placements})
-"""What is too long or too wide for anything but a page."""
+"""Sections that are too long or too wide for anything but a page."""
 
 
 def sections_of(plan: Plan, *, for_page: bool = True) -> tuple[Section, ...]:

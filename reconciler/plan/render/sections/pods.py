@@ -1,4 +1,4 @@
-"""Pods: those that cannot be scheduled, capacity that is reserved, and where each one goes."""
+"""Pods: those that cannot be scheduled, reserved capacity, and the placement of each pod."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _EARLY: Final = (
     "TaintNotTolerated",
     "OtherNodePool",
 )
-"""Reasons of NodePools that are not for these pods, the less telling the later.
+"""Reasons of NodePools that are not meant for these pods, the most informative first.
 
-Any other reason comes from a NodePool that would take the pod if it could: that one matters.
+Any other reason comes from a NodePool that is meant for the pod, and matters more.
 """
 
 
 def unschedulable(plan: Plan) -> Section | None:
-    """Return the pods that cannot be scheduled, with the reason that matters first."""
+    """Return the pods that cannot be scheduled, with the most important reason first."""
     if not plan.unschedulable:
         return None
 
@@ -71,7 +71,7 @@ def _pods(group: Sequence[UnschedulablePod]) -> SectionRow:
 
 
 def reasons_of(reasons: Iterable[Reason]) -> tuple[Line, ...]:
-    """Return a line for each reason with the NodePools that have it, the one that matters first."""
+    """Return a line for each reason with its NodePools, the most important first."""
     every = list(reasons)
     groups = grouped(every, lambda r: (r.code, without_pool(r.message, r.node_pool or "")))
     if len(groups) > FEW:
@@ -81,7 +81,7 @@ def reasons_of(reasons: Iterable[Reason]) -> tuple[Line, ...]:
 
 
 def leading_reasons(reasons: Iterable[Reason]) -> list[str]:
-    """Return the reasons as sentences, the one that matters first."""
+    """Return the reasons as sentences, the most important first."""
     found = [
         reason.message
         if reason.node_pool is None or reason.node_pool in reason.message
@@ -129,7 +129,7 @@ def _room(group: Sequence[PlannedHeadroom]) -> SectionRow:
 
 
 def placements(plan: Plan) -> Section | None:
-    """Return where each pod goes."""
+    """Return the placement of each pod."""
     if not plan.placements:
         return None
     rows = tuple(

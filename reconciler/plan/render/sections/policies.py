@@ -1,4 +1,4 @@
-"""The policies that judged a plan: the violated ones first, and the others below a fold."""
+"""The policies of a plan: the violated ones first, and the others folded."""
 
 from __future__ import annotations
 
