@@ -21,6 +21,8 @@ SCENARIOS = (
 DESIRED = ("NodePool", "NodeOverlay", "EC2NodeClass", "TestNodeClass", "KWOKNodeClass")
 SAMPLE = 45
 """Of this many scenarios in a folder, one is planned: all would take minutes."""
+USUAL = 3
+"""Of this many samples, one is planned in a default run."""
 RESOURCES = {
     "Pod": "pods",
     "Node": "nodes",
@@ -59,11 +61,12 @@ def kubectl_of(folder: Path, objects: list[Plain]) -> str:
 
 def scenarios() -> Iterator[Any]:
     for group in ("placement", "disruption", "random", "aws"):
-        for path in sorted((SCENARIOS / group).glob("*.json"))[::SAMPLE]:
+        for number, path in enumerate(sorted((SCENARIOS / group).glob("*.json"))[::SAMPLE]):
             found = json.loads(path.read_text())
             scenario = found[0] if isinstance(found, list) else found
             if (scenario.get("expect") or {}).get("valid") is not False:
-                yield pytest.param(path, scenario, id=f"{group}-{path.stem}")
+                marks = [pytest.mark.exhaustive] if number % USUAL else []
+                yield pytest.param(path, scenario, id=f"{group}-{path.stem}", marks=marks)
 
 
 def catalog_of(scenario: Plain, path: Path) -> Any:
