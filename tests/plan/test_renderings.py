@@ -6,6 +6,7 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 
@@ -14,6 +15,7 @@ from reconciler.plan.render.html import render_html
 from reconciler.plan.render.markdown import CHARACTERS_MAX, render_markdown, render_mermaid
 from reconciler.plan.render.page import SCRIPT
 from reconciler.plan.render.text import render_text
+from reconciler.plan.render.wording import code_spans
 from reconciler.plan.value.actions import PlannedChange, PlannedFieldChange
 from reconciler.plan.value.costs import Cost, PoolCost
 from reconciler.plan.value.nodes import Reason, UnschedulablePod
@@ -173,3 +175,24 @@ def test_a_huge_plan_still_fits_a_comment() -> None:
 
 def test_a_comment_with_endless_names_still_fits() -> None:
     assert len(render_markdown(nasty_plan(times=2000))) <= CHARACTERS_MAX
+
+
+@pytest.mark.parametrize(
+    ("text", "spans"),
+    [
+        ("no code", [("no code", False)]),
+        ("Try `--set a=b`.", [("Try ", False), ("--set a=b", True), (".", False)]),
+        ("`a` and `b`", [("a", True), (" and ", False), ("b", True)]),
+        ("one ` alone", [("one ` alone", False)]),
+        ("", []),
+    ],
+)
+def test_text_between_backticks_is_code(text: str, spans: list[tuple[str, bool]]) -> None:
+    assert code_spans(text) == spans
+
+
+def test_advice_in_the_headline_is_code_in_a_comment_and_on_a_page() -> None:
+    cost = Cost(before=0.0, after=1.0, lower_bound=0.5, bound_gap=1.0, bound_held_by="Packing")
+    plan = msgspec.structs.replace(a_plan(), cost=cost)
+    assert " Try `--set packing=cheapest`." in render_markdown(plan)
+    assert "Try <code>--set packing=cheapest</code>." in render_html(plan)

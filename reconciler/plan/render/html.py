@@ -28,7 +28,7 @@ from reconciler.plan.render.sections.cells import (
     text_of,
 )
 from reconciler.plan.render.sections.document import document_of
-from reconciler.plan.render.wording import counted, moment
+from reconciler.plan.render.wording import code_spans, counted, moment
 from reconciler.plan.value.plan import Plan
 
 ROWS_MAX: Final = 5000
@@ -48,6 +48,10 @@ def paint(document: PlanDocument) -> str:
     return page(title, _header(document), *map(section_of, document.sections))
 
 
+def _sentence(text: str) -> Markup:
+    return el("p", *(el("code", part) if is_code else part for part, is_code in code_spans(text)))
+
+
 def _header(document: PlanDocument) -> Markup:
     facts = (
         f"plan {document.digest} of {moment(document.at)}",
@@ -59,7 +63,7 @@ def _header(document: PlanDocument) -> Markup:
         "header",
         el("h1", document.fleet, el("small", f" at {document.revision}")),
         el("p", " · ".join(filter(None, facts)), cls="soft"),
-        el("div", *(el("p", line) for line in document.headline), cls=f"sum{' alarm' * has_pods}"),
+        el("div", *map(_sentence, document.headline), cls=f"sum{' alarm' * has_pods}"),
         finder(),
     )
 

@@ -26,7 +26,7 @@ from reconciler.plan.render.sections.cells import (
     text_of,
 )
 from reconciler.plan.render.sections.document import document_of
-from reconciler.plan.render.wording import counted, moment
+from reconciler.plan.render.wording import code_spans, counted, moment
 from reconciler.plan.value.plan import Plan
 
 _LABEL_MAX: Final = 80
@@ -127,7 +127,7 @@ class _Comment:
 
     def _title(self) -> list[str]:
         lines = [clipped(line, _SUMMARY_MAX // 4) for line in self._document.headline]
-        said = "  \n".join(map(markdown_text, lines))
+        said = "  \n".join(map(_sentence, lines))
         return [f"### Plan for {self._say(self._document.fleet)}", f"**{said}**"]
 
     def _foot(self) -> str:
@@ -241,6 +241,16 @@ class _Comment:
 
     def _code(self, text: str) -> str:
         return markdown_code(clipped(text, self._room.cell))
+
+
+def _sentence(text: str) -> str:
+    """Return a sentence, with code as such; ``markdown_text`` strips the spaces around it."""
+    parts = []
+    for part, is_code in code_spans(text):
+        plain = part.strip()
+        written = (markdown_code if is_code else markdown_text)(plain)
+        parts.append(part.replace(plain, written) if plain else part)
+    return "".join(parts)
 
 
 def _fold(title: str, body: str) -> str:

@@ -355,7 +355,14 @@ def _finding(places: list[str], path: str | None, message: str, hint: str | None
 
 
 _NAMED: Final = 5
-_WIDTH: Final = 300
+
+
+def code_spans(text: str) -> list[tuple[str, bool]]:
+    """Return the parts of a text in order, and whether each is code: it was between backticks."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:  # one backtick has no partner
+        return [(text, False)]
+    return [(part, number % 2 == 1) for number, part in enumerate(parts) if part]
 
 
 def verdict_of(policy: JudgedPolicy) -> str:
