@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from reconciler.catalog.adjusted.offerings import spot_prices
 from reconciler.catalog.catalog import Catalog
 from reconciler.desired.fleet import Fleet
 from reconciler.desired.hash import object_hash
@@ -196,6 +197,11 @@ class PlannedFleet:
         """
         blueprint = self._blueprints.get(node_pool)
         return (blueprint.catalog if blueprint is not None else self.catalog).get(name)
+
+    @cached_property
+    def spot_prices(self) -> Mapping[str, Mapping[str, float]]:
+        """The known spot prices by instance type and zone, USD an hour; none that is estimated."""
+        return spot_prices(self.catalog.listed)
 
     @property
     def _blueprints(self) -> Mapping[str, PoolBlueprint]:

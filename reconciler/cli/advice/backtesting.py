@@ -72,7 +72,7 @@ class Backtests:
         inputs = self._inputs
 
         def build(replay: Replay) -> Setting:
-            return built(inputs, Script(), self._judge.request.seed, replay)
+            return built(inputs, Script(), self._judge.request.seed, replay, replay.market)
 
         def choose(setting: Setting) -> SimulatedFleet:
             return self._fleet(setting.head, key)

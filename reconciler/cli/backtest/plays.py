@@ -49,7 +49,7 @@ class Replays:
         """
 
         def build(replay: Replay) -> Setting:
-            return built(self.inputs, self.script, key.seed, replay)
+            return built(self.inputs, self.script, key.seed, replay, replay.market)
 
         return play_side(build, _SIDES[key.side], self.trace, self.inputs.start, self.end)
 

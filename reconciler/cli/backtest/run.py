@@ -29,6 +29,7 @@ class BacktestRequest:
 
     ``until`` is when to stop, None for the end of the trace. ``against`` is ``karpenter-defaults``
     or None. Each side is played with ``seeds`` seeds, from ``seed`` on, where ``sweep`` says.
+    With ``workload_alone``, the spot prices and refusals of the trace are left out.
     """
 
     fleet: FleetRequest
@@ -39,6 +40,7 @@ class BacktestRequest:
     until: datetime | timedelta | None
     script: Script
     sweep: SweepRequest = field(default_factory=SweepRequest)
+    workload_alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,8 @@ def backtested(request: BacktestRequest, phase: Phase, progress: Progress = unse
         ReconcilerError: an argument is wrong, or an input cannot be read.
     """
     trace = read_trace(read_bytes(request.trace), request.trace)
+    if request.workload_alone:
+        trace = trace.workload_alone
     start = moment.present(request.fleet.now)
     fleet = replace(request.fleet, now=start)
     end = start + timedelta(seconds=trace.seconds)
