@@ -7,15 +7,18 @@ another. All other text of a file stays as it is (``source/edit.py``).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final, Protocol
 
 from reconciler.desired.fleet import SourceFile
 from reconciler.model.json import JsonDict
+from reconciler.model.karpenter.labels import CAPACITY_TYPE
 from reconciler.source.document import Document, Pointer, parse_documents
 from reconciler.source.edit import AddItem, FieldEdit, RemoveItem, SetField, Value, edited
 from reconciler.source.objects import Entry, entries
+from reconciler.source.plainyaml import dump
 from reconciler.source.resource import CONFIG_FILES, LOCK_FILE
 from reconciler.source.rewrite import RewriteError
 from reconciler.source.schema import value_at
@@ -134,6 +137,35 @@ class SetPoolField:
         return _edited_pool(
             files, self.node_pool, lambda data: iter((_set(data, self.pointer, self.value),))
         )
+
+
+@dataclass(frozen=True, slots=True)
+class CopyPool:
+    """A NodePool is copied to a file beside it, under another name, for one capacity type.
+
+    The copy launches at most ``vcpus`` vCPUs, and is preferred to the others by its ``weight``.
+    """
+
+    node_pool: str
+    name: str
+    capacity_type: str
+    vcpus: int
+    weight: int
+
+    def made_in(self, files: Files) -> Files:
+        """Return the files with one more."""
+        file, entry = _pool(files, self.node_pool)
+        path = f"{file.path.rpartition('/')[0]}/{self.name}.yaml".lstrip("/")
+        if not isinstance(entry.data, dict) or any(f.path == path for f in files):
+            raise RewriteError(f"{path} exists, or NodePool {self.node_pool} is not a mapping")
+        data = deepcopy(entry.data)
+        data["metadata"] = {**data["metadata"], "name": self.name}
+        spec = data["spec"]
+        spec["weight"], spec["limits"] = self.weight, {"cpu": str(self.vcpus)}
+        rows = [row for row in _requirements(data) if row.get("key") != CAPACITY_TYPE]
+        rows.append({"key": CAPACITY_TYPE, "operator": "In", "values": [self.capacity_type]})
+        spec["template"]["spec"]["requirements"] = rows
+        return (*files, SourceFile(path, dump(data, sort_keys=False).encode()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,10 +26,17 @@ class Judgements:
 
     def evaluate(self, key: Selection) -> ChangeVerdict:
         """Judge the changes of all candidates of a selection together."""
+        workload = key[0].workload
+        if workload is not None:
+            return self.judge.loosened(workload.constraint)
         return self.judge.judged(_changes(key))
 
     def address(self, key: Selection) -> str | None:
         """Return the address of a verdict, None where the changes cannot be made in the files."""
+        workload = key[0].workload
+        if workload is not None:
+            one = workload.constraint
+            return address_of("constraint", one.owner, one.constraint, self.judge.facts)
         try:
             files = with_changes(self.judge.files, _changes(key))
         except RewriteError:

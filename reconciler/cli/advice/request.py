@@ -15,6 +15,9 @@ BACKTESTED: Final = 3
 SPOT_PERCENT: Final = 50.0
 WAITING_SECONDS: Final = 120.0
 EVICTIONS_PER_POD_DAY: Final = 1.0
+COMPUTE_PLAN_PERCENT: Final = 27.0
+INSTANCE_PLAN_PERCENT: Final = 37.0
+"""What plans for one year without upfront payment take off the prices of general-purpose types."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +27,8 @@ class AdviceRequest:
     With ``has_new_nodes``, fleets of new nodes are compared. At most ``most``
     candidates are judged, where ``sweep`` says. ``policies`` are files of the operator.
     ``zones`` is None for as many as the fleet has now. The ``backtested`` best proposals are
-    replayed on the workload in the file ``trace``; only then do the last two limits count.
+    replayed on the workload in the file ``trace``; only then do the limits on waiting and evictions
+    count. The last two are the discounts of savings plans that could be bought.
     """
 
     fleet: FleetRequest
@@ -39,3 +43,5 @@ class AdviceRequest:
     zones: int | None = None
     waiting_seconds: float = WAITING_SECONDS
     evictions_per_pod_day: float = EVICTIONS_PER_POD_DAY
+    compute_plan_percent: float = COMPUTE_PLAN_PERCENT
+    instance_plan_percent: float = INSTANCE_PLAN_PERCENT

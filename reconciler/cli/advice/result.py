@@ -88,6 +88,45 @@ class Advice(_Part, frozen=True, kw_only=True):
     patch: str = ""
 
 
+class WorkloadAdvice(_Part, frozen=True, kw_only=True):
+    """A constraint that costs something, for the owner of the workload to decide.
+
+    ``per_month`` is the change of the cost at rest in USD without it, ``pods`` how many the owner
+    has, ``risk`` what that asks of them.
+    """
+
+    id: str
+    owner: str
+    constraint: str
+    title: str
+    per_month: float
+    percent: float
+    pods: int
+    risk: str
+    nodes: int
+    exposure: Exposure
+
+
+class CommitmentAdvice(_Part, frozen=True, kw_only=True):
+    """A commitment that is worth buying; money is USD, see ``catalog.commitments.purchases``.
+
+    ``basis`` is the usage that it is judged by. Commitments for the same nodes are alternatives.
+    """
+
+    rank: int
+    kind: str
+    name: str
+    title: str
+    commitment: float
+    count: int
+    replaces: float
+    used_percent: float
+    break_even_percent: float
+    per_month: float
+    confidence: Level
+    basis: str
+
+
 class RefusedAdvice(_Part, frozen=True, kw_only=True):
     """A change that saves but is not proposed; ``reason`` names the limit or the policy."""
 
@@ -109,6 +148,7 @@ class AdviceReport(_Part, frozen=True, kw_only=True):
     """All advice for a fleet. ``together`` are the changes that save the most when combined.
 
     With ``new_nodes``, fleets of new nodes are compared.
+    ``workloads`` are constraints for their owners to decide, ``commitments`` what could be bought.
     ``no_effect`` are the ids of candidates that save nothing, ``evaluations`` the number of fleets
     that were carried to rest.
     """
@@ -123,6 +163,8 @@ class AdviceReport(_Part, frozen=True, kw_only=True):
     limits: AdviceLimits
     advice: tuple[Advice, ...]
     together: Advice | None
+    workloads: tuple[WorkloadAdvice, ...]
+    commitments: tuple[CommitmentAdvice, ...]
     refused: tuple[RefusedAdvice, ...]
     no_effect: tuple[str, ...]
     not_tried: tuple[NotTried, ...]

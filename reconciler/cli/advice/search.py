@@ -27,15 +27,34 @@ JudgeAll = Callable[[Sequence[Selection]], Sequence[ChangeVerdict]]
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Candidates made together, and what they come to."""
+    """Candidates made together, and what they come to.
+
+    ``over_time`` is what the backtest of a change that shows nothing at rest saves, USD a month.
+    """
 
     members: Selection
     verdict: ChangeVerdict
+    over_time: float | None = None
+
+    @property
+    def per_month(self) -> float:
+        """The change of the cost in USD a month."""
+        return self.verdict.per_month if self.over_time is None else self.over_time
+
+    @property
+    def saves(self) -> bool:
+        """Whether it saves enough to be advice."""
+        return self.per_month <= -LEAST_SAVING
+
+    @property
+    def is_of_workload(self) -> bool:
+        """Whether it removes a constraint of a workload, and changes no file."""
+        return self.members[0].workload is not None
 
     @property
     def order(self) -> tuple[float, str]:
         """The sort key: the largest saving first, ties by name."""
-        return round(self.verdict.per_month, 2), " ".join(c.id for c in self.members)
+        return round(self.per_month, 2), " ".join(c.id for c in self.members)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +113,12 @@ def searched(judge: Judge, candidates: Selection, sweep: Sweep) -> Findings:
 
 def _together(judge_all: JudgeAll, alone: Sequence[Judged]) -> Judged | None:
     """Return the best combination of at least two candidates, None without one."""
-    saving = sorted((one for one in alone if is_advice(one)), key=lambda one: one.order)
+    ours = [one for one in alone if not one.is_of_workload]
+    saving = sorted((one for one in ours if is_advice(one)), key=lambda one: one.order)
     if not saving:
         return None
     best = saving[0]
-    neutral = [one for one in alone if not one.verdict.refusal and not one.verdict.saves]
+    neutral = [one for one in ours if not one.verdict.refusal and not one.saves]
     for group in (saving[1 : ADDITIONS_MAX + 1], neutral[:NEUTRAL_MAX]):
         for one in group:
             members = (*best.members, *one.members)
@@ -113,7 +133,7 @@ def _together(judge_all: JudgeAll, alone: Sequence[Judged]) -> Judged | None:
 
 def is_advice(one: Judged) -> bool:
     """Return whether it saves and keeps all limits."""
-    return one.verdict.saves and not one.verdict.refusal
+    return one.saves and not one.verdict.refusal
 
 
 def _overlap(members: Selection) -> bool:
