@@ -7,6 +7,11 @@ pods with and without GPUs. The sides are Karpenter's default packing and search
 for the pods that run at each moment. ``--days FROM-TO`` replays only the pods that were created in
 these days.
 
+``python -m benchmarks.backtest --advice`` finds advice on the first half of the trace, by default
+of days 116 and 117, and backtests it on the second half. The pods of the moment with most pods in
+the first half are the fleet that ``advise`` carries to rest. What is kept is compared as a share of
+the cost of each half, since their load differs.
+
 ``python -m benchmarks.backtest --sweep`` plays a short trace with eight seeds in 1, 2 and 4
 processes, and prints the speed-up and the overhead for each evaluation. Nothing is asserted.
 """
@@ -85,15 +90,19 @@ def main() -> None:
     parser.add_argument("trace", nargs="?", default=str(TRACE / "openb-default.csv.gz"))
     parser.add_argument("--days", metavar="FROM-TO", help="only pods created in these days")
     parser.add_argument("--sweep", action="store_true", help="measure processes instead")
+    parser.add_argument("--advice", action="store_true", help="measure what advice keeps instead")
+    parser.add_argument("--candidates", default="100", metavar="N", help="with --advice: judge N")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="backtest-") as folder:
         fleet = Path(folder) / "fleet"
         fleet.mkdir()
         (fleet / "nodes.yaml").write_text(FLEET)
-        days = given.days or ("116-116" if given.sweep else None)
+        days = given.days or ("116-116" if given.sweep else "116-117" if given.advice else None)
         trace = cut(given.trace, days, Path(folder)) if days else Path(given.trace)
         if given.sweep:
             sweep(fleet, trace)
+        elif given.advice:
+            kept(fleet, trace, given.candidates)
         else:
             compare(fleet, trace)
 
@@ -175,6 +184,102 @@ def command(fleet: Path, trace: Path, *more: str) -> bytes:
     return done.stdout
 
 
+def kept(fleet: Path, trace: Path, candidates: str) -> None:
+    """Print what advice promised on the first half of a trace, and what it keeps on the second."""
+    rows = read_rows(str(trace))
+    middle = max(float(row["creation_time"]) for row in rows) / 2
+    folder = fleet.parent
+    first, second = folder / "first.csv", folder / "second.csv"
+    early = [row for row in rows if float(row["creation_time"]) < middle]
+    write_rows(first, [row | ended_by(row, middle) for row in early], 0)
+    write_rows(second, [row for row in rows if float(row["creation_time"]) >= middle], middle)
+    snapshot = folder / "snapshot.json"
+    present = at_peak(early)
+    snapshot.write_text(json.dumps(waiting(present)))
+    for words in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message", "fleet"]):
+        author = ["-c", "user.name=bench", "-c", "user.email=bench@example.com"]
+        subprocess.run(["git", *author, *words], cwd=fleet, check=True)
+    given = ["--snapshot", str(snapshot), "--trace", str(first), "--candidates", candidates]
+    words = ["advise", str(fleet), "--now", NOW, "--write", "--auto-approve", "-o", "json"]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    done = subprocess.run(
+        [sys.executable, "-m", "reconciler", *words, *given], stdout=-1, check=True
+    )
+    seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+    found = json.loads(done.stdout)
+    one = found["together"] or (found["advice"] or [None])[0]
+    if one is None:
+        print("no advice was found on the first half")
+        return
+    out = json.loads(command(fleet, second, "--base", "HEAD"))["backtest"]
+    sides = out["sides"]["base"], out["sides"]["head"]
+    promised, promise = one["backtest"], one["backtest"]["perMonth"]
+    share = -100 * promise / promised["base"]["dollarsPerMonth"]
+    saved = 100 * (1 - sides[1]["dollars"] / sides[0]["dollars"])
+    print(f"{len(present)} pods at rest; advice: {', '.join(one['parts'])} ({seconds:.0f} CPU s)")
+    row = "{:28} {:>12} {:>10} {:>16} {:>16}"
+    print(row.format("", "$/month", "saved", "p99 s before", "p99 s after"))
+    waits = [promised[side]["waitingSeconds"]["p99"] for side in ("base", "head")]
+    print(row.format("promised on the first half", f"{promise:,.0f}", f"{share:.1f}%", *waits))
+    change = sides[1]["dollarsPerMonth"] - sides[0]["dollarsPerMonth"]
+    waits = [side["waitingSeconds"]["p99"] for side in sides]
+    print(row.format("kept on the second half", f"{change:,.0f}", f"{saved:.1f}%", *waits))
+    print(f"{100 * saved / share:.0f}% of the promised share is kept")
+
+
+def ended_by(row: dict[str, str], end: float) -> dict[str, str]:
+    """Return the times of a pod within the half that it began in."""
+    is_bound = row["scheduled_time"] and float(row["scheduled_time"]) <= end
+    return {
+        "deletion_time": str(min(float(row["deletion_time"]), end)),
+        "scheduled_time": row["scheduled_time"] if is_bound else "",
+    }
+
+
+def at_peak(rows: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Return the pods of the first moment at which most of them run."""
+
+    def running(at: float) -> list[dict[str, str]]:
+        begun = [row for row in rows if float(row["creation_time"]) <= at]
+        return [row for row in begun if float(row["deletion_time"]) > at]
+
+    return max((running(float(row["creation_time"])) for row in rows), key=len)
+
+
+def waiting(rows: list[dict[str, str]]) -> dict[str, Any]:
+    """Return a snapshot in which these pods wait for nodes."""
+    return {"apiVersion": "v1", "kind": "List", "items": [a_pod(row) for row in rows]}
+
+
+def a_pod(row: dict[str, str]) -> dict[str, Any]:
+    """Return a pod of a trace as the cluster shows it before it has a node."""
+    amounts = {"cpu": f"{row['cpu_milli']}m", "memory": f"{row['memory_mib']}Mi"}
+    limits, tolerations = {}, []
+    if int(row["num_gpu"]):
+        limits = {GPU: row["num_gpu"]}
+        tolerations = [{"key": GPU, "operator": "Exists"}]
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": row["name"], "controller": True}
+    resources = {"requests": amounts | limits, "limits": limits}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": row["name"],
+            "namespace": "trace",
+            "ownerReferences": [owner | {"uid": row["name"]}],
+        },
+        "spec": {
+            "containers": [{"name": "main", "image": "main", "resources": resources}],
+            "tolerations": tolerations,
+        },
+        "status": {
+            "phase": "Pending",
+            "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}],
+        },
+    }
+
+
+GPU = "nvidia.com/gpu"
 SEEDS = 8
 
 

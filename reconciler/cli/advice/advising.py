@@ -26,6 +26,7 @@ from reconciler.cli.advice.result import (
 )
 from reconciler.cli.advice.search import (
     ADDITIONS_MAX,
+    LEAST_SHARE,
     NEUTRAL_MAX,
     Findings,
     Judged,
@@ -287,8 +288,8 @@ def _not_tried(
         )
     yield NotTried(
         what="other combinations",
-        reason=f"only the best {ADDITIONS_MAX} that save alone, and {NEUTRAL_MAX} others, are "
-        "added to the best one, one after another",
+        reason=f"only the best {ADDITIONS_MAX} that save at least {LEAST_SHARE:.1%} of the cost "
+        f"alone, and {NEUTRAL_MAX} others, are added to the best one, one after another",
     )
     if judge.request.trace is not None:
         count = judge.request.backtested

@@ -32,6 +32,10 @@ Files = tuple[SourceFile, ...]
 class DesiredChange(Protocol):
     """A change of the desired state."""
 
+    @property
+    def target(self) -> tuple[object, ...]:
+        """What it changes: of two changes with one target, only the later one has an effect."""
+
     def made_in(self, files: Files) -> Files:
         """Return the files with the change.
 
@@ -64,6 +68,11 @@ class AllowValues:
     key: str
     values: tuple[str, ...]
 
+    @property
+    def target(self) -> tuple[object, ...]:
+        """The values: others can be allowed beside them."""
+        return ("allow", self.node_pool, self.key, self.values)
+
     def made_in(self, files: Files) -> Files:
         """Return the files with the values in each ``In``, and in no ``NotIn``."""
         for value in self.values:
@@ -92,6 +101,11 @@ class DropRequirement:
     key: str
     operators: tuple[str, ...] = ()
 
+    @property
+    def target(self) -> tuple[object, ...]:
+        """The requirements."""
+        return ("drop", self.node_pool, self.key, self.operators)
+
     def made_in(self, files: Files) -> Files:
         """Return the files without the requirements."""
         return _edited_pool(files, self.node_pool, self._edits)
@@ -111,6 +125,11 @@ class AddRequirement:
     key: str
     operator: str
     values: tuple[str, ...]
+
+    @property
+    def target(self) -> tuple[object, ...]:
+        """The label and the operator: a stricter requirement makes the other one needless."""
+        return ("require", self.node_pool, self.key, self.operator)
 
     def made_in(self, files: Files) -> Files:
         """Return the files with the requirement at the end of the others."""
@@ -132,6 +151,11 @@ class SetPoolField:
     pointer: Pointer
     value: str | int | bool
 
+    @property
+    def target(self) -> tuple[object, ...]:
+        """The field."""
+        return ("field", self.node_pool, self.pointer)
+
     def made_in(self, files: Files) -> Files:
         """Return the files with the value, in mappings of its own where there are none."""
         return _edited_pool(
@@ -151,6 +175,11 @@ class CopyPool:
     capacity_type: str
     vcpus: int
     weight: int
+
+    @property
+    def target(self) -> tuple[object, ...]:
+        """The copy."""
+        return ("copy", self.name)
 
     def made_in(self, files: Files) -> Files:
         """Return the files with one more."""
@@ -175,6 +204,11 @@ class RemovePoolItem:
     node_pool: str
     pointer: Pointer
 
+    @property
+    def target(self) -> tuple[object, ...]:
+        """The value."""
+        return ("item", self.node_pool, self.pointer)
+
     def made_in(self, files: Files) -> Files:
         """Return the files without the value."""
         return _edited_pool(files, self.node_pool, lambda _: iter((RemoveItem(self.pointer),)))
@@ -186,6 +220,11 @@ class SetSetting:
 
     key: str
     value: str | int | bool
+
+    @property
+    def target(self) -> tuple[object, ...]:
+        """The setting."""
+        return ("setting", self.key)
 
     def made_in(self, files: Files) -> Files:
         """Return the files with the setting."""

@@ -2,7 +2,9 @@
 
 Each candidate is carried to rest alone. Those that save are then added to one another, the best
 first, and an addition stays if it saves more. What saves nothing alone may save with others: such
-candidates are tried once more with the best combination.
+candidates are tried with the best combination, first all together and then, if that saves, one by
+one. Most of the work is in fleets that are far from rest, as combinations are, so nothing is added
+that is an alternative to a part, or that saves next to nothing alone.
 """
 
 from __future__ import annotations
@@ -16,11 +18,14 @@ from reconciler.cli.advice.candidates import AdviceCandidate
 from reconciler.cli.advice.judgements import Judgements, Selection
 from reconciler.cli.advice.judging import LEAST_SAVING, ChangeVerdict, Judge
 from reconciler.cli.sweeps.sweep import Sweep
+from reconciler.plan.value.costs import HOURS_A_MONTH
 
 ADDITIONS_MAX: Final = 8
 """How many candidates that save alone are added to a combination, one after another."""
 NEUTRAL_MAX: Final = 4
 """How many that save nothing alone are then added."""
+LEAST_SHARE: Final = 0.001
+"""What saves less than this share of the present cost alone is not added."""
 
 JudgeAll = Callable[[Sequence[Selection]], Sequence[ChangeVerdict]]
 
@@ -108,27 +113,55 @@ def searched(judge: Judge, candidates: Selection, sweep: Sweep) -> Findings:
         Judged((candidate,), verdict)
         for candidate, verdict in zip(candidates, verdicts, strict=True)
     )
-    return Findings(alone, _together(judge_all, alone), carried)
+    least = LEAST_SHARE * HOURS_A_MONTH * judge.at_rest.before.per_hour
+    return Findings(alone, _together(judge_all, alone, max(least, LEAST_SAVING)), carried)
 
 
-def _together(judge_all: JudgeAll, alone: Sequence[Judged]) -> Judged | None:
-    """Return the best combination of at least two candidates, None without one."""
+def _together(judge_all: JudgeAll, alone: Sequence[Judged], least: float) -> Judged | None:
+    """Return the best combination of at least two candidates, None without one.
+
+    What saves less than ``least`` alone, in USD a month, is not added.
+    """
     ours = [one for one in alone if not one.is_of_workload]
     saving = sorted((one for one in ours if is_advice(one)), key=lambda one: one.order)
     if not saving:
         return None
-    best = saving[0]
+    more = [one for one in saving[1 : ADDITIONS_MAX + 1] if -one.per_month >= least]
+    best = _added(judge_all, saving[0], more)
     neutral = [one for one in ours if not one.verdict.refusal and not one.saves]
-    for group in (saving[1 : ADDITIONS_MAX + 1], neutral[:NEUTRAL_MAX]):
-        for one in group:
-            members = (*best.members, *one.members)
-            if _overlap(members):
-                continue
-            found = Judged(members, judge_all([members])[0])
-            gained = best.verdict.per_month - found.verdict.per_month
-            if is_advice(found) and gained >= LEAST_SAVING:
-                best = found
+    fitting = _fitting(best, neutral)[:NEUTRAL_MAX]
+    if fitting:
+        members = (*best.members, *(member for one in fitting for member in one.members))
+        found = Judged(members, judge_all([members])[0])
+        if _gained(best, found) or found.verdict.refusal:
+            best = _added(judge_all, best, fitting)
     return best if len(best.members) > 1 else None
+
+
+def _added(judge_all: JudgeAll, best: Judged, group: Sequence[Judged]) -> Judged:
+    """Return the combination with each of a group that lets it save more."""
+    for one in group:
+        members = (*best.members, *one.members)
+        if _overlap(members):
+            continue
+        found = Judged(members, judge_all([members])[0])
+        if is_advice(found) and _gained(best, found):
+            best = found
+    return best
+
+
+def _fitting(best: Judged, group: Sequence[Judged]) -> list[Judged]:
+    """Return those of a group that can be made together with the combination, and each other."""
+    members, found = list(best.members), []
+    for one in group:
+        if not _overlap((*members, *one.members)):
+            members += one.members
+            found.append(one)
+    return found
+
+
+def _gained(before: Judged, after: Judged) -> bool:
+    return before.per_month - after.per_month >= LEAST_SAVING
 
 
 def is_advice(one: Judged) -> bool:
@@ -137,6 +170,6 @@ def is_advice(one: Judged) -> bool:
 
 
 def _overlap(members: Selection) -> bool:
-    """Return whether a change is in two candidates: the later one would not be what it says."""
-    changes = [change for candidate in members for change in candidate.changes]
-    return len(set(changes)) < len(changes)
+    """Return whether two candidates change the same thing: they are alternatives."""
+    targets = [change.target for candidate in members for change in candidate.changes]
+    return len(set(targets)) < len(targets)
