@@ -12,6 +12,10 @@ of days 116 and 117, and backtests it on the second half. The pods of the moment
 the first half are the fleet that ``advise`` carries to rest. What is kept is compared as a share of
 the cost of each half, since their load differs.
 
+``python -m benchmarks.backtest --at-rest fleet-300`` finds advice at rest for a running fleet of
+300 nodes, which the ``make_bench.py`` of the conformance folder writes (``CONFORMANCE``, by default
+beside the checkout), and prints the CPU time.
+
 ``python -m benchmarks.backtest --sweep`` plays a short trace with eight seeds in 1, 2 and 4
 processes, and prints the speed-up and the overhead for each evaluation. Nothing is asserted.
 """
@@ -33,6 +37,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 TRACE = Path(os.environ.get("DATA") or ROOT.parent / "shared" / "data") / "traces"
+BENCH = Path(os.environ.get("CONFORMANCE") or ROOT.parent / "shared" / "conformance") / "bench"
 NOW = "2026-01-01T00:00:00Z"
 DAY_S = 86_400
 CHEAPEST = ("--set", "packing=cheapest", "--set", "consolidation.search=thorough")
@@ -91,9 +96,13 @@ def main() -> None:
     parser.add_argument("--days", metavar="FROM-TO", help="only pods created in these days")
     parser.add_argument("--sweep", action="store_true", help="measure processes instead")
     parser.add_argument("--advice", action="store_true", help="measure what advice keeps instead")
-    parser.add_argument("--candidates", default="100", metavar="N", help="with --advice: judge N")
+    parser.add_argument("--at-rest", metavar="CASE", help="measure advice for a fleet instead")
+    parser.add_argument("--candidates", default="100", metavar="N", help="how many advice judges")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="backtest-") as folder:
+        if given.at_rest:
+            resting(given.at_rest, given.candidates, Path(folder))
+            return
         fleet = Path(folder) / "fleet"
         fleet.mkdir()
         (fleet / "nodes.yaml").write_text(FLEET)
@@ -184,6 +193,31 @@ def command(fleet: Path, trace: Path, *more: str) -> bytes:
     return done.stdout
 
 
+def resting(case: str, candidates: str, folder: Path) -> None:
+    """Print what advice for a running fleet takes and finds."""
+    maker = [sys.executable, str(BENCH / "make_bench.py"), str(folder), case]
+    subprocess.run(maker, check=True, stdout=subprocess.DEVNULL)
+    files = folder / case
+    words = ["advise", str(files / "desired"), "--now", "2026-03-01T12:00:00Z", "-o", "json"]
+    words += ["--snapshot", str(files / "snapshot.json"), "--catalog", str(files / "catalog.json")]
+    found, seconds = timed([*words, "--candidates", candidates])
+    judged = len(found["advice"]) + len(found["workloads"]) + len(found["refused"])
+    judged += len(found["noEffect"])
+    saved = found["together"]["perMonth"] if found["together"] else 0.0
+    print(
+        f"{case}: {judged} candidates, {found['evaluations']} fleets carried to rest, "
+        f"{len(found['advice'])} proposals, together ${saved:,.0f} a month, {seconds:.0f} CPU s"
+    )
+
+
+def timed(words: list[str]) -> tuple[Any, float]:
+    """Return what a command prints as JSON, and its CPU seconds."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    run = [sys.executable, "-m", "reconciler", *words]
+    out = subprocess.run(run, stdout=-1, check=True).stdout
+    return json.loads(out), resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+
+
 def kept(fleet: Path, trace: Path, candidates: str) -> None:
     """Print what advice promised on the first half of a trace, and what it keeps on the second."""
     rows = read_rows(str(trace))
@@ -201,12 +235,7 @@ def kept(fleet: Path, trace: Path, candidates: str) -> None:
         subprocess.run(["git", *author, *words], cwd=fleet, check=True)
     given = ["--snapshot", str(snapshot), "--trace", str(first), "--candidates", candidates]
     words = ["advise", str(fleet), "--now", NOW, "--write", "--auto-approve", "-o", "json"]
-    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-    done = subprocess.run(
-        [sys.executable, "-m", "reconciler", *words, *given], stdout=-1, check=True
-    )
-    seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
-    found = json.loads(done.stdout)
+    found, seconds = timed([*words, *given])
     one = found["together"] or (found["advice"] or [None])[0]
     if one is None:
         print("no advice was found on the first half")
