@@ -9,8 +9,8 @@ these days.
 
 ``python -m benchmarks.backtest --advice`` finds advice on the first half of the trace, by default
 of days 116 and 117, and backtests it on the second half. The pods of the moment with most pods in
-the first half are the fleet that ``advise`` carries to rest. What is kept is compared as a share of
-the cost of each half, since their load differs.
+the first half are the fleet that ``advise`` carries to rest. What is kept is compared in dollars
+and as a share of the cost of each half, since their load differs.
 
 ``python -m benchmarks.backtest --at-rest fleet-300`` finds advice at rest for a running fleet of
 300 nodes, which the ``make_bench.py`` of the conformance folder writes (``CONFORMANCE``, by default
@@ -253,7 +253,10 @@ def kept(fleet: Path, trace: Path, candidates: str) -> None:
     change = sides[1]["dollarsPerMonth"] - sides[0]["dollarsPerMonth"]
     waits = [side["waitingSeconds"]["p99"] for side in sides]
     print(row.format("kept on the second half", f"{change:,.0f}", f"{saved:.1f}%", *waits))
-    print(f"{100 * saved / share:.0f}% of the promised share is kept")
+    print(
+        f"{100 * change / promise:.0f}% of the promised dollars are kept, "
+        f"{100 * saved / share:.0f}% of the promised share of the cost"
+    )
 
 
 def ended_by(row: dict[str, str], end: float) -> dict[str, str]:

@@ -3,8 +3,8 @@
 Each candidate is carried to rest alone. Those that save are then added to one another, the best
 first, and an addition stays if it saves more. What saves nothing alone may save with others: such
 candidates are tried with the best combination, first all together and then, if that saves, one by
-one. Most of the work is in fleets that are far from rest, as combinations are, so nothing is added
-that is an alternative to a part, or that saves next to nothing alone.
+one. Most of the work is in fleets that are far from rest, as combinations are, so of alternatives
+only the best is added, and nothing that saves next to nothing alone.
 """
 
 from __future__ import annotations
@@ -127,23 +127,30 @@ def _together(judge_all: JudgeAll, alone: Sequence[Judged], least: float) -> Jud
     if not saving:
         return None
     more = [one for one in saving[1 : ADDITIONS_MAX + 1] if -one.per_month >= least]
-    best = _added(judge_all, saving[0], more)
+    best = _added(judge_all, saving[0], _fitting(saving[0], more))
     neutral = [one for one in ours if not one.verdict.refusal and not one.saves]
     fitting = _fitting(best, neutral)[:NEUTRAL_MAX]
     if fitting:
         members = (*best.members, *(member for one in fitting for member in one.members))
         found = Judged(members, judge_all([members])[0])
         if _gained(best, found) or found.verdict.refusal:
-            best = _added(judge_all, best, fitting)
+            best = _added(judge_all, best, fitting, enough=found if is_advice(found) else None)
     return best if len(best.members) > 1 else None
 
 
-def _added(judge_all: JudgeAll, best: Judged, group: Sequence[Judged]) -> Judged:
-    """Return the combination with each of a group that lets it save more."""
+def _added(
+    judge_all: JudgeAll, best: Judged, group: Sequence[Judged], enough: Judged | None = None
+) -> Judged:
+    """Return the combination with each of a group that lets it save more.
+
+    Nothing more is added where it saves as much as ``enough``.
+    """
     for one in group:
         members = (*best.members, *one.members)
         if _overlap(members):
             continue
+        if enough is not None and not _gained(best, enough):
+            break
         found = Judged(members, judge_all([members])[0])
         if is_advice(found) and _gained(best, found):
             best = found
