@@ -213,16 +213,16 @@ class WorkloadRecorder:
         is_whole = self._whole_at is None or not timedelta() <= now - self._whole_at < DAY
         if is_whole:
             self._forget()
-        batch = self._batch(
-            seen,
-            lambda claim: _node_of(claim, desired, now),
-            desired.spot_prices,
-            refused_now(world.store, now),
-            is_whole=is_whole,
-        )
-        if batch is None:
-            return
         try:
+            batch = self._batch(
+                seen,
+                lambda claim: _node_of(claim, desired, now),
+                desired.spot_prices,
+                refused_now(world.store, now),
+                is_whole=is_whole,
+            )
+            if batch is None:
+                return
             self.log.append(batch, now - keep if is_whole else None)
         except StateError as error:
             self._forget()
