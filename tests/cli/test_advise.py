@@ -432,6 +432,14 @@ def test_a_constraint_that_costs_something_is_told_to_its_owner(
     assert found["title"] in shown
 
 
+def test_a_constraint_that_costs_nothing_is_not_told(capsys: Capture, fleet: Path) -> None:
+    """Each pod fills a node, so nothing else is possible without the anti-affinity."""
+    edit(fleet / "workload.yaml", "      containers", APART)
+    report = advised(capsys, fleet, "--spot-max", "0")
+    assert report["workloads"] == []
+    assert "podAntiAffinity:Deployment/shop/api" in report["noEffect"]
+
+
 @pytest.mark.parametrize("held_by", ["doNotDisrupt", "podDisruptionBudget"])
 def test_what_holds_a_node_back_is_told_to_its_owner(
     capsys: Capture, fleet: Path, held_by: str
