@@ -337,6 +337,19 @@ def test_changes_that_show_only_over_time_are_replayed(capsys: Capture, fleet: P
     assert sum("--backtests" in reason for reason in reasons.values()) >= 2
 
 
+def test_a_policy_forbids_changes_that_show_only_over_time(capsys: Capture, fleet: Path) -> None:
+    frozen = NO_SPOT.replace("on-demand-only", "frozen").replace(
+        "plan.nodeClaims.all(c, c.launch.capacityType != 'spot')", "plan.nodeClaims.size() == 0"
+    )
+    (fleet / "reconciler.yaml").write_text(SETTINGS + frozen)
+    (fleet.parent / "trace.csv").write_text(TRACE)
+    trace = ("--trace", str(fleet.parent / "trace.csv"), "--backtests", "9")
+    report = advised(capsys, fleet, *trace)
+    assert report["advice"] == []
+    reasons = {one["what"]: one["reason"] for one in report["notTried"]}
+    assert "policy frozen forbids it" in reasons["web-consolidate-after-0s"]
+
+
 # NodePools that are split and merged.
 
 

@@ -271,7 +271,8 @@ def _not_tried(
 ) -> Iterator[NotTried]:
     """Yield what was not judged, and why."""
     for one in found.alone:
-        if one.verdict.is_impossible:
+        is_forbidden = one.members[0].needs_trace and one.over_time is None
+        if one.verdict.is_impossible or (is_forbidden and one.verdict.refusal):
             yield NotTried(what=one.members[0].id, reason=one.verdict.refusal)
     for candidate in left_out:
         yield NotTried(what=candidate.id, reason="more candidates than --candidates")

@@ -75,7 +75,12 @@ class Backtests:
     def of_all(
         self, found: Sequence[Judged], sweep: Sweep
     ) -> tuple[tuple[AdviceBacktest, ...], tuple[TracedNode, ...]]:
-        """Return the backtest of each, compared with the present files, and the nodes of these."""
+        """Return the backtest of each, compared with the present files, and the nodes of these.
+
+        Nothing is played where nothing is asked, and the trace has its own nodes.
+        """
+        if not found and self._trace.nodes:
+            return (), ()
         sides: list[Files] = [self._judge.files, *(one.verdict.files for one in found)]
         base, *heads = sweep.evaluated(self, sides)
         return tuple(_compared(base.result, head.result) for head in heads), base.nodes
