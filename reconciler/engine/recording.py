@@ -45,8 +45,7 @@ from reconciler.model.kubernetes.pod import (
     Volume,
 )
 from reconciler.observed.snapshot import Snapshot
-from reconciler.ports.state import Unavailable
-from reconciler.ports.trace import (
+from reconciler.ports.state import (
     NodeArrival,
     OfferingRefusal,
     PodArrival,
@@ -54,6 +53,7 @@ from reconciler.ports.trace import (
     SpotChanges,
     TraceBatch,
     TraceLog,
+    Unavailable,
     spot_changes,
 )
 

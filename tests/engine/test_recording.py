@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.adapters.database.state import DatabaseState
-from reconciler.catalog.adjusted.offerings import repriced
+from reconciler.catalog.adjusted.adjustment import repriced
 from reconciler.cli.backtest.recorded import recorded_trace
 from reconciler.cli.backtest.trace import Trace, read_trace
 from reconciler.cli.backtest.writing import summary_of, written
@@ -54,7 +54,7 @@ from reconciler.model.kubernetes.pod import (
 )
 from reconciler.observed.snapshot import Snapshot
 from reconciler.ports.cloud import Refusal
-from reconciler.ports.trace import NodeArrival, OfferingRefusal, PodArrival, TraceBatch, TraceLog
+from reconciler.ports.state import NodeArrival, OfferingRefusal, PodArrival, TraceBatch, TraceLog
 from tests.engine.test_crash import LARGE
 from tests.engine.world import TAGS, World, a_deployment, a_node_class, a_pool, a_world
 from tests.states import open_state

@@ -33,7 +33,7 @@ from reconciler.desired.objects import node_pools
 from reconciler.model.karpenter.labels import NODEPOOL
 from reconciler.plan.make.decide import untimed
 from reconciler.plan.render.wording import counted
-from reconciler.plan.value.backtest import SideResult
+from reconciler.plan.value.costs import SideResult
 
 
 @dataclass(frozen=True, slots=True)

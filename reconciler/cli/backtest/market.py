@@ -17,7 +17,7 @@ import msgspec
 from reconciler.adapters.simulated.conditions import Offer, Period, Pool, RecordedMarket, Refused
 from reconciler.adapters.simulated.market import NO_CAPACITY
 from reconciler.model.karpenter.labels import SPOT
-from reconciler.ports.trace import OfferingRefusal, SpotChanges, spot_changes
+from reconciler.ports.state import OfferingRefusal, SpotChanges, spot_changes
 
 PRICE_MAX: Final = 10_000.0
 """USD an hour."""
