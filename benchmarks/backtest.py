@@ -7,6 +7,15 @@ pods with and without GPUs. The sides are Karpenter's default packing and search
 for the pods that run at each moment. ``--days FROM-TO`` replays only the pods that were created in
 these days.
 
+``python -m benchmarks.backtest --advice`` finds advice on the first half of the trace, by default
+of days 116 and 117, and backtests it on the second half. The pods of the moment with most pods in
+the first half are the fleet that ``advise`` carries to rest. What is kept is compared in dollars
+and as a share of the cost of each half, since their load differs.
+
+``python -m benchmarks.backtest --at-rest fleet-300`` finds advice at rest for a running fleet of
+300 nodes, which the ``make_bench.py`` of the conformance folder writes (``CONFORMANCE``, by default
+beside the checkout), and prints the CPU time.
+
 ``python -m benchmarks.backtest --sweep`` plays a short trace with eight seeds in 1, 2 and 4
 processes, and prints the speed-up and the overhead for each evaluation. Nothing is asserted.
 """
@@ -28,6 +37,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 TRACE = Path(os.environ.get("DATA") or ROOT.parent / "shared" / "data") / "traces"
+BENCH = Path(os.environ.get("CONFORMANCE") or ROOT.parent / "shared" / "conformance") / "bench"
 NOW = "2026-01-01T00:00:00Z"
 DAY_S = 86_400
 CHEAPEST = ("--set", "packing=cheapest", "--set", "consolidation.search=thorough")
@@ -85,15 +95,23 @@ def main() -> None:
     parser.add_argument("trace", nargs="?", default=str(TRACE / "openb-default.csv.gz"))
     parser.add_argument("--days", metavar="FROM-TO", help="only pods created in these days")
     parser.add_argument("--sweep", action="store_true", help="measure processes instead")
+    parser.add_argument("--advice", action="store_true", help="measure what advice keeps instead")
+    parser.add_argument("--at-rest", metavar="CASE", help="measure advice for a fleet instead")
+    parser.add_argument("--candidates", default="100", metavar="N", help="how many advice judges")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="backtest-") as folder:
+        if given.at_rest:
+            resting(given.at_rest, given.candidates, Path(folder))
+            return
         fleet = Path(folder) / "fleet"
         fleet.mkdir()
         (fleet / "nodes.yaml").write_text(FLEET)
-        days = given.days or ("116-116" if given.sweep else None)
+        days = given.days or ("116-116" if given.sweep else "116-117" if given.advice else None)
         trace = cut(given.trace, days, Path(folder)) if days else Path(given.trace)
         if given.sweep:
             sweep(fleet, trace)
+        elif given.advice:
+            kept(fleet, trace, given.candidates)
         else:
             compare(fleet, trace)
 
@@ -175,6 +193,125 @@ def command(fleet: Path, trace: Path, *more: str) -> bytes:
     return done.stdout
 
 
+def resting(case: str, candidates: str, folder: Path) -> None:
+    """Print what advice for a running fleet takes and finds."""
+    maker = [sys.executable, str(BENCH / "make_bench.py"), str(folder), case]
+    subprocess.run(maker, check=True, stdout=subprocess.DEVNULL)
+    files = folder / case
+    words = ["advise", str(files / "desired"), "--now", "2026-03-01T12:00:00Z", "-o", "json"]
+    words += ["--snapshot", str(files / "snapshot.json"), "--catalog", str(files / "catalog.json")]
+    found, seconds = timed([*words, "--candidates", candidates])
+    judged = len(found["advice"]) + len(found["workloads"]) + len(found["refused"])
+    judged += len(found["noEffect"])
+    saved = found["together"]["perMonth"] if found["together"] else 0.0
+    print(
+        f"{case}: {judged} candidates, {found['evaluations']} fleets carried to rest, "
+        f"{len(found['advice'])} proposals, together ${saved:,.0f} a month, {seconds:.0f} CPU s"
+    )
+
+
+def timed(words: list[str]) -> tuple[Any, float]:
+    """Return what a command prints as JSON, and its CPU seconds."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    run = [sys.executable, "-m", "reconciler", *words]
+    out = subprocess.run(run, stdout=-1, check=True).stdout
+    return json.loads(out), resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+
+
+def kept(fleet: Path, trace: Path, candidates: str) -> None:
+    """Print what advice promised on the first half of a trace, and what it keeps on the second."""
+    rows = read_rows(str(trace))
+    middle = max(float(row["creation_time"]) for row in rows) / 2
+    folder = fleet.parent
+    first, second = folder / "first.csv", folder / "second.csv"
+    early = [row for row in rows if float(row["creation_time"]) < middle]
+    write_rows(first, [row | ended_by(row, middle) for row in early], 0)
+    write_rows(second, [row for row in rows if float(row["creation_time"]) >= middle], middle)
+    snapshot = folder / "snapshot.json"
+    present = at_peak(early)
+    snapshot.write_text(json.dumps(waiting(present)))
+    for words in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message", "fleet"]):
+        author = ["-c", "user.name=bench", "-c", "user.email=bench@example.com"]
+        subprocess.run(["git", *author, *words], cwd=fleet, check=True)
+    given = ["--snapshot", str(snapshot), "--trace", str(first), "--candidates", candidates]
+    words = ["advise", str(fleet), "--now", NOW, "--write", "--auto-approve", "-o", "json"]
+    found, seconds = timed([*words, *given])
+    one = found["together"] or (found["advice"] or [None])[0]
+    if one is None:
+        print("no advice was found on the first half")
+        return
+    out = json.loads(command(fleet, second, "--base", "HEAD"))["backtest"]
+    sides = out["sides"]["base"], out["sides"]["head"]
+    promised, promise = one["backtest"], one["backtest"]["perMonth"]
+    share = -100 * promise / promised["base"]["dollarsPerMonth"]
+    saved = 100 * (1 - sides[1]["dollars"] / sides[0]["dollars"])
+    print(f"{len(present)} pods at rest; advice: {', '.join(one['parts'])} ({seconds:.0f} CPU s)")
+    row = "{:28} {:>12} {:>10} {:>16} {:>16}"
+    print(row.format("", "$/month", "saved", "p99 s before", "p99 s after"))
+    waits = [promised[side]["waitingSeconds"]["p99"] for side in ("base", "head")]
+    print(row.format("promised on the first half", f"{promise:,.0f}", f"{share:.1f}%", *waits))
+    change = sides[1]["dollarsPerMonth"] - sides[0]["dollarsPerMonth"]
+    waits = [side["waitingSeconds"]["p99"] for side in sides]
+    print(row.format("kept on the second half", f"{change:,.0f}", f"{saved:.1f}%", *waits))
+    print(
+        f"{100 * change / promise:.0f}% of the promised dollars are kept, "
+        f"{100 * saved / share:.0f}% of the promised share of the cost"
+    )
+
+
+def ended_by(row: dict[str, str], end: float) -> dict[str, str]:
+    """Return the times of a pod within the half that it began in."""
+    is_bound = row["scheduled_time"] and float(row["scheduled_time"]) <= end
+    return {
+        "deletion_time": str(min(float(row["deletion_time"]), end)),
+        "scheduled_time": row["scheduled_time"] if is_bound else "",
+    }
+
+
+def at_peak(rows: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Return the pods of the first moment at which most of them run."""
+
+    def running(at: float) -> list[dict[str, str]]:
+        begun = [row for row in rows if float(row["creation_time"]) <= at]
+        return [row for row in begun if float(row["deletion_time"]) > at]
+
+    return max((running(float(row["creation_time"])) for row in rows), key=len)
+
+
+def waiting(rows: list[dict[str, str]]) -> dict[str, Any]:
+    """Return a snapshot in which these pods wait for nodes."""
+    return {"apiVersion": "v1", "kind": "List", "items": [a_pod(row) for row in rows]}
+
+
+def a_pod(row: dict[str, str]) -> dict[str, Any]:
+    """Return a pod of a trace as the cluster shows it before it has a node."""
+    amounts = {"cpu": f"{row['cpu_milli']}m", "memory": f"{row['memory_mib']}Mi"}
+    limits, tolerations = {}, []
+    if int(row["num_gpu"]):
+        limits = {GPU: row["num_gpu"]}
+        tolerations = [{"key": GPU, "operator": "Exists"}]
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": row["name"], "controller": True}
+    resources = {"requests": amounts | limits, "limits": limits}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": row["name"],
+            "namespace": "trace",
+            "ownerReferences": [owner | {"uid": row["name"]}],
+        },
+        "spec": {
+            "containers": [{"name": "main", "image": "main", "resources": resources}],
+            "tolerations": tolerations,
+        },
+        "status": {
+            "phase": "Pending",
+            "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}],
+        },
+    }
+
+
+GPU = "nvidia.com/gpu"
 SEEDS = 8
 
 

@@ -74,6 +74,11 @@ class Desired(Protocol):
         """Return the claims whose drift hashes have another version, with those of this one."""
         ...
 
+    @property
+    def spot_prices(self) -> Mapping[str, Mapping[str, float]]:
+        """The known spot prices by instance type and zone, USD an hour; none that is estimated."""
+        ...
+
     def objects(self) -> Sequence[RecordedObject]:
         """Return the resolved objects with their hashes, in the form in which they are recorded."""
         ...

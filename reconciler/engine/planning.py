@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from reconciler.catalog.adjusted.adjustment import spot_prices
 from reconciler.catalog.catalog import Catalog
 from reconciler.desired.fleet import Fleet
 from reconciler.desired.hash import object_hash
@@ -246,6 +247,11 @@ class PlannedFleet:
         """
         blueprint = self._blueprints.get(node_pool)
         return (blueprint.catalog if blueprint is not None else self.catalog).get(name)
+
+    @cached_property
+    def spot_prices(self) -> Mapping[str, Mapping[str, float]]:
+        """The known spot prices by instance type and zone, USD an hour; none that is estimated."""
+        return spot_prices(self.catalog.listed)
 
     @property
     def _blueprints(self) -> Mapping[str, PoolBlueprint]:

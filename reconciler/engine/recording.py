@@ -6,17 +6,20 @@ scheduler found no node. Pods of DaemonSets come with their DaemonSet, static po
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from hashlib import blake2b
+from itertools import islice
 from math import isnan
+from operator import is_
 from typing import Final
 
 import msgspec
 
 from reconciler.engine.desired import Desired
 from reconciler.engine.observation import Observation
+from reconciler.engine.steps.provision import refused_now
 from reconciler.engine.world import Complaint, World
 from reconciler.model.errors import StateError
 from reconciler.model.history import DAY
@@ -26,11 +29,33 @@ from reconciler.model.karpenter.labels import (
     INSTANCE_TYPE,
     POD_DELETION_COST,
     ZONE,
+    normalized,
 )
 from reconciler.model.karpenter.nodeclaim import NodeClaim
-from reconciler.model.kubernetes.cluster import DaemonSet
-from reconciler.model.kubernetes.pod import Pod, Volume
-from reconciler.ports.state import NodeArrival, PodArrival, PodClass, TraceBatch, TraceLog
+from reconciler.model.kubernetes.cluster import DaemonSet, PersistentVolume
+from reconciler.model.kubernetes.node import Node
+from reconciler.model.kubernetes.pod import (
+    Affinity,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorExpression,
+    NodeSelectorTerm,
+    Pod,
+    PodSpec,
+    Volume,
+)
+from reconciler.observed.snapshot import Snapshot
+from reconciler.ports.state import (
+    NodeArrival,
+    OfferingRefusal,
+    PodArrival,
+    PodClass,
+    SpotChanges,
+    TraceBatch,
+    TraceLog,
+    Unavailable,
+    spot_changes,
+)
 
 _READ_ANNOTATIONS: Final = (DO_NOT_DISRUPT, POD_DELETION_COST)
 _OF_ONE_POD: Final = frozenset(
@@ -43,10 +68,11 @@ _OF_ONE_POD: Final = frozenset(
 """Labels that Kubernetes adds to a single pod: with them, every pod would have its own class."""
 
 
-def class_of(pod: Pod) -> PodClass:
+def class_of(pod: Pod, zones: Collection[str] | None = None) -> PodClass:
     """Return what decisions read from a pod, without data of its node.
 
-    Volumes are omitted: a replay has no claims that they could be bound to.
+    Volumes are omitted: a replay has no claims that they could be bound to. ``zones`` are those
+    of its volumes, None if no volume restricts it; the class requires one of them.
     """
     meta = pod.metadata
     owners = meta.owner_references
@@ -55,6 +81,8 @@ def class_of(pod: Pod) -> PodClass:
     if spec.node_name or spec.scheduling_gates or any(map(_is_claim, spec.volumes)):
         kept = tuple(volume for volume in spec.volumes if not _is_claim(volume))
         spec = msgspec.structs.replace(spec, node_name="", scheduling_gates=(), volumes=kept)
+    if zones is not None:
+        spec = _within(spec, sorted(zones))
     return PodClass(
         spec,
         {name: meta.labels[name] for name in sorted(meta.labels) if name not in _OF_ONE_POD},
@@ -65,6 +93,73 @@ def class_of(pod: Pod) -> PodClass:
 
 def _is_claim(volume: Volume) -> bool:
     return volume.persistent_volume_claim is not None or volume.ephemeral is not None
+
+
+def _within(spec: PodSpec, zones: Sequence[str]) -> PodSpec:
+    """Return the spec with one of the zones required, beside what it requires already."""
+    here = NodeSelectorExpression(ZONE, "In", tuple(zones))
+    affinity = spec.affinity or Affinity()
+    nodes = affinity.node_affinity or NodeAffinity()
+    known = nodes.required.node_selector_terms if nodes.required is not None else ()
+    terms = tuple(
+        msgspec.structs.replace(term, match_expressions=(*term.match_expressions, here))
+        for term in known or (NodeSelectorTerm(),)
+    )
+    nodes = msgspec.structs.replace(nodes, required=NodeSelector(terms))
+    return msgspec.structs.replace(
+        spec, affinity=msgspec.structs.replace(affinity, node_affinity=nodes)
+    )
+
+
+class _BoundVolumes:
+    """The zones of bound PersistentVolumes; indexed when the first pod with a volume asks."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._zones: dict[str, frozenset[str]] | None = None
+
+    def zones(self, pod: Pod) -> frozenset[str] | None:
+        """Return the zones from which every bound volume of a pod is reachable, None for any.
+
+        A volume that is not bound yet follows its pod, and an ephemeral one does not outlive it.
+        """
+        found: frozenset[str] | None = None
+        for volume in pod.spec.volumes:
+            claim = volume.persistent_volume_claim
+            if claim is not None:
+                zones = self._by_claim().get(f"{pod.namespace}/{claim.claim_name}")
+                if zones is not None:
+                    found = zones if found is None else found & zones
+        return found
+
+    def _by_claim(self) -> Mapping[str, frozenset[str]]:
+        if self._zones is None:
+            volumes = {volume.metadata.name: volume for volume in self._snapshot.volumes}
+            self._zones = {}
+            for claim in self._snapshot.volume_claims:
+                volume = volumes.get(claim.spec.volume_name)
+                zones = None if volume is None else _zones_of(volume)
+                if zones is not None:
+                    self._zones[claim.key] = zones
+        return self._zones
+
+
+def _zones_of(volume: PersistentVolume) -> frozenset[str] | None:
+    """Return the zones of a volume, None if a term of its node affinity names none."""
+    affinity = volume.spec.node_affinity
+    if affinity is None or affinity.required is None:
+        return None
+    found: set[str] = set()
+    for term in affinity.required.node_selector_terms:
+        zones = [
+            frozenset(e.values)
+            for e in term.match_expressions
+            if e.operator == "In" and normalized(e.key) == ZONE
+        ]
+        if not zones:
+            return None
+        found |= frozenset.intersection(*zones)
+    return frozenset(found)
 
 
 def _id_of(pod_class: PodClass) -> str:
@@ -78,6 +173,16 @@ class _Present:
 
     pod: Pod
     arrival: PodArrival
+
+
+@dataclass(frozen=True, slots=True)
+class _Fleet:
+    """The fleet's claims and the cluster's Nodes of a pass, and which nodes are the fleet's."""
+
+    claims: Sequence[NodeClaim]
+    nodes: Sequence[Node]
+    names: frozenset[str]
+    launched: frozenset[str]
 
 
 @dataclass
@@ -94,7 +199,10 @@ class WorkloadRecorder:
     _pods: dict[str, _Present] = field(default_factory=dict, init=False)
     _nodes: dict[str, NodeArrival] = field(default_factory=dict, init=False)
     _daemon_sets: tuple[DaemonSet, ...] | None = field(default=None, init=False)
-    _seen: tuple[object, frozenset[str]] | None = field(default=None, init=False)
+    _seen: tuple[Pod, ...] = field(default=(), init=False)
+    _ours: _Fleet | None = field(default=None, init=False)
+    _spot: Mapping[str, Mapping[str, float]] | None = field(default=None, init=False)
+    _refused: dict[tuple[str, str, str], datetime] = field(default_factory=dict, init=False)
     _problem: Complaint = field(default_factory=Complaint, init=False)
 
     def after(self, world: World, seen: Observation, desired: Desired) -> None:
@@ -105,10 +213,16 @@ class WorkloadRecorder:
         is_whole = self._whole_at is None or not timedelta() <= now - self._whole_at < DAY
         if is_whole:
             self._forget()
-        batch = self._batch(seen, lambda claim: _node_of(claim, desired, now), is_whole=is_whole)
-        if batch is None:
-            return
         try:
+            batch = self._batch(
+                seen,
+                lambda claim: _node_of(claim, desired, now),
+                desired.spot_prices,
+                refused_now(world.store, now),
+                is_whole=is_whole,
+            )
+            if batch is None:
+                return
             self.log.append(batch, now - keep if is_whole else None)
         except StateError as error:
             self._forget()
@@ -119,18 +233,27 @@ class WorkloadRecorder:
             self._whole_at = now
 
     def _forget(self) -> None:
-        self._whole_at = self._daemon_sets = self._seen = None
-        self._classes, self._pods, self._nodes = {}, {}, {}
+        self._whole_at = self._daemon_sets = self._ours = self._spot = None
+        self._classes, self._pods, self._nodes, self._refused, self._seen = {}, {}, {}, {}, ()
 
     def _batch(
-        self, seen: Observation, arrived: Callable[[NodeClaim], NodeArrival], *, is_whole: bool
+        self,
+        seen: Observation,
+        arrived: Callable[[NodeClaim], NodeArrival],
+        spot: Mapping[str, Mapping[str, float]],
+        unavailable: Sequence[Unavailable],
+        *,
+        is_whole: bool,
     ) -> TraceBatch | None:
         """Return what changed since the last batch, and keep it; None if nothing did."""
         known = set(self._classes)
-        nodes, gone_nodes = self._moved_nodes(seen, arrived)
-        pods, bound, gone = self._moved_pods(seen)
+        before, ours = self._ours, self._fleet(seen)
+        nodes, gone_nodes = self._moved_nodes(seen, arrived) if ours is not before else ((), ())
+        pods, bound, gone = self._moved_pods(seen, before, ours)
         daemons = self._changed_daemons(seen.snapshot.daemon_sets)
-        if not (is_whole or nodes or gone_nodes or pods or bound or gone or daemons is not None):
+        prices, refused = self._changed_prices(spot), self._new_refusals(unavailable)
+        changed = (nodes, gone_nodes, pods, bound, gone, refused)
+        if not (is_whole or any(changed) or daemons is not None or prices is not None):
             return None
         return TraceBatch(
             at=seen.at,
@@ -142,7 +265,21 @@ class WorkloadRecorder:
             bound=bound,
             nodes=nodes,
             daemons=daemons,
+            spot=prices,
+            refused=refused,
         )
+
+    def _fleet(self, seen: Observation) -> _Fleet:
+        """Return what is the fleet's: the same object for as long as nothing of it changes."""
+        known, claims, nodes = self._ours, seen.claims, seen.snapshot.nodes
+        if known is not None and _same(known.claims, claims) and _same(known.nodes, nodes):
+            return known
+        launched = frozenset(claim.name for claim in claims if claim.status.provider_id)
+        names = frozenset(_node_names(seen))
+        if known is not None and (known.names, known.launched) == (names, launched):
+            return known
+        self._ours = _Fleet(claims, nodes, names, launched)
+        return self._ours
 
     def _moved_nodes(
         self, seen: Observation, arrived: Callable[[NodeClaim], NodeArrival]
@@ -156,42 +293,73 @@ class WorkloadRecorder:
         return tuple(new.values()), gone
 
     def _moved_pods(
-        self, seen: Observation
+        self, seen: Observation, before: _Fleet | None, ours: _Fleet
     ) -> tuple[tuple[PodArrival, ...], dict[str, datetime], tuple[str, ...]]:
-        ours = frozenset(_node_names(seen))
-        if self._seen is not None and self._seen[0] is seen.snapshot.pods and self._seen[1] == ours:
+        """Return the pods that came, were bound, and have gone.
+
+        Pods that are the same objects as before are not compared again, unless their node has
+        become one of the fleet or is one no more.
+        """
+        pods, old = seen.snapshot.pods, self._seen
+        moved = ours.names ^ before.names if before is not None else ours.names
+        if pods is old and not moved:
             return (), {}, ()
-        self._seen = (seen.snapshot.pods, ours)
+        self._seen = pods
+        came, left = _differing(old, pods)
+        ids = set(map(id, left))
+        present = set(map(id, came))
+        fresh = [pod for pod in came if id(pod) not in ids]
+        lost = {pod.key for pod in left if id(pod) not in present}
+        if moved:
+            new = set(map(id, fresh))
+            known = [pod for pod in pods if pod.spec.node_name in moved and id(pod) not in new]
+            fresh += known
+            lost |= {pod.key for pod in known}
+        volumes = _BoundVolumes(seen.snapshot)
         arrived: list[PodArrival] = []
         bound: dict[str, datetime] = {}
         gone: list[str] = []
-        present: dict[str, _Present] = {}
-        for pod in seen.snapshot.pods:
-            known = self._pods.get(pod.key)
-            host = pod.spec.node_name
-            if known is not None and known.pod is pod and (not host or host in ours):
-                present[pod.key] = known
-                continue
-            if known is not None and known.pod.metadata.uid != pod.metadata.uid:
-                known = None  # another pod of that name, in the place of the one before
-            if not _counts(pod, ours, is_known=known is not None):
-                continue
-            if known is None:
-                gone += [pod.key] if pod.key in self._pods else []
-                arrival = self._arrival(pod, seen.at)
-                arrived.append(arrival)
-            elif host and known.arrival.bound is None:
-                at = bound[pod.key] = _bound_at(pod, known.arrival.created, seen.at)
-                arrival = msgspec.structs.replace(known.arrival, bound=at)
-            else:
-                arrival = known.arrival
-            present[pod.key] = _Present(pod, arrival)
-        gone += [key for key in self._pods if key not in present]
-        self._pods = present
+        for pod in fresh:
+            key = pod.key
+            lost.discard(key)
+            self._meet(pod, key, seen.at, ours.names, volumes, arrived, bound, gone)
+        for key in sorted(lost & self._pods.keys()):
+            gone.append(key)
+            del self._pods[key]
         return tuple(arrived), bound, tuple(gone)
 
-    def _arrival(self, pod: Pod, now: datetime) -> PodArrival:
-        name = self._named(class_of(pod))
+    def _meet(
+        self,
+        pod: Pod,
+        key: str,
+        now: datetime,
+        ours: frozenset[str],
+        volumes: _BoundVolumes,
+        arrived: list[PodArrival],
+        bound: dict[str, datetime],
+        gone: list[str],
+    ) -> None:
+        """Compare a pod with what is recorded of it, and record it as it is."""
+        known, host = self._pods.get(key), pod.spec.node_name
+        if known is not None and known.pod.metadata.uid != pod.metadata.uid:
+            known = None  # another pod of that name, in the place of the one before
+        if not _counts(pod, ours, is_known=known is not None):
+            if self._pods.pop(key, None) is not None:
+                gone.append(key)
+            return
+        if known is None:
+            gone += [key] if key in self._pods else []
+            arrival = self._arrival(pod, now, volumes)
+            arrived.append(arrival)
+        elif host and known.arrival.bound is None:
+            at = bound[key] = _bound_at(pod, known.arrival.created, now)
+            arrival = msgspec.structs.replace(known.arrival, bound=at)
+        else:
+            arrival = known.arrival
+        self._pods[key] = _Present(pod, arrival)
+
+    def _arrival(self, pod: Pod, now: datetime, volumes: _BoundVolumes) -> PodArrival:
+        name = self._named(class_of(pod, volumes.zones(pod)))
         created = min(pod.metadata.creation_timestamp or now, now)
         bound = _bound_at(pod, created, now) if pod.spec.node_name else None
         return PodArrival(pod.key, name, created, bound)
@@ -206,6 +374,47 @@ class WorkloadRecorder:
             return None
         self._daemon_sets = daemon_sets
         return {daemon.pod().key: class_of(daemon.pod()) for daemon in daemon_sets}
+
+    def _changed_prices(self, spot: Mapping[str, Mapping[str, float]]) -> SpotChanges | None:
+        """Return the prices that differ, all of them where none is known, None where none does."""
+        known, self._spot = self._spot, spot
+        if known is spot:
+            return None
+        if known is None:
+            return {kind: dict(zones) for kind, zones in spot.items()}
+        return spot_changes(known, spot) or None
+
+    def _new_refusals(self, unavailable: Sequence[Unavailable]) -> tuple[OfferingRefusal, ...]:
+        """Return the refusals that are new, or last longer than was recorded."""
+        if not unavailable and not self._refused:
+            return ()
+        known, found = self._refused, []
+        self._refused = {}
+        for one in unavailable:
+            offering = (one.instance_type, one.zone, one.capacity_type)
+            self._refused[offering] = one.until
+            if known.get(offering) != one.until:
+                found.append(OfferingRefusal(*offering, one.until, one.code))
+        return tuple(found)
+
+
+def _differing(old: Sequence[Pod], new: Sequence[Pod]) -> tuple[Sequence[Pod], Sequence[Pod]]:
+    """Return the new pods and the old ones without what both begin and end with."""
+    shorter = min(len(old), len(new))
+    first = _alike(old, new, shorter)
+    last = _alike(reversed(old), reversed(new), shorter - first)
+    return new[first : len(new) - last], old[first : len(old) - last]
+
+
+def _alike(one: Iterable[Pod], other: Iterable[Pod], most: int) -> int:
+    """Return how many objects both have in common from the beginning, at most ``most``."""
+    pairs = islice(map(is_, one, other), most)
+    return next((number for number, same in enumerate(pairs) if not same), most)
+
+
+def _same(known: Sequence[object], seen: Sequence[object]) -> bool:
+    """Return whether both have the same objects; those that only equal each other do not count."""
+    return known is seen or (len(known) == len(seen) and all(map(is_, known, seen)))
 
 
 def _node_names(seen: Observation) -> Iterator[str]:

@@ -219,11 +219,42 @@ class NodeArrival(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     price: float | None = None
 
 
+class OfferingRefusal(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """An offering that EC2 has refused, and until when it counts as unavailable."""
+
+    instance_type: str
+    zone: str
+    capacity_type: str
+    until: datetime
+    code: str = ""
+
+
+SpotChanges = dict[str, dict[str, float | None]]
+"""Spot prices by instance type and zone, USD an hour; None where one is no longer known."""
+
+
+def spot_changes(
+    before: Mapping[str, Mapping[str, float]], after: Mapping[str, Mapping[str, float | None]]
+) -> SpotChanges:
+    """Return the prices of ``after`` that differ, and None for those that it does not have."""
+    found: SpotChanges = {}
+    for kind in sorted(before.keys() | after.keys()):
+        old, new = before.get(kind, {}), after.get(kind, {})
+        if old != new:
+            zones = sorted(old.keys() | new.keys())
+            changed = {zone: new.get(zone) for zone in zones if old.get(zone) != new.get(zone)}
+            if changed:
+                found[kind] = changed
+    return found
+
+
 class TraceBatch(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """What changed up to ``at``. Removals come before all additions of the batch.
 
     ``classes`` are the classes by id that no batch has named since the last whole one. ``daemons``
-    are the DaemonSets by ``namespace/name``, None where they are as before.
+    are the DaemonSets by ``namespace/name``, None where they are as before. ``spot`` are the spot
+    prices that changed, all of them in a whole batch; it is None where they are as before, and in
+    batches of releases that did not record them. ``refused`` are refusals that no batch has named.
     """
 
     at: datetime
@@ -235,6 +266,8 @@ class TraceBatch(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     bound: dict[str, datetime] = {}
     nodes: tuple[NodeArrival, ...] = ()
     daemons: dict[str, PodClass] | None = None
+    spot: SpotChanges | None = None
+    refused: tuple[OfferingRefusal, ...] = ()
 
 
 class TraceLog(Protocol):

@@ -66,7 +66,8 @@ def test_the_changes_are_ranked_by_what_they_save(capsys: Capture, fleet: Path) 
     assert saved["web-spot"] == pytest.approx(-6 * 0.06 * 730)
     assert saved["web-m7a"] == pytest.approx(-6 * 0.02 * 730)
     assert saved["combination"] == pytest.approx(-6 * (0.10 - 0.032) * 730)
-    assert [one["rank"] for one in report["advice"]] == [1, 2]
+    assert saved["web-split-spot-6"] == pytest.approx(-3 * 0.06 * 730)
+    assert [one["rank"] for one in report["advice"]] == [1, 2, 3]
     assert report["together"]["parts"] == ["web-spot", "web-m7a"]
 
 
@@ -105,6 +106,7 @@ def test_a_saving_is_what_a_plan_of_the_patched_files_states(
         assert at_rest["perMonth"] == one["perMonth"]
         assert at_rest["after"]["nodes"] == one["nodes"]
         git(fleet, "checkout", "--", ".")
+        git(fleet, "clean", "--quiet", "--force")
 
 
 def test_a_limit_refuses_a_change_and_says_which(capsys: Capture, fleet: Path) -> None:
@@ -152,7 +154,7 @@ def test_a_policy_that_only_warns_is_named(capsys: Capture, fleet: Path) -> None
     (fleet / "reconciler.yaml").write_text(SETTINGS + warning)
     report = advised(capsys, fleet, "--spot-max", "100")
     assert {one["id"]: one["warnings"] for one in report["advice"]} == {
-        "web-spot": ["on-demand-only"], "web-m7a": [],
+        "web-spot": ["on-demand-only"], "web-split-spot-6": ["on-demand-only"], "web-m7a": [],
     }  # fmt: skip
 
 
@@ -180,7 +182,8 @@ def test_the_seed_decides_which_candidates_are_judged(capsys: Capture, fleet: Pa
 def test_what_was_not_tried_is_listed(capsys: Capture, fleet: Path) -> None:
     found = {one["what"]: one["reason"] for one in advised(capsys, fleet)["notTried"]}
     assert "at rest" in found["web-consolidate-after-5m"]
-    assert "splitting and merging NodePools" in found
+    assert "other ways to split NodePools" in found
+    assert "commitments for three years, or paid upfront" in found
 
 
 def test_a_report_for_the_terminal_has_the_table_and_the_patches(
@@ -189,7 +192,9 @@ def test_a_report_for_the_terminal_has_the_table_and_the_patches(
     assert main(["advise", *words(fleet, "--spot-max", "100", "--top", "1")]) == 0
     text = capsys.readouterr().out
     assert "Let NodePool web use spot nodes (web-spot)" in text
-    assert "1 more proposal" in text
+    assert "2 more proposals" in text
+    assert "Buy an EC2 instance savings plan for m7i of $0.3780 an hour" in text
+    assert "alternatives, do not add them up" in text
     assert "-        - {key: karpenter.sh/capacity-type, operator: In, values: [on-demand]}" in text
     assert text.count("--- a/pool.yaml") == 2, "of the combination and of the first proposal"
 
@@ -198,7 +203,7 @@ def test_a_report_for_the_terminal_has_the_table_and_the_patches(
 
 
 def test_the_best_is_written_and_all_else_stays(capsys: Capture, fleet: Path) -> None:
-    report = advised(capsys, fleet, "--write")
+    report = advised(capsys, fleet, "--spot-max", "0", "--write")
     assert report["together"] is None
     assert (fleet / "pool.yaml").read_text() == POOL.replace("[m7i]", "[m7i, m7a]")
     assert git(fleet, "status", "--short") == "M pool.yaml"
@@ -230,7 +235,7 @@ def test_uncommitted_changes_are_not_written_over_without_a_yes(
     before = (fleet / "pool.yaml").read_text()
     assert "uncommitted" in failed(capsys, fleet, "--write")
     assert (fleet / "pool.yaml").read_text() == before
-    advised(capsys, fleet, "--write", "--auto-approve")
+    advised(capsys, fleet, "--spot-max", "0", "--write", "--auto-approve")
     assert (fleet / "pool.yaml").read_text() == before.replace("[m7i]", "[m7i, m7a]")
 
 
@@ -238,7 +243,7 @@ def test_the_best_is_committed_to_a_branch_of_its_own(capsys: Capture, fleet: Pa
     git(fleet, "config", "user.name", "Ada")
     git(fleet, "config", "user.email", "ada@example.com")
     head = git(fleet, "rev-parse", "HEAD")
-    report = advised(capsys, fleet, "--commit", "cheaper/web")
+    report = advised(capsys, fleet, "--spot-max", "0", "--commit", "cheaper/web")
     assert git(fleet, "rev-parse", "HEAD") == head
     assert git(fleet, "status", "--short") == ""
     assert git(fleet, "rev-parse", "cheaper/web^") == head
@@ -250,7 +255,8 @@ def test_the_best_is_committed_to_a_branch_of_its_own(capsys: Capture, fleet: Pa
     assert "$350.40 a month" in message
     assert "Risk: low." in message
     assert report["advice"][0]["id"] == "web-m7a"
-    assert 'branch "cheaper/web" exists' in failed(capsys, fleet, "--commit", "cheaper/web")
+    again = failed(capsys, fleet, "--spot-max", "0", "--commit", "cheaper/web")
+    assert 'branch "cheaper/web" exists' in again
 
 
 def test_a_file_that_differs_from_its_commit_is_not_committed(capsys: Capture, fleet: Path) -> None:
@@ -274,7 +280,7 @@ def test_a_branch_needs_a_valid_name(capsys: Capture, fleet: Path, name: str) ->
         (["--workers", "0"], "--workers: 0 is not allowed"),
         (["--spot-max", "101"], "--spot-max: 101 is not allowed"),
         (["--wait-max", "soon"], "--wait-max"),
-        (["--trace", "missing", "--snapshot", "-"], "--snapshot: cannot be read from stdin"),
+        (["--compute-plan-discount", "100"], "--compute-plan-discount: 100 is not allowed"),
     ],
 )
 def test_arguments_that_mean_nothing_are_refused(
@@ -295,7 +301,7 @@ def test_the_best_are_replayed_on_a_trace(capsys: Capture, fleet: Path) -> None:
     (fleet.parent / "trace.csv").write_text(TRACE)
     trace = ("--trace", str(fleet.parent / "trace.csv"), "--spot-max", "100")
     report = advised(capsys, fleet, *trace, "--backtests", "1")
-    first, second = report["advice"]
+    first, second, *_ = report["advice"]
     assert first["backtest"]["perMonth"] < 0
     assert first["backtest"]["base"] != first["backtest"]["head"]
     assert report["together"]["backtest"]["perMonth"] < first["backtest"]["perMonth"]
@@ -311,6 +317,207 @@ def test_a_backtest_beyond_a_limit_refuses_a_change(capsys: Capture, fleet: Path
     report = advised(capsys, fleet, "--trace", str(fleet.parent / "trace.csv"), "--backtests", "9")
     assert refused(report)["web-vcpus-lt-9"] == "1 more pod of the trace would get no node"
     assert "web-vcpus-lt-9" not in per_month(report)
+
+
+def test_changes_that_show_only_over_time_are_replayed(capsys: Capture, fleet: Path) -> None:
+    edit(fleet / "pool.yaml", "consolidateAfter: 30s", "consolidateAfter: 3h")
+    (fleet / "workload.yaml").unlink()
+    (fleet.parent / "trace.csv").write_text(TRACE.replace("0,7200", "0,3600"))
+    trace = ("--trace", str(fleet.parent / "trace.csv"), "--backtests", "9")
+    report = advised(capsys, fleet, *trace)
+    (first, *_) = report["advice"]
+    assert first["id"].startswith("web-consolidate-after-")
+    assert first["perMonth"] == first["backtest"]["perMonth"] < -1
+    whole = first["backtest"]["base"]["dollarsPerMonth"]
+    assert first["percent"] == pytest.approx(100 * first["perMonth"] / whole, abs=0.01)
+    assert "consolidateAfter: 3h" in first["patch"]
+    assert report["together"] is None
+    few = advised(capsys, fleet, *trace[:2], "--backtests", "1")
+    reasons = {one["what"]: one["reason"] for one in few["notTried"]}
+    assert sum("--backtests" in reason for reason in reasons.values()) >= 2
+
+
+def test_a_policy_forbids_changes_that_show_only_over_time(capsys: Capture, fleet: Path) -> None:
+    frozen = NO_SPOT.replace("on-demand-only", "frozen").replace(
+        "plan.nodeClaims.all(c, c.launch.capacityType != 'spot')", "plan.nodeClaims.size() == 0"
+    )
+    (fleet / "reconciler.yaml").write_text(SETTINGS + frozen)
+    (fleet.parent / "trace.csv").write_text(TRACE)
+    trace = ("--trace", str(fleet.parent / "trace.csv"), "--backtests", "9")
+    report = advised(capsys, fleet, *trace)
+    assert report["advice"] == []
+    reasons = {one["what"]: one["reason"] for one in report["notTried"]}
+    assert "policy frozen forbids it" in reasons["web-consolidate-after-0s"]
+
+
+# NodePools that are split and merged.
+
+
+def test_a_part_of_a_nodepool_is_moved_to_spot_where_not_all_may(
+    capsys: Capture, fleet: Path
+) -> None:
+    report = advised(capsys, fleet, "--write", "--pick", "web-split-spot-6")
+    assert "more than --spot-max 50" in refused(report)["web-spot"]
+    assert per_month(report)["web-split-spot-6"] == pytest.approx(-3 * 0.06 * 730)
+    assert git(fleet, "status", "--short") == "?? web-on-spot.yaml"
+    text = (fleet / "web-on-spot.yaml").read_text()
+    assert "cpu: '6'" in text
+    assert "weight: 1" in text
+    assert main(["validate", str(fleet)]) == 0
+
+
+def test_nodepools_that_differ_by_requirements_are_merged(capsys: Capture, fleet: Path) -> None:
+    """The one with the cheaper family is never used: the other one comes first by its weight."""
+    other = POOL.replace("name: web", "name: apart").replace("[m7i]", "[m7a]")
+    tainted = "      taints: [{key: api, effect: NoSchedule}]\n      requirements:"
+    (fleet / "other.yaml").write_text(other.replace("      requirements:", tainted))
+    assert "apart-merge-web" not in json.dumps(advised(capsys, fleet)), "the taints differ"
+    (fleet / "other.yaml").write_text(other)
+    (fleet / "pool.yaml").write_text(POOL.replace("  template:", "  weight: 50\n  template:"))
+    commit_all(fleet)
+    report = advised(capsys, fleet, "--spot-max", "0", "--write", "--pick", "apart-merge-web")
+    assert per_month(report)["apart-merge-web"] == pytest.approx(-6 * 0.02 * 730)
+    assert "[m7a, m7i]" in (fleet / "other.yaml").read_text()
+    assert "cpu:" in (fleet / "pool.yaml").read_text()
+    assert main(["validate", str(fleet)]) == 0
+
+
+def test_a_preference_by_weight_is_dropped_where_the_others_have_none(
+    capsys: Capture, fleet: Path
+) -> None:
+    (fleet / "pool.yaml").write_text(POOL.replace("  template:", "  weight: 50\n  template:"))
+    cheaper = POOL.replace("name: web", "name: api").replace("[m7i]", "[m7a]")
+    (fleet / "other.yaml").write_text(cheaper)
+    commit_all(fleet)
+    report = advised(
+        capsys, fleet, "--new-nodes", "--spot-max", "0", "--write", "--pick", "web-weight-50"
+    )
+    assert per_month(report)["web-weight-50"] == pytest.approx(-6 * 0.02 * 730)
+    assert "weight: 50" in (fleet / "other.yaml").read_text()
+
+
+# Constraints of workloads.
+
+APART = """\
+      affinity:
+        podAntiAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+            - topologyKey: kubernetes.io/hostname
+              labelSelector: {matchLabels: {app: api}}
+      containers"""
+CONSTRAINED = {
+    "podAntiAffinity": (APART, "Deployment shop/api"),
+    "nodeSelector": (
+        "      nodeSelector: {karpenter.k8s.aws/instance-family: m7i}\n      containers",
+        "Deployment shop/api",
+    ),
+    "topologySpread": (
+        """\
+      topologySpreadConstraints:
+        - topologyKey: kubernetes.io/hostname
+          maxSkew: 1
+          whenUnsatisfiable: DoNotSchedule
+          labelSelector: {matchLabels: {app: api}}
+      containers""",
+        "Deployment shop/api",
+    ),
+}
+
+
+@pytest.mark.parametrize("constraint", CONSTRAINED)
+def test_a_constraint_that_costs_something_is_told_to_its_owner(
+    capsys: Capture, fleet: Path, constraint: str
+) -> None:
+    """Six small pods fit on one node of the cheapest family, unless something keeps them apart."""
+    text, owner = CONSTRAINED[constraint]
+    edit(fleet / "workload.yaml", "      containers", text)
+    edit(fleet / "workload.yaml", "cpu: 1500m", "cpu: 200m")
+    (fleet / "pool.yaml").write_text(POOL.replace("[m7i]", "[m7i, m7a]"))
+    report = advised(capsys, fleet, "--new-nodes", "--spot-max", "0")
+    (found,) = report["workloads"]
+    assert (found["constraint"], found["owner"], found["pods"]) == (constraint, owner, 6)
+    assert found["perMonth"] < -1
+    assert found["nodes"] == 1
+    assert found["id"] not in per_month(report), "it is no change of the files"
+    assert main(["advise", *words(fleet, "--new-nodes", "--spot-max", "0")]) == 0
+    shown = capsys.readouterr().out
+    assert "For the owners of workloads to decide:" in shown
+    assert found["title"] in shown
+
+
+def test_a_constraint_that_costs_nothing_is_not_told(capsys: Capture, fleet: Path) -> None:
+    """Each pod fills a node, so nothing else is possible without the anti-affinity."""
+    edit(fleet / "workload.yaml", "      containers", APART)
+    report = advised(capsys, fleet, "--spot-max", "0")
+    assert report["workloads"] == []
+    assert "podAntiAffinity:Deployment/shop/api" in report["noEffect"]
+
+
+@pytest.mark.parametrize("held_by", ["doNotDisrupt", "podDisruptionBudget"])
+def test_what_holds_a_node_back_is_told_to_its_owner(
+    capsys: Capture, fleet: Path, held_by: str
+) -> None:
+    """Six nodes run a small pod each; nothing may be evicted, so they are not consolidated."""
+    items = [item for number in range(6) for item in a_running_node(number)]
+    for item in items:
+        if item["kind"] == "Pod":
+            item["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "200m"
+            item["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+            if held_by == "doNotDisrupt":
+                item["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": "true"}
+    owner = "ReplicaSet shop/api"
+    if held_by == "podDisruptionBudget":
+        owner = "PodDisruptionBudget shop/none"
+        items.append(
+            {
+                "apiVersion": "policy/v1",
+                "kind": "PodDisruptionBudget",
+                "metadata": {"name": "none", "namespace": "shop"},
+                "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "api"}}},
+                "status": {"disruptionsAllowed": 0},
+            }
+        )
+    snapshot = fleet.parent / "snapshot.json"
+    snapshot.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    report = advised(capsys, fleet, "--snapshot", str(snapshot), "--spot-max", "0")
+    found = {one["constraint"]: one for one in report["workloads"]}
+    assert found[held_by]["owner"] == owner
+    assert found[held_by]["perMonth"] == pytest.approx(-5 * 0.10 * 730)
+
+
+# Commitments.
+
+
+def test_commitments_are_judged_by_the_fleet_at_rest(capsys: Capture, fleet: Path) -> None:
+    report = advised(capsys, fleet, "--instance-plan-discount", "40")
+    first, *_ = report["commitments"]
+    assert (first["kind"], first["name"]) == ("EC2Instance", "m7i")
+    assert first["commitment"] == pytest.approx(6 * 0.10 * 0.6)
+    assert first["perMonth"] == pytest.approx(-6 * 0.10 * 0.4 * 730)
+    assert (first["confidence"], first["basis"]) == ("low", "its usage at rest")
+    reserved = next(one for one in report["commitments"] if one["kind"] == "ReservedInstances")
+    assert (reserved["name"], reserved["count"]) == ("m7i.large", 6)
+
+
+def test_a_commitment_that_is_there_is_not_bought_again(capsys: Capture, fleet: Path) -> None:
+    plan = (
+        "commitments:\n  savingsPlans:\n"
+        "    - {type: Compute, commitment: 10, discountPercent: 27, usedElsewhere: 0}\n"
+    )
+    (fleet / "reconciler.yaml").write_text(SETTINGS + plan)
+    assert advised(capsys, fleet)["commitments"] == []
+
+
+def test_commitments_are_judged_by_usage_over_time(capsys: Capture, fleet: Path) -> None:
+    """One pod runs for two hours and another one for half of them: one node is in use always."""
+    (fleet / "workload.yaml").unlink()
+    (fleet.parent / "trace.csv").write_text(TRACE)
+    report = advised(capsys, fleet, "--trace", str(fleet.parent / "trace.csv"))
+    first, *_ = report["commitments"]
+    assert (first["kind"], first["replaces"]) == ("EC2Instance", 0.10)
+    assert first["basis"] == "its usage over 0.1 days"
+    assert first["usedPercent"] == 100
+    assert first["perMonth"] == pytest.approx(-0.10 * 0.37 * 730)
 
 
 def edit(file: Path, old: str, new: str) -> None:

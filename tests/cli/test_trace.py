@@ -109,6 +109,7 @@ def test_a_summary_counts_pods_and_what_they_request(
         "nodes": 0,
         "nodeHours": None,
         "dollars": None,
+        "market": None,
     }
     assert main(["trace", "summary", str(tmp_path / "t.csv")]) == 0
     shown = capsys.readouterr().out

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +16,45 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.adapters.database.state import DatabaseState
+from reconciler.catalog.adjusted.adjustment import repriced
 from reconciler.cli.backtest.recorded import recorded_trace
 from reconciler.cli.backtest.trace import Trace, read_trace
 from reconciler.cli.backtest.writing import summary_of, written
 from reconciler.engine.desired import Desired
 from reconciler.engine.loop import Pulse, run
+from reconciler.engine.observation import Observation
 from reconciler.engine.reconcile import Mandate, Pass
-from reconciler.engine.recording import class_of
+from reconciler.engine.recording import WorkloadRecorder, class_of
+from reconciler.engine.steps.provision import mark_unavailable
 from reconciler.engine.world import World as Ports
 from reconciler.model.duration import Duration
 from reconciler.model.errors import StateError
-from reconciler.model.kubernetes.metadata import Metadata
-from reconciler.model.kubernetes.pod import Container, Pod, PodSpec, ResourceRequirements
-from reconciler.ports.state import NodeArrival, PodArrival, TraceBatch, TraceLog
+from reconciler.model.karpenter.nodeclaim import NodeClaim, NodeClaimStatus
+from reconciler.model.kubernetes.cluster import (
+    ClaimSpec,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    VolumeNodeAffinity,
+    VolumeSpec,
+)
+from reconciler.model.kubernetes.metadata import Condition, Metadata
+from reconciler.model.kubernetes.pod import (
+    Affinity,
+    Container,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorExpression,
+    NodeSelectorTerm,
+    PersistentVolumeClaimSource,
+    Pod,
+    PodSpec,
+    PodStatus,
+    ResourceRequirements,
+    Volume,
+)
+from reconciler.observed.snapshot import Snapshot
+from reconciler.ports.cloud import Refusal
+from reconciler.ports.state import NodeArrival, OfferingRefusal, PodArrival, TraceBatch, TraceLog
 from tests.engine.test_crash import LARGE
 from tests.engine.world import TAGS, World, a_deployment, a_node_class, a_pool, a_world
 from tests.states import open_state
@@ -288,3 +315,191 @@ def test_a_class_has_nothing_of_one_pod_alone() -> None:
         return Pod(Metadata(name=name, labels=labels, uid=name), PodSpec(**spec))
 
     assert class_of(pod("db-0")) == class_of(pod("db-1", node_name="n"))
+
+
+@dataclass
+class Kept:
+    """A record in memory."""
+
+    kept: list[TraceBatch] = field(default_factory=list)
+
+    def append(self, batch: TraceBatch, forget_before: datetime | None = None) -> None:
+        del forget_before
+        self.kept.append(batch)
+
+    def batches(self, since: datetime) -> Iterator[TraceBatch]:
+        del since
+        return iter(self.kept)
+
+
+@cache
+def _engine() -> tuple[Desired, Ports]:
+    """Return a fleet and a world for recorders that are asked directly."""
+    engine = a_fleet().engine()
+    return engine.source.read(), engine.ports
+
+
+_WAITING = PodStatus("Pending", (Condition("PodScheduled", "False", reason="Unschedulable"),))
+_HOSTS = ("", "node-0", "node-1", "foreign")
+_Scene = tuple[frozenset[int], dict[int, int]]
+_SCENES = st.tuples(
+    st.frozensets(st.integers(0, 1)), st.dictionaries(st.integers(0, 5), st.integers(0, 3))
+)
+
+
+@given(st.lists(_SCENES, min_size=1, max_size=8))
+def test_any_moves_of_pods_and_nodes_are_recorded(scenes: list[_Scene]) -> None:
+    """Pods that wait, run on the fleet or elsewhere: the record has those of the fleet."""
+    desired, ports = _engine()
+    log, pods, seen = Kept(), dict[tuple[int, int], Pod](), {}
+    recorder = WorkloadRecorder(log)
+    for n, (nodes, places) in enumerate(scenes):
+        at = START + n * timedelta(seconds=10)
+        claims = tuple(
+            NodeClaim(
+                Metadata(name=f"claim-{i}"),
+                status=NodeClaimStatus(node_name=f"node-{i}", provider_id=f"aws:///i-{i}"),
+            )
+            for i in sorted(nodes)
+        )
+        shown = []
+        for pod, host in sorted(places.items()):
+            made = Pod(
+                Metadata(name=str(pod), namespace="shop", uid=str(pod)),
+                PodSpec(node_name=_HOSTS[host]),
+                _WAITING if host == 0 else PodStatus("Running"),
+            )
+            shown.append(pods.setdefault((pod, host), made))
+        observed = Snapshot(pods=tuple(shown), node_claims=claims)
+        recorder.after(ports, Observation(at, (), observed, ()), desired)
+        ours = {"", *(f"node-{i}" for i in nodes)}
+        seen[at] = {f"shop/{pod}" for pod, host in places.items() if _HOSTS[host] in ours}
+    trace = recorded_trace(log.kept, START, START + len(scenes) * timedelta(seconds=10))
+    for moment, present in seen.items():
+        assert {key.partition("-")[0] for key in at_moment(trace, moment)} == present
+
+
+def test_spot_prices_and_refusals_are_recorded_as_differences() -> None:
+    world = a_fleet()
+    ports = world.engine().ports
+    desired = world.engine().source.read()
+    begin = world.clock.now()
+    dearer = repriced(
+        desired.catalog, lambda _kind, zone, _type: 2.0 if zone.endswith("a") else 1.0, "2"
+    )
+    refusal = Refusal("m7i.large", "us-east-1a", "spot", "InsufficientInstanceCapacity", "")
+    log = Kept()
+    recorder = WorkloadRecorder(log)
+    for n, fleet in enumerate((desired, desired, replace(desired, catalog=dearer))):
+        recorder.after(ports, Observation(ports.clock.now(), (), Snapshot(), ()), fleet)
+        world.clock.advance(20)
+        if n == 1:
+            mark_unavailable(ports, [refusal])
+    end = ports.clock.now() + HOUR
+    first, then = log.kept
+    assert first.spot is not None
+    assert sorted(first.spot) == sorted(desired.catalog.names)
+    assert then.spot is not None
+    assert then.spot["m7i.large"] == {"us-east-1a": 0.08}, "the other zone costs as before"
+    assert [(one.instance_type, one.zone) for one in then.refused] == [("m7i.large", "us-east-1a")]
+    trace = recorded_trace(log.kept, begin, end)
+    (period,) = trace.market.refusals
+    assert (period.refused_from, period.until) == (40.0, 40.0 + 180.0)
+    later = recorded_trace(log.kept, begin + timedelta(seconds=50), end)
+    assert later.market.prices[0].at == 0.0
+    assert later.market.prices[0].spot_prices["m7i.large"]["us-east-1a"] == 0.08
+    assert later.market.refusals[0].refused_from == 0.0
+    assert read_trace(written(trace), "copy") == trace
+    found = summary_of(trace).market
+    assert found is not None
+    assert (found.priced, found.price_changes, found.largest_rise_percent) == (6, 3, 100.0)
+    assert (found.refused, found.refusals, found.refused_hours) == (1, 1, 0.05)
+
+
+def test_a_refusal_that_goes_on_is_one_period() -> None:
+    def refused(until: float) -> OfferingRefusal:
+        return OfferingRefusal("m5.large", "us-east-1a", "spot", START + until * HOUR)
+
+    batches = [
+        TraceBatch(START, is_whole=True, refused=(refused(2),)),
+        TraceBatch(START + HOUR, refused=(refused(3),)),
+        TraceBatch(START + 2 * HOUR, is_whole=True, refused=(refused(3),)),
+        TraceBatch(START + 5 * HOUR, refused=(refused(6),)),
+    ]
+    market = recorded_trace(batches, START + HOUR, START + 8 * HOUR).market
+    assert [(r.refused_from, r.until) for r in market.refusals] == [
+        (0.0, 2 * 3600),
+        (4 * 3600, 5 * 3600),
+    ]
+
+
+def test_a_record_without_prices_is_a_trace_without_prices() -> None:
+    batches = [
+        TraceBatch(START, is_whole=True),
+        TraceBatch(START + HOUR, is_whole=True, spot={"m5.large": {"us-east-1a": 0.04}}),
+        TraceBatch(START + 2 * HOUR, is_whole=True),
+        TraceBatch(START + 3 * HOUR, is_whole=True, spot={}),
+    ]
+    trace = recorded_trace(batches, START, START + 4 * HOUR)
+    assert [(change.at, change.spot_prices) for change in trace.market.prices] == [
+        (3600.0, {"m5.large": {"us-east-1a": 0.04}}),
+        (3 * 3600.0, {"m5.large": {"us-east-1a": None}}),
+    ]
+    assert not recorded_trace(batches[:1], START, START + HOUR).market
+    assert not trace.workload_alone.market
+
+
+def _a_volume(name: str, *zones: str) -> tuple[PersistentVolumeClaim, PersistentVolume]:
+    terms = tuple(
+        NodeSelectorTerm((NodeSelectorExpression("topology.ebs.csi.aws.com/zone", "In", (zone,)),))
+        for zone in zones
+    )
+    affinity = VolumeNodeAffinity(NodeSelector(terms)) if zones else None
+    return (
+        PersistentVolumeClaim(
+            Metadata(name=name, namespace="shop"), ClaimSpec(volume_name=f"pv-{name}")
+        ),
+        PersistentVolume(Metadata(name=f"pv-{name}"), VolumeSpec(affinity)),
+    )
+
+
+def _zones_in(spec: PodSpec) -> list[list[tuple[str, tuple[str, ...]]]]:
+    assert spec.affinity is not None
+    assert spec.affinity.node_affinity is not None
+    assert spec.affinity.node_affinity.required is not None
+    terms = spec.affinity.node_affinity.required.node_selector_terms
+    return [[(e.key, e.values) for e in term.match_expressions] for term in terms]
+
+
+def test_a_pod_with_a_bound_volume_keeps_its_zone() -> None:
+    desired, ports = _engine()
+    bound = [_a_volume("data", "us-east-1b"), _a_volume("logs", "us-east-1a", "us-east-1b")]
+    free = PersistentVolumeClaim(Metadata(name="new", namespace="shop"), ClaimSpec())
+    arm = NodeSelectorExpression("kubernetes.io/arch", "In", ("arm64",))
+    own = Affinity(NodeAffinity(NodeSelector((NodeSelectorTerm((arm,)),))))
+
+    def pod(name: str, *claims: str, affinity: Affinity | None = None) -> Pod:
+        volumes = tuple(Volume(c, PersistentVolumeClaimSource(c)) for c in claims)
+        spec = PodSpec(volumes=volumes, affinity=affinity)
+        return Pod(Metadata(name=name, namespace="shop"), spec, _WAITING)
+
+    snapshot = Snapshot(
+        pods=(
+            pod("a", "data"),
+            pod("b", "data", "logs", affinity=own),
+            pod("c", "new"),
+            pod("d", "missing"),
+        ),
+        volume_claims=(*(claim for claim, _ in bound), free),
+        volumes=tuple(volume for _, volume in bound),
+    )
+    log = Kept()
+    WorkloadRecorder(log).after(ports, Observation(START, (), snapshot, ()), desired)
+    specs = {
+        t.pod.metadata.name: t.pod.spec for t in recorded_trace(log.kept, START, START + HOUR).pods
+    }
+    zone = "topology.kubernetes.io/zone"
+    assert _zones_in(specs["a"]) == [[(zone, ("us-east-1b",))]]
+    assert _zones_in(specs["b"]) == [[(arm.key, arm.values), (zone, ("us-east-1b",))]]
+    assert specs["c"].affinity is None
+    assert specs["d"].affinity is None

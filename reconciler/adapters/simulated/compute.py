@@ -200,6 +200,7 @@ class SimulatedCompute:
             instance, instance.tags.get(INTENT_TAG, ""), instance.launched_at
         )
         now = self._clock.now()
+        price = self.conditions.market.prices(now).get(machine.pool, price)
         if price is not None:
             factor = self.conditions.factor(machine.pool, now)
             machine.prices.append((now, price * factor))
@@ -263,6 +264,9 @@ class SimulatedCompute:
 
     def _moments(self) -> Iterator[datetime]:
         yield from self.conditions.edges()
+        edge = self.conditions.market.next_edge(self._clock.now())
+        if edge is not None:
+            yield edge
         for machine in self._current.values():
             yield from machine.moments()
 
@@ -375,6 +379,12 @@ class SimulatedCompute:
 
     def _reprice(self, since: datetime, now: datetime) -> None:
         """Give the instances that run the prices that changed meanwhile."""
+        for at, quoted in self.conditions.market.changes(since, now):
+            for machine in self._current.values():
+                price = quoted.get(machine.pool)
+                if machine.prices and price is not None:
+                    factor = self.conditions.factor(machine.pool, at)
+                    machine.prices.append((at, price * factor))
         for change in self.conditions.prices:
             if not since < change.at <= now:
                 continue

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final, Generic, TypeVar
@@ -223,6 +224,69 @@ class PriceChange:
     factor: float
 
 
+class RecordedMarket:
+    """Spot prices and refusals of another time, each from the moment at which it applies here.
+
+    ``prices`` are changes in their order, None where a price is no longer known.
+    """
+
+    def __init__(
+        self,
+        prices: Sequence[tuple[datetime, Mapping[Pool, float | None]]] = (),
+        refused: Sequence[Refused] = (),
+    ) -> None:
+        self._changes = tuple(prices)
+        self._moments = [at for at, _ in self._changes]
+        self._refused: dict[Pool, list[Refused]] = {}
+        for one in refused:
+            offer = one.offer
+            pool = (offer.instance_type, offer.zone, offer.capacity_type)
+            self._refused.setdefault(pool, []).append(one)
+        edges = {edge for one in refused for edge in one.window.edges()}
+        self._edges = sorted(edges.union(self._moments))
+        self._known: dict[Pool, float] = {}
+        self._taken = 0
+
+    @property
+    def moments(self) -> Sequence[datetime]:
+        """The moments at which prices change."""
+        return self._moments
+
+    def count(self, moment: datetime) -> int:
+        """Return how many changes of prices there were up to a moment."""
+        return bisect_right(self._moments, moment)
+
+    def prices(self, moment: datetime) -> Mapping[Pool, float]:
+        """Return the prices that are known at a moment; the caller must not keep them."""
+        wanted = self.count(moment)
+        if wanted < self._taken:
+            self._known, self._taken = {}, 0
+        for _, changes in self._changes[self._taken : wanted]:
+            for pool, price in changes.items():
+                if price is None:
+                    self._known.pop(pool, None)
+                else:
+                    self._known[pool] = price
+        self._taken = wanted
+        return self._known
+
+    def changes(
+        self, since: datetime, now: datetime
+    ) -> Iterator[tuple[datetime, dict[Pool, float]]]:
+        """Yield the prices that changed after ``since`` and up to ``now``, with their moment."""
+        for at, changes in self._changes[self.count(since) : self.count(now)]:
+            yield at, {pool: price for pool, price in changes.items() if price is not None}
+
+    def refusal(self, pool: Pool, now: datetime) -> Refused | None:
+        """Return the refusal of an offering at a moment, None if EC2 gave it."""
+        return next((r for r in self._refused.get(pool, ()) if r.window.holds(now)), None)
+
+    def next_edge(self, now: datetime) -> datetime | None:
+        """Return when something changes next, None if nothing does."""
+        at = bisect_right(self._edges, now)
+        return self._edges[at] if at < len(self._edges) else None
+
+
 @dataclass(frozen=True, slots=True)
 class Stale:
     """For a while EC2's lists show what was true ``lag`` ago."""
@@ -253,7 +317,7 @@ class Conditions:
 
     ``interruptions`` is how often a spot instance is taken back, per instance and hour;
     ``never_joins`` the share of launches whose node never registers. Where tokens are not
-    honoured, a repeated call launches once more.
+    honoured, a repeated call launches once more. The ``market`` comes from a trace.
     """
 
     latencies: Latencies = Latencies()
@@ -263,12 +327,12 @@ class Conditions:
     interruptions: float = 0.0
     never_joins: float = 0.0
     honours_tokens: bool = True
+    market: RecordedMarket = field(default_factory=RecordedMarket, compare=False)
 
     def refusal(self, pool: Pool, now: datetime) -> Refused | None:
         """Return why an offering cannot be had now, None if it can."""
-        return next(
-            (r for r in self.refused if r.window.holds(now) and r.offer.covers(*pool)), None
-        )
+        stated = (r for r in self.refused if r.window.holds(now) and r.offer.covers(*pool))
+        return next(stated, None) or self.market.refusal(pool, now)
 
     def factor(self, pool: Pool, now: datetime) -> float:
         """Return by how much the price of an offering differs from the catalog's; last wins."""
@@ -283,6 +347,6 @@ class Conditions:
         return max((s.lag for s in self.stale if s.window.holds(now)), default=timedelta(0))
 
     def edges(self) -> tuple[datetime, ...]:
-        """Return every time at which a condition changes."""
+        """Return every time at which a condition changes, without those of the market."""
         windows = [r.window for r in self.refused] + [s.window for s in self.stale]
         return (*(e for w in windows for e in w.edges()), *(p.at for p in self.prices))

@@ -18,6 +18,7 @@ from reconciler.catalog.catalog import Catalog
 from reconciler.catalog.classfacts import ClassFacts
 from reconciler.catalog.columns import Columns
 from reconciler.model.karpenter.instancetype import InstanceType, Offering, PriceOrigin
+from reconciler.model.karpenter.labels import SPOT
 from reconciler.model.resources import Resources
 
 T = TypeVar("T")
@@ -223,6 +224,30 @@ def without_refused(catalog: Catalog, refused: Collection[OfferingKey]) -> Catal
         survives_resolving=True,
         note=f"{len(known)} unavailable offerings (insufficient capacity) are excluded",
     )
+
+
+def spot_prices(catalog: Catalog) -> dict[str, dict[str, float]]:
+    """Return the prices of available spot offerings by type and zone; no estimates."""
+    found: dict[str, dict[str, float]] = {}
+    if catalog.spot_is_estimated:
+        return found
+    names, rows = catalog.columns.names, catalog.columns.offerings
+    for at, capacity_type in enumerate(rows.capacity_type):
+        if capacity_type == SPOT and rows.available[at]:
+            found.setdefault(names[rows.type[at]], {})[rows.zone[at]] = rows.price[at]
+    return found
+
+
+def quoted(catalog: Catalog, prices: Mapping[OfferingKey, float], name: str) -> Catalog:
+    """Return the catalog with these prices in USD an hour; ``name`` identifies them."""
+
+    def priced(columns: Columns) -> Changes:
+        names, rows = columns.names, columns.offerings
+        keys = zip(rows.type, rows.zone, rows.capacity_type, strict=True)
+        found = (prices.get((names[index], zone, kind)) for index, zone, kind in keys)
+        return Changes({at: price for at, price in enumerate(found) if price is not None})
+
+    return AdjustedCatalog(catalog, priced, f"quoted {name}", survives_resolving=True)
 
 
 def repriced(catalog: Catalog, factor: Factor, name: str) -> Catalog:

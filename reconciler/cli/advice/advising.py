@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
 
 from msgspec.structs import replace
 
+from reconciler.cli.advice.buying import commitments_worth_buying
 from reconciler.cli.advice.candidates import FAMILIES_MAX, AdviceCandidate, Topic, candidates
 from reconciler.cli.advice.changes import Files
+from reconciler.cli.advice.divisions import divisions
 from reconciler.cli.advice.judging import Judge
 from reconciler.cli.advice.proposals import proposal
 from reconciler.cli.advice.result import (
     AdviceBacktest,
     AdviceReport,
     AdviceRequest,
+    CommitmentAdvice,
     FleetNow,
     NotTried,
     RefusedAdvice,
+    WorkloadAdvice,
 )
 from reconciler.cli.advice.search import (
     ADDITIONS_MAX,
+    LEAST_SHARE,
     NEUTRAL_MAX,
     Findings,
     Judged,
@@ -34,7 +39,6 @@ from reconciler.cli.shared import policies, sources
 from reconciler.cli.shared.timings import Timings
 from reconciler.cli.sweeps.sweep import Progress, Sweep, unseen
 from reconciler.desired.objects import node_pools
-from reconciler.model.errors import UsageError
 from reconciler.model.policy import PolicySource
 from reconciler.plan.make.gather import facts_of
 from reconciler.plan.policies import binding
@@ -60,54 +64,64 @@ def advised(request: AdviceRequest, phase: Timings, progress: Progress = unseen)
         UnreadableError: an input cannot be read.
         InvalidFleetError: the desired state has errors.
     """
-    _expect_files(request)
     judge = _judge(request, phase)
-    with phase("catalog"):
-        known = _candidates(judge)
-    tried, left_out = chosen([c for c in known if not c.needs_trace], request.most, request.seed)
     with phase("disruption"):
+        known = _candidates(judge)
+        at_rest = [c for c in known if not c.needs_trace]
+        tried, left_out = chosen(at_rest, request.most, request.seed)
         sweep = Sweep(request.sweep, progress)
         found = searched(judge, tried, sweep)
-        tested = _backtested(judge, found, sweep)
+        tested = _tested(judge, found, [c for c in known if c.needs_trace], sweep)
     return _advised(judge, known, found, left_out, tested)
 
 
-def _expect_files(request: AdviceRequest) -> None:
-    """Refuse to read stdin again for each backtest.
+@dataclass(frozen=True, slots=True)
+class _Tested:
+    """What a trace shows.
 
-    Raises:
-        UsageError: the snapshot is to come from stdin, and there is a trace.
+    ``backtests`` are by the ids of the candidates that make up a proposal. ``unfolding`` are the
+    changes that show nothing at rest and were replayed, ``untried`` those that were not.
     """
-    if request.trace is not None and request.fleet.snapshot == "-":
-        remedy = "save the snapshot in a file"
-        raise UsageError(
-            "cannot be read from stdin with --trace", where="--snapshot", remedy=remedy
-        )
+
+    backtests: Mapping[tuple[str, ...], AdviceBacktest] = field(default_factory=dict)
+    unfolding: tuple[Judged, ...] = ()
+    untried: tuple[AdviceCandidate, ...] = ()
+    commitments: tuple[CommitmentAdvice, ...] = ()
 
 
-Tested = Mapping[tuple[str, ...], AdviceBacktest]
-"""Backtests by the ids of the candidates that make up a proposal."""
-
-
-def _backtested(judge: Judge, found: Findings, sweep: Sweep) -> Tested:
-    """Return the backtests of the best proposals, none without a trace."""
+def _tested(
+    judge: Judge, found: Findings, unfolding: Sequence[AdviceCandidate], sweep: Sweep
+) -> _Tested:
+    """Return what the trace shows of the best proposals, and of changes that need one."""
     request = judge.request
     if request.trace is None:
-        return {}
+        commitments = commitments_worth_buying(judge, None, ())
+        return _Tested(untried=tuple(unfolding), commitments=commitments)
     from reconciler.cli.advice.backtesting import Backtests
 
     best = _saving(found)[: request.backtested]
     if found.together is not None:
         best = [found.together, *best]
+    taken, untried = chosen(unfolding, request.backtested, request.seed)
+    verdicts = [Judged((one,), judge.unfolding(one.changes)) for one in taken]
+    tried = [one for one in verdicts if not one.verdict.refusal]
     backtests = Backtests.of(judge, request.trace)
-    if not best:
-        return {}
-    results = backtests.of_all(best, sweep)
-    return {_ids(one): result for one, result in zip(best, results, strict=True)}
+    results, nodes = backtests.of_all([*best, *tried], sweep)
+    by_ids = {_ids(one): result for one, result in zip([*best, *tried], results, strict=True)}
+    return _Tested(
+        by_ids,
+        tuple(
+            with_fields(one, over_time=by_ids[_ids(one)].per_month) if _ids(one) in by_ids else one
+            for one in verdicts
+        ),
+        untried,
+        commitments_worth_buying(judge, backtests.trace, nodes),
+    )
 
 
 def _saving(found: Findings) -> list[Judged]:
-    return sorted((one for one in found.alone if is_advice(one)), key=lambda one: one.order)
+    ours = (one for one in found.alone if is_advice(one) and not one.is_of_workload)
+    return sorted(ours, key=lambda one: one.order)
 
 
 def _ids(one: Judged) -> tuple[str, ...]:
@@ -133,8 +147,11 @@ def _judge(request: AdviceRequest, phase: Timings) -> Judge:
 
 def _candidates(judge: Judge) -> tuple[AdviceCandidate, ...]:
     inputs = judge.inputs
-    types = facts_of(inputs).types.by_name
-    return candidates(node_pools(inputs.fleet), types, inputs.catalog.types, inputs.settings)
+    types, pools = facts_of(inputs).types.by_name, node_pools(inputs.fleet)
+    return (
+        *candidates(pools, types, inputs.catalog.types, inputs.settings),
+        *divisions(pools, types, judge.base.world.cluster, judge.limits.spot_percent),
+    )
 
 
 def _advised(
@@ -142,17 +159,19 @@ def _advised(
     known: Sequence[AdviceCandidate],
     found: Findings,
     left_out: Sequence[AdviceCandidate],
-    tested: Tested,
+    tested: _Tested,
 ) -> Advised:
-    found = _within_limits(judge, found, tested)
+    found = with_fields(found, alone=(*found.alone, *tested.unfolding))
+    backtests = tested.backtests
+    found = _within_limits(judge, found, backtests)
     saving = _saving(found)
     advice = tuple(
-        proposal(judge, one, rank, tested.get(_ids(one)))
+        proposal(judge, one, rank, backtests.get(_ids(one)))
         for rank, one in enumerate(saving, start=1)
     )
     together = None
     if found.together is not None:
-        together = proposal(judge, found.together, 0, tested.get(_ids(found.together)))
+        together = proposal(judge, found.together, 0, backtests.get(_ids(found.together)))
     request, base, exposure = judge.request, judge.base, judge.exposure
     before = judge.at_rest.before
     report = AdviceReport(
@@ -170,13 +189,13 @@ def _advised(
         limits=judge.limits,
         advice=advice,
         together=together,
+        workloads=tuple(_of_workloads(judge, found)),
+        commitments=tested.commitments,
         refused=tuple(_refused(found.alone)),
         no_effect=tuple(
-            one.members[0].id
-            for one in found.alone
-            if not one.verdict.saves and not one.verdict.refusal
+            one.members[0].id for one in found.alone if not one.saves and not one.verdict.refusal
         ),
-        not_tried=tuple(_not_tried(judge, known, left_out, found)),
+        not_tried=tuple(_not_tried(judge, known, left_out, tested.untried, found)),
         evaluations=found.evaluations,
     )
     proposals = {entry.id: one for entry, one in zip(advice, saving, strict=True)}
@@ -185,7 +204,32 @@ def _advised(
     return Advised(report, judge.files, proposals)
 
 
-def _within_limits(judge: Judge, found: Findings, tested: Tested) -> Findings:
+def _of_workloads(judge: Judge, found: Findings) -> Iterator[WorkloadAdvice]:
+    """Yield the constraints that cost something, the largest saving first."""
+    before = judge.at_rest.before.per_hour
+    for one in sorted(found.alone, key=lambda one: one.order):
+        workload, verdict = one.members[0].workload, one.verdict
+        if workload is None or not is_advice(one):
+            continue
+        assert verdict.at_rest is not None, "what saves has been carried to rest"
+        assert verdict.exposure is not None, "what saves has been carried to rest"
+        yield WorkloadAdvice(
+            id=one.members[0].id,
+            owner=workload.constraint.owner,
+            constraint=workload.constraint.constraint.value,
+            title=workload.title,
+            per_month=one.per_month,
+            percent=round(100 * verdict.at_rest.per_hour / before, 2) if before else 0.0,
+            pods=workload.pods,
+            risk=workload.risk,
+            nodes=verdict.at_rest.after.nodes,
+            exposure=verdict.exposure,
+        )
+
+
+def _within_limits(
+    judge: Judge, found: Findings, tested: Mapping[tuple[str, ...], AdviceBacktest]
+) -> Findings:
     """Return the findings with every proposal refused whose backtest exceeds a limit."""
     if not tested:
         return found
@@ -194,8 +238,8 @@ def _within_limits(judge: Judge, found: Findings, tested: Tested) -> Findings:
     def judged(one: Judged) -> Judged:
         backtest = tested.get(_ids(one))
         refusal = beyond_limits(backtest, judge.limits) if backtest is not None else ""
-        if not refusal:
-            return one
+        if not refusal or (one.over_time is not None and not one.saves):
+            return one  # what saves nothing over time is no advice in any case
         return with_fields(one, verdict=with_fields(one.verdict, refusal=refusal))
 
     together = judged(found.together) if found.together is not None else None
@@ -207,13 +251,13 @@ def _within_limits(judge: Judge, found: Findings, tested: Tested) -> Findings:
 def _refused(alone: Iterable[Judged]) -> Iterator[RefusedAdvice]:
     """Yield what saves but must not be proposed, the largest saving first."""
     for one in sorted(alone, key=lambda one: one.order):
-        if one.verdict.refusal and not one.verdict.is_impossible:
+        if one.verdict.refusal and one.saves and not one.verdict.is_impossible:
             candidate = one.members[0]
             yield RefusedAdvice(
                 id=candidate.id,
                 topic=candidate.topic.value,
                 title=candidate.title,
-                per_month=one.verdict.per_month,
+                per_month=one.per_month,
                 reason=one.verdict.refusal,
             )
 
@@ -222,18 +266,21 @@ def _not_tried(
     judge: Judge,
     known: Sequence[AdviceCandidate],
     left_out: Sequence[AdviceCandidate],
+    untried: Sequence[AdviceCandidate],
     found: Findings,
 ) -> Iterator[NotTried]:
     """Yield what was not judged, and why."""
     for one in found.alone:
-        if one.verdict.is_impossible:
+        is_forbidden = one.members[0].needs_trace and one.over_time is None
+        if one.verdict.is_impossible or (is_forbidden and one.verdict.refusal):
             yield NotTried(what=one.members[0].id, reason=one.verdict.refusal)
     for candidate in left_out:
         yield NotTried(what=candidate.id, reason="more candidates than --candidates")
-    for candidate in known:
-        if candidate.needs_trace:
-            reason = "it does not change a fleet at rest; compare it with `simulate --trace`"
-            yield NotTried(what=candidate.id, reason=reason)
+    for candidate in untried:
+        reason = "it does not change a fleet at rest; add --trace FILE"
+        if judge.request.trace is not None:
+            reason = "more changes that show only over time than --backtests"
+        yield NotTried(what=candidate.id, reason=reason)
     if any(candidate.topic is Topic.FAMILIES for candidate in known):
         yield NotTried(
             what="other families",
@@ -242,20 +289,24 @@ def _not_tried(
         )
     yield NotTried(
         what="other combinations",
-        reason=f"only the best {ADDITIONS_MAX} that save alone, and {NEUTRAL_MAX} others, are "
-        "added to the best one, one after another",
+        reason=f"only the best {ADDITIONS_MAX} that save at least {LEAST_SHARE:.1%} of the cost "
+        f"alone, and {NEUTRAL_MAX} others, are added to the best one, one after another",
     )
     if judge.request.trace is not None:
         count = judge.request.backtested
         reason = f"only the combination and the {count} best proposals are (--backtests)"
         yield NotTried(what="backtests of other proposals", reason=reason)
+        reason = "the pods of a trace are replayed with the constraints that they had"
+        yield NotTried(what="backtests of constraints of workloads", reason=reason)
     for what, reason in _NEVER:
         yield NotTried(what=what, reason=reason)
 
 
 _NEVER = (
-    ("splitting and merging NodePools", "only requirements, weights and fields are changed"),
-    ("expiry and budgets with schedules", "a fleet at rest does not depend on them"),
-    ("constraints of workloads", "their owners decide about them"),
-    ("commitments", "see `check` and the guide to savings plans"),
+    ("other ways to split NodePools", "only a part on spot nodes is split off"),
+    ("several constraints at once", "each constraint of a workload is removed alone"),
+    (
+        "commitments for three years, or paid upfront",
+        "pass their discounts with --compute-plan-discount and --instance-plan-discount",
+    ),
 )

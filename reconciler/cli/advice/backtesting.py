@@ -6,9 +6,9 @@ nothing but the change.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from datetime import timedelta
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 from reconciler.cli.advice.changes import Files, digests_of_files
 from reconciler.cli.advice.judging import Judge, settings_with
@@ -16,7 +16,7 @@ from reconciler.cli.advice.result import AdviceBacktest, AdviceLimits, Backteste
 from reconciler.cli.advice.search import Judged
 from reconciler.cli.backtest.replay import Replay
 from reconciler.cli.backtest.sides import play_side
-from reconciler.cli.backtest.trace import Trace, read_trace
+from reconciler.cli.backtest.trace import Trace, TracedNode, read_trace
 from reconciler.cli.shared.files import read_bytes
 from reconciler.cli.shared.sources import digests_of
 from reconciler.cli.simulation.building import (
@@ -26,13 +26,23 @@ from reconciler.cli.simulation.building import (
     built,
     read_simulation,
 )
+from reconciler.cli.simulation.driver import SimulationStage
 from reconciler.cli.simulation.script import Script
 from reconciler.cli.sweeps.evaluation import address_of
 from reconciler.cli.sweeps.sweep import Sweep
 from reconciler.desired.objects import node_pools
+from reconciler.model.karpenter.labels import NODEPOOL
 from reconciler.plan.make.decide import untimed
 from reconciler.plan.render.wording import counted
 from reconciler.plan.value.costs import SideResult
+
+
+@dataclass(frozen=True, slots=True)
+class AdvicePlay:
+    """What a trace comes to under some files; ``nodes`` are those of the present files alone."""
+
+    result: SideResult
+    nodes: tuple[TracedNode, ...] = ()
 
 
 class Backtests:
@@ -53,33 +63,50 @@ class Backtests:
         Raises:
             UnreadableError: it cannot be read, or is not a trace.
         """
-        request = replace(judge.request.fleet, now=judge.inputs.now)
+        # the pods of a snapshot would run beside the trace once more
+        request = replace(judge.request.fleet, now=judge.inputs.now, snapshot=None)
         inputs = read_simulation(request, untimed, is_replay=True)
         return cls(judge, read_trace(read_bytes(file), file), inputs)
 
-    def of_all(self, found: Sequence[Judged], sweep: Sweep) -> tuple[AdviceBacktest, ...]:
-        """Return the backtest of each, compared with the present files."""
+    @property
+    def trace(self) -> Trace:
+        """The trace that is replayed."""
+        return self._trace
+
+    def of_all(
+        self, found: Sequence[Judged], sweep: Sweep
+    ) -> tuple[tuple[AdviceBacktest, ...], tuple[TracedNode, ...]]:
+        """Return the backtest of each, compared with the present files, and the nodes of these.
+
+        Nothing is played where nothing is asked, and the trace has its own nodes.
+        """
+        if not found and self._trace.nodes:
+            return (), ()
         sides: list[Files] = [self._judge.files, *(one.verdict.files for one in found)]
         base, *heads = sweep.evaluated(self, sides)
-        return tuple(_compared(base, head) for head in heads)
+        return tuple(_compared(base.result, head.result) for head in heads), base.nodes
 
     @property
-    def result(self) -> type[SideResult]:
+    def result(self) -> type[AdvicePlay]:
         """The type of the results."""
-        return SideResult
+        return AdvicePlay
 
-    def evaluate(self, key: Files) -> SideResult:
+    def evaluate(self, key: Files) -> AdvicePlay:
         """Play the trace against the fleet in the files."""
-        inputs = self._inputs
+        inputs, stages = self._inputs, list[SimulationStage]()
 
         def build(replay: Replay) -> Setting:
-            return built(inputs, Script(), self._judge.request.seed, replay)
+            return built(inputs, Script(), self._judge.request.seed, replay, replay.market)
 
         def choose(setting: Setting) -> SimulatedFleet:
+            stages.append(setting.stage)
             return self._fleet(setting.head, key)
 
         end = inputs.start + timedelta(seconds=self._trace.seconds)
-        return play_side(build, choose, self._trace, inputs.start, end).result
+        result = play_side(build, choose, self._trace, inputs.start, end).result
+        is_present = key == self._judge.files
+        nodes = tuple(_nodes(stages[0], inputs.start, end)) if is_present else ()
+        return AdvicePlay(result, nodes)
 
     def address(self, key: Files) -> str:
         """Return the address of the result with the files."""
@@ -102,6 +129,22 @@ class Backtests:
             catalog=inputs.catalog,
             tree=digests.git,
             digests=digests,
+        )
+
+
+def _nodes(stage: SimulationStage, start: datetime, end: datetime) -> Iterator[TracedNode]:
+    """Yield the nodes of a play as a trace has them."""
+    for name, machine in sorted(stage.compute.machines.items()):
+        facts, gone = machine.facts, machine.going_at
+        yield TracedNode(
+            node=name,
+            node_pool=facts.tags.get(NODEPOOL, ""),
+            instance_type=facts.instance_type,
+            zone=facts.zone,
+            capacity_type=facts.capacity_type,
+            price=None,
+            created=max((facts.launched_at - start).total_seconds(), 0.0),
+            deleted=None if gone is None or gone >= end else (gone - start).total_seconds(),
         )
 
 

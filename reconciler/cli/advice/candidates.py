@@ -21,6 +21,7 @@ from reconciler.cli.advice.changes import (
     SetPoolField,
     SetSetting,
 )
+from reconciler.cli.advice.constraints import ConstrainedWorkload
 from reconciler.model.duration import NEVER, parse_nillable
 from reconciler.model.karpenter.instancetype import InstanceType
 from reconciler.model.karpenter.labels import ARCH, CAPACITY_TYPE, INSTANCE_TYPE, SPOT, ZONE
@@ -65,6 +66,7 @@ class Topic(StrEnum):
     SIZES = "sizes"
     CAPACITY_TYPES = "capacityTypes"
     ZONES = "zones"
+    WORKLOADS = "workloads"
     CONSOLIDATION = "consolidation"
     PACKING = "packing"
     BUDGETS = "budgets"
@@ -76,7 +78,8 @@ class Topic(StrEnum):
 class AdviceCandidate:
     """A change to consider; ``title`` is an imperative, ``risk`` what it asks of the workloads.
 
-    ``needs_trace`` is whether it changes nothing about a fleet at rest.
+    ``needs_trace`` is whether it changes nothing about a fleet at rest. ``workload`` is the
+    constraint that is removed, None for a change of the files.
     """
 
     id: str
@@ -85,6 +88,7 @@ class AdviceCandidate:
     changes: tuple[DesiredChange, ...]
     risk: str = ""
     needs_trace: bool = False
+    workload: ConstrainedWorkload | None = None
 
 
 def candidates(
@@ -93,7 +97,7 @@ def candidates(
     kinds: Sequence[InstanceType],
     settings: Settings,
 ) -> tuple[AdviceCandidate, ...]:
-    """Return the candidates of a fleet, in a fixed order.
+    """Return the candidates that change settings and single NodePools, in a fixed order.
 
     ``kinds`` are all instance types of the catalog; ``types`` are the NodePools with theirs.
     """
@@ -102,7 +106,6 @@ def candidates(
     for pool in pools:
         offered = types[pool.name].types.types if pool.name in types else kinds
         found += _of_pool(pool, offered)
-    found += _of_weights(pools)
     return tuple({candidate.id: candidate for candidate in found}.values())
 
 
@@ -156,7 +159,7 @@ def _of_settings(pools: Sequence[NodePool], settings: Settings) -> Iterator[Advi
 
 
 def _of_pool(pool: NodePool, offered: Sequence[InstanceType]) -> Iterator[AdviceCandidate]:
-    values = _OfferedValues(pool, offered)
+    values = OfferedValues(pool, offered)
     yield from _capacity_types(pool, values)
     yield from _architectures(pool, values)
     yield from _zones(pool, values)
@@ -166,7 +169,7 @@ def _of_pool(pool: NodePool, offered: Sequence[InstanceType]) -> Iterator[Advice
     yield from _disruption(pool)
 
 
-class _OfferedValues:
+class OfferedValues:
     """The values of labels that EC2 offers a NodePool besides its other requirements."""
 
     def __init__(self, pool: NodePool, kinds: Sequence[InstanceType]) -> None:
@@ -198,7 +201,7 @@ class _OfferedValues:
         return sorted(value for value in found if not wanted.has(value))
 
 
-def _capacity_types(pool: NodePool, values: _OfferedValues) -> Iterator[AdviceCandidate]:
+def _capacity_types(pool: NodePool, values: OfferedValues) -> Iterator[AdviceCandidate]:
     if SPOT in values.of(CAPACITY_TYPE):
         yield AdviceCandidate(
             f"{pool.name}-spot", Topic.CAPACITY_TYPES, f"Let NodePool {pool.name} use spot nodes",
@@ -207,7 +210,7 @@ def _capacity_types(pool: NodePool, values: _OfferedValues) -> Iterator[AdviceCa
         )  # fmt: skip
 
 
-def _architectures(pool: NodePool, values: _OfferedValues) -> Iterator[AdviceCandidate]:
+def _architectures(pool: NodePool, values: OfferedValues) -> Iterator[AdviceCandidate]:
     for arch in values.of(ARCH):
         yield AdviceCandidate(
             f"{pool.name}-{arch}", Topic.ARCHITECTURES,
@@ -215,7 +218,7 @@ def _architectures(pool: NodePool, values: _OfferedValues) -> Iterator[AdviceCan
             (AllowValues(pool.name, ARCH, (arch,)),),
             _images(arch),
         )  # fmt: skip
-    if not any(row.operator == Operator.IN for row in _rows(pool, FAMILY)):
+    if not any(row.operator == Operator.IN for row in rows_of(pool, FAMILY)):
         return
     wanted, allowed = pool.requirements().allowed(ARCH), _categories(values.kinds())
     by_arch: dict[str, list[InstanceType]] = {}
@@ -237,7 +240,7 @@ def _images(arch: str) -> str:
     return f"every image of its pods must exist for {arch}"
 
 
-def _zones(pool: NodePool, values: _OfferedValues) -> Iterator[AdviceCandidate]:
+def _zones(pool: NodePool, values: OfferedValues) -> Iterator[AdviceCandidate]:
     missing = values.of(ZONE)
     if missing:
         yield AdviceCandidate(
@@ -248,10 +251,10 @@ def _zones(pool: NodePool, values: _OfferedValues) -> Iterator[AdviceCandidate]:
         )  # fmt: skip
 
 
-def _families(pool: NodePool, values: _OfferedValues) -> Iterator[AdviceCandidate]:
+def _families(pool: NodePool, values: OfferedValues) -> Iterator[AdviceCandidate]:
     name = pool.name
     categories = _categories(values.kinds())
-    if categories and any(r.operator == Operator.IN for r in _rows(pool, INSTANCE_TYPE)):
+    if categories and any(r.operator == Operator.IN for r in rows_of(pool, INSTANCE_TYPE)):
         yield AdviceCandidate(
             f"{name}-any-type", Topic.FAMILIES,
             f"Let NodePool {name} choose among all types of the categories {_listed(categories)}",
@@ -261,7 +264,7 @@ def _families(pool: NodePool, values: _OfferedValues) -> Iterator[AdviceCandidat
             ),
         )  # fmt: skip
     yield from _one_by_one(pool, values, CATEGORY, "category")
-    if not _rows(pool, FAMILY):
+    if not rows_of(pool, FAMILY):
         return
     present = values.kinds()
     allowed, oldest = set(_categories(present)), min(map(_generation, present), default=0)
@@ -289,9 +292,9 @@ def _families(pool: NodePool, values: _OfferedValues) -> Iterator[AdviceCandidat
 
 
 def _one_by_one(
-    pool: NodePool, values: _OfferedValues, key: str, word: str
+    pool: NodePool, values: OfferedValues, key: str, word: str
 ) -> Iterator[AdviceCandidate]:
-    for value in values.of(key) if _rows(pool, key) else ():
+    for value in values.of(key) if rows_of(pool, key) else ():
         if value in _GENERAL:
             yield AdviceCandidate(
                 f"{pool.name}-{word}-{value}", Topic.FAMILIES,
@@ -300,10 +303,10 @@ def _one_by_one(
             )  # fmt: skip
 
 
-def _generations(pool: NodePool, values: _OfferedValues) -> Iterator[AdviceCandidate]:
+def _generations(pool: NodePool, values: OfferedValues) -> Iterator[AdviceCandidate]:
     name = pool.name
     older = sorted((v for v in values.of(GENERATION) if v.isdecimal()), key=int)
-    if _rows(pool, GENERATION):
+    if rows_of(pool, GENERATION):
         if older:
             title = f"Let NodePool {name} use the generations {_listed(older)}"
             yield AdviceCandidate(
@@ -326,7 +329,7 @@ def _sizes(pool: NodePool) -> Iterator[AdviceCandidate]:
     name = pool.name
     for key, word in ((SIZE, "sizes"), (VCPUS, "vCPUs"), (MEMORY_MIB, "memory")):
         slug, fewer = word.lower(), "less" if key == MEMORY_MIB else "fewer"
-        rows = _rows(pool, key)
+        rows = rows_of(pool, key)
         for operator in (Operator.LT, Operator.LTE) if key != SIZE else ():
             if any(row.operator == operator for row in rows):
                 yield AdviceCandidate(
@@ -347,7 +350,7 @@ def _sizes(pool: NodePool) -> Iterator[AdviceCandidate]:
                 f"{name}-any-size", Topic.SIZES, f"Let NodePool {name} use every size",
                 (DropRequirement(name, key),),
             )  # fmt: skip
-    if not any(_rows(pool, key) for key in (SIZE, VCPUS, INSTANCE_TYPE)):
+    if not any(rows_of(pool, key) for key in (SIZE, VCPUS, INSTANCE_TYPE)):
         for limit, numbers, words in (
             ("Gt", _LEAST_VCPUS, "more than"),
             ("Lt", _MOST_VCPUS, "fewer than"),
@@ -406,20 +409,8 @@ def _disruption(pool: NodePool) -> Iterator[AdviceCandidate]:
         )  # fmt: skip
 
 
-def _of_weights(pools: Sequence[NodePool]) -> Iterator[AdviceCandidate]:
-    """Yield for each NodePool that comes before others to let it come with the last of them."""
-    least = min((pool.spec.weight or 0 for pool in pools), default=0)
-    for pool in pools:
-        if least and (pool.spec.weight or 0) > least:
-            yield AdviceCandidate(
-                f"{pool.name}-weight-{least}", Topic.NODE_POOLS,
-                f"Do not prefer NodePool {pool.name} to the others",
-                (SetPoolField(pool.name, ("spec", "weight"), least),),
-                "pods that both NodePools allow may move to the other one",
-            )  # fmt: skip
-
-
-def _rows(pool: NodePool, key: str) -> list[NodeSelectorRequirement]:
+def rows_of(pool: NodePool, key: str) -> list[NodeSelectorRequirement]:
+    """Return the requirements of a NodePool on a label."""
     return [row for row in pool.spec.template.spec.requirements if row.key == key]
 
 

@@ -7,6 +7,7 @@ another. All other text of a file stays as it is (``source/edit.py``).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from difflib import unified_diff
 from hashlib import sha256
@@ -14,9 +15,11 @@ from typing import Final, Protocol
 
 from reconciler.desired.fleet import SourceFile
 from reconciler.model.json import JsonDict
+from reconciler.model.karpenter.labels import CAPACITY_TYPE
 from reconciler.source.document import Document, Pointer, parse_documents
 from reconciler.source.edit import AddItem, FieldEdit, RemoveItem, SetField, Value, edited
 from reconciler.source.objects import Entry, entries
+from reconciler.source.plainyaml import dump
 from reconciler.source.resource import CONFIG_FILES, LOCK_FILE
 from reconciler.source.rewrite import RewriteError
 from reconciler.source.schema import value_at
@@ -29,6 +32,10 @@ Files = tuple[SourceFile, ...]
 
 class DesiredChange(Protocol):
     """A change of the desired state."""
+
+    @property
+    def target(self) -> tuple[object, ...]:
+        """What it changes: of two changes with one target, only the later one has an effect."""
 
     def made_in(self, files: Files) -> Files:
         """Return the files with the change.
@@ -62,6 +69,11 @@ class AllowValues:
     key: str
     values: tuple[str, ...]
 
+    @property
+    def target(self) -> tuple[object, ...]:
+        """The values: others can be allowed beside them."""
+        return ("allow", self.node_pool, self.key, self.values)
+
     def made_in(self, files: Files) -> Files:
         """Return the files with the values in each ``In``, and in no ``NotIn``."""
         for value in self.values:
@@ -90,6 +102,11 @@ class DropRequirement:
     key: str
     operators: tuple[str, ...] = ()
 
+    @property
+    def target(self) -> tuple[object, ...]:
+        """The requirements."""
+        return ("drop", self.node_pool, self.key, self.operators)
+
     def made_in(self, files: Files) -> Files:
         """Return the files without the requirements."""
         return _edited_pool(files, self.node_pool, self._edits)
@@ -109,6 +126,11 @@ class AddRequirement:
     key: str
     operator: str
     values: tuple[str, ...]
+
+    @property
+    def target(self) -> tuple[object, ...]:
+        """The label and the operator: a stricter requirement makes the other one needless."""
+        return ("require", self.node_pool, self.key, self.operator)
 
     def made_in(self, files: Files) -> Files:
         """Return the files with the requirement at the end of the others."""
@@ -130,6 +152,11 @@ class SetPoolField:
     pointer: Pointer
     value: str | int | bool
 
+    @property
+    def target(self) -> tuple[object, ...]:
+        """The field."""
+        return ("field", self.node_pool, self.pointer)
+
     def made_in(self, files: Files) -> Files:
         """Return the files with the value, in mappings of its own where there are none."""
         return _edited_pool(
@@ -138,11 +165,50 @@ class SetPoolField:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyPool:
+    """A NodePool is copied to a file beside it, under another name, for one capacity type.
+
+    The copy launches at most ``vcpus`` vCPUs, and is preferred to the others by its ``weight``.
+    """
+
+    node_pool: str
+    name: str
+    capacity_type: str
+    vcpus: int
+    weight: int
+
+    @property
+    def target(self) -> tuple[object, ...]:
+        """The copy."""
+        return ("copy", self.name)
+
+    def made_in(self, files: Files) -> Files:
+        """Return the files with one more."""
+        file, entry = _pool(files, self.node_pool)
+        path = f"{file.path.rpartition('/')[0]}/{self.name}.yaml".lstrip("/")
+        if not isinstance(entry.data, dict) or any(f.path == path for f in files):
+            raise RewriteError(f"{path} exists, or NodePool {self.node_pool} is not a mapping")
+        data = deepcopy(entry.data)
+        data["metadata"] = {**data["metadata"], "name": self.name}
+        spec = data["spec"]
+        spec["weight"], spec["limits"] = self.weight, {"cpu": str(self.vcpus)}
+        rows = [row for row in _requirements(data) if row.get("key") != CAPACITY_TYPE]
+        rows.append({"key": CAPACITY_TYPE, "operator": "In", "values": [self.capacity_type]})
+        spec["template"]["spec"]["requirements"] = rows
+        return (*files, SourceFile(path, dump(data, sort_keys=False).encode()))
+
+
+@dataclass(frozen=True, slots=True)
 class RemovePoolItem:
     """A list of a NodePool loses a value."""
 
     node_pool: str
     pointer: Pointer
+
+    @property
+    def target(self) -> tuple[object, ...]:
+        """The value."""
+        return ("item", self.node_pool, self.pointer)
 
     def made_in(self, files: Files) -> Files:
         """Return the files without the value."""
@@ -155,6 +221,11 @@ class SetSetting:
 
     key: str
     value: str | int | bool
+
+    @property
+    def target(self) -> tuple[object, ...]:
+        """The setting."""
+        return ("setting", self.key)
 
     def made_in(self, files: Files) -> Files:
         """Return the files with the setting."""

@@ -15,6 +15,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from reconciler.cli.advice.changes import DesiredChange, Files, digests_of_files, with_changes
+from reconciler.cli.advice.constraints import WorkloadConstraint
 from reconciler.cli.advice.result import AdviceLimits, AdviceRequest
 from reconciler.cli.shared import policies, sources
 from reconciler.cli.wiring.comparison import read_types
@@ -152,6 +153,26 @@ class Judge:
             return with_fields(verdict, refusal=refusal)
         refusal, warnings = self._policies(inputs, change)
         return with_fields(verdict, refusal=refusal, warnings=warnings)
+
+    def unfolding(self, changes: Iterable[DesiredChange]) -> ChangeVerdict:
+        """Return a change that shows nothing at rest: its files, and whether policies allow it."""
+        try:
+            files = with_changes(self.files, changes)
+        except RewriteError as error:
+            return ChangeVerdict(refusal=f"the files cannot be edited: {error}", is_impossible=True)
+        fleet = self.read(files)
+        if isinstance(fleet, str):
+            return ChangeVerdict(files, refusal=fleet, is_impossible=True)
+        refusal, warnings = self._policies(self.inputs_of(fleet), self.at_rest)
+        return ChangeVerdict(files, self.at_rest, self.exposure, refusal, warnings=warnings)
+
+    def loosened(self, constraint: WorkloadConstraint) -> ChangeVerdict:
+        """Return what it comes to if a workload does without a constraint; the files stay."""
+        change, rest = self.rested.with_cluster(constraint.removed_from)
+        exposure = exposure_of(rest)
+        verdict = ChangeVerdict(self.files, change, exposure)
+        refusal = self._beyond_limits(change, exposure) if verdict.saves else ""
+        return with_fields(verdict, refusal=refusal)
 
     def inputs_of(self, fleet: Fleet) -> Inputs:
         """Return the question of the current fleet for another desired state."""

@@ -36,14 +36,14 @@ def proposal(
     confidence, reasons = _confidence(judge, found, backtest)
     bounds = change.bounds
     is_one = len(members) == 1
-    before = change.before.per_hour
+    percent = _percent(found, backtest)
     return Advice(
         id=members[0].id if is_one else COMBINATION,
         rank=rank,
         topic=members[0].topic.value if is_one else COMBINATION,
         title=members[0].title if is_one else f"Make {len(members)} changes together",
-        per_month=change.per_month,
-        percent=round(100 * change.per_hour / before, 2) if before else 0.0,
+        per_month=found.per_month,
+        percent=percent,
         bounds=None if bounds is None else _monthly(bounds),
         risk=risk,
         risks=risks,
@@ -59,6 +59,20 @@ def proposal(
         files=tuple(new.path for _, new in changed(judge.files, verdict.files)),
         patch=patch(judge.files, verdict.files),
     )
+
+
+def _percent(found: Judged, backtest: AdviceBacktest | None) -> float:
+    """Return the change in percent of the fleet at rest, or of the cost over the time of a trace.
+
+    The latter where the change shows only over time.
+    """
+    change = found.verdict.at_rest
+    assert change is not None, "advice has been carried to rest"
+    part, whole = change.per_hour, change.before.per_hour
+    if found.over_time is not None:
+        assert backtest is not None, "what shows over time has been replayed"
+        part, whole = backtest.per_month, backtest.base.dollars_per_month
+    return round(100 * part / whole, 2) if whole else 0.0
 
 
 def _monthly(bounds: tuple[float, float]) -> tuple[float, float]:
@@ -109,10 +123,9 @@ def _doubts(judge: Judge, found: Judged, backtest: AdviceBacktest | None) -> Ite
         yield "no running fleet was observed, only the workloads in the folder"
     if change.bounds is not None:
         yield "the search reached its work limit"
-    before = change.before.per_hour
-    if before and -100 * change.per_hour / before < _NOISE_PERCENT:
+    if -_percent(found, backtest) < _NOISE_PERCENT:
         yield f"it saves less than {_NOISE_PERCENT:.0f}%, and prices change by more"
     if change.rollout is None and not judge.request.has_new_nodes:
         yield "the fleet does not come to rest within 30 days"
-    if backtest is not None and backtest.per_month > change.per_month * _KEPT:
+    if backtest is not None and backtest.per_month > found.per_month * _KEPT:
         yield "the backtest saves less than half of it"

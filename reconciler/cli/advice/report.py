@@ -44,6 +44,8 @@ def _lines(report: AdviceReport, most: int) -> Iterator[str]:
         )
     for one in (*((report.together,) if report.together is not None else ()), *shown):
         yield from _details(one)
+    yield from _owners(report, most)
+    yield from _purchases(report, most)
     yield from _left_out(report)
 
 
@@ -100,6 +102,52 @@ def _backtest(one: Advice) -> Iterator[str]:
         f"  backtest: {_a_month(found.per_month)}; p99 waiting {waits}; "
         f"evictions for each pod and day {evictions}"
     )
+
+
+def _owners(report: AdviceReport, most: int) -> Iterator[str]:
+    shown = report.workloads[:most]
+    if not shown:
+        return
+    yield ""
+    yield "For the owners of workloads to decide:"
+    yield from table(
+        [
+            ["  a month", "change", "pods", "constraint"],
+            *(
+                [
+                    f"  {dollars(one.per_month, signed=True)}", f"{one.percent:+.1f}%",
+                    f"{one.pods:,}", f"{one.title} ({one.risk})",
+                ]
+                for one in shown
+            ),
+        ],
+        ">>><",
+    )  # fmt: skip
+    if len(report.workloads) > most:
+        yield f"{counted(len(report.workloads) - most, 'more constraint')}: see --top and -o json"
+
+
+def _purchases(report: AdviceReport, most: int) -> Iterator[str]:
+    shown = report.commitments[:most]
+    if not shown:
+        return
+    yield ""
+    yield f"Commitments worth buying, by {shown[0].basis} (alternatives, do not add them up):"
+    yield from table(
+        [
+            ["  a month", "used", "break-even", "confidence", "commitment"],
+            *(
+                [
+                    f"  {dollars(one.per_month, signed=True)}", f"{one.used_percent:.0f}%",
+                    f"{one.break_even_percent:.0f}%", one.confidence, one.title,
+                ]
+                for one in shown
+            ),
+        ],
+        ">>><<",
+    )  # fmt: skip
+    if len(report.commitments) > most:
+        yield f"{counted(len(report.commitments) - most, 'more commitment')}: see --top and -o json"
 
 
 def _left_out(report: AdviceReport) -> Iterator[str]:

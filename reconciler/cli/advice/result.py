@@ -20,6 +20,9 @@ BACKTESTED: Final = 3
 SPOT_PERCENT: Final = 50.0
 WAITING_SECONDS: Final = 120.0
 EVICTIONS_PER_POD_DAY: Final = 1.0
+COMPUTE_PLAN_PERCENT: Final = 27.0
+INSTANCE_PLAN_PERCENT: Final = 37.0
+"""What plans for one year without upfront payment take off the prices of general-purpose types."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,8 @@ class AdviceRequest:
     With ``has_new_nodes``, fleets of new nodes are compared. At most ``most``
     candidates are judged, where ``sweep`` says. ``policies`` are files of the operator.
     ``zones`` is None for as many as the fleet has now. The ``backtested`` best proposals are
-    replayed on the workload in the file ``trace``; only then do the last two limits count.
+    replayed on the workload in the file ``trace``; only then do the limits on waiting and evictions
+    count. The last two are the discounts of savings plans that could be bought.
     """
 
     fleet: FleetRequest
@@ -44,6 +48,8 @@ class AdviceRequest:
     zones: int | None = None
     waiting_seconds: float = WAITING_SECONDS
     evictions_per_pod_day: float = EVICTIONS_PER_POD_DAY
+    compute_plan_percent: float = COMPUTE_PLAN_PERCENT
+    instance_plan_percent: float = INSTANCE_PLAN_PERCENT
 
 
 Level = Literal["low", "medium", "high"]
@@ -124,6 +130,45 @@ class Advice(_Part, frozen=True, kw_only=True):
     patch: str = ""
 
 
+class WorkloadAdvice(_Part, frozen=True, kw_only=True):
+    """A constraint that costs something, for the owner of the workload to decide.
+
+    ``per_month`` is the change of the cost at rest in USD without it, ``pods`` how many the owner
+    has, ``risk`` what that asks of them.
+    """
+
+    id: str
+    owner: str
+    constraint: str
+    title: str
+    per_month: float
+    percent: float
+    pods: int
+    risk: str
+    nodes: int
+    exposure: Exposure
+
+
+class CommitmentAdvice(_Part, frozen=True, kw_only=True):
+    """A commitment that is worth buying; money is USD, see ``catalog.commitments.purchases``.
+
+    ``basis`` is the usage that it is judged by. Commitments for the same nodes are alternatives.
+    """
+
+    rank: int
+    kind: str
+    name: str
+    title: str
+    commitment: float
+    count: int
+    replaces: float
+    used_percent: float
+    break_even_percent: float
+    per_month: float
+    confidence: Level
+    basis: str
+
+
 class RefusedAdvice(_Part, frozen=True, kw_only=True):
     """A change that saves but is not proposed; ``reason`` names the limit or the policy."""
 
@@ -145,6 +190,7 @@ class AdviceReport(_Part, frozen=True, kw_only=True):
     """All advice for a fleet. ``together`` are the changes that save the most when combined.
 
     With ``new_nodes``, fleets of new nodes are compared.
+    ``workloads`` are constraints for their owners to decide, ``commitments`` what could be bought.
     ``no_effect`` are the ids of candidates that save nothing, ``evaluations`` the number of fleets
     that were carried to rest.
     """
@@ -159,6 +205,8 @@ class AdviceReport(_Part, frozen=True, kw_only=True):
     limits: AdviceLimits
     advice: tuple[Advice, ...]
     together: Advice | None
+    workloads: tuple[WorkloadAdvice, ...]
+    commitments: tuple[CommitmentAdvice, ...]
     refused: tuple[RefusedAdvice, ...]
     no_effect: tuple[str, ...]
     not_tried: tuple[NotTried, ...]

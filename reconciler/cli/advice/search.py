@@ -2,7 +2,9 @@
 
 Each candidate is carried to rest alone. Those that save are then added to one another, the best
 first, and an addition stays if it saves more. What saves nothing alone may save with others: such
-candidates are tried once more with the best combination.
+candidates are tried with the best combination, first all together and then, if that saves, one by
+one. Most of the work is in fleets that are far from rest, as combinations are, so of alternatives
+only the best is added, and nothing that saves next to nothing alone.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from reconciler.cli.advice.changes import DesiredChange, digests_of_files, with_
 from reconciler.cli.advice.judging import LEAST_SAVING, ChangeVerdict, Judge
 from reconciler.cli.sweeps.evaluation import address_of
 from reconciler.cli.sweeps.sweep import Sweep
+from reconciler.plan.value.costs import HOURS_A_MONTH
 from reconciler.source.rewrite import RewriteError
 
 Selection = tuple[AdviceCandidate, ...]
@@ -35,10 +38,17 @@ class Judgements:
 
     def evaluate(self, key: Selection) -> ChangeVerdict:
         """Judge the changes of all candidates of a selection together."""
+        workload = key[0].workload
+        if workload is not None:
+            return self.judge.loosened(workload.constraint)
         return self.judge.judged(_changes(key))
 
     def address(self, key: Selection) -> str | None:
         """Return the address of a verdict, None where the changes cannot be made in the files."""
+        workload = key[0].workload
+        if workload is not None:
+            one = workload.constraint
+            return address_of("constraint", one.owner, one.constraint, self.judge.facts)
         try:
             files = with_changes(self.judge.files, _changes(key))
         except RewriteError:
@@ -54,21 +64,42 @@ ADDITIONS_MAX: Final = 8
 """How many candidates that save alone are added to a combination, one after another."""
 NEUTRAL_MAX: Final = 4
 """How many that save nothing alone are then added."""
+LEAST_SHARE: Final = 0.001
+"""What saves less than this share of the present cost alone is not added."""
 
 JudgeAll = Callable[[Sequence[Selection]], Sequence[ChangeVerdict]]
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Candidates made together, and what they come to."""
+    """Candidates made together, and what they come to.
+
+    ``over_time`` is what the backtest of a change that shows nothing at rest saves, USD a month.
+    """
 
     members: Selection
     verdict: ChangeVerdict
+    over_time: float | None = None
+
+    @property
+    def per_month(self) -> float:
+        """The change of the cost in USD a month."""
+        return self.verdict.per_month if self.over_time is None else self.over_time
+
+    @property
+    def saves(self) -> bool:
+        """Whether it saves enough to be advice."""
+        return self.per_month <= -LEAST_SAVING
+
+    @property
+    def is_of_workload(self) -> bool:
+        """Whether it removes a constraint of a workload, and changes no file."""
+        return self.members[0].workload is not None
 
     @property
     def order(self) -> tuple[float, str]:
         """The sort key: the largest saving first, ties by name."""
-        return round(self.verdict.per_month, 2), " ".join(c.id for c in self.members)
+        return round(self.per_month, 2), " ".join(c.id for c in self.members)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,34 +153,70 @@ def searched(judge: Judge, candidates: Selection, sweep: Sweep) -> Findings:
         Judged((candidate,), verdict)
         for candidate, verdict in zip(candidates, verdicts, strict=True)
     )
-    return Findings(alone, _together(judge_all, alone), carried)
+    least = LEAST_SHARE * HOURS_A_MONTH * judge.at_rest.before.per_hour
+    return Findings(alone, _together(judge_all, alone, max(least, LEAST_SAVING)), carried)
 
 
-def _together(judge_all: JudgeAll, alone: Sequence[Judged]) -> Judged | None:
-    """Return the best combination of at least two candidates, None without one."""
-    saving = sorted((one for one in alone if is_advice(one)), key=lambda one: one.order)
+def _together(judge_all: JudgeAll, alone: Sequence[Judged], least: float) -> Judged | None:
+    """Return the best combination of at least two candidates, None without one.
+
+    What saves less than ``least`` alone, in USD a month, is not added.
+    """
+    ours = [one for one in alone if not one.is_of_workload]
+    saving = sorted((one for one in ours if is_advice(one)), key=lambda one: one.order)
     if not saving:
         return None
-    best = saving[0]
-    neutral = [one for one in alone if not one.verdict.refusal and not one.verdict.saves]
-    for group in (saving[1 : ADDITIONS_MAX + 1], neutral[:NEUTRAL_MAX]):
-        for one in group:
-            members = (*best.members, *one.members)
-            if _overlap(members):
-                continue
-            found = Judged(members, judge_all([members])[0])
-            gained = best.verdict.per_month - found.verdict.per_month
-            if is_advice(found) and gained >= LEAST_SAVING:
-                best = found
+    more = [one for one in saving[1 : ADDITIONS_MAX + 1] if -one.per_month >= least]
+    best = _added(judge_all, saving[0], _fitting(saving[0], more))
+    neutral = [one for one in ours if not one.verdict.refusal and not one.saves]
+    fitting = _fitting(best, neutral)[:NEUTRAL_MAX]
+    if fitting:
+        members = (*best.members, *(member for one in fitting for member in one.members))
+        found = Judged(members, judge_all([members])[0])
+        if _gained(best, found) or found.verdict.refusal:
+            best = _added(judge_all, best, fitting, enough=found if is_advice(found) else None)
     return best if len(best.members) > 1 else None
+
+
+def _added(
+    judge_all: JudgeAll, best: Judged, group: Sequence[Judged], enough: Judged | None = None
+) -> Judged:
+    """Return the combination with each of a group that lets it save more.
+
+    Nothing more is added where it saves as much as ``enough``.
+    """
+    for one in group:
+        members = (*best.members, *one.members)
+        if _overlap(members):
+            continue
+        if enough is not None and not _gained(best, enough):
+            break
+        found = Judged(members, judge_all([members])[0])
+        if is_advice(found) and _gained(best, found):
+            best = found
+    return best
+
+
+def _fitting(best: Judged, group: Sequence[Judged]) -> list[Judged]:
+    """Return those of a group that can be made together with the combination, and each other."""
+    members, found = list(best.members), []
+    for one in group:
+        if not _overlap((*members, *one.members)):
+            members += one.members
+            found.append(one)
+    return found
+
+
+def _gained(before: Judged, after: Judged) -> bool:
+    return before.per_month - after.per_month >= LEAST_SAVING
 
 
 def is_advice(one: Judged) -> bool:
     """Return whether it saves and keeps all limits."""
-    return one.verdict.saves and not one.verdict.refusal
+    return one.saves and not one.verdict.refusal
 
 
 def _overlap(members: Selection) -> bool:
-    """Return whether a change is in two candidates: the later one would not be what it says."""
-    changes = [change for candidate in members for change in candidate.changes]
-    return len(set(changes)) < len(changes)
+    """Return whether two candidates change the same thing: they are alternatives."""
+    targets = [change.target for candidate in members for change in candidate.changes]
+    return len(set(targets)) < len(targets)

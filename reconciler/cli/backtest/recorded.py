@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
+from reconciler.cli.backtest.market import MarketTimeline
 from reconciler.cli.backtest.trace import (
     SECONDS_DIGITS,
     Trace,
@@ -46,6 +47,7 @@ class _Timeline:
     ended_nodes: list[_NodeStay] = field(default_factory=list)
     daemons: dict[str, PodClass] = field(default_factory=dict)
     classes: dict[str, PodClass] = field(default_factory=dict)
+    market: MarketTimeline = field(default_factory=MarketTimeline)
 
     def add(self, batch: TraceBatch) -> None:
         """Read the next batch; what a complete one no longer lists ended before it."""
@@ -74,6 +76,7 @@ class _Timeline:
             self.nodes.setdefault(node.node, _NodeStay(node))
         if batch.daemons is not None:
             self.daemons = batch.daemons
+        self.market.add(batch.at, batch.spot, batch.refused, is_whole=batch.is_whole)
 
     def _end(self, pods: Iterable[str], nodes: Iterable[str], at: datetime) -> None:
         for key in pods:
@@ -124,6 +127,7 @@ def recorded_trace(batches: Iterable[TraceBatch], since: datetime, until: dateti
         nodes=tuple(sorted(_nodes(timeline, begin, end), key=lambda n: (n.created, n.node))),
         daemons=tuple(traced_daemon(key, kind) for key, kind in sorted(timeline.daemons.items())),
         begin=begin,
+        market=timeline.market.between(begin, end),
     )
 
 

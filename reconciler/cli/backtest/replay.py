@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
 
+from reconciler.adapters.simulated.conditions import RecordedMarket
 from reconciler.cli.backtest.trace import Trace, TracedPod
 from reconciler.cli.simulation.chronicle import Event
 from reconciler.desired.workloads.pods import Workloads
@@ -46,6 +47,11 @@ class Replay:
     def end(self) -> datetime:
         """When the trace ends."""
         return self.start + timedelta(seconds=self.trace.seconds)
+
+    @property
+    def market(self) -> RecordedMarket:
+        """The spot prices and refusals of the trace, at the time of the replay."""
+        return self.trace.market.recorded(self.start)
 
     def workloads(self, now: datetime) -> Workloads:
         """Return what should run now: the same object for as long as nothing comes or goes."""

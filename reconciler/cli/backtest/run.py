@@ -67,7 +67,7 @@ class Replays:
         """
 
         def build(replay: Replay) -> Setting:
-            return built(self.inputs, self.script, key.seed, replay)
+            return built(self.inputs, self.script, key.seed, replay, replay.market)
 
         return play_side(build, _SIDES[key.side], self.trace, self.inputs.start, self.end)
 
@@ -106,6 +106,7 @@ class BacktestRequest:
 
     ``until`` is when to stop, None for the end of the trace. ``against`` is ``karpenter-defaults``
     or None. Each side is played with ``seeds`` seeds, from ``seed`` on, where ``sweep`` says.
+    With ``workload_alone``, the spot prices and refusals of the trace are left out.
     """
 
     fleet: FleetRequest
@@ -116,6 +117,7 @@ class BacktestRequest:
     until: datetime | timedelta | None
     script: Script
     sweep: SweepRequest = field(default_factory=SweepRequest)
+    workload_alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,8 @@ def backtested(request: BacktestRequest, phase: Phase, progress: Progress = unse
         ReconcilerError: an argument is wrong, or an input cannot be read.
     """
     trace = read_trace(read_bytes(request.trace), request.trace)
+    if request.workload_alone:
+        trace = trace.workload_alone
     start = timings.present(request.fleet.now)
     fleet = replace(request.fleet, now=start)
     end = start + timedelta(seconds=trace.seconds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from heapq import merge
 from math import ceil, fsum
 from typing import Final
 
@@ -251,20 +252,32 @@ def _percentiles(waits: Sequence[float]) -> WaitingSeconds:
 
 
 def _lower_bound(fleet: SimulatedFleet, stays: Iterable[Stay], end: datetime) -> float:
-    """Return the integral of the lowest price of nodes for the running pods, in USD."""
-    least = _LeastPrice(fleet)
+    """Return the integral of the lowest price of nodes for the running pods, in USD.
+
+    The prices are those of each moment.
+    """
+    moments = [*_comings_and_goings(stays, end)]
+    if not moments:
+        return 0.0
+    priced = [(at, "", None) for at in fleet.price_moments() if moments[0][0] < at < end]
     running: dict[str, Pod] = {}
     total: list[float] = []
-    before: datetime | None = None
-    for at, key, pod in _comings_and_goings(stays, end):
-        if before is not None and at > before and running:
+    least, before = _LeastPrice(fleet.at(moments[0][0])), moments[0][0]
+    for at, key, pod in merge(priced, moments, key=_time):
+        if at > before and running:
             total.append(least.of(running) * ((at - before) / _HOUR))
         before = at
-        if pod is None:
+        if not key:
+            least = _LeastPrice(fleet.at(at))
+        elif pod is None:
             del running[key]
         else:
             running[key] = pod
     return fsum(total)
+
+
+def _time(moment: tuple[datetime, str, Pod | None]) -> datetime:
+    return moment[0]
 
 
 def _comings_and_goings(

@@ -4,7 +4,7 @@ Two forms are read, plain or gzipped, and recognized by their first line:
 
 - ours, JSON Lines: a header (``kind: Trace``), a line for each class of pods with its labels and
   spec, and for each pod with its class and its times in seconds from the beginning. A trace that
-  was recorded from a fleet also has lines for its DaemonSets and nodes;
+  was recorded from a fleet also has lines for its DaemonSets and nodes, spot prices and refusals;
 - openb, the CSV of Alibaba's ``cluster-trace-gpu-v2023``. GPUs of any model become
   ``nvidia.com/gpu``, and a share of a GPU is rounded up to one.
 """
@@ -21,6 +21,14 @@ from typing import Final, Protocol
 
 import msgspec
 
+from reconciler.cli.backtest.market import (
+    NO_MARKET,
+    PRICE_MAX,
+    MarketTrace,
+    TracedPrices,
+    TracedRefusal,
+    market_of,
+)
 from reconciler.model.errors import UnreadableError
 from reconciler.model.kubernetes.cluster import DaemonSet, DaemonSetSpec, PodTemplate
 from reconciler.model.kubernetes.metadata import Metadata, OwnerReference
@@ -46,8 +54,6 @@ _OPENB: Final = (
 )  # fmt: skip
 """The columns of openb that are read; others are ignored."""
 _AMOUNT_MAX: Final = 10**12
-_PRICE_MAX: Final = 10_000.0
-"""USD an hour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +105,8 @@ class Trace:
     """Pods by the time of their creation; ``rounded`` of them wanted a share of a GPU.
 
     ``seconds`` is the length. A trace that was recorded from a fleet has the ``nodes`` that ran
-    the pods, the ``daemons`` of all its time, and when it began. ``digest`` is the SHA-256 of what
-    it was read from, without compression.
+    the pods, the ``daemons`` of all its time, the ``market`` it launched in, and when it began.
+    ``digest`` is the SHA-256 of what it was read from, without compression.
     """
 
     pods: tuple[TracedPod, ...]
@@ -109,7 +115,15 @@ class Trace:
     nodes: tuple[TracedNode, ...] = ()
     daemons: tuple[DaemonSet, ...] = ()
     begin: datetime | None = None
+    market: MarketTrace = NO_MARKET
     digest: str = field(default="", compare=False)
+
+    @property
+    def workload_alone(self) -> Trace:
+        """The same trace without spot prices and refusals."""
+        if not self.market:
+            return self
+        return replace(self, market=NO_MARKET, digest=f"{self.digest} workload")
 
 
 class TraceHeader(msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True):
@@ -212,6 +226,7 @@ def _own(text: str, where: str) -> Trace:
     classes: dict[str, TraceClass] = {}
     pods: list[TracedPod] = []
     nodes: list[TracedNode] = []
+    market: list[TracedPrices | TracedRefusal] = []
     names: set[str] = set()
     header: TraceHeader | None = None
     for number, line in enumerate(text.splitlines(), 1):
@@ -225,6 +240,8 @@ def _own(text: str, where: str) -> Trace:
                 classes[made.name] = made
             elif '"nodePool"' in line:
                 nodes.append(_node(line, where, number))
+            elif '"spotPrices"' in line or '"refusedFrom"' in line:
+                market.append(_of_market(line, where, number))
             else:
                 row = msgspec.json.decode(line, type=TraceRow)
                 if row.pod in names:
@@ -242,7 +259,20 @@ def _own(text: str, where: str) -> Trace:
         nodes=tuple(sorted(nodes, key=lambda node: (node.created, node.node))),
         daemons=tuple(traced_daemon(made.name, made) for made in sorted(daemons, key=_name)),
         begin=header.begin,
+        market=market_of(market),
     )
+
+
+def _of_market(line: str, where: str, number: int) -> TracedPrices | TracedRefusal:
+    one: TracedPrices | TracedRefusal
+    if '"spotPrices"' in line:
+        one = msgspec.json.decode(line, type=TracedPrices)
+    else:
+        one = msgspec.json.decode(line, type=TracedRefusal)
+    problem = one.problem(SECONDS_MAX)
+    if problem:
+        raise _wrong(where, number, one_line(problem))
+    return one
 
 
 def _name(made: TraceClass) -> str:
@@ -252,8 +282,8 @@ def _name(made: TraceClass) -> str:
 def _node(line: str, where: str, number: int) -> TracedNode:
     node = msgspec.json.decode(line, type=TracedNode)
     _expect_order(node.created, None, node.deleted, where, number)
-    if node.price is not None and not 0 <= node.price <= _PRICE_MAX:
-        raise _wrong(where, number, f"price: {node.price} is not between 0 and {_PRICE_MAX:,}")
+    if node.price is not None and not 0 <= node.price <= PRICE_MAX:
+        raise _wrong(where, number, f"price: {node.price} is not between 0 and {PRICE_MAX:,}")
     return node
 
 

@@ -18,6 +18,7 @@ from typing import Final
 
 import msgspec
 
+from reconciler.cli.backtest.market import MarketSummary, market_summary
 from reconciler.cli.backtest.trace import (
     API,
     GPU,
@@ -214,6 +215,8 @@ def written(trace: Trace, *, compressed: bool = False) -> bytes:
     lines = [encode(TraceHeader(API, KIND, trace.seconds, trace.rounded, trace.begin))]
     lines += [encode(_daemon(daemon)) for daemon in trace.daemons]
     lines += [encode(node) for node in trace.nodes]
+    lines += [encode(change) for change in trace.market.prices]
+    lines += [encode(refusal) for refusal in trace.market.refusals]
     classes: dict[bytes, str] = {}
     for traced in trace.pods:
         body = _class(traced.pod)
@@ -251,7 +254,7 @@ class TraceSummary(msgspec.Struct, frozen=True, rename="camel"):
     """What a trace contains. CPU is in cores, memory in GiB, as requested over time.
 
     ``node_hours`` and ``dollars`` are those of the recorded nodes, None where there are none;
-    dollars also where a price is unknown.
+    dollars also where a price is unknown. ``market`` is None where no prices and refusals are.
     """
 
     seconds: float
@@ -267,6 +270,7 @@ class TraceSummary(msgspec.Struct, frozen=True, rename="camel"):
     nodes: int = 0
     node_hours: float | None = None
     dollars: float | None = None
+    market: MarketSummary | None = None
 
 
 def summary_of(trace: Trace) -> TraceSummary:
@@ -293,6 +297,7 @@ def summary_of(trace: Trace) -> TraceSummary:
         nodes=len(trace.nodes),
         node_hours=_node_hours(trace, lambda _: 1.0),
         dollars=_node_hours(trace, lambda node: node.price),
+        market=market_summary(trace.market) if trace.market else None,
     )
 
 
@@ -344,6 +349,8 @@ def summary_text(found: TraceSummary) -> str:
         rows += [["nodes", f"{found.nodes:,}"], ["node-hours", f"{found.node_hours:,.1f}"]]
         cost = "-" if found.dollars is None else dollars(found.dollars)
         rows.append(["cost of these nodes", cost])
+    if found.market is not None:
+        rows += _market_rows(found.market)
     lines = table(rows, "<>")
     if found.rounded_gpus:
         lines += [
@@ -351,3 +358,21 @@ def summary_text(found: TraceSummary) -> str:
             f"{counted(found.rounded_gpus, 'pod')} requested a share of a GPU: each gets one.",
         ]
     return "\n".join(lines) + "\n"
+
+
+def _market_rows(market: MarketSummary) -> list[list[str]]:
+    rows = []
+    if market.priced:
+        fall, rise = market.largest_fall_percent, market.largest_rise_percent
+        rows = [
+            ["spot offerings with a price", f"{market.priced:,}"],
+            ["changes of spot prices", f"{market.price_changes:,}"],
+            ["largest fall and rise", f"{fall:+.1f}%, {rise:+.1f}%"],
+        ]
+    if market.refusals:
+        offerings = counted(market.refused, "offering")
+        rows += [
+            ["refusals of EC2", f"{market.refusals:,} ({offerings})"],
+            ["hours of unavailability", f"{market.refused_hours:,.1f}"],
+        ]
+    return rows

@@ -13,11 +13,16 @@ import msgspec
 
 from reconciler.adapters.simulated.cluster import SHELF_NAME
 from reconciler.adapters.simulated.compute import SimulatedCompute
-from reconciler.adapters.simulated.conditions import Chance, Conditions, SimulatedClock
+from reconciler.adapters.simulated.conditions import (
+    Chance,
+    Conditions,
+    RecordedMarket,
+    SimulatedClock,
+)
 from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf
 from reconciler.adapters.simulated.pods import encoded
 from reconciler.adapters.simulated.watched import FirstState, WatchedCluster, first_state
-from reconciler.catalog.adjusted.adjustment import repriced
+from reconciler.catalog.adjusted.adjustment import quoted, repriced
 from reconciler.catalog.catalog import Catalog
 from reconciler.cli.shared import sources, timings
 from reconciler.cli.shared.records import is_live
@@ -37,7 +42,7 @@ from reconciler.engine.records import Discovery, recollect
 from reconciler.engine.steps import lifecycle
 from reconciler.engine.world import World
 from reconciler.model.json import JsonDict
-from reconciler.model.karpenter.labels import NODEPOOL
+from reconciler.model.karpenter.labels import CAPACITY_TYPE, NODEPOOL, SPOT
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.kubernetes.metadata import Metadata
 from reconciler.model.settings import ClusterKind
@@ -90,17 +95,39 @@ class SimulatedFleet(PlannedFleet):
         """Return the fleet at the prices of a moment."""
         conditions = self.compute.conditions if self.compute is not None else Conditions()
         name = ", ".join(str(p.at) for p in conditions.prices if p.at <= moment)
-        if not name:
+        changes = conditions.market.count(moment) if self.can_use_spot else 0
+        if not name and not changes:
             return self
-        known = self._priced.get(name)
+        key = f"{changes} {name}"
+        known = self._priced.get(key)
         if known is None:
 
             def factor(instance_type: str, zone: str, capacity_type: str) -> float:
                 return conditions.factor((instance_type, zone, capacity_type), moment)
 
-            known = replace(self, catalog=repriced(self.catalog, factor, name))
-            self._priced[name] = known
+            catalog = self.catalog
+            if changes:
+                prices = dict(conditions.market.prices(moment))
+                catalog = quoted(catalog, prices, f"{moment} {changes}")
+            if name:
+                catalog = repriced(catalog, factor, name)
+            self._priced.clear()  # time does not go back: what was is asked for no more
+            known = self._priced[key] = replace(self, catalog=catalog)
         return known
+
+    def price_moments(self) -> Sequence[datetime]:
+        """Return the moments at which prices change that the fleet depends on, in order."""
+        if self.compute is None:
+            return ()
+        conditions = self.compute.conditions
+        market = conditions.market.moments if self.can_use_spot else ()
+        return sorted({*market, *(change.at for change in conditions.prices)})
+
+    @cached_property
+    def can_use_spot(self) -> bool:
+        """Whether a NodePool allows spot nodes."""
+        pools = self.node_pools
+        return any(pool.requirements().allowed(CAPACITY_TYPE).has(SPOT) for pool in pools)
 
     def blueprints(self, unavailable: Sequence[Unavailable]) -> Mapping[str, PoolBlueprint]:
         """Return what launches need, by NodePool."""
@@ -253,8 +280,11 @@ def built(
     script: Script,
     seed: int = 0,
     present: PresentWorkloads | None = None,
+    market: RecordedMarket | None = None,
 ) -> Setting:
     """Return the simulated world at its first moment; ``present`` replays a trace in it.
+
+    A recorded ``market`` has the spot prices and refusals of the trace.
 
     Raises:
         UsageError: the script of faults is wrong.
@@ -262,6 +292,8 @@ def built(
     start, head, base = inputs.start, inputs.head, inputs.base
     snapshot, is_captured = inputs.snapshot or Snapshot(), inputs.snapshot is not None
     conditions = script.conditions(start)
+    if market is not None:
+        conditions = replace(conditions, market=market)
     first = first_state(snapshot, start, timedelta(seconds=conditions.latencies.leaving))
     workloads = first.workloads if is_captured else (base or head).workloads
     if present is None:

@@ -6,7 +6,7 @@ node costs what it cost when it was launched or first seen.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace as with_fields
 from datetime import timedelta
 from typing import Final
@@ -22,7 +22,7 @@ from reconciler.model.history import History
 from reconciler.model.karpenter.budget import DisruptionReason, allowance
 from reconciler.model.karpenter.labels import ARCH, CAPACITY_TYPE, INSTANCE_TYPE, SPOT, ZONE
 from reconciler.model.resources import Resources, fits
-from reconciler.observed.state import StateNode
+from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.question import LaunchPool
 from reconciler.placement.scheduler import Scheduler
 from reconciler.plan.make.costs import money
@@ -332,6 +332,23 @@ class RestedBase:
             after = _head(self._from, inputs, self._base, Work(self._most))
         change = _difference(self.rest, after)
         if self._anew:  # no node of one side is one of the other
+            change = msgspec.structs.replace(change, replaced=0, rollout=None)
+        return change, after
+
+    def with_cluster(self, changed: Callable[[ClusterState], ClusterState]) -> tuple[AtRest, Rest]:
+        """Return what it costs if the cluster is changed, and the fleet at rest then.
+
+        ``changed`` changes pods and their budgets; nodes keep the pods that they have.
+        """
+        if self._anew:
+            inputs = msgspec.structs.replace(self._base, cluster=changed(self._base.cluster))
+            after = self._carried_anew(inputs)
+        else:
+            one = self._from
+            world = with_fields(one.world, cluster=changed(one.world.cluster))
+            after = carried(self._base, world, one.at, one.history, Work(self._most))
+        change = _difference(self.rest, after)
+        if self._anew:
             change = msgspec.structs.replace(change, replaced=0, rollout=None)
         return change, after
 

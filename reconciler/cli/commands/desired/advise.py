@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Final
 from reconciler.cli.advice.result import (
     BACKTESTED,
     CANDIDATES,
+    COMPUTE_PLAN_PERCENT,
     EVICTIONS_PER_POD_DAY,
+    INSTANCE_PLAN_PERCENT,
     SPOT_PERCENT,
     WAITING_SECONDS,
     AdviceRequest,
@@ -75,14 +77,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add(
         "--backtests", type=int, default=BACKTESTED, metavar="N",
-        help="with --trace: replay it against N proposals and the combination "
-        f"(default: {BACKTESTED})",
+        help="with --trace: replay it against N proposals, the combination, and N changes that "
+        f"show only over time (default: {BACKTESTED})",
     )  # fmt: skip
     add(
         "--policy", action="append", default=[], metavar="FILE",
         help="propose nothing that the policies in this file forbid (repeatable)",
     )  # fmt: skip
     _add_limits(parser)
+    _add_discounts(parser)
     doing = parser.add_argument_group("proposals")
     add = doing.add_argument
     add("--write", action="store_true", help="write the best proposal to the fleet's files")
@@ -118,6 +121,22 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def _add_discounts(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("commitments").add_argument
+    for flag, percent, what in (
+        ("--compute-plan-discount", COMPUTE_PLAN_PERCENT, "compute savings plans"),
+        (
+            "--instance-plan-discount",
+            INSTANCE_PLAN_PERCENT,
+            "EC2 instance savings plans and reserved instances",
+        ),
+    ):
+        add(
+            flag, type=float, default=percent, metavar="PERCENT",
+            help=f"what {what} take off on-demand prices (default: {percent:g})",
+        )  # fmt: skip
+
+
 def request_of(args: argparse.Namespace) -> AdviseRequest:
     """Return the request in the arguments.
 
@@ -129,6 +148,8 @@ def request_of(args: argparse.Namespace) -> AdviseRequest:
     _expect_within("--evictions-max", args.evictions_max, 0, 1e6)
     _expect_within("--top", args.top, 0, CANDIDATES_MAX)
     _expect_within("--spot-max", args.spot_max, 0, 100)
+    _expect_within("--compute-plan-discount", args.compute_plan_discount, 0, 99)
+    _expect_within("--instance-plan-discount", args.instance_plan_discount, 0, 99)
     if args.zones_min is not None:
         _expect_within("--zones-min", args.zones_min, 0, 100)
     advice = AdviceRequest(
@@ -144,6 +165,8 @@ def request_of(args: argparse.Namespace) -> AdviseRequest:
         evictions_per_pod_day=args.evictions_max,
         spot_percent=args.spot_max,
         zones=args.zones_min,
+        compute_plan_percent=args.compute_plan_discount,
+        instance_plan_percent=args.instance_plan_discount,
     )
     return AdviseRequest(
         advice, args.output, args.top, args.write, args.commit, args.pick, args.auto_approve

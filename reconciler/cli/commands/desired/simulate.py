@@ -32,7 +32,7 @@ class SimulateRequest:
 
     ``until`` is a duration or a time, None until nothing is left to do. ``faults`` is a file.
     ``trace`` is a file with a workload to replay, ``against`` what it is also replayed against,
-    ``seeds`` how often, and ``sweep`` where.
+    ``seeds`` how often, and ``sweep`` where. With ``workload_alone``, its prices are left out.
     """
 
     fleet: FleetRequest
@@ -45,6 +45,7 @@ class SimulateRequest:
     against: str | None = None
     seeds: int = 1
     sweep: SweepRequest = field(default_factory=SweepRequest)
+    workload_alone: bool = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,6 +68,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --trace: also replay it with Karpenter's default packing and search",
     )  # fmt: skip
     add("--seeds", type=int, default=1, metavar="N", help="with --trace: run N seeds (default: 1)")
+    add(
+        "--workload-only", action="store_true",
+        help="with --trace: omit the recorded spot prices and unavailable offerings",
+    )  # fmt: skip
     inputs.add_sweep(add, "with --trace: run")
     add(
         "--timings", action="store_true",
@@ -80,7 +85,7 @@ def request_of(args: argparse.Namespace) -> SimulateRequest:
     fleet = inputs.fleet_request(args, args.path)
     return SimulateRequest(
         fleet, args.until, args.seed, args.faults, args.output, args.timings,
-        args.trace, args.against, args.seeds, inputs.sweep_request(args),
+        args.trace, args.against, args.seeds, inputs.sweep_request(args), args.workload_only,
     )  # fmt: skip
 
 
@@ -128,6 +133,7 @@ def _expect_a_trace(request: SimulateRequest) -> None:
     given = {
         "--against": request.against is not None,
         "--seeds": request.seeds > 1,
+        "--workload-only": request.workload_alone,
         "--workers": request.sweep.workers > 1,
         "--scheduler": request.sweep.scheduler is not None,
         "--cache": request.sweep.cache is not None,
@@ -149,7 +155,7 @@ def _backtest(request: SimulateRequest, timings: Timings, line: ProgressLine) ->
         BacktestRequest(
             request.fleet, request.trace, request.against, request.seed, request.seeds,
             _until(request.until, present(request.fleet.now)), _script(request.faults),
-            request.sweep,
+            request.sweep, request.workload_alone,
         ),
         timings,
         line.enter,

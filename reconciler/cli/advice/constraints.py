@@ -1,0 +1,264 @@
+"""Constraints of workloads that may cost something, and the cluster without one of them.
+
+A workload is what its owner deploys: the pods with one controller. Its constraints are for the
+owner to decide, so they are advice without a patch: what the fleet would cost without one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from reconciler.model.karpenter.labels import DO_NOT_DISRUPT
+from reconciler.model.kubernetes.cluster import PodDisruptionBudget
+from reconciler.model.kubernetes.eviction import desired_healthy
+from reconciler.model.kubernetes.pod import Affinity, Pod, PodSpec, TopologySpreadConstraint
+from reconciler.model.resources import CPU
+from reconciler.observed.state import ClusterState, StateNode
+
+_HASH: Final = "pod-template-hash"
+
+
+class Loosening(StrEnum):
+    """What a workload can do without."""
+
+    NODE_SELECTOR = "nodeSelector"
+    NODE_AFFINITY = "nodeAffinity"
+    POD_AFFINITY = "podAffinity"
+    ANTI_AFFINITY = "podAntiAffinity"
+    TOPOLOGY_SPREAD = "topologySpread"
+    DO_NOT_DISRUPT = "doNotDisrupt"
+    DISRUPTION_BUDGET = "podDisruptionBudget"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadConstraint:
+    """A constraint of one owner; ``owner`` is a kind and ``namespace/name``."""
+
+    owner: str
+    constraint: Loosening
+
+    def removed_from(self, cluster: ClusterState) -> ClusterState:
+        """Return the cluster with the constraint removed from all pods of the owner."""
+        if self.constraint is Loosening.DISRUPTION_BUDGET:
+            kept = [b for b in cluster.pod_disruption_budgets if _budget(b) != self.owner]
+            return replace(cluster, pod_disruption_budgets=tuple(kept))
+        return self._with_pods(cluster)
+
+    def _with_pods(self, cluster: ClusterState) -> ClusterState:
+        loosen, specs = _LOOSENED[self.constraint], dict[int, PodSpec]()
+        known: dict[str, Pod] = {}
+
+        def loosened(pod: Pod) -> Pod:
+            if owner_of(pod) != self.owner:
+                return pod
+            made = known.get(pod.key)
+            if made is None:  # a pod is listed by the cluster and by its node: one object
+                made = known[pod.key] = loosen(pod, specs)
+            return made
+
+        def with_pods(node: StateNode) -> StateNode:
+            pods = tuple(map(loosened, node.pods))
+            is_same = all(new is old for new, old in zip(pods, node.pods, strict=True))
+            return node if is_same else replace(node, pods=pods)
+
+        return replace(
+            cluster,
+            nodes=tuple(map(with_pods, cluster.nodes)),
+            pods=tuple(map(loosened, cluster.pods)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ConstrainedWorkload:
+    """A constraint that may cost something, of how many pods, and how it reads."""
+
+    constraint: WorkloadConstraint
+    pods: int
+    title: str
+    risk: str
+
+
+def constrained(cluster: ClusterState) -> tuple[ConstrainedWorkload, ...]:
+    """Return the constraints of the workloads, those that request most CPU first."""
+    owned: dict[str, list[Pod]] = {}
+    for pod in cluster.pods:
+        if not (pod.is_daemon or pod.is_mirror or pod.is_terminal or pod.is_virtual):
+            owned.setdefault(owner_of(pod), []).append(pod)
+    found = [
+        (_cpu(pods), _described(WorkloadConstraint(owner, constraint), len(pods)))
+        for owner, pods in owned.items()
+        for constraint, has in _HAS.items()
+        if any(map(has, pods))
+    ]
+    found += [
+        (
+            _cpu(pods),
+            _described(WorkloadConstraint(name, Loosening.DISRUPTION_BUDGET), len(pods)),
+        )
+        for name, pods in _closed_budgets(cluster)
+    ]
+    found.sort(key=lambda one: (-one[0], one[1].constraint.owner, one[1].constraint.constraint))
+    return tuple(workload for _, workload in found)
+
+
+def owner_of(pod: Pod) -> str:
+    """Return the kind and the name of what its owner deploys: a Deployment, not its ReplicaSet."""
+    meta = pod.metadata
+    owner = next((o for o in meta.owner_references if o.controller), None)
+    if owner is None:
+        return f"Pod {pod.key}"
+    digest = meta.labels.get(_HASH, "")
+    if owner.kind == "ReplicaSet" and digest and owner.name.endswith(f"-{digest}"):
+        return f"Deployment {pod.namespace}/{owner.name.removesuffix(f'-{digest}')}"
+    return f"{owner.kind} {pod.namespace}/{owner.name}"
+
+
+def _cpu(pods: Iterable[Pod]) -> int:
+    return sum(pod.requests().get(CPU, 0) for pod in pods)
+
+
+def _closed_budgets(cluster: ClusterState) -> Iterator[tuple[str, Sequence[Pod]]]:
+    """Yield the PodDisruptionBudgets that never allow an eviction, with their pods."""
+    for budget in cluster.pod_disruption_budgets:
+        covered = [p for p in cluster.pods if not p.is_terminal and budget.selects(p)]
+        if covered and desired_healthy(budget, len(covered)) >= len(covered):
+            yield _budget(budget), covered
+
+
+def _budget(budget: PodDisruptionBudget) -> str:
+    return f"PodDisruptionBudget {budget.key}"
+
+
+# What each constraint is of a pod, and the pod without it. Pods that share a spec go on sharing
+# one: placement recognizes pods that are alike by it.
+
+_Loosened = Callable[[Pod, dict[int, PodSpec]], Pod]
+
+
+def _of_spec(change: Callable[[PodSpec], PodSpec]) -> _Loosened:
+    def loosened(pod: Pod, specs: dict[int, PodSpec]) -> Pod:
+        spec = specs.get(id(pod.spec))
+        if spec is None:
+            spec = specs[id(pod.spec)] = change(pod.spec)
+        return msgspec.structs.replace(pod, spec=spec)
+
+    return loosened
+
+
+def _of_affinity(change: Callable[[Affinity], Affinity]) -> _Loosened:
+    return _of_spec(
+        lambda spec: msgspec.structs.replace(
+            spec, affinity=None if spec.affinity is None else change(spec.affinity)
+        )
+    )
+
+
+def _without_node_affinity(affinity: Affinity) -> Affinity:
+    own = affinity.node_affinity
+    kept = None if own is None else msgspec.structs.replace(own, required=None)
+    return msgspec.structs.replace(affinity, node_affinity=kept)
+
+
+def _without_pod_affinity(affinity: Affinity) -> Affinity:
+    own = affinity.pod_affinity
+    kept = None if own is None else msgspec.structs.replace(own, required=())
+    return msgspec.structs.replace(affinity, pod_affinity=kept)
+
+
+def _without_anti_affinity(affinity: Affinity) -> Affinity:
+    own = affinity.pod_anti_affinity
+    kept = None if own is None else msgspec.structs.replace(own, required=())
+    return msgspec.structs.replace(affinity, pod_anti_affinity=kept)
+
+
+def _without_spread(spec: PodSpec) -> PodSpec:
+    soft = tuple(t for t in spec.topology_spread_constraints if not _is_hard(t))
+    return msgspec.structs.replace(spec, topology_spread_constraints=soft)
+
+
+def _is_hard(spread: TopologySpreadConstraint) -> bool:
+    return spread.when_unsatisfiable == "DoNotSchedule"
+
+
+def _may_be_disrupted(pod: Pod, _: dict[int, PodSpec]) -> Pod:
+    meta = pod.metadata
+    kept = {name: text for name, text in meta.annotations.items() if name != DO_NOT_DISRUPT}
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(meta, annotations=kept))
+
+
+def _affinity(pod: Pod) -> Affinity:
+    return pod.spec.affinity or Affinity()
+
+
+def _has_node_affinity(pod: Pod) -> bool:
+    nodes = _affinity(pod).node_affinity
+    return nodes is not None and nodes.required is not None
+
+
+def _has_pod_affinity(pod: Pod) -> bool:
+    pods = _affinity(pod).pod_affinity
+    return pods is not None and bool(pods.required)
+
+
+def _has_anti_affinity(pod: Pod) -> bool:
+    pods = _affinity(pod).pod_anti_affinity
+    return pods is not None and bool(pods.required)
+
+
+_LOOSENED: Final[Mapping[Loosening, _Loosened]] = {
+    Loosening.NODE_SELECTOR: _of_spec(lambda s: msgspec.structs.replace(s, node_selector={})),
+    Loosening.NODE_AFFINITY: _of_affinity(_without_node_affinity),
+    Loosening.POD_AFFINITY: _of_affinity(_without_pod_affinity),
+    Loosening.ANTI_AFFINITY: _of_affinity(_without_anti_affinity),
+    Loosening.TOPOLOGY_SPREAD: _of_spec(_without_spread),
+    Loosening.DO_NOT_DISRUPT: _may_be_disrupted,
+}
+_HAS: Final[Mapping[Loosening, Callable[[Pod], bool]]] = {
+    Loosening.NODE_SELECTOR: lambda pod: bool(pod.spec.node_selector),
+    Loosening.NODE_AFFINITY: _has_node_affinity,
+    Loosening.POD_AFFINITY: _has_pod_affinity,
+    Loosening.ANTI_AFFINITY: _has_anti_affinity,
+    Loosening.TOPOLOGY_SPREAD: lambda p: any(map(_is_hard, p.spec.topology_spread_constraints)),
+    Loosening.DO_NOT_DISRUPT: lambda pod: DO_NOT_DISRUPT in pod.metadata.annotations,
+}
+_WORDS: Final[Mapping[Loosening, tuple[str, str]]] = {
+    Loosening.NODE_SELECTOR: (
+        "the nodeSelector of {}",
+        "its pods must be able to run on any node that they tolerate",
+    ),
+    Loosening.NODE_AFFINITY: (
+        "the required node affinity of {}",
+        "its pods must be able to run on any node that they tolerate",
+    ),
+    Loosening.POD_AFFINITY: (
+        "the required pod affinity of {}",
+        "its pods run apart from those that they have to be near",
+    ),
+    Loosening.ANTI_AFFINITY: (
+        "the required pod anti-affinity of {}",
+        "its pods may share a node or zone, and fail together",
+    ),
+    Loosening.TOPOLOGY_SPREAD: (
+        "the topology spread constraints (DoNotSchedule) of {}",
+        "its pods may share a node or zone, and fail together",
+    ),
+    Loosening.DO_NOT_DISRUPT: (
+        "the annotation karpenter.sh/do-not-disrupt of {}",
+        "its pods are evicted when their nodes are consolidated",
+    ),
+    Loosening.DISRUPTION_BUDGET: (
+        "{}, which allows no eviction",
+        "the pods that it covers are evicted when their nodes are consolidated",
+    ),
+}
+"""How a constraint reads after "Remove", and what its removal asks of the owner."""
+
+
+def _described(constraint: WorkloadConstraint, pods: int) -> ConstrainedWorkload:
+    words, risk = _WORDS[constraint.constraint]
+    return ConstrainedWorkload(constraint, pods, f"Remove {words.format(constraint.owner)}", risk)

@@ -1,0 +1,150 @@
+"""Candidates that change how pods are divided: NodePools merged and split, and workloads.
+
+They depend on the fleet at rest, and not only on its files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from reconciler.cli.advice.candidates import AdviceCandidate, OfferedValues, Topic, rows_of
+from reconciler.cli.advice.changes import (
+    AllowValues,
+    CopyPool,
+    DesiredChange,
+    DropRequirement,
+    SetPoolField,
+)
+from reconciler.cli.advice.constraints import constrained
+from reconciler.model.karpenter.instancetype import InstanceType
+from reconciler.model.karpenter.labels import CAPACITY_TYPE, SPOT
+from reconciler.model.karpenter.nodepool import NodePool
+from reconciler.model.karpenter.requirements import Operator
+from reconciler.model.resources import CPU
+from reconciler.observed.state import ClusterState
+from reconciler.placement.question import LaunchPool
+
+_MILLI: Final = 1000
+_PREFERRED: Final = 100
+"""The maximum weight of a NodePool."""
+
+
+def divisions(
+    node_pools: Iterable[NodePool],
+    types: Mapping[str, LaunchPool],
+    cluster: ClusterState,
+    spot_percent: float,
+) -> tuple[AdviceCandidate, ...]:
+    """Return the candidates of a fleet at rest, in a fixed order.
+
+    ``spot_percent`` is how many of the pods may run on spot nodes.
+    """
+    pools = sorted(node_pools, key=lambda pool: pool.name)
+    vcpus: dict[str, int] = {}
+    for node in cluster.nodes:
+        if node.is_managed:
+            amount = node.capacity.get(CPU, 0) // _MILLI
+            vcpus[node.node_pool] = vcpus.get(node.node_pool, 0) + amount
+    found = list(_of_weights(pools))
+    for pool in pools:
+        if pool.name in types:
+            offered = types[pool.name].types.types
+            found += _splits(pool, offered, vcpus.get(pool.name, 0), spot_percent)
+    found += _merges(pools)
+    found += _of_workloads(cluster)
+    return tuple({candidate.id: candidate for candidate in found}.values())
+
+
+def _of_weights(pools: Sequence[NodePool]) -> Iterator[AdviceCandidate]:
+    """Yield for each NodePool that comes before others to let it come with the last of them.
+
+    No weight is the least; then the others get the weight of the NodePool.
+    """
+    least = min((pool.spec.weight or 0 for pool in pools), default=0)
+    at = ("spec", "weight")
+    for pool in pools:
+        weight = pool.spec.weight or 0
+        if weight <= least:
+            continue
+        changes = [SetPoolField(pool.name, at, least)]
+        if not least:
+            lower = [other for other in pools if (other.spec.weight or 0) < weight]
+            changes = [SetPoolField(other.name, at, weight) for other in lower]
+        yield AdviceCandidate(
+            f"{pool.name}-weight-{least or weight}", Topic.NODE_POOLS,
+            f"Do not prefer NodePool {pool.name} to the others", tuple(changes),
+            "pods that both NodePools allow may move to the other one",
+        )  # fmt: skip
+
+
+def _splits(
+    pool: NodePool, kinds: Sequence[InstanceType], total: int, spot_percent: float
+) -> Iterator[AdviceCandidate]:
+    """Yield a NodePool of spot nodes beside one without, for as many pods as may run on spot."""
+    if pool.is_static or (pool.spec.weight or 0) >= _PREFERRED:
+        return
+    values = OfferedValues(pool, kinds)
+    if SPOT not in values.of(CAPACITY_TYPE):
+        return
+    name = f"{pool.name}-on-spot"
+    for share in (spot_percent, spot_percent / 2):
+        vcpus = int(total * share / 100)
+        if not 0 < vcpus < total:
+            continue
+        yield AdviceCandidate(
+            f"{pool.name}-split-spot-{vcpus}", Topic.NODE_POOLS,
+            f"Split NodePool {pool.name}: launch up to {vcpus} vCPUs of it on spot nodes",
+            (CopyPool(pool.name, name, SPOT, vcpus, (pool.spec.weight or 0) + 1),),
+            "EC2 interrupts spot nodes with two minutes' notice",
+        )  # fmt: skip
+
+
+def _merges(pools: Sequence[NodePool]) -> Iterator[AdviceCandidate]:
+    """Yield for NodePools that differ by requirements alone to launch the nodes of both in one."""
+    for number, one in enumerate(pools):
+        for other in pools[number + 1 :]:
+            changes = _union(one, other)
+            if changes is None:
+                continue
+            closed = SetPoolField(other.name, ("spec", "limits", "cpu"), "0")
+            yield AdviceCandidate(
+                f"{one.name}-merge-{other.name}", Topic.NODE_POOLS,
+                f"Merge NodePool {other.name} into {one.name}", (*changes, closed),
+                f"NodePool {other.name} launches no nodes any more: delete it once it has none",
+            )  # fmt: skip
+
+
+def _union(one: NodePool, other: NodePool) -> tuple[DesiredChange, ...] | None:
+    """Return what lets a NodePool launch what another one allows, None where it cannot."""
+    mine, theirs = one.spec.template.spec, other.spec.template.spec
+    alike = (mine.node_class_ref, mine.taints, mine.startup_taints) == (
+        theirs.node_class_ref, theirs.taints, theirs.startup_taints,
+    )  # fmt: skip
+    if not alike or one.is_static or other.is_static:
+        return None
+    changes: list[DesiredChange] = []
+    for key in sorted({row.key for row in mine.requirements}):
+        own, others = rows_of(one, key), rows_of(other, key)
+        if own == others:
+            continue
+        if not others:
+            changes.append(DropRequirement(one.name, key))
+        elif all(row.operator == Operator.IN for row in (*own, *others)):
+            allowed = {value for row in own for value in row.values}
+            more = {value for row in others for value in row.values} - allowed
+            if more:
+                changes.append(AllowValues(one.name, key, tuple(sorted(more))))
+        else:
+            return None
+    return tuple(changes)
+
+
+def _of_workloads(cluster: ClusterState) -> Iterator[AdviceCandidate]:
+    """Yield for each constraint of a workload to do without it."""
+    for workload in constrained(cluster):
+        one = workload.constraint
+        yield AdviceCandidate(
+            f"{one.constraint.value}:{one.owner.replace(' ', '/')}", Topic.WORKLOADS,
+            workload.title, (), workload.risk, workload=workload,
+        )  # fmt: skip
