@@ -62,7 +62,6 @@ class BlockCode(StrEnum):
     REPLICAS = "Replicas"
     NODE_LIMIT = "NodeLimit"
     UNHEALTHY_SHARE = "UnhealthyShare"
-    WORK_LIMIT = "WorkLimit"
 
 
 class WaitsFor(StrEnum):

@@ -77,11 +77,6 @@ def as_list(documents: Sequence[Mapping[str, object]]) -> dict[str, object]:
     return {"apiVersion": "v1", "kind": "List", "metadata": {}, "items": list(documents)}
 
 
-def as_json(value: object) -> str:
-    """Return a value as JSON for people and programs: sorted keys, one to a line."""
-    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
-
-
 def format_document(value: object, output: str, *, sort_keys: bool = True) -> str:
     """Return a value in the format ``output``, ``json`` or ``yaml``."""
     if output == "json":

@@ -97,12 +97,3 @@ def by_ratio(candidate: Candidate) -> tuple[float, float, str]:
     """
     expires = candidate.claim.expires_at
     return -candidate.ratio, math.inf if expires is None else expires.timestamp(), candidate.name
-
-
-def quiet_and_empty(candidate: Candidate) -> bool:
-    """Return whether Emptiness would remove the node if its budget allowed it."""
-    if not _may_be_empty(candidate) or candidate.headroom:
-        return False
-    if candidate.refusal(eventual=False) is not None:
-        return False
-    return _is_quiet(candidate)

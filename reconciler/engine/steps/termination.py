@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from functools import partial
 
+from reconciler.disruption.command import ForcefulReason
 from reconciler.engine.effects import Effects
 from reconciler.engine.observation import Observation
 from reconciler.engine.ownership import CLAIM_TAG, INTENT_TAG, came_of_a_launch
@@ -108,7 +109,8 @@ def collect(effects: Effects, seen: Observation) -> None:
         world.store.put_node_claims(changed)
     left_over = [i for i in strangers(seen) if _is_spare(world, i, seen)]
     if left_over and not seen.doubts:
-        terminate(effects, [(i.tags.get(CLAIM_TAG, i.id), i, "Orphaned") for i in left_over])
+        reason = ForcefulReason.ORPHANED
+        terminate(effects, [(i.tags.get(CLAIM_TAG, i.id), i, reason) for i in left_over])
 
 
 def strangers(seen: Observation) -> list[Instance]:

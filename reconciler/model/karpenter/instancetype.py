@@ -11,7 +11,6 @@ import msgspec
 
 from reconciler.model.karpenter.labels import (
     CAPACITY_TYPE,
-    INSTANCE_TYPE,
     ON_DEMAND,
     RESERVATION_ID,
     RESERVED,
@@ -128,20 +127,6 @@ class InstanceType:
         """Return the cheapest available offering; ties are resolved by order."""
         return min(self.available(requirements), key=lambda o: o.price, default=None)
 
-    def worst_launch_price(self, requirements: Requirements) -> float:
-        """Return the highest price that a launch could have, infinity without an offering.
-
-        A launch uses the first available capacity type of reserved, spot and on-demand. The zone is
-        not known in advance, so the most expensive offering of that capacity type counts (Karpenter
-        ``WorstLaunchPrice``).
-        """
-        offerings = self.available(requirements)
-        for capacity_type in LAUNCH_PREFERENCE:
-            prices = [o.price for o in offerings if o.capacity_type == capacity_type]
-            if prices:
-                return max(prices)
-        return float("inf")
-
     def price_of(self, zone: str, capacity_type: str) -> float | None:
         """Return the price of a running node: its first offering of that zone and capacity type.
 
@@ -161,8 +146,3 @@ def by_price(types: Iterable[InstanceType], requirements: Requirements) -> list[
         return (offering.price if offering else float("inf"), kind.name)
 
     return sorted(types, key=key)
-
-
-def name_requirement(name: str) -> Requirement:
-    """Return the requirement that the instance type is ``name``."""
-    return equals(INSTANCE_TYPE, name)

@@ -274,11 +274,6 @@ class Requirements(Mapping[str, Requirement]):
         """Return the set that requires the exact value of each label."""
         return cls(equals(key, value) for key, value in labels.items())
 
-    @classmethod
-    def from_specs(cls, specs: Iterable[RequirementSpec]) -> Requirements:
-        """Return the set of the API entries."""
-        return cls(map(from_spec, specs))
-
     def __getitem__(self, key: str) -> Requirement:
         return self._by_key[key]
 
