@@ -144,9 +144,9 @@ def test_a_trace_says_at_each_moment_what_was_observed(tmp_path: Path) -> None:
     world = a_fleet()
     begin = world.clock.now()
     with recorded(tmp_path) as state:
-        steps = {30: replicas(world, 5), 60: replicas(world, 1)}
-        first = keep(world, state.trace, steps, 90)
-        second = keep(world, state.trace, {10: replicas(world, 3)}, 40)  # another process
+        steps = {15: replicas(world, 5), 30: replicas(world, 1)}
+        first = keep(world, state.trace, steps, 45)
+        second = keep(world, state.trace, {5: replicas(world, 3)}, 20)  # another process
         trace = whole(state, begin, world.clock.now() + HOUR)
     seen = first.seen | second.seen
     assert len({len(pods) for pods in seen.values()}) >= 4, "pods come and go"
@@ -165,13 +165,13 @@ def test_a_trace_says_at_each_moment_what_was_observed(tmp_path: Path) -> None:
 def test_a_part_of_the_record_is_a_trace_of_that_part(tmp_path: Path) -> None:
     world = a_fleet()
     with recorded(tmp_path) as state:
-        seen = keep(world, state.trace, {30: replicas(world, 5), 60: replicas(world, 1)}, 90).seen
+        seen = keep(world, state.trace, {15: replicas(world, 5), 30: replicas(world, 1)}, 45).seen
         moments = sorted(seen)
-        since, until = moments[35], moments[-10]
+        since, until = moments[17], moments[-5]
         trace = whole(state, since, until)
     assert trace.begin == since
     assert trace.seconds == (until - since).total_seconds()
-    for at in moments[35:-10]:
+    for at in moments[17:-5]:
         assert at_moment(trace, at) == seen[at]
 
 
@@ -228,7 +228,7 @@ def test_a_record_that_cannot_be_written_stops_nothing_and_begins_anew(tmp_path:
         def clear() -> None:
             log.is_full = False
 
-        seen = keep(world, log, {20: fill, 60: clear}, 80).seen
+        seen = keep(world, log, {10: fill, 30: clear}, 40).seen
         trace = whole(state, begin, world.clock.now() + HOUR)
     problems = [said for said in world.ears.said("Retrying") if "for backtests" in said]
     assert problems == ["cannot record the workload for backtests: the disk is full"]

@@ -204,7 +204,11 @@ def test_instances_are_launched_at_the_time_of_the_clock(
     assert (row["Instances"][0]["LaunchTime"] - START).total_seconds() == 90
 
 
-@pytest.mark.parametrize("page", [{}, {"PageSize": 40}], ids=["as one", "by pages"])
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param({}, marks=pytest.mark.exhaustive), {"PageSize": 40}],
+    ids=["as one", "by pages"],
+)
 def test_nothing_of_a_long_list_is_left_out(cloud: EmbeddedEC2, page: dict[str, int]) -> None:
     ec2, iam = cloud.connect("ec2", 1), cloud.connect("iam", 1)
     for number in range(101):
