@@ -236,7 +236,8 @@ class Simulation:
         if not pods:
             return None
         self._prepare(pods)
-        return self._placer.footing(pods, self._moves.left_out)
+        gone = self._moves.left_out.union(candidate.name for candidate in candidates)
+        return self._placer.footing(pods, gone)
 
     def bear(self, toll: Toll) -> None:
         """Count the work of simulations, including those whose results are remembered."""

@@ -7,13 +7,13 @@ them. Two questions with the same footing have the same answer, apart from the n
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
+from reconciler.catalog.table import indices
 from reconciler.model.kubernetes.pod import Pod
-from reconciler.model.kubernetes.taint import Taint
 from reconciler.model.resources import Resources
 from reconciler.model.settings import Settings
 from reconciler.placement.nodes.daemons import Daemon
@@ -26,21 +26,23 @@ HOSTS_MAX: Final = 50
 
 
 class Host(msgspec.Struct, frozen=True):
-    """An existing node that has room for some of the pods; ``guarded`` takes only some of them."""
+    """An existing node that takes some of the pods."""
 
     name: str
-    labels: Mapping[str, str]
-    taints: tuple[Taint, ...]
     left: Resources
     is_initialized: bool
-    guarded: bool
 
 
 class Footing(msgspec.Struct, frozen=True):
-    """The pods, the nodes with room for any of them, and what new nodes follow from."""
+    """The pods, the nodes that take any of them, and what new nodes follow from.
+
+    ``takers`` has the nodes that take the pods of each shape at each step of its preferences, as
+    bits over ``hosts``.
+    """
 
     pods: tuple[Pod, ...]
     hosts: tuple[Host, ...]
+    takers: tuple[int, ...]
     limits: Mapping[str, Resources]
     pools: tuple[LaunchPool, ...]
     daemons: tuple[Daemon, ...]
@@ -56,24 +58,38 @@ def is_plain(shape: Shape) -> bool:
     return not any(step.rules for step in shape.steps)
 
 
-def hosts_for(
-    shapes: Iterable[Shape], nodes: Nodes, without: Collection[str], guarded: int
-) -> tuple[Host, ...] | None:
-    """Return the open nodes with enough CPU and memory for the least of the pods, in order.
+def takers_of(shape: Shape, nodes: Nodes) -> list[int]:
+    """Return the nodes that take a pod of a plain shape at each step of its preferences."""
+    room = nodes.open & nodes.with_room(shape)
+    return [room & nodes.suited(step.demand, step.tolerations) for step in shape.steps]
 
-    None if there are too many.
+
+def hosts_of(
+    takers: Sequence[int], nodes: Nodes, known: dict[int, Host]
+) -> tuple[tuple[Host, ...], tuple[int, ...]] | None:
+    """Return the nodes of these sets in order, and the sets as bits over them.
+
+    ``known`` has the hosts of earlier questions. None if there are too many.
     """
-    wanted = list(shapes)
-    cpu, memory = min(s.cpu for s in wanted), min(s.memory for s in wanted)
-    found: list[Host] = []
-    for index, (free_cpu, free_memory) in enumerate(zip(nodes.cpu, nodes.memory, strict=True)):
-        if free_cpu < cpu or free_memory < memory or not nodes.open >> index & 1:
-            continue
-        row, is_guarded = nodes.rows[index], bool(guarded >> index & 1)
-        if row.name in without:
-            continue
-        if len(found) == HOSTS_MAX:
-            return None
-        host = Host(row.name, row.labels, row.taints, row.left, row.is_initialized, is_guarded)
-        found.append(host)
-    return tuple(found)
+    every = 0
+    for mask in takers:
+        every |= mask
+    if every.bit_count() > HOSTS_MAX:
+        return None
+    order = indices(every)
+    for index in order:
+        if index not in known:
+            row = nodes.rows[index]
+            known[index] = Host(row.name, row.left, row.is_initialized)
+    whole = (1 << len(order)) - 1
+    return tuple(known[index] for index in order), tuple(
+        whole if mask == every else _over(order, mask) for mask in takers
+    )
+
+
+def _over(order: Iterable[int], mask: int) -> int:
+    """Return a set of nodes as bits over some of them."""
+    found = 0
+    for position, index in enumerate(order):
+        found |= (mask >> index & 1) << position
+    return found

@@ -20,7 +20,7 @@ from reconciler.model.settings import FeatureGate, MinValuesPolicy, PreferencePo
 from reconciler.observed.state import ClusterState, StateNode, quiet_since
 from reconciler.placement.answer import Attempt, answer
 from reconciler.placement.approach import ApproachScore, approaches, queue, score
-from reconciler.placement.footing import Footing, hosts_for, is_plain
+from reconciler.placement.footing import Footing, Host, hosts_of, is_plain, takers_of
 from reconciler.placement.nodes.claims import Order, promised
 from reconciler.placement.nodes.daemons import daemons
 from reconciler.placement.nodes.existing import Nodes, NodeUse, Target
@@ -75,6 +75,7 @@ class Scheduler:
             (p for p in usable if p.node_pool.is_ready), key=lambda p: p.node_pool.order
         )
         self._books: dict[int, SpaceBook] = {}
+        self._hosts: dict[int, Host] = {}
         self._daemons = daemons(cluster)
         best_effort = settings.min_values_policy == MinValuesPolicy.BEST_EFFORT
         self._all_templates = [
@@ -165,7 +166,7 @@ class Scheduler:
         return answer(attempt, self._all_templates, self._salt, saving)
 
     def footing(self, pods: Sequence[Pod], without: frozenset[str]) -> Footing | None:
-        """Return what answers about these pods follow from, if ``without`` are left out of them.
+        """Return what answers about these pods follow from, if ``without`` are left out.
 
         None if it is more than can be compared quickly, such as where rules count other pods. It
         holds for questions that are not strict about reservations.
@@ -173,13 +174,22 @@ class Scheduler:
         shapes = self._shapes.sorted(pods)
         if self._has_repellers or not all(map(is_plain, shapes)):
             return None
-        hosts = hosts_for(shapes, self._nodes, without, self._guarded)
-        if hosts is None:
+        open_nodes = ~self._nodes.of(without)
+        takers: list[int] = []
+        for shape, members in shapes.items():
+            for guarded in sorted({self._is_guarded(pod) for pod in members}):
+                allowed = open_nodes & ~self._guarded if guarded else open_nodes
+                takers += (allowed & mask for mask in takers_of(shape, self._nodes))
+        found = hosts_of(takers, self._nodes, self._hosts)
+        if found is None:
             return None
         limits = self._limits(without)
         left = {t.name: known for t in self._templates if (known := limits.left(t)) is not None}
+        hosts, takers_here = found
         pools = tuple(self._pools)
-        return Footing(tuple(pods), hosts, left, pools, self._daemons, self._settings)
+        return Footing(
+            tuple(pods), hosts, takers_here, left, pools, self._daemons, self._settings
+        )
 
     @cached_property
     def _has_repellers(self) -> bool:
@@ -346,18 +356,22 @@ class Scheduler:
             return []
         if not guard:
             return [Cohort(shape, pods, guarded=False)]
-        by_name = self._cluster.by_name
         free: list[Pod] = []
         guarded: list[Pod] = []
         for pod in pods:
-            node = by_name.get(pod.spec.node_name)
-            exempt = pod.status.phase == "Pending" or (node is not None and node.is_deleting)
-            (free if exempt else guarded).append(pod)
+            (guarded if self._is_guarded(pod) else free).append(pod)
         return [
             Cohort(shape, members, guarded=flag)
             for members, flag in ((free, False), (guarded, True))
             if members
         ]
+
+    def _is_guarded(self, pod: Pod) -> bool:
+        """Return whether consolidation keeps the pod off nodes whose pods changed recently."""
+        if pod.status.phase == "Pending":
+            return False
+        node = self._cluster.by_name.get(pod.spec.node_name)
+        return node is None or not node.is_deleting
 
     def _topology(self, cohorts: list[Cohort], without: Collection[str]) -> Topology:
         topology = Topology(self._census, self._universe, without)

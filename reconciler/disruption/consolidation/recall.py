@@ -12,6 +12,7 @@ Rejections for pods that fit nowhere are not remembered: their texts tell more t
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -60,34 +61,61 @@ class RefusedSet(msgspec.Struct, frozen=True):
     toll: Toll
 
 
+class _Kept(msgspec.Struct, eq=False):
+    """A rejection, its question, and the last pass that used it."""
+
+    question: SetQuestion
+    refused: RefusedSet
+    used: int
+
+
+_PASSES_MAX: Final = 16
+"""The number of passes after which a rejection that none of them used is forgotten."""
+_EACH_MAX: Final = 4
+"""The maximum number of rejections of one set: a node that starts, waits and serves is in few states."""
+
+
 class RefusalRecall:
     """The rejections of the last passes of one loop.
 
-    It keeps those that the last pass with such questions asked for, and no others.
+    Only passes that ask count. A pod that comes and goes leaves most sets as they were some passes
+    ago, so that more than the last answer about a set is kept.
     """
 
     def __init__(self) -> None:
-        self._now: dict[object, tuple[SetQuestion, RefusedSet]] = {}
-        self._before: dict[object, tuple[SetQuestion, RefusedSet]] = {}
+        self._kept: dict[object, list[_Kept]] = {}
+        self._pass = 0
+        self._asked = False
 
     def begin(self) -> None:
-        """Begin a pass: forget what the last one did not ask for, if it asked at all."""
-        if self._now:
-            self._before, self._now = self._now, {}
+        """Begin a pass: forget what the last ones did not ask for, if the last one asked at all."""
+        if not self._asked:
+            return
+        self._asked = False
+        self._pass += 1
+        if self._pass % _PASSES_MAX == 0:
+            least = self._pass - _PASSES_MAX
+            recent = ((k, [r for r in kept if r.used >= least]) for k, kept in self._kept.items())
+            self._kept = {key: kept for key, kept in recent if kept}
 
     def known(self, question: SetQuestion) -> RefusedSet | None:
         """Return the rejection of an equal question."""
-        key = question.key
-        found = self._now.get(key) or self._before.get(key)
-        if found is None or found[0] != question:
-            return None
-        self._now[key] = found
-        return found[1]
+        self._asked = True
+        kept = self._kept.get(question.key, ())
+        for one in kept:
+            if one.question == question:
+                one.used = self._pass
+                return one.refused
+        return None
 
     def keep(self, question: SetQuestion, refused: RefusedSet) -> None:
-        """Remember a rejection."""
-        if refused.refusal.code is not BlockCode.UNSCHEDULABLE:
-            self._now[question.key] = (question, refused)
+        """Remember a rejection, instead of the one of the same set that was not used for longest."""
+        if refused.refusal.code is BlockCode.UNSCHEDULABLE:
+            return
+        kept = self._kept.setdefault(question.key, [])
+        if len(kept) == _EACH_MAX:
+            kept.remove(min(kept, key=lambda one: one.used))
+        kept.append(_Kept(question, refused, self._pass))
 
 
 def set_question(
