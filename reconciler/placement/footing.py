@@ -1,8 +1,13 @@
-"""What the answer about some pods follows from, as a value that can be compared with a later one.
+"""What can be known about a question of consolidation without placing its pods.
+
+What an answer follows from is a value that can be compared with that of a later question.
 
 After a change of one pod or node nearly every question of consolidation is the same as before:
 existing nodes without room for any of the pods take no part in the answer, whatever happens on
 them. Two questions with the same footing have the same answer, apart from the names of new nodes.
+
+Most sets of nodes have far more pods than one new node can take. Counting the room that there can
+be at most proves it in a fraction of the time of a placement.
 """
 
 from __future__ import annotations
@@ -14,10 +19,12 @@ import msgspec
 
 from reconciler.catalog.table import indices
 from reconciler.model.kubernetes.pod import Pod
+from reconciler.model.kubernetes.taint import untolerated
 from reconciler.model.resources import Resources
 from reconciler.model.settings import Settings
 from reconciler.placement.nodes.daemons import Daemon
 from reconciler.placement.nodes.existing import Nodes
+from reconciler.placement.nodes.template import PoolTemplate
 from reconciler.placement.pods.shape import Shape
 from reconciler.placement.question import LaunchPool
 
@@ -92,4 +99,77 @@ def _over(order: Iterable[int], mask: int) -> int:
     found = 0
     for position, index in enumerate(order):
         found |= (mask >> index & 1) << position
+    return found
+
+
+def cannot_share(
+    counts: Mapping[Shape, int],
+    hosts: Mapping[Shape, int],
+    nodes: Nodes,
+    templates: Iterable[PoolTemplate],
+    price: float,
+) -> bool:
+    """Return whether pods certainly need several new nodes, or one of at least ``price``.
+
+    ``hosts`` are the existing nodes that may take pods of a shape. Rules about other pods are
+    ignored: they only leave less room. False proves nothing.
+    """
+    needy = {s: left for s, n in counts.items() if (left := n - _held(s, n, hosts[s], nodes)) > 0}
+    wanted = _larger(_total(needy), _beyond(_total(counts), hosts, nodes))
+    if not needy and not wanted:
+        return False
+    for template in templates:
+        types = template.types & template.table.cheaper_than(price)
+        for shape in needy:
+            types &= _suiting(shape, template)
+        if types and template.fitting(types, wanted, ()):
+            return False
+    return True
+
+
+def _held(shape: Shape, most: int, hosts: int, nodes: Nodes) -> int:
+    """Return how many pods of a shape these nodes hold if they take no others, up to ``most``."""
+    held = 0
+    least = [(name, amount) for name, amount in shape.requests.items() if amount > 0]
+    for index in indices(hosts):
+        left = nodes.rows[index].left
+        held += min((left.get(name, 0) // amount for name, amount in least), default=most)
+        if held >= most:
+            return most
+    return held
+
+
+def _total(counts: Mapping[Shape, int]) -> dict[str, int]:
+    """Return what pods request together."""
+    total: dict[str, int] = {}
+    for shape, count in counts.items():
+        for name, amount in shape.requests.items():
+            total[name] = total.get(name, 0) + amount * count
+    return total
+
+
+def _beyond(total: Mapping[str, int], hosts: Mapping[Shape, int], nodes: Nodes) -> dict[str, int]:
+    """Return how much of a total is left if the existing nodes are filled to the brim."""
+    every = 0
+    for mask in hosts.values():
+        every |= mask
+    beyond = dict(total)
+    for index in indices(every):
+        left = nodes.rows[index].left
+        for name in beyond:
+            beyond[name] -= left.get(name, 0)
+    return {name: amount for name, amount in beyond.items() if amount > 0}
+
+
+def _larger(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {n: max(one.get(n, 0), other.get(n, 0)) for n in {**one, **other}}
+
+
+def _suiting(shape: Shape, template: PoolTemplate) -> int:
+    """Return the types of a NodePool that suit a shape at any step of its preferences."""
+    found = 0
+    for step in shape.steps:
+        if not untolerated(template.taints, step.tolerations):
+            space = template.space.narrowed(step.demand)
+            found |= space.mask if space is not None else 0
     return found

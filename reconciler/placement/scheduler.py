@@ -20,7 +20,7 @@ from reconciler.model.settings import FeatureGate, MinValuesPolicy, PreferencePo
 from reconciler.observed.state import ClusterState, StateNode, quiet_since
 from reconciler.placement.answer import Attempt, answer
 from reconciler.placement.approach import ApproachScore, approaches, queue, score
-from reconciler.placement.footing import Footing, Host, hosts_of, is_plain, takers_of
+from reconciler.placement.footing import Footing, Host, cannot_share, hosts_of, is_plain, takers_of
 from reconciler.placement.nodes.claims import Order, promised
 from reconciler.placement.nodes.daemons import daemons
 from reconciler.placement.nodes.existing import Nodes, NodeUse, Target
@@ -190,6 +190,25 @@ class Scheduler:
         return Footing(
             tuple(pods), hosts, takers_here, left, pools, self._daemons, self._settings
         )
+
+    def cannot_share(self, pods: Sequence[Pod], without: frozenset[str], price: float) -> bool:
+        """Return whether pods certainly do not fit running nodes and a new one below ``price``.
+
+        The nodes are those on which consolidation may place them. False proves nothing.
+        """
+        shapes = self._shapes.sorted(pods)
+        if any(shape.unreadable is not None for shape in shapes):
+            return False
+        usable = self._nodes.initialized & ~self._nodes.of(without)
+        hosts: dict[Shape, int] = {}
+        for shape, members in shapes.items():
+            guarded = all(map(self._is_guarded, members))
+            allowed = usable & ~self._guarded if guarded else usable
+            hosts[shape] = 0
+            for mask in takers_of(shape, self._nodes):
+                hosts[shape] |= allowed & mask
+        counts = {shape: len(members) for shape, members in shapes.items()}
+        return cannot_share(counts, hosts, self._nodes, self._templates, price)
 
     @cached_property
     def _has_repellers(self) -> bool:

@@ -10,8 +10,12 @@ from typing import Any
 import pytest
 
 from reconciler.desired.settings.layers import resolve
+from reconciler.disruption.candidates import Candidate, CandidateRefusal
+from reconciler.disruption.consolidation.proposal import compute
 from reconciler.disruption.consolidation.recall import RefusalRecall
 from reconciler.disruption.decide import decide
+from reconciler.disruption.simulation import Toll
+from reconciler.disruption.situation import Situation, open_pass
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.placement.footing import Footing
 from reconciler.placement.question import Placement, Question
@@ -187,6 +191,9 @@ class CountingScheduler:
     def footing(self, pods: Sequence[Pod], without: frozenset[str]) -> Footing | None:
         return self._scheduler.footing(pods, without)
 
+    def cannot_share(self, pods: Sequence[Pod], without: frozenset[str], price: float) -> bool:
+        return self._scheduler.cannot_share(pods, without, price)
+
 
 def asked(recall: RefusalRecall, last: str) -> int:
     """Return how often a pass asks the scheduler; ``last`` is what the pod of one node requests."""
@@ -212,3 +219,32 @@ def test_a_change_where_no_pod_fits_asks_only_about_that_node() -> None:
     first = asked(recall, "3.5")
     assert asked(recall, "3.5") == 0
     assert 0 < asked(recall, "3.6") < first / 2
+
+
+def test_nodes_that_are_said_not_to_share_one_cannot_be_replaced_by_one() -> None:
+    rng = random.Random(33)
+    certain = doubtful = 0
+    for _ in range(HISTORIES):
+        for world in histories(rng):
+            drawn = situation(world, catalog=CATALOG)
+            work = open_pass(drawn).work
+            candidates = list(work.roster.candidates)
+            rng.shuffle(candidates)
+            chosen = candidates[: rng.randint(1, 4)]
+            price = sum(candidate.price for candidate in chosen)
+            cannot = work.simulation.cannot_share(chosen, price)
+            toll = work.simulation.toll
+            found = compute(chosen, open_pass(drawn).work)
+            if cannot:
+                certain += 1
+                assert isinstance(found, CandidateRefusal), world
+                assert toll == _toll_of(chosen, drawn), "it counts as the simulation it replaces"
+            else:
+                doubtful += isinstance(found, CandidateRefusal)
+    assert min(certain, doubtful) > 10
+
+
+def _toll_of(chosen: Sequence[Candidate], drawn: Situation) -> Toll:
+    simulation = open_pass(drawn).work.simulation
+    simulation.without(chosen, consolidating=True)
+    return simulation.toll

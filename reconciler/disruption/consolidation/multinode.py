@@ -92,6 +92,8 @@ def longest_prefix(candidates: Sequence[Candidate], work: Deliberation) -> Propo
 
 
 def _together(candidates: Sequence[Candidate], work: Deliberation) -> Proposal | None:
+    if work.simulation.cannot_share(candidates, sum(c.price for c in candidates)):
+        return None
     proposal = compute(candidates, work)
     if isinstance(proposal, Proposal) and proposal.replacements:
         narrowed = without_own_types(proposal.replacements[0], proposal.fitting, candidates)

@@ -230,6 +230,7 @@ class Nodes:
         self.index = {row.name: index for index, row in enumerate(rows)}
         self.cpu = [row.left.get(CPU, 0) for row in self.rows]
         self.memory = [row.left.get(MEMORY, 0) for row in self.rows]
+        self.initialized = bits(i for i, row in enumerate(rows) if row.is_initialized)
         self.open = bits(
             i for i, row in enumerate(self.rows) if all(v >= 0 for v in row.left.values())
         )
