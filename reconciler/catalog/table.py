@@ -43,6 +43,14 @@ def bits(indices: Iterable[int]) -> int:
     return mask
 
 
+def any_of(masks: Iterable[int]) -> int:
+    """Return the members of any of these sets."""
+    found = 0
+    for mask in masks:
+        found |= mask
+    return found
+
+
 def indices(mask: int) -> list[int]:
     """Return the members of a set of bits, in order."""
     return [i for i, digit in enumerate(reversed(f"{mask:b}")) if digit == "1"]

@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from reconciler.catalog.table import indices
+from reconciler.catalog.table import any_of, indices
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.kubernetes.taint import untolerated
 from reconciler.model.resources import Resources
@@ -78,9 +78,7 @@ def hosts_of(
 
     ``known`` has the hosts of earlier questions. None if there are too many.
     """
-    every = 0
-    for mask in takers:
-        every |= mask
+    every = any_of(takers)
     if every.bit_count() > HOSTS_MAX:
         return None
     order = indices(every)
@@ -150,11 +148,8 @@ def _total(counts: Mapping[Shape, int]) -> dict[str, int]:
 
 def _beyond(total: Mapping[str, int], hosts: Mapping[Shape, int], nodes: Nodes) -> dict[str, int]:
     """Return how much of a total is left if the existing nodes are filled to the brim."""
-    every = 0
-    for mask in hosts.values():
-        every |= mask
     beyond = dict(total)
-    for index in indices(every):
+    for index in indices(any_of(hosts.values())):
         left = nodes.rows[index].left
         for name in beyond:
             beyond[name] -= left.get(name, 0)

@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
-from reconciler.catalog.table import table_of
+from reconciler.catalog.table import any_of, table_of
 from reconciler.model.karpenter.labels import NODEPOOL
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.resources import Resources, add, subtract
@@ -76,6 +76,7 @@ class Scheduler:
         )
         self._books: dict[int, SpaceBook] = {}
         self._hosts: dict[int, Host] = {}
+        self._known_takers: dict[Shape, Sequence[int]] = {}
         self._daemons = daemons(cluster)
         best_effort = settings.min_values_policy == MinValuesPolicy.BEST_EFFORT
         self._all_templates = [
@@ -179,7 +180,7 @@ class Scheduler:
         for shape, members in shapes.items():
             for guarded in sorted({self._is_guarded(pod) for pod in members}):
                 allowed = open_nodes & ~self._guarded if guarded else open_nodes
-                takers += (allowed & mask for mask in takers_of(shape, self._nodes))
+                takers += (allowed & mask for mask in self._takers(shape))
         found = hosts_of(takers, self._nodes, self._hosts)
         if found is None:
             return None
@@ -187,9 +188,7 @@ class Scheduler:
         left = {t.name: known for t in self._templates if (known := limits.left(t)) is not None}
         hosts, takers_here = found
         pools = tuple(self._pools)
-        return Footing(
-            tuple(pods), hosts, takers_here, left, pools, self._daemons, self._settings
-        )
+        return Footing(tuple(pods), hosts, takers_here, left, pools, self._daemons, self._settings)
 
     def cannot_share(self, pods: Sequence[Pod], without: frozenset[str], price: float) -> bool:
         """Return whether pods certainly do not fit running nodes and a new one below ``price``.
@@ -204,11 +203,16 @@ class Scheduler:
         for shape, members in shapes.items():
             guarded = all(map(self._is_guarded, members))
             allowed = usable & ~self._guarded if guarded else usable
-            hosts[shape] = 0
-            for mask in takers_of(shape, self._nodes):
-                hosts[shape] |= allowed & mask
+            hosts[shape] = allowed & any_of(self._takers(shape))
         counts = {shape: len(members) for shape, members in shapes.items()}
         return cannot_share(counts, hosts, self._nodes, self._templates, price)
+
+    def _takers(self, shape: Shape) -> Sequence[int]:
+        """Return the nodes that take a pod of a plain shape at each step of its preferences."""
+        known = self._known_takers.get(shape)
+        if known is None:
+            known = self._known_takers[shape] = takers_of(shape, self._nodes)
+        return known
 
     @cached_property
     def _has_repellers(self) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from reconciler.catalog.table import any_of
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.placement.nodes.claims import (
     Entry,
@@ -228,9 +229,9 @@ class _Serving:
         mask = nodes.labels.all
         for domains in view.open:
             values = nodes.labels.values(domains.key)
-            mask &= _any_of(values.get(domain, 0) for domain in domains.members)
+            mask &= any_of(values.get(domain, 0) for domain in domains.members)
         if self.shape.volume_demands:
-            mask &= _any_of(nodes.meeting(demand) for demand in self.shape.volume_demands)
+            mask &= any_of(nodes.meeting(demand) for demand in self.shape.volume_demands)
         return mask
 
     def _most_on_node(self, index: int, most: int) -> int:
@@ -383,10 +384,3 @@ class _Queue:
         if at < len(self.seen) and self.seen[at][2] is claim:
             del self.seen[at]
         insort(self.seen, claim.entry)
-
-
-def _any_of(masks: Iterable[int]) -> int:
-    found = 0
-    for mask in masks:
-        found |= mask
-    return found

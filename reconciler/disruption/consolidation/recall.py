@@ -72,7 +72,7 @@ class _Kept(msgspec.Struct, eq=False):
 _PASSES_MAX: Final = 16
 """The number of passes after which a rejection that none of them used is forgotten."""
 _EACH_MAX: Final = 4
-"""The maximum number of rejections of one set: a node that starts, waits and serves is in few states."""
+"""The maximum number of rejections of one set: nodes with room are in few states by turns."""
 
 
 class RefusalRecall:
@@ -109,7 +109,7 @@ class RefusalRecall:
         return None
 
     def keep(self, question: SetQuestion, refused: RefusedSet) -> None:
-        """Remember a rejection, instead of the one of the same set that was not used for longest."""
+        """Remember a rejection, in place of that of the same set which was used least recently."""
         if refused.refusal.code is BlockCode.UNSCHEDULABLE:
             return
         kept = self._kept.setdefault(question.key, [])
