@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from reconciler.catalog.table import any_of
+from reconciler.catalog.table import any_of, indices
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.placement.nodes.claims import (
     Entry,
@@ -219,8 +219,8 @@ class _Serving:
         if not mask:
             return
         cpu, memory, enough_cpu, enough_memory = use.cpu, use.memory, shape.cpu, shape.memory
-        for i, digit in enumerate(f"{mask:b}"[::-1]):
-            if digit == "1" and cpu[i] >= enough_cpu and memory[i] >= enough_memory:
+        for i in indices(mask & use.nodes.with_room(shape)):
+            if cpu[i] >= enough_cpu and memory[i] >= enough_memory:
                 yield i
 
     def _allowed_nodes(self, view: CohortView) -> int:
