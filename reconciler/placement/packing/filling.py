@@ -281,7 +281,7 @@ class Filler:
         worth, empty = best.value, PaperNode(self.sites.of(shelf.template, shelf.space), row)
         for number, lot in enumerate(self.order[:_ORDERS_MAX]):
             if not empty.may_take(lot, self.needs[lot], self.sites):
-                if number:  # the same filling as before, in which the lot is looked at as well
+                if number:  # the same filling as before, which reads the lot as well
                     self.effort.done += seen + (number >= seen)
                 continue
             others = [*self.order[:number], *self.order[number + 1 :]]
