@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from msgspec.structs import replace
+import msgspec
 
 from reconciler.cli.commands.acting.apply import mandate_of
 from reconciler.cli.simulation.building import Setting, SimulatedFleet
@@ -41,12 +41,12 @@ def played(
         timeline.begin(begin)
     outcome = _scene(setting, head, end, passes_max)
     report = report_of(stage, outcome, begin)
-    report = replace(report, rules=_rules(head, report))
+    report = msgspec.structs.replace(report, rules=_rules(head, report))
     if base is None or before is None:
         return report
     names = (_name(base), _name(head))
     merge = merge_of(report, stage, had, *names, before.converged)
-    return replace(report, merge=merge)
+    return msgspec.structs.replace(report, merge=merge)
 
 
 def _rules(fleet: SimulatedFleet, report: Report) -> tuple[RulePeriod, ...]:

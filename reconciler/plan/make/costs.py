@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping
 from math import fsum
 
 import msgspec
-from msgspec.structs import replace
 
 from reconciler.catalog.catalog import Catalog
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
@@ -38,7 +37,7 @@ def with_bound(
     bound = scheduler().bound([pod for pod in cluster.pods if pod.key in placed])
     launched = money(claim.launch[1].price for claim in placement.claims)
     gap = bound.gap(launched)
-    return replace(
+    return msgspec.structs.replace(
         cost,
         lower_bound=round(bound.cost, 9),
         bound_gap=None if gap is None else round(gap, 6),
