@@ -29,7 +29,7 @@ from itertools import count
 from pathlib import Path
 from threading import Event
 
-from reconciler.adapters.listening import listening
+from reconciler.adapters.threads import listening
 from tests.live.conftest import Live, a_daemon, fleet_in
 from tests.live.plane import ControlPlane, control_plane
 from tests.live.programs import missing

@@ -33,11 +33,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from msgspec.structs import replace as with_
 from reconciler.catalog.file import read_catalog
-from reconciler.disruption.cost import node_price
+from reconciler.disruption.candidates import node_price
 from reconciler.disruption.decide import decide
 from reconciler.disruption.simulation import after
 from reconciler.disruption.situation import Situation
-from reconciler.model.decode import decode
+from reconciler.model.json import decode
 from reconciler.model.karpenter.labels import INITIALIZED, INSTANCE_TYPE
 from reconciler.model.kubernetes.metadata import Condition
 from reconciler.model.karpenter.nodepool import NodePool

@@ -29,17 +29,17 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from msgspec.structs import replace as with_fields
 from reconciler.adapters.database.state import open_state
-from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.firststate import first_state
+from reconciler.adapters.simulated.conditions import SimulatedClock
+from reconciler.adapters.simulated.watched import first_state
 from reconciler.adapters.simulated.memory import MemoryJournal, MemoryStateStore
 from reconciler.catalog.file import read_catalog
 from reconciler.cli.simulation.building import SimulatedFleet
-from reconciler.cli.shared.stopping import Silence
+from reconciler.cli.shared.watching import Silence
 from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.desired.objects import node_pools
 from reconciler.engine.reconcile import Mandate, reconcile
 from reconciler.engine.recording import WorkloadRecorder
-from reconciler.engine.steps.tagging import TAGGED
+from reconciler.engine.steps.upkeep import TAGGED
 from reconciler.engine.world import World
 from reconciler.model.settings import Settings
 from reconciler.observed.reader import SnapshotReader

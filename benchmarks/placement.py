@@ -38,7 +38,7 @@ import gc, json, sys, time
 from datetime import UTC, datetime
 from pathlib import Path
 from reconciler.catalog.file import read_catalog
-from reconciler.model.decode import decode
+from reconciler.model.json import decode
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import Settings
 from reconciler.observed.snapshot import read_snapshot

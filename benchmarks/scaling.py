@@ -23,7 +23,7 @@ from threading import Event
 from urllib.request import urlopen
 
 from benchmarks.apiserver import cpu_seconds, live_fleet
-from reconciler.adapters.listening import listening
+from reconciler.adapters.threads import listening
 from tests.live.conftest import Live, a_daemon
 from tests.live.plane import eventually, free_ports
 from tests.postgres import a_database

@@ -14,13 +14,13 @@ from pathlib import Path
 
 from prometheus_client import Histogram
 
-from reconciler.adapters.kubernetes import mirror
+from reconciler.adapters.kubernetes import karpenter
 from reconciler.cli.main import COMMANDS
 from reconciler.cli.output.codes import known_codes
 from reconciler.cli.parser.commandline import PROGRAM, parser_of
 from reconciler.cli.parser.examples import EXAMPLES
 from reconciler.cli.shared import exitcode
-from reconciler.engine.users import announcing
+from reconciler.engine.steps import announcing
 from reconciler.ports.progress import EventKind
 from reconciler.web import gauges
 from reconciler.web.metrics import FleetMetrics
@@ -250,7 +250,7 @@ def events() -> str:
     _same(set(EVENTS), set(EventKind), "EventKind")
     reasons = {r for r in _literals(announcing) if r in KUBERNETES_EVENTS or _is_reason(r)}
     _same(set(KUBERNETES_EVENTS), reasons, "reasons of Kubernetes Events")
-    _same(set(CONDITIONS), set(mirror._CONDITIONS), "conditions")  # noqa: SLF001
+    _same(set(CONDITIONS), set(karpenter._CONDITIONS), "conditions")  # noqa: SLF001
     parts = [
         "# Events and conditions\n",
         GENERATED,

@@ -107,9 +107,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         sys.stdout.write(f"{described()}\n")
         return 0
-    from reconciler.cli.output import door
+    from reconciler.cli.output import stream
 
-    with door.opened():
+    with stream.opened():
         return _ended(words, is_process=argv is None)
 
 

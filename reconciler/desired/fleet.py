@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.desired import policies, spellings
-from reconciler.desired.settings.layers import flattened
-from reconciler.desired.settings.repository import misplaced, remedy_of_misplaced
+from reconciler.desired.settings.layers import flattened, misplaced, remedy_of_misplaced
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict, JsonObject
 from reconciler.model.policy import Policy, PolicySource

@@ -11,9 +11,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from reconciler.desired.fleet import Fleet
-from reconciler.model.decode import decode
 from reconciler.model.errors import UnreadableError
-from reconciler.model.json import JsonDict
+from reconciler.model.json import JsonDict, decode
 from reconciler.model.karpenter.capacitybuffer import (
     SCALABLE,
     CapacityBuffer,

@@ -13,9 +13,8 @@ import msgspec
 
 from reconciler.disruption.consolidation.memory import in_memory
 from reconciler.disruption.gates.consolidatable import consolidatable_at, left_over_until
-from reconciler.disruption.gates.guards import rollout_moments
+from reconciler.disruption.gates.guards import rests_until, rollout_moments
 from reconciler.disruption.gates.policy import forced_out_at, old_enough_at
-from reconciler.disruption.gates.retries import rests_until
 from reconciler.disruption.methods.forceful import patience_ends, ranks_by_age
 from reconciler.model.duration import parse_duration
 from reconciler.model.history import DAY, History

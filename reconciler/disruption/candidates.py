@@ -1,20 +1,19 @@
-"""Determine which nodes can be disrupted at all, and what rejects the others.
+"""Determine which nodes can be disrupted, what rejects the others, and in which order they go.
 
-The checks and their order are Karpenter's (``StateNode.ValidateNodeDisruptable``,
-``NewCandidate``); the messages are its stable texts.
+The order follows from the disruption cost of a node and its price.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 from types import MappingProxyType
-from typing import Protocol
+from typing import Final, Protocol
 
 from reconciler.disruption.command import Block, BlockCode
-from reconciler.disruption.cost import is_empty, node_price, reschedule_cost, savings_ratio
 from reconciler.disruption.gates.pdb import PodDisruptionBudgets
 from reconciler.model.karpenter.instancetype import InstanceType
 from reconciler.model.karpenter.labels import (
@@ -29,6 +28,67 @@ from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.observed.state import StateNode
 from reconciler.placement.question import LaunchPool
+
+BASE_COST: Final = 1.0
+"""The disruption cost of a node without pods."""
+
+
+def eviction_costs(pods: Iterable[Pod]) -> float:
+    """Return the sum of the positive eviction costs."""
+    return sum(max(0.0, pod.eviction_cost()) for pod in pods)
+
+
+def reschedule_cost(pods: Iterable[Pod]) -> float:
+    """Return the disruption cost of a node with these pods, at least ``BASE_COST``."""
+    return BASE_COST + eviction_costs(pod for pod in pods if pod.is_reschedulable)
+
+
+def is_empty(cost: float) -> bool:
+    """Return whether a node with that cost has no pod with an eviction cost."""
+    return cost <= BASE_COST
+
+
+def savings_ratio(price: float, cost: float) -> float:
+    """Return the savings in USD an hour for each unit of disruption cost."""
+    return price / cost
+
+
+def lifetime_remaining(expires_after: timedelta | None, age: timedelta) -> float:
+    """Return the remaining share of a node's lifetime, from 0 to 1; 1 if it never expires."""
+    if expires_after is None:
+        return 1.0
+    if expires_after <= timedelta(0):
+        return 0.0
+    return min(max((expires_after - age) / expires_after, 0.0), 1.0)
+
+
+def scale_down_cost(pods: Iterable[Pod], claim: NodeClaim, now: datetime) -> float:
+    """Return the cost by which a static pool chooses the nodes to remove.
+
+    All pods count, and a node close to its expiry has a lower cost.
+    """
+    created = claim.metadata.creation_timestamp or now
+    share = lifetime_remaining(claim.expires_after, now - created)
+    return sum((pod.eviction_cost() for pod in pods), 0.0) * share
+
+
+def node_price(node: StateNode, kind: InstanceType | None) -> float:
+    """Return the price of a running node in USD an hour, 0 if it is not known.
+
+    It is the first offering of its zone and capacity type, available or not; the part that a
+    commitment has already paid for does not count.
+    """
+    if node.paid is not None:
+        return node.paid
+    if kind is None:
+        return 0.0
+    price = kind.price_of(node.labels.get(ZONE, ""), node.labels.get(CAPACITY_TYPE, ""))
+    return known_price(price)
+
+
+def known_price(price: float | None) -> float:
+    """Return the price, or 0 if it is missing or not a number."""
+    return 0.0 if price is None or math.isnan(price) else price
 
 
 class Drifted(Protocol):

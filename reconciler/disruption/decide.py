@@ -1,18 +1,12 @@
 """One disruption pass: every command that may start now, and every rejection.
 
-Karpenter starts the first method that finds something and begins again; a plan shows the end
-result. Each method therefore continues until it finds nothing more, in Karpenter's order. Each
-command is decided as if the previous ones had started: their nodes are gone, their budget is used,
-and their pods are on their new nodes. Only a merge of several nodes ends the consolidation of a
-pass.
-
-The fifteen seconds after which Karpenter validates a command count as elapsed; the command is
-validated again when it is executed.
+When the replacements of a command are ready, the command is validated once more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime, timedelta
 from typing import Final
 
 from reconciler.disruption.blockers import blockers_of
@@ -34,7 +28,7 @@ from reconciler.disruption.consolidation.thorough import (
     ThoroughConsolidation,
 )
 from reconciler.disruption.deliberation import Deliberation, Method
-from reconciler.disruption.gates.policy import is_due
+from reconciler.disruption.gates.policy import holds_of, is_due
 from reconciler.disruption.methods.drift import DriftMethod
 from reconciler.disruption.methods.emptiness import Emptiness
 from reconciler.disruption.methods.expiry import GracefulExpiry
@@ -42,7 +36,60 @@ from reconciler.disruption.methods.removal import Removal
 from reconciler.disruption.methods.staticdrift import StaticDrift
 from reconciler.disruption.situation import Opening, Situation, open_pass
 from reconciler.model.karpenter.budget import DisruptionReason
+from reconciler.model.karpenter.labels import DO_NOT_DISRUPT
+from reconciler.model.settings import Settings
 from reconciler.observed.state import StateNode
+
+# How long a command may take before it counts as failed and is rolled back.
+
+
+_FOR_EACH_NODE: Final = timedelta(milliseconds=80)
+_LEAST: Final = timedelta(minutes=10)
+_MOST: Final = timedelta(hours=1)
+
+
+def command_timeout(queued: int) -> timedelta:
+    """Return the timeout of a command while ``queued`` nodes are in commands.
+
+    Launches are slower if many are requested at once; after an hour something is wrong (Karpenter
+    ``queue.go``).
+    """
+    return min(max(_FOR_EACH_NODE * queued, _LEAST), _MOST)
+
+
+def objection(
+    reason: str, nodes: Sequence[StateNode], settings: Settings, now: datetime
+) -> str | None:
+    """Return why a voluntary command can no longer disrupt its nodes, or None.
+
+    ``nodes`` are those of its nodes that still exist. A PodDisruptionBudget that is used up now is
+    not an objection: the drain waits for it. Nor is a budget of the NodePool: the command already
+    counts in it.
+    """
+    found = (_of_node(node, reason, now) for node in nodes)
+    return _held(reason, nodes, settings, now) or next(filter(None, found), None)
+
+
+def _held(reason: str, nodes: Sequence[StateNode], settings: Settings, now: datetime) -> str | None:
+    """Return what holds a pool of the command: a suspension, or a closed window."""
+    named = {r.value: r for r in DisruptionReason}
+    gate = named.get(reason, DisruptionReason.DRIFTED)
+    holds = holds_of(sorted({node.node_pool for node in nodes}), settings, now)
+    return next((hold.message for (_, held), hold in holds.items() if held is gate), None)
+
+
+def _of_node(node: StateNode, reason: str, now: datetime) -> str | None:
+    """Return which annotation protects the node, or that it is no longer empty."""
+    if node.annotations.get(DO_NOT_DISRUPT) == "true":
+        return f"node {node.name} is annotated {DO_NOT_DISRUPT}"
+    if reason == DisruptionReason.EMPTY and any(pod.is_reschedulable for pod in node.pods):
+        return f"node {node.name} is no longer empty"
+    ends = node.claim is not None and node.claim.spec.termination_grace_period is not None
+    if reason == DisruptionReason.DRIFTED and ends:
+        return None  # the grace period ends such protection anyway
+    pod = next((p for p in node.pods if not p.is_disruptable(now)), None)
+    return f"pod {pod.key} is annotated {DO_NOT_DISRUPT}" if pod is not None else None
+
 
 METHODS: Final[tuple[Method, ...]] = (
     Emptiness(),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, Protocol
 
-from reconciler.disruption.candidates import Candidate, CandidateRefusal, Roster
+from reconciler.disruption.candidates import Candidate, CandidateRefusal, Roster, node_price
 from reconciler.disruption.command import (
     DELETE,
     REPLACE,
@@ -21,7 +21,6 @@ from reconciler.disruption.command import (
 from reconciler.disruption.consolidation.balanced import Totals, pool_totals
 from reconciler.disruption.consolidation.pricing import estimated_savings
 from reconciler.disruption.consolidation.recall import RefusalRecall
-from reconciler.disruption.cost import node_price
 from reconciler.disruption.gates.budgets import BudgetLedger
 from reconciler.disruption.gates.policy import Hold, Holds
 from reconciler.disruption.simulation import Simulation

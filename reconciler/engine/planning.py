@@ -1,4 +1,7 @@
-"""A fleet at one revision with resolved node classes, from which a pass plans."""
+"""A fleet at one revision with resolved node classes, from which a pass plans.
+
+Each plan names its evidence: a fingerprint for each fact that it was made from.
+"""
 
 from __future__ import annotations
 
@@ -15,31 +18,33 @@ from reconciler.desired.hash import object_hash
 from reconciler.desired.objects import file_objects, node_claims, node_overlays
 from reconciler.diff.nodeclass import LiveInstance as Machine
 from reconciler.disruption.command import ForcefulReason
-from reconciler.disruption.validation import objection
-from reconciler.engine.discovery import Discovery
-from reconciler.engine.evidence import evidence
+from reconciler.disruption.decide import objection
 from reconciler.engine.hashes import restamped
 from reconciler.engine.observation import Observation
+from reconciler.engine.records import Discovery
+from reconciler.engine.steps.commands import unsettled
 from reconciler.engine.steps.interruption import ending, interrupted
 from reconciler.engine.steps.nomination import awaited
-from reconciler.engine.steps.settling import unsettled
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.karpenter.instancetype import InstanceType
-from reconciler.model.karpenter.labels import (
-    INSTANCE_TYPE,
-    NODEPOOL_HASH,
-    NODEPOOL_HASH_VERSION,
-)
+from reconciler.model.karpenter.labels import INSTANCE_TYPE, NODEPOOL_HASH, NODEPOOL_HASH_VERSION
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.kubernetes.pod import Amounts
 from reconciler.model.resources import MEMORY, Resources, format_resources, parse_resources
 from reconciler.model.settings import Settings
-from reconciler.observed.fingerprint import FingerprintRecall, Fingerprints, joined
+from reconciler.observed.fingerprint import (
+    FingerprintRecall,
+    Fingerprints,
+    fingerprint,
+    fingerprints,
+    joined,
+    node_class_facts,
+)
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.question import LaunchCatalog
-from reconciler.plan.make.covering import Covering
+from reconciler.plan.make.costs import Covering
 from reconciler.plan.make.decide import Phase, untimed
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.make.pools import PoolTypes, TypesRecall, node_class_of
@@ -51,6 +56,51 @@ from reconciler.ports.state import RecordedObject, RunningCommand, Unavailable
 
 if TYPE_CHECKING:
     from reconciler.catalog.commitments.coverage import Cover
+
+_OWNERSHIP: Final = ("reconciler/", "karpenter.sh/", "eks:eks-cluster-name")
+"""Prefixes of the tags that name the owner of an instance and the launch that made it."""
+
+
+def evidence(
+    seen: Observation, classes: Mapping[str, EC2NodeClass], recall: FingerprintRecall | None = None
+) -> Fingerprints:
+    """Return the fingerprints of an observation and of what node classes select in the account.
+
+    ``recall`` holds the fingerprints of the last observation of the same loop.
+    """
+    snapshot = replace(seen.snapshot, node_claims=seen.before.node_claims)
+    found = dict(fingerprints(snapshot) if recall is None else recall.of(snapshot))
+    for instance in seen.instances:
+        if not instance.is_going:
+            found[f"Instance {instance.id}"] = fingerprint(_instance(instance))
+    for command in seen.before.commands:
+        found[f"Command {command.id}"] = fingerprint(_command(command))
+    for rollout in seen.history.rollouts:
+        found[f"Rollout {rollout.node_pool}"] = fingerprint(
+            (rollout.wave, rollout.stopped_at is not None)
+        )
+    for name, node_class in classes.items():
+        found[f"EC2NodeClass {name}"] = fingerprint(node_class_facts(node_class.status))
+    return found
+
+
+def _instance(instance: Instance) -> object:
+    """Return the facts of a live instance that decide about drift, price and ownership."""
+    return (
+        instance.instance_type,
+        instance.zone,
+        instance.capacity_type,
+        instance.image_id,
+        instance.subnet_id,
+        sorted(instance.security_groups),
+        instance.reservation_id,
+        instance.tenancy,
+        {key: value for key, value in instance.tags.items() if key.startswith(_OWNERSHIP)},
+    )
+
+
+def _command(command: RunningCommand) -> object:
+    return (command.phase, command.node_claims, command.replacements)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,23 +17,22 @@ from msgspec.structs import replace
 
 from reconciler.engine.desired import Desired
 from reconciler.engine.effects import Effects
-from reconciler.engine.history import history_of
 from reconciler.engine.observation import Observation, observe
+from reconciler.engine.records import history_of
 from reconciler.engine.steps import (
+    announcing,
+    bookkeeping,
     commands,
     interruption,
     provision,
     recovery,
+    requests,
     rollouts,
-    stalling,
     starting,
-    tagging,
     termination,
     upkeep,
-    usage,
 )
 from reconciler.engine.steps.nomination import nominations
-from reconciler.engine.users import announcing, mirror, requests
 from reconciler.engine.world import World
 from reconciler.model.errors import StalePlanError
 from reconciler.model.ownership import Owner
@@ -176,7 +175,7 @@ def _reread(world: World, seen: Observation) -> Observation:
 
 def _tag(effects: Effects, seen: Observation) -> int:
     """Tag instances whose nodes have joined; return how many remain for later passes."""
-    return 0 if seen.doubts else tagging.advance(effects, seen)
+    return 0 if seen.doubts else upkeep.tag_joined_instances(effects, seen)
 
 
 def _count_forgotten(before: Observation, after: Observation) -> int:
@@ -284,8 +283,8 @@ def _remember(world: World, desired: Desired, plan: Plan) -> None:
 
 
 def _note_stalling(world: World, seen: Observation, plan: Plan, desired: Desired) -> None:
-    stalling.note(world, seen, plan, desired.settings)
-    stalling.keep_obstacles(world, seen, plan)
+    bookkeeping.note(world, seen, plan, desired.settings)
+    bookkeeping.keep_obstacles(world, seen, plan)
 
 
 @lru_cache(maxsize=4)
@@ -322,7 +321,7 @@ def _record_objects(
 
 def _clean_up(effects: Effects, desired: Desired, seen: Observation) -> None:
     if not seen.doubts:
-        upkeep.advance(effects, tuple(desired.classes.values()))
+        upkeep.delete_unused(effects, tuple(desired.classes.values()))
 
 
 def _result(
@@ -368,7 +367,7 @@ STEPS: Final = (
     Step("advance commands", _advance_commands, ("effects", "observed", "desired")),
     Step("collect", termination.collect, ("effects", "observed")),
     Step("acknowledge interruptions", _acknowledge_interruptions, ("world", "observed", "mandate")),
-    Step("read the mirror", mirror.read, ("effects", "observed")),
+    Step("read the mirror", announcing.read, ("effects", "observed")),
     Step("carry out requests", requests.advance, ("effects", "observed")),
     Step("reread records", _reread, ("world", "observed"), "collected"),
     Step("advance terminations", termination.advance, ("effects", "collected")),
@@ -380,11 +379,11 @@ STEPS: Final = (
     Step("plan", _plan, ("world", "desired", "seen", "recall"), "fresh"),
     Step("apply the mandate", _mandated, ("world", "desired", "fresh", "mandate", "seen"), "plan"),
     Step("record the plan", _remember, ("world", "desired", "plan")),
-    Step("record usage", usage.record, ("world", "seen", "desired")),
+    Step("record usage", bookkeeping.record, ("world", "seen", "desired")),
     Step("note stalled nodes", _note_stalling, ("world", "seen", "plan", "desired")),
     Step("record objects", _record_objects, ("world", "desired", "seen", "plan", "mandate")),
     Step("act", _act, ("world", "desired", "plan", "seen", "mandate", "ended"), "all_failed"),
-    Step("show NodeClaims", mirror.show, ("world", "desired", "plan")),
+    Step("show NodeClaims", announcing.show, ("world", "desired", "plan")),
     Step("announce", announcing.announce, ("world", "seen", "plan")),
     Step("clean up", _clean_up, ("effects", "desired", "seen")),
     Step(

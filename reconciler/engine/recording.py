@@ -30,7 +30,7 @@ from reconciler.model.karpenter.labels import (
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.cluster import DaemonSet
 from reconciler.model.kubernetes.pod import Pod, Volume
-from reconciler.ports.trace import NodeArrival, PodArrival, PodClass, TraceBatch, TraceLog
+from reconciler.ports.state import NodeArrival, PodArrival, PodClass, TraceBatch, TraceLog
 
 _READ_ANNOTATIONS: Final = (DO_NOT_DISRUPT, POD_DELETION_COST)
 _OF_ONE_POD: Final = frozenset(

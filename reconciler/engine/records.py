@@ -1,29 +1,110 @@
-"""The records of the engine in a snapshot: with them a plan in CI equals the plan in the cluster.
+"""What the engine has recorded, in the forms that a pass and a snapshot need.
 
-NodeClaims are objects of the snapshot like any other. Everything else that a plan reads from our
-records, and the instances in EC2, is one object of the kind ``FleetRecords`` (``schemas/``).
+The history is what rate limits count. Discovered capacity is what nodes turned out to have. With
+the records in a snapshot, a plan in CI equals the plan in the cluster.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Annotated, Final
 
 import msgspec
 
-from reconciler.catalog.adjusted.discovered import Memory
+from reconciler.catalog.adjusted.discovered import Discoveries, Memory, discovered, memory_of
 from reconciler.engine.observation import Observation
 from reconciler.engine.ownership import INTENT_TAG, came_of_a_launch
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.errors import UnreadableError
-from reconciler.model.history import DAY, Obstacle, Rollout
+from reconciler.model.history import DAY, History, Obstacle, Rollout, Taken
 from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
+from reconciler.model.settings import Settings
 from reconciler.observed.snapshot import RECORDS_KIND, RawRecords
+from reconciler.observed.state import StateNode
+from reconciler.plan.make.pools import MemoryByType
 from reconciler.ports.cloud import Instance
 from reconciler.ports.journal import Ended, Journal, JournalEntry
-from reconciler.ports.state import RecordedObject, RunningCommand, StateStore, Unavailable
+from reconciler.ports.state import (
+    CommandPhase,
+    RecordedObject,
+    RunningCommand,
+    StateStore,
+    Unavailable,
+)
+
+
+def history_of(store: StateStore, settings: Settings, now: datetime) -> History:
+    """Return the recorded past; commands are counted only where a daily maximum is set."""
+    taken: tuple[Taken, ...] = ()
+    if counts_days(settings):
+        taken = tuple(row for c in store.commands_since(now - DAY) for row in _taken(c))
+    return History(taken, tuple(store.rollouts()), tuple(store.obstacles()), is_kept=True)
+
+
+def counts_days(settings: Settings) -> bool:
+    """Return whether a daily maximum is set anywhere."""
+    pools = (options.maximum_per_day for options in settings.node_pools.values())
+    return bool(settings.fleet_maximum_per_day or settings.maximum_per_day or any(pools))
+
+
+def _taken(command: RunningCommand) -> Iterator[Taken]:
+    """Yield the number of nodes that a command disrupted in each NodePool.
+
+    A command that was rolled back disrupted none.
+    """
+    if not command.voluntary or command.phase is CommandPhase.ROLLED_BACK:
+        return
+    for pool, nodes in sorted(Counter(command.node_pools).items()):
+        yield Taken(command.started_at, pool, nodes)
+
+
+_KEPT_EVERY: Final = timedelta(days=1)
+
+
+def forget(_: Discoveries) -> None:
+    """Store nothing: a preview has nowhere to write."""
+
+
+class Discovery:
+    """Discovered capacity; ``keep`` stores it when there is something new.
+
+    A confirmed amount is stored once a day: that only extends its lifetime.
+    """
+
+    def __init__(self, known: Discoveries, keep: Callable[[Discoveries], None] = forget) -> None:
+        self._known = known
+        self._keep = keep
+        self._kept_at: datetime | None = None
+
+    def copied(self) -> Discovery:
+        """Return one that knows the same, and learns from here on by itself."""
+        return Discovery(self._known)
+
+    def update(
+        self, nodes: Iterable[StateNode], classes: Mapping[str, EC2NodeClass], now: datetime
+    ) -> Discoveries:
+        """Update what is known from the observed nodes, and return it."""
+        before, self._known = self._known, discovered(nodes, classes, self._known, now)
+        is_due = self._kept_at is None or now - self._kept_at >= _KEPT_EVERY
+        if _amounts(before) != _amounts(self._known) or (self._known and is_due):
+            self._keep(self._known)
+            self._kept_at = now
+        return self._known
+
+    def of(self, classes: Mapping[str, EC2NodeClass]) -> Mapping[str, MemoryByType]:
+        """Return what is known about the nodes of each class, by the name of the class."""
+        if not self._known:
+            return {}
+        return {name: memory_of(node_class, self._known) for name, node_class in classes.items()}
+
+
+def _amounts(known: Discoveries) -> dict[str, dict[str, int]]:
+    return {key: {n: m.amount for n, m in types.items()} for key, types in known.items()}
+
 
 API_VERSION: Final = "reconciler/v1"
 

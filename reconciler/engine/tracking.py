@@ -16,8 +16,7 @@ from reconciler.engine.world import World
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.plan.make.actions import OwnedNode, UnlaunchedClaim, actions_of
 from reconciler.plan.run import ActionEvent, ActionState, PlanRun, RunEvent
-from reconciler.plan.value.actions import Action, ActionKind
-from reconciler.plan.value.disruption import PlannedCommand
+from reconciler.plan.value.actions import Action, ActionKind, PlannedCommand
 from reconciler.plan.value.plan import Plan
 from reconciler.ports.journal import JournalEntry, Outcome
 from reconciler.ports.progress import EventKind

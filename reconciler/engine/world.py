@@ -10,16 +10,13 @@ from datetime import datetime, timedelta
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.plan.value.plan import Plan
-from reconciler.ports.announcements import Announcement, Announcer
 from reconciler.ports.calls import Calls, InlineCalls
 from reconciler.ports.clock import Clock
 from reconciler.ports.cloud import Compute, Interruption, Interruptions, Launch, Leftover, Leftovers
-from reconciler.ports.cluster import Arrivals, Cluster, Mirror
+from reconciler.ports.cluster import Announcement, Announcer, Arrivals, Cluster, FleetUsage, Mirror
 from reconciler.ports.journal import Intent, Journal
 from reconciler.ports.progress import EventKind, Notifier, Progress
-from reconciler.ports.state import StateStore
-from reconciler.ports.trace import TraceLog
-from reconciler.ports.usage import FleetUsage
+from reconciler.ports.state import StateStore, TraceLog
 
 
 def _forget(plan: Plan) -> None:

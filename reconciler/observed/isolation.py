@@ -16,8 +16,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from reconciler.model.decode import decode
 from reconciler.model.diagnostics import Diagnostic, Severity
+from reconciler.model.json import decode
 from reconciler.model.karpenter.capacitybuffer import (
     Deployment,
     ReplicaSet,

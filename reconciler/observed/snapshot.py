@@ -13,10 +13,9 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from reconciler.model.decode import decode
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.errors import UnreadableError
-from reconciler.model.json import JsonDict
+from reconciler.model.json import JsonDict, decode
 from reconciler.model.karpenter.capacitybuffer import (
     CapacityBuffer,
     Deployment,
@@ -39,6 +38,7 @@ from reconciler.model.kubernetes.cluster import (
 from reconciler.model.kubernetes.metadata import HasMetadata
 from reconciler.model.kubernetes.node import CSINode, Node
 from reconciler.model.kubernetes.pod import Pod
+from reconciler.observed.fingerprint import Pods
 from reconciler.observed.isolation import (
     Isolated,
     SnapshotPlace,
@@ -48,7 +48,6 @@ from reconciler.observed.isolation import (
     undecoded,
     yaml_place,
 )
-from reconciler.observed.pods import Pods
 
 _KINDS: Final[JsonDict] = {
     "Node": Node,

@@ -35,7 +35,7 @@ from reconciler.model.kubernetes.node import CSINode, Node
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.kubernetes.taint import Taint
 from reconciler.model.resources import Resources, add, parse_resources, subtract
-from reconciler.observed.pods import Pods
+from reconciler.observed.fingerprint import Pods
 from reconciler.observed.snapshot import Snapshot
 
 

@@ -24,9 +24,8 @@ from reconciler.placement.footing import Footing, Host, cannot_share, hosts_of, 
 from reconciler.placement.nodes.claims import Order, promised
 from reconciler.placement.nodes.daemons import daemons
 from reconciler.placement.nodes.existing import Nodes, NodeUse, Target
-from reconciler.placement.nodes.limits import RemainingLimits, Reservations
 from reconciler.placement.nodes.space import Demands, SpaceBook
-from reconciler.placement.nodes.template import PoolTemplate
+from reconciler.placement.nodes.template import PoolTemplate, RemainingLimits, Reservations
 from reconciler.placement.packing.goal import Depth, Goal
 from reconciler.placement.pods.cohort import Cohort
 from reconciler.placement.pods.pending import impossible, invalid
@@ -292,7 +291,7 @@ class Scheduler:
         if not has_preferences or self._goal.preference_cost_max >= 1:
             return self._attempt(by_shape, question), 0.0
         from reconciler.placement.packing.bound import rough
-        from reconciler.placement.packing.preferences import Thrift
+        from reconciler.placement.packing.goal import Thrift
 
         def attempt(bare: Collection[Shape], depth: Depth) -> Attempt:
             return self._attempt(by_shape, question, depth, frozenset(bare))
@@ -335,8 +334,7 @@ class Scheduler:
         for cohort, (waiting_from, first) in zip(cohorts, left[1], strict=True):
             cohort.waiting_from, cohort.first = waiting_from, first
         if self._packs(question):
-            from reconciler.placement.packing.cheapest import cheapest
-            from reconciler.placement.packing.tries import Tries
+            from reconciler.placement.packing.cheapest import Tries, cheapest
 
             fresh = partial(self._pass, question, to_front=True)
             tries = Tries(cohorts, topology, at_first, fresh, question.worth)

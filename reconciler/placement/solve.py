@@ -25,9 +25,8 @@ from reconciler.placement.nodes.claims import (
     record,
 )
 from reconciler.placement.nodes.existing import NodeUse
-from reconciler.placement.nodes.limits import RemainingLimits, Reservations
 from reconciler.placement.nodes.space import Demands, Space
-from reconciler.placement.nodes.template import PoolTemplate, clash
+from reconciler.placement.nodes.template import PoolTemplate, RemainingLimits, Reservations, clash
 from reconciler.placement.pods.cohort import Cohort, CohortStage, CohortView
 from reconciler.placement.pods.shape import Shape
 from reconciler.placement.topology.groups import Group

@@ -20,8 +20,7 @@ from reconciler.model.json import JsonDict
 from reconciler.observed.fingerprint import difference
 from reconciler.plan.render.summary import summary_of
 from reconciler.plan.render.wording import listed
-from reconciler.plan.value.actions import Action
-from reconciler.plan.value.disruption import PlannedCommand
+from reconciler.plan.value.actions import Action, PlannedCommand
 from reconciler.plan.value.nodes import PlannedNodeClaim, PlannedNodeClass
 from reconciler.plan.value.plan import (
     API_VERSION,

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Final
 
 from reconciler.model.policy import Exemption, Policy, PolicyAnswer, PolicySource
-from reconciler.plan.value.policies import JudgedPolicy, PlannedExemption
+from reconciler.plan.value.plan import JudgedPolicy, PlannedExemption
 
 _RANK: Final = {PolicySource.OPERATOR: 0, PolicySource.BASE: 1, PolicySource.HEAD: 2}
 

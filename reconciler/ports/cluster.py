@@ -1,14 +1,71 @@
-"""The Kubernetes cluster."""
+"""The Kubernetes cluster: its objects, announcements about them, and the usage of nodes."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Final, Protocol
+
+import msgspec
 
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.observed.snapshot import Snapshot
 from reconciler.ports.cloud import Instance
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """Something to know about an object of the cluster: a Kubernetes Event.
+
+    ``reason`` is Karpenter's word for it, ``action`` what was done or tried. ``uid`` is that of the
+    object, empty where the cluster does not have it.
+    """
+
+    kind: str
+    name: str
+    reason: str
+    action: str
+    message: str
+    namespace: str = ""
+    uid: str = ""
+    is_warning: bool = False
+
+
+class Announcer(Protocol):
+    """Publishes announcements. It neither raises nor waits."""
+
+    def announce(self, announcements: Sequence[Announcement]) -> None:
+        """Publish what was not published a short while ago, as fast as the limits allow."""
+
+
+SHELF: Final = "usage"
+"""The name of the record on the shelf of a fleet."""
+
+
+class NodeUsage(msgspec.Struct, frozen=True, rename="camel"):
+    """One node: USD an hour (None if unknown), its pods, and what they request of it.
+
+    ``requested`` and ``allocatable`` are CPU and memory in thousandths of their unit. Finished
+    pods do not count.
+    """
+
+    price: float | None
+    pods: int
+    requested: dict[str, int]
+    allocatable: dict[str, int]
+
+    def share(self, resource: str) -> float | None:
+        """Return how much of a resource is requested, from 0; None if the node has none of it."""
+        total = self.allocatable.get(resource, 0)
+        return self.requested.get(resource, 0) / total if total else None
+
+
+class FleetUsage(msgspec.Struct, frozen=True, rename="camel"):
+    """The usage of each node by the name of its NodeClaim, as observed ``at`` a time."""
+
+    at: datetime
+    nodes: dict[str, NodeUsage]
 
 
 class Cluster(Protocol):

@@ -31,8 +31,7 @@ from reconciler.model.text.visible import visible
 from reconciler.plan.value.costs import HOURS_A_MONTH
 from reconciler.ports.progress import EventKind, Progress
 from reconciler.web.health import DaemonHealth
-from reconciler.web.past import CommitView
-from reconciler.web.view import FleetView, NodeView, view_of
+from reconciler.web.view import CommitView, FleetView, NodeView, view_of
 
 HERE: Final = Path(__file__).parent
 EVENTS_MAX: Final = 500

@@ -1,25 +1,235 @@
-"""What the dashboard shows of the last pass, computed once per pass and without markup."""
+"""What the dashboard shows, computed once per pass and without markup.
+
+The last pass, the coming week of budgets and windows, and what was done under which commit.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Final
 
+from reconciler.disruption.gates.policy import holds_of, policy_changes
 from reconciler.engine.desired import Desired
 from reconciler.engine.reconcile import Pass
+from reconciler.engine.steps.bookkeeping import usage_of
 from reconciler.engine.steps.lifecycle import INITIALIZED
-from reconciler.engine.steps.usage import usage_of
+from reconciler.model.karpenter.budget import DisruptionReason, allowance, next_change_of
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
+from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.resources import CPU, MEMORY
+from reconciler.model.settings import Settings
 from reconciler.observed.state import StateNode
 from reconciler.plan.render.wording import NoteText, findings_of
-from reconciler.plan.value.actions import Action
+from reconciler.plan.value.actions import Action, PlannedBlocker, PoolBudget
 from reconciler.plan.value.costs import HOURS_A_MONTH, PoolCost
-from reconciler.plan.value.disruption import PlannedBlocker, PoolBudget
 from reconciler.plan.value.nodes import UnschedulablePod
-from reconciler.web.calendar import CalendarRow, calendar_of, days_of
+from reconciler.ports.journal import JournalEntry, Outcome
+
+AHEAD: Final = timedelta(days=7)
+WIDTH: Final = 1000
+"""The length of the week, in the units of the drawing."""
+_PERIODS_MAX: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodView:
+    """A time in which a NodePool may lose ``allowed`` of its nodes at a time."""
+
+    began: datetime
+    ended: datetime
+    allowed: int
+    start: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class CalendarRow:
+    """The coming week of one NodePool, for the reasons that its budgets treat alike."""
+
+    node_pool: str
+    reasons: tuple[str, ...]
+    total: int
+    periods: tuple[PeriodView, ...]
+
+    @property
+    def closed(self) -> timedelta:
+        """How long no node may go."""
+        return sum((p.ended - p.began for p in self.periods if not p.allowed), timedelta())
+
+
+def calendar_of(
+    pools: Iterable[NodePool], totals: Mapping[str, int], settings: Settings, now: datetime
+) -> tuple[CalendarRow, ...]:
+    """Return the week of each NodePool in which the number of nodes that may go changes.
+
+    ``totals`` are the numbers of nodes by NodePool, on which budgets in percent depend. A week with
+    more than two hundred changes is cut short.
+    """
+    return tuple(
+        row for pool in pools for row in _rows(pool, totals.get(pool.name, 0), settings, now)
+    )
+
+
+def _rows(pool: NodePool, total: int, settings: Settings, now: datetime) -> Iterator[CalendarRow]:
+    alike: dict[tuple[PeriodView, ...], list[str]] = {}
+    for reason in DisruptionReason:
+        periods = tuple(_periods(pool, reason, total, settings, now))
+        alike.setdefault(periods, []).append(reason.value)
+    if any(len(periods) > 1 for periods in alike):
+        for periods, reasons in alike.items():
+            yield CalendarRow(pool.name, tuple(reasons), total, periods)
+
+
+def _periods(
+    pool: NodePool, reason: DisruptionReason, total: int, settings: Settings, now: datetime
+) -> Iterator[PeriodView]:
+    budgets = (*settings.fleet_budgets, *pool.spec.disruption.budgets)
+    mine = [budget for budget in budgets if budget.applies_to(reason)]
+    moments = [now]
+    while len(moments) < _PERIODS_MAX:
+        changes = (next_change_of(mine, moments[-1]), *policy_changes(settings, moments[-1]))
+        following = min((at for at in changes if at is not None and at > moments[-1]), default=None)
+        if following is None or following >= now + AHEAD:
+            moments.append(now + AHEAD)
+            break
+        moments.append(following)
+    merged: list[tuple[datetime, datetime, int]] = []
+    for began, ended in pairwise(moments):
+        allowed = min(allowance(budgets, reason, total, began).nodes, total)
+        if (pool.name, reason) in holds_of([pool.name], settings, began):
+            allowed = 0
+        if merged and merged[-1][2] == allowed:
+            merged[-1] = (merged[-1][0], ended, allowed)
+        else:
+            merged.append((began, ended, allowed))
+    for began, ended, allowed in merged:
+        start, end = _place(began - now), _place(ended - now)
+        yield PeriodView(began, ended, allowed, start, max(1, end - start))
+
+
+def days_of(now: datetime) -> tuple[tuple[int, str], ...]:
+    """Return where each day (UTC) of the week begins on the drawing, with its name."""
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    days = (midnight + timedelta(days=n) for n in range(1, AHEAD.days + 1))
+    return tuple((_place(day - now), f"{day:%a}") for day in days)
+
+
+def _place(after: timedelta) -> int:
+    return round(after / AHEAD * WIDTH)
+
+
+ENTRIES_MAX: Final = 500
+"""How many entries of the journal the page is made of; ``reconciler history`` lists all."""
+
+_LEAST: Final = 4
+_SHOWN: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class CommandView:
+    """The operations of one command, or those of one plan that serve no command.
+
+    ``start`` and ``length`` place it on the line of time of its commit. ``outcome`` is
+    "succeeded", "failed" (an operation of it failed) or "in progress".
+    """
+
+    reason: str
+    operations: str
+    targets: tuple[str, ...]
+    more: int
+    began: datetime
+    ended: datetime | None
+    outcome: str
+    problem: str
+    start: int
+    length: int
+
+    @property
+    def took(self) -> timedelta | None:
+        """The time from its first operation to the outcome of its last."""
+        return self.ended - self.began if self.ended is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class CommitView:
+    """A commit with the commands that were carried out under it, newest first."""
+
+    revision: str
+    began: datetime
+    ended: datetime | None
+    operations: int
+    failures: int
+    commands: tuple[CommandView, ...]
+
+
+def commits_of(entries: Iterable[JournalEntry], now: datetime) -> tuple[CommitView, ...]:
+    """Return the commits, newest first, of entries that are ordered newest first.
+
+    A commit that was in effect twice, with another one between, is listed twice.
+    """
+    runs: list[list[JournalEntry]] = []
+    for entry in entries:
+        if runs and runs[-1][0].intent.revision == entry.intent.revision:
+            runs[-1].append(entry)
+        else:
+            runs.append([entry])
+    return tuple(_commit(run, now) for run in runs)
+
+
+def _commit(entries: Sequence[JournalEntry], now: datetime) -> CommitView:
+    began = min(entry.intent.at for entry in entries)
+    ended = _end(entries)
+    groups: dict[tuple[str, str], list[JournalEntry]] = {}
+    for entry in entries:
+        intent = entry.intent
+        key = ("command", intent.command) if intent.command else (intent.plan, intent.verb)
+        groups.setdefault(key, []).append(entry)
+    span = (ended or now) - began
+    return CommitView(
+        revision=entries[0].intent.revision,
+        began=began,
+        ended=ended,
+        operations=len(entries),
+        failures=sum(entry.outcome is Outcome.FAILED for entry in entries),
+        commands=tuple(_command(group, began, span, now) for group in groups.values()),
+    )
+
+
+def _command(
+    entries: Sequence[JournalEntry], origin: datetime, span: timedelta, now: datetime
+) -> CommandView:
+    verbs = Counter(entry.intent.verb.value for entry in reversed(entries))
+    targets = list(dict.fromkeys(entry.intent.target for entry in reversed(entries)))
+    began, ended = min(entry.intent.at for entry in entries), _end(entries)
+    failed = [entry for entry in entries if entry.outcome is Outcome.FAILED]
+    start = min(_position(began - origin, span), WIDTH - _LEAST)
+    return CommandView(
+        reason=next((e.intent.reason for e in entries if e.intent.reason), ""),
+        operations=", ".join(f"{count} × {verb}" for verb, count in verbs.items()),
+        targets=tuple(targets[:_SHOWN]),
+        more=max(0, len(targets) - _SHOWN),
+        began=began,
+        ended=ended,
+        outcome="in progress" if ended is None else "failed" if failed else "succeeded",
+        problem=failed[0].message if failed else "",
+        start=start,
+        length=max(_LEAST, _position((ended or now) - origin, span) - start),
+    )
+
+
+def _end(entries: Iterable[JournalEntry]) -> datetime | None:
+    """Return when the last outcome was known, None while one is not."""
+    ends = [entry.finished_at for entry in entries]
+    known = [end for end in ends if end is not None]
+    return max(known) if len(known) == len(ends) else None
+
+
+def _position(after: timedelta, span: timedelta) -> int:
+    return min(WIDTH, max(0, round(after / span * WIDTH))) if span else 0
 
 
 @dataclass(frozen=True, slots=True)

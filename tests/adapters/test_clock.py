@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from reconciler.adapters.clock import SystemClock
-from reconciler.adapters.simulated.clock import SimulatedClock
+from reconciler.adapters.simulated.conditions import SimulatedClock
 from reconciler.ports.clock import Clock
 
 

@@ -8,7 +8,7 @@ from threading import Event
 
 import pytest
 
-from reconciler.adapters.workers import ThreadedCalls, threaded_calls
+from reconciler.adapters.threads import ThreadedCalls, threaded_calls
 from reconciler.model.errors import ClusterError, LeaseLostError
 from reconciler.ports.calls import Answer, UnansweredError
 

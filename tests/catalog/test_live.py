@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from reconciler.adapters.aws.facts.latest import describe_offerings, describe_types
-from reconciler.adapters.simulated.clock import SimulatedClock
+from reconciler.adapters.simulated.conditions import SimulatedClock
 from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
-from reconciler.catalog.aws.live import Zones, live_bundle, live_machines
+from reconciler.catalog.aws.bundle import Zones, live_bundle, live_machines
 from reconciler.catalog.catalog import DEFAULT_FACTS, BundledCatalog, bundled, bundled_data
 from reconciler.catalog.classfacts import ClassFacts, DeviceMapping, Interface
 from reconciler.model.karpenter.labels import ZONE_ID

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from reconciler.catalog.aws.live import live_bundle
+from reconciler.catalog.aws.bundle import live_bundle
 from reconciler.catalog.aws.prices import OnDemandQuotes, Pricing, SpotQuotes
 from reconciler.catalog.catalog import DEFAULT_FACTS, BundledCatalog, bundled_data
 from reconciler.catalog.locked import (

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from reconciler.catalog.adjusted.offerings import without_refused
+from reconciler.catalog.adjusted.adjustment import without_refused
 from reconciler.catalog.catalog import bundled
 
 POOL = ("m7g.large", "us-east-1a", "spot")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from reconciler.catalog.adjusted import offerings
+from reconciler.catalog.adjusted import adjustment
 from reconciler.catalog.catalog import Catalog, bundled
 from reconciler.catalog.columns import OfferingColumns, append_offerings
 
@@ -22,9 +22,9 @@ def told(catalog: Catalog) -> dict[str, object]:
 def test_overlaid_types_are_retained_by_derived_catalogs() -> None:
     base = bundled("us-east-1")
     first, second = base.names[0], base.names[1]
-    overlaid = offerings.overlaid(base, {0: 1.5}, {1: {"example.com/card": 1000}})
-    repriced = offerings.repriced(overlaid, twice, "twice")
-    again = offerings.overlaid(repriced, {}, {2: {"example.com/card": 1000}})
+    overlaid = adjustment.overlaid(base, {0: 1.5}, {1: {"example.com/card": 1000}})
+    repriced = adjustment.repriced(overlaid, twice, "twice")
+    again = adjustment.overlaid(repriced, {}, {2: {"example.com/card": 1000}})
     for catalog in (overlaid, repriced, again):
         assert first in catalog.price_overlaid
         assert second in catalog.capacity_overlaid
@@ -35,10 +35,10 @@ def test_overlaid_types_are_retained_by_derived_catalogs() -> None:
 
 
 ADJUSTMENTS: dict[str, Callable[[Catalog], Catalog]] = {
-    "refused": lambda c: offerings.without_refused(c, [(c.names[3], "us-east-1a", "on-demand")]),
-    "repriced": lambda c: offerings.repriced(c, twice, "twice"),
-    "overlaid": lambda c: offerings.overlaid(c, {5: 1.5}, {1: {"example.com/card": 1000}}),
-    "paid": lambda c: offerings.overlaid(c, {5: 0.0}, {}, paid={5: "savings plan"}),
+    "refused": lambda c: adjustment.without_refused(c, [(c.names[3], "us-east-1a", "on-demand")]),
+    "repriced": lambda c: adjustment.repriced(c, twice, "twice"),
+    "overlaid": lambda c: adjustment.overlaid(c, {5: 1.5}, {1: {"example.com/card": 1000}}),
+    "paid": lambda c: adjustment.overlaid(c, {5: 0.0}, {}, paid={5: "savings plan"}),
 }
 
 

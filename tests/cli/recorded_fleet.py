@@ -15,11 +15,18 @@ from reconciler.model.history import Move, Rollout
 from reconciler.model.karpenter.nodeclaim import NodeClaim, NodeClaimSpec, NodeClaimStatus
 from reconciler.model.karpenter.nodepool import NodeClassRef
 from reconciler.model.kubernetes.metadata import Condition, Metadata
-from reconciler.plan.explain.decisions import Decision, decisions_of
-from reconciler.plan.value.actions import Action, DeferredClaim
-from reconciler.plan.value.changes import DriftedClaim, PlannedFieldChange
+from reconciler.plan.explain.answer import Decision, decisions_of
+from reconciler.plan.value.actions import (
+    Action,
+    BlockedNode,
+    DeferredClaim,
+    DriftedClaim,
+    PlannedBlocker,
+    PlannedCommand,
+    PlannedFieldChange,
+    PoolBudget,
+)
 from reconciler.plan.value.costs import Cost
-from reconciler.plan.value.disruption import BlockedNode, PlannedBlocker, PlannedCommand, PoolBudget
 from reconciler.plan.value.nodes import (
     LaunchOffering,
     PlacedPod,
@@ -28,6 +35,7 @@ from reconciler.plan.value.nodes import (
     UnschedulablePod,
 )
 from reconciler.plan.value.plan import Plan, Revision, to_json
+from reconciler.ports.cluster import SHELF, FleetUsage, NodeUsage
 from reconciler.ports.journal import Ended, Intent, Outcome, Verb
 from reconciler.ports.state import (
     CommandPhase,
@@ -36,7 +44,6 @@ from reconciler.ports.state import (
     RunningCommand,
     Unavailable,
 )
-from reconciler.ports.usage import SHELF, FleetUsage, NodeUsage
 from tests.states import open_state
 
 NOW = datetime(2026, 1, 3, 12, 0, tzinfo=UTC)

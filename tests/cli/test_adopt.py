@@ -10,13 +10,12 @@ from typing import Any
 import jsonschema
 import pytest
 
-from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.faults import Fault
+from reconciler.adapters.simulated.conditions import Fault, SimulatedClock
 from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.moto.server import serve
 from reconciler.cli.main import main
 from reconciler.desired.hash import node_class_hash, node_pool_hash
-from reconciler.model.decode import decode
+from reconciler.model.json import decode
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from tests.yamltext import dump_all
 

@@ -12,7 +12,7 @@ import pytest
 
 from reconciler.adapters.aws.facts.commitments import bought
 from reconciler.adapters.clock import SystemClock
-from reconciler.adapters.simulated.faults import Fault
+from reconciler.adapters.simulated.conditions import Fault
 from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.moto.server import serve
 from reconciler.cli.main import main

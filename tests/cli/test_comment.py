@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.adapters.forge.api import ForgeApi, ForgeError
-from reconciler.adapters.forge.comments import github_remedy
+from reconciler.adapters.forge import ForgeApi, ForgeError, github_remedy
+from reconciler.cli.commands.environment.comment import marker_of, shortened
 from reconciler.cli.main import main
-from reconciler.cli.pullrequest.body import marker_of, shortened
 from tests.cli.forgeapi import Answer, ForgeImitation, serving
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -18,14 +18,14 @@ from typing import Any
 import pytest
 
 from reconciler.adapters.aws.clients import connector
-from reconciler.adapters.simulated.clock import SimulatedClock
+from reconciler.adapters.simulated.conditions import SimulatedClock
 from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.moto.server import serve
 from reconciler.cli.commands.acting import run as daemon
 from reconciler.cli.main import main
-from reconciler.cli.shared.stopping import Silence
+from reconciler.cli.shared.watching import Silence
 from reconciler.cli.wiring.imitation import Imitation
-from reconciler.model.decode import decode
+from reconciler.model.json import decode
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
 from reconciler.source.plainyaml import dump

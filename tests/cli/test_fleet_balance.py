@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.adapters.database.leases.replicas import Replica
-from reconciler.cli.fleets.balance import Division, divided
+from reconciler.cli.fleets.sharing import Division, divided
 
 TWENTY = frozenset(f"fleet-{n:02}" for n in range(20))
 

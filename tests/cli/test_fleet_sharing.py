@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from reconciler.adapters.database.leases.replicas import Heartbeat, Replica
-from reconciler.adapters.database.shared import SharedStates
+from reconciler.adapters.database.state import SharedStates
 from reconciler.cli.fleets.sharing import FleetSharing
 from tests.postgres import a_database
 

@@ -20,13 +20,13 @@ import pytest
 
 from reconciler.adapters.aws.clients import connector
 from reconciler.adapters.kubernetes.kinds import PERMISSIONS
-from reconciler.adapters.simulated.clock import SimulatedClock
+from reconciler.adapters.simulated.conditions import SimulatedClock
 from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.moto.server import serve
 from reconciler.cli.commands.acting import run as daemon
 from reconciler.cli.main import main
 from reconciler.cli.wiring.imitation import Imitation
-from reconciler.model.decode import decode
+from reconciler.model.json import decode
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
 from reconciler.ports.progress import Progress

@@ -9,11 +9,16 @@ from pathlib import Path
 import pytest
 
 from reconciler.cli.main import main
-from reconciler.cli.output import progressline
-from reconciler.cli.output.door import Door
+from reconciler.cli.output import stream
 from reconciler.cli.output.listing import columns
-from reconciler.cli.output.progressline import AFTER_S, ProgressLine, progress, terminal_of
-from reconciler.cli.output.terminal import has_colour
+from reconciler.cli.output.stream import (
+    AFTER_S,
+    Door,
+    ProgressLine,
+    has_colour,
+    progress,
+    terminal_of,
+)
 from tests.cli.test_plan import CATALOG, DEPLOYMENT, NOW, a_fleet
 
 
@@ -133,7 +138,7 @@ def test_a_plan_leaves_no_trace_on_a_terminal(
     fleet: Path, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setattr(progressline, "AFTER_S", 0.0)
+    monkeypatch.setattr(stream, "AFTER_S", 0.0)
     catalog = str(fleet.parent / "catalog.json")
     assert main(["plan", str(fleet), "--catalog", catalog, "--now", NOW]) == 0
     assert terminal.writes[-1:] in ([], ["\r\x1b[K"])

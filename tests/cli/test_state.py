@@ -179,7 +179,7 @@ DAMAGE = {
 def test_what_is_wrong_with_a_state_is_found(
     code: str, fleet_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from reconciler.adapters.database.check import check
+    from reconciler.adapters.database.maintenance import check
     from tests.states import open_state
 
     record(fleet_folder / ".reconciler")

@@ -13,9 +13,9 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from reconciler.adapters.workers import threaded_calls
-from reconciler.cli.wiring import tracing
-from reconciler.cli.wiring.tracing import traced
+from reconciler.adapters.threads import threaded_calls
+from reconciler.cli.wiring import monitoring
+from reconciler.cli.wiring.monitoring import traced
 from reconciler.engine.reconcile import STEPS, Mandate, reconcile
 from tests.engine.trouble import three_nodes
 from tests.engine.world import TAGS
@@ -109,7 +109,7 @@ def test_without_an_endpoint_nothing_is_sent(environ: dict[str, str]) -> None:
 def test_without_the_extra_the_daemon_runs_and_the_log_says_why(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(tracing, "_is_installed", lambda: False)
+    monkeypatch.setattr(monitoring, "_is_installed", lambda: False)
     with caplog.at_level(logging.WARNING), traced("shop", {ENDPOINT: "http://x"}) as traces:
         assert traces is None
     assert "install `reconciler[otel]`" in caplog.text

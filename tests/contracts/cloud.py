@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from reconciler.adapters.aws.compute import AwsCompute
-from reconciler.adapters.simulated.clock import SimulatedClock
+from reconciler.adapters.simulated.conditions import SimulatedClock
 from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.model.karpenter.instancetype import InstanceType
 from reconciler.model.karpenter.nodeclaim import NodeClaim

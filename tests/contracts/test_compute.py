@@ -11,8 +11,7 @@ import pytest
 
 from reconciler.adapters.aws.clients import Connect, connector
 from reconciler.adapters.aws.compute import AwsCompute
-from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.faults import Fault
+from reconciler.adapters.simulated.conditions import Fault, SimulatedClock
 from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.moto.server import serve
 from reconciler.model.errors import CloudError, TransientCloudError

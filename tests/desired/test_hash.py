@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.desired.gotext import json_text, quantity_text
 from reconciler.desired.hash import (
     NODE_CLASS_HASH_VERSION,
     NODE_POOL_HASH_VERSION,
     defaulted,
+    json_text,
     node_class_hash,
     node_pool_hash,
     object_hash,
+    quantity_text,
 )
 
 REPOSITORY = Path(__file__).parents[2]

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from reconciler import __version__
-from reconciler.cli.output.findings import render_github, render_json, render_text
-from reconciler.cli.output.sarif import render_sarif
+from reconciler.cli.output.findings import render_github, render_json, render_sarif, render_text
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 
 GOLDEN = Path(__file__).parent / "golden"

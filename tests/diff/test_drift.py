@@ -6,7 +6,7 @@ import pytest
 from reconciler.desired.hash import NODE_CLASS_HASH_VERSION, NODE_POOL_HASH_VERSION
 from reconciler.diff.drift import DesiredObjects, Drift, DriftRecall, Side, find_drift
 from reconciler.diff.nodeclass import ClassState, LiveInstance
-from reconciler.model.decode import decode
+from reconciler.model.json import decode
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.placement.question import LaunchPool

@@ -14,7 +14,7 @@ from reconciler.disruption.command import Decisions
 from reconciler.disruption.decide import METHODS, decide
 from reconciler.disruption.deliberation import Method
 from reconciler.disruption.situation import Situation
-from reconciler.model.decode import decode
+from reconciler.model.json import decode
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import Settings
 from reconciler.observed.snapshot import read_snapshot

@@ -19,9 +19,9 @@ from reconciler.disruption.consolidation.memory import (
     in_memory,
     remembered,
 )
-from reconciler.model.decode import decode
 from reconciler.model.errors import UsageError
 from reconciler.model.history import DAY, History, Move, Rollout, Taken, free_again
+from reconciler.model.json import decode
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.settings import Settings
 from tests.disruption.builders import (

@@ -7,7 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from reconciler.disruption.candidates import Candidate
+from reconciler.disruption.candidates import (
+    BASE_COST,
+    Candidate,
+    is_empty,
+    known_price,
+    lifetime_remaining,
+    savings_ratio,
+)
 from reconciler.disruption.consolidation.balanced import (
     BalanceScore,
     Totals,
@@ -18,17 +25,10 @@ from reconciler.disruption.consolidation.balanced import (
     score_move,
 )
 from reconciler.disruption.consolidation.pricing import estimated_savings
-from reconciler.disruption.cost import (
-    BASE_COST,
-    is_empty,
-    known_price,
-    lifetime_remaining,
-    savings_ratio,
-)
+from reconciler.disruption.decide import command_timeout
 from reconciler.disruption.gates.budgets import remaining
 from reconciler.disruption.gates.pdb import PodDisruptionBudgets
 from reconciler.disruption.methods.emptiness import by_ratio
-from reconciler.disruption.validation import command_timeout
 from reconciler.model.karpenter.budget import Budget, allowance
 from reconciler.model.karpenter.instancetype import InstanceType, Offering
 from reconciler.model.karpenter.nodeclaim import NodeClaim

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from reconciler.disruption.command import Command, Decisions
 from reconciler.disruption.consolidation.pricing import OfferingChoice
 from reconciler.disruption.consolidation.sets import LEAST_SAVED
-from reconciler.disruption.consolidation.waste import by_waste, small_sets
+from reconciler.disruption.consolidation.thorough import by_waste, small_sets
 from reconciler.disruption.decide import decide
 from reconciler.disruption.simulation import after
 from reconciler.disruption.situation import open_pass

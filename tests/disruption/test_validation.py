@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from reconciler.desired.settings.layers import resolve
-from reconciler.disruption.validation import objection
+from reconciler.disruption.decide import objection
 from reconciler.model.settings import Settings
 from tests.disruption.builders import NOW, a_cluster, a_node, a_pod, stamp
 

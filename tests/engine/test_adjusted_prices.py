@@ -10,11 +10,11 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from reconciler.adapters.simulated.clock import SimulatedClock
+from reconciler.adapters.simulated.conditions import SimulatedClock
 from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.moto.wire import Request, Response
 from reconciler.catalog.file import read_catalog
-from reconciler.model.decode import decode
+from reconciler.model.json import decode
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import FeatureGate
 from tests.engine.trouble import wire

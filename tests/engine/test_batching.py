@@ -8,8 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from reconciler.adapters.simulated.clock import START
-from reconciler.adapters.simulated.faults import Fault
+from reconciler.adapters.simulated.conditions import START, Fault
 from reconciler.adapters.simulated.memory import MemoryJournal, MemoryStateStore
 from reconciler.engine.steps.batching import dealt
 from reconciler.ports.cloud import Instance

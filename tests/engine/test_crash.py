@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from reconciler.adapters.simulated.faults import Fault
+from reconciler.adapters.simulated.conditions import Fault
 from tests.engine.crashes import CutError, Points, cut, in_a_fork
 from tests.engine.world import (
     World,

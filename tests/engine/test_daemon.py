@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.adapters.simulated.clock import SimulatedClock
+from reconciler.adapters.simulated.conditions import SimulatedClock
 from reconciler.engine.loop import READ_AGAIN, Pulse, run
 from reconciler.engine.reconcile import Mandate
 from reconciler.model.duration import Duration

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from msgspec.structs import replace as with_
 
-from reconciler.adapters.simulated.faults import Fault
+from reconciler.adapters.simulated.conditions import Fault
 from reconciler.engine.loop import Pulse, run
 from reconciler.engine.reconcile import Mandate, Pass, reconcile
 from reconciler.ports.journal import Verb

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.adapters.simulated.faults import Fault
+from reconciler.adapters.simulated.conditions import Fault
 from tests.engine.processes import Site, a_site
 
 pytestmark = pytest.mark.exhaustive

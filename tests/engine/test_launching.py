@@ -11,7 +11,7 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from reconciler.adapters.simulated.faults import Fault
+from reconciler.adapters.simulated.conditions import Fault
 from reconciler.adapters.simulated.moto.wire import Request, Response
 from reconciler.engine.loop import Pulse, run
 from reconciler.engine.reconcile import Mandate

@@ -10,8 +10,7 @@ from moto.iam.models import iam_backends
 
 from reconciler.adapters.aws.compute import AwsCompute
 from reconciler.adapters.aws.launch.templatestore import PROFILE_AGE, PROFILES_EVERY, UNUSED_FOR
-from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.faults import Fault
+from reconciler.adapters.simulated.conditions import Fault, SimulatedClock
 from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.model.karpenter.nodeclass import EC2NodeClass, SelectorTerm
 from reconciler.model.settings import ClusterKind

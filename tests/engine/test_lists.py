@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 import pytest
 from msgspec.structs import replace
 
-from reconciler.adapters.simulated.faults import Fault
+from reconciler.adapters.simulated.conditions import Fault
 from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf, MemoryStateStore
 from reconciler.adapters.simulated.moto.wire import Request, Response
 from reconciler.adapters.simulated.moto.wire import error as aws_error

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from reconciler.adapters.simulated.faults import Fault
+from reconciler.adapters.simulated.conditions import Fault
 from reconciler.desired.hash import object_hash
 from reconciler.engine.loop import PAUSE_MAX
 from reconciler.engine.steps.interruption import ending

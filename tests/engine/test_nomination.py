@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from reconciler.engine.steps.nomination import NOMINATED, WINDOW, seated
-from reconciler.model.decode import decode
+from reconciler.model.json import decode
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod

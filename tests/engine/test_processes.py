@@ -13,8 +13,8 @@ from threading import Thread
 
 import pytest
 
+from reconciler.adapters.database.maintenance import export_lines
 from reconciler.adapters.database.state import open_state
-from reconciler.adapters.database.transfer import export_lines
 from tests.engine.processes import Site, a_site, wait_for
 from tests.postgres import a_database
 

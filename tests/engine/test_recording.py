@@ -27,7 +27,7 @@ from reconciler.model.duration import Duration
 from reconciler.model.errors import StateError
 from reconciler.model.kubernetes.metadata import Metadata
 from reconciler.model.kubernetes.pod import Container, Pod, PodSpec, ResourceRequirements
-from reconciler.ports.trace import NodeArrival, PodArrival, TraceBatch, TraceLog
+from reconciler.ports.state import NodeArrival, PodArrival, TraceBatch, TraceLog
 from tests.engine.test_crash import LARGE
 from tests.engine.world import TAGS, World, a_deployment, a_node_class, a_pool, a_world
 from tests.states import open_state

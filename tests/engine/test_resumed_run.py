@@ -11,7 +11,7 @@ import pytest
 
 from reconciler.adapters.database.state import DatabaseState
 from reconciler.cli.main import main
-from reconciler.cli.shared.runs import run_of_recorded
+from reconciler.cli.shared.records import run_of_recorded
 from reconciler.engine.tracking import run_of_command
 from reconciler.plan.run import TRANSITIONS, ActionState, PlanRun
 from reconciler.plan.value.actions import Action

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from reconciler.engine.steps.settling import SETTLES_WITHIN, unsettled
+from reconciler.engine.steps.commands import SETTLES_WITHIN, unsettled
 from reconciler.ports.state import CommandPhase, RunningCommand
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.adapters.simulated.clock import SimulatedClock
+from reconciler.adapters.simulated.conditions import SimulatedClock
 from reconciler.engine.steps import lifecycle
 from reconciler.engine.tracking import Records, report_illegal, run_of, run_of_command
 from reconciler.engine.world import World
@@ -17,7 +17,7 @@ from reconciler.model.karpenter.nodeclaim import NodeClaim, NodeClaimStatus
 from reconciler.model.kubernetes.metadata import Metadata
 from reconciler.plan.make.actions import OwnedNode, UnlaunchedClaim, actions_of
 from reconciler.plan.run import ActionEvent, ActionState, PlanRun, RunEvent
-from reconciler.plan.value.disruption import PlannedCommand
+from reconciler.plan.value.actions import PlannedCommand
 from reconciler.plan.value.plan import Plan
 from reconciler.ports.journal import Intent, JournalEntry, Outcome, Verb
 from reconciler.ports.progress import Progress

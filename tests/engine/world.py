@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 
 from reconciler.adapters.aws.compute import AwsCompute
-from reconciler.adapters.simulated.clock import SimulatedClock
 from reconciler.adapters.simulated.cluster import EmbeddedCluster
+from reconciler.adapters.simulated.conditions import SimulatedClock
 from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf, MemoryStateStore
 from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.catalog.catalog import Catalog

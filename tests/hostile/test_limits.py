@@ -21,7 +21,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from reconciler.adapters.aws.bootstrap.expressions import evaluate
+from reconciler.adapters.aws.bootstrap.kubelet import evaluate
 from reconciler.cli.main import main
 from reconciler.cli.simulation import driver
 from reconciler.desired.fleet import FINDINGS_MAX, SourceFile, read_fleet

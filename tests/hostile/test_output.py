@@ -24,14 +24,13 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from reconciler.cli.main import main
-from reconciler.cli.output.door import Door
 from reconciler.cli.output.findings import render_github
-from reconciler.cli.output.progress import TerminalNotifier
+from reconciler.cli.output.log import TerminalNotifier
+from reconciler.cli.output.stream import Door
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.text.visible import Painted, markdown_code, markdown_text
 from reconciler.plan.render.html import render_html
-from reconciler.plan.render.markdown import CHARACTERS_MAX, render_markdown
-from reconciler.plan.render.mermaid import render_mermaid
+from reconciler.plan.render.markdown import CHARACTERS_MAX, render_markdown, render_mermaid
 from reconciler.plan.render.page import SCRIPT
 from reconciler.plan.render.text import render_text
 from reconciler.plan.value.actions import ActionKind

@@ -17,14 +17,14 @@ import msgspec
 import pytest
 from msgspec.structs import replace as changed
 
-from reconciler.adapters.simulated.clock import SimulatedClock
+from reconciler.adapters.simulated.conditions import SimulatedClock
 from reconciler.adapters.simulated.memory import MemoryJournal, MemoryStateStore
 from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.moto.server import serve
 from reconciler.cli.main import main
 from reconciler.engine.ownership import FOUND_WITHIN, TAGS_SHOWN_AFTER, UnknownInstancesError
 from reconciler.engine.steps import lifecycle
-from reconciler.model.decode import decode
+from reconciler.model.json import decode
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.kubernetes.node import Node
 from reconciler.observed.snapshot import Snapshot

@@ -13,7 +13,7 @@ from threading import Event, Thread
 
 import pytest
 
-from reconciler.adapters.download.https import download, is_forbidden
+from reconciler.adapters.https import download, is_forbidden
 from reconciler.cli.main import main
 from reconciler.model.errors import ReconcilerError, UnreadableError, UsageError
 from tests.hostile.test_git import POOL

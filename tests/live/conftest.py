@@ -16,12 +16,12 @@ import pytest
 
 from reconciler.adapters.aws.clients import connector
 from reconciler.adapters.clock import SystemClock
-from reconciler.adapters.listening import listening
 from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.moto.server import serve
+from reconciler.adapters.threads import listening
 from reconciler.cli.commands.acting import run as daemon
 from reconciler.cli.wiring.imitation import Imitation
-from reconciler.model.decode import decode
+from reconciler.model.json import decode
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
 from reconciler.source.plainyaml import dump

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from reconciler.model import resources
-from reconciler.model.decode import decode
+from reconciler.model.json import decode
 from reconciler.model.kubernetes import pod, taint
 from reconciler.model.kubernetes.pod import HostPort, Pod
 from reconciler.model.kubernetes.taint import Taint, Toleration

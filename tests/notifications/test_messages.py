@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import pytest
 
 from reconciler.model.notification import NoticeKind, Webhook, WebhookFormat
-from reconciler.notifications.messages import TEXT_MAX, message_of
+from reconciler.notifications.delivery import TEXT_MAX, message_of
 from reconciler.notifications.notices import Notice
 
 NOW = datetime(2026, 3, 3, 12, 0, tzinfo=UTC)

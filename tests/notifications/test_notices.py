@@ -16,8 +16,7 @@ from reconciler.notifications.notices import (
     after_event,
     after_pass,
 )
-from reconciler.plan.value.changes import DriftedClaim
-from reconciler.plan.value.disruption import PlannedCommand
+from reconciler.plan.value.actions import DriftedClaim, PlannedCommand
 from reconciler.plan.value.nodes import Reason, UnschedulablePod
 from reconciler.plan.value.plan import Plan
 from reconciler.ports.progress import EventKind, Progress

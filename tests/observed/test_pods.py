@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.model.kubernetes.pod import Pod
-from reconciler.observed.fingerprint import fingerprints
-from reconciler.observed.pods import Pods
+from reconciler.observed.fingerprint import Pods, fingerprints
 from reconciler.observed.reader import SnapshotReader
 from reconciler.observed.snapshot import Snapshot
 from reconciler.observed.state import cluster_state

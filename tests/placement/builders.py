@@ -14,7 +14,7 @@ from typing import Any
 
 from reconciler.catalog.catalog import Catalog
 from reconciler.catalog.file import read_catalog
-from reconciler.model.decode import decode
+from reconciler.model.json import decode
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.resources import format_resources
 from reconciler.model.settings import DEFAULT_FEATURE_GATES, Settings

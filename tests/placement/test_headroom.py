@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.model.decode import decode
+from reconciler.model.json import decode
 from reconciler.model.karpenter.capacitybuffer import CapacityBuffer, Scalable
 from reconciler.model.kubernetes.cluster import PodTemplate
 from reconciler.model.settings import Packing

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.model.decode import decode
+from reconciler.model.json import decode
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.kubernetes.pod import Pod, PodSpec
 from reconciler.placement.explain.loosening import constraints_of, pool_without, spec_without

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reconciler.placement.packing.recall import KnownAnswers
+from reconciler.placement.packing.market import KnownAnswers
 
 
 def test_an_equal_question_is_answered_once() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.model.decode import decode
+from reconciler.model.json import decode
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import DEFAULT_FEATURE_GATES, FeatureGate, Settings
 from reconciler.placement.nodes.static import static_claims

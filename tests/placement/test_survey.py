@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reconciler.model.decode import decode
+from reconciler.model.json import decode
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.placement.explain.survey import PoolVerdict, Survey
 from reconciler.placement.question import Question, Rejection

@@ -9,10 +9,18 @@ import msgspec
 from reconciler.model.karpenter.nodepool import NodeSelectorRequirement
 from reconciler.model.karpenter.requirements import Operator
 from reconciler.plan.make.actions import OwnedNode, actions_of
-from reconciler.plan.value.actions import Action, DeferredClaim
-from reconciler.plan.value.changes import DriftedClaim, PlannedChange, PlannedFieldChange
+from reconciler.plan.value.actions import (
+    Action,
+    BlockedNode,
+    DeferredClaim,
+    DriftedClaim,
+    PlannedBlocker,
+    PlannedChange,
+    PlannedCommand,
+    PlannedFieldChange,
+    PoolBudget,
+)
 from reconciler.plan.value.costs import AtRest, Cost, FleetAtRest, PoolCost, StuckNode
-from reconciler.plan.value.disruption import BlockedNode, PlannedBlocker, PlannedCommand, PoolBudget
 from reconciler.plan.value.nodes import (
     LaunchOffering,
     PlacedPod,

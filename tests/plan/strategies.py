@@ -10,10 +10,18 @@ from reconciler.model.karpenter.nodepool import NodeSelectorRequirement
 from reconciler.model.karpenter.requirements import Operator
 from reconciler.model.kubernetes.taint import Taint
 from reconciler.plan.graph import in_waves
-from reconciler.plan.value.actions import Action, DeferredClaim
-from reconciler.plan.value.changes import DriftedClaim, PlannedChange, PlannedFieldChange
+from reconciler.plan.value.actions import (
+    Action,
+    BlockedNode,
+    DeferredClaim,
+    DriftedClaim,
+    PlannedBlocker,
+    PlannedChange,
+    PlannedCommand,
+    PlannedFieldChange,
+    PoolBudget,
+)
 from reconciler.plan.value.costs import Cost, PoolCost
-from reconciler.plan.value.disruption import BlockedNode, PlannedBlocker, PlannedCommand, PoolBudget
 from reconciler.plan.value.nodes import (
     LaunchOffering,
     PlacedPod,

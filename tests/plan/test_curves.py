@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.plan.render.curves import (
+from reconciler.plan.render.charts import (
     POINTS_MAX,
     Curve,
     Point,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 
-from reconciler.plan.explain.decisions import decisions_of
+from reconciler.plan.explain.answer import decisions_of
 from reconciler.plan.explain.reasons import (
     claim_of_node,
     explain_node,
@@ -15,8 +15,7 @@ from reconciler.plan.explain.reasons import (
     pod_names,
 )
 from reconciler.plan.render.wording import format_reason, moment
-from reconciler.plan.value.actions import Action, DeferredClaim
-from reconciler.plan.value.disruption import BlockedNode, PlannedCommand
+from reconciler.plan.value.actions import Action, BlockedNode, DeferredClaim, PlannedCommand
 from reconciler.plan.value.nodes import PlacedPod, Reason, UnschedulablePod
 from reconciler.plan.value.plan import Plan
 from tests.examples import examples

@@ -6,7 +6,7 @@ import json
 
 from reconciler.plan.explain.reasons import explain_node
 from reconciler.plan.render.text import render_text
-from reconciler.plan.value.disruption import PlannedCommand
+from reconciler.plan.value.actions import PlannedCommand
 from reconciler.plan.value.plan import Plan, from_json, to_json
 from tests.plan.builders import a_plan, an_action
 

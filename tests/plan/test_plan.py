@@ -16,7 +16,7 @@ from jsonschema import Draft202012Validator, FormatChecker
 from reconciler._resources import resource
 from reconciler.model.errors import UnreadableError
 from reconciler.plan.explain.answer import Explanation
-from reconciler.plan.value.disruption import PlannedCommand
+from reconciler.plan.value.actions import PlannedCommand
 from reconciler.plan.value.nodes import PlacedPod
 from reconciler.plan.value.part import Part
 from reconciler.plan.value.plan import InputDigests, Plan, from_json, to_json

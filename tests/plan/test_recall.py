@@ -22,7 +22,7 @@ from reconciler.catalog.catalog import bundled
 from reconciler.desired.fleet import Fleet, SourceFile, read_fleet
 from reconciler.desired.settings.layers import resolve
 from reconciler.disruption.gates.consolidatable import LEFT_OVER
-from reconciler.disruption.gates.retries import REPLACEMENT_FAILED
+from reconciler.disruption.gates.guards import REPLACEMENT_FAILED
 from reconciler.model.billing import COMPUTE, SavingsPlanTerms
 from reconciler.model.history import History, Taken
 from reconciler.model.settings import Settings
@@ -44,12 +44,12 @@ READS_THE_CLOCK = {
     "catalog/adjusted/discovered.py": "plan/recall.py: what is remembered of memory",
     "diff/drift.py": "diff/drift.py: type_checked_from",
     "disruption/gates/consolidatable.py": "disruption/calendar.py: consolidatable_at",
-    "disruption/cost.py": "disruption/methods/forceful.py: ranks_by_age",
+    "disruption/candidates.py": "disruption/methods/forceful.py: ranks_by_age",
     "disruption/methods/emptiness.py": "disruption/calendar.py: left_over_until",
     "disruption/methods/forceful.py": "disruption/calendar.py: expiry, patience_ends, ranks_by_age",
     "disruption/consolidation/memory.py": "disruption/calendar.py: in_memory",
     "disruption/gates/policy.py": "disruption/calendar.py: suspensions, windows, ages",
-    "disruption/gates/retries.py": "disruption/calendar.py: rests_until",
+    "disruption/gates/guards.py": "disruption/calendar.py: rests_until",
     "model/history.py": "disruption/calendar.py: the last day, rollouts",
     "model/kubernetes/pod.py": "disruption/calendar.py: protections of pods",
     "model/settings.py": "disruption/calendar.py: suspensions, windows",
@@ -63,7 +63,7 @@ DECIDES_NOTHING = {
     "disruption/calendar.py",  # the moments themselves
     "model/kubernetes/eviction.py",  # how a node empties that is going anyhow
     "plan/explain/node.py",  # tells what was decided
-    "placement/nodes/limits.py",  # what is held now, no moment
+    "placement/nodes/template.py",  # what is held now, no moment
     "plan/explain/calendar.py",  # not asked for a plan
     "plan/policies.py",  # judges the plan that was made, each time it is shown
     "plan/recall.py",

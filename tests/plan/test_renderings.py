@@ -11,11 +11,10 @@ from hypothesis import given, settings
 
 from reconciler.model.text.visible import markdown_text
 from reconciler.plan.render.html import render_html
-from reconciler.plan.render.markdown import CHARACTERS_MAX, render_markdown
-from reconciler.plan.render.mermaid import render_mermaid
+from reconciler.plan.render.markdown import CHARACTERS_MAX, render_markdown, render_mermaid
 from reconciler.plan.render.page import SCRIPT
 from reconciler.plan.render.text import render_text
-from reconciler.plan.value.changes import PlannedChange, PlannedFieldChange
+from reconciler.plan.value.actions import PlannedChange, PlannedFieldChange
 from reconciler.plan.value.costs import Cost, PoolCost
 from reconciler.plan.value.nodes import Reason, UnschedulablePod
 from reconciler.plan.value.plan import Plan

@@ -21,9 +21,18 @@ from reconciler.plan.approval import encode_saved
 from reconciler.plan.render.charts import Axis
 from reconciler.plan.render.html import render_html
 from reconciler.plan.render.markdown import CHARACTERS_MAX, render_markdown
-from reconciler.plan.render.sections.cells import Cell, Name, NameList, SectionRow, text_of
+from reconciler.plan.render.sections.cells import (
+    MOST,
+    Cell,
+    Name,
+    NameList,
+    SectionRow,
+    condensed,
+    text_of,
+    with_rest,
+    without_pool,
+)
 from reconciler.plan.render.sections.document import sections_of
-from reconciler.plan.render.sections.grouping import MOST, condensed, with_rest, without_pool
 from reconciler.plan.render.summary import summary_lines
 from reconciler.plan.render.text import render_text
 from reconciler.plan.value.costs import Cost, PoolCost

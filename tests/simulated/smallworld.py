@@ -15,25 +15,23 @@ from functools import cache
 from hashlib import sha256
 from typing import Any
 
-from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.compute import CLAIM_TAG, SimulatedCompute
+from reconciler.adapters.simulated.compute import CLAIM_TAG, SimulatedCompute, SimulatedInstance
 from reconciler.adapters.simulated.conditions import (
     NOTICE,
     Chance,
     Conditions,
     Latencies,
     Refused,
+    SimulatedClock,
     Stale,
 )
-from reconciler.adapters.simulated.firststate import first_state
-from reconciler.adapters.simulated.machine import SimulatedInstance
 from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf
-from reconciler.adapters.simulated.watched import WatchedCluster
+from reconciler.adapters.simulated.watched import WatchedCluster, first_state
 from reconciler.cli.commands.acting.apply import tags_of
 from reconciler.cli.simulation.building import SimulatedFleet
 from reconciler.cli.simulation.chronicle import Chronicle, ToldStore
 from reconciler.cli.simulation.driver import Played, SimulationStage, play
-from reconciler.cli.simulation.killing import KilledError, Steps, mortal
+from reconciler.cli.simulation.script import KilledError, Steps, mortal
 from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.desired.objects import node_classes, node_pools
 from reconciler.desired.settings.layers import resolve

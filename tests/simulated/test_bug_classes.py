@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from reconciler.adapters.simulated.compute import CLAIM_TAG
-from reconciler.adapters.simulated.conditions import Offer, Period, Refused
-from reconciler.adapters.simulated.faults import Fault
+from reconciler.adapters.simulated.conditions import Fault, Offer, Period, Refused
 from reconciler.engine.effects import intent_id
 from reconciler.model.karpenter.labels import NODEPOOL
 from reconciler.ports.journal import Verb

@@ -6,18 +6,19 @@ from datetime import timedelta
 
 import pytest
 
-from reconciler.adapters.simulated.clock import START, SimulatedClock
 from reconciler.adapters.simulated.compute import SimulatedCompute
 from reconciler.adapters.simulated.conditions import (
+    START,
     Chance,
     Conditions,
+    Fault,
     Offer,
     Period,
     PriceChange,
     Refused,
+    SimulatedClock,
     Stale,
 )
-from reconciler.adapters.simulated.faults import Fault
 from reconciler.model.errors import CloudError, TransientCloudError
 from reconciler.ports.cloud import Instance, Launch, LaunchAnswer
 from tests.contracts.cloud import a_class, a_launch, a_type, options

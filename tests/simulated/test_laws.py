@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from reconciler.adapters.simulated.machine import SimulatedInstance
+from reconciler.adapters.simulated.compute import SimulatedInstance
 from reconciler.cli.commands.acting.apply import tags_of
 from reconciler.cli.simulation.building import Setting, SimulatedFleet
 from reconciler.cli.simulation.driver import Played, play

@@ -15,8 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from reconciler.adapters.database.state import DatabaseState
-from reconciler.adapters.simulated.conditions import Offer, Period, Refused
-from reconciler.adapters.simulated.faults import Fault
+from reconciler.adapters.simulated.conditions import Fault, Offer, Period, Refused
 from reconciler.desired.settings.layers import resolve
 from reconciler.plan.value.plan import to_json
 from tests.engine.test_crash import LARGE

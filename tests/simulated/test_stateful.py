@@ -27,8 +27,7 @@ from hypothesis.stateful import (
 )
 
 from reconciler.adapters.simulated.compute import CLAIM_TAG, INTENT_TAG
-from reconciler.adapters.simulated.conditions import Offer, Period, Refused, Stale
-from reconciler.adapters.simulated.faults import Fault
+from reconciler.adapters.simulated.conditions import Fault, Offer, Period, Refused, Stale
 from reconciler.model.karpenter.labels import NODEPOOL, SPOT
 from tests.engine.world import ZONES, a_deployment, a_pdb, a_pool
 from tests.examples import examples

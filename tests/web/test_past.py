@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from reconciler.model.decode import decode
 from reconciler.model.duration import Duration
+from reconciler.model.json import decode
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import Settings, Window
 from reconciler.ports.journal import Intent, JournalEntry, Outcome, Verb
-from reconciler.web.calendar import calendar_of, days_of
-from reconciler.web.past import WIDTH, commits_of
+from reconciler.web.view import WIDTH, calendar_of, commits_of, days_of
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)  # a Monday
 

@@ -18,7 +18,7 @@ from reconciler.adapters.aws.errors import boto_errors, our_error
 from reconciler.adapters.aws.launch.profiles import is_imitated
 from reconciler.adapters.aws.nodeclass.validation import TrialVerdict, Validation, tried
 from reconciler.adapters.aws.permissions import CALLS, Need, Operation
-from reconciler.model.check import Check, failed, passed, unknown
+from reconciler.model.diagnostics import Check, failed, passed, unknown
 from reconciler.model.errors import ReconcilerError
 from reconciler.model.karpenter.labels import SPOT
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
@@ -31,6 +31,22 @@ if TYPE_CHECKING:
     from mypy_boto3_service_quotas.client import ServiceQuotasClient
     from mypy_boto3_sqs.type_defs import GetQueueUrlResultTypeDef
     from mypy_boto3_sts.type_defs import GetCallerIdentityResponseTypeDef
+
+_ATTEMPTS: Final = 2
+
+
+def account_number(connect: Connect, settings: Settings) -> str:
+    """Return the number of the account, empty where AWS does not tell it.
+
+    The role that is assumed names it. Otherwise STS is asked, which needs no permission but may
+    be out of reach in a private network.
+    """
+    if settings.role_arn:
+        return settings.role_arn.split(":")[4]
+    try:
+        return str(connect("sts", _ATTEMPTS).get_caller_identity()["Account"])
+    except boto_errors():
+        return ""
 
 
 # vCPU quotas of an account, by the groups of instance families that EC2 counts together.
@@ -79,7 +95,6 @@ def limit_of(quotas: ServiceQuotasClient, code: str) -> float:
 SKEW_MOST: Final = timedelta(minutes=5)
 """The maximum clock skew: AWS rejects calls whose signature is further off."""
 
-_ATTEMPTS: Final = 2
 _ABSENT: Final = frozenset(
     {"NoSuchEntity", "ParameterNotFound", "ResourceNotFoundException", "InvalidInstanceID.NotFound"}
 )

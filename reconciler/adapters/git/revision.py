@@ -1,9 +1,4 @@
-"""Which commit a folder stands at, and whether its files differ from it.
-
-git says what is staged, removed, added and ignored; whether a file that git takes for unchanged
-has the commit's content is computed here, from the bytes that were read. So neither a filter nor
-a mark in the index (``assume-unchanged``) can hide a difference.
-"""
+"""Which commit a folder is at, whether its files differ, and which files a change touches."""
 
 from __future__ import annotations
 
@@ -11,11 +6,14 @@ import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from reconciler.adapters.git.command import GitMissingError
+from reconciler.adapters.git.command import GitFailedError, GitMissingError
 from reconciler.adapters.git.folder import is_fleet_file, read_folder
+from reconciler.adapters.git.objects import commit_of
 from reconciler.adapters.git.repository import RepositoryView, find, viewed
 from reconciler.desired.fleet import SourceFile
+from reconciler.model.errors import UsageError
 from reconciler.source.document import LIMITS
 
 
@@ -185,3 +183,46 @@ _STATUS = (
     "--",
 )
 _FIELDS_BEFORE_PATH = {"1": 8, "2": 9, "u": 10, "?": 1}
+
+
+class ChangedFiles(NamedTuple):
+    """The files that differ between the merge base with ``base`` and the head, from ``top``.
+
+    ``known`` are those of the asked folders that exist at the base.
+    """
+
+    top: str
+    base: str
+    paths: tuple[str, ...]
+    known: frozenset[str]
+
+
+def changed_files(folder: str, base: str, folders: tuple[str, ...]) -> ChangedFiles:
+    """Return what the head of the repository around ``folder`` changes.
+
+    ``folders`` are relative to the top of the repository; ``.`` is the top itself.
+
+    Raises:
+        UsageError: it is not a repository, or ``base`` is not a commit with a common ancestor.
+        UnreadableError: git cannot read the repository.
+    """
+    repository = find(folder)
+    if repository is None:
+        remedy = "leave --base out, or run the command in a repository"
+        raise UsageError("not in a git repository", where=os.path.abspath(folder), remedy=remedy)
+    with viewed(repository, folder) as view:
+        before, head = commit_of(view, base), commit_of(view, "HEAD")
+        arguments = ("diff", "--name-only", "--no-renames", "--no-ext-diff", "-z")
+        try:
+            paths = tuple(p for p in view.records(*arguments, f"{before}...{head}", "--") if p)
+        except GitFailedError as error:
+            raise UsageError(
+                f"{base} and the head have no common ancestor here",
+                where="--base",
+                remedy="fetch the complete history (fetch-depth: 0 of actions/checkout)",
+            ) from error
+        known = frozenset(
+            f for f in folders
+            if f == "." or any(view.records("ls-tree", "-z", "--name-only", before, "--", f))
+        )  # fmt: skip
+    return ChangedFiles(repository.top, before, paths, known)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import posixpath
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 
 from reconciler.adapters.git.folder import read_folder
+from reconciler.adapters.git.objects import commit_of, opened
 from reconciler.adapters.git.repository import Repository, RepositoryView, find, viewed
 from reconciler.adapters.git.revision import GitRevision, working_revision
 from reconciler.desired.fleet import SourceFile
@@ -147,3 +150,103 @@ def _checked(
             "the folder contains no YAML or JSON file", where=where, remedy=remedy
         )
     return SourceContent(tuple(files), tuple(findings), revision)
+
+
+def folders_with(source: Source, names: Collection[str]) -> list[str]:
+    """Return the folders below a source that hold a file of one of these names, in order.
+
+    They are relative, ``.`` for the source itself. Hidden folders are left out.
+
+    Raises:
+        UnreadableError: the source cannot be read.
+        UsageError: the ref, the address or the folder is not one.
+    """
+    match source:
+        case WorkingTree(path):
+            return _chosen(_files(path), names)
+        case AtRef(path, ref):
+            repository = repository_of(path)
+            below = os.path.relpath(os.path.realpath(path), repository.top).replace(os.sep, "/")
+            with viewed(repository, path) as view:
+                return _chosen(_listed(view, commit_of(view, ref), below), names)
+        case Remote(url, cache, ref, path):
+            from reconciler.adapters.git.clone import with_clone
+
+            below = posixpath.normpath(path or ".")
+            if below.startswith(("/", "../")) or below == "..":
+                raise UsageError(f"{path!r} leads out of the repository", where="--path")
+            return with_clone(
+                url, ref, cache, lambda view, commit: _chosen(_listed(view, commit, below), names)
+            )
+
+
+def _chosen(paths: Iterable[str], names: Collection[str]) -> list[str]:
+    found = set()
+    for path in paths:
+        folder, _, name = path.rpartition("/")
+        if name in names and not any(part.startswith(".") for part in folder.split("/")):
+            found.add(folder or ".")
+    return sorted(found)
+
+
+def _files(top: str) -> Iterator[str]:
+    if not os.path.isdir(top):
+        raise UnreadableError(f'folder "{top}" does not exist')
+    for path, folders, files in os.walk(top):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        below = os.path.relpath(path, top).replace(os.sep, "/")
+        yield from (name if below == "." else f"{below}/{name}" for name in files)
+
+
+def _listed(view: RepositoryView, commit: str, below: str) -> Iterator[str]:
+    tree = commit if below == "." else f"{commit}:{below}"
+    yield from view.records("ls-tree", "-r", "-z", "--name-only", "--full-tree", tree)
+
+
+def read_blob(folder: str, ref: str, path: str, most: int) -> bytes:
+    """Return the file ``path``, from the top of the repository that ``folder`` is in, at ``ref``.
+
+    Raises:
+        UsageError: ``folder`` is in no repository, or ``ref`` names no commit.
+        UnreadableError: the file does not exist, or has more than ``most`` bytes.
+    """
+    repository = find(folder)
+    if repository is None:
+        remedy = "pass a fleet folder in a repository, or --repo URL"
+        raise UsageError("not in a git repository", where=folder, remedy=remedy)
+    with viewed(repository, folder) as view:
+        return _read(view, commit_of(view, ref), path, most, f"{path} at {ref}")
+
+
+def read_remote_blob(url: str, cache: str, ref: str, path: str, most: int) -> bytes:
+    """Return the file ``path`` of a remote repository at ``ref``; its clone is kept in ``cache``.
+
+    Raises:
+        UsageError: the address is refused, or ``ref`` names no commit.
+        UnreadableError: the remote does not answer, the file does not exist, or has more than
+            ``most`` bytes.
+        LockedError: another process is using the clone.
+    """
+    from reconciler.adapters.git.clone import with_clone
+
+    def read(view: RepositoryView, commit: str) -> bytes:
+        return _read(view, commit, path, most, f"{path} at {ref}")
+
+    return with_clone(url, ref, cache, read)
+
+
+def _read(view: RepositoryView, commit: str, path: str, most: int, where: str) -> bytes:
+    with closing(opened(view, where)) as objects:
+        entry = objects.root(commit).at(path)
+        if entry is None or entry.kind != "blob":
+            raise UnreadableError(
+                "the file does not exist in that commit", where=where, remedy="check the path"
+            )
+        _, size, content = objects.read(entry.oid, most)
+    if content is None:
+        raise UnreadableError(
+            f"the file has {size} bytes, more than {most}",
+            where=where,
+            remedy="capture fewer objects",
+        )
+    return content

@@ -18,9 +18,9 @@ import msgspec
 
 from reconciler.adapters.kubernetes.api import Api
 from reconciler.adapters.kubernetes.kinds import POD
-from reconciler.adapters.listening import listening
-from reconciler.model.decode import decode
+from reconciler.adapters.threads import listening
 from reconciler.model.errors import ClusterError
+from reconciler.model.json import decode
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.observed.reflector import CachedObject
 from reconciler.ports.clock import Clock

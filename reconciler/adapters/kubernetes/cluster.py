@@ -1,18 +1,17 @@
-"""The cluster as the Kubernetes API shows it, and what we do to its nodes.
+"""The cluster as the Kubernetes API shows it, and what the engine does in it.
 
-Each observation lists everything again, or reads a copy that watches keep current. Only Nodes of
-the last observation whose instance is ours are changed. Every change and deletion carries the uid
-of the Node, because its name is the address of an instance and may belong to another one by now.
-Every verb may be repeated.
+Kubernetes Events are deduplicated and limited as Karpenter's recorder does it. A plan of a running
+fleet uses a cluster that can be observed and not changed.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -25,13 +24,12 @@ from reconciler.adapters.kubernetes.api import (
     ApiError,
     ObjectList,
     listing,
+    missing_permissions,
 )
-from reconciler.adapters.kubernetes.checks import missing_permissions
-from reconciler.adapters.kubernetes.drain import Drain
-from reconciler.adapters.kubernetes.events import ClusterEvents
 from reconciler.adapters.kubernetes.informers import ClusterCache
-from reconciler.adapters.kubernetes.kinds import NODE, OBSERVED, Kind
-from reconciler.adapters.kubernetes.mirror import ClusterMirror
+from reconciler.adapters.kubernetes.karpenter import ClusterMirror
+from reconciler.adapters.kubernetes.kinds import EVENT, NODE, OBSERVED, Kind
+from reconciler.adapters.kubernetes.nodes import Drain
 from reconciler.model.errors import ClusterError
 from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.labels import DISRUPTED_TAINT
@@ -42,6 +40,81 @@ from reconciler.observed.snapshot import Snapshot
 from reconciler.ports.calls import Calls, InlineCalls
 from reconciler.ports.clock import Clock
 from reconciler.ports.cloud import Instance
+from reconciler.ports.cluster import Announcement
+
+SILENT_S: Final = 120.0
+BURST: Final = 10.0
+RATE: Final = 5.0
+"""Events a second for one reason, after the burst."""
+_GROUPS: Final = {"Pod": "v1", "Node": "v1", "NodePool": "karpenter.sh/v1"}
+_NAMESPACE: Final = "default"
+"""Where Events about objects without a namespace are."""
+_CONTROLLER: Final = "reconciler"
+
+
+class ClusterEvents:
+    """The port ``Announcer`` over the Kubernetes API."""
+
+    def __init__(self, api: Api, calls: Calls, clock: Clock, instance: str) -> None:
+        self._api = api
+        self._calls = calls
+        self._clock = clock
+        self._instance = instance
+        self._written: dict[Announcement, datetime] = {}
+        self._tokens: dict[str, tuple[float, datetime]] = {}
+
+    def announce(self, announcements: Sequence[Announcement]) -> None:
+        """Write what is new as Events, beside the pass; refusals are not retried."""
+        now = self._clock.now()
+        self._written = {a: at for a, at in self._written.items() if _age(at, now) < SILENT_S}
+        due = []
+        for item in announcements:
+            if item not in self._written and self._may_write(item.reason, now):
+                self._written[item] = now
+                due.append(item)
+        self._calls.answer("events")
+        if due:
+            self._calls.start("events", lambda: self._write(due, now))
+
+    def _may_write(self, reason: str, now: datetime) -> bool:
+        """Return whether one more Event of this reason is within the limits, and count it."""
+        left, at = self._tokens.get(reason, (BURST, now))
+        left = min(BURST, left + max(_age(at, now), 0.0) * RATE)
+        self._tokens[reason] = (max(left - 1.0, 0.0) if left >= 1.0 else left, now)
+        return left >= 1.0
+
+    def _write(self, due: Sequence[Announcement], now: datetime) -> None:
+        for item in due:
+            namespace = item.namespace or _NAMESPACE
+            path = f"/apis/{EVENT.group}/{EVENT.version}/namespaces/{namespace}/{EVENT.resource}"
+            self._api.call("POST", path, body=self._event(item, namespace, now))
+
+    def _event(self, item: Announcement, namespace: str, now: datetime) -> JsonDict:
+        stamp = f"{now:%Y-%m-%dT%H:%M:%S.%fZ}"
+        facts = f"{item.kind}/{namespace}/{item.name}/{item.reason}/{item.message}/{stamp}"
+        regarding = {"apiVersion": _GROUPS[item.kind], "kind": item.kind, "name": item.name}
+        more = {"namespace": item.namespace, "uid": item.uid}
+        return {
+            "apiVersion": EVENT.api_version,
+            "kind": EVENT.kind,
+            "metadata": {
+                "name": f"{item.name[:200]}.{hashlib.sha256(facts.encode()).hexdigest()[:16]}",
+                "namespace": namespace,
+            },
+            "eventTime": stamp,
+            "type": "Warning" if item.is_warning else "Normal",
+            "reason": item.reason,
+            "action": item.action,
+            "note": item.message,
+            "regarding": regarding | {key: value for key, value in more.items() if value},
+            "reportingController": _CONTROLLER,
+            "reportingInstance": self._instance[:128] or _CONTROLLER,
+        }
+
+
+def _age(at: datetime, now: datetime) -> float:
+    return (now - at).total_seconds()
+
 
 _TRIES: Final = 5
 """So often a change is tried against what others write at the same time."""
@@ -285,3 +358,61 @@ def _drain_of(node: Node) -> str:
 def _uid(node: Node | None) -> str:
     """Return the uid of a node that was seen, empty for none."""
     return node.metadata.uid if node is not None else ""
+
+
+class Shown(Protocol):
+    """What can be looked at: a cluster, or the snapshot of one."""
+
+    def observe(self, claims: Sequence[NodeClaim], instances: Sequence[Instance]) -> Snapshot:
+        """Return what runs now."""
+
+    def has_node(self, node: str) -> bool:
+        """Return whether a Node of that name exists now."""
+
+
+class Onlooker:
+    """Shows a cluster or a snapshot, and lets nothing through to it.
+
+    The look that a plan begins with would register the nodes that have joined; here it is only
+    told that they would be.
+    """
+
+    def __init__(self, shown: Shown) -> None:
+        self._shown = shown
+
+    def observe(self, claims: Sequence[NodeClaim], instances: Sequence[Instance]) -> Snapshot:
+        """Return what runs now."""
+        return self._shown.observe(claims, instances)
+
+    def taint(self, node: str) -> None:
+        """Do nothing."""
+
+    def untaint(self, node: str) -> None:
+        """Do nothing."""
+
+    def cordon(self, node: str) -> None:
+        """Do nothing."""
+
+    def uncordon(self, node: str) -> None:
+        """Do nothing."""
+
+    def register(self, node: str, claim: NodeClaim) -> None:
+        """Do nothing."""
+
+    def hold(self, node: str) -> None:
+        """Do nothing."""
+
+    def has_node(self, node: str) -> bool:
+        """Return whether a Node of that name exists now."""
+        return self._shown.has_node(node)
+
+    def initialize(self, node: str) -> None:
+        """Do nothing."""
+
+    def drain(self, node: str, deadline: datetime | None, now: datetime) -> int:
+        """Do nothing, and say that there is nothing to wait for."""
+        del node, deadline, now
+        return 0
+
+    def delete_node(self, node: str) -> None:
+        """Do nothing."""

@@ -1,16 +1,29 @@
-"""What is changed in a Node: from the object as the API shows it to the patch that it lacks.
+"""Changes to Nodes: the patch that a Node lacks, one step of a drain, and removal of the finalizer.
 
-A patch names the version it was made for, as a list of taints is replaced as a whole; None means
-that nothing is missing. Fields that we do not know stay as they are.
+The finalizer is removed so that Nodes can be deleted where no daemon of ours runs any more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final
 
 import msgspec
 
+from reconciler.adapters.kubernetes.api import (
+    CONFLICT,
+    MERGE_PATCH,
+    NO_ANSWER,
+    NOT_FOUND,
+    TOO_MANY,
+    Api,
+    ApiError,
+    listed,
+)
+from reconciler.adapters.kubernetes.kinds import NODE, POD, VOLUME_ATTACHMENT
+from reconciler.model.errors import ClusterError, UnreadableError
 from reconciler.model.json import JsonDict, JsonObject
 from reconciler.model.karpenter.labels import (
     DISRUPTED_TAINT,
@@ -19,8 +32,12 @@ from reconciler.model.karpenter.labels import (
     UNREGISTERED_TAINT,
 )
 from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.kubernetes.eviction import drain_groups, grace_left, must_go
+from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.kubernetes.taint import Taint
 from reconciler.model.ownership import NODE_FINALIZER
+from reconciler.observed.isolation import SnapshotPlace
+from reconciler.observed.snapshot import Snapshot, decoded_as
 
 EXCLUDED_FROM_BALANCERS: Final = "node.kubernetes.io/exclude-from-external-load-balancers"
 DO_NOT_SYNC_TAINTS: Final = "karpenter.sh/do-not-sync-taints"
@@ -169,3 +186,203 @@ def _taints(node: Object) -> list[JsonDict]:
 
 def _is(taint: Object, other: Taint) -> bool:
     return (taint.get("key"), taint.get("effect", "")) == (other.key, other.effect)
+
+
+_SEVERAL_BUDGETS: Final = "more than one PodDisruptionBudget"
+
+
+class _Source(msgspec.Struct, frozen=True):
+    volume: str | None = msgspec.field(default=None, name="persistentVolumeName")
+
+
+class _Attached(msgspec.Struct, frozen=True):
+    node: str = msgspec.field(default="", name="nodeName")
+    source: _Source = _Source()
+
+
+class _Attachment(msgspec.Struct, frozen=True):
+    spec: _Attached = _Attached()
+
+
+@dataclass
+class Drain:
+    """The drains of one pass; ``seen`` is the look that it began with."""
+
+    api: Api
+    seen: Snapshot
+    _attachments: list[_Attached] | None = field(default=None, repr=False)
+
+    def advance(self, node: str, deadline: datetime | None, now: datetime) -> int:
+        """Take a step, and return how many pods, then volumes, the node still has to lose.
+
+        Raises:
+            ClusterError: a pod was refused for another reason than a budget; the others were
+                asked nevertheless, while the API answered at all.
+        """
+        pods = self._pods(node)
+        waiting = [p for p in pods if not p.is_terminal and p.is_drainable(now)]
+        forced = [p for p in waiting if deadline is not None and must_go(p, deadline, now)]
+        others = drain_groups(p for p in waiting if p not in forced)
+        gone, problems = 0, list[ApiError]()
+        for pod in (*forced, *(others[0] if others else ())):
+            try:
+                if deadline is not None and pod in forced:
+                    gone += self._delete(pod, grace_left(deadline, now))
+                elif pod.is_evictable(now):
+                    gone += self._evict(pod)
+            except ApiError as error:
+                problems.append(error)
+                if error.status == NO_ANSWER:
+                    break
+        if problems:
+            raise problems[0]
+        if len(waiting) > gone:
+            return len(waiting) - gone
+        if deadline is not None and now > deadline:
+            return 0
+        return self._volumes(node, [p for p in pods if not p.is_drainable(now)])
+
+    def _pods(self, node: str) -> list[Pod]:
+        """Return the pods that are bound to a node now, in the order of their names."""
+        where = f"GET {POD.path}"
+        found = listed(self.api, POD, f"spec.nodeName={node}")
+        try:
+            pods = [
+                decoded_as(raw, "Pod", SnapshotPlace(where, b"", n))
+                for n, raw in enumerate(found, 1)
+            ]
+        except UnreadableError as error:
+            raise ClusterError(error.message, where=where) from error
+        return sorted((p for p in pods if p.spec.node_name == node), key=lambda p: p.key)
+
+    def _evict(self, pod: Pod) -> bool:
+        """Ask a pod to leave; return whether it is gone already, or another by that name is there.
+
+        A budget that holds it is no error, nor are several, which the API refuses to weigh.
+        """
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod.metadata.name, "namespace": pod.namespace},
+            "deleteOptions": _only(pod),
+        }
+        try:
+            self.api.call("POST", f"{_path(pod)}/eviction", body=body, is_answer=_is_held)
+        except ApiError as error:
+            if _is_held(error):
+                return False
+            if error.status not in (NOT_FOUND, CONFLICT):
+                raise
+            return True
+        return False
+
+    def _delete(self, pod: Pod, grace_s: int) -> bool:
+        """Delete a pod against its budgets; return whether it is gone already."""
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": grace_s}
+        try:
+            self.api.call("DELETE", _path(pod), body={**body, **_only(pod)})
+        except ApiError as error:
+            if error.status not in (NOT_FOUND, CONFLICT):
+                raise
+            return True
+        return False
+
+    def _volumes(self, node: str, staying: Sequence[Pod]) -> int:
+        """Return how many volumes are attached to a node that no pod which stays there uses.
+
+        Only those of PersistentVolumes are waited for.
+        """
+        attached = {a.source.volume for a in self._attached() if a.node == node} - {None}
+        if not attached:
+            return 0
+        claims = {c.key: c.spec.volume_name for c in self.seen.volume_claims}
+        used = {claims.get(f"{p.namespace}/{name}") for p in staying for name in _claims_of(p)}
+        return len(attached - used)
+
+    def _attached(self) -> list[_Attached]:
+        """Return what is attached anywhere, listed once in a pass."""
+        if self._attachments is None:
+            found = listed(self.api, VOLUME_ATTACHMENT)
+            try:
+                self._attachments = [msgspec.json.decode(r, type=_Attachment).spec for r in found]
+            except msgspec.MsgspecError as error:
+                where = f"GET {VOLUME_ATTACHMENT.path}"
+                raise ClusterError(f"no VolumeAttachment: {error}", where=where) from error
+        return self._attachments
+
+
+def _is_held(error: ApiError) -> bool:
+    """Return whether budgets hold the pod, or, briefly, the API has too much to do."""
+    return error.status == TOO_MANY or _SEVERAL_BUDGETS in error.message
+
+
+def _claims_of(pod: Pod) -> list[str]:
+    """Return the names of the PersistentVolumeClaims that a pod mounts."""
+    found = []
+    for volume in pod.spec.volumes:
+        if volume.persistent_volume_claim is not None:
+            found.append(volume.persistent_volume_claim.claim_name)
+        elif volume.ephemeral is not None:
+            found.append(f"{pod.metadata.name}-{volume.name}")
+    return found
+
+
+def _path(pod: Pod) -> str:
+    return f"/api/v1/namespaces/{pod.namespace}/pods/{pod.metadata.name}"
+
+
+def _only(pod: Pod) -> dict[str, object]:
+    """Return the condition that it is this very pod, and no later one of its name."""
+    return {"preconditions": {"uid": pod.metadata.uid}}
+
+
+_TRIES: Final = 5
+
+
+def release_nodes(api: Api) -> list[str]:
+    """Remove our finalizer from every Node of the cluster; return the names of those that had it.
+
+    Nodes are changed in no other way. One that is being deleted then goes, while its instance
+    stays.
+
+    Raises:
+        ClusterError: the Nodes could not be listed, or one could not be changed.
+    """
+    released = []
+    for raw in listed(api, NODE):
+        node = _decoded(raw)
+        if surrender(node) is not None:
+            _release(api, node)
+            released.append(str(node["metadata"]["name"]))
+    return sorted(released)
+
+
+def _release(api: Api, node: JsonDict) -> None:
+    """Patch a Node, again from what it is then if somebody else wrote at the same time."""
+    path = f"{NODE.path}/{node['metadata']['name']}"
+    for left in reversed(range(_TRIES)):
+        patch = surrender(node)
+        if patch is None:
+            return
+        try:
+            api.call("PATCH", path, body=patch, content=MERGE_PATCH)
+        except ApiError as error:
+            if error.status == NOT_FOUND:
+                return
+            if error.status != CONFLICT or not left:
+                raise
+        else:
+            return
+        try:
+            node = _decoded(api.call("GET", path))
+        except ApiError as error:
+            if error.status == NOT_FOUND:
+                return
+            raise
+
+
+def _decoded(raw: bytes | msgspec.Raw) -> JsonDict:
+    try:
+        return msgspec.json.decode(raw, type=dict[str, object])
+    except msgspec.MsgspecError as error:
+        raise ClusterError("the answer is not a Node", where=f"GET {NODE.path}") from error

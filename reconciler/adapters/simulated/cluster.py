@@ -13,8 +13,7 @@ from typing import Final
 
 from reconciler.adapters.simulated import nodes as node_objects
 from reconciler.adapters.simulated.nodes import Types
-from reconciler.adapters.simulated.pods import PodBook
-from reconciler.adapters.simulated.record import NodeRecord, decoded, encoded
+from reconciler.adapters.simulated.pods import NodeRecord, PodBook, decoded, encoded
 from reconciler.desired.workloads.pods import Workloads
 from reconciler.model.errors import ClusterError
 from reconciler.model.karpenter.labels import DISRUPTED_TAINT, INITIALIZED, REGISTERED
@@ -28,7 +27,7 @@ from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.kubernetes.taint import Taint
 from reconciler.observed.snapshot import Snapshot
-from reconciler.placement.binding.volumes import volumes_of
+from reconciler.placement.binding.selection import volumes_of
 from reconciler.ports.clock import Clock
 from reconciler.ports.cloud import Instance
 from reconciler.ports.state import Shelf

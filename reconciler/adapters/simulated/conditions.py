@@ -1,18 +1,138 @@
-"""The weather of a simulation: how long things take, what is refused and when, what goes wrong.
+"""The conditions of a simulation: its clock, how long things take, and what fails when.
 
-All of it is stated beforehand, in seconds from the first moment on; nothing is left to chance but
-what a seeded rate decides.
+Time passes only when something waits for it. A script of faults is followed to the letter.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Final
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Final, Generic, TypeVar
 
 from reconciler.adapters.simulated.market import ANY, NO_CAPACITY
+
+START: Final = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class SimulatedClock:
+    """A clock that stands still until someone waits."""
+
+    def __init__(self, start: datetime = START) -> None:
+        assert start.tzinfo is not None, "a moment without a time zone is no moment"
+        self._now = start.astimezone(UTC)
+
+    def now(self) -> datetime:
+        """Return the present time of the simulation."""
+        return self._now
+
+    def wait(self, seconds: float, until: Callable[[], bool]) -> None:
+        """Let ``seconds`` pass at once, unless ``until`` holds already."""
+        if not until():
+            self.advance(seconds)
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        assert seconds >= 0, "time does not run backwards"
+        self._now += timedelta(seconds=seconds)
+
+
+# Selects which of the next calls are affected: a number of calls, after skipping others.
+
+
+EVERY_CALL: Final = "*"
+
+What = TypeVar("What")
+
+
+@dataclass
+class Turn(Generic[What]):
+    """``what`` happens to the next calls of a name.
+
+    ``call`` is an operation, or ``*`` for every one; ``times`` None is for ever; the first ``skip``
+    calls are spared.
+    """
+
+    call: str
+    what: What
+    times: int | None
+    skip: int = 0
+
+
+def taken(turns: Iterable[Turn[What]], call: str) -> What | None:
+    """Return what happens to a call, by the first turn that it uses up; None where nothing does."""
+    for turn in turns:
+        if turn.call not in (call, EVERY_CALL) or turn.times == 0:
+            continue
+        if turn.skip:
+            turn.skip -= 1
+            continue
+        if turn.times is not None:
+            turn.times -= 1
+        return turn.what
+    return None
+
+
+class Fault(StrEnum):
+    """How a call fails. ``BEFORE``: nothing was done. ``AFTER``: it was done, nobody hears."""
+
+    THROTTLE = "throttle"
+    SERVER_ERROR = "server-error"
+    SERVER_ERROR_AFTER = "server-error-after"
+    RESET_BEFORE = "reset-before"
+    RESET_AFTER = "reset-after"
+    TIMEOUT_BEFORE = "timeout-before"
+    TIMEOUT_AFTER = "timeout-after"
+    DENIED = "denied"
+
+    @property
+    def takes_effect(self) -> bool:
+        """Whether the call is carried out all the same."""
+        return self in (Fault.SERVER_ERROR_AFTER, Fault.RESET_AFTER, Fault.TIMEOUT_AFTER)
+
+    @property
+    def answer(self) -> tuple[int, str, str] | None:
+        """The HTTP status, code and message that the caller reads; None where it reads nothing."""
+        return _ANSWERS.get(self)
+
+
+_ANSWERS = {
+    Fault.THROTTLE: (503, "RequestLimitExceeded", "Request limit exceeded."),
+    Fault.SERVER_ERROR: (500, "InternalError", "An internal error has occurred"),
+    Fault.SERVER_ERROR_AFTER: (500, "InternalError", "An internal error has occurred"),
+    Fault.DENIED: (
+        403,
+        "UnauthorizedOperation",
+        "You are not authorized to perform this operation.",
+    ),
+}
+
+
+class Faults:
+    """Rules in the order in which they were added; the first that matches a call is used up."""
+
+    def __init__(self) -> None:
+        self._rules: list[Turn[Fault]] = []
+
+    def add(self, call: str, fault: Fault, *, times: int | None = 1, skip: int = 0) -> None:
+        """Let the next calls fail.
+
+        ``call`` is an operation such as ``CreateFleet``, or ``*``; ``times`` None means for ever;
+        the first ``skip`` calls still succeed.
+        """
+        self._rules.append(Turn(call, fault, times, skip))
+
+    def clear(self) -> None:
+        """Forget all rules."""
+        self._rules.clear()
+
+    def take(self, call: str) -> Fault | None:
+        """Return what shall happen to a call, and count it."""
+        return taken(self._rules, call)
+
 
 # Chance that can be repeated: a draw follows from the seed and from what it is for.
 #

@@ -11,7 +11,6 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from reconciler.adapters.simulated.record import ClusterRecord, PodRecord
 from reconciler.desired.workloads.pods import Workloads
 from reconciler.model.kubernetes.cluster import (
     DaemonSet,
@@ -24,7 +23,53 @@ from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod, PodStatus
 from reconciler.placement.binding import scheduler
 from reconciler.placement.binding.scheduler import Seat, Seats, seats_of
-from reconciler.placement.binding.volumes import Volumes
+from reconciler.placement.binding.selection import Volumes
+
+
+class NodeRecord(msgspec.Struct, rename="camel", omit_defaults=True):
+    """A Node that has joined, the instance behind it, and the daemons that run there.
+
+    ``daemons`` maps a DaemonSet (``namespace/name``) to the moment its pod started.
+    """
+
+    node: Node
+    instance: str
+    daemons: dict[str, datetime] = {}
+
+
+class PodRecord(msgspec.Struct, rename="camel", omit_defaults=True):
+    """Where a pod is: ``make`` tells its spec from another one, ``leaving`` that it was evicted."""
+
+    born: datetime
+    make: str
+    node: str = ""
+    bound: datetime | None = None
+    leaving: datetime | None = None
+
+
+class ClusterRecord(msgspec.Struct, rename="camel", omit_defaults=True):
+    """Everything: nodes by name, pods by ``namespace/name``, the zone of each dynamic volume.
+
+    ``removed`` are the instances whose Node was deleted while they still ran.
+    """
+
+    nodes: dict[str, NodeRecord] = {}
+    pods: dict[str, PodRecord] = {}
+    volume_zones: dict[str, str] = {}
+    removed: list[str] = []
+
+
+def decoded(content: bytes | None) -> ClusterRecord:
+    """Return the record that was kept, or an empty one."""
+    if content is None:
+        return ClusterRecord()
+    return msgspec.json.decode(content, type=ClusterRecord)
+
+
+def encoded(record: ClusterRecord) -> bytes:
+    """Return the record as bytes; the same record gives the same bytes."""
+    return msgspec.json.encode(record, order="sorted")
+
 
 _UNSCHEDULABLE: Final = PodStatus(
     phase="Pending",

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from reconciler.catalog.adjusted.offerings import overlaid
+from reconciler.catalog.adjusted.adjustment import overlaid
 from reconciler.catalog.aws.offerings import NO_PRICE
 from reconciler.catalog.catalog import Catalog
 from reconciler.catalog.columns import Columns

@@ -1,9 +1,4 @@
-"""Compute what is left of the user's commitments after the fleet's running nodes.
-
-AWS applies commitments in a fixed order: zonal reserved instances, regional reserved instances, EC2
-instance savings plans, compute savings plans. AWS assigns a plan to nodes by the savings. Here
-nodes are ordered by name, so that the result is deterministic.
-"""
+"""What is left of the user's commitments after the running nodes, and the resulting prices."""
 
 from __future__ import annotations
 
@@ -14,6 +9,9 @@ from typing import Final
 
 import msgspec
 
+from reconciler.catalog.adjusted.adjustment import overlaid
+from reconciler.catalog.adjusted.overlay import OverlayPool, selected_offerings
+from reconciler.catalog.catalog import Catalog
 from reconciler.catalog.commitments.accounting import (
     CommitmentKind,
     CommitmentSettings,
@@ -31,6 +29,7 @@ from reconciler.model.billing import (
     ReservedInstancesTerms,
     SavingsPlanTerms,
 )
+from reconciler.model.karpenter.nodepool import requirements_of
 
 PAID_SHARE: Final = 1e-7
 """The factor for the price of prepaid capacity, as Karpenter prices reservations.
@@ -230,3 +229,23 @@ def _note(decision: OverlayDecision) -> str:
     if decision.kind is CommitmentKind.EC2_INSTANCE:
         named = f"{decision.family} savings plan"
     return f"{named}, {decision.utilization_percent:.0f}% used"
+
+
+def committed(catalog: Catalog, covers: Sequence[Cover]) -> Catalog:
+    """Return the catalog with commitments applied; the first that fits an offering counts.
+
+    They match offerings as a NodeOverlay with the same requirements would, and they never add up:
+    an offering is paid for once.
+    """
+    pool = OverlayPool("", {}, catalog)
+    base = catalog.columns.offerings.price
+    prices: dict[int, float] = {}
+    notes: dict[int, str] = {}
+    for cover in covers:
+        for position in selected_offerings(pool, requirements_of(cover.decision.requirements)):
+            if position not in prices:
+                prices[position] = cover.price(base[position])
+                notes[position] = cover.note
+    if not prices:
+        return catalog
+    return overlaid(catalog, prices, {}, paid=notes)

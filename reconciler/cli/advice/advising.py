@@ -12,10 +12,10 @@ from reconciler.cli.advice.candidates import FAMILIES_MAX, AdviceCandidate, Topi
 from reconciler.cli.advice.changes import Files
 from reconciler.cli.advice.judging import Judge
 from reconciler.cli.advice.proposals import proposal
-from reconciler.cli.advice.request import AdviceRequest
 from reconciler.cli.advice.result import (
     AdviceBacktest,
     AdviceReport,
+    AdviceRequest,
     FleetNow,
     NotTried,
     RefusedAdvice,

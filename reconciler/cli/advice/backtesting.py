@@ -31,7 +31,7 @@ from reconciler.cli.sweeps.sweep import Sweep
 from reconciler.desired.objects import node_pools
 from reconciler.plan.make.decide import untimed
 from reconciler.plan.render.wording import counted
-from reconciler.plan.value.backtest import SideResult
+from reconciler.plan.value.costs import SideResult
 
 
 class Backtests:

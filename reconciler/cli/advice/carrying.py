@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from reconciler.cli.advice.advising import Advised
-from reconciler.cli.advice.patch import changed
+from reconciler.cli.advice.changes import changed
 from reconciler.cli.advice.result import Advice, AdviceReport
 from reconciler.cli.initialization.writing import NewFile, write_new
 from reconciler.cli.shared.fixing import replace_file
@@ -102,7 +102,7 @@ def commit_changes(
         UsageError: the branch exists, or a file has changes that are not committed.
         UnreadableError: git refuses.
     """
-    from reconciler.adapters.git.branch import FileChange, commit_to_branch
+    from reconciler.adapters.git.publishing import FileChange, commit_to_branch
 
     files = {
         new.path: FileChange(old.content if old is not None else None, new.content)

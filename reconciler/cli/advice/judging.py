@@ -15,8 +15,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from reconciler.cli.advice.changes import DesiredChange, Files, digests_of_files, with_changes
-from reconciler.cli.advice.request import AdviceRequest
-from reconciler.cli.advice.result import AdviceLimits
+from reconciler.cli.advice.result import AdviceLimits, AdviceRequest
 from reconciler.cli.shared import policies, sources
 from reconciler.cli.shared.question import read_types
 from reconciler.desired.fleet import Fleet, read_fleet
@@ -32,8 +31,7 @@ from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.make.planner import make_plan
 from reconciler.plan.render.wording import counted
 from reconciler.plan.rest.carry import Rest
-from reconciler.plan.rest.compare import RestedBase
-from reconciler.plan.rest.exposure import Exposure, exposure_of
+from reconciler.plan.rest.compare import Exposure, RestedBase, exposure_of
 from reconciler.plan.rest.world import without_nodes
 from reconciler.plan.value.costs import HOURS_A_MONTH, AtRest
 from reconciler.source.rewrite import RewriteError

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from reconciler.cli.advice.changes import changed, patch
 from reconciler.cli.advice.judging import Judge
-from reconciler.cli.advice.patch import changed, patch
 from reconciler.cli.advice.result import Advice, AdviceBacktest, Level
 from reconciler.cli.advice.search import Judged
 from reconciler.plan.render.wording import counted
-from reconciler.plan.rest.exposure import Exposure
+from reconciler.plan.rest.compare import Exposure
 from reconciler.plan.value.costs import HOURS_A_MONTH
 
 COMBINATION: Final = "combination"

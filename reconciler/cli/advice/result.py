@@ -1,14 +1,50 @@
-"""Advice as it is printed: the fleet at rest, proposals, and what was not proposed, and why."""
+"""What advice is asked for, and the answer: the fleet at rest and proposals for it."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from reconciler.plan.rest.exposure import Exposure
-from reconciler.plan.value.backtest import WaitingSeconds
+from reconciler.cli.shared.request import SweepRequest
+from reconciler.plan.rest.compare import Exposure
+from reconciler.plan.value.costs import WaitingSeconds
+
+if TYPE_CHECKING:
+    from reconciler.cli.shared.request import FleetRequest
+
+CANDIDATES: Final = 100
+BACKTESTED: Final = 3
+SPOT_PERCENT: Final = 50.0
+WAITING_SECONDS: Final = 120.0
+EVICTIONS_PER_POD_DAY: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class AdviceRequest:
+    """The fleet, how changes to it are searched for, and the limits that they must keep.
+
+    With ``has_new_nodes``, fleets of new nodes are compared. At most ``most``
+    candidates are judged, where ``sweep`` says. ``policies`` are files of the operator.
+    ``zones`` is None for as many as the fleet has now. The ``backtested`` best proposals are
+    replayed on the workload in the file ``trace``; only then do the last two limits count.
+    """
+
+    fleet: FleetRequest
+    has_new_nodes: bool = False
+    policies: tuple[str, ...] = ()
+    most: int = CANDIDATES
+    seed: int = 0
+    sweep: SweepRequest = field(default_factory=SweepRequest)
+    trace: str | None = None
+    backtested: int = BACKTESTED
+    spot_percent: float = SPOT_PERCENT
+    zones: int | None = None
+    waiting_seconds: float = WAITING_SECONDS
+    evictions_per_pod_day: float = EVICTIONS_PER_POD_DAY
+
 
 Level = Literal["low", "medium", "high"]
 

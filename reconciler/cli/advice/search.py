@@ -13,9 +13,42 @@ from dataclasses import dataclass
 from typing import Final
 
 from reconciler.cli.advice.candidates import AdviceCandidate
-from reconciler.cli.advice.judgements import Judgements, Selection
+from reconciler.cli.advice.changes import DesiredChange, digests_of_files, with_changes
 from reconciler.cli.advice.judging import LEAST_SAVING, ChangeVerdict, Judge
+from reconciler.cli.sweeps.evaluation import address_of
 from reconciler.cli.sweeps.sweep import Sweep
+from reconciler.source.rewrite import RewriteError
+
+Selection = tuple[AdviceCandidate, ...]
+
+
+@dataclass(frozen=True)
+class Judgements:
+    """Selections of candidates, each judged by itself (``sweeps.evaluation.Evaluations``)."""
+
+    judge: Judge
+
+    @property
+    def result(self) -> type[ChangeVerdict]:
+        """The type of the results."""
+        return ChangeVerdict
+
+    def evaluate(self, key: Selection) -> ChangeVerdict:
+        """Judge the changes of all candidates of a selection together."""
+        return self.judge.judged(_changes(key))
+
+    def address(self, key: Selection) -> str | None:
+        """Return the address of a verdict, None where the changes cannot be made in the files."""
+        try:
+            files = with_changes(self.judge.files, _changes(key))
+        except RewriteError:
+            return None
+        return address_of("judgement", digests_of_files(files), self.judge.facts)
+
+
+def _changes(selection: Selection) -> list[DesiredChange]:
+    return [change for candidate in selection for change in candidate.changes]
+
 
 ADDITIONS_MAX: Final = 8
 """How many candidates that save alone are added to a combination, one after another."""

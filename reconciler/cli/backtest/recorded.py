@@ -17,7 +17,7 @@ from reconciler.cli.backtest.trace import (
     with_unique_names,
 )
 from reconciler.model.errors import StateError
-from reconciler.ports.trace import NodeArrival, PodArrival, PodClass, TraceBatch
+from reconciler.ports.state import NodeArrival, PodArrival, PodClass, TraceBatch
 
 _KNOWN_FOR: Final = timedelta(days=1)
 """How long after a batch nothing is known: while the daemon runs, a whole one comes each day."""

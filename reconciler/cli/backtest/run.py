@@ -1,26 +1,106 @@
-"""Runs a backtest: the trace against the head, and against what it is compared with."""
+"""Runs a backtest: the trace against the head, and against what it is compared with.
+
+Each play replays the trace against one side with one seed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import cached_property
+from typing import Final, NamedTuple
 
+import msgspec
 from msgspec.structs import replace as with_fields
 
-from reconciler.cli.backtest.plays import Play, Replays
+from reconciler.cli.backtest.replay import Replay
 from reconciler.cli.backtest.report import backtest_of
-from reconciler.cli.backtest.sides import PlayedSide, SideCurves
-from reconciler.cli.backtest.trace import read_trace
-from reconciler.cli.shared import moment
+from reconciler.cli.backtest.sides import PlayedSide, SideCurves, karpenter_defaults, play_side
+from reconciler.cli.backtest.trace import Trace, read_trace
+from reconciler.cli.shared import timings
 from reconciler.cli.shared.request import FleetRequest, SweepRequest
 from reconciler.cli.shared.sources import read_bytes
-from reconciler.cli.simulation.building import read_simulation
+from reconciler.cli.simulation.building import (
+    Setting,
+    SimulatedFleet,
+    SimulationInputs,
+    built,
+    read_simulation,
+)
 from reconciler.cli.simulation.report import Report
 from reconciler.cli.simulation.script import Script
+from reconciler.cli.sweeps.evaluation import address_of
 from reconciler.cli.sweeps.sweep import Progress, Sweep, unseen
+from reconciler.model.errors import UsageError
 from reconciler.plan.make.decide import Phase
-from reconciler.plan.value.backtest import BASE, HEAD, KARPENTER, Backtest
+from reconciler.plan.value.costs import BASE, HEAD, KARPENTER, Backtest
+from reconciler.plan.value.plan import Plan
+
+
+class Play(NamedTuple):
+    """Which side, and its random seed."""
+
+    side: str
+    seed: int
+
+
+@dataclass(frozen=True)
+class Replays:
+    """What all plays share: the fleets, and the trace to the ``end`` of the period.
+
+    They are evaluated by their plays (``sweeps.evaluation.Evaluations``).
+    """
+
+    inputs: SimulationInputs
+    script: Script
+    trace: Trace
+    end: datetime
+
+    @property
+    def result(self) -> type[PlayedSide]:
+        """The type of the results."""
+        return PlayedSide
+
+    def evaluate(self, key: Play) -> PlayedSide:
+        """Replay the trace against a side.
+
+        Raises:
+            EndlessError: it takes too many passes.
+        """
+
+        def build(replay: Replay) -> Setting:
+            return built(self.inputs, self.script, key.seed, replay)
+
+        return play_side(build, _SIDES[key.side], self.trace, self.inputs.start, self.end)
+
+    def address(self, key: Play) -> str:
+        """Return the address of the result of a play."""
+        return address_of("play", key, self._facts)
+
+    @cached_property
+    def _facts(self) -> tuple[object, ...]:
+        return (self.inputs.address, self.script, self.trace.digest, self.end)
+
+
+def _head(setting: Setting) -> SimulatedFleet:
+    return setting.head
+
+
+def _base(setting: Setting) -> SimulatedFleet:
+    assert setting.base is not None, "there is a base where one is asked for"
+    return setting.base
+
+
+def _karpenter(setting: Setting) -> SimulatedFleet:
+    return karpenter_defaults(setting.head)
+
+
+_SIDES: Final[Mapping[str, Callable[[Setting], SimulatedFleet]]] = {
+    HEAD: _head,
+    BASE: _base,
+    KARPENTER: _karpenter,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +137,7 @@ def backtested(request: BacktestRequest, phase: Phase, progress: Progress = unse
         ReconcilerError: an argument is wrong, or an input cannot be read.
     """
     trace = read_trace(read_bytes(request.trace), request.trace)
-    start = moment.present(request.fleet.now)
+    start = timings.present(request.fleet.now)
     fleet = replace(request.fleet, now=start)
     end = start + timedelta(seconds=trace.seconds)
     if request.until is not None:
@@ -80,3 +160,31 @@ def backtested(request: BacktestRequest, phase: Phase, progress: Progress = unse
     report = with_fields(played[HEAD][0].report, backtest=backtest)
     curves = {side: every[0].curves for side, every in played.items()}
     return Backtested(report, backtest, curves)
+
+
+def expect_base(trace: str | None, base: str | None) -> None:
+    """Refuse a trace where nothing is compared.
+
+    Raises:
+        UsageError: there is a trace and no base.
+    """
+    if trace is not None and base is None:
+        raise UsageError("needs a base to compare with", where="--trace", remedy="add --base REF")
+
+
+def with_backtest(plan: Plan, request: FleetRequest, trace: str, phase: Phase) -> Plan:
+    """Return the plan with what the trace comes to under its base and under its head.
+
+    The snapshot of the request is left out: the trace is the workload, and the pods of the cluster
+    would run beside it once more.
+
+    Raises:
+        ReconcilerError: the trace cannot be read, or a side takes too many passes.
+    """
+    from reconciler.cli.simulation.script import Script
+
+    fleet = replace(request, now=plan.at, snapshot=None)
+    asked = BacktestRequest(
+        fleet, trace, against=None, seed=0, seeds=1, until=None, script=Script()
+    )
+    return msgspec.structs.replace(plan, backtest=backtested(asked, phase).backtest)

@@ -10,26 +10,123 @@ from typing import Final
 
 from reconciler.cli.backtest.replay import Replay, Stay
 from reconciler.cli.backtest.trace import Trace
-from reconciler.cli.backtest.usage import Fullness, FullnessRecorder, utilization
 from reconciler.cli.commands.acting.apply import mandate_of
 from reconciler.cli.simulation.building import Setting, SimulatedFleet
 from reconciler.cli.simulation.driver import Sample, play
 from reconciler.cli.simulation.report import Report, report_of
 from reconciler.desired.objects import node_overlays
-from reconciler.model.kubernetes.pod import Pod
+from reconciler.engine.reconcile import Pass
+from reconciler.model.karpenter.labels import NODEPOOL
+from reconciler.model.kubernetes.node import Node
+from reconciler.model.kubernetes.pod import Pod, PodSpec
+from reconciler.model.resources import CPU, MEMORY, Resources, parse_resources
 from reconciler.model.settings import ConsolidationSearch, Packing
 from reconciler.observed.snapshot import Snapshot
 from reconciler.observed.state import cluster_state
 from reconciler.placement.scheduler import Scheduler
 from reconciler.plan.make.pools import pool_types
-from reconciler.plan.value.backtest import SideResult, WaitingSeconds
-from reconciler.plan.value.costs import HOURS_A_MONTH
+from reconciler.plan.value.costs import HOURS_A_MONTH, SideResult, Utilization, WaitingSeconds
 from reconciler.plan.value.plan import InputDigests, Revision
 from reconciler.ports.progress import EventKind
 
+_HOUR: Final = timedelta(hours=1)
+_DIGITS: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class CpuMemory:
+    """CPU and memory, in thousandths of a core and of a byte."""
+
+    cpu: int = 0
+    memory: int = 0
+
+    @classmethod
+    def of(cls, resources: Resources) -> CpuMemory:
+        """Return those of a list of resources; what is missing is 0."""
+        return cls(resources.get(CPU, 0), resources.get(MEMORY, 0))
+
+    @classmethod
+    def total(cls, amounts: Iterable[CpuMemory]) -> CpuMemory:
+        """Return the sum."""
+        cpu = memory = 0
+        for one in amounts:
+            cpu += one.cpu
+            memory += one.memory
+        return cls(cpu, memory)
+
+
+@dataclass(frozen=True, slots=True)
+class Fullness:
+    """From ``at`` on: what the pods on the fleet's nodes request, and what these can give."""
+
+    at: datetime
+    requested: CpuMemory
+    allocatable: CpuMemory
+
+    @property
+    def cpu_share(self) -> float:
+        """The share of the CPU that is requested, 0 without nodes."""
+        return _share(self.requested.cpu, self.allocatable.cpu)
+
+
+class FullnessRecorder:
+    """Notes how full the nodes of NodePools are wherever a pass observes a change.
+
+    Passes that observe the same pods and nodes cost a comparison of identities.
+    """
+
+    def __init__(self) -> None:
+        self.steps: list[Fullness] = []
+        self._pods: tuple[Pod, ...] = ()
+        self._nodes: tuple[Node, ...] = ()
+        self._requests: dict[int, tuple[PodSpec, CpuMemory]] = {}
+
+    def saw(self, done: Pass) -> None:
+        """Take in what a pass observed."""
+        snapshot = done.seen.snapshot
+        if snapshot.pods == self._pods and snapshot.nodes == self._nodes:
+            return
+        self._pods, self._nodes = snapshot.pods, snapshot.nodes
+        nodes = {n.name: n for n in snapshot.nodes if NODEPOOL in n.metadata.labels}
+        known, self._requests = self._requests, {}
+        requested = CpuMemory.total(
+            self._of(pod, known) for pod in snapshot.pods if pod.spec.node_name in nodes
+        )
+        allocatable = CpuMemory.total(
+            CpuMemory.of(parse_resources(node.status.allocatable)) for node in nodes.values()
+        )
+        last = self.steps[-1] if self.steps else None
+        if last is None or (last.requested, last.allocatable) != (requested, allocatable):
+            self.steps.append(Fullness(done.seen.at, requested, allocatable))
+
+    def _of(self, pod: Pod, known: dict[int, tuple[PodSpec, CpuMemory]]) -> CpuMemory:
+        """Return what a pod requests; its spec is kept, so that no other one gets its id."""
+        spec = pod.spec
+        found = known.get(id(spec)) or (spec, CpuMemory.of(pod.requests()))
+        self._requests[id(spec)] = found
+        return found[1]
+
+
+def utilization(steps: Sequence[Fullness], end: datetime) -> Utilization:
+    """Return the requested share of all that was allocatable from the first step to ``end``."""
+    spans = [
+        (step, (until - step.at) / _HOUR)
+        for step, until in zip(steps, [*(s.at for s in steps[1:]), end], strict=bool(steps))
+    ]
+
+    def share(of: Callable[[CpuMemory], int]) -> float:
+        requested = fsum(of(step.requested) * hours for step, hours in spans)
+        return _share(requested, fsum(of(step.allocatable) * hours for step, hours in spans))
+
+    return Utilization(share(lambda amounts: amounts.cpu), share(lambda amounts: amounts.memory))
+
+
+def _share(requested: float, allocatable: float) -> float:
+    return round(requested / allocatable, _DIGITS) if allocatable else 0.0
+
+
 PASSES_MAX: Final = 2_000_000
 """The maximum number of passes of one side of a backtest."""
-_HOUR: Final = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)

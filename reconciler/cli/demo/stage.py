@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from reconciler.adapters.aws.tags import INTENT
-from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.cli.demo.reporter import Reporter
+from reconciler.adapters.simulated.conditions import SimulatedClock
+from reconciler.cli.demo.narrator import Reporter
 from reconciler.cli.wiring.assembly import Assembly, assembled, live_inputs
 from reconciler.cli.wiring.imitation import Imitation
 
@@ -193,7 +193,7 @@ class DemoStage:
 
         It dies when EC2 has launched the instance, and before the answer is on its way.
         """
-        from reconciler.adapters.simulated.faults import Fault
+        from reconciler.adapters.simulated.conditions import Fault
         from reconciler.adapters.simulated.moto.server import serve
 
         before, threads = len(self.ledger), set(threading.enumerate())

@@ -10,17 +10,12 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final, TextIO
 
 from reconciler.cli.output.log import FORMATS, LogContext, LogFormat, LogNotifier
-from reconciler.cli.output.terminal import has_colour
-from reconciler.cli.wiring.monitoring import (
-    DaemonObserver,
-    Monitoring,
-    expect_web,
-    meter_of,
-)
+from reconciler.cli.output.stream import has_colour
+from reconciler.cli.wiring.monitoring import DaemonObserver, Monitoring, expect_web, meter_of
 
 if TYPE_CHECKING:
     from reconciler.cli.commands.acting.run import RunRequest
-    from reconciler.cli.wiring.tracing import PassTraces
+    from reconciler.cli.wiring.monitoring import PassTraces
     from reconciler.notifications.delivery import Deliveries
     from reconciler.ports.clock import Clock
     from reconciler.web.fleets import WatchedFleets
@@ -109,7 +104,7 @@ def monitored_fleets(request: RunRequest, clock: Clock, out: TextIO) -> Iterator
         UsageError: the address is invalid or in use, or the extra ``web`` is not installed.
     """
     from reconciler.cli.wiring.account import connections
-    from reconciler.cli.wiring.tracing import traced
+    from reconciler.cli.wiring.monitoring import traced
     from reconciler.notifications.delivery import Deliveries
 
     form = next(known for known in FORMATS if known == request.log_format)

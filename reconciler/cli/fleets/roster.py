@@ -115,7 +115,7 @@ def _source(request: FleetRequest, *, follows_files: bool) -> Source:
 
 def _folders(request: FleetRequest, *, follows_files: bool) -> list[str]:
     """Return the folders with a configuration; a fleet contains no other."""
-    from reconciler.adapters.git.listing import folders_with
+    from reconciler.adapters.git.source import folders_with
 
     chosen: list[str] = []
     for folder in folders_with(_source(request, follows_files=follows_files), CONFIG_FILES):

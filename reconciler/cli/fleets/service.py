@@ -41,12 +41,12 @@ def serve(request: RunRequest, roster: FleetRoster) -> int:
         UnreadableError: a folder does not exist, or the fleets cannot be listed.
     """
     from reconciler.adapters.clock import SystemClock
-    from reconciler.adapters.database.shared import SharedStates
+    from reconciler.adapters.database.state import SharedStates
     from reconciler.cli.commands.environment.health import with_heartbeat
     from reconciler.cli.fleets.monitoring import monitored_fleets
     from reconciler.cli.fleets.sharing import FleetSharing
     from reconciler.cli.output.log import libraries_logged
-    from reconciler.cli.shared import stopping
+    from reconciler.cli.shared import watching
     from reconciler.cli.shared.exitcode import DONE
     from reconciler.cli.wiring.decoding import prepare_decoders
 
@@ -60,7 +60,7 @@ def serve(request: RunRequest, roster: FleetRoster) -> int:
     roster.read()
     prepare_decoders()
     clock = SystemClock()
-    with stopping.on_signal() as stop, ExitStack() as stack:
+    with watching.on_signal() as stop, ExitStack() as stack:
         monitoring = stack.enter_context(monitored_fleets(request, clock, sys.stdout))
         stack.enter_context(libraries_logged(monitoring.log))
         sharing = stack.enter_context(FleetSharing(SharedStates("reconciler")))

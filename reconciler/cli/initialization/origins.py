@@ -5,8 +5,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from reconciler.cli.initialization.collection import Collection, collected
-from reconciler.cli.initialization.items import SourceObject, items_of, items_of_objects
+from reconciler.cli.initialization.collection import (
+    Collection,
+    SourceObject,
+    collected,
+    items_of,
+    items_of_objects,
+)
 from reconciler.desired.fleet import SourceFile
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.errors import UnreadableError

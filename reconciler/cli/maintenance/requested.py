@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from reconciler.cli.shared import exitcode, records
 
 if TYPE_CHECKING:
-    from reconciler.cli.parser.noderequest import NodeRequest
+    from reconciler.cli.parser.inputs import NodeRequest
     from reconciler.cli.shared.records import Recorded
     from reconciler.model.karpenter.nodeclaim import NodeClaim
     from reconciler.ports.journal import Intent, Verb
@@ -51,7 +51,7 @@ def _claim(recorded: Recorded, name: str) -> NodeClaim:
     Raises:
         UsageError: there is none, so it is not ours to touch.
     """
-    from reconciler.engine.users.requests import find
+    from reconciler.engine.steps.requests import find
     from reconciler.model.errors import UsageError
     from reconciler.model.text.nearest import did_you_mean
 
@@ -113,9 +113,9 @@ def _recorded(recorded: Recorded, request: NodeRequest, verb: Verb, claim: NodeC
 def _carry_out(request: NodeRequest, intent: Intent) -> int:
     """Pass until the request has an outcome, and print it; 1 where it failed."""
     from reconciler.cli.commands.acting.apply import tags_of
-    from reconciler.cli.output.progress import TerminalNotifier
-    from reconciler.cli.output.terminal import has_colour
-    from reconciler.cli.shared import stopping
+    from reconciler.cli.output.log import TerminalNotifier
+    from reconciler.cli.output.stream import has_colour
+    from reconciler.cli.shared import watching
     from reconciler.cli.wiring.assembly import assembled
     from reconciler.engine.loop import Pulse, converge
     from reconciler.engine.reconcile import Mandate
@@ -124,7 +124,7 @@ def _carry_out(request: NodeRequest, intent: Intent) -> int:
 
     notifier = TerminalNotifier(sys.stdout, colour=has_colour(sys.stdout))
     try:
-        with assembled(request.fleet, notifier) as assembly, stopping.on_signal() as stop:
+        with assembled(request.fleet, notifier) as assembly, watching.on_signal() as stop:
             journal = assembly.state.journal
             converge(
                 assembly.world,

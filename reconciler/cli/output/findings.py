@@ -1,11 +1,15 @@
-"""Findings as a person at a terminal, a script, GitHub and a code-scanning service read them."""
+"""Findings for people at a terminal, scripts, GitHub, and code scanning (SARIF 2.1.0)."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
+from reconciler import __version__
+from reconciler.cli.output.codes import FindingCode, known_codes
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.json import JsonDict
 from reconciler.model.text.visible import (
@@ -165,3 +169,64 @@ def render_github(diagnostics: Sequence[Diagnostic], folder: str = "") -> str:
         message = annotation_text(f"{what}{diagnostic.message}{hint}")
         lines.append(f"::{_COMMANDS[diagnostic.severity]} {properties}::{message}\n")
     return Annotations("".join(lines))
+
+
+_LEVELS: Final = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
+_SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
+_ROOT: Final = "FLEET"
+
+
+def render_sarif(diagnostics: Sequence[Diagnostic], folder: str = "") -> str:
+    """Return one run with a rule for each code that occurs.
+
+    ``folder`` is where the fleet lies in its repository: paths are written from the top of it.
+    """
+    codes, known = sorted({d.code for d in diagnostics}), known_codes()
+    driver = {
+        "name": "reconciler",
+        "version": __version__,
+        "rules": [_rule(code, known) for code in codes],
+    }
+    run = {
+        "tool": {"driver": driver},
+        "columnKind": "unicodeCodePoints",
+        "originalUriBaseIds": {_ROOT: {"description": {"text": "The top of the repository."}}},
+        "results": [_result(d, codes.index(d.code), folder) for d in diagnostics],
+    }
+    data = {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
+    return json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _rule(code: str, known: Mapping[str, FindingCode]) -> JsonDict:
+    words = code.replace("-", " ")
+    about = known.get(code) or FindingCode(f"{words[:1].upper()}{words[1:]}.", "")
+    name = "".join(part[:1].upper() + part[1:] for part in code.split("-"))
+    return {
+        "id": code,
+        "name": name,
+        "shortDescription": {"text": about.meaning},
+        "help": {"text": f"{about.meaning} {about.remedy}".rstrip()},
+    }
+
+
+def _result(diagnostic: Diagnostic, rule: int, folder: str) -> JsonDict:
+    what = f"{diagnostic.path}: " if diagnostic.path else ""
+    hint = f" ({diagnostic.hint})" if diagnostic.hint else ""
+    result: JsonDict = {
+        "ruleId": diagnostic.code,
+        "ruleIndex": rule,
+        "level": _LEVELS[diagnostic.severity],
+        "message": {"text": f"{what}{diagnostic.message}{hint}"},
+    }
+    place = diagnostic.place
+    if place is not None:
+        path = f"{folder}/{place.file}" if folder else place.file
+        result["locations"] = [
+            {
+                "physicalLocation": {
+                    "artifactLocation": {"uri": quote(path), "uriBaseId": _ROOT},
+                    "region": {"startLine": place.line, "startColumn": place.column},
+                }
+            }
+        ]
+    return result

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from reconciler.cli.output.terminal import has_colour
+from reconciler.cli.output.stream import has_colour
 from reconciler.model.text.visible import Painted, one_line
 from reconciler.plan.render.layout import table
 

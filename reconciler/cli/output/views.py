@@ -14,7 +14,7 @@ from reconciler.cli.output.listing import Item, Listing, age, clock_time, stamp
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.plan.render.wording import listed, short
-from reconciler.ports.usage import SHELF, FleetUsage, NodeUsage
+from reconciler.ports.cluster import SHELF, FleetUsage, NodeUsage
 
 if TYPE_CHECKING:
     from reconciler.cli.shared.records import Recorded
@@ -173,7 +173,7 @@ def commands(recorded: Recorded) -> Listing:
 
 
 def actions(recorded: Recorded) -> Listing:
-    from reconciler.cli.shared.runs import newest_run
+    from reconciler.cli.shared.records import newest_run
 
     header = ("ID", "WAVE", "KIND", "NODEPOOL", "TARGET", "STATE", "REASON")
     wide = ("DEPENDS-ON", "PLAN", "WHY")

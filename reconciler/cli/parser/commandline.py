@@ -1,15 +1,75 @@
-"""From the words of a command line to a command and its request."""
+"""From the words of a command line to a command and its request.
+
+Wrong usage becomes one line of error, like any other error.
+"""
 
 from __future__ import annotations
 
+import argparse
+import os
+import re
 import sys
+from argparse import SUPPRESS
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 if TYPE_CHECKING:
-    from reconciler.cli.parser.arguments import Arguments
     from reconciler.model.errors import UsageError
+
+__all__ = ("SUPPRESS", "Arguments", "formatter")
+
+_CHOICE: Final = re.compile(r"invalid choice: '(?P<word>[^']*)' \(choose from (?P<known>.*)\)")
+
+
+class Arguments(argparse.ArgumentParser):
+    """Parses the words of one command; options may stand anywhere between the arguments."""
+
+    def read(self, words: Sequence[str]) -> argparse.Namespace:
+        """Return the arguments.
+
+        Raises:
+            UsageError: they are wrong.
+            SystemExit: they ask for help, which was printed.
+        """
+        return self.parse_intermixed_args(words)
+
+    def error(self, message: str) -> NoReturn:
+        """Refuse the words.
+
+        Raises:
+            UsageError: always.
+        """
+        from reconciler.model.errors import UsageError
+
+        remedy = f"run `{self.prog} --help`"
+        raise UsageError(_rewritten(message), where=self.prog.partition(" ")[2], remedy=remedy)
+
+
+def formatter(prog: str) -> argparse.HelpFormatter:
+    """Return a help formatter that keeps the lines of the examples.
+
+    With the width given, argparse does not load shutil.
+    """
+    try:
+        columns = int(os.environ.get("COLUMNS") or 0) or os.get_terminal_size().columns
+    except (OSError, ValueError):
+        columns = 80
+    return argparse.RawDescriptionHelpFormatter(prog, width=max(min(columns, 100), 40) - 2)
+
+
+def _rewritten(message: str) -> str:
+    """Return argparse's message, with the nearest choice instead of a long list of them."""
+    found = _CHOICE.search(message)
+    if found is None:
+        return message
+    from reconciler.model.text.nearest import did_you_mean
+
+    known = [word.strip(" '") for word in found["known"].split(",")]
+    what = message[: found.start()].removeprefix("argument ").removesuffix(": ")
+    advice = did_you_mean(found["word"], known, f"use one of {', '.join(known)}")
+    return f'{what}: invalid value "{found["word"]}" ({advice})'
+
 
 PROGRAM: Final = "reconciler"
 
@@ -107,8 +167,6 @@ def _asks_for_help(words: Sequence[str]) -> bool:
 
 def parser_of(module: Any, name: str, summary: str, subcommand: str | None = None) -> Arguments:
     """Return the parser of a command, or of one of its subcommands."""
-    from reconciler.cli.parser.arguments import Arguments, formatter
-
     words = name if subcommand is None else f"{name} {subcommand}"
     text = summary if subcommand is None else module.SUBCOMMANDS[subcommand]
     parser = Arguments(

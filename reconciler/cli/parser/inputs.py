@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.cli.shared.folder import fleet_folder
-from reconciler.cli.shared.moment import read_time
 from reconciler.cli.shared.request import (
     SNAPSHOT_MAX_AGE,
     WORKERS_MAX,
@@ -14,10 +16,10 @@ from reconciler.cli.shared.request import (
     StateRequest,
     SweepRequest,
 )
+from reconciler.cli.shared.timings import read_time
 
 if TYPE_CHECKING:
-    import argparse
-    from datetime import datetime, timedelta
+    from datetime import datetime
 
 _FLEET: Final = "fleet"
 _INPUTS: Final = "inputs"
@@ -324,3 +326,44 @@ def read_duration(text: str, flag: str) -> timedelta:
         return parse_duration(text)
     except ValueError as error:
         raise UsageError(str(error), where=flag) from error
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRequest:
+    """What is asked for (a ``Verb``), of which node, and how long it may take at once."""
+
+    state: StateRequest
+    fleet: FleetRequest
+    verb: str
+    name: str
+    reason: str
+    is_dry_run: bool
+    timeout: timedelta
+
+
+def add_arguments(parser: argparse.ArgumentParser, what: str = "node") -> None:
+    """Declare the node and how the request is made."""
+    parser.add_argument("name", metavar="NAME", help=f"name of the {what}")
+    add_path(parser)
+    add = parser.add_argument
+    add("--dry-run", action="store_true", help="show what would be done; change nothing")
+    add("--reason", default="", metavar="TEXT", help="why, for the history")
+    add(
+        "--timeout", default="30m", metavar="DURATION",
+        help="where no daemon runs: give up after this long; it is continued by the next "
+        "`apply` or `run` (default: 30m)",
+    )  # fmt: skip
+    add_flags(parser, ACTING)
+
+
+def request_of(args: argparse.Namespace, verb: str) -> NodeRequest:
+    """Return what the arguments ask for."""
+    return NodeRequest(
+        state_request(args, args.path),
+        fleet_request(args, args.path),
+        verb,
+        args.name,
+        args.reason,
+        args.dry_run,
+        read_duration(args.timeout, "--timeout"),
+    )

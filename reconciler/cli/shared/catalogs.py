@@ -11,8 +11,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from reconciler.catalog.aws.bundle import Bundle, Header
-from reconciler.catalog.aws.live import live_bundle
+from reconciler.catalog.aws.bundle import Bundle, Header, live_bundle
 from reconciler.catalog.aws.prices import OnDemandQuotes, Pricing, SpotQuotes
 from reconciler.catalog.catalog import DEFAULT_FACTS, BundledCatalog, bundled, bundled_data
 from reconciler.cli.output.listing import clock_time

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from reconciler.model.diagnostics import Diagnostic
     from reconciler.model.policy import Policy
     from reconciler.plan.make.inputs import Inputs
-    from reconciler.plan.value.plan import Plan
-    from reconciler.plan.value.policies import JudgedPolicy
+    from reconciler.plan.value.plan import JudgedPolicy, Plan
 
 UNSCHEDULABLE: Final = "unschedulable"
 WARNINGS: Final = "warnings"
@@ -129,7 +128,7 @@ def diagnostics_of(plan: Plan) -> tuple[Diagnostic, ...]:
     The place of a policy of the operator is not in the repository, and is left out.
     """
     from reconciler.model.diagnostics import Diagnostic, Place, Severity
-    from reconciler.plan.render.verdicts import verdict_of
+    from reconciler.plan.render.wording import verdict_of
 
     found = [
         Diagnostic(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.cli.shared import sources
-from reconciler.cli.shared.moment import present
+from reconciler.cli.shared.timings import present
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -63,7 +63,7 @@ def _simulated(facts: Inputs, request: FleetRequest, snapshot: Snapshot) -> Inpu
         return facts
     from msgspec.structs import replace
 
-    from reconciler.cli.simulation.change import SimulatedChange
+    from reconciler.cli.simulation.scenes import SimulatedChange
     from reconciler.observed.identity import identified
 
     observed = identified(snapshot).snapshot if request.snapshot is not None else None
@@ -131,8 +131,8 @@ class _Asked(NamedTuple):
             return None
         from reconciler.desired.lock import pinned
         from reconciler.desired.objects import node_classes, node_pools
-        from reconciler.engine.discovery import Discovery
         from reconciler.engine.planning import PlannedFleet
+        from reconciler.engine.records import Discovery
 
         request, fleet = self.request, self.fleet
         settings = settings_for(found.records, self.resolved, "--snapshot")
@@ -182,7 +182,7 @@ def _outdated(at: datetime | None, now: datetime, request: FleetRequest) -> Iter
 
 def _evidence(snapshot: Snapshot) -> dict[str, str]:
     """Return what an approval of a plan from a file rests on."""
-    from reconciler.model.decode import decode
+    from reconciler.model.json import decode
     from reconciler.model.karpenter.nodeclass import EC2NodeClassStatus
     from reconciler.observed.fingerprint import fingerprint, fingerprints, node_class_facts
 

@@ -1,12 +1,46 @@
-"""Show what is recorded again whenever it changes, for ``--watch``."""
+"""Commands that go on until they are stopped: ``--watch`` shows again what has changed.
+
+A signal lets the pass that is under way finish.
+"""
 
 from __future__ import annotations
 
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event
 from typing import Any, Final, NamedTuple, TextIO
 
 from reconciler.model.text.visible import Painted
+from reconciler.ports.progress import Progress
+
+
+class Silence:
+    """Tells nobody."""
+
+    def notify(self, progress: Progress) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def on_signal() -> Iterator[Callable[[], bool]]:
+    """Yield a question that is true once SIGTERM or SIGINT has come; a second one interrupts."""
+    asked = Event()
+
+    def note(number: int, frame: object) -> None:
+        del frame
+        if asked.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        asked.set()
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield asked.is_set
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
 
 POLL_S: Final = 2.0
 """How often the recorded state is read."""
@@ -59,7 +93,6 @@ def watch(
 def watch_until_stopped(read: Callable[[], View], out: TextIO) -> None:
     """Watch until SIGTERM or SIGINT."""
     from reconciler.adapters.clock import SystemClock
-    from reconciler.cli.shared.stopping import on_signal
 
     with on_signal() as stop:
         watch(read, out, stop, SystemClock().wait)

@@ -11,32 +11,28 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from reconciler.adapters.simulated.clock import SimulatedClock
 from reconciler.adapters.simulated.cluster import SHELF_NAME
 from reconciler.adapters.simulated.compute import SimulatedCompute
-from reconciler.adapters.simulated.conditions import Chance, Conditions
-from reconciler.adapters.simulated.firststate import FirstState, first_state
+from reconciler.adapters.simulated.conditions import Chance, Conditions, SimulatedClock
 from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf
-from reconciler.adapters.simulated.record import encoded
-from reconciler.adapters.simulated.watched import WatchedCluster
-from reconciler.catalog.adjusted.offerings import repriced
+from reconciler.adapters.simulated.pods import encoded
+from reconciler.adapters.simulated.watched import FirstState, WatchedCluster, first_state
+from reconciler.catalog.adjusted.adjustment import repriced
 from reconciler.catalog.catalog import Catalog
-from reconciler.cli.shared import moment, sources
+from reconciler.cli.shared import sources, timings
 from reconciler.cli.shared.question import is_live, read_types
 from reconciler.cli.shared.request import FleetRequest
 from reconciler.cli.simulation.chronicle import Chronicle, ToldStore
 from reconciler.cli.simulation.driver import SimulationStage
-from reconciler.cli.simulation.killing import Steps, mortal
-from reconciler.cli.simulation.script import Script
+from reconciler.cli.simulation.script import Script, Steps, mortal
 from reconciler.cli.wiring.captured import captured, classes_of, settings_for
 from reconciler.desired.hash import object_hash
 from reconciler.desired.objects import node_classes, node_pools
 from reconciler.desired.workloads.pods import Workloads, expand
-from reconciler.engine.discovery import Discovery
 from reconciler.engine.observation import Observation
 from reconciler.engine.planning import PlannedFleet, PoolBlueprint
 from reconciler.engine.reconcile import owner_of
-from reconciler.engine.records import recollect
+from reconciler.engine.records import Discovery, recollect
 from reconciler.engine.steps import lifecycle
 from reconciler.engine.world import World
 from reconciler.model.json import JsonDict
@@ -237,7 +233,7 @@ def read_simulation(
     Raises:
         ReconcilerError: an argument is wrong or an input cannot be read, as for a plan.
     """
-    start = moment.present(request.now)
+    start = timings.present(request.now)
     with phase("read"):
         if known is None:
             found, captured_as = _snapshot(request, is_replay=is_replay)

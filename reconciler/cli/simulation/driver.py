@@ -13,17 +13,17 @@ from typing import Final
 
 import msgspec
 
-from reconciler.adapters.simulated.clock import SimulatedClock
 from reconciler.adapters.simulated.compute import CLAIM_TAG, SimulatedCompute
+from reconciler.adapters.simulated.conditions import SimulatedClock
 from reconciler.adapters.simulated.watched import WatchedCluster
 from reconciler.cli.simulation.chronicle import Chronicle
-from reconciler.cli.simulation.killing import KilledError
+from reconciler.cli.simulation.script import KilledError
 from reconciler.disruption.calendar import Windows
 from reconciler.disruption.command import BlockCode, ForcefulReason
+from reconciler.disruption.decide import command_timeout
 from reconciler.disruption.gates.consolidatable import left_over_until
 from reconciler.disruption.gates.guards import rollout_moments
 from reconciler.disruption.methods.forceful import patience_ends
-from reconciler.disruption.validation import command_timeout
 from reconciler.engine.planning import PlannedFleet
 from reconciler.engine.reconcile import Mandate, Pass, reconcile
 from reconciler.engine.steps import lifecycle, nomination, provision, recovery, termination

@@ -6,12 +6,22 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
+from reconciler.cli.simulation.chronicle import RulePeriod
 from reconciler.cli.simulation.driver import Sample
 from reconciler.cli.simulation.report import Life, Report
-from reconciler.cli.simulation.rules import RulePeriod
 from reconciler.cli.simulation.timeline import hourly, merge_of, outcome_of, story_of
-from reconciler.plan.render.charts import LEFT, RIGHT, WIDTH, Axis, hue_of, lanes, timeline
-from reconciler.plan.render.curves import level, price_label, round_above
+from reconciler.plan.render.charts import (
+    LEFT,
+    RIGHT,
+    WIDTH,
+    Axis,
+    hue_of,
+    lanes,
+    level,
+    price_label,
+    round_above,
+    timeline,
+)
 from reconciler.plan.render.html import section_of
 from reconciler.plan.render.page import Markup, el, finder, joined, page
 from reconciler.plan.render.sections.cells import (

@@ -9,15 +9,13 @@ from typing import Final
 
 import msgspec
 
-from reconciler.adapters.simulated.compute import CLAIM_TAG
-from reconciler.adapters.simulated.machine import SimulatedInstance
-from reconciler.cli.simulation.chronicle import Event
+from reconciler.adapters.simulated.compute import CLAIM_TAG, SimulatedInstance
+from reconciler.cli.simulation.chronicle import Event, RulePeriod
 from reconciler.cli.simulation.driver import Played, Sample, SimulationStage
-from reconciler.cli.simulation.rules import RulePeriod
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import NODEPOOL
 from reconciler.model.karpenter.nodeclaim import NodeClaim
-from reconciler.plan.value.backtest import Backtest
+from reconciler.plan.value.costs import Backtest
 from reconciler.plan.value.nodes import UnschedulablePod
 from reconciler.ports.progress import EventKind
 

@@ -1,17 +1,33 @@
-"""Plays the revisions of a simulation: one, or the base first and then what shall be merged."""
+"""Plays the revisions of a simulation: one, or the base first and then the head.
+
+The cost of a change is the difference between the two, once nothing is left to do.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from reconciler.cli.commands.acting.apply import mandate_of
 from reconciler.cli.simulation.building import Setting, SimulatedFleet
+from reconciler.cli.simulation.chronicle import RulePeriod, periods_of
 from reconciler.cli.simulation.driver import Played, play
-from reconciler.cli.simulation.report import Report, merge_of, report_of
-from reconciler.cli.simulation.rules import RulePeriod, periods_of
+from reconciler.cli.simulation.report import DRAINING, Report, merge_of, report_of
 from reconciler.cli.simulation.timeline import StreamedTimeline
+from reconciler.model.duration import iso_duration
+from reconciler.model.karpenter.budget import DisruptionReason
+from reconciler.plan.make.costs import money
+from reconciler.plan.value.costs import HOURS_A_MONTH, AtRest, FleetAtRest, StuckNode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from reconciler.catalog.catalog import Catalog
+    from reconciler.cli.shared.request import FleetRequest
+    from reconciler.observed.snapshot import Snapshot
 
 
 def played(
@@ -78,3 +94,80 @@ def _name(fleet: SimulatedFleet) -> str:
     if fleet.head.head is None or fleet.head.dirty:
         return "the working tree"
     return fleet.head.head[:12]
+
+
+PASSES_MAX: Final = 2_000
+"""The maximum number of passes of both sides; most changes take less than a hundred."""
+
+
+@dataclass(frozen=True)
+class SimulatedChange:
+    """The change that a request with ``--base`` asks about, ready to be simulated.
+
+    It starts at ``now`` from the ``snapshot``, or from no nodes where that is None.
+    """
+
+    request: FleetRequest
+    now: datetime
+    snapshot: Snapshot | None
+    catalog: Catalog
+    base_catalog: Catalog
+
+    def __call__(self, *, has_effect: bool) -> AtRest | None:
+        """Return what the change costs (``plan.make.inputs.ChangeSimulation``)."""
+        from reconciler.cli.simulation.building import KnownInputs, built, read_simulation
+        from reconciler.cli.simulation.driver import EndlessError
+        from reconciler.cli.simulation.script import Script
+        from reconciler.plan.make.decide import untimed
+
+        request = replace(self.request, now=self.now)
+        known = KnownInputs(self.snapshot, self.catalog, self.base_catalog)
+        setting = built(read_simulation(request, untimed, known), Script())
+        if not has_effect:
+            setting = replace(setting, head=setting.base or setting.head)
+        try:
+            report = played(setting, None, passes_max=PASSES_MAX)
+        except EndlessError:
+            return None
+        return at_rest_of(report)
+
+
+def at_rest_of(report: Report) -> AtRest | None:
+    """Return the cost of the change that was played, None if a side did not come to rest."""
+    merge = report.merge
+    if merge is None or not merge.base_converged or not report.converged:
+        return None
+    had = {life.node_claim for life in report.nodes if life.launched_at is None}
+    has = {claim.node_claim for claim in report.fleet}
+    change = money([merge.after, -merge.before])
+    return AtRest(
+        before=FleetAtRest(nodes=len(had), per_hour=merge.before),
+        after=FleetAtRest(nodes=len(has), per_hour=merge.after),
+        per_hour=change,
+        per_month=money([change * HOURS_A_MONTH]),
+        unschedulable=tuple(sorted(s.name for s in report.stuck if s.kind == "Pod")),
+        replaced=min(len(had - has), len(has - had)),
+        rollout=iso_duration(_last_action(report) - report.started_at),
+        stuck=tuple(_stuck(report)),
+    )
+
+
+def _last_action(report: Report) -> datetime:
+    """Return when the last node was ready or gone."""
+    moments = (at for life in report.nodes for at in (life.ready_at, life.gone_at))
+    return max([report.started_at, *(at for at in moments if at is not None)])
+
+
+def _stuck(report: Report) -> Iterator[StuckNode]:
+    """Yield the nodes that are still drifted or draining, by NodeClaim, with the reason to go."""
+    nodes = {claim.node_claim: claim.node for claim in report.fleet}
+    found = {s.name: s for s in reversed(report.stuck) if s.kind == "NodeClaim"}
+    for name in sorted(found):
+        one = found[name]
+        yield StuckNode(
+            node_claim=name,
+            node=nodes.get(name) or None,
+            node_pool=one.node_pool,
+            reason=one.reason if one.reason == DRAINING else DisruptionReason.DRIFTED.value,
+            message=one.message,
+        )

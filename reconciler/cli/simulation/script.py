@@ -1,18 +1,22 @@
-"""The scenario file of ``--faults``: what shall go wrong in a simulation, and when.
+"""The scenario file of ``--faults``: what goes wrong in a simulation, and when.
 
-Times are spans from the first moment on (``90s``, ``2h``) or RFC 3339. Schema:
-``schemas/faults.v1.json``.
+That includes kills of the daemon at a stated step: just after a write to its records, or after an
+effect.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
 from reconciler.adapters.simulated.conditions import (
     Conditions,
+    Fault,
+    Faults,
     Latencies,
     Offer,
     Period,
@@ -20,8 +24,8 @@ from reconciler.adapters.simulated.conditions import (
     Refused,
     Stale,
 )
-from reconciler.adapters.simulated.faults import Fault, Faults
 from reconciler.adapters.simulated.market import ANY, NO_CAPACITY
+from reconciler.engine.world import World
 from reconciler.model.duration import parse_duration
 from reconciler.model.errors import UnreadableError, UsageError
 
@@ -224,3 +228,81 @@ def _latencies(given: Latency) -> Latencies:
         seconds("leaving"),
         pair("stopping"),
     )
+
+
+P = TypeVar("P")
+
+_STEPS: Final = {
+    "store": (
+        "put_node_claims",
+        "forget_node_claims",
+        "put_command",
+        "put_objects",
+        "put_plan",
+        "put_unavailable",
+    ),
+    "journal": ("begin", "finish"),
+    "compute": ("launch", "terminate", "tag"),
+    "cluster": ("taint", "untaint", "register", "initialize", "drain", "delete_node"),
+}
+
+
+class KilledError(BaseException):
+    """The daemon is killed here; nothing of the engine may catch this."""
+
+    def __init__(self, step: int, what: str, restart: timedelta) -> None:
+        self.restart = restart
+        super().__init__(f"after step {step}, {what}")
+
+
+@dataclass
+class Steps:
+    """Counts the steps of the daemon, over all its lives; ``kills`` says after which it dies."""
+
+    kills: Mapping[int, timedelta]
+    taken: int = 0
+
+    def take(self, what: str) -> None:
+        """Count a step.
+
+        Raises:
+            KilledError: it was the last of this life.
+        """
+        self.taken += 1
+        restart = self.kills.get(self.taken)
+        if restart is not None:
+            raise KilledError(self.taken, what, restart)
+
+
+def mortal(world: World, steps: Steps) -> World:
+    """Return the world as a daemon sees it that may die at every step."""
+    return replace(
+        world,
+        store=_counted(world.store, "store", steps),
+        journal=_counted(world.journal, "journal", steps),
+        compute=_counted(world.compute, "compute", steps),
+        cluster=_counted(world.cluster, "cluster", steps),
+    )
+
+
+def _counted(port: P, name: str, steps: Steps) -> P:
+    return cast("P", _Counted(port, name, steps))
+
+
+class _Counted:
+    """A port whose effects are steps."""
+
+    def __init__(self, port: object, name: str, steps: Steps) -> None:
+        self._port, self._name, self._steps = port, name, steps
+
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        real: Callable[..., Any] = getattr(self._port, method)
+        if method not in _STEPS[self._name]:
+            return real
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            result = real(*args, **kwargs)
+            self._steps.take(f"{self._name}.{method}")
+            return result
+
+        return counted

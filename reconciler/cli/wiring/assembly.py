@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from reconciler.model.settings import Settings
     from reconciler.plan.make.inputs import Inputs
     from reconciler.ports.cloud import Compute
+    from reconciler.ports.cluster import FleetUsage, NodeUsage
     from reconciler.ports.progress import Notifier
     from reconciler.ports.state import Shelf
-    from reconciler.ports.usage import FleetUsage, NodeUsage
 
 
 # What ``reconciler check`` looks with.
@@ -138,7 +138,7 @@ def assembled(
     from reconciler.adapters.kubernetes.cluster import KubernetesCluster
     from reconciler.cli.wiring.decoding import prepare_decoders
     from reconciler.engine.world import World
-    from reconciler.plan.explain.decisions import decisions_of
+    from reconciler.plan.explain.answer import decisions_of
 
     ground = ground_of(request, imitation)
     expect_cluster_name(ground)
@@ -196,7 +196,7 @@ def assembled(
 
 def _keeping_usage(shelf: Shelf) -> Callable[[FleetUsage], None]:
     """Return what writes the usage of the nodes, whenever it differs from the last."""
-    from reconciler.ports.usage import SHELF
+    from reconciler.ports.cluster import SHELF
 
     last: dict[str, NodeUsage] | None = None
 
@@ -302,7 +302,7 @@ def look(request: FleetRequest, imitation: Imitation | None = None) -> Look:
         ClusterError: the cluster could not be read.
     """
     from reconciler.adapters.simulated.memory import MemoryShelf, MemoryStateStore
-    from reconciler.cli.shared.stopping import Silence
+    from reconciler.cli.shared.watching import Silence
     from reconciler.engine.world import World
     from reconciler.model.settings import ClusterKind
 
@@ -316,7 +316,7 @@ def look(request: FleetRequest, imitation: Imitation | None = None) -> Look:
     )
     cluster = cluster_of(settings, catalog, imitation, shelf, source)
     if settings.cluster == ClusterKind.KUBECONFIG:
-        from reconciler.adapters.kubernetes.onlooker import Onlooker
+        from reconciler.adapters.kubernetes.cluster import Onlooker
 
         cluster = Onlooker(cluster)
     desired = source.read()
@@ -330,9 +330,9 @@ def look(request: FleetRequest, imitation: Imitation | None = None) -> Look:
 
 def observed(world: World, desired: PlannedFleet, settings: Settings) -> Observation:
     """Return what a pass sees, with what is remembered of earlier ones."""
-    from reconciler.engine.history import history_of
     from reconciler.engine.observation import observe
     from reconciler.engine.reconcile import owner_of, restamp
+    from reconciler.engine.records import history_of
 
     restamp(world, desired)
     seen = observe(world, desired.node_pools, owner_of(settings))

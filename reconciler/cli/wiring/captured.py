@@ -30,11 +30,11 @@ class Captured:
         """Return what a plan is made from: the engine's own look, at what was captured."""
         import msgspec
 
-        from reconciler.adapters.kubernetes.onlooker import Onlooker
+        from reconciler.adapters.kubernetes.cluster import Onlooker
         from reconciler.adapters.simulated.captured import CapturedCluster, CapturedCompute
-        from reconciler.adapters.simulated.clock import SimulatedClock
+        from reconciler.adapters.simulated.conditions import SimulatedClock
         from reconciler.adapters.simulated.memory import MemoryJournal, MemoryStateStore
-        from reconciler.cli.shared.stopping import Silence
+        from reconciler.cli.shared.watching import Silence
         from reconciler.cli.wiring.assembly import observed
         from reconciler.engine.records import restore
         from reconciler.engine.world import World
@@ -96,7 +96,7 @@ def classes_of(
     """Return node classes with what was found for them when the snapshot was captured."""
     import msgspec
 
-    from reconciler.model.decode import decode
+    from reconciler.model.json import decode
     from reconciler.model.karpenter.nodeclass import EC2NodeClassStatus
 
     live = {

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from reconciler.adapters.kubernetes.api import Api
     from reconciler.adapters.kubernetes.informers import ClusterCache
     from reconciler.cli.shared.catalogs import CatalogInForce
-    from reconciler.model.check import Check
+    from reconciler.model.diagnostics import Check
     from reconciler.model.settings import Settings
     from reconciler.ports.calls import Calls
     from reconciler.ports.clock import Clock
@@ -88,7 +88,7 @@ def api_of(settings: Settings, clock: Clock) -> Api:
 def cluster_checks(settings: Settings, *, writes: bool) -> Iterator[Check]:
     """Yield what the Kubernetes API says of itself and of our permissions."""
     from reconciler.adapters.clock import SystemClock
-    from reconciler.adapters.kubernetes.checks import cluster_checks
+    from reconciler.adapters.kubernetes.api import cluster_checks
 
     return cluster_checks(api_of(settings, SystemClock()), settings, writes=writes)
 
@@ -111,7 +111,7 @@ def calls_of(settings: Settings, imitation: Imitation, *, sleeps: bool) -> Itera
     if not has_threads(settings, imitation):
         yield InlineCalls()
         return
-    from reconciler.adapters.workers import PATIENT_S, WITHIN_S, threaded_calls
+    from reconciler.adapters.threads import PATIENT_S, WITHIN_S, threaded_calls
 
     with threaded_calls(within_s=WITHIN_S if sleeps else PATIENT_S) as calls:
         yield calls

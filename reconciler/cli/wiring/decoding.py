@@ -31,7 +31,7 @@ PREPARED: Final = (
     "reconciler.adapters.database",
     "reconciler.adapters.kubernetes",
     "reconciler.adapters.simulated.cluster",
-    "reconciler.adapters.simulated.record",
+    "reconciler.adapters.simulated.pods",
 )
 """The packages and modules whose types a daemon decodes."""
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from reconciler.cli.shared.catalogs import CatalogInForce
     from reconciler.cli.shared.request import FleetRequest
     from reconciler.desired.workloads.pods import Workloads
-    from reconciler.engine.discovery import Discovery
     from reconciler.engine.planning import PlannedFleet
+    from reconciler.engine.records import Discovery
     from reconciler.ports.cloud import Compute
 
 
@@ -89,8 +89,8 @@ class FleetSource:
         from reconciler.cli.shared import sources
         from reconciler.desired.objects import node_classes, node_pools
         from reconciler.desired.workloads.pods import expand
-        from reconciler.engine.discovery import Discovery
         from reconciler.engine.planning import PlannedFleet
+        from reconciler.engine.records import Discovery
 
         source = sources.read_source(self.request)
         fleet, findings = sources.read_desired(source, any_class=False)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from reconciler.cli.shared.catalogs import CatalogInForce
     from reconciler.cli.shared.request import FleetRequest
     from reconciler.desired.settings.layers import Resolved
-    from reconciler.engine.discovery import Discovery
+    from reconciler.engine.records import Discovery
     from reconciler.model.ownership import ClusterId
     from reconciler.model.settings import Settings
     from reconciler.ports.journal import Journal, JournalEntry
@@ -85,7 +85,7 @@ def expect_cluster_name(ground: Ground) -> None:
 
 def cluster_id(ground: Ground) -> ClusterId:
     """Return the cluster that this fleet acts for, none where EC2 is simulated."""
-    from reconciler.adapters.aws.identity import account_number
+    from reconciler.adapters.aws.checks import account_number
     from reconciler.cli.wiring.account import connections
     from reconciler.model.ownership import NO_CLUSTER, ClusterId
 
@@ -117,7 +117,7 @@ def discovery_of(request: FleetRequest, resolved: Resolved, *, keeps: bool = Tru
     from reconciler.adapters.aws.facts.latest import folder_of
     from reconciler.catalog.adjusted.discovered import Memory
     from reconciler.cli.shared.records import cache_place
-    from reconciler.engine.discovery import Discovery, forget
+    from reconciler.engine.records import Discovery, forget
 
     name = "memory.1"
     folder = folder_of(resolved.settings, cache_place(request.path, resolved))

@@ -1,20 +1,28 @@
-"""What watches a daemon: its log, notifications and, where it listens, metrics and a dashboard."""
+"""What watches a daemon: its log, notifications, OpenTelemetry traces, metrics and a dashboard.
+
+A trace has a span for each pass, its steps, and the calls of APIs.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.output.log import LogNotifier
 
 if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.trace import Span, Tracer
+
     from reconciler.cli.commands.acting.run import RunRequest
     from reconciler.cli.wiring.assembly import Assembly
-    from reconciler.cli.wiring.tracing import PassTraces
     from reconciler.engine.desired import Desired
     from reconciler.engine.reconcile import Pass
     from reconciler.engine.world import World
@@ -25,6 +33,110 @@ if TYPE_CHECKING:
     from reconciler.web.health import DaemonHealth
     from reconciler.web.metrics import FleetMetrics
     from reconciler.web.observer import WebObserver
+
+ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_DISABLED: Final = "OTEL_SDK_DISABLED"
+_PACKAGE: Final = "opentelemetry.exporter.otlp.proto.http"
+_LOG: Final = logging.getLogger(__name__)
+
+
+@dataclass
+class PassTraces:
+    """The spans of the passes of one daemon; the loop's thread opens and ends them."""
+
+    tracer: Tracer
+    fleet: str = ""
+    _open: AbstractContextManager[Span] | None = field(default=None, init=False)
+
+    def another(self, fleet: str) -> PassTraces:
+        """Return the spans of one fleet among several of a process."""
+        return PassTraces(self.tracer, fleet)
+
+    def span(self, name: str) -> AbstractContextManager[object]:
+        """Return a span around a step of a pass."""
+        return self.tracer.start_as_current_span(name)
+
+    def started(self) -> None:
+        """Open the span of a pass."""
+        attributes = {"reconciler.fleet": self.fleet} if self.fleet else None
+        self._open = self.tracer.start_as_current_span("pass", attributes=attributes)
+        self._open.__enter__()
+
+    def ended(self, attributes: Mapping[str, str | int | float]) -> None:
+        """End the span of the pass with what it decided."""
+        from opentelemetry.trace import get_current_span
+
+        if self._open is not None:
+            get_current_span().set_attributes(attributes)
+            self._open.__exit__(None, None, None)
+            self._open = None
+
+    def failed(self, problem: str) -> None:
+        """End the span of a pass that failed."""
+        from opentelemetry.trace import Status, StatusCode, get_current_span
+
+        if self._open is not None:
+            get_current_span().set_status(Status(StatusCode.ERROR, problem))
+            self.ended({})
+
+    def called(self, service: str, operation: str, outcome: str, seconds: float) -> None:
+        """Add the span of a call that has ended now (``ports.progress.CallMeter``)."""
+        from opentelemetry.trace import SpanKind, Status, StatusCode
+
+        now = time.time_ns()
+        span = self.tracer.start_span(
+            f"{service} {operation}",
+            kind=SpanKind.CLIENT,
+            attributes={"rpc.service": service, "rpc.method": operation},
+            start_time=now - int(seconds * 1e9),
+        )
+        if outcome != "ok":
+            span.set_attribute("error.type", outcome)
+            span.set_status(Status(StatusCode.ERROR, outcome))
+        span.end(now)
+
+
+@contextmanager
+def traced(fleet: str, environ: Mapping[str, str]) -> Iterator[PassTraces | None]:
+    """Export traces for as long as the block lasts; None where no endpoint is set."""
+    endpoint = next((name for name in ENDPOINTS if environ.get(name)), "")
+    if not endpoint or environ.get(_DISABLED, "").lower() == "true":
+        yield None
+        return
+    if not _is_installed():
+        # Operators of OpenTelemetry set the variable in every pod: no reason not to start.
+        _LOG.warning("%s is set, but no traces are sent: install `reconciler[otel]`", endpoint)
+        yield None
+        return
+    provider = _provider(fleet)
+    try:
+        yield PassTraces(provider.get_tracer("reconciler"))
+    finally:
+        provider.shutdown()
+
+
+def _is_installed() -> bool:
+    try:
+        return find_spec(_PACKAGE) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _provider(fleet: str) -> TracerProvider:
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    from reconciler import __version__
+
+    ours = {"service.name": "reconciler", "service.version": __version__}
+    if fleet:
+        ours["reconciler.fleet"] = fleet
+    resource = Resource(ours).merge(OTELResourceDetector().detect())
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    return provider
 
 
 @dataclass
@@ -118,7 +230,6 @@ def monitored(
     from reconciler.adapters.clock import SystemClock
     from reconciler.cli.shared.sources import fleet_name
     from reconciler.cli.wiring.account import connections
-    from reconciler.cli.wiring.tracing import traced
     from reconciler.notifications.delivery import Deliveries
     from reconciler.notifications.observer import NoticeNotifier, NoticeObserver
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from reconciler.desired.migration.note import Note, changed, dropped, unfinished
+from reconciler.desired.migration.objects import Note, changed, dropped, unfinished
 from reconciler.model.json import JsonDict
 from reconciler.source.document import Pointer
 

@@ -6,15 +6,18 @@ finding has the field path that the API server would name, or a finer one below 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from reconciler.desired.rules.nodepool import PREDICATES, Predicate
 from reconciler.desired.rules.runtime import RUNTIME
+from reconciler.model.diagnostics import Severity
 from reconciler.model.json import JsonDict
+from reconciler.model.settings import FeatureGate, Settings
 from reconciler.source.document import Pointer
 from reconciler.source.finding import Finding
-from reconciler.source.schema import load, resolved
+from reconciler.source.objects import Entry
+from reconciler.source.schema import load, resolved, value_at
 
 _OF_VALUE = frozenset(
     {"requirement-in-values", "requirement-not-in-values", "requirement-min-values"}
@@ -109,3 +112,18 @@ def _violations(name: str, judge: Predicate, data: object, pointer: Pointer) -> 
         at = (*pointer, *below)
         of_key = bool(below) and isinstance(below[-1], str) and name not in _OF_VALUE
         yield Finding(name, at, message, hint, of_key=of_key)
+
+
+def without_gate(entries: Sequence[Entry], settings: Settings) -> Iterator[tuple[Entry, Finding]]:
+    """Yield a warning for each static NodePool while the gate for static capacity is off."""
+    if settings.gate(FeatureGate.STATIC_CAPACITY):
+        return
+    for entry in entries:
+        if entry.kind != "NodePool" or value_at(entry.data, ("spec", "replicas")) is None:
+            continue
+        gate = f"featureGates.{FeatureGate.STATIC_CAPACITY}"
+        message = f"has no effect: {gate} is false, so no nodes are launched for this NodePool"
+        hint = f"set `{gate}: true` in reconciler.yaml, or remove replicas"
+        pointer = ("spec", "replicas")
+        severity = Severity.WARNING
+        yield entry, Finding("gate-is-off", pointer, message, hint, severity, of_key=True)

@@ -2,16 +2,16 @@
 
 1. built-in defaults (``model/settings.py``);
 2. ``reconciler.yaml`` at the root of the fleet folder;
-3. the operator's configuration file, which lies outside the repository (``--config``);
-4. the environment: ``RECONCILER_`` and the key in capitals, words parted by ``_`` and levels by
-   ``__`` (``RECONCILER_PREFERENCE_POLICY``, ``RECONCILER_FEATURE_GATES__NODE_OVERLAY``), a whole
+3. the operator's configuration file outside the repository (``--config``);
+4. the environment: ``RECONCILER_`` and the key in capitals, words separated by ``_`` and levels by
+   ``__`` (``RECONCILER_PREFERENCE_POLICY``, ``RECONCILER_FEATURE_GATES__NODE_OVERLAY``), a complete
    level at once as ``RECONCILER_SUBNET_FREE_ADDRESSES=subnet-1=10,subnet-2=20``; for the region
    and the endpoint also the variables that every AWS tool reads. An empty variable counts as
    unset;
 5. ``--set key=value`` on the command line, the last one winning.
 
-The second layer comes with a pull request. What says where credentials go, or which programs run,
-is therefore not taken from it (``repository.py``).
+The second layer comes with a pull request. Settings that decide where credentials go, or which
+programs run, are therefore not taken from it.
 
 Nothing is read here: the file's data, the environment and the flags are parameters.
 """
@@ -21,24 +21,134 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from reconciler.desired.settings.conversion import settings_from, values_of
 from reconciler.desired.settings.keys import (
     GROUPS,
     KEYS,
+    POOL_OPTIONS,
     definition_of,
     environment_name,
+    split_pool_option,
     unknown,
 )
-from reconciler.desired.settings.repository import misplaced, remedy_of_misplaced
+from reconciler.desired.settings.policy import written
+from reconciler.model.duration import Duration
 from reconciler.model.errors import UsageError
-from reconciler.model.json import JsonObject
+from reconciler.model.json import JsonDict, JsonObject
 from reconciler.model.policy import Policy
-from reconciler.model.settings import Settings
+from reconciler.model.settings import (
+    DEFAULT_FEATURE_GATES,
+    FeatureGate,
+    NodeLimit,
+    PlacementGroup,
+    PoolOptions,
+    Settings,
+)
 from reconciler.model.text.urls import without_secrets
+
+OPERATOR_ONLY: Final = frozenset(
+    {
+        "aws.endpointUrl",
+        "aws.externalId",
+        "aws.roleArn",
+        "kubernetes.context",
+        "kubernetes.kubeconfig",
+        "notifications.webhooks",
+    }
+)
+"""What a repository may not set at all; of ``state`` it may only set a folder of its own."""
+
+
+def misplaced(key: str, value: object) -> str:
+    """Return why a repository may not set ``key`` to ``value``, empty where it may."""
+    if key in OPERATOR_ONLY:
+        return "can be set only by the operator: it controls where credentials go or what runs"
+    if key == "state" and isinstance(value, str):
+        if "://" in value:
+            return "can be a server only if the operator sets it: it controls where credentials go"
+        if value.startswith(("/", "~", "\\")) or ".." in re.split(r"[/\\]", value):
+            return "is outside the fleet folder; only the operator can set that"
+    return ""
+
+
+def remedy_of_misplaced(key: str) -> str:
+    """Return where the operator can set what a repository may not."""
+    return (
+        f"remove it here; use --set {key}=VALUE, {environment_name(key)}, or the operator's "
+        "configuration file (--config FILE or RECONCILER_CONFIG)"
+    )
+
+
+_GATES: Final = "featureGates."
+_GROUP: Final = "placementGroup."
+_ATTRIBUTES: Final = {field.name for field in fields(Settings)}
+_PLAIN: Final = {
+    key: definition
+    for key, definition in KEYS.items()
+    if definition.attribute in _ATTRIBUTES and not key.startswith(_GROUP)
+}
+_LISTS: Final = {
+    "podTopologySpread.defaultConstraints",
+    "disruption.budgets",
+    "disruption.windows",
+    "disruption.suspend",
+    "priceBook.rules",
+    "commitments.savingsPlans",
+    "commitments.reservedInstances",
+    "notifications.webhooks",
+}
+
+
+def settings_from(chosen: JsonObject) -> Settings:
+    """Return the settings with the chosen values, by dotted key, in place of the defaults."""
+    gates = {
+        gate: chosen.get(f"{_GATES}{gate}", default)
+        for gate, default in DEFAULT_FEATURE_GATES.items()
+    }
+    group = {KEYS[key].attribute: v for key, v in chosen.items() if key.startswith(_GROUP)}
+    pools: dict[str, JsonDict] = {}
+    subnets: dict[str, int] = {}
+    for key, value in sorted(chosen.items()):
+        level, _, rest = key.partition(".")
+        if level == "nodePools":
+            name, option = split_pool_option(rest)
+            pools.setdefault(name, {})[POOL_OPTIONS[option].attribute] = value
+        elif level == "subnetFreeAddresses":
+            subnets[rest] = value
+    return Settings(
+        **{KEYS[key].attribute: value for key, value in chosen.items() if key in _PLAIN},
+        feature_gates=gates,
+        subnet_free_addresses=subnets,
+        placement_group=PlacementGroup(**group) if group else None,
+        node_pools={name: PoolOptions(**options) for name, options in pools.items()},
+    )
+
+
+def values_of(settings: Settings, chosen: Mapping[str, object]) -> dict[str, object]:
+    """Return every setting by its dotted key as a user writes it, defaults included."""
+    values: JsonDict = {}
+    for key, definition in KEYS.items():
+        if key.startswith(_GATES):
+            values[key] = settings.gate(FeatureGate(definition.attribute))
+        elif key in _LISTS:
+            values[key] = written(getattr(settings, definition.attribute))
+        elif key in _PLAIN:
+            values[key] = _written(getattr(settings, definition.attribute), definition.unset)
+        elif key in chosen:
+            values[key] = _written(chosen[key])
+    own = {key: _written(value) for key, value in sorted(chosen.items()) if key not in values}
+    return values | own
+
+
+def _written(value: object, unset: str = "") -> object:
+    """Return a value as it would stand in the file."""
+    if value is None:
+        return unset
+    return str(value) if isinstance(value, (Duration, NodeLimit, StrEnum)) else value
+
 
 CONFIG_FILE: Final = "reconciler.yaml"
 CONFIG_VARIABLE: Final = "RECONCILER_CONFIG"

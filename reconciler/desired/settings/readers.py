@@ -8,18 +8,135 @@ same in every layer, and ``reconciler validate`` starts without loading msgspec.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from enum import StrEnum
+from string import Template
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from reconciler.desired.rules.runtime import key_fault
+from reconciler.desired.settings.policy import names_in, read_entries, text_in
 from reconciler.model.duration import NEVER, Duration, parse_nanoseconds
+from reconciler.model.json import JsonObject
+from reconciler.model.notification import NoticeKind, Webhook, WebhookFormat
 from reconciler.model.settings import DefaultConstraint
 from reconciler.model.text.urls import is_unencrypted
 
 if TYPE_CHECKING:
     from reconciler.model.billing import PriceRule, ReservedInstancesTerms, SavingsPlanTerms
-    from reconciler.model.notification import Webhook
+
+_WEBHOOK_KEYS: Final = ("urlVariable", "format", "events", "secretVariable", "template")
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}", re.ASCII)
+FIELDS: Final = ("fleet", "kind", "title", "text", "node_pool", "revision")
+"""What a template can show."""
+
+
+def webhooks(value: object) -> tuple[Webhook, ...]:
+    """Return the webhooks, in order.
+
+    Raises:
+        ValueError: an entry cannot be read.
+    """
+    return tuple(read_entries(value, _WEBHOOK_KEYS, _webhook))
+
+
+def _webhook(entry: Mapping[str, object]) -> Webhook:
+    url, secret = _variable(entry, "urlVariable"), _variable(entry, "secretVariable")
+    if not url:
+        raise ValueError("urlVariable: required field is missing")
+    form = text_in(entry, "format") or WebhookFormat.SLACK.value
+    if form not in tuple(WebhookFormat):
+        raise ValueError(f"format: {form[:40]!r} is not allowed (one of slack, json)")
+    if secret and form != WebhookFormat.JSON:
+        raise ValueError("secretVariable: only requests in the format json are signed")
+    kinds = names_in(entry, "events", tuple(kind.value for kind in NoticeKind))
+    return Webhook(
+        url, WebhookFormat(form), tuple(map(NoticeKind, kinds)), secret, _template(entry)
+    )
+
+
+def _variable(entry: Mapping[str, object], key: str) -> str:
+    name = text_in(entry, key)
+    if name and not _VARIABLE.fullmatch(name):
+        # Never the value: who confuses the two writes a secret here.
+        raise ValueError(f"{key}: must be the name of an environment variable, not the value")
+    return name
+
+
+def _template(entry: Mapping[str, object]) -> str:
+    text = text_in(entry, "template")
+    template = Template(text)
+    if not template.is_valid():
+        raise ValueError("template: write $$ for a dollar sign that begins no name")
+    unknown = [name for name in template.get_identifiers() if name not in FIELDS]
+    if unknown:
+        known = ", ".join(f"${name}" for name in FIELDS)
+        raise ValueError(f"template: ${unknown[0][:40]} is unknown (one of {known})")
+    return text
+
+
+_SPREAD_KEYS: Final = (
+    "maxSkew",
+    "topologyKey",
+    "whenUnsatisfiable",
+    "minDomains",
+    "nodeAffinityPolicy",
+    "nodeTaintsPolicy",
+)
+_ACTIONS: Final = ("DoNotSchedule", "ScheduleAnyway")
+_POLICIES: Final = ("Honor", "Ignore")
+
+
+def constraints(value: object) -> tuple[DefaultConstraint, ...]:
+    """Return the constraints that hold for pods without any of their own.
+
+    Raises:
+        ValueError: an entry cannot be read, or two say when the same key is unsatisfiable.
+    """
+    made: list[DefaultConstraint] = []
+    for index, constraint in enumerate(read_entries(value, _SPREAD_KEYS, _constraint)):
+        same = (constraint.topology_key, constraint.when_unsatisfiable)
+        if any((m.topology_key, m.when_unsatisfiable) == same for m in made):
+            raise ValueError(f"[{index}]: duplicate constraint on {same[0]} with {same[1]}")
+        made.append(constraint)
+    return tuple(made)
+
+
+def _constraint(entry: Mapping[str, object]) -> DefaultConstraint:
+    key = text_in(entry, "topologyKey")
+    fault = key_fault(key) if key else "must be a label"
+    if fault:
+        raise ValueError(f"topologyKey: {key[:80]!r}: {fault}")
+    skew = _positive(entry, "maxSkew")
+    if skew is None:
+        raise ValueError("maxSkew: must be an integer of at least 1")
+    return DefaultConstraint(
+        topology_key=key,
+        max_skew=skew,
+        when_unsatisfiable=_one_of(entry, "whenUnsatisfiable", _ACTIONS) or "",
+        min_domains=_positive(entry, "minDomains"),
+        node_affinity_policy=_one_of(entry, "nodeAffinityPolicy", _POLICIES, optional=True),
+        node_taints_policy=_one_of(entry, "nodeTaintsPolicy", _POLICIES, optional=True),
+    )
+
+
+def _positive(entry: Mapping[str, object], key: str) -> int | None:
+    value = entry.get(key)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise ValueError(f"{key}: {value!r} must be an integer of at least 1")
+    return value
+
+
+def _one_of(
+    entry: JsonObject, key: str, allowed: tuple[str, ...], *, optional: bool = False
+) -> str | None:
+    value = entry.get(key)
+    if value is None and optional:
+        return None
+    if value not in allowed:
+        raise ValueError(f"{key}: {value!r} is not allowed (one of {', '.join(allowed)})")
+    return str(value)
+
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
 _DAY: Final = timedelta(days=1)
@@ -134,8 +251,6 @@ def read_percent(value: object) -> float:
 
 def read_constraints(value: object) -> tuple[DefaultConstraint, ...]:
     """Return the default topology spread constraints."""
-    from reconciler.desired.settings.spreading import constraints  # only where there are any
-
     return constraints(value)
 
 
@@ -170,8 +285,6 @@ def read_reserved_instances(value: object) -> tuple[ReservedInstancesTerms, ...]
 
 def read_webhooks(value: object) -> tuple[Webhook, ...]:
     """Return the webhooks that are told about the fleet."""
-    from reconciler.desired.settings.webhooks import webhooks
-
     return webhooks(value)
 
 

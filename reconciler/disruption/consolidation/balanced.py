@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from reconciler.disruption.candidates import Candidate
-from reconciler.disruption.cost import BASE_COST, eviction_costs
+from reconciler.disruption.candidates import BASE_COST, Candidate, eviction_costs
 from reconciler.model.karpenter.nodepool import BALANCED
 from reconciler.observed.state import StateNode
 

@@ -26,8 +26,8 @@ from reconciler.disruption.consolidation.pricing import (
 from reconciler.disruption.consolidation.recall import RefusedSet, set_question
 from reconciler.disruption.deliberation import Deliberation, with_claims
 from reconciler.disruption.gates.consolidatable import is_consolidatable
+from reconciler.disruption.gates.guards import resting
 from reconciler.disruption.gates.policy import too_little, too_young
-from reconciler.disruption.gates.retries import resting
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, ON_DEMAND, SPOT
 from reconciler.model.karpenter.nodepool import WHEN_EMPTY

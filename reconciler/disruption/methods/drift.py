@@ -13,8 +13,8 @@ from typing import Final
 from reconciler.disruption.candidates import Candidate, CandidateRefusal
 from reconciler.disruption.command import BlockCode, Reason, WaitsFor
 from reconciler.disruption.deliberation import Deliberation
+from reconciler.disruption.gates.guards import resting
 from reconciler.disruption.gates.policy import Hold
-from reconciler.disruption.gates.retries import resting
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from reconciler.disruption.candidates import scale_down_cost
 from reconciler.disruption.command import Block, BlockCode, Command, ForcefulReason
-from reconciler.disruption.cost import scale_down_cost
 from reconciler.disruption.gates.policy import forced_out_at
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodepool import NodePool

@@ -16,8 +16,8 @@ from reconciler.disruption.candidates import Candidate, CandidateRefusal
 from reconciler.disruption.command import BlockCode, Reason, WaitsFor
 from reconciler.disruption.consolidation.pricing import OfferingChoice
 from reconciler.disruption.deliberation import Deliberation
+from reconciler.disruption.gates.guards import resting
 from reconciler.disruption.gates.policy import Hold
-from reconciler.disruption.gates.retries import resting
 from reconciler.model.karpenter.budget import UNBOUNDED, DisruptionReason
 from reconciler.model.karpenter.labels import INITIALIZED, REGISTERED
 from reconciler.model.karpenter.nodeclaim import NodeClaim

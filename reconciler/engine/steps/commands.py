@@ -15,16 +15,18 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Final
 
 from msgspec.structs import replace
 
+from reconciler.disruption.decide import command_timeout
 from reconciler.disruption.gates.consolidatable import LEFT_OVER
-from reconciler.disruption.gates.retries import REPLACEMENT_FAILED, failed_attempts
-from reconciler.disruption.validation import command_timeout
+from reconciler.disruption.gates.guards import REPLACEMENT_FAILED, failed_attempts
 from reconciler.engine import tracking
 from reconciler.engine.effects import Effect, Effects
 from reconciler.engine.observation import Observation, marked_claims
 from reconciler.engine.steps import lifecycle
+from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import DISRUPTED_TAINT
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodepool import NodePool
@@ -33,12 +35,33 @@ from reconciler.plan.make.actions import provision_id
 from reconciler.plan.make.gather import vanished_pools
 from reconciler.plan.render.wording import listed
 from reconciler.plan.run import ActionEvent, ActionState, PlanRun, RunEvent
-from reconciler.plan.value.actions import Action, ActionKind
-from reconciler.plan.value.disruption import PlannedCommand
+from reconciler.plan.value.actions import Action, ActionKind, PlannedCommand
 from reconciler.plan.value.plan import Plan
 from reconciler.ports.journal import Verb
 from reconciler.ports.progress import EventKind
 from reconciler.ports.state import CommandPhase, RunningCommand
+
+SETTLES_WITHIN: Final = timedelta(minutes=5)
+"""How long a command keeps consolidation waiting: a drain that is blocked may last for days."""
+
+
+def unsettled(commands: Iterable[RunningCommand], now: datetime) -> frozenset[str]:
+    """Return the NodeClaims that running consolidation commands remove.
+
+    Commands that started more than ``SETTLES_WITHIN`` ago do not count.
+    """
+    return frozenset(
+        name
+        for command in commands
+        if command.reason == DisruptionReason.UNDERUTILIZED
+        and command.phase in _RUNNING
+        and abs(now - command.started_at) < SETTLES_WITHIN
+        for name in command.node_claims
+    )
+
+
+_RUNNING: Final = (CommandPhase.MARKED, CommandPhase.WAITING, CommandPhase.TERMINATING)
+
 
 # A command that is rolled back leaves nodes behind that were launched and have no pods. Karpenter
 # keeps them as ordinary nodes, and so do we for a while: the next attempt can use them. But limits
@@ -51,7 +74,7 @@ def mark(effects: Effects, command: RunningCommand, now: datetime, *, failed: bo
     """Record that the replacements of a command which have no pods are no longer needed.
 
     If the command ``failed``, its candidates are retried after a growing delay
-    (``disruption/gates/retries.py``).
+    (``disruption/gates/guards.py``).
     """
     store = effects.world.store
     left = [

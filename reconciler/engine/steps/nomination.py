@@ -23,7 +23,7 @@ from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.resources import fits, subtract
-from reconciler.observed.pods import Pods
+from reconciler.observed.fingerprint import Pods
 from reconciler.observed.snapshot import Snapshot
 from reconciler.observed.state import StateNode
 from reconciler.ports.state import CommandPhase, RunningCommand

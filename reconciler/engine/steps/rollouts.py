@@ -27,7 +27,7 @@ from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.metadata import is_true
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.settings import Settings
-from reconciler.plan.value.disruption import PlannedCommand
+from reconciler.plan.value.actions import PlannedCommand
 from reconciler.plan.value.plan import Plan
 from reconciler.ports.progress import EventKind
 from reconciler.ports.state import CommandPhase

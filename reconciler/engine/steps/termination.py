@@ -22,7 +22,7 @@ from reconciler.model.karpenter.labels import DISRUPTED_TAINT, DO_NOT_DISRUPT
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod
-from reconciler.observed.pods import Pods
+from reconciler.observed.fingerprint import Pods
 from reconciler.ports.cloud import Instance
 from reconciler.ports.journal import Intent, Outcome, Verb
 from reconciler.ports.progress import EventKind

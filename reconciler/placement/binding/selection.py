@@ -1,4 +1,4 @@
-"""Decides which nodes a pod may use: selectors, affinity and taints.
+"""Decides which nodes a pod may use: selectors, affinity, taints, and the zones of its volumes.
 
 It is written from Kubernetes' scheduler and does not share code with the placement engine, so it
 checks plans independently.
@@ -6,14 +6,30 @@ checks plans independently.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
+from reconciler.desired.workloads.pods import Workloads
+from reconciler.model.karpenter.labels import ZONE, normalized
+from reconciler.model.kubernetes.cluster import (
+    ClaimStatus,
+    CSISource,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeNodeAffinity,
+    VolumeSpec,
+)
+from reconciler.model.kubernetes.metadata import Metadata
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import (
     NodeSelector,
     NodeSelectorExpression,
     NodeSelectorTerm,
+    Pod,
     PodSpec,
 )
 from reconciler.model.kubernetes.taint import Taint, Toleration
@@ -81,3 +97,110 @@ def _compares(
         return compare(int(value), int(values[0]))
     except ValueError:
         return False
+
+
+_LATE: Final = "WaitForFirstConsumer"
+
+
+@dataclass(frozen=True, slots=True)
+class Volumes:
+    """The claims of the workloads; ``zones`` is where each unbound one was provisioned."""
+
+    claims: Mapping[str, PersistentVolumeClaim]
+    volumes: Mapping[str, PersistentVolume]
+    classes: Mapping[str, StorageClass]
+    zones: dict[str, str]
+
+    def suit(self, pod: Pod, node: Node) -> bool:
+        """Return whether every volume of a pod is reachable from a node."""
+        return all(self._reachable(key, node) for key in _claim_keys(pod))
+
+    def settle(self, pod: Pod, node: Node) -> None:
+        """Provision the volumes of a bound pod in the zone of its node."""
+        for key in _claim_keys(pod):
+            claim = self.claims.get(key)
+            if claim is not None and not claim.spec.volume_name and self._is_late(claim):
+                self.zones.setdefault(key, node.metadata.labels.get(ZONE, ""))
+
+    def objects(self) -> tuple[tuple[PersistentVolumeClaim, ...], tuple[PersistentVolume, ...]]:
+        """Return claims and volumes as the cluster shows them, including those provisioned here."""
+        claims, made = [], []
+        for key, claim in sorted(self.claims.items()):
+            zone = self.zones.get(key)
+            if zone is None:
+                claims.append(claim)
+                continue
+            volume = self._made(claim, zone)
+            made.append(volume)
+            spec = msgspec.structs.replace(claim.spec, volume_name=volume.metadata.name)
+            claims.append(
+                msgspec.structs.replace(claim, spec=spec, status=ClaimStatus(phase="Bound"))
+            )
+        volumes = {**self.volumes, **{v.metadata.name: v for v in made}}
+        return tuple(claims), tuple(volumes[name] for name in sorted(volumes))
+
+    def _reachable(self, key: str, node: Node) -> bool:
+        claim = self.claims.get(key)
+        if claim is None:
+            return False
+        if claim.spec.volume_name:
+            volume = self.volumes.get(claim.spec.volume_name)
+            if volume is None:
+                return False
+            affinity = volume.spec.node_affinity
+            return affinity is None or affinity.required is None or allows(affinity.required, node)
+        zone = self.zones.get(key)
+        if zone is not None:
+            return node.metadata.labels.get(ZONE) == zone
+        kind = self.classes.get(claim.spec.storage_class_name or "")
+        return kind is None or _topology_allows(kind, node)
+
+    def _is_late(self, claim: PersistentVolumeClaim) -> bool:
+        kind = self.classes.get(claim.spec.storage_class_name or "")
+        return kind is not None and kind.volume_binding_mode == _LATE
+
+    def _made(self, claim: PersistentVolumeClaim, zone: str) -> PersistentVolume:
+        kind = self.classes.get(claim.spec.storage_class_name or "")
+        here = NodeSelectorTerm((NodeSelectorExpression(ZONE, "In", (zone,)),))
+        return PersistentVolume(
+            Metadata(name=f"pvc-{claim.key.replace('/', '-')}"),
+            VolumeSpec(
+                node_affinity=VolumeNodeAffinity(NodeSelector((here,))),
+                csi=CSISource(kind.provisioner) if kind is not None else None,
+                storage_class_name=claim.spec.storage_class_name,
+            ),
+        )
+
+
+def volumes_of(workloads: Workloads, zones: dict[str, str]) -> Volumes:
+    """Return the volumes of the workloads; zones of deleted claims are dropped."""
+    claims = {claim.key: claim for claim in workloads.volume_claims}
+    for key in [key for key in zones if key not in claims]:
+        del zones[key]
+    return Volumes(
+        claims=claims,
+        volumes={volume.metadata.name: volume for volume in workloads.volumes},
+        classes={kind.metadata.name: kind for kind in workloads.storage_classes},
+        zones=zones,
+    )
+
+
+def _claim_keys(pod: Pod) -> Iterator[str]:
+    for volume in pod.spec.volumes:
+        if volume.persistent_volume_claim is not None:
+            yield f"{pod.namespace}/{volume.persistent_volume_claim.claim_name}"
+        elif volume.ephemeral is not None:
+            yield f"{pod.namespace}/{pod.metadata.name}-{volume.name}"
+
+
+def _topology_allows(kind: StorageClass, node: Node) -> bool:
+    """Return whether a storage class allows a node's topology; no terms allow any."""
+    if not kind.allowed_topologies:
+        return True
+    return any(
+        all(
+            node.metadata.labels.get(normalized(e.key)) in e.values
+            for e in term.match_label_expressions
+        )
+        for term in kind.allowed_topologies
+    )

@@ -13,8 +13,7 @@ from reconciler.catalog.table import OfferingClass, TypeTable
 from reconciler.model.karpenter.labels import INSTANCE_TYPE, ZONE
 from reconciler.model.karpenter.requirements import Requirement
 from reconciler.model.resources import Resources
-from reconciler.placement.explain.funnel import Funnel, filters_of
-from reconciler.placement.explain.reasons import Explainer
+from reconciler.placement.explain.reasons import Explainer, Funnel, filters_of
 from reconciler.placement.nodes.claims import OpenClaim, fit
 from reconciler.placement.nodes.space import Space
 from reconciler.placement.nodes.template import PoolTemplate

@@ -19,9 +19,15 @@ from reconciler.model.karpenter.requirements import equals
 from reconciler.model.kubernetes.pod import HostPort, Pod
 from reconciler.model.resources import CPU, MEMORY, Resources, parse_resources
 from reconciler.placement.nodes.existing import Target
-from reconciler.placement.nodes.limits import NONE_HELD, Held, Reservations
 from reconciler.placement.nodes.space import Space
-from reconciler.placement.nodes.template import PoolTemplate, clash, shortfalls
+from reconciler.placement.nodes.template import (
+    NONE_HELD,
+    Held,
+    PoolTemplate,
+    Reservations,
+    clash,
+    shortfalls,
+)
 from reconciler.placement.pods.cohort import Cohort, CohortView
 from reconciler.placement.pods.shape import Shape
 from reconciler.placement.topology.rules import RuleKind

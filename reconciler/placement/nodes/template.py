@@ -1,15 +1,21 @@
-"""A NodePool as a template for new nodes: its requirements, instance types and daemons."""
+"""A NodePool as a template for new nodes, and what it can still launch within its limits.
+
+A new node counts with the largest capacity among its candidate types, so a pass cannot exceed a
+limit whichever type is launched. Karpenter does this for resources. It does not count the number of
+nodes within one pass; this module does.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from reconciler.catalog.table import TypeTable
-from reconciler.model.karpenter.labels import INSTANCE_TYPE
+from reconciler.model.karpenter.labels import INSTANCE_TYPE, RESERVED
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.karpenter.requirements import Requirement
 from reconciler.model.kubernetes.pod import HostPort
-from reconciler.model.resources import CPU, MEMORY
+from reconciler.model.resources import CPU, MEMORY, NODES, Resources, pods
+from reconciler.observed.state import StateNode
 from reconciler.placement.nodes.daemons import Daemon, DaemonGroup, groups
 from reconciler.placement.nodes.space import Space, SpaceBook
 
@@ -96,3 +102,113 @@ def shortfalls(table: TypeTable, mask: int, space: Space) -> dict[str, tuple[Req
         if achieved < wanted.min_values:
             found[key] = (wanted, achieved)
     return found
+
+
+# Reservations: which new nodes can use prepaid capacity.
+#
+# A node that could use a reservation holds a slot in every one that it could use, until its
+# requirements exclude it. A pass may therefore run out of slots early, but never overbooks
+# (Karpenter ``reservationmanager.go``). In strict mode a pod waits for the next pass instead of
+# using more expensive capacity.
+
+
+Held = frozenset[str]
+NONE_HELD: Held = frozenset()
+
+
+class Reservations:
+    """The slots left in each reservation, across all pools that share it."""
+
+    def __init__(self, tables: Iterable[TypeTable], *, enabled: bool, strict: bool) -> None:
+        self._left: dict[str, int] = {}
+        self._strict = strict
+        for table in tables if enabled else ():
+            for name, capacity in table.reservations.items():
+                self._left[name] = min(self._left.get(name, capacity), capacity)
+        self.exist = bool(self._left)
+
+    def reservable(self, held: Held, space: Space, mask: int) -> Held | None:
+        """Return the reservations that a node of ``space`` and ``mask`` would hold.
+
+        None means that the pod has to wait: every reservation it could use is full, or the node
+        would lose the last one that it holds.
+        """
+        compatible = False
+        names = set()
+        for offering in space.offers:
+            name = offering.reservation_id
+            if name is None or offering.capacity_type != RESERVED or not offering.mask & mask:
+                continue
+            compatible = True
+            if name in held or self._left.get(name, 0) > 0:
+                names.add(name)
+        if self._strict and not names and (compatible or held):
+            return None
+        return frozenset(names)
+
+    def hold(self, held: Held, now: Held) -> None:
+        """Take a slot for each name new in ``now`` and release those no longer in it."""
+        for name in now - held:
+            self._left[name] -= 1
+            assert self._left[name] >= 0, f"reservation {name} is held too often"
+        for name in held - now:
+            self._left[name] += 1
+
+
+class RemainingLimits:
+    """What is left of each NodePool's limits; pools without limits are not included."""
+
+    def __init__(
+        self,
+        templates: Iterable[PoolTemplate],
+        nodes: Iterable[StateNode],
+        promised: Iterable[tuple[str, Resources]],
+        without: Collection[str] = (),
+    ) -> None:
+        self._left: dict[str, Resources] = {}
+        for template in templates:
+            if template.node_pool.spec.limits:
+                self._left[template.name] = template.node_pool.limits()
+        if self._left:
+            for node in nodes:
+                if not node.is_deleting and node.name not in without:
+                    self._take(node.node_pool, node.capacity)
+            for pool, capacity in promised:
+                self._take(pool, capacity)
+        self._allowed: dict[str, int] = {}
+
+    def _take(self, pool: str, capacity: Resources) -> None:
+        left = self._left.get(pool)
+        if left is None:
+            return
+        for name in left:
+            left[name] -= pods(1) if name == NODES else capacity.get(name, 0)
+
+    def left(self, template: PoolTemplate) -> Resources | None:
+        """Return what is left of the pool's limits, or None if it has no limits."""
+        return self._left.get(template.name)
+
+    def allowed(self, template: PoolTemplate) -> int:
+        """Return the types of the pool that fit within its remaining limits."""
+        left = self._left.get(template.name)
+        if left is None:
+            return template.types
+        known = self._allowed.get(template.name)
+        if known is None:
+            known = template.types
+            for name, amount in left.items():
+                if name == NODES:
+                    known = known if amount >= pods(1) else 0
+                else:
+                    known &= template.table.capacity_at_most(name, amount)
+            self._allowed[template.name] = known
+        return known
+
+    def take(self, template: PoolTemplate, mask: int) -> None:
+        """Count a new node that may become any type of ``mask``."""
+        left = self._left.get(template.name)
+        if left is None:
+            return
+        for name in left:
+            left[name] -= pods(1) if name == NODES else template.table.most_capacity(name, mask)
+        self._allowed.pop(template.name, None)

@@ -28,7 +28,7 @@ from reconciler.placement.packing.covering import (
 )
 from reconciler.placement.packing.covering import worth as worth_of_room
 from reconciler.placement.packing.goal import Goal
-from reconciler.placement.packing.recall import KnownAnswers, answers_of, daemons_of, tables_of
+from reconciler.placement.packing.market import KnownAnswers, answers_of, daemons_of, tables_of
 from reconciler.placement.pods.shape import RelaxedShape, Shape
 from reconciler.placement.topology.rules import RuleKind
 

@@ -6,22 +6,97 @@ work depends on the number of pods, never on time, so the result is the same on 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
+from math import frexp
 
+from reconciler.catalog.table import indices
 from reconciler.model.resources import NODES
 from reconciler.placement.nodes.claims import OpenClaim, fit
+from reconciler.placement.nodes.existing import NodeUse
 from reconciler.placement.packing.filling import Filler, PaperNode
 from reconciler.placement.packing.goal import Depth, Effort, Goal
-from reconciler.placement.packing.greedy import Worth, duals, shares
+from reconciler.placement.packing.greedy import DraftPacking, Worth, drafted, duals, shares
 from reconciler.placement.packing.lots import DomainChoice, Lot, Sorted, Sorting
 from reconciler.placement.packing.market import PackingMarket
-from reconciler.placement.packing.paper import DraftPacking, drafted
-from reconciler.placement.packing.tries import Tries
 from reconciler.placement.pods.cohort import Cohort, CohortView
 from reconciler.placement.solve import PlacementPass
+from reconciler.placement.topology.groups import Topology
 from reconciler.placement.topology.rules import RuleKind
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The state of cohorts and rule counts at one point, including which pods wait."""
+
+    counts: list[dict[str, int]]
+    waiting: list[tuple[int, int]]
+
+
+class Tries:
+    """The cohorts and counts of one question.
+
+    ``at_first`` are the counts before any pod was placed; ``fresh`` creates an empty pass.
+    ``worth`` is the cost of new nodes for each pod by key, if known: room on existing nodes then
+    goes to the most expensive pods first.
+    """
+
+    def __init__(
+        self,
+        cohorts: list[Cohort],
+        topology: Topology,
+        at_first: list[dict[str, int]],
+        fresh: Callable[[], PlacementPass],
+        worth: Mapping[str, float] | None = None,
+    ) -> None:
+        self.cohorts = cohorts
+        self._topology = topology
+        self._at_first = at_first
+        self._fresh = fresh
+        self._worth = worth
+
+    def start(self) -> PlacementPass:
+        """Return a new pass in which all pods wait except those that existing nodes take."""
+        self._topology.restore(self._at_first)
+        for cohort in self.cohorts:
+            cohort.rewind()
+        solving = self._fresh()
+        solving.settle(_expensive_first(self.cohorts, self._worth, solving.nodes))
+        return solving
+
+    def saved(self) -> Checkpoint:
+        """Return the current state of cohorts and counts."""
+        waiting = [(c.waiting_from, c.first) for c in self.cohorts]
+        return Checkpoint(self._topology.saved(), waiting)
+
+    def restore(self, standing: Checkpoint) -> None:
+        """Restore cohorts and counts to a saved state."""
+        self._topology.restore(standing.counts)
+        for cohort, (waiting_from, first) in zip(self.cohorts, standing.waiting, strict=True):
+            cohort.waiting_from, cohort.first = waiting_from, first
+
+
+def _expensive_first(
+    cohorts: Sequence[Cohort], worth: Mapping[str, float] | None, use: NodeUse
+) -> Sequence[Cohort]:
+    """Return cohorts by the value of their pods relative to the share of free room they use.
+
+    Values are rounded to powers of two, so that larger pods stay first among similar ones.
+    """
+    if not worth:
+        return cohorts
+    free = list(indices(use.open))
+    cpu = sum(max(use.cpu[i], 0) for i in free) or 1
+    memory = sum(max(use.memory[i], 0) for i in free) or 1
+
+    def rank(cohort: Cohort) -> tuple[bool, int]:
+        part = cohort.shape.cpu / cpu + cohort.shape.memory / memory
+        value = worth.get(cohort.pods[0].key, 0.0)
+        return cohort.shape.model.is_virtual, -frexp(value / part)[1] if part > 0 else 0
+
+    return sorted(cohorts, key=rank)
+
 
 # Places a drafted packing: every pod is still checked against the rules.
 #

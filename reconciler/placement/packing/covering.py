@@ -19,7 +19,7 @@ from reconciler.catalog.table import TypeTable, bits, indices
 from reconciler.placement.nodes.space import Space
 from reconciler.placement.nodes.template import PoolTemplate
 from reconciler.placement.packing.goal import Goal
-from reconciler.placement.packing.recall import KnownAnswers, answers_of, daemons_of
+from reconciler.placement.packing.market import KnownAnswers, answers_of, daemons_of
 from reconciler.placement.packing.simplex import Program, maximum
 
 LOADS_MAX = 24

@@ -26,8 +26,7 @@ from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.schedule import parse_schedule
 from reconciler.model.settings import PoolOption, Settings
 from reconciler.observed.state import StateNode
-from reconciler.plan.explain.answer import Explanation
-from reconciler.plan.explain.decisions import Decision
+from reconciler.plan.explain.answer import Decision, Explanation
 from reconciler.plan.render.wording import counted, moment
 
 # What the guards that count over time add to a pool's calendar: their holes, and their slowness.

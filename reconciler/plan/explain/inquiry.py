@@ -27,12 +27,12 @@ from reconciler.placement.question import LaunchPool, Placement, Question, Rejec
 from reconciler.placement.scheduler import Scheduler
 from reconciler.plan.explain.answer import (
     ConstraintCost,
+    Decision,
     Explanation,
     FilterCount,
     NodesAnswer,
     PoolAnswer,
 )
-from reconciler.plan.explain.decisions import Decision
 from reconciler.plan.make.actions import launch_offering, unlaunched_claim
 from reconciler.plan.make.facts import Facts
 from reconciler.plan.render.wording import dollars

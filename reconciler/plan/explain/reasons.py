@@ -7,8 +7,7 @@ answer is the reason of the decision itself and is not computed a second time.
 from __future__ import annotations
 
 from reconciler.model.karpenter.budget import DisruptionReason
-from reconciler.plan.explain.answer import Explanation
-from reconciler.plan.explain.decisions import Subject, decisions_of
+from reconciler.plan.explain.answer import Explanation, Subject, decisions_of
 from reconciler.plan.render.wording import (
     counted,
     dollars,
@@ -18,7 +17,7 @@ from reconciler.plan.render.wording import (
     listed,
     moment,
 )
-from reconciler.plan.value.disruption import PlannedCommand, PoolBudget
+from reconciler.plan.value.actions import PlannedCommand, PoolBudget
 from reconciler.plan.value.nodes import PlannedNodeClaim
 from reconciler.plan.value.plan import Plan
 

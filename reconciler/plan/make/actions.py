@@ -20,8 +20,7 @@ from reconciler.model.karpenter.requirements import RequirementSpec
 from reconciler.model.resources import format_resources
 from reconciler.placement.question import LaunchCatalog, LaunchPool, PlannedClaim
 from reconciler.plan.graph import in_waves
-from reconciler.plan.value.actions import Action, ActionKind
-from reconciler.plan.value.disruption import PlannedCommand
+from reconciler.plan.value.actions import Action, ActionKind, PlannedCommand
 from reconciler.plan.value.nodes import LaunchOffering, PlannedImage, PlannedNodeClaim, PriceSource
 
 # From claims of the scheduler to the NodeClaims of a plan, with final names.

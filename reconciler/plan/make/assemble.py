@@ -19,11 +19,11 @@ from reconciler.placement.question import LaunchPool, Placement, PlannedClaim, R
 from reconciler.plan.make.actions import Namer, planned_node_claim
 from reconciler.plan.make.disclosure import planned_field
 from reconciler.plan.render.wording import counted
-from reconciler.plan.value.actions import DeferredClaim
-from reconciler.plan.value.changes import DriftedClaim
-from reconciler.plan.value.disruption import (
+from reconciler.plan.value.actions import (
     BlockedNode,
     Decision,
+    DeferredClaim,
+    DriftedClaim,
     PlannedBlocker,
     PlannedCommand,
     PoolBudget,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from reconciler.plan.value.changes import PlannedFieldChange
+from reconciler.plan.value.actions import PlannedFieldChange
 
 if TYPE_CHECKING:
     from reconciler.diff.changes import FieldChange as ChangedField

@@ -14,7 +14,7 @@ from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import Settings
 from reconciler.observed.state import ClusterState
 from reconciler.plan.make.pools import PoolTypes
-from reconciler.plan.value.changes import PlannedChange
+from reconciler.plan.value.actions import PlannedChange
 from reconciler.plan.value.costs import AtRest, Cost
 from reconciler.plan.value.plan import (
     ComparedWith,

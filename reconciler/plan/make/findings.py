@@ -27,9 +27,7 @@ from reconciler.plan.render.wording import (
     format_price_source,
     moment,
 )
-from reconciler.plan.value.actions import DeferredClaim
-from reconciler.plan.value.changes import DriftedClaim
-from reconciler.plan.value.disruption import BlockedNode, PlannedCommand
+from reconciler.plan.value.actions import BlockedNode, DeferredClaim, DriftedClaim, PlannedCommand
 from reconciler.plan.value.nodes import PlannedNodeClaim
 from reconciler.plan.value.plan import PlanFinding, PlannedLock
 from reconciler.source.resource import LOCK_FILE

@@ -9,28 +9,124 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from reconciler.desired.objects import node_claims, node_classes, node_overlays, node_pools
-from reconciler.model.decode import decode
+from reconciler.desired.objects import (
+    capacity_buffers,
+    node_claims,
+    node_classes,
+    node_overlays,
+    node_pools,
+    templates,
+)
+from reconciler.model.json import decode
+from reconciler.model.karpenter.capacitybuffer import CapacityBuffer
 from reconciler.model.karpenter.nodeclass import EC2NodeClass, EC2NodeClassStatus
 from reconciler.model.karpenter.nodepool import NodePool
-from reconciler.model.settings import RemovalPolicy
+from reconciler.model.kubernetes.metadata import LabelSelector
+from reconciler.model.kubernetes.pod import Pod
+from reconciler.model.settings import FeatureGate, RemovalPolicy
 from reconciler.observed.state import ClusterState
+from reconciler.placement.pods.headroom import BufferTemplates, Headroom, headroom
+from reconciler.placement.topology import defaultspread
+from reconciler.placement.topology.defaultspread import DefaultSpread, Owner
 from reconciler.plan.make import findings
 from reconciler.plan.make.decide import Phase, untimed
 from reconciler.plan.make.facts import Facts
 from reconciler.plan.make.inputs import Inputs, Object
 from reconciler.plan.make.moves import changes_of, drift_of
-from reconciler.plan.make.pools import Memory, PoolTypes, TypesRecall
+from reconciler.plan.make.pools import MemoryByType, PoolTypes, TypesRecall
 from reconciler.plan.make.recall import FactsRecall
 from reconciler.plan.value.plan import PlanFinding, PlannedLock
 
 if TYPE_CHECKING:
     from reconciler.catalog.commitments.coverage import Cover, Coverage
-    from reconciler.placement.pods.headroom import Headroom
+
+# Where the default spread of pods finds their controllers: in the cluster, and in git.
+
+
+def with_default_spread(cluster: ClusterState, inputs: Inputs) -> ClusterState:
+    """Return the cluster with the configured default spread on pods without one."""
+    every = [*cluster.pods, *(pod for node in cluster.nodes for pod in node.pods)]
+    _, in_git = templates(inputs.fleet, frozenset(_owners(every)))
+    scalables = {**in_git, **cluster.scalables}
+    selectors: dict[Owner, LabelSelector] = {
+        owner: item.spec.selector
+        for owner, item in scalables.items()
+        if item.spec.selector is not None
+    }
+    spread = DefaultSpread(
+        inputs.settings.default_constraints,
+        cluster.services,
+        selectors,
+        {
+            f"{item.metadata.namespace or 'default'}/{item.metadata.name}": item.spec.selector
+            for item in cluster.replication_controllers
+        },
+    )
+    return defaultspread.with_default_spread(cluster, spread)
+
+
+def _owners(pods: Iterable[Pod]) -> Iterator[Owner]:
+    for pod in pods:
+        for owner in pod.metadata.owner_references:
+            if owner.kind in ("ReplicaSet", "StatefulSet"):
+                yield owner.kind, f"{pod.namespace}/{owner.name}"
+
+
+_QUIET: Final = ("OtherStrategy", "BufferEmpty")
+"""Codes of what is as its author may have meant it."""
+
+
+def headroom_of(inputs: Inputs) -> tuple[Headroom, ...]:
+    """Return what every CapacityBuffer asks for, by name; nothing while the gate is off."""
+    if not inputs.settings.gate(FeatureGate.CAPACITY_BUFFER):
+        return ()
+    buffers = _buffers(inputs)
+    known = _templates(inputs, buffers)
+    return tuple(headroom(buffer, known) for buffer in buffers)
+
+
+def _buffers(inputs: Inputs) -> list[CapacityBuffer]:
+    every = {b.key: b for b in (*inputs.cluster.capacity_buffers, *capacity_buffers(inputs.fleet))}
+    return [every[key] for key in sorted(every)]
+
+
+def _templates(inputs: Inputs, buffers: Iterable[CapacityBuffer]) -> BufferTemplates:
+    wanted = set()
+    for buffer in buffers:
+        spec = buffer.spec
+        if spec.pod_template_ref is not None:
+            wanted.add(("PodTemplate", f"{buffer.namespace}/{spec.pod_template_ref.name}"))
+        elif spec.scalable_ref is not None:
+            wanted.add((spec.scalable_ref.kind, f"{buffer.namespace}/{spec.scalable_ref.name}"))
+    stored, scalables = templates(inputs.fleet, wanted)
+    cluster = inputs.cluster
+    return BufferTemplates({**stored, **cluster.pod_templates}, {**scalables, **cluster.scalables})
+
+
+def with_headroom(cluster: ClusterState, rooms: Iterable[Headroom]) -> ClusterState:
+    """Return the cluster in which the virtual pods wait beside the real ones."""
+    virtual = tuple(pod for room in rooms for pod in room.pods)
+    return replace(cluster, pods=(*cluster.pods, *virtual)) if virtual else cluster
+
+
+def of_buffers(inputs: Inputs, rooms: Iterable[Headroom]) -> Iterator[PlanFinding]:
+    """Report the buffers that have no effect, where that is probably not intended."""
+    if not inputs.settings.gate(FeatureGate.CAPACITY_BUFFER):
+        names = ", ".join(buffer.key for buffer in _buffers(inputs))
+        yield PlanFinding(
+            severity="warning",
+            code="capacitybuffer-gate-off",
+            message=f"CapacityBuffers have no effect because their feature gate is off: {names}",
+            hint="set featureGates.CapacityBuffer=true",
+        )
+    for room in rooms:
+        if room.code and room.code not in _QUIET:
+            message = f"CapacityBuffer {room.buffer} has no effect: {room.message}"
+            yield PlanFinding(severity="warning", code="capacitybuffer-unresolved", message=message)
 
 
 def facts_of(inputs: Inputs, phase: Phase = untimed, recall: FactsRecall | None = None) -> Facts:
@@ -49,7 +145,7 @@ def _facts(inputs: Inputs, recall: FactsRecall | None = None) -> Facts:
     classes = _classes(inputs)
     coverage = None
     if inputs.settings.commitments is not None:
-        from reconciler.plan.make.covering import covering, of_commitments
+        from reconciler.plan.make.costs import covering, of_commitments
 
         coverage = covering(inputs.settings, inputs.cluster, inputs.catalog, inputs.now)
 
@@ -117,12 +213,10 @@ def _observed(facts: Facts, inputs: Inputs, coverage: Coverage | None) -> Facts:
     """Return the facts with what depends on the cluster and on the clock, except for drift."""
     cluster, rooms = _with_headroom(inputs, _with_own_claims(inputs))
     if coverage is not None:
-        from reconciler.plan.make.covering import with_paid
+        from reconciler.plan.make.costs import with_paid
 
         cluster = with_paid(cluster, coverage)
     if inputs.settings.default_constraints:
-        from reconciler.plan.make.headroom import with_default_spread
-
         cluster = with_default_spread(cluster, inputs)
     return msgspec.structs.replace(
         facts,
@@ -151,7 +245,6 @@ def _with_headroom(
     """Return the cluster with the pods that CapacityBuffers ask room for, and those buffers."""
     if not inputs.fleet.capacity_buffers and not cluster.capacity_buffers:
         return cluster, ()
-    from reconciler.plan.make.headroom import headroom_of, with_headroom
 
     rooms = headroom_of(inputs)
     return with_headroom(cluster, rooms), rooms
@@ -159,12 +252,10 @@ def _with_headroom(
 
 def _of_buffers(inputs: Inputs, rooms: tuple[Headroom, ...]) -> Iterator[PlanFinding]:
     if inputs.fleet.capacity_buffers or inputs.cluster.capacity_buffers:
-        from reconciler.plan.make.headroom import of_buffers
-
         yield from of_buffers(inputs, rooms)
 
 
-def _memory(inputs: Inputs, classes: Mapping[str, EC2NodeClass]) -> Mapping[str, Memory]:
+def _memory(inputs: Inputs, classes: Mapping[str, EC2NodeClass]) -> Mapping[str, MemoryByType]:
     """Return the memory that nodes of each class turned out to have, now or earlier."""
     if not inputs.memory and not inputs.cluster.nodes:
         return {}

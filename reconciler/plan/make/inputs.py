@@ -17,12 +17,7 @@ from reconciler.model.policy import Policy
 from reconciler.model.settings import Settings
 from reconciler.observed.state import ClusterState
 from reconciler.plan.make.pools import ClassKey, OfferingKey
-from reconciler.plan.value.plan import (
-    ComparedWith,
-    InputDigests,
-    ObservationSource,
-    Revision,
-)
+from reconciler.plan.value.plan import ComparedWith, InputDigests, ObservationSource, Revision
 
 if TYPE_CHECKING:
     from reconciler.diff.nodeclass import LiveInstance

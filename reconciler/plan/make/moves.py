@@ -14,7 +14,7 @@ from reconciler.plan.make.disclosure import planned_field
 from reconciler.plan.make.inputs import Inputs, Object
 from reconciler.plan.make.pools import PoolTypes
 from reconciler.plan.make.recall import FactsRecall, HashRecall
-from reconciler.plan.value.changes import ChangeKind, PlannedChange
+from reconciler.plan.value.actions import ChangeKind, PlannedChange
 from reconciler.source.resource import CONFIG_FILES, Resource
 
 if TYPE_CHECKING:
@@ -96,8 +96,7 @@ def _changes_of_files(inputs: Inputs, drift: list[Drift]) -> tuple[PlannedChange
     new = {str(o["kind"]): o for o in file_objects(inputs.fleet)}
     if old == new:
         return ()
-    from reconciler.diff.configuration import configuration_changes
-    from reconciler.diff.lock import lock_changes
+    from reconciler.diff.changes import configuration_changes, lock_changes
 
     fleet = inputs.fleet
 
@@ -125,7 +124,7 @@ def _line(lines: Mapping[str, int], path: str) -> int:
 
 def _drifted_by_lock(change: Changed, fleet: Fleet, drift: list[Drift]) -> tuple[str, ...]:
     """Return the claims that drifted in what the lock holds for their node class."""
-    from reconciler.diff.lock import IMAGES, SECURITY_GROUPS, SUBNETS
+    from reconciler.diff.changes import IMAGES, SECURITY_GROUPS, SUBNETS
     from reconciler.diff.nodeclass import AMI_DRIFT, SECURITY_GROUP_DRIFT, SUBNET_DRIFT
 
     reasons = {

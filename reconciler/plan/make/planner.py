@@ -22,16 +22,19 @@ from reconciler.plan.make.actions import (
     actions_of,
     unlaunched_claim,
 )
-from reconciler.plan.make.costs import cost_of, owned_nodes, with_base, with_bound
-from reconciler.plan.make.covering import settled
+from reconciler.plan.make.costs import cost_of, owned_nodes, settled, with_base, with_bound
 from reconciler.plan.make.decide import Phase, Places, decided_by, scheduler_of, untimed
 from reconciler.plan.make.facts import Facts
 from reconciler.plan.make.launch import BootImages, launch_classes
 from reconciler.plan.make.recall import FactsRecall
-from reconciler.plan.value.actions import DeferredClaim
-from reconciler.plan.value.changes import DriftedClaim
+from reconciler.plan.value.actions import (
+    BlockedNode,
+    DeferredClaim,
+    DriftedClaim,
+    PlannedBlocker,
+    PlannedCommand,
+)
 from reconciler.plan.value.costs import Cost
-from reconciler.plan.value.disruption import BlockedNode, PlannedBlocker, PlannedCommand
 from reconciler.plan.value.nodes import PlannedHeadroom, PlannedNodeClaim, Reason, UnschedulablePod
 from reconciler.plan.value.plan import Plan, PlanFinding
 

@@ -32,7 +32,6 @@ from reconciler.plan.value.plan import PlanFinding
 if TYPE_CHECKING:
     from reconciler.catalog.commitments.coverage import Cover
 
-
 # The preferences that NodePools bear as annotations, as the NodeOverlays that they mean.
 #
 # They need no gate and no object in the cluster: who writes one wants it. An overlay of the same
@@ -100,10 +99,10 @@ OfferingKey = tuple[str, str, str]
 ClassKey = tuple[str, str]
 """Kind and name of a node class."""
 
-Memory = tuple[tuple[str, int], ...]
+MemoryByType = tuple[tuple[str, int], ...]
 """Memory by instance type, in thousandths of a byte, sorted by type."""
 
-_NONE_SEEN: Final[Mapping[str, Memory]] = {}
+_NONE_SEEN: Final[Mapping[str, MemoryByType]] = {}
 
 
 class PoolTypes(msgspec.Struct, frozen=True):
@@ -128,7 +127,7 @@ def pool_types(
     any_class: bool = False,
     unready: Collection[ClassKey] = (),
     refused: Collection[OfferingKey] = (),
-    memory: Mapping[str, Memory] = _NONE_SEEN,
+    memory: Mapping[str, MemoryByType] = _NONE_SEEN,
     covers: Sequence[Cover] = (),
 ) -> PoolTypes:
     """Return what the pools may launch.
@@ -175,7 +174,7 @@ class TypesRecall:
         any_class: bool = False,
         unready: Collection[ClassKey] = (),
         refused: Collection[OfferingKey] = (),
-        memory: Mapping[str, Memory] = _NONE_SEEN,
+        memory: Mapping[str, MemoryByType] = _NONE_SEEN,
         covers: Sequence[Cover] = (),
     ) -> PoolTypes:
         """Return what ``pool_types`` returns, the same object for an equal question."""
@@ -210,7 +209,7 @@ def node_class_of(pool: NodePool, classes: Mapping[str, EC2NodeClass]) -> EC2Nod
 def _without(catalog: Catalog, refused: Collection[OfferingKey]) -> Catalog:
     if not refused:
         return catalog
-    from reconciler.catalog.adjusted.offerings import without_refused
+    from reconciler.catalog.adjusted.adjustment import without_refused
 
     return without_refused(catalog, refused)
 
@@ -220,7 +219,7 @@ def _resolved(
     classes: Mapping[str, EC2NodeClass],
     catalog: Catalog,
     settings: Settings,
-    memory: Mapping[str, Memory],
+    memory: Mapping[str, MemoryByType],
 ) -> dict[str, Catalog]:
     """Return each pool's catalogue; pools of alike classes share one, and so its tables."""
     by_facts: dict[ClassFacts | None, Catalog] = {None: catalog}
@@ -238,7 +237,7 @@ def _resolved(
 
 def _committed(resolved: Mapping[str, Catalog], covers: Sequence[Cover]) -> dict[str, Catalog]:
     """Return the catalogues with commitments; pools that shared one still do."""
-    from reconciler.catalog.commitments.pricing import committed
+    from reconciler.catalog.commitments.coverage import committed
 
     made: dict[int, Catalog] = {}
     for catalog in resolved.values():

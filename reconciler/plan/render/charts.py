@@ -1,9 +1,15 @@
-"""The drawings of a page, as inline SVG: a time axis, a timeline, and the order of actions."""
+"""The drawings of a page, as inline SVG: a time axis, a timeline, curves, and the order of actions.
+
+Curves of several sides are distinguished by dashes and colours.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import groupby
+from math import floor, log10
 from typing import Final
 
 from reconciler.plan.render.layout import clipped
@@ -174,3 +180,175 @@ def _box(box: Box, x: int, y: int) -> Markup:
     ]
     corner = el("rect", cls=f"box {box.kind}", x=x, y=y, width=_BOX[0], height=_BOX[1], rx=6)
     return el("g", el("title", about), corner, *texts, role="img", aria_label=about)
+
+
+POINTS_MAX: Final = 2000
+"""A curve is drawn with at most so many points."""
+
+_WIDTH: Final = 760
+_HEIGHT: Final = 260
+_LEFT: Final = 96
+_TOP: Final = 14
+_BOTTOM: Final = 226
+_DROP: Final = 24
+_CURVE_TICKS_MAX: Final = 6
+_TICK_GAP: Final = 80
+_STYLES: Final = 3
+
+Point = tuple[float, float]
+"""Where on the width of a chart, from 0 to 1, and the value from there on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A named line of steps from left to right; each value holds until the next point."""
+
+    name: str
+    points: Sequence[Point]
+
+
+def thinned(points: Sequence[Point], points_max: int = POINTS_MAX) -> Sequence[Point]:
+    """Return at most ``points_max`` points: of each slice its first, lowest, highest and last.
+
+    So no extreme is lost, and none moves by more than the width of a slice.
+    """
+    if len(points) <= points_max:
+        return points
+    slices = points_max // 4
+    kept: list[Point] = []
+    for _, members in groupby(points, lambda point: min(int(point[0] * slices), slices - 1)):
+        part = list(members)
+        order = range(len(part))
+        lowest, highest = (pick(order, key=lambda n: part[n][1]) for pick in (min, max))
+        kept += [part[n] for n in sorted({0, lowest, highest, len(part) - 1})]
+    return kept
+
+
+def chart(
+    curves: Sequence[Curve], top: float, label: Callable[[float], str], grid: Markup, about: str
+) -> Markup:
+    """Return the curves between 0 and ``top`` over a grid of the width, with a key above them."""
+
+    def y(value: float) -> float:
+        return round(_BOTTOM - value / top * (_BOTTOM - _TOP), 1)
+
+    levels = [top * quarter / 4 for quarter in range(5)]
+    drawing = el(
+        "svg", *(level(label(value), y(value), _LEFT, _WIDTH - RIGHT) for value in levels), grid,
+        *(_line(curve, number, y) for number, curve in enumerate(curves)), cls="curves",
+        viewBox=f"0 0 {_WIDTH} {_HEIGHT}", role="img", aria_label=about,
+    )  # fmt: skip
+    return joined(_key(curves), drawing)
+
+
+def _line(curve: Curve, number: int, y: Callable[[float], float]) -> Markup:
+    if not curve.points:
+        return Markup("")
+    (x, value), *rest = thinned(curve.points)
+    steps = "".join(f"H{_x(x)}V{y(value)}" for x, value in rest)
+    path = f"M{_x(x)} {y(value)}{steps}H{_WIDTH - RIGHT}"
+    return el("g", el("title", curve.name), el("path", cls=_style(number), d=path))
+
+
+def _x(share: float) -> float:
+    return round(_LEFT + share * (_WIDTH - _LEFT - RIGHT), 1)
+
+
+def _style(number: int) -> str:
+    return f"curve s{number % _STYLES}"
+
+
+def _key(curves: Sequence[Curve]) -> Markup:
+    items = (
+        el(
+            "span",
+            el(
+                "svg", el("path", cls=_style(number), d="M0 5H40"), cls="sample",
+                viewBox="0 0 40 10", width=40, height=10, aria_hidden="true",
+            ),
+            curve.name,
+        )
+        for number, curve in enumerate(curves)
+    )  # fmt: skip
+    return el("p", Markup(" ".join(items)), cls="samples")
+
+
+def level(label: str, at: float, left: float, right: float) -> Markup:
+    """Return a line across a chart with its label to the left."""
+    return joined(
+        el("line", cls="grid", x1=left, y1=at, x2=right, y2=at),
+        el("text", label, cls="soft", x=left - 8, y=at + 4, text_anchor="end"),
+    )
+
+
+def round_above(value: float) -> float:
+    """Return the round number at or above ``value``, of which a quarter is round as well."""
+    unit = 10.0 ** floor(log10(value))
+    return next(part * unit for part in (1, 2, 4, 6, 8, 10, 12) if part * unit >= value)
+
+
+def price_label(price: float) -> str:
+    """Return USD an hour for the side of a chart."""
+    digits = 2 if price >= 1 or not price else 4
+    return f"${price:,.{digits}f}"
+
+
+@dataclass(frozen=True, slots=True)
+class TimeScale:
+    """The width of a chart as the time from ``begin`` to ``end``."""
+
+    begin: datetime
+    end: datetime
+
+    def share(self, at: datetime) -> float:
+        """Return where a time stands; what is outside stands at the edge."""
+        whole = max((self.end - self.begin).total_seconds(), 1.0)
+        return min(max((at - self.begin).total_seconds() / whole, 0.0), 1.0)
+
+    def grid(self) -> Markup:
+        """Return a line at each round time."""
+        axis = Axis(self.begin, self.end, _LEFT, _WIDTH, _CURVE_TICKS_MAX, _DROP)
+        return axis.grid(_TOP, _BOTTOM)
+
+
+_SPANS: Final = (
+    (1, "≤1 s"), (2, "2 s"), (5, "5 s"), (10, "10 s"), (20, "20 s"), (30, "30 s"), (60, "1 min"),
+    (120, "2 min"), (300, "5 min"), (600, "10 min"), (1800, "30 min"), (3600, "1 h"),
+    (7200, "2 h"), (18_000, "5 h"), (36_000, "10 h"), (86_400, "1 d"), (172_800, "2 d"),
+    (604_800, "7 d"), (2_592_000, "30 d"), (31_536_000, "1 y"), (315_360_000, "10 y"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class SpanScale:
+    """The width of a chart as spans of time from a second to ``most`` seconds, by their logarithm.
+
+    A minute and an hour are as far apart as a second and a minute: few pods wait long, and those
+    matter.
+    """
+
+    most: float
+
+    @property
+    def top(self) -> float:
+        """The span at the right edge, in seconds: a round one."""
+        return float(next((s for s, _ in _SPANS[1:] if s >= self.most), self.most))
+
+    def share(self, seconds: float) -> float:
+        """Return where a span stands; what is shorter than a second stands at the left edge."""
+        return log10(max(seconds, 1.0)) / log10(self.top)
+
+    def grid(self) -> Markup:
+        """Return a line at round spans, as many as have room."""
+        parts: list[Markup] = []
+        last = float("-inf")
+        for seconds, label in _SPANS:
+            x = _x(self.share(seconds))
+            if seconds > self.top or x - last < _TICK_GAP:
+                continue
+            last = x
+            parts.append(el("line", cls="grid", x1=x, y1=_TOP, x2=x, y2=_BOTTOM))
+            parts.append(
+                el("text", label, cls="soft", x=x, y=_BOTTOM + _DROP, text_anchor="middle")
+            )
+        return joined(*parts)

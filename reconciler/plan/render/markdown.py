@@ -1,7 +1,6 @@
-"""The sections of a plan as a comment on a pull request, with the details folded below the rows.
+"""The sections of a plan as a comment on a pull request, and its graph as a Mermaid flowchart.
 
-Names, messages and values come from files that anybody may have written, so every one of them is
-escaped: it cannot leave its cell, mention people, or become a link or an image.
+Details are folded below the rows.
 """
 
 from __future__ import annotations
@@ -9,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from reconciler.model.text.visible import markdown_code, markdown_text
+from reconciler.model.text.visible import markdown_code, markdown_text, mermaid_text
 from reconciler.plan.render.layout import clipped
-from reconciler.plan.render.mermaid import draw
+from reconciler.plan.render.sections.actions import BOXES_MAX, flow_of
 from reconciler.plan.render.sections.cells import (
+    Box,
     Cell,
     Edit,
     Flow,
@@ -28,6 +28,46 @@ from reconciler.plan.render.sections.cells import (
 from reconciler.plan.render.sections.document import document_of
 from reconciler.plan.render.wording import counted, moment
 from reconciler.plan.value.plan import Plan
+
+_LABEL_MAX: Final = 80
+_HEAD: Final = (
+    "flowchart LR",
+    "  classDef provision fill:#dafbe1,stroke:#1a7f37,color:#0b3d1a",
+    "  classDef replace fill:#fff8c5,stroke:#9a6700,color:#4d3800",
+    "  classDef terminate fill:#ffebe9,stroke:#cf222e,color:#5c0f14",
+)
+
+
+def render_mermaid(plan: Plan) -> str:
+    """Return the actions and their edges; beyond ``BOXES_MAX`` the rest is counted."""
+    return draw(flow_of(plan))
+
+
+def draw(flow: Flow) -> str:
+    """Return the order of actions as a flowchart."""
+    lines = list(_HEAD)
+    shown = flow.boxes[:BOXES_MAX]
+    numbers = {box.id: f"a{number}" for number, box in enumerate(shown)}
+    lines += [f'  {numbers[b.id]}["{_label(b)}"]:::{b.kind}' for b in shown]
+    for box in shown:
+        lines += [f"  {numbers[b]} --> {numbers[box.id]}" for b in box.after if b in numbers]
+    rest = len(flow.boxes) - len(shown)
+    if rest:
+        lines.append(f'  rest["and {counted(rest, "more action")} (-o json lists all)"]')
+    if not shown:
+        lines.append('  none["nothing to do"]')
+    return "\n".join(lines) + "\n"
+
+
+def _label(box: Box) -> str:
+    return "<br/>".join(escaped(part) for part in (box.title, box.detail) if part)
+
+
+def escaped(text: str) -> str:
+    """Return text that a quoted Mermaid label shows as it stands."""
+    line = " ".join(text.split())
+    return mermaid_text(line if len(line) <= _LABEL_MAX else line[: _LABEL_MAX - 1] + "…")
+
 
 CHARACTERS_MAX: Final = 20_000
 """More than this nobody reads in a comment; GitHub refuses 65,536 and more."""

@@ -7,20 +7,50 @@ from typing import Final
 
 import msgspec
 
-from reconciler.plan.render.backtest import sentence
-from reconciler.plan.render.verdicts import policy_lines
+from reconciler.model.duration import iso_duration
 from reconciler.plan.render.wording import (
     counted,
     dollars,
     format_pods,
     hourly,
     monthly,
+    policy_lines,
     readable_duration,
     short_node,
 )
 from reconciler.plan.value.actions import ActionKind
-from reconciler.plan.value.costs import AtRest, PoolCost
+from reconciler.plan.value.costs import BASE, HEAD, AtRest, Backtest, PoolCost
 from reconciler.plan.value.plan import Plan
+
+
+def sentence(backtest: Backtest) -> str:
+    """Return the difference of two sides in one sentence, for a comment on a pull request."""
+    change = backtest.difference
+    assert change is not None, "a backtest of one side has no difference"
+    head, other = backtest.sides[HEAD], backtest.sides[change.against]
+    if not change.dollars:
+        cost = "the same"
+    else:
+        share = "" if change.percent is None else f" ({change.percent:+.0f}%)".replace("-", "−")
+        cost = f"{dollars(abs(change.dollars))} {'less' if change.dollars < 0 else 'more'}{share}"
+    what = "this change" if change.against == BASE else "this fleet"
+    against = "" if change.against == BASE else f" compared with {change.against}"
+    waits = f"{seconds(other.waiting_seconds.p99)} → {seconds(head.waiting_seconds.p99)}"
+    less = "fewer" if change.evictions < 0 else "more"
+    evictions = counted(abs(change.evictions), f"{less} eviction")
+    period = f"Over {span_of(backtest)}"
+    return f"{period}, {what} would have cost {cost}{against}; p99 waiting {waits}, {evictions}."
+
+
+def span_of(backtest: Backtest) -> str:
+    """Return how long a backtest is."""
+    return readable_duration(iso_duration(backtest.until - backtest.begin))
+
+
+def seconds(value: float) -> str:
+    """Return whole seconds for people."""
+    return f"{value:,.0f} s"
+
 
 _WORTH_SAYING: Final = 0.1
 """The share above the bound from which on the reason is named."""

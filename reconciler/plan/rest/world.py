@@ -27,7 +27,7 @@ from reconciler.model.kubernetes.pod import Pod, PodSpec, PodStatus
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.binding import scheduler
 from reconciler.placement.binding.scheduler import Seats, seats_of
-from reconciler.placement.binding.volumes import Volumes
+from reconciler.placement.binding.selection import Volumes
 from reconciler.plan.rest.nodes import Launched, started
 
 if TYPE_CHECKING:

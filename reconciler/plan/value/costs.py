@@ -1,8 +1,9 @@
-"""The cost of the fleet before and after a plan, and at rest."""
+"""What a plan costs: before and after, at rest, and with a recorded workload."""
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from datetime import datetime
+from typing import Annotated, ClassVar, Final
 
 import msgspec
 
@@ -94,3 +95,99 @@ class AtRest(Part, frozen=True, kw_only=True):
     def removed(self) -> int:
         """The number of nodes fewer than before."""
         return max(0, self.before.nodes - self.after.nodes)
+
+
+HEAD: Final = "head"
+BASE: Final = "base"
+KARPENTER: Final = "karpenter-defaults"
+
+
+class WaitingSeconds(msgspec.Struct, frozen=True, rename="camel"):
+    """How long pods waited for their first node: percentiles over the pods that got one."""
+
+    p50: float = 0.0
+    p95: float = 0.0
+    p99: float = 0.0
+
+
+class Utilization(msgspec.Struct, frozen=True, rename="camel"):
+    """What pods requested of what nodes had allocatable, both over time: 0 to 1, 0 without nodes.
+
+    A difference of two is between -1 and 1.
+    """
+
+    cpu: float = 0.0
+    memory: float = 0.0
+
+
+class SideResult(msgspec.Struct, frozen=True, rename="camel"):
+    """What one side comes to over the period; money is USD.
+
+    ``lower_bound`` is the integral of the minimum price of nodes for the pods that ran.
+    ``pods`` came, and ``unplaced`` of them never got a node.
+    """
+
+    dollars: float
+    dollars_per_month: float
+    lower_bound: float
+    node_hours: float
+    utilization: Utilization
+    waiting_seconds: WaitingSeconds
+    evictions: int
+    evictions_per_pod_day: float
+    interruptions: int
+    commands: int
+    pods: int
+    unplaced: int
+    passes: int
+
+
+class Difference(msgspec.Struct, frozen=True, rename="camel"):
+    """The head minus ``against``, exactly 0 where both are alike; ``percent`` is of the dollars."""
+
+    against: str
+    dollars: float
+    dollars_per_month: float
+    percent: float | None
+    lower_bound: float
+    node_hours: float
+    utilization: Utilization
+    waiting_seconds: WaitingSeconds
+    evictions: int
+    commands: int
+    unplaced: int
+
+
+class DollarSpread(msgspec.Struct, frozen=True, rename="camel"):
+    """The least and the most dollars of a side over all seeds."""
+
+    low: float
+    high: float
+
+
+class Backtest(msgspec.Struct, frozen=True, rename="camel"):
+    """A trace replayed ``from`` one time ``until`` another; sides are means over the seeds.
+
+    ``rounded_gpus`` counts pods that wanted a share of a GPU and got a whole one.
+    """
+
+    begin: Annotated[datetime, msgspec.Meta(tz=True)] = msgspec.field(name="from")
+    until: Annotated[datetime, msgspec.Meta(tz=True)]
+    seeds: int
+    rounded_gpus: int
+    sides: dict[str, SideResult]
+    spread: dict[str, DollarSpread]
+    difference: Difference | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a difference of sides that are not there; a plan of others may have any.
+
+        Raises:
+            ValueError: a side is missing, or the end is not after the beginning.
+        """
+        if self.until < self.begin:
+            raise ValueError("a backtest ends before it begins")
+        change = self.difference
+        known = {BASE, KARPENTER} & self.sides.keys()
+        if HEAD not in self.sides or (change is not None and change.against not in known):
+            raise ValueError("a backtest lacks one of the sides that it compares")

@@ -8,11 +8,17 @@ from typing import Annotated, ClassVar, Final, Literal
 import msgspec
 
 from reconciler.model.errors import UnreadableError
-from reconciler.plan.value.actions import Action, DeferredClaim
-from reconciler.plan.value.backtest import Backtest
-from reconciler.plan.value.changes import DriftedClaim, PlannedChange
-from reconciler.plan.value.costs import AtRest, Cost
-from reconciler.plan.value.disruption import BlockedNode, PlannedBlocker, PlannedCommand, PoolBudget
+from reconciler.plan.value.actions import (
+    Action,
+    BlockedNode,
+    DeferredClaim,
+    DriftedClaim,
+    PlannedBlocker,
+    PlannedChange,
+    PlannedCommand,
+    PoolBudget,
+)
+from reconciler.plan.value.costs import AtRest, Backtest, Cost
 from reconciler.plan.value.nodes import (
     PlacedPod,
     PlannedHeadroom,
@@ -21,7 +27,45 @@ from reconciler.plan.value.nodes import (
     UnschedulablePod,
 )
 from reconciler.plan.value.part import Part
-from reconciler.plan.value.policies import JudgedPolicy
+
+PolicyResult = Literal["passed", "failed", "exempted"]
+
+
+class PlannedExemption(Part, frozen=True, kw_only=True):
+    """The exemption that applies to a plan, or the last one that has expired."""
+
+    owner: str
+    expires: datetime
+    expired: bool
+    reason: str = ""
+
+    left_out: ClassVar = ("reason",)
+
+
+class JudgedPolicy(Part, frozen=True, kw_only=True):
+    """One policy and whether the plan complies; ``message`` is empty where it does.
+
+    ``source`` is whose policy it is. A failed policy with severity ``error`` forbids the plan.
+    """
+
+    name: str
+    severity: Literal["error", "warning"]
+    result: PolicyResult
+    message: str = ""
+    source: Literal["operator", "base", "head"]
+    file: str | None = None
+    line: int | None = None
+    column: int | None = None
+    exemption: PlannedExemption | None = None
+
+    left_out: ClassVar = ("exemption",)
+    parts: ClassVar = ("exemption",)
+
+    @property
+    def forbids(self) -> bool:
+        """Whether the plan must not be merged or carried out."""
+        return self.result == "failed" and self.severity == "error"
+
 
 API_VERSION: Final = "reconciler/v1"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from botocore.retries.quota import RetryQuota
 
-from reconciler.adapters.simulated.clock import SimulatedClock
+from reconciler.adapters.simulated.conditions import SimulatedClock
 
 
 @pytest.fixture(autouse=True)

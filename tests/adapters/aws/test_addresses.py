@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reconciler.adapters.aws.launch.addresses import NONE_FREE, Addresses
-from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.faults import Fault, Turn
+from reconciler.adapters.simulated.conditions import Fault, SimulatedClock, Turn
 from reconciler.model.errors import CloudError, TransientCloudError
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.ports.cloud import LaunchAnswer, LaunchOption

@@ -17,8 +17,7 @@ from botocore.loaders import JSONFileLoader, create_loader
 from moto import mock_aws
 
 from reconciler.adapters.aws.clients import POOL, RATES, AwsAccess, Connections, account_of
-from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.faults import Fault
+from reconciler.adapters.simulated.conditions import Fault, SimulatedClock
 from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.moto.server import serve
 from reconciler.model.errors import LeaseLostError

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.adapters.aws.events.messages import UNREADABLE, read_message
+from reconciler.adapters.aws.events.queue import UNREADABLE, read_message
 from reconciler.ports.cloud import InterruptionKind
 
 NOW = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)

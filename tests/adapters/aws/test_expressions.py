@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.adapters.aws.bootstrap.expressions import evaluate
+from reconciler.adapters.aws.bootstrap.kubelet import evaluate
 from reconciler.model.errors import UsageError
 
 FACTS = {"vcpus": 96, "memory_mib": 8192, "max_pods": 29, "instance_type": "m5.large"}

@@ -9,8 +9,7 @@ import pytest
 
 from reconciler.adapters.aws.facts.latest import AccountFacts, Folder, folder_of, kept_at
 from reconciler.adapters.aws.facts.prices import currency_of, pricing_region
-from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.faults import Fault
+from reconciler.adapters.simulated.conditions import Fault, SimulatedClock
 from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.moto.listings import Listings
 from reconciler.catalog.catalog import bundled_data

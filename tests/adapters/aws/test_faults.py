@@ -25,11 +25,10 @@ from reconciler.adapters.aws.facts.prices import on_demand_prices, spot_prices
 from reconciler.adapters.aws.launch.profiles import Profiles, profile_name
 from reconciler.adapters.aws.launch.templatestore import PROFILE, TEMPLATE
 from reconciler.adapters.aws.permissions import CALLS
-from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.faults import Fault
+from reconciler.adapters.simulated.conditions import Fault, SimulatedClock
 from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
-from reconciler.adapters.simulated.moto.reserved import Reserved
-from reconciler.model.check import Verdict
+from reconciler.adapters.simulated.moto.purchases import Reserved
+from reconciler.model.diagnostics import Verdict
 from reconciler.model.errors import CloudError, ReconcilerError, TransientCloudError
 from reconciler.model.karpenter.nodeclass import (
     EC2NodeClass,

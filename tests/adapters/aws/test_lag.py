@@ -21,8 +21,7 @@ from reconciler.adapters.aws.launch.profiles import Profiles, profile_name
 from reconciler.adapters.aws.launch.requests import launch_requests
 from reconciler.adapters.aws.launch.templatestore import PROFILE, TEMPLATE, UNUSED_FOR
 from reconciler.adapters.aws.tags import as_list, owner_of
-from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.faults import Fault
+from reconciler.adapters.simulated.conditions import Fault, SimulatedClock
 from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.model.errors import CloudError, TransientCloudError
 from reconciler.model.karpenter.nodeclass import EC2NodeClass, EC2NodeClassStatus, SelectorTerm

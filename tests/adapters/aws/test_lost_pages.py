@@ -17,8 +17,7 @@ from reconciler.adapters.aws.compute import AwsCompute
 from reconciler.adapters.aws.facts.latest import describe_offerings, describe_types
 from reconciler.adapters.aws.facts.prices import on_demand_prices, spot_prices
 from reconciler.adapters.aws.tags import as_list, owner_of
-from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.faults import Fault
+from reconciler.adapters.simulated.conditions import Fault, SimulatedClock
 from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.model.errors import CloudError, ReconcilerError, TransientCloudError
 from reconciler.model.settings import ClusterKind

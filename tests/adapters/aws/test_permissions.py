@@ -14,7 +14,7 @@ from botocore import xform_name
 
 from reconciler.adapters.aws.permissions import CALLS, TAGGED_LATER, Names, Need, policy
 from reconciler.engine import takeover
-from reconciler.engine.steps import tagging
+from reconciler.engine.steps import upkeep
 from reconciler.model.karpenter.labels import NODECLAIM
 from reconciler.model.ownership import CLUSTER_TAG, FLEET_TAG
 from tests import awsmodels
@@ -102,7 +102,7 @@ def test_the_documents_are_what_the_declaration_makes() -> None:
 
 
 def test_every_tag_that_is_put_on_later_is_allowed() -> None:
-    put_on = {tagging.NAME, NODECLAIM, CLUSTER_TAG, FLEET_TAG, takeover.CLAIM_TAG}
+    put_on = {upkeep.NAME, NODECLAIM, CLUSTER_TAG, FLEET_TAG, takeover.CLAIM_TAG}
     assert put_on == set(TAGGED_LATER)
     statements = policy(Need.RUN, Names())["Statement"]
     (tags,) = [s for s in statements if s["Action"] == ["ec2:CreateTags"] and "OwnI" in s["Sid"]]

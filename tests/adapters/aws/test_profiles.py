@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from reconciler.adapters.aws.compute import AwsCompute
-from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.faults import Fault
+from reconciler.adapters.simulated.conditions import Fault, SimulatedClock
 from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.model.errors import CloudError
 from reconciler.model.karpenter.nodeclass import EC2NodeClass, SelectorTerm

@@ -13,8 +13,7 @@ from moto.sqs.models import sqs_backends
 
 from reconciler.adapters.aws.clients import connector
 from reconciler.adapters.aws.events.queue import InterruptionQueue
-from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.faults import Fault
+from reconciler.adapters.simulated.conditions import Fault, SimulatedClock
 from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.moto.server import serve
 from tests.adapters.aws.test_events import SPOT, an_event

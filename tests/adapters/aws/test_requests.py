@@ -13,7 +13,7 @@ import pytest
 import tomli_w
 from msgspec.structs import replace as with_fields
 
-from reconciler.adapters.aws.bootstrap.mime import parts_of
+from reconciler.adapters.aws.bootstrap.family import parts_of
 from reconciler.adapters.aws.launch.requests import launch_requests, planned_requests
 from reconciler.adapters.aws.nodeclass.amis import alias_paths
 from reconciler.adapters.aws.nodeclass.images import types_of

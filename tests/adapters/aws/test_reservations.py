@@ -8,10 +8,9 @@ from datetime import timedelta
 import pytest
 
 from reconciler.adapters.aws.compute import AwsCompute
-from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.faults import Fault
+from reconciler.adapters.simulated.conditions import Fault, SimulatedClock
 from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
-from reconciler.adapters.simulated.moto.reserved import Reserved
+from reconciler.adapters.simulated.moto.purchases import Reserved
 from reconciler.catalog.classfacts import class_facts
 from reconciler.model.karpenter.nodeclass import CapacityReservation, EC2NodeClass, SelectorTerm
 from reconciler.model.kubernetes.metadata import condition

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from reconciler.adapters.aws.launch.requests import launch_requests
-from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.faults import Fault
+from reconciler.adapters.simulated.conditions import Fault, SimulatedClock
 from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.catalog.classfacts import class_facts
 from reconciler.model.errors import TransientCloudError

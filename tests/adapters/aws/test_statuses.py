@@ -11,8 +11,7 @@ import pytest
 from reconciler.adapters.aws.clients import READING, family_of
 from reconciler.adapters.aws.events.queue import InterruptionQueue
 from reconciler.adapters.aws.events.statuses import IMPAIRED_FOR, Hearing, InstanceStatuses
-from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.faults import Fault
+from reconciler.adapters.simulated.conditions import Fault, SimulatedClock
 from reconciler.ports.cloud import InterruptionKind, LaunchAnswer
 from tests.adapters.aws.test_queue import spot
 from tests.contracts.cloud import a_class, a_cloud, a_compute, a_launch

@@ -18,8 +18,7 @@ from reconciler.adapters.aws.clients import (
     Throttle,
     family_of,
 )
-from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.faults import Fault
+from reconciler.adapters.simulated.conditions import Fault, SimulatedClock
 from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 
 

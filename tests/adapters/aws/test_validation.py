@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from reconciler.adapters.aws.compute import AwsCompute
-from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.adapters.simulated.faults import Fault
+from reconciler.adapters.simulated.conditions import Fault, SimulatedClock
 from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.moto.wire import Request, Response, error
 from reconciler.model.errors import TransientCloudError

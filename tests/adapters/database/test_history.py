@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.adapters.database import store
 from reconciler.adapters.database.state import DatabaseState
-from reconciler.plan.explain.decisions import Decision
+from reconciler.plan.explain.answer import Decision
 from reconciler.ports.state import CommandPhase
 from tests.contracts.records import NOW, a_claim, a_command, a_plan, after, an_object
 from tests.postgres import a_database

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import event, text
 
+from reconciler.adapters.database.maintenance import export_lines
 from reconciler.adapters.database.state import DatabaseState
-from reconciler.adapters.database.transfer import export_lines
 from reconciler.model.errors import StateError
-from reconciler.plan.explain.decisions import Decision
+from reconciler.plan.explain.answer import Decision
 from reconciler.ports.journal import Ended, Outcome
 from reconciler.ports.state import CommandPhase
 from tests.contracts.records import (

@@ -14,8 +14,8 @@ from sqlalchemy import event, text
 from reconciler.adapters.database.leases import fence
 from reconciler.adapters.database.leases.lease import LIFETIME, ServerLease, is_held
 from reconciler.adapters.database.leases.renewal import LeaseRenewals
+from reconciler.adapters.database.maintenance import export_lines
 from reconciler.adapters.database.state import DatabaseState, open_state
-from reconciler.adapters.database.transfer import export_lines
 from reconciler.model.errors import (
     FleetConflictError,
     LeaseHeldError,

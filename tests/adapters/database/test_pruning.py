@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.adapters.database.check import check
+from reconciler.adapters.database.maintenance import check
 from reconciler.adapters.database.pruning import Tally
 from reconciler.adapters.database.state import DatabaseState
 from reconciler.model.history import Move, Rollout
-from reconciler.plan.explain.decisions import Decision
+from reconciler.plan.explain.answer import Decision
 from reconciler.ports.journal import Ended, Outcome, Verb
 from reconciler.ports.state import CommandPhase
 from tests.adapters.database.test_crash import running

@@ -12,8 +12,7 @@ from sqlalchemy import Connection, event, text
 
 from reconciler.adapters.database.leases.lease import LIFETIME, ServerLease
 from reconciler.adapters.database.leases.replicas import Heartbeat, Replica
-from reconciler.adapters.database.shared import SharedStates
-from reconciler.adapters.database.state import open_state
+from reconciler.adapters.database.state import SharedStates, open_state
 from reconciler.model.errors import (
     FleetConflictError,
     LeaseHeldError,

@@ -12,7 +12,7 @@ from reconciler.adapters.clock import SystemClock
 from reconciler.adapters.kubernetes.arrivals import PendingPods
 from reconciler.adapters.kubernetes.informers import ClusterCache, Freshness
 from reconciler.adapters.kubernetes.kinds import POD
-from reconciler.adapters.simulated.clock import SimulatedClock
+from reconciler.adapters.simulated.conditions import SimulatedClock
 from tests.adapters.kubernetes.apiserver import Call, Object, RefusedError
 from tests.adapters.kubernetes.town import Town, a_pod
 

@@ -10,7 +10,7 @@ from threading import Event
 import pytest
 
 from reconciler.adapters.kubernetes.cluster import KubernetesCluster
-from reconciler.adapters.workers import threaded_calls
+from reconciler.adapters.threads import threaded_calls
 from reconciler.model.errors import ClusterError
 from tests.adapters.kubernetes.apiserver import Call, RefusedError
 from tests.adapters.kubernetes.town import Town, a_node, a_pod, a_town

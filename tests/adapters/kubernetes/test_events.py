@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from reconciler.adapters.kubernetes.events import ClusterEvents
-from reconciler.adapters.simulated.clock import SimulatedClock
-from reconciler.ports.announcements import Announcement
+from reconciler.adapters.kubernetes.cluster import ClusterEvents
+from reconciler.adapters.simulated.conditions import SimulatedClock
 from reconciler.ports.calls import InlineCalls
+from reconciler.ports.cluster import Announcement
 from tests.adapters.kubernetes.apiserver import Call, Object, RefusedError
 from tests.adapters.kubernetes.town import NOW, Town
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from reconciler.adapters.clock import SystemClock
+from reconciler.adapters.kubernetes.api import cluster_checks
 from reconciler.adapters.kubernetes.arrivals import PendingPods
-from reconciler.adapters.kubernetes.checks import cluster_checks
+from reconciler.adapters.kubernetes.cluster import Onlooker
 from reconciler.adapters.kubernetes.kinds import PERMISSIONS, cluster_role
-from reconciler.adapters.kubernetes.onlooker import Onlooker
-from reconciler.model.check import Verdict
+from reconciler.model.diagnostics import Verdict
 from reconciler.model.settings import Settings
-from reconciler.ports.announcements import Announcement
+from reconciler.ports.cluster import Announcement
 from tests.adapters.kubernetes.apiserver import Call, RefusedError
 from tests.adapters.kubernetes.town import NOW, Town, a_claim, a_pod
 

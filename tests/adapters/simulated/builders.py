@@ -7,8 +7,8 @@ from datetime import datetime
 
 from msgspec.structs import replace as with_fields
 
-from reconciler.adapters.simulated.clock import START, SimulatedClock
 from reconciler.adapters.simulated.cluster import EmbeddedCluster
+from reconciler.adapters.simulated.conditions import START, SimulatedClock
 from reconciler.adapters.simulated.memory import MemoryShelf
 from reconciler.desired.workloads.pods import Workloads
 from reconciler.model.karpenter.instancetype import InstanceType

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.adapters.simulated.cluster import SHELF_NAME
-from reconciler.adapters.simulated.record import decoded
+from reconciler.adapters.simulated.pods import decoded
 from reconciler.model.kubernetes.eviction import desired_healthy
 from tests.adapters.simulated.builders import Town, a_budget, a_daemon, a_pod, a_town, pods
 from tests.examples import examples

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from reconciler.adapters.simulated.clock import START, SimulatedClock
-from reconciler.adapters.simulated.faults import Fault, Faults
+from reconciler.adapters.simulated.conditions import START, Fault, Faults, SimulatedClock
 from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 
 PRICES = {

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.adapters.aws.clients import Connect
 from reconciler.adapters.aws.errors import Failure, boto_errors, failure_of, our_error
-from reconciler.adapters.listening import listening
+from reconciler.adapters.threads import listening
 from reconciler.model.errors import ReconcilerError
 from reconciler.ports.clock import Clock
 from reconciler.ports.cloud import Interruption, InterruptionKind, Interruptions

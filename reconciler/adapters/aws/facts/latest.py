@@ -23,8 +23,7 @@ from reconciler.adapters.aws.clients import Connect
 from reconciler.adapters.aws.errors import translated
 from reconciler.adapters.aws.facts.prices import has_price_list, on_demand_prices, spot_prices
 from reconciler.adapters.nofollow import open_file, refuse_link
-from reconciler.catalog.aws.bundle import Bundle
-from reconciler.catalog.aws.live import Zones, live_machines
+from reconciler.catalog.aws.bundle import Bundle, Zones, live_machines
 from reconciler.catalog.aws.machine import MachineType
 from reconciler.model.errors import CloudError, ReconcilerError, StateError
 from reconciler.model.settings import Settings

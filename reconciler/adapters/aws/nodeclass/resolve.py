@@ -24,7 +24,7 @@ from reconciler.adapters.aws.errors import (
 )
 from reconciler.adapters.aws.launch.addresses import Addresses
 from reconciler.adapters.aws.launch.profiles import profile_name
-from reconciler.adapters.aws.launch.refusal import lacks_service_cidr
+from reconciler.adapters.aws.launch.requests import lacks_service_cidr
 from reconciler.adapters.aws.nodeclass.amis import ImageFinder
 from reconciler.adapters.aws.nodeclass.validation import Validation
 from reconciler.model.errors import TransientCloudError

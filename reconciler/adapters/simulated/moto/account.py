@@ -9,13 +9,36 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.adapters.simulated.moto.tags import find_tags_by_id
 from reconciler.adapters.simulated.moto.wire import Request, Response, encoded, nested
 from reconciler.model.json import JsonObject
 from reconciler.model.karpenter.nodeclass import EC2NodeClass, SelectorTerm
 from reconciler.ports.clock import Clock
+
+if TYPE_CHECKING:
+    from moto.ec2.models.tags import TagBackend
+
+_BY_ID: Final = frozenset({"resource-id"})
+_WILDCARDS: Final = frozenset("*?[\\")
+
+
+def find_tags_by_id(backend: TagBackend) -> None:
+    """Let a backend of moto answer ``describe_tags`` for ids from the tags of these alone."""
+    from moto.ec2.models.tags import TagBackend
+
+    search = backend.describe_tags
+
+    def describe(filters: dict[str, list[str]] | None = None) -> list[dict[str, str]]:
+        ids = (filters or {}).get("resource-id", ())
+        if filters is None or filters.keys() != _BY_ID or any(_WILDCARDS & {*i} for i in ids):
+            return search(filters)
+        few = TagBackend()
+        few.tags.update({i: backend.tags[i] for i in ids if i in backend.tags})
+        return few.describe_tags({"resource-id": [*ids]})
+
+    backend.describe_tags = describe  # type: ignore[method-assign]  # there is no other way in
+
 
 _FORGOTTEN_AFTER: Final = timedelta(hours=1)
 _RUNNING: Final = ("running", 16)

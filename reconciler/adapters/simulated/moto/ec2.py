@@ -18,7 +18,7 @@ from threading import RLock
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from reconciler.adapters.simulated.faults import Faults
+from reconciler.adapters.simulated.conditions import Faults
 from reconciler.adapters.simulated.market import CapacityMarket, Prices
 from reconciler.adapters.simulated.moto.account import EmbeddedAccount
 from reconciler.adapters.simulated.moto.additions import (
@@ -27,12 +27,10 @@ from reconciler.adapters.simulated.moto.additions import (
     awaited,
     by_profile,
 )
-from reconciler.adapters.simulated.moto.contracts import Contracts
 from reconciler.adapters.simulated.moto.fleets import Fleets
 from reconciler.adapters.simulated.moto.lag import Lag
-from reconciler.adapters.simulated.moto.listings import Listings, paged, smaller
-from reconciler.adapters.simulated.moto.pricelist import get_products
-from reconciler.adapters.simulated.moto.reserved import EmbeddedReservations
+from reconciler.adapters.simulated.moto.listings import Listings, get_products, paged, smaller
+from reconciler.adapters.simulated.moto.purchases import Contracts, EmbeddedReservations
 from reconciler.adapters.simulated.moto.wire import Request, Response, error, session
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.ports.clock import Clock

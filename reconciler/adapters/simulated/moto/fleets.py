@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 
 from reconciler.adapters.simulated.market import NO_CAPACITY, CapacityMarket, Override, Shortage
 from reconciler.adapters.simulated.moto.account import EmbeddedAccount
-from reconciler.adapters.simulated.moto.reserved import EmbeddedReservations
+from reconciler.adapters.simulated.moto.purchases import EmbeddedReservations
 from reconciler.adapters.simulated.moto.wire import Request, Response, encoded, error, nested, xml
 from reconciler.model.json import JsonDict
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 from xml.etree import ElementTree as ET
 
-from reconciler.adapters.simulated.faults import Turn, taken
+from reconciler.adapters.simulated.conditions import Turn, taken
 from reconciler.adapters.simulated.moto.account import EmbeddedAccount
 from reconciler.adapters.simulated.moto.wire import Request, Response, error
 

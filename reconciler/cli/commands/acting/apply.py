@@ -133,9 +133,9 @@ def run(request: ApplyRequest) -> int:
 
 
 def _apply(request: ApplyRequest) -> int:
-    from reconciler.cli.output.progress import TerminalNotifier
-    from reconciler.cli.output.terminal import has_colour
-    from reconciler.cli.shared import stopping
+    from reconciler.cli.output.log import TerminalNotifier
+    from reconciler.cli.output.stream import has_colour
+    from reconciler.cli.shared import watching
     from reconciler.cli.shared.exitcode import DONE, FAILED
     from reconciler.cli.wiring.assembly import assembled, expect_free
     from reconciler.engine.loop import Pulse, converge
@@ -155,8 +155,8 @@ def _apply(request: ApplyRequest) -> int:
             return FAILED
     notifier: Notifier = TerminalNotifier(out, colour=has_colour(out))
     if request.is_quiet:
-        notifier = stopping.Silence()
-    with assembled(request.fleet, notifier) as assembly, stopping.on_signal() as stop:
+        notifier = watching.Silence()
+    with assembled(request.fleet, notifier) as assembly, watching.on_signal() as stop:
         if saved is not None:
             refuse_repetition(assembly, saved)
         approval = approval or _approval(request, saved, out, is_first=False)
@@ -314,7 +314,7 @@ def refuse_repetition(assembly: Assembly, approved: Plan) -> None:
     Raises:
         StalePlanError: the plan cannot be applied any more.
     """
-    from reconciler.cli.shared.runs import run_of_recorded
+    from reconciler.cli.shared.records import run_of_recorded
     from reconciler.model.errors import StalePlanError
 
     known = assembly.state.store.plan(approved.digest)
@@ -402,7 +402,7 @@ def summary(result: Pass, assembly: Assembly, begun: datetime, output: str) -> s
 
 def _states(assembly: Assembly, begun: datetime) -> Mapping[ActionState, int]:
     """Return the number of actions in each state, of the plan that was started last."""
-    from reconciler.cli.shared.runs import newest_run
+    from reconciler.cli.shared.records import newest_run
 
     found = newest_run(assembly.state)
     if found is None:

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reconciler.cli.parser import noderequest
+from reconciler.cli.parser import inputs
 
 if TYPE_CHECKING:
     import argparse
 
-    from reconciler.cli.parser.noderequest import NodeRequest
+    from reconciler.cli.parser.inputs import NodeRequest
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the node."""
-    noderequest.add_arguments(parser)
+    inputs.add_arguments(parser)
 
 
 def request_of(args: argparse.Namespace) -> NodeRequest:
     """Return what the arguments ask for."""
-    return noderequest.request_of(args, "cordon")
+    return inputs.request_of(args, "cordon")
 
 
 def run(request: NodeRequest) -> int:

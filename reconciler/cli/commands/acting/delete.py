@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from reconciler.cli.parser import noderequest
+from reconciler.cli.parser import inputs
 
 if TYPE_CHECKING:
     import argparse
 
-    from reconciler.cli.parser.noderequest import NodeRequest
+    from reconciler.cli.parser.inputs import NodeRequest
 
 SUBCOMMANDS: Final = {
     "nodeclaim": "drain the node of a NodeClaim, then terminate its instance",
@@ -20,12 +20,12 @@ SUBCOMMANDS: Final = {
 
 def add_subcommand(parser: argparse.ArgumentParser, name: str) -> None:
     """Declare the arguments of one subcommand."""
-    noderequest.add_arguments(parser, "NodeClaim" if name == "nodeclaim" else name)
+    inputs.add_arguments(parser, "NodeClaim" if name == "nodeclaim" else name)
 
 
 def request_of(args: argparse.Namespace) -> NodeRequest:
     """Return what the arguments ask for."""
-    return noderequest.request_of(args, "delete-nodeclaim")
+    return inputs.request_of(args, "delete-nodeclaim")
 
 
 def run(request: NodeRequest) -> int:

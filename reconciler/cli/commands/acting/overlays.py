@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from reconciler.adapters.kubernetes.api import Api
-    from reconciler.adapters.kubernetes.overlays import OverlayFailure
+    from reconciler.adapters.kubernetes.karpenter import OverlayFailure
     from reconciler.catalog.commitments.overlays import OverlayRow
-    from reconciler.cli.overlays.desired import FleetOverlays
+    from reconciler.cli.maintenance.overlays import FleetOverlays
     from reconciler.cli.shared.request import FleetRequest
 
 
@@ -106,7 +106,7 @@ def _expect_one_destination(request: OverlaysRequest) -> None:
 
 def run(request: OverlaysRequest) -> int:
     """Print or write the overlays; 1 if one of them could not be written."""
-    from reconciler.cli.overlays.desired import desired_overlays
+    from reconciler.cli.maintenance.overlays import desired_overlays
     from reconciler.cli.shared.exitcode import DONE
 
     if request.applies or request.previews:
@@ -116,7 +116,7 @@ def run(request: OverlaysRequest) -> int:
     if request.out is None:
         _print(found, request.output)
         return DONE
-    from reconciler.cli.overlays.files import write_files
+    from reconciler.cli.maintenance.overlays import write_files
 
     done = write_files(found.wanted, request.out)
     counts = ", ".join(f"{len(names)} {what}" for what, names in done.items())
@@ -126,8 +126,7 @@ def run(request: OverlaysRequest) -> int:
 
 def _in_cluster(request: OverlaysRequest) -> int:
     from reconciler.adapters.clock import SystemClock
-    from reconciler.cli.overlays.desired import settings_of
-    from reconciler.cli.overlays.rounds import repeat
+    from reconciler.cli.maintenance.overlays import repeat, settings_of
     from reconciler.cli.shared.exitcode import DONE, FAILED
     from reconciler.cli.wiring.cluster import api_of
 
@@ -173,9 +172,9 @@ def _written(request: OverlaysRequest, api: Api) -> tuple[list[str], list[str]]:
 def _outcome(
     request: OverlaysRequest, api: Api
 ) -> tuple[FleetOverlays, Sequence[OverlayRow], Sequence[OverlayFailure]]:
-    from reconciler.adapters.kubernetes.overlays import read_overlays, write_overlays
+    from reconciler.adapters.kubernetes.karpenter import read_overlays, write_overlays
     from reconciler.catalog.commitments.overlays import overlay_rows
-    from reconciler.cli.overlays.desired import desired_overlays
+    from reconciler.cli.maintenance.overlays import desired_overlays
 
     found = desired_overlays(request.fleet, api, disabled=request.disabled)
     present = read_overlays(api)

@@ -110,8 +110,8 @@ def run(request: RunRequest) -> int:
     from reconciler.adapters.clock import SystemClock
     from reconciler.cli.commands.environment.health import with_heartbeat
     from reconciler.cli.output.log import FORMATS, LogNotifier, libraries_logged
-    from reconciler.cli.output.terminal import has_colour
-    from reconciler.cli.shared import stopping
+    from reconciler.cli.output.stream import has_colour
+    from reconciler.cli.shared import watching
     from reconciler.cli.shared.exitcode import DONE
     from reconciler.cli.wiring.monitoring import monitored
 
@@ -122,7 +122,7 @@ def run(request: RunRequest) -> int:
         return serve(request, roster)
     form = next(known for known in FORMATS if known == request.log_format)
     log = LogNotifier(sys.stdout, SystemClock(), form, colour=has_colour(sys.stdout))
-    with stopping.on_signal() as stop, libraries_logged(log), ExitStack() as stack:
+    with watching.on_signal() as stop, libraries_logged(log), ExitStack() as stack:
         monitoring = stack.enter_context(
             monitored(request, log, with_heartbeat(request.heartbeat, stop))
         )
@@ -208,7 +208,7 @@ def _act(
     observer: DaemonObserver | None,
 ) -> None:
     """Hold the lease and run pass after pass; ``begin`` is called once it is held."""
-    from reconciler.adapters.listening import listening
+    from reconciler.adapters.threads import listening
     from reconciler.cli.commands.acting.apply import mandate_of
     from reconciler.cli.wiring.assembly import assembled
     from reconciler.cli.wiring.fleetsource import follow_commits

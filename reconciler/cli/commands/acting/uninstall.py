@@ -62,8 +62,8 @@ def run(request: UninstallRequest) -> int:
     api = api_of(records.settings_of(request.fleet).settings, clock)
     if not request.is_approved and not _confirms(api):
         return exitcode.FAILED
-    from reconciler.adapters.kubernetes.mirror import release_claims
-    from reconciler.adapters.kubernetes.uninstallation import release_nodes
+    from reconciler.adapters.kubernetes.karpenter import release_claims
+    from reconciler.adapters.kubernetes.nodes import release_nodes
 
     released, copies = set[str](), set[str]()
     for _ in range(_ROUNDS):

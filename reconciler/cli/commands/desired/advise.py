@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from reconciler.cli.advice.request import (
+from reconciler.cli.advice.result import (
     BACKTESTED,
     CANDIDATES,
     EVICTIONS_PER_POD_DAY,
@@ -163,7 +163,7 @@ def run(request: AdviseRequest) -> int:
     gc.set_threshold(200_000, 20, 20)
     from reconciler.cli.advice.advising import advised
     from reconciler.cli.commands.desired.plan import write
-    from reconciler.cli.output.progressline import progress
+    from reconciler.cli.output.stream import progress
     from reconciler.cli.shared.timings import Timings
 
     if not _may_change(request):

@@ -70,7 +70,7 @@ def run(request: LockRequest) -> int:
         InvalidFleetError: the folder, or without ``--update`` its lock, cannot be read.
         CloudError, TransientCloudError: a look-up failed; nothing is written.
     """
-    from reconciler.cli.output.progressline import progress
+    from reconciler.cli.output.stream import progress
     from reconciler.cli.shared import sources
     from reconciler.source.resource import LOCK_FILE
 
@@ -111,7 +111,7 @@ def _looked_up(request: FleetRequest, fleet: Fleet, resolved: Resolved, kept: Lo
     """Return the lock of what is found now; of ``kept`` what still fits stays."""
     from reconciler.catalog.catalog import BundledCatalog, bundled_data
     from reconciler.catalog.locked import allowed_types, locked_catalog, locked_types
-    from reconciler.cli.shared.moment import present
+    from reconciler.cli.shared.timings import present
     from reconciler.desired.lock import Lock, choices_digest, fitting
     from reconciler.desired.objects import node_pools
 
@@ -251,7 +251,7 @@ def _from_snapshot(
     from msgspec.structs import replace
 
     from reconciler.cli.wiring.snapshots import read_named
-    from reconciler.model.decode import decode
+    from reconciler.model.json import decode
     from reconciler.model.karpenter.nodeclass import EC2NodeClassStatus
 
     live = {

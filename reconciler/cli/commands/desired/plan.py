@@ -2,25 +2,67 @@
 
 from __future__ import annotations
 
+import argparse
 import gc
+import json
 import os
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TextIO
 
-from reconciler.cli.output.terminal import has_colour
+from reconciler.cli.output.stream import has_colour
 from reconciler.cli.parser import inputs
 from reconciler.cli.shared import exitcode
 from reconciler.model.text.visible import Painted
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Iterator, Sequence
 
     from reconciler.cli.shared.request import FleetRequest
+    from reconciler.model.errors import CloudError
     from reconciler.plan.make.inputs import Inputs
-    from reconciler.plan.value.plan import Plan
-    from reconciler.plan.value.policies import JudgedPolicy
+    from reconciler.plan.value.plan import JudgedPolicy, Plan
+
+
+def render_requests(plan: Plan, inputs: Inputs) -> str:
+    """Return a JSON array of requests in boto3's form, each template before its first fleet.
+
+    A launch that Karpenter would reject before its first request is reported on stderr.
+
+    Raises:
+        CloudError: the facts of the cluster are unknown, so launches cannot be requested.
+    """
+    from reconciler.adapters.aws.launch.requests import RequestRow, once_each, request_rows
+    from reconciler.engine.steps.preview import launches_of
+    from reconciler.model.errors import CloudError
+
+    rows: list[RequestRow] = []
+    failures: list[CloudError] = []
+    for launch, blueprint in launches_of(plan, inputs):
+        try:
+            rows += request_rows(launch, blueprint.instance_type, inputs.settings)
+        except CloudError as error:
+            failures.append(error)
+    if failures and not inputs.settings.cluster_endpoint:
+        raise _incomplete(failures)
+    for failure in failures:
+        print(f"Error: {failure}", file=sys.stderr)
+    return json.dumps(once_each(rows), indent=2, sort_keys=True) + "\n"
+
+
+def _incomplete(failures: Sequence[CloudError]) -> CloudError:
+    """Return one error for all launches that cannot be requested, naming what is missing."""
+    from reconciler.model.errors import CloudError
+    from reconciler.plan.render.wording import counted
+
+    reasons = dict.fromkeys(error.message for error in failures)
+    remedies = dict.fromkeys(error.remedy for error in failures if error.remedy)
+    return CloudError(
+        f"{counted(len(failures), 'launch', 'launches')} cannot be requested: {'; '.join(reasons)}",
+        where="-o requests",
+        remedy="; ".join(remedies),
+    )
+
 
 _PLAIN: Final = {ord("→"): "->", ord("×"): "x", ord("±"): "~", ord("…"): "...", ord("–"): "-"}
 
@@ -97,8 +139,8 @@ def run(request: PlanRequest) -> int:
     # Nearly all values live until the plan is printed: collecting garbage among them often
     # costs a tenth of the time and finds none.
     gc.set_threshold(200_000, 20, 20)
-    from reconciler.cli.backtest.change import expect_base, with_backtest
-    from reconciler.cli.output.progressline import progress
+    from reconciler.cli.backtest.run import expect_base, with_backtest
+    from reconciler.cli.output.stream import progress
     from reconciler.cli.shared import policies
     from reconciler.cli.shared.question import read_inputs
     from reconciler.cli.shared.timings import Timings
@@ -137,7 +179,7 @@ def _report(plan: Plan, refused: Sequence[JudgedPolicy], request: PlanRequest) -
     """Print on stderr why the plan is refused, and return whether it is."""
     from reconciler.cli.shared.policies import UNSCHEDULABLE, place_of
     from reconciler.model.text.visible import one_line
-    from reconciler.plan.render.verdicts import verdict_of
+    from reconciler.plan.render.wording import verdict_of
 
     for policy in refused:
         what = f"{place_of(policy)}: policy {policy.name} forbids this plan: {verdict_of(policy)}"
@@ -183,14 +225,12 @@ def render(plan: Plan, request: PlanRequest, inputs: Inputs) -> str:
 
             return render_html(plan)
         case "mermaid":
-            from reconciler.plan.render.mermaid import render_mermaid
+            from reconciler.plan.render.markdown import render_mermaid
 
             return render_mermaid(plan)
         case "github" | "sarif":
             return _annotated(plan, request)
         case "requests":
-            from reconciler.cli.output.requests import render_requests
-
             return render_requests(plan, inputs)
     return render_for_terminal(plan, sys.stdout, next_command(plan, request, inputs.observation))
 
@@ -204,7 +244,7 @@ def _annotated(plan: Plan, request: PlanRequest) -> str:
 
     folder = "" if plan.revision.path in (None, ".") else plan.revision.path
     if request.output == "sarif":
-        from reconciler.cli.output.sarif import render_sarif
+        from reconciler.cli.output.findings import render_sarif
 
         return render_sarif(diagnostics_of(plan), folder)
     from reconciler.cli.output.findings import render_github

@@ -15,7 +15,7 @@ from reconciler.cli.shared.request import FleetRequest, SweepRequest
 if TYPE_CHECKING:
     import argparse
 
-    from reconciler.cli.output.progressline import ProgressLine
+    from reconciler.cli.output.stream import ProgressLine
     from reconciler.cli.shared.timings import Timings
     from reconciler.cli.simulation.building import Setting
     from reconciler.cli.simulation.report import Report
@@ -88,7 +88,7 @@ def run(request: SimulateRequest) -> int:
     """Run the simulation and print what happened."""
     gc.set_threshold(200_000, 20, 20)
     from reconciler.cli.commands.desired.plan import write
-    from reconciler.cli.output.progressline import progress
+    from reconciler.cli.output.stream import progress
     from reconciler.cli.shared.timings import Timings
     from reconciler.cli.simulation.building import built, read_simulation
     from reconciler.cli.simulation.scenes import played
@@ -139,11 +139,10 @@ def _expect_a_trace(request: SimulateRequest) -> None:
 
 def _backtest(request: SimulateRequest, timings: Timings, line: ProgressLine) -> int:
     """Replay the trace and print what it comes to."""
-    from reconciler.cli.backtest.page import render_html
-    from reconciler.cli.backtest.report import as_text
+    from reconciler.cli.backtest.report import as_text, render_html
     from reconciler.cli.backtest.run import BacktestRequest, backtested
     from reconciler.cli.commands.desired.plan import write
-    from reconciler.cli.shared.moment import present
+    from reconciler.cli.shared.timings import present
 
     assert request.trace is not None, "the caller has seen one"
     found = backtested(
@@ -213,7 +212,7 @@ def _until(text: str | None, start: datetime) -> datetime | timedelta | None:
     """
     if text is None:
         return None
-    from reconciler.cli.shared.moment import read_time
+    from reconciler.cli.shared.timings import read_time
     from reconciler.model.errors import UsageError
 
     wrong = UsageError(

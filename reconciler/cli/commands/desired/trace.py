@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.parser import inputs
 from reconciler.cli.shared import exitcode
-from reconciler.cli.shared.moment import read_time
+from reconciler.cli.shared.timings import read_time
 
 if TYPE_CHECKING:
     import argparse
@@ -180,7 +180,7 @@ def run(request: TraceRequest) -> int:
     from reconciler.cli.backtest.writing import written
 
     if request.anonymize:
-        from reconciler.cli.backtest.anonymity import anonymized
+        from reconciler.cli.backtest.writing import anonymized
 
         trace = anonymized(trace)
     content = written(trace, compressed=request.out.endswith(".gz"))
@@ -212,7 +212,7 @@ def _read_series(request: TraceRequest, wanted: PrometheusRequest) -> Trace:
     """Return the trace of what Prometheus has, and report on stderr what that is."""
     from reconciler.cli.backtest.imported import imported_trace, report_of
     from reconciler.cli.backtest.prometheus import gathered, read_matchers, read_period
-    from reconciler.cli.shared.moment import present
+    from reconciler.cli.shared.timings import present
     from reconciler.model.errors import UsageError
 
     until = present(request.until)

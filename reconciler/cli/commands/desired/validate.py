@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
-from reconciler.cli.output.terminal import has_colour
+from reconciler.cli.output.stream import has_colour
 from reconciler.cli.parser import inputs
 from reconciler.cli.shared import exitcode
 from reconciler.cli.shared.folder import fleet_folder
@@ -107,7 +107,7 @@ def _rendered(
         case "github":
             return findings.render_github(diagnostics, folder_in_repository(request.path))
         case "sarif":
-            from reconciler.cli.output.sarif import render_sarif
+            from reconciler.cli.output.findings import render_sarif
 
             return render_sarif(diagnostics, folder_in_repository(request.path))
     sources = {file.path: _shown(file) for file in files}
@@ -135,7 +135,7 @@ class _Advice:
     ) -> Iterator[tuple[Entry, Finding]]:
         import os
 
-        from reconciler.desired.rules.gated import without_gate
+        from reconciler.desired.rules.crd import without_gate
         from reconciler.desired.settings.layers import Layer, resolve
         from reconciler.source.schema import value_at
 

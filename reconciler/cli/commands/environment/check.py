@@ -6,19 +6,238 @@ it. What cannot be tried is reported as unknown, and does not fail the check.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reconciler.cli.parser import inputs
+from reconciler.cli.shared import sources
+from reconciler.cli.wiring.assembly import CheckBench, check_bench, live_inputs
+from reconciler.cli.wiring.cluster import cluster_checks
+from reconciler.cli.wiring.imitation import Imitation
+from reconciler.model.diagnostics import Check, Verdict, failed, passed, unknown
+from reconciler.model.errors import ReconcilerError
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+    from datetime import datetime
 
+    from reconciler.adapters.aws.facts.commitments import Bought
+    from reconciler.adapters.aws.permissions import Need
     from reconciler.cli.shared.request import FleetRequest
-    from reconciler.model.check import Check
+    from reconciler.model.karpenter.nodeclass import EC2NodeClass
+    from reconciler.model.settings import Settings
+    from reconciler.plan.value.nodes import PlannedNodeClaim
+
+# What AWS says was bought, in the form in which ``reconciler.yaml`` states it.
+
+
+_HEAD = """# Savings plans and reserved instances of this account, for reconciler.yaml. AWS does not
+# report here how much of each is used: set usedElsewhere (what workloads outside this fleet use)
+# or utilizationPercent (from the AWS bill). Without either, a commitment counts as fully used.
+"""
+_NOTHING = "# This account has no savings plans or reserved instances that apply to nodes.\n"
+
+
+def format_commitments(request: FleetRequest, output: str) -> str:
+    """Return the commitments of the account that a fleet lives in, as YAML or JSON.
+
+    Raises:
+        TransientCloudError, CloudError: AWS did not answer, or not to the end.
+    """
+    from reconciler.adapters.aws.facts.commitments import bought
+    from reconciler.cli.shared import sources
+    from reconciler.cli.wiring.account import connections
+
+    fleet, _ = sources.read_desired(sources.read_source(request), any_class=False)
+    settings = sources.settings_of(request, fleet).settings
+    found = bought(connections().of(settings), settings.region)
+    if output != "text":
+        from reconciler.cli.output.listing import format_document
+
+        document = {**_document(found), "passedOver": list(found.passed_over)}
+        return format_document(document, output)
+    return _text(found)
+
+
+def _text(found: Bought) -> str:
+    from reconciler.source.plainyaml import dump
+
+    document = _document(found)
+    unsupported = "".join(f"# not supported: {line}\n" for line in found.passed_over)
+    if not any(document["commitments"].values()):
+        return _NOTHING + unsupported
+    return _HEAD + unsupported + dump(document, sort_keys=False)
+
+
+def _document(found: Bought) -> dict[str, Any]:
+    plans = [
+        _stated(
+            type=plan.type,
+            commitment=plan.commitment,
+            family=plan.family,
+            region=plan.region,
+            until=_moment(plan.until),
+            note=plan.note,
+        )
+        for plan in found.savings_plans
+    ]
+    reserved = [
+        _stated(
+            instanceType=terms.instance_type,
+            count=terms.count,
+            region=terms.region,
+            zone=terms.zone,
+            until=_moment(terms.until),
+            note=terms.note,
+        )
+        for terms in found.reserved_instances
+    ]
+    return {"commitments": _stated(savingsPlans=plans, reservedInstances=reserved)}
+
+
+def _stated(**members: Any) -> dict[str, Any]:
+    """Return the members that say something."""
+    return {name: value for name, value in members.items() if value not in ("", [])}
+
+
+def _moment(at: datetime | None) -> str:
+    return f"{at:%Y-%m-%dT%H:%M:%SZ}" if at is not None else ""
+
+
+_ENDPOINT_TIMEOUT_S = 5.0
+
+
+def checks(request: FleetRequest, need: Need, imitation: Imitation | None = None) -> list[Check]:
+    """Return all checks of the fleet that the request names.
+
+    Raises:
+        InvalidFleetError, UnreadableError: there is no fleet to check anything for.
+    """
+    from reconciler.adapters.aws.checks import node_class_checks
+    from reconciler.adapters.aws.permissions import Need
+
+    bench = check_bench(request, imitation)
+    rows = [passed("desired", "", f"found {len(bench.classes)} EC2NodeClasses")]
+    known = bench.checks.identity()
+    rows += known
+    if any(row.verdict is Verdict.FAILED for row in known if row.kind == "credentials"):
+        text = "skipped: no AWS credentials"
+        rows.append(unknown("region", bench.settings.region, text))
+        return [*rows, *_cluster(bench.settings, writes=need is Need.RUN)]
+    rows.append(bench.checks.region())
+    resolved, problems = _resolved(bench)
+    rows += bench.checks.permissions(need, resolved, bench.validation)
+    rows += problems
+    for node_class in resolved:
+        rows += node_class_checks(node_class)
+    rows += _for_the_plan(request, bench, resolved, imitation)
+    if need is Need.RUN:
+        rows.append(bench.checks.queue())
+    rows += _cluster(bench.settings, writes=need is Need.RUN)
+    return rows
+
+
+def policy(request: FleetRequest, need: Need) -> dict[str, Any]:
+    """Return the IAM policy for the fleet that the request names."""
+    from dataclasses import replace
+
+    from reconciler.adapters.aws.permissions import Names
+    from reconciler.adapters.aws.permissions import policy as made
+
+    fleet, _ = sources.read_desired(sources.read_source(request), any_class=False)
+    settings = sources.settings_of(request, fleet).settings
+    names = Names(region=settings.region, cluster=settings.cluster_name)
+    if settings.interruption_queue:
+        names = replace(names, queue=settings.interruption_queue)
+    if settings.role_arn:
+        names = replace(names, account=settings.role_arn.split(":")[4])
+    return made(need, names)
+
+
+def _resolved(bench: CheckBench) -> tuple[list[EC2NodeClass], list[Check]]:
+    found, problems = [], []
+    for node_class in bench.classes:
+        try:
+            found.append(bench.compute.resolve(node_class))
+        except ReconcilerError as error:
+            text = f"{error.where}: {error.message}"
+            problems.append(failed("nodeClass", node_class.name, text, error.remedy))
+    return found, problems
+
+
+def _for_the_plan(
+    request: FleetRequest,
+    bench: CheckBench,
+    classes: Sequence[EC2NodeClass],
+    imitation: Imitation | None,
+) -> Iterator[Check]:
+    """Yield what a plan would need: addresses for its nodes, quotas for their vCPUs."""
+    launches: Sequence[PlannedNodeClaim] = ()
+    try:
+        launches = _launches(request, imitation)
+        yield passed("plan", "", f"{len(launches)} nodes would be launched now")
+    except ReconcilerError as error:
+        yield unknown("plan", "", f"cannot make a plan: {error}")
+    for node_class in classes:
+        zones = Counter(c.launch.zone for c in launches if c.node_class == node_class.name)
+        yield from bench.checks.subnets(node_class, zones)
+    wanted = []
+    for claim in launches:
+        cpus = bench.cpus_of(claim.launch.instance_type)
+        wanted.append((claim.launch.instance_type, claim.launch.capacity_type, cpus))
+    yield from bench.checks.quotas(wanted)
+
+
+def _launches(request: FleetRequest, imitation: Imitation | None) -> Sequence[PlannedNodeClaim]:
+    from reconciler.plan.planning import plan_of
+
+    if request.snapshot is not None:
+        from reconciler.cli.shared.question import read_inputs
+        from reconciler.cli.shared.timings import Timings
+
+        return plan_of(read_inputs(request, Timings())).node_claims
+    return plan_of(live_inputs(request, imitation)).node_claims
+
+
+def _cluster(settings: Settings, *, writes: bool) -> Iterator[Check]:
+    """Yield what the cluster's API says, and whether the address that new nodes join answers."""
+    from reconciler.model.settings import ClusterKind
+
+    if settings.cluster != ClusterKind.KUBECONFIG:
+        yield unknown(
+            "cluster",
+            "",
+            (f"skipped: the cluster is {settings.cluster}, so there is no API server to reach"),
+        )
+        return
+    yield from cluster_checks(settings, writes=writes)
+    yield _endpoint(settings.cluster_endpoint)
+
+
+def _endpoint(url: str) -> Check:
+    """Return whether new nodes would reach the cluster; any HTTP answer counts."""
+    import urllib.error
+    import urllib.request
+
+    if not url:
+        return unknown("endpoint", "", "skipped: clusterEndpoint is not set")
+    try:
+        import ssl
+
+        trust = ssl.create_default_context()
+        trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
+        request = urllib.request.Request(f"{url.rstrip('/')}/version")  # noqa: S310 - the author's own URL
+        with urllib.request.urlopen(request, timeout=_ENDPOINT_TIMEOUT_S, context=trust):  # noqa: S310 - as above
+            return passed("endpoint", url, "reachable")
+    except urllib.error.HTTPError as error:
+        error.close()
+        return passed("endpoint", url, f"reachable (HTTP {error.code} without credentials)")
+    except (OSError, ValueError) as error:
+        remedy = "check clusterEndpoint and the network route to it"
+        return failed("endpoint", url, f"not reachable: {error}", remedy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,29 +281,28 @@ def request_of(args: argparse.Namespace) -> CheckRequest:
 def run(request: CheckRequest) -> int:
     """Print one line for each check; exit 1 where one failed."""
     from reconciler.adapters.aws.permissions import Need
-    from reconciler.cli.account import checks
     from reconciler.cli.output.listing import format_document
-    from reconciler.cli.output.progressline import progress
+    from reconciler.cli.output.stream import progress
     from reconciler.cli.shared.exitcode import DONE, FAILED
-    from reconciler.model.check import Verdict
+    from reconciler.model.diagnostics import Verdict
 
     need, is_text = Need(request.need), request.output == "text"
     if request.prints_policy:
         form = "json" if is_text else request.output
-        sys.stdout.write(format_document(checks.policy(request.fleet, need), form))
+        sys.stdout.write(format_document(policy(request.fleet, need), form))
         return DONE
     if request.prints_commitments:
-        sys.stdout.write(checks.format_commitments(request.fleet, request.output))
+        sys.stdout.write(format_commitments(request.fleet, request.output))
         return DONE
     with progress("Checking the account and the cluster"):
-        rows = checks.checks(request.fleet, need)
+        rows = checks(request.fleet, need)
     sys.stdout.write(as_table(rows) if is_text else format_document(as_value(rows), request.output))
     return FAILED if any(row.verdict is Verdict.FAILED for row in rows) else DONE
 
 
 def as_value(rows: Sequence[Check]) -> dict[str, object]:
     """Return the checks as data (``schemas/check.v1.json``)."""
-    from reconciler.model.check import Verdict
+    from reconciler.model.diagnostics import Verdict
 
     return {
         "passed": not any(row.verdict is Verdict.FAILED for row in rows),
@@ -103,7 +321,7 @@ def as_value(rows: Sequence[Check]) -> dict[str, object]:
 
 def as_table(rows: Sequence[Check]) -> str:
     """Return the checks as a table: a mark, what was checked, and the result."""
-    from reconciler.model.check import Verdict
+    from reconciler.model.diagnostics import Verdict
 
     marks = {Verdict.PASSED: "✓", Verdict.FAILED: "✗", Verdict.UNKNOWN: "–"}
     heads = [f"{row.kind} {row.name}".rstrip() for row in rows]

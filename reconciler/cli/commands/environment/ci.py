@@ -86,9 +86,13 @@ def run(request: CiRequest) -> int:
     Raises:
         ReconcilerError: the fleets that changed cannot be found out.
     """
-    from reconciler.cli.backtest.change import expect_base
-    from reconciler.cli.pullrequest.fleets import changed_fleets, fleets_below
-    from reconciler.cli.pullrequest.review import ReviewOptions, reviews
+    from reconciler.cli.backtest.run import expect_base
+    from reconciler.cli.pullrequest.review import (
+        ReviewOptions,
+        changed_fleets,
+        fleets_below,
+        reviews,
+    )
 
     base = request.base or base_of(os.environ)
     expect_base(request.trace, base)

@@ -7,21 +7,97 @@ nothing but a plan can be posted with it.
 
 from __future__ import annotations
 
+import argparse
 import os
+import re
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.cli.shared import exitcode
+from reconciler.plan.value.plan import Plan
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Sequence
 
-    from reconciler.adapters.forge.api import ForgeApi
-    from reconciler.adapters.forge.comments import Forge
-    from reconciler.cli.pullrequest.body import Draft
+    from reconciler.adapters.forge import Forge, ForgeApi
     from reconciler.cli.pullrequest.event import CiEvent
+
+_RESERVE: Final = 600
+"""Room for the notice and the tags that are closed."""
+
+_FENCE: Final = re.compile(r"^\s*(```+|~~~+)")
+_OPEN: Final = re.compile(r"<details(?:\s[^>]*)?>|</details>", re.IGNORECASE)
+_BLOB: Final = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+class Draft(NamedTuple):
+    """A comment before it is posted: its marker, and its Markdown."""
+
+    marker: str
+    text: str
+
+    def body(self, characters_max: int, more: str) -> str:
+        """Return the comment; where the text is too long, ``more`` says where all of it is."""
+        return f"{self.marker}\n{shortened(self.text, characters_max - len(self.marker), more)}"
+
+
+def marker_of(fleet: str, folder: str = "") -> str:
+    """Return the hidden first line of a fleet's comment.
+
+    The name is readable, and a digest of name and folder separates fleets whose names only differ
+    in characters that a comment of HTML cannot hold.
+    """
+    digest = sha256(f"{fleet}\0{folder}".encode()).hexdigest()[:16]
+    return f"<!-- reconciler {_BLOB.sub('-', fleet)[:63].replace('--', '-')} {digest} -->"
+
+
+def draft_of_plan(plan: Plan) -> Draft:
+    """Return the comment of a plan; every name in it is escaped by the renderer."""
+    from reconciler.plan.render.markdown import render_markdown
+
+    folder = plan.revision.path or ""
+    return Draft(marker_of(plan.fleet, "" if folder == "." else folder), render_markdown(plan))
+
+
+def shortened(text: str, characters_max: int, more: str) -> str:
+    """Return at most ``characters_max`` characters, cut after a line, with what is open closed."""
+    if _length(text) <= characters_max:
+        return text
+    kept: list[str] = []
+    room = characters_max - _RESERVE
+    for line in text.splitlines():
+        room -= _length(line) + 1
+        if room < 0:
+            break
+        kept.append(line)
+    notice = "This comment is shortened: the complete plan has too many characters."
+    tail = f"\n\n---\n{notice} {more}".rstrip() + "\n"
+    return "\n".join(kept) + _closing(kept) + tail
+
+
+def _closing(lines: list[str]) -> str:
+    """Return what closes the code fence and the folds that lines leave open."""
+    fence, folds = "", 0
+    for line in lines:
+        found = _FENCE.match(line)
+        if found is not None:
+            mark = found[1]
+            if not fence:
+                fence = mark
+            elif mark.startswith(fence):
+                fence = ""
+        elif not fence:
+            for tag in _OPEN.findall(line):
+                folds += -1 if tag.startswith("</") else 1
+    return (f"\n{fence}" if fence else "") + "\n\n</details>" * max(folds, 0)
+
+
+def _length(text: str) -> int:
+    """Return the number of characters as forges count them: a character beyond 16 bits is two."""
+    return len(text) + sum(1 for c in text if ord(c) > 0xFFFF)
+
 
 SUBCOMMANDS: Final = {
     "github": "comment on a pull request of GitHub",
@@ -135,7 +211,7 @@ def _expect_few(count: int) -> None:
 
 def _post(drafts: Sequence[Draft], forge: Forge, request: CommentRequest, event: CiEvent) -> None:
     """Post the comments, and report each to the user and to the job."""
-    from reconciler.adapters.forge.comments import post
+    from reconciler.adapters.forge import post
     from reconciler.cli.pullrequest.event import append, set_output
 
     more = request.artifact_url or event.run_url
@@ -157,7 +233,6 @@ def _draft(path: str, request: CommentRequest, event: CiEvent) -> Draft:
         UnreadableError: it cannot be read, or is not a plan.
         UsageError: it is Markdown of a job that nobody trusts.
     """
-    from reconciler.cli.pullrequest.body import Draft, draft_of_plan, marker_of
     from reconciler.model.errors import UnreadableError, UsageError
     from reconciler.plan.approval import SIZE_MAX, read_saved
 
@@ -197,8 +272,8 @@ def _api(request: CommentRequest, event: CiEvent) -> ForgeApi:
     Raises:
         UsageError: there is no token, or the client is not installed.
     """
-    from reconciler.adapters.forge import comments
-    from reconciler.adapters.forge.api import ForgeApi
+    from reconciler.adapters import forge
+    from reconciler.adapters.forge import ForgeApi
     from reconciler.model.errors import UsageError
 
     try:
@@ -213,7 +288,7 @@ def _api(request: CommentRequest, event: CiEvent) -> ForgeApi:
     return ForgeApi(
         request.api_url or event.api_url or _URLS[request.forge],
         _headers(_token(request), is_github=is_github),
-        comments.github_remedy if is_github else comments.gitlab_remedy,
+        forge.github_remedy if is_github else forge.gitlab_remedy,
     )
 
 
@@ -223,7 +298,7 @@ def _forge(request: CommentRequest, event: CiEvent, api: ForgeApi) -> Forge | No
     Raises:
         UsageError: it is not known.
     """
-    from reconciler.adapters.forge import comments
+    from reconciler.adapters import forge
     from reconciler.model.errors import UsageError
 
     repository = request.repository or event.repository
@@ -231,13 +306,13 @@ def _forge(request: CommentRequest, event: CiEvent, api: ForgeApi) -> Forge | No
         raise UsageError("the repository is not known", where="--repository", remedy="pass it")
     number = request.number if request.number is not None else event.number
     if number is None and event.head is not None:
-        number = comments.pull_request_of(api, repository, event.head)
+        number = forge.pull_request_of(api, repository, event.head)
         if number is None:
             return None
     if number is None or number < 1:
         remedy = "pass its number, or run the command in a job of a pull request"
         raise UsageError("the pull request is not known", where="--pull-request", remedy=remedy)
-    kind = comments.GitHub if request.forge == "github" else comments.GitLab
+    kind = forge.GitHub if request.forge == "github" else forge.GitLab
     return kind(api, repository, number, request.author)
 
 

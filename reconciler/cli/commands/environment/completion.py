@@ -60,8 +60,7 @@ def complete_parser() -> argparse.ArgumentParser:
     from importlib import import_module
 
     from reconciler.cli.main import COMMANDS
-    from reconciler.cli.parser.arguments import Arguments
-    from reconciler.cli.parser.commandline import PROGRAM
+    from reconciler.cli.parser.commandline import PROGRAM, Arguments
 
     parser = Arguments(prog=PROGRAM, description="EC2 node fleets from git")
     parser.add_argument("-V", "--version", action="store_true", help="show the version")

@@ -53,9 +53,9 @@ def request_of(args: argparse.Namespace) -> DemoRequest:
 def run(request: DemoRequest) -> int:
     """Play the story."""
     from reconciler.cli.demo.narrator import Narrator
-    from reconciler.cli.output.terminal import has_colour
+    from reconciler.cli.output.stream import has_colour
     from reconciler.cli.shared.exitcode import DONE
-    from reconciler.cli.shared.stopping import on_signal
+    from reconciler.cli.shared.watching import on_signal
     from reconciler.cli.wiring.embedded import expect_installed
 
     expect_installed("the demo")
@@ -82,7 +82,7 @@ def _play(folder: Path, narrator: Narrator, kept: str | None) -> None:
     from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
     from reconciler.adapters.simulated.moto.server import serve
     from reconciler.cli.demo import story
-    from reconciler.cli.demo.reporter import Reporter
+    from reconciler.cli.demo.narrator import Reporter
     from reconciler.cli.demo.stage import REGION, START, DemoStage, StageClock
 
     story.open_with(narrator)

@@ -96,7 +96,7 @@ def run(request: InitRequest) -> int:
     Raises:
         ReconcilerError: nothing can be read, or a file to write exists already.
     """
-    from reconciler.cli.initialization import layout, pipelines, report
+    from reconciler.cli.initialization import layout, pipelines
     from reconciler.cli.initialization.collection import fill
     from reconciler.cli.initialization.writing import write_new
 
@@ -125,7 +125,7 @@ def run(request: InitRequest) -> int:
     findings = _findings(folder, files)
     write_new(new)
     is_valid = not any(d.severity == "error" for d in findings)
-    outcome = report.InitOutcome(
+    outcome = layout.InitOutcome(
         folder=folder,
         settings=settings,
         files=files,
@@ -137,7 +137,7 @@ def run(request: InitRequest) -> int:
         lock=_lock(request, folder, is_valid=is_valid),
         next_commands=_next_commands(request, folder, is_valid=is_valid),
     )
-    sys.stdout.write(report.render(outcome))
+    sys.stdout.write(layout.render(outcome))
     return exitcode.DONE if is_valid else exitcode.REFUSED
 
 
@@ -187,7 +187,7 @@ def _expect_new(folder: str) -> None:
 
 def _origin(request: InitRequest) -> FleetOrigin | None:
     from reconciler.cli.initialization import origins
-    from reconciler.cli.output.progressline import progress
+    from reconciler.cli.output.stream import progress
 
     if request.source is not None:
         return origins.from_folder(request.source)

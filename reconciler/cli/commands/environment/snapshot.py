@@ -89,9 +89,9 @@ def request_of(args: argparse.Namespace) -> SnapshotRequest:
 
 def run(request: SnapshotRequest) -> int:
     """Write one List of every object that a plan reads; all of them or nothing."""
-    from reconciler.cli.output.progressline import progress
+    from reconciler.cli.output.stream import progress
     from reconciler.cli.shared.exitcode import DONE
-    from reconciler.cli.wiring.destinations import destination_of
+    from reconciler.cli.wiring.snapshots import destination_of
 
     destination = destination_of(
         request.out, request.fleet, remote=request.remote, author=request.author
@@ -99,7 +99,7 @@ def run(request: SnapshotRequest) -> int:
     with progress("Reading the objects of the cluster"):
         items: Sequence[object] = captured(request)
         if request.anonymize:
-            from reconciler.cli.wiring.anonymous import anonymous
+            from reconciler.cli.wiring.capturing import anonymous
 
             items = anonymous(items, request.fleet, has_fleet=_is_of_fleet(request))
     content = _encoded(items, request.output)

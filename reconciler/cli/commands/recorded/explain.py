@@ -162,7 +162,7 @@ def run(request: ExplainRequest) -> int:
 
     parts = (answer, source.plan, source.digest, source.earlier)
     if request.output == "text":
-        from reconciler.cli.shared.moment import present
+        from reconciler.cli.shared.timings import present
 
         sys.stdout.write(explanation.text_of(*parts, present(request.fleet.now)))
     else:

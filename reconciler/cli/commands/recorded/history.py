@@ -13,8 +13,8 @@ from reconciler.cli.shared import exitcode, records
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from reconciler.cli.shared.records import Served
     from reconciler.cli.shared.request import StateRequest
-    from reconciler.cli.shared.runs import Served
     from reconciler.ports.journal import JournalEntry
 
 _MESSAGE_WIDTH: Final = 60
@@ -64,7 +64,7 @@ def limit(text: str) -> int:
 def run(request: HistoryRequest) -> int:
     """Print the newest entries of the journal, newest first."""
     from reconciler.cli.output.listing import as_list, columns, format_document
-    from reconciler.cli.shared.runs import served_by
+    from reconciler.cli.shared.records import served_by
 
     is_short = request.output == "text"
     with records.recorded(request.fleet) as recorded:

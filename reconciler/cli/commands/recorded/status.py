@@ -56,13 +56,13 @@ def run(request: StatusRequest) -> int:
 
 def _view(request: StatusRequest) -> watching.View:
     """Return the status in the output format."""
-    from reconciler.cli.output import knowledge
+    from reconciler.cli.output import statuslines
 
     with records.recorded(request.fleet) as recorded:
-        known = knowledge.known_at(request.fleet)
-        facts = {**facts_of(recorded), "known": knowledge.document(known)}
+        known = statuslines.known_at(request.fleet)
+        facts = {**facts_of(recorded), "known": statuslines.document(known)}
         if request.output == "text":
-            text = _text(recorded, facts, knowledge.ages(known, recorded.now))
+            text = _text(recorded, facts, statuslines.ages(known, recorded.now))
             return watching.View(text, facts)
     from reconciler.cli.output.listing import format_document
 
@@ -71,7 +71,7 @@ def _view(request: StatusRequest) -> watching.View:
 
 def facts_of(recorded: Recorded) -> JsonDict:
     """Return the status as an object; money is USD an hour."""
-    from reconciler.cli.output import guards
+    from reconciler.cli.output import statuslines
     from reconciler.cli.output.listing import stamp
     from reconciler.ports.journal import REQUESTED
 
@@ -125,8 +125,8 @@ def facts_of(recorded: Recorded) -> JsonDict:
             }
             for u in store.unavailable(recorded.now)
         ],
-        "rollouts": guards.rollouts(store.rollouts()),
-        "blockers": guards.blockers(_newest(recorded)),
+        "rollouts": statuslines.rollouts(store.rollouts()),
+        "blockers": statuslines.blockers(_newest(recorded)),
         "ownership": _ownership(_newest(recorded)),
         "plan": _plan(recorded),
         "progress": _progress(recorded),
@@ -186,7 +186,7 @@ def _plan(recorded: Recorded) -> JsonDict | None:
 
 def _progress(recorded: Recorded) -> JsonDict | None:
     """Return how far the plan that was applied last has come."""
-    from reconciler.cli.shared.runs import newest_run
+    from reconciler.cli.shared.records import newest_run
 
     found = newest_run(recorded.state)
     if found is None:
@@ -230,9 +230,9 @@ def _text(recorded: Recorded, facts: JsonDict, known: str) -> str:
         ]
         header = ("NODEPOOL", "NODES", *(phase.upper() for phase in _PHASES))
         text += "\n" + columns([header, *pools])
-    from reconciler.cli.output import guards
+    from reconciler.cli.output import statuslines
 
-    text += _unfinished(facts["progress"]) + _commands(recorded) + guards.text(facts)
+    text += _unfinished(facts["progress"]) + _commands(recorded) + statuslines.text(facts)
     text += _requests(facts) + _in_doubt(facts) + _doubts(facts) + _unavailable(facts)
     return Painted(text)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from reconciler.cli.shared.request import StateRequest
     from reconciler.model.json import JsonDict
     from reconciler.model.karpenter.nodeclaim import NodeClaim
-    from reconciler.ports.usage import NodeUsage
+    from reconciler.ports.cluster import NodeUsage
 
 RESOURCES: Final = ("cpu", "memory")
 _PHASES: Final = ("Ready", "Registered", "Launched", "Pending", "Terminating")
@@ -218,7 +218,7 @@ def _text(recorded: Recorded, rows: Sequence[NodeRow], request: TopRequest) -> s
     from shutil import get_terminal_size
 
     from reconciler.cli.output.listing import columns
-    from reconciler.cli.output.terminal import has_colour
+    from reconciler.cli.output.stream import has_colour
     from reconciler.model.text.visible import Painted, one_line
     from reconciler.plan.render.wording import counted
 

@@ -19,8 +19,10 @@ from reconciler.plan.render.sections.cells import (
     Section,
     SectionRow,
     Text,
+    condensed,
+    one_of,
+    rows_of,
 )
-from reconciler.plan.render.sections.grouping import condensed, one_of, rows_of
 from reconciler.plan.render.wording import (
     counted,
     dollars,
@@ -32,9 +34,7 @@ from reconciler.plan.render.wording import (
     short_node,
     zones_text,
 )
-from reconciler.plan.value.actions import Action, ActionKind
-from reconciler.plan.value.changes import DriftedClaim
-from reconciler.plan.value.disruption import PlannedCommand
+from reconciler.plan.value.actions import Action, ActionKind, DriftedClaim, PlannedCommand
 from reconciler.plan.value.nodes import LaunchReason, PlannedNodeClaim
 from reconciler.plan.value.plan import Plan
 

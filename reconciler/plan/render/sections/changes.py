@@ -18,8 +18,10 @@ from reconciler.plan.render.sections.cells import (
     Section,
     SectionRow,
     Text,
+    common,
+    condensed,
+    rows_of,
 )
-from reconciler.plan.render.sections.grouping import common, condensed, rows_of
 from reconciler.plan.render.wording import (
     compared,
     counted,
@@ -28,7 +30,7 @@ from reconciler.plan.render.wording import (
     list_changes,
     plural,
 )
-from reconciler.plan.value.changes import PlannedChange, PlannedFieldChange
+from reconciler.plan.value.actions import PlannedChange, PlannedFieldChange
 from reconciler.plan.value.plan import Plan
 
 _EDITS_MAX: Final = 10

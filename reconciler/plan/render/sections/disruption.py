@@ -21,8 +21,6 @@ from reconciler.plan.render.sections.cells import (
     SectionRow,
     Text,
     Timeline,
-)
-from reconciler.plan.render.sections.grouping import (
     condensed,
     grouped,
     one_of,
@@ -30,8 +28,7 @@ from reconciler.plan.render.sections.grouping import (
     without_pool,
 )
 from reconciler.plan.render.wording import blocker_title, counted, short_node, until
-from reconciler.plan.value.actions import DeferredClaim
-from reconciler.plan.value.disruption import BlockedNode, PlannedBlocker, PoolBudget
+from reconciler.plan.value.actions import BlockedNode, DeferredClaim, PlannedBlocker, PoolBudget
 from reconciler.plan.value.plan import Plan
 
 _WAITS: Final = {

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from reconciler.plan.render.sections.cells import (
+    MOST,
     Cell,
     Column,
     Dollars,
@@ -15,8 +16,10 @@ from reconciler.plan.render.sections.cells import (
     Section,
     SectionRow,
     Text,
+    condensed,
+    one_of,
+    rows_of,
 )
-from reconciler.plan.render.sections.grouping import MOST, condensed, one_of, rows_of
 from reconciler.plan.render.summary import summed
 from reconciler.plan.render.wording import NoteText, counted, findings_of, hourly
 from reconciler.plan.value.costs import PoolCost

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from reconciler.plan.render.sections.cells import (
+    FEW,
     Column,
     Line,
     Name,
@@ -14,12 +15,9 @@ from reconciler.plan.render.sections.cells import (
     SectionRow,
     Text,
     Tone,
-    named,
-)
-from reconciler.plan.render.sections.grouping import (
-    FEW,
     condensed,
     grouped,
+    named,
     one_of,
     rows_of,
     without_pool,

@@ -13,10 +13,8 @@ from reconciler.plan.render.sections.cells import (
     Text,
     Tone,
 )
-from reconciler.plan.render.verdicts import verdict_of
-from reconciler.plan.render.wording import counted
-from reconciler.plan.value.plan import Plan
-from reconciler.plan.value.policies import JudgedPolicy
+from reconciler.plan.render.wording import counted, verdict_of
+from reconciler.plan.value.plan import JudgedPolicy, Plan
 
 _SOURCES: Final = {
     "operator": "the operator",

@@ -1,1 +1,0 @@
-"""Files over HTTPS, from the one host that the operator names."""

@@ -1,0 +1,414 @@
+"""Comments on pull requests through the REST API of a forge (GitHub, GitLab).
+
+There is one comment for each marker. Our own comment is edited; anybody else's is left alone. The
+token goes to one host only, and waiting is bounded.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, NamedTuple, Protocol
+from urllib.parse import quote
+
+import httpx
+
+from reconciler.model.errors import ReconcilerError, UsageError
+from reconciler.model.json import JsonDict
+from reconciler.model.text.urls import is_unencrypted, without_secrets
+
+FORBIDDEN: Final = 403
+NOT_FOUND: Final = 404
+TOO_MANY: Final = 429
+UNAUTHORIZED: Final = 401
+PAGE: Final = 100
+
+_PAGES_MAX: Final = 100
+_TIMEOUT_S: Final = 30.0
+_ATTEMPTS: Final = 4
+_WAIT_MAX_S: Final = 120.0
+_SAID_MAX: Final = 300
+_BYTES_MAX: Final = 32 * 1024 * 1024
+
+
+class ForgeError(ReconcilerError):
+    """The API refused a call or did not answer; ``status`` is that of HTTP, 0 without one."""
+
+    def __init__(self, message: str, status: int, *, where: str, remedy: str = "") -> None:
+        self.status = status
+        super().__init__(message, where=where, remedy=remedy)
+
+
+@dataclass
+class ForgeApi:
+    """One API below ``url``. ``headers`` carry the token.
+
+    ``remedy`` returns what a user can do about a status; ``wait`` passes seconds between attempts.
+    """
+
+    url: str
+    headers: Mapping[str, str] = field(repr=False)
+    remedy: Callable[[int], str]
+    wait: Callable[[float], None] = time.sleep
+    _client: httpx.Client | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.url.startswith(("https://", "http://")):
+            message = f"{without_secrets(self.url, is_value=True)} is not a URL"
+            raise UsageError(message, where="--api-url", remedy="write https://HOST/PATH")
+        if is_unencrypted(self.url):
+            raise UsageError(
+                f"{without_secrets(self.url, is_value=True)} uses plain http, which would show "
+                "the token",
+                where="--api-url",
+                remedy="use https",
+            )
+
+    def get(self, path: str, query: Mapping[str, str] | None = None) -> object:
+        """Return the answer to a GET.
+
+        Raises:
+            ForgeError: the API refused, or did not answer in time.
+        """
+        return self._call("GET", path, query=query)
+
+    def pages(self, path: str, query: Mapping[str, str] | None = None) -> Iterator[JsonDict]:
+        """Yield the items of a list, page after page.
+
+        Raises:
+            ForgeError: a page is refused, or the list does not end.
+        """
+        for number in range(1, _PAGES_MAX + 1):
+            page = {**(query or {}), "per_page": str(PAGE), "page": str(number)}
+            items = self.get(path, page)
+            if not isinstance(items, list):
+                raise ForgeError("the answer is not a list", 0, where=f"GET {path}")
+            yield from (item for item in items if isinstance(item, dict))
+            if len(items) < PAGE:
+                return
+        raise ForgeError(f"more than {_PAGES_MAX * PAGE} items", 0, where=f"GET {path}")
+
+    def send(self, method: str, path: str, body: Mapping[str, object]) -> object:
+        """Return the answer to a call that writes. A creation is not repeated without an answer.
+
+        Raises:
+            ForgeError: the API refused, or did not answer in time.
+        """
+        return self._call(method, path, body=body)
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, object] | None = None,
+    ) -> object:
+        import httpx
+
+        where = f"{method} {path}"
+        waited = 0.0
+        for left in reversed(range(_ATTEMPTS)):
+            pause = 2.0 ** (_ATTEMPTS - 1 - left)
+            try:
+                answer = self._connection().request(
+                    method, self.url.rstrip("/") + path, params=query, json=body
+                )
+            except httpx.HTTPError as error:
+                if method == "POST" or not left:
+                    raise _unanswered(error, where) from error
+            else:
+                if answer.is_success:
+                    return _content(answer, where)
+                limited = _seconds_to_wait(answer)
+                if limited is None and (method == "POST" or answer.status_code < 500):
+                    raise self._refusal(answer, where)
+                pause = pause if limited is None else limited
+                if not left or waited + pause > _WAIT_MAX_S:
+                    raise self._refusal(answer, where, pause=limited)
+            self.wait(pause)
+            waited += pause
+        raise AssertionError("the last attempt returns or raises")
+
+    def _connection(self) -> httpx.Client:
+        if self._client is None:
+            import httpx
+
+            self._client = httpx.Client(headers=dict(self.headers), timeout=_TIMEOUT_S)
+        return self._client
+
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def _refusal(
+        self, answer: httpx.Response, where: str, *, pause: float | None = None
+    ) -> ForgeError:
+        if pause is not None:
+            remedy = f"the rate limit ends in {pause:.0f} s; run the command again then"
+        else:
+            remedy = self.remedy(answer.status_code)
+        message = f"HTTP {answer.status_code}: {_said(answer)}"
+        return ForgeError(message, answer.status_code, where=where, remedy=remedy)
+
+
+def _unanswered(error: httpx.HTTPError, where: str) -> ForgeError:
+    what = f"no answer ({type(error).__name__})"
+    return ForgeError(what, 0, where=where, remedy="run the command again; it edits what it posted")
+
+
+def _content(answer: httpx.Response, where: str) -> object:
+    if len(answer.content) > _BYTES_MAX:
+        raise ForgeError("the answer is too large", answer.status_code, where=where)
+    if not answer.content:
+        return None
+    try:
+        data: object = answer.json()
+    except ValueError as error:
+        raise ForgeError("the answer is not JSON", answer.status_code, where=where) from error
+    return data
+
+
+def _said(answer: httpx.Response) -> str:
+    """Return the API's own words, in one line."""
+    try:
+        data = answer.json()
+    except ValueError:
+        data = None
+    words = data.get("message") or data.get("error") if isinstance(data, dict) else answer.text
+    return " ".join(str(words or answer.reason_phrase).split())[:_SAID_MAX]
+
+
+def _seconds_to_wait(answer: httpx.Response) -> float | None:
+    """Return how long a rate limit asks to wait; None where it is not a rate limit."""
+    if answer.status_code not in (FORBIDDEN, TOO_MANY):
+        return None
+    after = answer.headers.get("retry-after", "")
+    if after.isdecimal():
+        return float(after)
+    reset = answer.headers.get("x-ratelimit-reset", "")
+    if answer.headers.get("x-ratelimit-remaining") == "0" and reset.isdecimal():
+        return max(float(reset) - time.time(), 0.0) + 1.0
+    return 60.0 if answer.status_code == TOO_MANY else None
+
+
+GITHUB_MAX: Final = 65_536
+GITLAB_MAX: Final = 1_000_000
+"""How many characters a comment may have."""
+
+ACTIONS_BOT: Final = "github-actions[bot]"
+
+
+class PostOutcome(StrEnum):
+    """What became of a comment."""
+
+    CREATED = "created"
+    EDITED = "edited"
+    UNCHANGED = "unchanged"
+
+
+class Posted(NamedTuple):
+    """What became of a comment, and its address in a browser, empty if unknown."""
+
+    outcome: PostOutcome
+    url: str
+
+
+class Comment(NamedTuple):
+    """A comment of the pull request."""
+
+    id: str
+    author: str
+    body: str
+    url: str
+
+
+class Forge(Protocol):
+    """The comments of one pull request."""
+
+    characters_max: int
+
+    def author(self) -> str:
+        """Return the name under which comments are posted."""
+        ...
+
+    def comments(self) -> list[Comment]:
+        """Return all comments, the oldest first."""
+        ...
+
+    def create(self, body: str) -> Comment:
+        """Post a comment."""
+        ...
+
+    def edit(self, comment: Comment, body: str) -> Comment:
+        """Replace the text of a comment."""
+        ...
+
+
+def post(forge: Forge, marker: str, body: str) -> Posted:
+    """Let the comment that begins with ``marker`` have this body, which begins with it too.
+
+    Only a comment of our own author counts: whoever copies the marker into theirs neither has it
+    overwritten nor keeps ours from being posted.
+
+    Raises:
+        ForgeError: the API refused.
+    """
+    own = forge.author()
+    if not own:
+        remedy = "pass the name of the account that posts with --author"
+        raise ForgeError("the API does not name the account", 0, where="GET /user", remedy=remedy)
+    mine = [c for c in forge.comments() if c.author == own and c.body.lstrip().startswith(marker)]
+    if not mine:
+        return Posted(PostOutcome.CREATED, forge.create(body).url)
+    before = mine[0]
+    if before.body.replace("\r\n", "\n").strip() == body.strip():
+        return Posted(PostOutcome.UNCHANGED, before.url)
+    try:
+        return Posted(PostOutcome.EDITED, forge.edit(before, body).url)
+    except ForgeError as error:
+        if error.status != NOT_FOUND:
+            raise
+        return Posted(PostOutcome.CREATED, forge.create(body).url)  # it was deleted in between
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+@dataclass
+class GitHub:
+    """The comments of a pull request on GitHub. ``repository`` is ``OWNER/NAME``.
+
+    ``own`` is the login of the token's owner, empty to ask the API for it.
+    """
+
+    api: ForgeApi
+    repository: str
+    number: int
+    own: str = ""
+    characters_max: int = GITHUB_MAX
+
+    @property
+    def _issues(self) -> str:
+        return f"/repos/{quote(self.repository)}/issues"
+
+    def author(self) -> str:
+        """Return the login; a token of GitHub Actions may not ask who it is."""
+        if self.own:
+            return self.own
+        try:
+            user = self.api.get("/user")
+        except ForgeError as error:
+            if error.status != FORBIDDEN:
+                raise
+            return ACTIONS_BOT
+        return _text(user.get("login")) if isinstance(user, dict) else ""
+
+    def comments(self) -> list[Comment]:
+        return [self._comment(c) for c in self.api.pages(f"{self._issues}/{self.number}/comments")]
+
+    def create(self, body: str) -> Comment:
+        path = f"{self._issues}/{self.number}/comments"
+        return self._comment(self.api.send("POST", path, {"body": body}))
+
+    def edit(self, comment: Comment, body: str) -> Comment:
+        path = f"{self._issues}/comments/{quote(comment.id)}"
+        return self._comment(self.api.send("PATCH", path, {"body": body}))
+
+    @staticmethod
+    def _comment(data: object) -> Comment:
+        found: JsonDict = data if isinstance(data, dict) else {}
+        user = found.get("user")
+        login = user.get("login") if isinstance(user, dict) else ""
+        return Comment(
+            str(found.get("id", "")), _text(login), _text(found.get("body")),
+            _text(found.get("html_url")),
+        )  # fmt: skip
+
+
+@dataclass
+class GitLab:
+    """The notes of a merge request on GitLab. ``project`` is its id or path."""
+
+    api: ForgeApi
+    project: str
+    number: int
+    own: str = ""
+    characters_max: int = GITLAB_MAX
+
+    @property
+    def _notes(self) -> str:
+        return f"/projects/{quote(self.project, safe='')}/merge_requests/{self.number}/notes"
+
+    def author(self) -> str:
+        if self.own:
+            return self.own
+        user = self.api.get("/user")
+        return _text(user.get("username")) if isinstance(user, dict) else ""
+
+    def comments(self) -> list[Comment]:
+        order = {"sort": "asc", "order_by": "created_at"}
+        notes = self.api.pages(self._notes, order)
+        return [self._comment(n) for n in notes if not n.get("system")]
+
+    def create(self, body: str) -> Comment:
+        return self._comment(self.api.send("POST", self._notes, {"body": body}))
+
+    def edit(self, comment: Comment, body: str) -> Comment:
+        path = f"{self._notes}/{quote(comment.id)}"
+        return self._comment(self.api.send("PUT", path, {"body": body}))
+
+    @staticmethod
+    def _comment(data: object) -> Comment:
+        found: JsonDict = data if isinstance(data, dict) else {}
+        author = found.get("author")
+        name = author.get("username") if isinstance(author, dict) else ""
+        return Comment(str(found.get("id", "")), _text(name), _text(found.get("body")), "")
+
+
+def pull_request_of(api: ForgeApi, repository: str, head: JsonDict) -> int | None:
+    """Return the open pull request whose head is the commit that a workflow ran for.
+
+    ``head`` is the ``workflow_run`` of GitHub's event, which the runner wrote. None where no open
+    pull request has that head any more: a newer commit was pushed, or it was closed.
+    """
+    owner = (head.get("head_repository") or {}).get("owner") or {}
+    query = {"state": "open", "head": f"{owner.get('login', '')}:{head.get('head_branch', '')}"}
+    for found in api.pages(f"/repos/{quote(repository)}/pulls", query):
+        at = found.get("head")
+        if isinstance(at, dict) and at.get("sha") == head.get("head_sha"):
+            number = found.get("number")
+            return number if isinstance(number, int) else None
+    return None
+
+
+def github_remedy(status: int) -> str:
+    """Return what to do about a refusal of GitHub."""
+    match status:
+        case 401:
+            return "the token is not valid; pass a new one"
+        case 403:
+            return (
+                "give the job `permissions: pull-requests: write`; a pull request from a fork "
+                "needs the two workflows of docs/pull-requests.md"
+            )
+        case 404:
+            return "check --repository and --pull-request, and that the token may read them"
+    return ""
+
+
+def gitlab_remedy(status: int) -> str:
+    """Return what to do about a refusal of GitLab."""
+    match status:
+        case 401:
+            return "the token is not valid, or is a job token, which may not comment"
+        case 403:
+            return "use a project access token with the scope api and the role Reporter"
+        case 404:
+            return "check --repository and --pull-request, and that the token may read them"
+    return ""

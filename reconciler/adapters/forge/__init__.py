@@ -1,1 +1,0 @@
-"""Comments on pull requests: the APIs of GitHub and GitLab."""

@@ -1,0 +1,373 @@
+"""Objects of Karpenter's kinds in the cluster: copies of our NodeClaims, and NodeOverlays.
+
+The copies exist where the API knows the kind, so that ``kubectl get nodeclaims`` works.
+NodeOverlays are written by server-side apply.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from reconciler.adapters.kubernetes.api import (
+    CONFLICT,
+    MERGE_PATCH,
+    NOT_FOUND,
+    Api,
+    ApiError,
+    ObjectList,
+    listed,
+    listing,
+)
+from reconciler.adapters.kubernetes.kinds import NODE_CLAIM, NODE_OVERLAY, NODE_POOL, Kind
+from reconciler.catalog.commitments.overlays import OverlayAction, OverlayRow, document
+from reconciler.model.errors import ClusterError
+from reconciler.model.json import JsonDict, decode
+from reconciler.model.karpenter.labels import NODECLASS_HASH, NODEPOOL_HASH
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodeoverlay import NodeOverlay
+from reconciler.model.kubernetes.metadata import Condition
+from reconciler.model.ownership import FLEET_TAG, NODE_FINALIZER
+
+APPLY_PATCH: Final = "application/apply-patch+yaml"
+"""JSON is YAML, so the body is JSON."""
+_MANAGER: Final = {"fieldManager": "reconciler"}
+
+
+@dataclass(frozen=True, slots=True)
+class PresentOverlay:
+    """An overlay of the cluster, and its version."""
+
+    overlay: NodeOverlay
+    version: str
+
+
+def read_overlays(api: Api) -> dict[str, PresentOverlay]:
+    """Return the overlays of the cluster, by name.
+
+    Raises:
+        ClusterError: they cannot be read, or the cluster does not know the kind.
+    """
+    try:
+        required = replace(NODE_OVERLAY, optional=False)
+        found = [_present_overlay(raw) for raw in listed(api, required)]
+    except ApiError as error:
+        if error.status != NOT_FOUND:
+            raise
+        raise ClusterError(
+            "the cluster does not know NodeOverlays",
+            where=f"GET {NODE_OVERLAY.path}",
+            remedy="install Karpenter 1.7 or later, with its feature gate NodeOverlay",
+        ) from error
+    return {one.overlay.name: one for one in found}
+
+
+def _present_overlay(raw: bytes | msgspec.Raw) -> PresentOverlay:
+    try:
+        data = msgspec.json.decode(raw, type=JsonDict)
+        version = str(data["metadata"].get("resourceVersion") or "")
+        return PresentOverlay(decode(data, NodeOverlay), version)
+    except (msgspec.MsgspecError, KeyError, AttributeError) as error:
+        what = f"a NodeOverlay cannot be read: {error}"
+        raise ClusterError(what, where=f"GET {NODE_OVERLAY.path}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class OverlayFailure:
+    """An overlay that could not be written, and why."""
+
+    name: str
+    error: ClusterError
+
+
+def write_overlays(
+    api: Api, rows: Iterable[OverlayRow], present: dict[str, PresentOverlay]
+) -> list[OverlayFailure]:
+    """Create, update and delete what the rows say; return what failed. The others are written."""
+    failures = []
+    for row in rows:
+        there = present.get(row.overlay.name)
+        try:
+            _write(api, row, there.version if there is not None else "")
+        except ApiError as error:
+            failures.append(OverlayFailure(row.overlay.name, _explained(error)))
+    return failures
+
+
+def _write(api: Api, row: OverlayRow, version: str) -> None:
+    path = f"{NODE_OVERLAY.path}/{row.overlay.name}"
+    whole = document(row.overlay)
+    match row.action:
+        case OverlayAction.CREATE:
+            api.call("PATCH", path, _MANAGER, whole, content=APPLY_PATCH)
+        case OverlayAction.UPDATE:
+            metadata = msgspec.to_builtins(row.overlay.metadata)
+            whole["metadata"] = {**metadata, "resourceVersion": version}
+            api.call("PATCH", path, {**_MANAGER, "force": "true"}, whole, content=APPLY_PATCH)
+        case OverlayAction.DELETE:
+            try:
+                api.call("DELETE", path, body={"preconditions": {"resourceVersion": version}})
+            except ApiError as error:
+                if error.status != NOT_FOUND:
+                    raise
+
+
+def _explained(error: ApiError) -> ClusterError:
+    if error.status != CONFLICT:
+        return error
+    what = "somebody else wrote it at the same time"
+    return ClusterError(what, where=error.where, remedy="run the command again")
+
+
+CLASS_GROUP: Final = "reconciler"
+"""The group of ``nodeClassRef``: of no kind that a Karpenter supports."""
+_CONDITIONS: Final = (
+    "Launched",
+    "Registered",
+    "Initialized",
+    "Drifted",
+    "Consolidatable",
+    "DisruptionReason",
+    "Drained",
+    "VolumesDetached",
+    "InstanceTerminating",
+)
+"""Karpenter's conditions; what else we record of a claim is nobody else's."""
+_ANNOTATIONS: Final = (NODEPOOL_HASH, NODECLASS_HASH, "karpenter.sh/do-not-disrupt")
+
+
+class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    uid: str = ""
+    resource_version: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    finalizers: tuple[str, ...] | None = None
+    deletion_timestamp: str | None = None
+
+
+class _ClassRef(msgspec.Struct, frozen=True):
+    group: str = ""
+
+
+class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+    node_class_ref: _ClassRef = _ClassRef()
+
+
+class _Copy(msgspec.Struct, frozen=True, rename="camel"):
+    metadata: _Metadata
+    spec: _Spec = _Spec()
+    status: JsonDict = {}
+
+
+class ClusterMirror:
+    """The port ``Mirror`` over the Kubernetes API; ``read`` returns the objects of a kind."""
+
+    def __init__(
+        self, api: Api, fleet: str, read: Callable[[Kind], ObjectList] | None = None
+    ) -> None:
+        self._api = api
+        self._fleet = fleet
+        self._read = read or partial(listing, api)
+        self._lock = threading.Lock()
+        self._strange: frozenset[str] = frozenset()
+
+    def deleted(self) -> frozenset[str]:
+        """Return the names of the copies that somebody has deleted."""
+        copies = self._ours(self._read(NODE_CLAIM))
+        return frozenset(n for n, c in copies.items() if c.metadata.deletion_timestamp)
+
+    def node_pools(self) -> frozenset[str]:
+        """Return the names of the NodePools in the cluster."""
+        return frozenset(_copy_of(raw).metadata.name for raw in self._read(NODE_POOL).items)
+
+    def show(self, claims: Sequence[NodeClaim], drifted: Mapping[str, str]) -> None:
+        """Make the copies equal to the claims; ``drifted`` has the reasons of those that are.
+
+        Raises:
+            ClusterError: a call was refused; the other copies were brought up to date.
+        """
+        with self._lock:
+            found = self._read(NODE_CLAIM)
+            if not found.version:  # the API does not know the kind
+                return
+            copies = self._ours(found)
+            problems: list[ClusterError] = []
+            for claim in claims:
+                try:
+                    self._show(claim, copies.get(claim.name), drifted.get(claim.name, ""))
+                except ClusterError as error:
+                    problems.append(error)
+            for name in sorted(copies.keys() - {claim.name for claim in claims}):
+                try:
+                    self._remove(copies[name])
+                except ClusterError as error:
+                    problems.append(error)
+            if problems:
+                raise problems[0]
+
+    def _ours(self, listed_claims: ObjectList) -> dict[str, _Copy]:
+        """Return our copies among the NodeClaims, by name."""
+        found = [_copy_of(raw) for raw in listed_claims.items]
+        self._strange = frozenset(c.metadata.name for c in found if not self._is_ours(c))
+        return {c.metadata.name: c for c in found if self._is_ours(c)}
+
+    def _is_ours(self, copy: _Copy) -> bool:
+        """Return whether we made a copy: its spec, which nobody can change, tells that."""
+        fleet = (copy.metadata.labels or {}).get(FLEET_TAG, self._fleet)
+        return copy.spec.node_class_ref.group == CLASS_GROUP and fleet == self._fleet
+
+    def _show(self, claim: NodeClaim, copy: _Copy | None, drift: str) -> None:
+        if copy is None:
+            if claim.name in self._strange:
+                raise ClusterError(
+                    f"a NodeClaim {claim.name} that is not ours exists",
+                    where=f"GET {NODE_CLAIM.path}",
+                    remedy="it was left alone; the claim is not shown in the cluster",
+                )
+            copy = self._create(claim)
+        else:
+            self._correct(claim, copy)
+        status = _status(claim, drift)
+        if not _contains(copy.status, status):
+            path = f"{NODE_CLAIM.path}/{claim.name}/status"
+            self._api.call("PATCH", path, body={"status": status}, content=MERGE_PATCH)
+        is_leaving = claim.metadata.deletion_timestamp is not None
+        if is_leaving and copy.metadata.deletion_timestamp is None:
+            self._delete(copy)
+
+    def _create(self, claim: NodeClaim) -> _Copy:
+        spec = msgspec.to_builtins(claim.spec)
+        spec["nodeClassRef"] = {
+            "group": CLASS_GROUP,
+            "kind": "EC2NodeClass",
+            "name": claim.spec.node_class_ref.name or "unknown",
+        }
+        spec.setdefault("requirements", [])
+        body = {
+            "apiVersion": NODE_CLAIM.api_version,
+            "kind": NODE_CLAIM.kind,
+            "metadata": {
+                "name": claim.name,
+                "labels": self._labels(claim),
+                "annotations": _annotations(claim),
+                "finalizers": [NODE_FINALIZER],
+            },
+            "spec": spec,
+        }
+        return _copy_of(self._api.call("POST", NODE_CLAIM.path, body=body))
+
+    def _correct(self, claim: NodeClaim, copy: _Copy) -> None:
+        """Put back what somebody has changed of a copy, or what we have learned since."""
+        metadata: JsonDict = {}
+        for key, wanted, have in (
+            ("labels", self._labels(claim), copy.metadata.labels),
+            ("annotations", _annotations(claim), copy.metadata.annotations),
+        ):
+            lacking = {k: v for k, v in wanted.items() if (have or {}).get(k) != v}
+            if lacking:
+                metadata[key] = lacking
+        finalizers = copy.metadata.finalizers or ()
+        if NODE_FINALIZER not in finalizers and copy.metadata.deletion_timestamp is None:
+            metadata["finalizers"] = [*finalizers, NODE_FINALIZER]
+        if metadata:
+            metadata["resourceVersion"] = copy.metadata.resource_version
+            self._patch(claim.name, metadata)
+
+    def _labels(self, claim: NodeClaim) -> dict[str, str]:
+        return {**claim.metadata.labels, FLEET_TAG: self._fleet}
+
+    def _remove(self, copy: _Copy) -> None:
+        """Let a copy go whose claim is gone."""
+        kept = [name for name in copy.metadata.finalizers or () if name != NODE_FINALIZER]
+        if len(kept) != len(copy.metadata.finalizers or ()):
+            version = copy.metadata.resource_version
+            self._patch(copy.metadata.name, {"finalizers": kept, "resourceVersion": version})
+        self._delete(copy)
+
+    def _delete(self, copy: _Copy) -> None:
+        body = {"kind": "DeleteOptions", "apiVersion": "v1"}
+        only = {"preconditions": {"uid": copy.metadata.uid}}
+        path = f"{NODE_CLAIM.path}/{copy.metadata.name}"
+        try:
+            self._api.call("DELETE", path, body={**body, **only})
+        except ApiError as error:
+            if error.status not in (NOT_FOUND, CONFLICT):
+                raise
+
+    def _patch(self, name: str, metadata: JsonDict) -> None:
+        path = f"{NODE_CLAIM.path}/{name}"
+        try:
+            self._api.call("PATCH", path, body={"metadata": metadata}, content=MERGE_PATCH)
+        except ApiError as error:
+            if error.status not in (NOT_FOUND, CONFLICT):  # the next pass corrects it
+                raise
+
+
+def release_claims(api: Api) -> list[str]:
+    """Remove our finalizer from every copy, and the copies; return their names.
+
+    Raises:
+        ClusterError: they could not be listed, or one could not be changed.
+    """
+    released = []
+    for raw in listed(api, NODE_CLAIM):
+        copy = _copy_of(raw)
+        if copy.spec.node_class_ref.group == CLASS_GROUP:
+            ClusterMirror(api, "")._remove(copy)  # noqa: SLF001 - of this module
+            released.append(copy.metadata.name)
+    return sorted(released)
+
+
+def _annotations(claim: NodeClaim) -> dict[str, str]:
+    have = claim.metadata.annotations
+    return {name: have[name] for name in _ANNOTATIONS if name in have}
+
+
+def _status(claim: NodeClaim, drift: str) -> JsonDict:
+    """Return the status that the copy shows: the recorded one, with Karpenter's conditions."""
+    status: JsonDict = msgspec.to_builtins(claim.status)
+    status.pop("lastPodEventTime", None)
+    known = [c for c in claim.status.conditions if c.type in _CONDITIONS]
+    begun = claim.metadata.creation_timestamp
+    if drift:
+        known.append(Condition("Drifted", "True", drift, "", begun))
+    ready = all(claim.is_true(kind) for kind in ("Launched", "Registered", "Initialized"))
+    since = claim.condition("Initialized")
+    at = since.last_transition_time if since is not None else begun
+    known.append(Condition("Ready", "True" if ready else "False", "Ready", "", at))
+    status["conditions"] = [_shown(c) for c in sorted(known, key=lambda c: c.type)]
+    return status
+
+
+def _shown(known: Condition) -> JsonDict:
+    return {
+        "type": known.type,
+        "status": known.status,
+        "reason": "".join(c for c in known.reason if c.isalnum()) or known.type,
+        "message": known.message,
+        "lastTransitionTime": msgspec.to_builtins(known.last_transition_time)
+        or "1970-01-01T00:00:00Z",
+    }
+
+
+def _contains(have: object, wanted: object) -> bool:
+    """Return whether a merge patch of ``wanted`` would change nothing."""
+    if isinstance(have, dict) and isinstance(wanted, dict):
+        return all(key in have and _contains(have[key], value) for key, value in wanted.items())
+    if isinstance(have, list) and isinstance(wanted, list):
+        return len(have) == len(wanted) and all(map(_contains, have, wanted))
+    return have == wanted
+
+
+def _copy_of(raw: bytes | msgspec.Raw) -> _Copy:
+    try:
+        return msgspec.json.decode(raw, type=_Copy)
+    except msgspec.MsgspecError as error:
+        where = f"GET {NODE_CLAIM.path}"
+        raise ClusterError(f"invalid NodeClaim: {error}", where=where) from error

@@ -1,0 +1,151 @@
+"""Threads of the adapters: one that listens while a block lasts, and calls that run beside a pass.
+
+All of them are daemon threads: a call that waits for an answer never keeps a process from ending.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from contextvars import copy_context
+from typing import Final
+
+from reconciler.model.errors import LeaseLostError, ReconcilerError
+from reconciler.ports.calls import Answer, Call, UnansweredError
+
+_ENDS_WITHIN_S: Final = 0.2
+"""How long the end of a block waits for its thread before it abandons it."""
+
+
+def _nothing() -> None:
+    """Do nothing at the end."""
+
+
+@contextmanager
+def listening(
+    name: str,
+    listen: Callable[[threading.Event], None],
+    at_the_end: Callable[[], None] = _nothing,
+) -> Iterator[None]:
+    """Let a thread ``listen`` until the event that it is given is set, which the block's end does.
+
+    What is to be done ``at_the_end`` is done before the thread is waited for.
+    """
+    stop = threading.Event()
+    thread = threading.Thread(target=listen, args=(stop,), name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        at_the_end()
+        thread.join(_ENDS_WITHIN_S)
+
+
+WORKERS: Final = 16
+"""How many short calls, and how many long ones, run at a time."""
+WITHIN_S: Final = 2.0
+"""How long a pass waits for short calls, all of them together."""
+PATIENT_S: Final = 60.0
+"""How long it waits where interruptions do not depend on it."""
+_AT_LEAST_S: Final = 0.1
+"""How long it waits for a group of calls even when that time is used up."""
+
+
+class ThreadedCalls:
+    """The port ``Calls`` over two pools of threads, so that drains do not hold up taints.
+
+    A call keeps the context of who makes it, which traces need.
+    """
+
+    def __init__(self, workers: int = WORKERS, within_s: float = WITHIN_S) -> None:
+        self._short = ThreadPoolExecutor(workers, "short-call")
+        self._long = ThreadPoolExecutor(workers, "long-call")
+        self._within_s = within_s
+        self._left_s = within_s
+        self._late: dict[str, Future[object]] = {}
+        self._open: dict[str, Future[object]] = {}
+        self._lock = threading.Lock()
+
+    def renew(self) -> None:
+        """Note that a pass begins: it may wait again."""
+        self._left_s = self._within_s
+
+    def together(self, calls: Mapping[str, Call]) -> Mapping[str, Answer]:
+        """Make short calls; those without an answer in time are answered by that.
+
+        A call that was not begun in time is not made. One that was goes on, and is not begun again
+        under its name before it has ended.
+        """
+        begin = time.monotonic()
+        futures = {
+            name: self._short.submit(copy_context().run, call)
+            for name, call in self._idle(calls).items()
+        }
+        wait(futures.values(), timeout=max(self._left_s, _AT_LEAST_S))
+        self._left_s -= time.monotonic() - begin
+        answers = {}
+        for name in calls:
+            future = futures.get(name)
+            if future is not None and future.done():
+                answers[name] = _answer(future)
+                continue
+            answers[name] = Answer(error=UnansweredError(name))
+            if future is not None and not future.cancel():
+                with self._lock:
+                    self._late[name] = future
+        return answers
+
+    def start(self, name: str, call: Call) -> None:
+        """Start a long call, unless one of that name runs or its answer was not read."""
+        with self._lock:
+            if name not in self._open:
+                self._open[name] = self._long.submit(copy_context().run, call)
+
+    def is_open(self, name: str) -> bool:
+        """Return whether a long call of that name runs, or has an answer that nobody has read."""
+        with self._lock:
+            return name in self._open
+
+    def answer(self, name: str) -> Answer | None:
+        """Return the answer of a long call, once; None while there is none."""
+        with self._lock:
+            future = self._open.get(name)
+            if future is None or not future.done():
+                return None
+            del self._open[name]
+        return _answer(future)
+
+    def close(self) -> None:
+        """Begin no more calls; those that run are left to end by themselves."""
+        for pool in (self._short, self._long):
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _idle(self, calls: Mapping[str, Call]) -> dict[str, Call]:
+        """Return the calls of which no earlier one still runs."""
+        with self._lock:
+            self._late = {name: f for name, f in self._late.items() if not f.done()}
+            return {name: call for name, call in calls.items() if name not in self._late}
+
+
+def _answer(future: Future[object]) -> Answer:
+    """Return the answer of a call that has ended; what is not an error of ours is raised."""
+    try:
+        return Answer(future.result())
+    except LeaseLostError:
+        raise
+    except ReconcilerError as error:
+        return Answer(error=error)
+
+
+@contextmanager
+def threaded_calls(workers: int = WORKERS, within_s: float = WITHIN_S) -> Iterator[ThreadedCalls]:
+    """Make calls on threads for as long as the block lasts."""
+    calls = ThreadedCalls(workers, within_s)
+    try:
+        yield calls
+    finally:
+        calls.close()

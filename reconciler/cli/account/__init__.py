@@ -1,1 +1,0 @@
-"""The checks that ``reconciler check`` makes."""

@@ -1,0 +1,243 @@
+"""The NodeOverlays that a fleet's preferences and commitments amount to, beside what runs.
+
+They are written as the files of a folder, or again and again beside a Karpenter that launches the
+nodes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from reconciler.catalog.commitments.overlays import document
+from reconciler.cli.shared import sources
+from reconciler.cli.shared.timings import present
+from reconciler.cli.shared.watching import on_signal
+from reconciler.model.errors import ReconcilerError, UnreadableError
+from reconciler.model.text.visible import one_line
+from reconciler.source.plainyaml import dump
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from reconciler.adapters.kubernetes.api import Api
+    from reconciler.catalog.commitments.overlays import WantedOverlay
+    from reconciler.cli.shared.request import FleetRequest
+    from reconciler.desired.fleet import Fleet
+    from reconciler.model.karpenter.nodepool import NodePool
+    from reconciler.model.settings import Settings
+    from reconciler.observed.snapshot import Snapshot
+    from reconciler.plan.value.plan import PlanFinding
+    from reconciler.ports.clock import Clock
+
+_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_NAME: Final = re.compile(rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*")
+"""A name of a Kubernetes object (RFC 1123), which is also a safe name of a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetOverlays:
+    """The overlays that a fleet should have, and what is wrong with annotations or commitments."""
+
+    fleet: str
+    wanted: Sequence[WantedOverlay]
+    findings: Sequence[PlanFinding]
+
+
+def settings_of(request: FleetRequest) -> Settings:
+    """Return the effective settings of the fleet that the request names."""
+    return sources.settings_of(request, _fleet(request)).settings
+
+
+def desired_overlays(
+    request: FleetRequest, api: Api | None, *, disabled: bool = False
+) -> FleetOverlays:
+    """Return the overlays of the fleet that the request names.
+
+    Nodes use commitments. They are those of the cluster behind ``api``, else those of
+    ``--snapshot``; without either no node does. NodePools come from git; where git has none, from
+    the cluster.
+
+    Raises:
+        ReconcilerError: an input cannot be read, or is wrong.
+    """
+    from reconciler.catalog.commitments.overlays import wanted_overlays
+    from reconciler.cli.shared.question import read_types
+    from reconciler.desired.objects import node_overlays, node_pools
+    from reconciler.observed.identity import identified
+    from reconciler.observed.state import cluster_state
+    from reconciler.plan.make.costs import covering, of_commitments
+    from reconciler.plan.make.pools import preferred
+
+    fleet = _fleet(request)
+    resolved = sources.settings_of(request, fleet)
+    settings = resolved.settings
+    snapshot = identified(_snapshot(request, api)).snapshot
+    there = _pools(snapshot)
+    pools = node_pools(fleet) or tuple(there)
+    preferences, findings = preferred(pools, {o.name for o in node_overlays(fleet)})
+    coverage = None
+    if settings.commitments is not None:
+        catalog = read_types(request, resolved, fleet.lock)
+        coverage = covering(settings, cluster_state(snapshot), catalog, present(request.now))
+    if coverage is not None:
+        findings += of_commitments(coverage)
+    owners = {pool.name: pool.metadata.uid for pool in there if pool.metadata.uid}
+    covers = coverage.covers if coverage is not None else ()
+    wanted = wanted_overlays(preferences, covers, settings.fleet, owners=owners, disabled=disabled)
+    for one in wanted:
+        _expect_a_name(one.overlay.name, one.reason)
+    return FleetOverlays(settings.fleet, wanted, findings)
+
+
+def _expect_a_name(name: str, reason: str) -> None:
+    """Refuse a name that could lead elsewhere as a part of a path.
+
+    Raises:
+        UsageError: Kubernetes does not allow the name.
+    """
+    if _NAME.fullmatch(name) is None:
+        from reconciler.model.errors import UsageError
+
+        raise UsageError(
+            f"the NodeOverlay would have the invalid name {name[:80]!r}",
+            where=reason[:80],
+            remedy="correct the instance type, family, zone or NodePool that it contains",
+        )
+
+
+def _fleet(request: FleetRequest) -> Fleet:
+    source = sources.read_source(request)
+    return sources.read_desired(source, any_class=True, allow_empty=True)[0]
+
+
+def _snapshot(request: FleetRequest, api: Api | None) -> Snapshot:
+    from reconciler.observed.snapshot import Snapshot, read_snapshot
+
+    if api is not None:
+        return read_snapshot(_captured(api), str(api.access))
+    if request.snapshot is not None:
+        from reconciler.cli.wiring.snapshots import read_named
+
+        return read_named(request.snapshot, request)
+    return Snapshot()
+
+
+def _captured(api: Api) -> bytes:
+    """Return the nodes and the NodePools of a cluster as a List."""
+    import msgspec
+
+    from reconciler.adapters.kubernetes.api import listed
+    from reconciler.adapters.kubernetes.kinds import NODE, NODE_POOL
+
+    items = [
+        {"apiVersion": kind.api_version, "kind": kind.kind, **msgspec.json.decode(item)}
+        for kind in (NODE, NODE_POOL)
+        for item in listed(api, kind)
+    ]
+    return msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": items})
+
+
+def _pools(snapshot: Snapshot) -> Iterable[NodePool]:
+    """Return the NodePools of a cluster; of one that cannot be read, its annotations count."""
+    from reconciler.model.json import decode
+    from reconciler.model.karpenter.nodepool import NodePool
+
+    return [
+        decode({"metadata": item["metadata"]}, NodePool)
+        for item in snapshot.live
+        if item["kind"] == "NodePool"
+    ]
+
+
+HEAD: Final = "# Generated by `reconciler overlays`. Changes are overwritten.\n"
+
+
+def write_files(wanted: Iterable[WantedOverlay], folder: str) -> dict[str, list[str]]:
+    """Make the generated files of a folder those that are wanted.
+
+    Returns:
+        The names of the files that were ``written``, ``removed`` and left ``unchanged``.
+
+    Raises:
+        UnreadableError: the folder cannot be written, or a file in it is not a generated one; then
+            nothing is written.
+    """
+    contents = {
+        f"{one.overlay.name}.yaml": HEAD + dump(document(one.overlay), sort_keys=False)
+        for one in wanted
+    }
+    home = Path(folder)
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        present = {path.name: _read(path) for path in home.glob("*.yaml")}
+        for name in sorted(contents.keys() & present.keys()):
+            if not present[name].startswith(HEAD):
+                raise UnreadableError(
+                    "the file was not generated by this command",
+                    where=str(home / name),
+                    remedy="move it away, or pass another folder to --out",
+                )
+        generated = {name for name, text in present.items() if text.startswith(HEAD)}
+        done = {
+            "written": sorted(n for n in contents if present.get(n) != contents[n]),
+            "removed": sorted(generated - contents.keys()),
+            "unchanged": sorted(n for n in contents if present.get(n) == contents[n]),
+        }
+        for name in done["written"]:
+            _replace(home / name, contents[name])
+        for name in done["removed"]:
+            (home / name).unlink()
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise UnreadableError(why, where=folder, remedy="pass a folder to write to") from error
+    return done
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(path)
+
+
+Round = Callable[[], tuple[list[str], list[str]]]
+"""Writes once; returns what was changed, and what is wrong."""
+
+
+def repeat(write: Round, interval: timedelta, clock: Clock) -> None:
+    """Write at every interval until a signal asks to stop.
+
+    What was changed is printed, and what is wrong once: when it begins, and when it has ended. A
+    round that fails changes nothing about the next one.
+    """
+    known: list[str] = []
+    with on_signal() as is_stopped:
+        while not is_stopped():
+            try:
+                changed, wrong = write()
+            except ReconcilerError as error:
+                changed, wrong = [], [str(error)]
+            for line in changed:
+                _tell(clock, "info", line)
+            for line in wrong:
+                if line not in known:
+                    _tell(clock, "warning", line)
+            for line in known:
+                if line not in wrong:
+                    _tell(clock, "info", f"no longer: {line}")
+            known = wrong
+            clock.wait(interval.total_seconds(), is_stopped)
+
+
+def _tell(clock: Clock, level: str, text: str) -> None:
+    print(one_line(f"{clock.now():%Y-%m-%dT%H:%M:%SZ} {level} {text}"), flush=True)

@@ -1,0 +1,149 @@
+"""Parts of ``status``: rollout waves and halts, blocked disruption, and the ages of facts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from reconciler.cli.shared import records
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+    from reconciler.cli.shared.request import StateRequest
+    from reconciler.model.history import Rollout
+    from reconciler.model.json import JsonDict
+    from reconciler.plan.value.plan import Plan
+
+_SHOWN: Final = 12
+
+
+def rollouts(found: Iterable[Rollout]) -> list[JsonDict]:
+    """Return the rollouts that are in progress or have failures, as objects."""
+    from reconciler.cli.output.listing import stamp
+
+    return [
+        {
+            "nodePool": r.node_pool,
+            "wave": r.wave,
+            "nodes": r.taken,
+            "size": r.size,
+            "failures": r.failed,
+            "waitsFor": next((m.waits_for for m in r.moves if m.waits_for), ""),
+            "stoppedAt": stamp(r.stopped_at) or None,
+            "stoppedWhy": r.stopped_why if r.stopped_at else "",
+        }
+        for r in found
+        if r.moves or r.failed or r.stopped_at
+    ]
+
+
+def blockers(plan: Plan | None) -> list[JsonDict]:
+    """Return what blocks disruption in the newest plan; money is USD an hour."""
+    from reconciler.cli.output.listing import stamp
+
+    return [
+        {
+            "kind": b.kind,
+            "name": b.name,
+            "owner": b.owner,
+            "message": b.message,
+            "nodes": list(b.nodes),
+            "since": stamp(b.since) or None,
+            "until": stamp(b.until) or None,
+            "forgone": b.forgone,
+            "unpriced": b.unpriced,
+        }
+        for b in (plan.blockers if plan is not None else ())
+    ]
+
+
+def text(facts: JsonDict) -> str:
+    """Return both as text for a terminal, empty if there are none."""
+    return _rollouts(facts["rollouts"]) + _blockers(facts["blockers"])
+
+
+def _rollouts(rows: list[JsonDict]) -> str:
+    from reconciler.cli.output.listing import columns, shown
+
+    if not rows:
+        return ""
+    table = [("NODEPOOL", "WAVE", "NODES", "FAILURES", "STATE")]
+    for row in rows:
+        state = row["waitsFor"] or "in progress" if row["nodes"] else "between waves"
+        if row["stoppedAt"]:
+            state = f"halted at {shown(row['stoppedAt'])}: {row['stoppedWhy']}"
+        size = f"{row['nodes']} of {row['size']}" if row["size"] else str(row["nodes"])
+        table.append((row["nodePool"], str(row["wave"]), size, str(row["failures"]), state))
+    stopped = any(row["stoppedAt"] for row in rows)
+    advice = "Run `reconciler resume` to continue halted rollouts.\n" if stopped else ""
+    return "\n" + columns(table) + advice
+
+
+def _blockers(rows: list[JsonDict]) -> str:
+    from reconciler.cli.output.listing import columns, shown
+    from reconciler.plan.render.wording import format_forgone_savings
+
+    if not rows:
+        return ""
+    table = [("BLOCKER", "NODES", "SINCE", "POTENTIAL SAVINGS")]
+    table += [
+        (
+            f"{row['kind']} {row['name']}",
+            str(len(row["nodes"])),
+            shown(row["since"] or ""),
+            format_forgone_savings(row["forgone"], row["unpriced"]),
+        )
+        for row in rows[:_SHOWN]
+    ]
+    rest = len(rows) - _SHOWN
+    return "\n" + columns(table) + (f"and {rest} more (-o json lists all)\n" if rest > 0 else "")
+
+
+_NAMES: Final = {"types": "instanceTypes", "on-demand": "onDemandPrices", "spot": "spotPrices"}
+_TITLES: Final = {
+    "lock": "locked",
+    "instanceTypes": "instance types",
+    "onDemandPrices": "on-demand prices",
+    "spotPrices": "spot prices",
+}
+
+
+def known_at(request: StateRequest) -> dict[str, datetime]:
+    """Return when each fact was read, without the data bundled with the release."""
+    from reconciler.adapters.aws.facts.latest import folder_of, kept_at
+
+    resolved = records.settings_of(request)
+    locked = _locked_at(request.path)
+    found = {"lock": locked} if locked is not None else {}
+    folder = folder_of(resolved.settings, records.cache_place(request.path, resolved))
+    for name, at in kept_at(folder).items():
+        found[_NAMES[name]] = at
+    return found
+
+
+def _locked_at(path: str | None) -> datetime | None:
+    from reconciler.desired.lock import Lock, read_lock
+    from reconciler.source.resource import LOCK_FILE
+
+    try:
+        content = (Path(path or ".") / LOCK_FILE).read_bytes()
+    except OSError:
+        return None
+    lock = read_lock(content)
+    return lock.locked_at if isinstance(lock, Lock) else None
+
+
+def document(known: dict[str, datetime]) -> dict[str, Any]:
+    """Return the moments as JSON has them."""
+    from reconciler.cli.output.listing import stamp
+
+    return {name: stamp(at) for name, at in known.items()}
+
+
+def ages(known: dict[str, datetime], now: datetime) -> str:
+    """Return the ages in one line, empty where everything is as bundled."""
+    from reconciler.plan.render.wording import format_age
+
+    return ", ".join(f"{_TITLES[name]} {format_age(at, now)}" for name, at in known.items())

@@ -1,1 +1,0 @@
-"""NodeOverlays for a cluster that keeps Karpenter: what they should be, as files and as objects."""

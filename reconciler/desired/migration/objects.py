@@ -1,0 +1,114 @@
+"""What a migration does to an object of any kind.
+
+It removes what a cluster has added, finds placeholders of templates, and notes what it changed or
+could not change.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from reconciler.model.diagnostics import Severity
+from reconciler.model.json import JsonDict
+from reconciler.source.document import Pointer
+
+
+class Note(NamedTuple):
+    """A remark on one object.
+
+    ``pointer`` is the field as it was written before. An INFO is a change that keeps the meaning,
+    a WARNING a field without a successor, which is gone, an ERROR what a person has to complete.
+    """
+
+    severity: Severity
+    pointer: Pointer
+    message: str
+    hint: str = ""
+
+
+def changed(pointer: Pointer, message: str) -> Note:
+    """Return the note on a change that keeps the meaning."""
+    return Note(Severity.INFO, pointer, message)
+
+
+def dropped(pointer: Pointer, message: str, hint: str = "") -> Note:
+    """Return the note on a field that has no successor."""
+    return Note(Severity.WARNING, pointer, message, hint)
+
+
+def unfinished(pointer: Pointer, message: str, hint: str) -> Note:
+    """Return the note on what a person has to complete."""
+    return Note(Severity.ERROR, pointer, message, hint)
+
+
+_METADATA: Final = (
+    *("uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp"),
+    *("deletionGracePeriodSeconds", "managedFields", "selfLink", "ownerReferences", "finalizers"),
+)
+_ANNOTATIONS: Final = (
+    "kubectl.kubernetes.io/last-applied-configuration",
+    "karpenter.sh/nodepool-hash",
+    "karpenter.sh/nodepool-hash-version",
+    "karpenter.sh/provisioner-hash",
+    "karpenter.sh/stored-version-migrated",
+    "karpenter.k8s.aws/ec2nodeclass-hash",
+    "karpenter.k8s.aws/ec2nodeclass-hash-version",
+    "karpenter.k8s.aws/nodetemplate-hash",
+    "deployment.kubernetes.io/revision",
+)
+_PREFIX: Final = "compatibility.karpenter"
+
+
+def without_live_fields(data: JsonDict) -> bool:
+    """Remove status and bookkeeping from an object; return whether there was any."""
+    found = data.pop("status", None) is not None
+    metadata = data.get("metadata")
+    if not isinstance(metadata, dict):
+        return found
+    for key in _METADATA:
+        found = metadata.pop(key, None) is not None or found
+    annotations = metadata.get("annotations")
+    if isinstance(annotations, dict):
+        for key in [k for k in annotations if k in _ANNOTATIONS or k.startswith(_PREFIX)]:
+            del annotations[key]
+            found = True
+        if not annotations:
+            del metadata["annotations"]
+    return found
+
+
+_PLACEHOLDER: Final = re.compile(
+    r"\$\{[A-Za-z_][A-Za-z0-9_]*\}|\{\{.{0,200}?\}\}|<[A-Z][A-Z0-9_]{2,40}>"
+)
+_SCRIPTS: Final = ("userData",)
+"""Fields with scripts, in which ``${NAME}`` is a variable of the shell."""
+
+
+class Placeholder(NamedTuple):
+    """A placeholder, and the field that holds it."""
+
+    pointer: Pointer
+    text: str
+
+
+def placeholders(data: object, at: Pointer = ()) -> Iterator[Placeholder]:
+    """Yield the placeholders in the values of an object; scripts are left out."""
+    if isinstance(data, dict):
+        for key, value in data.items():
+            if key not in _SCRIPTS:
+                yield from placeholders(value, (*at, str(key)))
+    elif isinstance(data, list):
+        for number, value in enumerate(data):
+            yield from placeholders(value, (*at, number))
+    elif isinstance(data, str):
+        for found in _PLACEHOLDER.finditer(data):
+            yield Placeholder(at, found[0])
+
+
+def filled(text: str, values: dict[str, str]) -> str:
+    """Return a text with the ``${NAME}`` of ``values`` filled in."""
+    for name, value in values.items():
+        text = text.replace(f"${{{name}}}", value)
+    return text

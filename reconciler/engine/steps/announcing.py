@@ -1,0 +1,167 @@
+"""What a pass shows in the cluster: Events in Karpenter's words, and NodeClaims as objects.
+
+People can delete the objects, which drains and terminates the node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from reconciler.engine.desired import Desired
+from reconciler.engine.effects import Effects
+from reconciler.engine.observation import Observation
+from reconciler.engine.steps import lifecycle
+from reconciler.engine.steps.nomination import nominations
+from reconciler.engine.world import World
+from reconciler.model.errors import ClusterError
+from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.kubernetes.node import Node
+from reconciler.model.kubernetes.pod import Pod
+from reconciler.plan.render.sections.pods import leading_reasons
+from reconciler.plan.value.plan import Plan
+from reconciler.ports.cluster import Announcement, Mirror
+from reconciler.ports.progress import EventKind
+from reconciler.ports.state import CommandPhase
+
+_REASONS_MAX: Final = 3
+_TEXT_MAX: Final = 1000
+"""The API takes notes of up to 1024 characters."""
+
+
+def announce(world: World, seen: Observation, plan: Plan) -> None:
+    """Publish what the pass has found and begun."""
+    world.announcer.announce([*_of_pods(seen, plan), *_of_nodes(seen, plan), *_of_node_pools(plan)])
+
+
+def _of_pods(seen: Observation, plan: Plan) -> Iterator[Announcement]:
+    """Yield why pods cannot be scheduled, and where pending ones are to go."""
+    pending = {p.key: p for p in seen.snapshot.pods if p.is_provisionable}
+    for item in plan.unschedulable:
+        pod = pending.get(item.pod)
+        if pod is not None:
+            lines = leading_reasons(item.reasons)[:_REASONS_MAX]
+            text = f"Failed to schedule pod: {'; '.join(lines) or 'no NodePool fits'}"
+            yield _of_pod(pod, "FailedScheduling", "Scheduling", text, is_warning=True)
+    places = {p.pod: _place(p.node, p.node_claim) for p in plan.placements}
+    for key, node in nominations(seen.snapshot, seen.at).items():
+        places.setdefault(key, _place(node, None))
+    for key, place in sorted(places.items()):
+        if key in pending and place:
+            text = f"Pod should schedule on: {place}"
+            yield _of_pod(pending[key], "Nominated", "Scheduling", text)
+
+
+def _place(node: str | None, node_claim: str | None) -> str:
+    return f"node/{node}" if node else f"nodeclaim/{node_claim}" if node_claim else ""
+
+
+def _of_nodes(seen: Observation, plan: Plan) -> Iterator[Announcement]:
+    """Yield which nodes are disrupted, which wait for replacements, and which cannot be."""
+    nodes = {node.name: node for node in seen.snapshot.nodes}
+    for command in plan.commands:
+        reason = "DisruptionLaunching" if command.replacements else "DisruptionTerminating"
+        saved = f", saving ${command.savings:.4f}/hour" if command.savings else ""
+        more = f" ({command.message})" if command.message else ""
+        for name in command.nodes:
+            text = f"Disrupting Node: {command.reason}/{command.decision}{saved}{more}"
+            yield from _of_node(nodes, name, reason, "Disrupting", text)
+    hosts = {claim.name: claim.status.node_name for claim in seen.claims}
+    for running in seen.commands:
+        waits = running.phase in (CommandPhase.MARKED, CommandPhase.WAITING)
+        reason = "DisruptionWaitingReadiness" if waits else "DisruptionTerminating"
+        text = (
+            f"Waiting on readiness to continue disruption: {running.reason}"
+            if waits
+            else f"Disrupting Node: {running.reason}/{running.decision}"
+        )
+        for claim in running.node_claims:
+            yield from _of_node(nodes, hosts.get(claim, ""), reason, "Disrupting", text)
+    for blocked in plan.blocked:
+        text = f"Cannot disrupt Node: {blocked.message}"
+        yield from _of_node(nodes, blocked.node, "DisruptionBlocked", "Disrupting", text)
+
+
+def _of_node_pools(plan: Plan) -> Iterator[Announcement]:
+    """Yield the NodePools whose budgets allow no disruption for a reason."""
+    for budget in plan.budgets:
+        waiting = [d for d in plan.blockers if d.name == f"{budget.node_pool}/{budget.reason}"]
+        if budget.allowed == 0 and waiting:
+            text = f"No allowed disruptions for disruption reason {budget.reason} due to budgets"
+            yield Announcement(
+                "NodePool", budget.node_pool, "DisruptionBlocked", "Disrupting", text
+            )
+
+
+def _of_pod(
+    pod: Pod, reason: str, action: str, text: str, *, is_warning: bool = False
+) -> Announcement:
+    meta = pod.metadata
+    return Announcement(
+        "Pod", meta.name, reason, action, text[:_TEXT_MAX], pod.namespace, meta.uid, is_warning
+    )
+
+
+def _of_node(
+    nodes: Mapping[str, Node], name: str, reason: str, action: str, text: str
+) -> Iterator[Announcement]:
+    node = nodes.get(name)
+    if node is not None:
+        yield Announcement("Node", name, reason, action, text[:_TEXT_MAX], uid=node.metadata.uid)
+
+
+CLAIM_DELETED: Final = "NodeClaimDeleted"
+_NAME: Final = "mirror NodeClaims"
+
+
+def read(effects: Effects, seen: Observation) -> None:
+    """Mark the claims as deleted whose copies somebody has deleted."""
+    world = effects.world
+    try:
+        names = world.mirror.deleted()
+    except ClusterError as error:
+        world.deletion_problems.report(world, str(error))
+        return
+    world.deletion_problems.report(world, "")
+    gone = []
+    for claim in seen.claims:
+        if claim.name not in names or claim.metadata.deletion_timestamp is not None:
+            continue
+        what = f"NodeClaim {claim.name} was deleted in the cluster"
+        gone.append(lifecycle.removed(claim, seen.at, CLAIM_DELETED, what))
+        world.notify(
+            EventKind.NODE_DELETED,
+            f"{what}: its node is drained, then its instance is terminated",
+            node_claim=claim.name,
+            node_pool=claim.node_pool,
+        )
+    if gone:
+        world.store.put_node_claims(gone)
+
+
+def show(world: World, desired: Desired, plan: Plan) -> None:
+    """Begin to bring the copies up to date, and report what came of the last time."""
+    answer = world.calls.answer(_NAME)
+    if answer is not None:
+        world.mirror_problems.report(world, str(answer.error) if answer.error else "")
+        if isinstance(answer.value, frozenset):
+            _report_pools(world, answer.value - {pool.name for pool in desired.node_pools})
+    claims = tuple(world.store.node_claims())
+    drifted = {found.node_claim: found.reason for found in plan.drift}
+    world.calls.start(_NAME, partial(_shown, world.mirror, claims, drifted))
+
+
+def _shown(
+    mirror: Mirror, claims: Sequence[NodeClaim], drifted: Mapping[str, str]
+) -> frozenset[str]:
+    """Show the claims; return the NodePools of the cluster."""
+    mirror.show(claims, drifted)
+    return frozenset(mirror.node_pools())
+
+
+def _report_pools(world: World, names: frozenset[str]) -> None:
+    """Report the NodePools of the cluster that git does not have, once for the same ones."""
+    listed = ", ".join(sorted(names))
+    text = f"NodePools of the cluster that git does not have are not acted on: {listed}"
+    world.pool_notices.report(world, text if names else "", EventKind.IGNORED)
