@@ -43,6 +43,14 @@ def bits(indices: Iterable[int]) -> int:
     return mask
 
 
+def any_of(masks: Iterable[int]) -> int:
+    """Return the members of any of these sets."""
+    found = 0
+    for mask in masks:
+        found |= mask
+    return found
+
+
 def indices(mask: int) -> list[int]:
     """Return the members of a set of bits, in order."""
     return [i for i, digit in enumerate(reversed(f"{mask:b}")) if digit == "1"]
@@ -420,6 +428,21 @@ class TypeTable:
                         known[index] = price
             self._prices[offers] = known
         return known
+
+    def cheaper_than(self, price: float) -> int:
+        """Return the types with an available offering of less than ``price``."""
+        prices, masks = self._ascending
+        return masks[bisect_left(prices, price)]
+
+    @cached_property
+    def _ascending(self) -> tuple[list[float], list[int]]:
+        """The prices of the types' cheapest offerings in order, and the types below each."""
+        masks, prices = [0], []
+        lowest = self.prices(self.offering_classes)
+        for index, price in sorted(lowest.items(), key=lambda row: row[1]):
+            prices.append(price)
+            masks.append(masks[-1] | 1 << index)
+        return prices, masks
 
     def by_price(self, offers: tuple[OfferingClass, ...]) -> list[int]:
         """Return all types by their cheapest offering among ``offers``, ties by name.

@@ -134,6 +134,8 @@ class Candidate:
     budgets: PodDisruptionBudgets = field(repr=False)
     now: datetime = field(repr=False)
     headroom: tuple[Pod, ...] = ()
+    prices_alike: dict[str, tuple[InstanceType, float]] = field(default_factory=dict, repr=False)
+    """The prices of offerings like the node's own, once they are known (``cheapest_alike``)."""
 
     @property
     def name(self) -> str:

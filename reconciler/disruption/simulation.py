@@ -147,6 +147,10 @@ class Placer(Protocol):
         """Return the inputs of results about the pods, None if they cannot be compared."""
         ...
 
+    def cannot_share(self, pods: Sequence[Pod], without: frozenset[str], price: float) -> bool:
+        """Return whether pods certainly do not fit running nodes and a new one below ``price``."""
+        ...
+
 
 class Toll(NamedTuple):
     """The work of simulations: how many, how often each node is examined, pods packed for cost."""
@@ -158,6 +162,11 @@ class Toll(NamedTuple):
     def since(self, before: Toll) -> Toll:
         """Return what was added to an earlier total."""
         return Toll(*(total - part for total, part in zip(self, before, strict=True)))
+
+
+def _toll(pods: Sequence[Pod], *, packed: bool = False) -> Toll:
+    """Return the work of simulating the removal of nodes with these pods."""
+    return Toll(1, 1 + len(pods) // _PODS_LIKE_ONE, len(pods) if packed else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,8 +221,7 @@ class Simulation:
         if not pods:
             return SimulationOutcome(Placement())
         self._prepare(pods)
-        packed = len(pods) if worth is not None else 0
-        self.bear(Toll(1, 1 + len(pods) // _PODS_LIKE_ONE, packed))
+        self.bear(_toll(pods, packed=worth is not None))
         placement = self._placer.place(
             Question(
                 pods=pods,
@@ -236,7 +244,24 @@ class Simulation:
         if not pods:
             return None
         self._prepare(pods)
-        return self._placer.footing(pods, self._moves.left_out)
+        gone = self._moves.left_out.union(candidate.name for candidate in candidates)
+        return self._placer.footing(pods, gone)
+
+    def cannot_share(self, candidates: Sequence[Candidate], price: float) -> bool:
+        """Return whether the nodes certainly cannot be replaced by one that costs less.
+
+        That counts as a simulation, whose place it takes. False proves nothing.
+        """
+        pods = [pod for candidate in candidates for pod in candidate.moving]
+        if not pods:
+            return False
+        self._prepare(pods)
+        gone = self._moves.left_out.union(candidate.name for candidate in candidates)
+        real = [pod for pod in pods if not pod.is_virtual]
+        if not self._placer.cannot_share(real, gone, price):
+            return False
+        self.bear(_toll(pods))
+        return True
 
     def bear(self, toll: Toll) -> None:
         """Count the work of simulations, including those whose results are reused."""

@@ -1,24 +1,29 @@
-"""The inputs of a placement result, as a value that can be compared with a later one.
+"""What is known about an evaluation of consolidation without placing its pods.
 
-After a change of one pod or node, nearly every evaluation of consolidation is the same as before:
-existing nodes without free capacity for any of the pods do not affect the result, whatever happens
-on them. Two evaluations with the same footing have the same result, apart from the names of new
-nodes.
+The inputs of its result are a value that can be compared with those of a later evaluation. After a
+change of one pod or node, nearly every evaluation is the same as before: existing nodes without free
+capacity for any of the pods do not affect the result, whatever happens on them. Two evaluations with
+the same footing have the same result, apart from the names of new nodes.
+
+Most sets of nodes have far more pods than one new node can take. Counting the maximum capacity proves
+that in a fraction of the time of a placement.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
+from reconciler.catalog.table import any_of, indices
 from reconciler.model.kubernetes.pod import Pod
-from reconciler.model.kubernetes.taint import Taint
+from reconciler.model.kubernetes.taint import untolerated
 from reconciler.model.resources import Resources
 from reconciler.model.settings import Settings
 from reconciler.placement.nodes.daemons import Daemon
 from reconciler.placement.nodes.existing import Nodes
+from reconciler.placement.nodes.template import PoolTemplate
 from reconciler.placement.pods.shape import Shape
 from reconciler.placement.question import LaunchPool
 
@@ -28,21 +33,23 @@ evaluating."""
 
 
 class Host(msgspec.Struct, frozen=True):
-    """An existing node that has room for some of the pods; ``guarded`` takes only some of them."""
+    """An existing node that takes some of the pods."""
 
     name: str
-    labels: Mapping[str, str]
-    taints: tuple[Taint, ...]
     left: Resources
     is_initialized: bool
-    guarded: bool
 
 
 class Footing(msgspec.Struct, frozen=True):
-    """The pods, the nodes with room for any of them, and what new nodes follow from."""
+    """The pods, the nodes that take any of them, and what new nodes follow from.
+
+    ``takers`` has the nodes that take the pods of each shape at each step of its preferences, as
+    bits over ``hosts``.
+    """
 
     pods: tuple[Pod, ...]
     hosts: tuple[Host, ...]
+    takers: tuple[int, ...]
     limits: Mapping[str, Resources]
     pools: tuple[LaunchPool, ...]
     daemons: tuple[Daemon, ...]
@@ -58,24 +65,106 @@ def is_plain(shape: Shape) -> bool:
     return not any(step.rules for step in shape.steps)
 
 
-def hosts_for(
-    shapes: Iterable[Shape], nodes: Nodes, without: Collection[str], guarded: int
-) -> tuple[Host, ...] | None:
-    """Return the open nodes with enough CPU and memory for the least of the pods, in order.
+def takers_of(shape: Shape, nodes: Nodes) -> list[int]:
+    """Return the nodes that take a pod of a plain shape at each step of its preferences."""
+    room = nodes.open & nodes.with_room(shape)
+    return [room & nodes.suited(step.demand, step.tolerations) for step in shape.steps]
 
-    None if there are too many.
+
+def hosts_of(
+    takers: Sequence[int], nodes: Nodes, known: dict[int, Host]
+) -> tuple[tuple[Host, ...], tuple[int, ...]] | None:
+    """Return the nodes of these sets in order, and the sets as bits over them.
+
+    ``known`` has the hosts of earlier questions. None if there are too many.
     """
-    wanted = list(shapes)
-    cpu, memory = min(s.cpu for s in wanted), min(s.memory for s in wanted)
-    found: list[Host] = []
-    for index, (free_cpu, free_memory) in enumerate(zip(nodes.cpu, nodes.memory, strict=True)):
-        if free_cpu < cpu or free_memory < memory or not nodes.open >> index & 1:
-            continue
-        row, is_guarded = nodes.rows[index], bool(guarded >> index & 1)
-        if row.name in without:
-            continue
-        if len(found) == HOSTS_MAX:
-            return None
-        host = Host(row.name, row.labels, row.taints, row.left, row.is_initialized, is_guarded)
-        found.append(host)
-    return tuple(found)
+    every = any_of(takers)
+    if every.bit_count() > HOSTS_MAX:
+        return None
+    order = indices(every)
+    for index in order:
+        if index not in known:
+            row = nodes.rows[index]
+            known[index] = Host(row.name, row.left, row.is_initialized)
+    whole = (1 << len(order)) - 1
+    return tuple(known[index] for index in order), tuple(
+        whole if mask == every else _over(order, mask) for mask in takers
+    )
+
+
+def _over(order: Iterable[int], mask: int) -> int:
+    """Return a set of nodes as bits over some of them."""
+    found = 0
+    for position, index in enumerate(order):
+        found |= (mask >> index & 1) << position
+    return found
+
+
+def cannot_share(
+    counts: Mapping[Shape, int],
+    hosts: Mapping[Shape, int],
+    nodes: Nodes,
+    templates: Iterable[PoolTemplate],
+    price: float,
+) -> bool:
+    """Return whether pods certainly need several new nodes, or one of at least ``price``.
+
+    ``hosts`` are the existing nodes that may take pods of a shape. Rules about other pods are
+    ignored: they only leave less room. False proves nothing.
+    """
+    needy = {s: left for s, n in counts.items() if (left := n - _held(s, n, hosts[s], nodes)) > 0}
+    wanted = _larger(_total(needy), _beyond(_total(counts), hosts, nodes))
+    if not needy and not wanted:
+        return False
+    for template in templates:
+        types = template.types & template.table.cheaper_than(price)
+        for shape in needy:
+            types &= _suiting(shape, template)
+        if types and template.fitting(types, wanted, ()):
+            return False
+    return True
+
+
+def _held(shape: Shape, most: int, hosts: int, nodes: Nodes) -> int:
+    """Return how many pods of a shape these nodes hold if they take no others, up to ``most``."""
+    held = 0
+    least = [(name, amount) for name, amount in shape.requests.items() if amount > 0]
+    for index in indices(hosts):
+        left = nodes.rows[index].left
+        held += min((left.get(name, 0) // amount for name, amount in least), default=most)
+        if held >= most:
+            return most
+    return held
+
+
+def _total(counts: Mapping[Shape, int]) -> dict[str, int]:
+    """Return what pods request together."""
+    total: dict[str, int] = {}
+    for shape, count in counts.items():
+        for name, amount in shape.requests.items():
+            total[name] = total.get(name, 0) + amount * count
+    return total
+
+
+def _beyond(total: Mapping[str, int], hosts: Mapping[Shape, int], nodes: Nodes) -> dict[str, int]:
+    """Return how much of a total is left if the existing nodes are filled to the brim."""
+    beyond = dict(total)
+    for index in indices(any_of(hosts.values())):
+        left = nodes.rows[index].left
+        for name in beyond:
+            beyond[name] -= left.get(name, 0)
+    return {name: amount for name, amount in beyond.items() if amount > 0}
+
+
+def _larger(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {n: max(one.get(n, 0), other.get(n, 0)) for n in {**one, **other}}
+
+
+def _suiting(shape: Shape, template: PoolTemplate) -> int:
+    """Return the types of a NodePool that suit a shape at any step of its preferences."""
+    found = 0
+    for step in shape.steps:
+        if not untolerated(template.taints, step.tolerations):
+            space = template.space.narrowed(step.demand)
+            found |= space.mask if space is not None else 0
+    return found

@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
-from reconciler.catalog.table import table_of
+from reconciler.catalog.table import any_of, table_of
 from reconciler.model.karpenter.labels import NODEPOOL
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.resources import Resources, add, subtract
@@ -20,7 +20,7 @@ from reconciler.model.settings import FeatureGate, MinValuesPolicy, PreferencePo
 from reconciler.observed.state import ClusterState, StateNode, quiet_since
 from reconciler.placement.answer import Attempt, answer
 from reconciler.placement.approach import ApproachScore, approaches, queue, score
-from reconciler.placement.footing import Footing, hosts_for, is_plain
+from reconciler.placement.footing import Footing, Host, cannot_share, hosts_of, is_plain, takers_of
 from reconciler.placement.nodes.claims import Order, promised
 from reconciler.placement.nodes.daemons import daemons
 from reconciler.placement.nodes.existing import Nodes, NodeUse, Target
@@ -74,6 +74,8 @@ class Scheduler:
             (p for p in usable if p.node_pool.is_ready), key=lambda p: p.node_pool.order
         )
         self._books: dict[int, SpaceBook] = {}
+        self._hosts: dict[int, Host] = {}
+        self._known_takers: dict[Shape, Sequence[int]] = {}
         self._daemons = daemons(cluster)
         best_effort = settings.min_values_policy == MinValuesPolicy.BEST_EFFORT
         self._all_templates = [
@@ -164,7 +166,7 @@ class Scheduler:
         return answer(attempt, self._all_templates, self._salt, saving)
 
     def footing(self, pods: Sequence[Pod], without: frozenset[str]) -> Footing | None:
-        """Return the inputs of results about these pods, without the nodes in ``without``.
+        """Return the inputs of results about these pods, if ``without`` are left out.
 
         None if they cannot be compared quickly, such as if rules count other pods. It is valid for
         evaluations that are not strict about reservations.
@@ -172,13 +174,44 @@ class Scheduler:
         shapes = self._shapes.sorted(pods)
         if self._has_repellers or not all(map(is_plain, shapes)):
             return None
-        hosts = hosts_for(shapes, self._nodes, without, self._guarded)
-        if hosts is None:
+        open_nodes = ~self._nodes.of(without)
+        takers: list[int] = []
+        for shape, members in shapes.items():
+            for guarded in sorted({self._is_guarded(pod) for pod in members}):
+                allowed = open_nodes & ~self._guarded if guarded else open_nodes
+                takers += (allowed & mask for mask in self._takers(shape))
+        found = hosts_of(takers, self._nodes, self._hosts)
+        if found is None:
             return None
         limits = self._limits(without)
         left = {t.name: known for t in self._templates if (known := limits.left(t)) is not None}
+        hosts, takers_here = found
         pools = tuple(self._pools)
-        return Footing(tuple(pods), hosts, left, pools, self._daemons, self._settings)
+        return Footing(tuple(pods), hosts, takers_here, left, pools, self._daemons, self._settings)
+
+    def cannot_share(self, pods: Sequence[Pod], without: frozenset[str], price: float) -> bool:
+        """Return whether pods certainly do not fit running nodes and a new one below ``price``.
+
+        The nodes are those on which consolidation may place them. False proves nothing.
+        """
+        shapes = self._shapes.sorted(pods)
+        if any(shape.unreadable is not None for shape in shapes):
+            return False
+        usable = self._nodes.initialized & ~self._nodes.of(without)
+        hosts: dict[Shape, int] = {}
+        for shape, members in shapes.items():
+            guarded = all(map(self._is_guarded, members))
+            allowed = usable & ~self._guarded if guarded else usable
+            hosts[shape] = allowed & any_of(self._takers(shape))
+        counts = {shape: len(members) for shape, members in shapes.items()}
+        return cannot_share(counts, hosts, self._nodes, self._templates, price)
+
+    def _takers(self, shape: Shape) -> Sequence[int]:
+        """Return the nodes that take a pod of a plain shape at each step of its preferences."""
+        known = self._known_takers.get(shape)
+        if known is None:
+            known = self._known_takers[shape] = takers_of(shape, self._nodes)
+        return known
 
     @cached_property
     def _has_repellers(self) -> bool:
@@ -344,18 +377,22 @@ class Scheduler:
             return []
         if not guard:
             return [Cohort(shape, pods, guarded=False)]
-        by_name = self._cluster.by_name
         free: list[Pod] = []
         guarded: list[Pod] = []
         for pod in pods:
-            node = by_name.get(pod.spec.node_name)
-            exempt = pod.status.phase == "Pending" or (node is not None and node.is_deleting)
-            (free if exempt else guarded).append(pod)
+            (guarded if self._is_guarded(pod) else free).append(pod)
         return [
             Cohort(shape, members, guarded=flag)
             for members, flag in ((free, False), (guarded, True))
             if members
         ]
+
+    def _is_guarded(self, pod: Pod) -> bool:
+        """Return whether consolidation keeps the pod off nodes whose pods changed recently."""
+        if pod.status.phase == "Pending":
+            return False
+        node = self._cluster.by_name.get(pod.spec.node_name)
+        return node is None or not node.is_deleting
 
     def _topology(self, cohorts: list[Cohort], without: Collection[str]) -> Topology:
         topology = Topology(self._census, self._universe, without)

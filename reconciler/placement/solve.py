@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from reconciler.catalog.table import any_of, indices
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.placement.nodes.claims import (
     Entry,
@@ -217,8 +218,8 @@ class _Serving:
         if not mask:
             return
         cpu, memory, enough_cpu, enough_memory = use.cpu, use.memory, shape.cpu, shape.memory
-        for i, digit in enumerate(f"{mask:b}"[::-1]):
-            if digit == "1" and cpu[i] >= enough_cpu and memory[i] >= enough_memory:
+        for i in indices(mask & use.nodes.with_room(shape)):
+            if cpu[i] >= enough_cpu and memory[i] >= enough_memory:
                 yield i
 
     def _allowed_nodes(self, view: CohortView) -> int:
@@ -227,9 +228,9 @@ class _Serving:
         mask = nodes.labels.all
         for domains in view.open:
             values = nodes.labels.values(domains.key)
-            mask &= _any_of(values.get(domain, 0) for domain in domains.members)
+            mask &= any_of(values.get(domain, 0) for domain in domains.members)
         if self.shape.volume_demands:
-            mask &= _any_of(nodes.meeting(demand) for demand in self.shape.volume_demands)
+            mask &= any_of(nodes.meeting(demand) for demand in self.shape.volume_demands)
         return mask
 
     def _most_on_node(self, index: int, most: int) -> int:
@@ -382,10 +383,3 @@ class _Queue:
         if at < len(self.seen) and self.seen[at][2] is claim:
             del self.seen[at]
         insort(self.seen, claim.entry)
-
-
-def _any_of(masks: Iterable[int]) -> int:
-    found = 0
-    for mask in masks:
-        found |= mask
-    return found

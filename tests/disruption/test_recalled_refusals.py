@@ -5,13 +5,18 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from itertools import islice
 from typing import Any
 
 import pytest
 
 from reconciler.desired.settings.layers import resolve
+from reconciler.disruption.candidates import Candidate, CandidateRefusal
+from reconciler.disruption.consolidation.proposal import compute
 from reconciler.disruption.consolidation.recall import RefusalRecall
 from reconciler.disruption.decide import decide
+from reconciler.disruption.simulation import Toll
+from reconciler.disruption.situation import Situation, open_pass
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.placement.footing import Footing
 from reconciler.placement.question import Placement, Question
@@ -187,10 +192,16 @@ class CountingScheduler:
     def footing(self, pods: Sequence[Pod], without: frozenset[str]) -> Footing | None:
         return self._scheduler.footing(pods, without)
 
+    def cannot_share(self, pods: Sequence[Pod], without: frozenset[str], price: float) -> bool:
+        return self._scheduler.cannot_share(pods, without, price)
 
-def asked(recall: RefusalRecall, last: str) -> int:
-    """Return how often a pass asks the scheduler; ``last`` is what the pod of one node requests."""
-    objects: list[Any] = []
+
+def asked(recall: RefusalRecall, last: str, *more: Any) -> int:
+    """Return how often a pass asks the scheduler; ``last`` is what the pod of one node requests.
+
+    ``more`` are further objects of the cluster.
+    """
+    objects: list[Any] = [*more]
     for index in range(12):
         objects.append(a_node(f"n{index}", "medium"))
         objects.append(a_pod(f"p{index}", f"n{index}", "3.5" if index else last))
@@ -212,3 +223,48 @@ def test_a_change_where_no_pod_fits_asks_only_about_that_node() -> None:
     first = asked(recall, "3.5")
     assert asked(recall, "3.5") == 0
     assert 0 < asked(recall, "3.6") < first / 2
+
+
+def test_a_cluster_that_is_as_it_was_some_passes_ago_is_not_asked_again() -> None:
+    recall = RefusalRecall()
+    asked(recall, "3.5")
+    assert asked(recall, "3.6") > 0
+    assert asked(recall, "3.5") == asked(recall, "3.6") == 0
+
+
+def test_a_starting_node_is_asked_about_only_if_it_takes_a_pod() -> None:
+    recall = RefusalRecall()
+    asked(recall, "3.5")
+    small, large = (a_node("new", size, initialized=False) for size in ("small", "large"))
+    assert asked(recall, "3.5", small) == 0
+    assert asked(recall, "3.5", large) > 0
+    assert asked(recall, "3.5") == 0, "the node has gone again"
+
+
+def test_nodes_that_are_said_not_to_share_one_cannot_be_replaced_by_one() -> None:
+    rng = random.Random(33)
+    certain = doubtful = 0
+    for _ in range(HISTORIES):
+        for world in islice(histories(rng), 0, None, 3):
+            drawn = situation(world, catalog=CATALOG)
+            work = open_pass(drawn).work
+            candidates = list(work.roster.candidates)
+            rng.shuffle(candidates)
+            chosen = candidates[: rng.randint(1, 4)]
+            price = sum(candidate.price for candidate in chosen)
+            cannot = work.simulation.cannot_share(chosen, price)
+            toll = work.simulation.toll
+            found = compute(chosen, open_pass(drawn).work)
+            if cannot:
+                certain += 1
+                assert isinstance(found, CandidateRefusal), world
+                assert toll == _toll_of(chosen, drawn), "it counts as the simulation it replaces"
+            else:
+                doubtful += isinstance(found, CandidateRefusal)
+    assert min(certain, doubtful) > 10
+
+
+def _toll_of(chosen: Sequence[Candidate], drawn: Situation) -> Toll:
+    simulation = open_pass(drawn).work.simulation
+    simulation.without(chosen, consolidating=True)
+    return simulation.toll

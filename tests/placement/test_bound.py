@@ -65,6 +65,31 @@ def test_free_room_counts_as_free() -> None:
     assert with_room_for_all.cost == 0
 
 
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 30)), min_size=1, max_size=12))
+@how_often(max_examples=examples(60), deadline=None)
+def test_pods_that_share_no_type_cost_together_what_they_cost_apart(
+    sizes: list[tuple[str, int]],
+) -> None:
+    pools = [a_pool(t, taints=[{"key": t, "effect": "NoSchedule"}]) for t in "ab"]
+    teams = {
+        team: [
+            pod
+            for i, (whose, tenths) in enumerate(sizes)
+            if whose == team
+            for pod in pods(
+                2,
+                f"{team}{i}",
+                cpu=f"{tenths}00m",
+                tolerations=[{"key": team, "operator": "Exists"}],
+            )
+        ]
+        for team in "ab"
+    }
+    together = bounded([*pools, *teams["a"], *teams["b"]])[1].cost
+    apart = sum(bounded([*pools, *waiting])[1].cost for waiting in teams.values())
+    assert together == pytest.approx(apart, rel=1e-9)
+
+
 def test_merging_many_shapes_gives_a_valid_bound() -> None:
     sizes = [(100 + 37 * i, 200 + 91 * (i * 7 % 40)) for i in range(40)]
     world = [a_pool()]

@@ -92,6 +92,8 @@ def longest_prefix(candidates: Sequence[Candidate], work: Deliberation) -> Propo
 
 
 def _together(candidates: Sequence[Candidate], work: Deliberation) -> Proposal | None:
+    if work.simulation.cannot_share(candidates, sum(c.price for c in candidates)):
+        return None
     proposal = compute(candidates, work)
     if isinstance(proposal, Proposal) and proposal.replacements:
         narrowed = without_own_types(proposal.replacements[0], proposal.fitting, candidates)
@@ -138,8 +140,11 @@ def cheapest_alike(candidate: Candidate, kind: InstanceType) -> float:
 
     It is 0 if there is none: without a price there are no savings.
     """
-    zone, capacity_type = (candidate.node.labels.get(key) for key in (ZONE, CAPACITY_TYPE))
-    alike = [o for o in kind.offerings if (o.zone, o.capacity_type) == (zone, capacity_type)]
-    labels = Requirements.from_labels(candidate.node.labels)
-    prices = [o.price for o in alike if labels.intersects(o.requirements)]
-    return min(prices, default=0.0)
+    known = candidate.prices_alike.get(kind.name)
+    if known is None or known[0] is not kind:
+        zone, capacity_type = (candidate.node.labels.get(key) for key in (ZONE, CAPACITY_TYPE))
+        alike = [o for o in kind.offerings if (o.zone, o.capacity_type) == (zone, capacity_type)]
+        labels = Requirements.from_labels(candidate.node.labels)
+        prices = [o.price for o in alike if labels.intersects(o.requirements)]
+        known = candidate.prices_alike[kind.name] = (kind, min(prices, default=0.0))
+    return known[1]

@@ -12,6 +12,7 @@ Rejections for pods that fit nowhere are not reused, because their messages cont
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -60,34 +61,61 @@ class RefusedSet(msgspec.Struct, frozen=True):
     toll: Toll
 
 
+class _Kept(msgspec.Struct, eq=False):
+    """A rejection, its question, and the last pass that used it."""
+
+    question: SetQuestion
+    refused: RefusedSet
+    used: int
+
+
+_PASSES_MAX: Final = 16
+"""The number of passes after which a rejection that none of them used is forgotten."""
+_EACH_MAX: Final = 4
+"""The maximum number of rejections of one set: nodes with room are in few states by turns."""
+
+
 class RefusalRecall:
     """The rejections of the last passes of one loop.
 
-    It keeps only those that the last pass with such evaluations used.
+    Only passes that evaluate sets count. A pod that is created and deleted leaves most sets as they
+    were some passes ago, so more than the last rejection of a set is kept.
     """
 
     def __init__(self) -> None:
-        self._now: dict[object, tuple[SetQuestion, RefusedSet]] = {}
-        self._before: dict[object, tuple[SetQuestion, RefusedSet]] = {}
+        self._kept: dict[object, list[_Kept]] = {}
+        self._pass = 0
+        self._asked = False
 
     def begin(self) -> None:
-        """Begin a pass: forget the rejections that the last one did not use, if it used any."""
-        if self._now:
-            self._before, self._now = self._now, {}
+        """Begin a pass: forget what the last ones did not use, if the last one evaluated any."""
+        if not self._asked:
+            return
+        self._asked = False
+        self._pass += 1
+        if self._pass % _PASSES_MAX == 0:
+            least = self._pass - _PASSES_MAX
+            recent = ((k, [r for r in kept if r.used >= least]) for k, kept in self._kept.items())
+            self._kept = {key: kept for key, kept in recent if kept}
 
     def known(self, question: SetQuestion) -> RefusedSet | None:
         """Return the rejection of an equal evaluation."""
-        key = question.key
-        found = self._now.get(key) or self._before.get(key)
-        if found is None or found[0] != question:
-            return None
-        self._now[key] = found
-        return found[1]
+        self._asked = True
+        kept = self._kept.get(question.key, ())
+        for one in kept:
+            if one.question == question:
+                one.used = self._pass
+                return one.refused
+        return None
 
     def keep(self, question: SetQuestion, refused: RefusedSet) -> None:
-        """Keep a rejection."""
-        if refused.refusal.code is not BlockCode.UNSCHEDULABLE:
-            self._now[question.key] = (question, refused)
+        """Keep a rejection, in place of the least recently used one of the same set."""
+        if refused.refusal.code is BlockCode.UNSCHEDULABLE:
+            return
+        kept = self._kept.setdefault(question.key, [])
+        if len(kept) == _EACH_MAX:
+            kept.remove(min(kept, key=lambda one: one.used))
+        kept.append(_Kept(question, refused, self._pass))
 
 
 def set_question(

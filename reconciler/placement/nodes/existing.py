@@ -109,11 +109,7 @@ class NodeUse:
         self, nodes: Nodes, without: Collection[str], attached: Attached, guarded: int = 0
     ) -> None:
         self.nodes = nodes
-        self.open = nodes.open
-        for name in without:
-            index = nodes.index.get(name)
-            if index is not None:
-                self.open &= ~(1 << index)
+        self.open = nodes.open & ~nodes.of(without)
         self.guarded = guarded
         self.cpu = list(nodes.cpu)
         self.memory = list(nodes.memory)
@@ -229,10 +225,12 @@ class Nodes:
             [t.name for t in rows], [t.labels for t in rows], (t.taints for t in rows)
         )
         self._suited: dict[tuple[Demand, tuple[Toleration, ...]], int] = {}
+        self._roomy: dict[Shape, int] = {}
         self.rows = self._less_daemons(tuple(daemons))
         self.index = {row.name: index for index, row in enumerate(rows)}
         self.cpu = [row.left.get(CPU, 0) for row in self.rows]
         self.memory = [row.left.get(MEMORY, 0) for row in self.rows]
+        self.initialized = bits(i for i, row in enumerate(rows) if row.is_initialized)
         self.open = bits(
             i for i, row in enumerate(self.rows) if all(v >= 0 for v in row.left.values())
         )
@@ -259,6 +257,10 @@ class Nodes:
             rows[index] = replace(row, left=left)
         return rows
 
+    def of(self, names: Iterable[str]) -> int:
+        """Return the nodes with these names; other names are ignored."""
+        return bits(index for name in names if (index := self.index.get(name)) is not None)
+
     def volume_limits(self, index: int) -> dict[str, int]:
         """Return how many volumes of each driver can be attached to a node."""
         known = self._csi_nodes.get(self.rows[index].name)
@@ -271,6 +273,21 @@ class Nodes:
         if known is None:
             known = self.labels.tolerated(tolerations) & self.meeting(demand)
             self._suited[key] = known
+        return known
+
+    def with_room(self, shape: Shape) -> int:
+        """Return the nodes that have room for a pod of a shape before any pod is placed."""
+        known = self._roomy.get(shape)
+        if known is None:
+            least = [(name, amount) for name, amount in shape.requests.items() if amount > 0]
+            cpu, memory = shape.cpu, shape.memory
+            known = self._roomy[shape] = bits(
+                index
+                for index, row in enumerate(self.rows)
+                if self.cpu[index] >= cpu
+                and self.memory[index] >= memory
+                and all(row.left.get(name, 0) >= amount for name, amount in least)
+            )
         return known
 
     def meeting(self, demand: Demand) -> int:

@@ -6,7 +6,7 @@ a linear program over classes of pods and kinds of nodes (``packing/covering.py`
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -21,6 +21,7 @@ from reconciler.placement.packing.covering import (
     Dual,
     Load,
     alike,
+    apart,
     kinds_of,
     merged,
     solve,
@@ -96,7 +97,7 @@ def bound(
                   shape.steps[:1] if by_launch else shape.steps)
             for shape, count in counts.items()
         ]  # fmt: skip
-        return _least(loads, templates, names, _amounts(names, room))
+        return _least(loads, templates, names, _amounts(names, room), _by_parts)
 
     cost = least(shapes)
     if with_preferences is None:
@@ -112,7 +113,7 @@ def rough(
     """Return a bound that is quick to compute: equally valid, but possibly lower."""
     names = _names(shapes)
     loads = [_load(s, count, templates, names, s.steps) for s, count in shapes.items()]
-    return _least(loads, templates, names, _amounts(names, free), _ROUNDS)
+    return _least(loads, templates, names, _amounts(names, free), _together)
 
 
 def _names(shapes: Iterable[Shape]) -> list[str]:
@@ -129,20 +130,48 @@ def _least(
     templates: Sequence[PoolTemplate],
     names: Sequence[str],
     room: Sequence[int],
-    rounds: int = ROUNDS,
+    solved: _Solver,
 ) -> float:
     """Return the bound for a non-empty list of loads."""
     if not loads or not templates:
         return 0.0
     if len(loads) > LOADS_MAX:
         loads = merged(loads)
-    dual = _dual(loads, templates, names, rounds)
+    dual = solved(loads, templates, names)
     if not any(room):
         return dual.cost
     return max(0.0, dual.cost - worth_of_room(room, loads, dual.values))
 
 
-def _dual(
+_Solver = Callable[[Sequence[Load], Sequence[PoolTemplate], Sequence[str]], Dual]
+"""Returns the values of the loads' pods."""
+
+
+def _by_parts(
+    loads: Sequence[Load], templates: Sequence[PoolTemplate], names: Sequence[str]
+) -> Dual:
+    """Return the values as they are found in many rounds.
+
+    Loads that no type of node could hold together, such as pods with and without GPUs, are solved
+    apart. A pod that comes or goes then changes one of several programs.
+    """
+    cost, values = 0.0, [0.0] * len(loads)
+    for members in apart(loads, templates, names):
+        dual = _solved([loads[number] for number in members], templates, names, ROUNDS)
+        cost += dual.cost
+        for number, value in zip(members, dual.values, strict=True):
+            values[number] = value
+    return Dual(cost, tuple(values))
+
+
+def _together(
+    loads: Sequence[Load], templates: Sequence[PoolTemplate], names: Sequence[str]
+) -> Dual:
+    """Return the values roughly, from one program for all of them."""
+    return _solved(loads, templates, names, _ROUNDS)
+
+
+def _solved(
     loads: Sequence[Load], templates: Sequence[PoolTemplate], names: Sequence[str], rounds: int
 ) -> Dual:
     """Return the values of the loads' pods; an equal question is solved once."""
@@ -180,7 +209,7 @@ def worth(shapes: Mapping[Shape, int], templates: Sequence[PoolTemplate]) -> dic
     if len(loads) > LOADS_MAX:
         groups = alike(loads.values())
     joined = [merged(group)[0] if len(group) > 1 else group[0] for group in groups]
-    dual = _dual(joined, templates, names, _ROUNDS)
+    dual = _together(joined, templates, names)
     found: dict[Load, float] = {}
     for members, one, value in zip(groups, joined, dual.values, strict=True):
         for load in members:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from math import ceil
+from operator import and_, or_
 
 import msgspec
 
@@ -110,6 +111,30 @@ def _merged(members: Sequence[Load]) -> Load:
             known += [space for space in spaces if space not in known]
     count = sum(load.count * first / size for load, first in zip(members, firsts, strict=True))
     return Load(count, wanted, _FAR, allowed, fluid=True)
+
+
+def apart(
+    loads: Sequence[Load], templates: Sequence[PoolTemplate], names: Sequence[str]
+) -> list[list[int]]:
+    """Return the numbers of the loads in groups of which no type of node holds two."""
+    groups: list[tuple[list[int], list[int]]] = []
+    for number, load in enumerate(loads):
+        types, members = [_holding(load, t, names) for t in templates], [number]
+        for group in [g for g in groups if any(map(and_, g[0], types))]:
+            groups.remove(group)
+            types, members = list(map(or_, types, group[0])), group[1] + members
+        groups.append((types, members))
+    return sorted(sorted(members) for _, members in groups)
+
+
+def _holding(load: Load, template: PoolTemplate, names: Sequence[str]) -> int:
+    """Return the types of a NodePool that hold a pod of the load, or any of it if it is fluid."""
+    types = 0
+    for space in load.allowed.get(template.name, ()):
+        types |= space.mask
+    wanted = zip(names, load.wanted, strict=True)
+    least = {name: 1 if load.fluid else amount for name, amount in wanted if amount > 0}
+    return template.fitting(types & template.types, least, ())
 
 
 def kinds_of(

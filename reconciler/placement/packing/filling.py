@@ -117,6 +117,13 @@ class PaperNode:
         room = self.room
         return all(room[resource] >= amount for resource, amount in needs)
 
+    def may_take(self, lot: Lot, needs: Needs, sites: Sites) -> bool:
+        """Return whether a unit would fit, ignoring rules; if not, it never does later either."""
+        if not self.has_room(needs):
+            return False
+        after = self.site.joined[lot] if lot in self.site.joined else sites.joined(self.site, lot)
+        return after is self.site or (after is not None and after.holds(self.index, self.cost))
+
     @property
     def content(self) -> object:
         """A key that is equal for nodes with the same room and contents."""
@@ -266,11 +273,17 @@ class Filler:
 
     def best_filled(self, shelf: PoolOffers, row: Row) -> PaperNode:
         """Return the most valuable filling over several orders: each lot first or last."""
+        before = self.effort.done
         best = self.filled(shelf, row)
+        seen = self.effort.done - before
         if len(self.order) > _LOTS_TO_REORDER:
             return best
-        worth = best.value
+        worth, empty = best.value, PaperNode(self.sites.of(shelf.template, shelf.space), row)
         for number, lot in enumerate(self.order[:_ORDERS_MAX]):
+            if not empty.may_take(lot, self.needs[lot], self.sites):
+                if number:  # the same filling as before, which reads the lot as well
+                    self.effort.done += seen + (number >= seen)
+                continue
             others = [*self.order[:number], *self.order[number + 1 :]]
             orders = [[lot, *others]] if number else []
             if lot in best.taken:

@@ -153,3 +153,7 @@ class _Timed:
     def footing(self, pods: Sequence[Pod], without: frozenset[str]) -> Footing | None:
         """Ask the scheduler."""
         return self._scheduler.footing(pods, without)
+
+    def cannot_share(self, pods: Sequence[Pod], without: frozenset[str], price: float) -> bool:
+        """Ask the scheduler."""
+        return self._scheduler.cannot_share(pods, without, price)

@@ -306,7 +306,7 @@ def carried(
         if number:
             history = settled(rest.history, inputs.settings, rest.at)
             facts = with_cluster(facts, _asked(inputs, rest.world, rest.at, history), recall)
-        answer = _answer(facts, f"rest\n{number}", work)
+        answer = _answer(facts, f"rest\n{number}", work, recall)
         static = static_claims(
             facts.types.ready, facts.cluster, inputs.settings, salt=f"rest\n{number}"
         )
@@ -349,13 +349,13 @@ def _asked(inputs: Inputs, world: RestingFleet, now: datetime, history: History)
     )
 
 
-def _answer(facts: Facts, salt: str, work: Work) -> Decisions | Places:
+def _answer(facts: Facts, salt: str, work: Work, recall: FactsRecall) -> Decisions | Places:
     """Return what the planner decides within the remaining work."""
     cluster = facts.cluster
     work.spend(_ANSWER + _NODE * len(cluster.nodes) + _POD * len(cluster.pending))
     if not cluster.unlaunched and not any(node.is_managed for node in cluster.nodes):
         return decided_by(facts, salt, untimed)
-    situation = situation_of(facts, salt)
+    situation = situation_of(facts, salt, recall=recall)
     most = nodes_for(max(work.left, 0), len(cluster.nodes))
     answer = decide(with_fields(situation, work_max=max(min(WORK_MAX, most), 1)))
     work.spend(answer.work)
