@@ -1,12 +1,12 @@
 """What is known about an evaluation of consolidation without placing its pods.
 
 The inputs of its result are a value that can be compared with those of a later evaluation. After a
-change of one pod or node, nearly every evaluation is the same as before: existing nodes without free
-capacity for any of the pods do not affect the result, whatever happens on them. Two evaluations with
-the same footing have the same result, apart from the names of new nodes.
+change of one pod or node, nearly every evaluation is the same as before: existing nodes without
+free capacity for any of the pods do not affect the result, whatever happens on them. Two
+evaluations with the same footing have the same result, apart from the names of new nodes.
 
-Most sets of nodes have far more pods than one new node can take. Counting the maximum capacity proves
-that in a fraction of the time of a placement.
+Most sets of nodes have far more pods than one new node can take. Counting the maximum capacity
+proves that in a fraction of the time of a placement.
 """
 
 from __future__ import annotations
