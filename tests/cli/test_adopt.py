@@ -224,7 +224,7 @@ def test_what_is_taken_over_is_tagged_recorded_and_does_not_drift(
     assert [row["metadata"]["name"] for row in rows] == ["web-0", "web-1"]
 
 
-def test_it_is_done_once(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+def test_instances_are_tagged_once(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     site.launch("web-1")
     assert site.adopt("--yes") == 0
     calls = len(site.cloud.calls)

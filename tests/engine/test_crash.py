@@ -135,7 +135,7 @@ def end_of(world: World, expected: Counter[tuple[str, str, str]]) -> list[str]:
 
 
 @pytest.mark.exhaustive
-def test_a_process_may_be_killed_at_the_first_point_of_each_kind() -> None:
+def test_a_pass_survives_a_crash_at_the_first_point_of_each_kind() -> None:
     tried: set[str] = set()
 
     def is_new(name: str) -> bool:
@@ -148,7 +148,7 @@ def test_a_process_may_be_killed_at_the_first_point_of_each_kind() -> None:
 
 
 @pytest.mark.exhaustive
-def test_a_process_may_be_killed_at_every_point() -> None:
+def test_a_pass_survives_a_crash_at_every_point() -> None:
     points, failed = killed_wherever(lambda _: True)
     assert failed == {}
     assert len(points.names) > 200
@@ -192,7 +192,7 @@ def killed_wherever(
     database=None,
 )
 @given(first=st.integers(1, 150), second=st.integers(1, 60), phase=st.integers(0, 1))
-def test_a_process_may_be_killed_while_it_recovers(first: int, second: int, phase: int) -> None:
+def test_recovery_survives_a_crash(first: int, second: int, phase: int) -> None:
     fleets = expected_of(hostile)
     points = Points()
     world = points.wrap(hostile())

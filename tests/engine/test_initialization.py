@@ -46,7 +46,7 @@ def looked_at(world: World, **requests: str) -> tuple[str, str, str]:
     return condition.status, condition.reason, condition.message
 
 
-def test_a_node_whose_devices_are_not_registered_is_waited_for() -> None:
+def test_a_node_without_its_devices_is_not_initialized() -> None:
     said = looked_at(one_node(), **{"nvidia.com/gpu": "1"})
     assert said == (
         "Unknown",
@@ -55,11 +55,11 @@ def test_a_node_whose_devices_are_not_registered_is_waited_for() -> None:
     )
 
 
-def test_what_was_asked_for_none_of_is_not_waited_for() -> None:
+def test_resources_that_were_not_requested_do_not_delay_initialization() -> None:
     assert looked_at(one_node(), **{"nvidia.com/gpu": "0"})[0] == "True"
 
 
-def test_an_imitated_node_registers_what_an_overlay_adds() -> None:
+def test_a_simulated_node_registers_the_resources_of_an_overlay() -> None:
     deployment: dict[str, Any] = a_deployment("web", "web", 1)
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     container["resources"]["requests"][FUSE] = "1"

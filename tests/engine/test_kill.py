@@ -46,7 +46,7 @@ def standing(site: Site) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("seed", "kills"), [(seed, 2) for seed in SEEDS])
-def test_a_killed_apply_goes_on_where_it_was(seed: int, kills: int, tmp_path: Path) -> None:
+def test_a_killed_apply_resumes_where_it_stopped(seed: int, kills: int, tmp_path: Path) -> None:
     chance = random.Random(seed)
     with a_site(tmp_path) as site:
         spoil(site, chance)
@@ -76,7 +76,7 @@ JOINED = ("--set", "aws.batchLaunchesFrom=2")
 
 
 @pytest.mark.parametrize(("seed", "kills"), [(seed, 3) for seed in SEEDS])
-def test_a_killed_apply_deals_out_what_joined_launches_gave(
+def test_a_killed_apply_assigns_the_instances_of_batched_launches(
     seed: int, kills: int, tmp_path: Path
 ) -> None:
     chance = random.Random(f"joined {seed}")

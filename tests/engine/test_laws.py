@@ -152,7 +152,7 @@ class Watch:
 
 
 @pytest.mark.property
-def test_no_command_takes_more_nodes_than_the_budgets_allow() -> None:
+def test_no_command_disrupts_more_nodes_than_the_budgets_allow() -> None:
     started = []
 
     @LAWS
@@ -203,7 +203,7 @@ def nodes_taken(fleet: list[Pool], moves: list[tuple[str, int]], latency: float)
 @pytest.mark.exhaustive
 @LAWS
 @given(fleet=pools(), drifts=st.booleans(), shrinks=st.booleans())
-def test_what_has_converged_stays_as_it_is(fleet: list[Pool], drifts: bool, shrinks: bool) -> None:
+def test_a_converged_fleet_does_not_change(fleet: list[Pool], drifts: bool, shrinks: bool) -> None:
     world = a_world()
     commit(world, fleet)
     world.converge()
@@ -233,7 +233,7 @@ def is_terminating(claim: NodeClaim) -> bool:
     return claim.is_true("InstanceTerminating")
 
 
-def test_a_window_that_is_closed_starts_nothing() -> None:
+def test_nothing_starts_while_the_window_is_closed() -> None:
     closed = [{"nodes": "0", "schedule": "0 * * * *", "duration": "30m"}, {"nodes": "1"}]
     fleet = [Pool("a", closed, 3)]
     world = a_world()
@@ -248,7 +248,7 @@ def test_a_window_that_is_closed_starts_nothing() -> None:
     assert not old & set(world.instances())
 
 
-def test_a_pool_that_left_git_keeps_its_budgets_to_the_last() -> None:
+def test_a_pool_removed_from_git_keeps_its_budgets_until_its_last_node() -> None:
     world = a_world()
     commit(world, [Pool("a", [{"nodes": "1"}], 3), Pool("b", [{"nodes": "1"}], 1)])
     world.converge()
@@ -267,7 +267,7 @@ def test_a_pool_that_left_git_keeps_its_budgets_to_the_last() -> None:
     assert [o.name for o in world.store.objects() if o.kind == "NodePool"] == ["b"]
 
 
-def test_a_pool_that_left_git_with_its_budgets_closed_keeps_its_nodes() -> None:
+def test_a_pool_removed_from_git_with_a_zero_budget_keeps_its_nodes() -> None:
     world = a_world()
     commit(world, [Pool("a", [{"nodes": "0"}], 2), Pool("b", [{"nodes": "1"}], 1)])
     world.converge()

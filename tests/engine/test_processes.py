@@ -28,7 +28,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 
 @pytest.mark.exhaustive
-def test_a_daemon_that_is_told_to_stop_finishes_its_pass(site: Site) -> None:
+def test_a_stopped_daemon_finishes_its_pass(site: Site) -> None:
     heartbeat = site.folder.parent / "heartbeat"
     daemon = site.start("run", "--interval", "1s", "--heartbeat", str(heartbeat))
     wait_for(lambda: any(c.operation == "CreateFleet" for c in site.cloud.calls))
@@ -41,7 +41,7 @@ def test_a_daemon_that_is_told_to_stop_finishes_its_pass(site: Site) -> None:
 
 
 @pytest.mark.exhaustive
-def test_a_second_process_is_refused_and_told_who_is_first(site: Site) -> None:
+def test_a_second_process_is_rejected_with_the_name_of_the_first(site: Site) -> None:
     daemon = site.start("run", "--interval", "1s")
     wait_for(lambda: bool(site.cloud.calls))
     second = site.start("apply", "--auto-approve")
@@ -79,7 +79,7 @@ def test_a_second_daemon_waits_and_takes_over(site: Site) -> None:
 
 
 @pytest.mark.exhaustive
-def test_a_standby_ends_when_it_is_told_to(site: Site) -> None:
+def test_a_standby_can_be_stopped(site: Site) -> None:
     daemon = site.start("run", "--interval", "1s")
     wait_for(lambda: bool(site.cloud.calls))
     standby = site.start("run")
@@ -92,7 +92,7 @@ def test_a_standby_ends_when_it_is_told_to(site: Site) -> None:
 
 
 @pytest.mark.exhaustive
-def test_a_leader_that_was_frozen_in_a_launch_writes_and_launches_nothing_more(
+def test_a_leader_frozen_during_a_launch_writes_and_launches_nothing_afterwards(
     site: Site,
 ) -> None:
     """The leader is stopped in CreateFleet, another one takes over, and the first one wakes.
@@ -198,7 +198,7 @@ def everything(site: Site) -> list[str]:
 
 
 @pytest.mark.exhaustive
-def test_a_checkout_that_turns_out_empty_changes_nothing(site: Site) -> None:
+def test_an_empty_checkout_changes_nothing(site: Site) -> None:
     site.finish("apply", "--auto-approve", "--interval", "100ms", "-q")
     before = set(site.cloud.living())
     asked = len(site.cloud.calls)
