@@ -217,7 +217,7 @@ def shop(
         yield made
 
 
-def test_a_fleet_lives_and_leaves_nothing_behind(shop: Shop) -> None:
+def test_a_fleet_goes_through_its_life_cycle_and_leaves_nothing_behind(shop: Shop) -> None:
     planned = shop.ask("plan")
     assert [a["kind"] for a in planned["actions"]] == ["provision", "provision"]
     assert shop.templates() == []

@@ -185,7 +185,7 @@ def test_a_plan_of_a_running_fleet(site: Site, capsys: pytest.CaptureFixture[str
     assert len(told["fleet"]) == 2
 
 
-def test_a_launch_that_is_on_its_way_is_not_planned_again(
+def test_a_launch_in_progress_is_not_planned_again(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     site.town._deployment()
@@ -200,7 +200,7 @@ def test_a_launch_that_is_on_its_way_is_not_planned_again(
     assert is_same(live, planned(site, capsys, "--snapshot", captured(site)))
 
 
-def test_a_base_is_asked_of_the_same_cluster(
+def test_a_base_is_planned_for_the_same_cluster(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     init(site.folder)
@@ -212,7 +212,7 @@ def test_a_base_is_asked_of_the_same_cluster(
     assert plan["atRest"]["perHour"] == 0
 
 
-def test_without_any_cluster_a_plan_says_that_it_is_of_the_workloads(
+def test_without_a_cluster_a_plan_states_that_it_uses_the_workloads(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = planned(site, capsys, "--set", "cluster=none")
@@ -257,7 +257,7 @@ def test_the_records_of_another_fleet_are_refused(
     ],
     ids=["of another release", "of another shape"],
 )
-def test_records_that_cannot_be_read_stop_the_plan(
+def test_unreadable_records_stop_the_plan(
     site: Site,
     capsys: pytest.CaptureFixture[str],
     broken: Callable[[Object], None],
@@ -274,7 +274,7 @@ def test_records_that_cannot_be_read_stop_the_plan(
     assert "capture the snapshot again" in said
 
 
-def test_a_simulation_starts_with_the_fleet_that_runs(
+def test_a_simulation_starts_with_the_running_fleet(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     launched(site)

@@ -109,7 +109,7 @@ def nodes_of(content: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("path", "scenario"), list(scenarios()))
-def test_a_plan_decides_alike_without_names(
+def test_an_anonymized_snapshot_gives_the_same_plan(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], path: Path, scenario: Plain
 ) -> None:
     fleet, catalog = tmp_path / "fleet", tmp_path / "catalog.json"
@@ -310,7 +310,7 @@ def test_references_still_match(tmp_path: Path, fleet: Path) -> None:
     assert spread["topologyKey"] in node["metadata"]["labels"]
 
 
-def test_what_decisions_and_the_fleet_refer_to_stays(tmp_path: Path, fleet: Path) -> None:
+def test_names_used_by_decisions_and_the_fleet_are_kept(tmp_path: Path, fleet: Path) -> None:
     text = captured(tmp_path, str(fleet), "--anonymize")
     for word in ("us-west-2a", "m5.large", "ebs.csi.aws.com", "i-0123456789abcdef0", "payments"):
         assert word in text
@@ -321,7 +321,7 @@ def test_what_decisions_and_the_fleet_refer_to_stays(tmp_path: Path, fleet: Path
     assert pod["spec"]["tolerations"][0] == {"key": "example.com/dedicated", "value": "shop"}
 
 
-def test_what_another_fleet_names_does_not_stay(tmp_path: Path, fleet: Path) -> None:
+def test_names_used_only_by_another_fleet_are_replaced(tmp_path: Path, fleet: Path) -> None:
     (fleet / "pool.yaml").write_text(POOL.replace("example.com/team: payments", "a: b"))
     text = captured(tmp_path, str(fleet), "--anonymize")
     assert "payments" not in text
@@ -333,7 +333,7 @@ def names(text: str) -> list[str]:
     return [item["metadata"]["name"] for item in json.loads(text)["items"]]
 
 
-def test_with_a_key_names_stay_equal_over_snapshots(
+def test_with_a_key_names_are_equal_across_snapshots(
     tmp_path: Path, fleet: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RECONCILER_ANONYMIZE_KEY", "0123456789abcdef")
@@ -344,7 +344,7 @@ def test_with_a_key_names_stay_equal_over_snapshots(
     assert set(names(first)).isdisjoint(names(second))
 
 
-def test_without_a_key_each_snapshot_has_other_names(tmp_path: Path, fleet: Path) -> None:
+def test_without_a_key_each_snapshot_has_different_names(tmp_path: Path, fleet: Path) -> None:
     found = [names(captured(tmp_path, str(fleet), "--anonymize")) for _ in range(2)]
     assert set(found[0]).isdisjoint(found[1])
 

@@ -177,7 +177,7 @@ def test_a_replay_without_names_decides_the_same(
     ],
     ids=["missing", "unwritable", "malformed"],
 )
-def test_what_cannot_be_done_is_explained(
+def test_unsupported_requests_are_explained(
     words: list[str], problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = {
