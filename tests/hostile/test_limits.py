@@ -199,7 +199,7 @@ REFUSED: dict[str, tuple[dict[str, str], str]] = {
 
 @attack(Threat.EXHAUSTION, "a fleet that requests too much")
 @pytest.mark.parametrize(("files", "words"), REFUSED.values(), ids=REFUSED.keys())
-def test_too_much_is_a_finding_that_names_the_limit(
+def test_input_beyond_a_limit_is_a_finding_that_names_the_limit(
     files: dict[str, str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fleet = a_fleet(tmp_path, **files)
@@ -251,7 +251,7 @@ BORNE: dict[str, dict[str, str]] = {
 
 @attack(Threat.EXHAUSTION, "a fleet at the limits")
 @pytest.mark.parametrize("files", BORNE.values(), ids=BORNE.keys())
-def test_what_is_within_the_limits_is_planned_soon(
+def test_input_within_the_limits_is_planned_quickly(
     files: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fleet = a_fleet(tmp_path, **{"app": DEPLOYMENT, **files})
@@ -302,7 +302,7 @@ def test_the_passes_of_a_simulation_are_counted(
 
 @attack(Threat.EXHAUSTION, "a current time to which nothing can be added")
 @pytest.mark.parametrize("now", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"])
-def test_the_present_lies_within_the_calendar(
+def test_dates_outside_the_calendar_are_rejected(
     now: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["plan", a_fleet(tmp_path), "--now", now]) == 1
@@ -338,7 +338,7 @@ LIVE: dict[str, dict[str, Any]] = {
 
 @attack(Threat.EXHAUSTION, "an object of our own kind in a snapshot that cannot be read")
 @pytest.mark.parametrize("item", LIVE.values(), ids=LIVE.keys())
-def test_a_live_object_that_cannot_be_read_is_left_out(
+def test_an_unreadable_live_object_is_skipped(
     item: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fleet = a_fleet(tmp_path)
@@ -380,7 +380,7 @@ ENDLESS = ENDLESS.replace("{}", "1")
         "too many parentheses",
     ],
 )
-def test_an_expression_without_an_end_is_refused(text: str) -> None:
+def test_an_endless_expression_is_rejected(text: str) -> None:
     with soon(20), pytest.raises(ValueError, match=r"not supported|at most|has no value"):
         evaluate(text, {"vcpus": 8})
 
@@ -405,7 +405,7 @@ DEEP = {
 @attack(Threat.EXHAUSTION, "a file that crashes the parser")
 @pytest.mark.parametrize("flag", ["--snapshot", "--catalog", "--faults", "plan"])
 @pytest.mark.parametrize("content", DEEP.values(), ids=DEEP.keys())
-def test_no_file_is_too_much_for_the_parser(
+def test_no_file_exhausts_the_parser(
     content: str, flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fleet, file = a_fleet(tmp_path), tmp_path / "hostile"
@@ -492,7 +492,7 @@ def test_a_duration_is_a_finding_or_usable_everywhere(text: str) -> None:
 
 
 @attack(Threat.EXHAUSTION, "durations at the edge of 64 bits")
-def test_durations_end_where_those_of_go_end() -> None:
+def test_durations_have_the_range_of_go() -> None:
     assert parse_nanoseconds(f"{NANOSECONDS_MAX}ns") == NANOSECONDS_MAX
     for text in (f"{NANOSECONDS_MAX + 1}ns", "2562048h", "9" * 90 + "h"):
         with pytest.raises(ValueError, match="292 years"):
@@ -536,7 +536,7 @@ def test_larger_quantities_are_refused(text: str) -> None:
     hours=st.integers(1, 2_000_000),
 )
 @settings(max_examples=100, deadline=None)
-def test_no_schedule_takes_long(fields: list[str], hours: int) -> None:
+def test_no_schedule_takes_long_to_evaluate(fields: list[str], hours: int) -> None:
     try:
         schedule = parse_schedule(" ".join(fields))
     except ValueError:
@@ -549,7 +549,7 @@ def test_no_schedule_takes_long(fields: list[str], hours: int) -> None:
 
 
 @attack(Threat.EXHAUSTION, "ten thousand evaluations of a schedule that never fires")
-def test_a_day_that_never_comes_is_found_at_once() -> None:
+def test_a_schedule_that_never_matches_is_found_at_once() -> None:
     budget = Budget(nodes="1", schedule="0 0 30 2 *", duration="1h")
     with soon(40):
         for _ in range(10_000):
@@ -562,7 +562,7 @@ def test_a_day_that_never_comes_is_found_at_once() -> None:
     ["a." * 300_000 + "!", "-" * 300_000, "a-" * 300_000, " " * 300_000, "\\u" * 100_000],
     ids=["dots", "dashes", "pairs", "spaces", "escapes"],
 )
-def test_no_pattern_of_ours_backtracks(text: str) -> None:
+def test_no_regular_expression_backtracks(text: str) -> None:
     quoted = json.dumps(text)
     pool = (
         POOL.replace("general", quoted) + f"      taints: [{{key: {quoted}, effect: {quoted}}}]\n"
@@ -574,7 +574,7 @@ def test_no_pattern_of_ours_backtracks(text: str) -> None:
 
 
 @attack(Threat.EXHAUSTION, "a snapshot of two hundred thousand irrelevant objects")
-def test_a_large_snapshot_is_read_soon() -> None:
+def test_a_large_snapshot_is_read_quickly() -> None:
     item = b'{"kind":"Secret","metadata":{"name":"x"}}'
     content = b'{"kind":"List","items":[' + b",".join([item] * 200_000) + b"]}"
     with soon(400):
@@ -590,7 +590,7 @@ def rows() -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize(("said", "module", "name"), rows(), ids=str)
-def test_the_documented_limits_are_those_of_the_code(said: str, module: str, name: str) -> None:
+def test_the_documented_limits_match_the_code(said: str, module: str, name: str) -> None:
     value: Any = importlib.import_module(f"reconciler.{module}")
     for part in name.split("."):
         value = getattr(value, part)
@@ -602,7 +602,7 @@ def test_the_documented_limits_are_those_of_the_code(said: str, module: str, nam
     assert value == number
 
 
-def test_the_limits_are_documented() -> None:
+def test_every_limit_is_documented() -> None:
     assert len(rows()) >= 25
 
 

@@ -298,7 +298,7 @@ def test_any_changed_value_is_refused_or_has_no_effect() -> None:
     assert {p[-1] for p in let_through} <= {"name", "id", "score", "savingsPerEviction"}
 
 
-def test_a_plan_is_accepted_later_while_nothing_that_decides_has_changed() -> None:
+def test_a_plan_is_accepted_while_its_inputs_are_unchanged() -> None:
     world = drifted()
     plan = plan_of(world)
     world.clock.advance(1200)
@@ -309,7 +309,7 @@ def test_a_plan_is_accepted_later_while_nothing_that_decides_has_changed() -> No
 
 
 @attack(Threat.PLAN, "a plan that was approved before its disruption window closed")
-def test_a_window_that_closed_makes_the_plan_stale() -> None:
+def test_a_closed_window_makes_the_plan_stale() -> None:
     world = three_nodes()
     opens = world.clock.now()
     budgets = [
@@ -347,7 +347,7 @@ def test_a_new_image_makes_the_plan_stale(waiting: World) -> None:
 
 
 @attack(Threat.PLAN, "a second approval of nodes, by a plan that was interrupted")
-def test_a_plan_that_was_cut_off_carries_on_and_begins_nothing_more() -> None:
+def test_an_interrupted_plan_is_finished_and_starts_nothing_new() -> None:
     """Two nodes drift; the plan takes one. Resumed, it must not go on to the second."""
     world = drifted()
     plan = plan_of(world)
@@ -383,7 +383,7 @@ def begun(points: Points, world: World, plan: Plan) -> tuple[int, list[str]]:
 
 @pytest.mark.exhaustive
 @attack(Threat.PLAN, "a process that is killed at any point of an approved plan, and restarted")
-def test_an_approved_plan_that_is_cut_anywhere_goes_on_and_goes_no_further() -> None:
+def test_an_approved_plan_interrupted_anywhere_is_finished_and_not_exceeded() -> None:
     """The plan takes one of three drifted nodes: resumed, it ends with one replaced or none."""
     points = Points()
     world = points.wrap(drifted())
@@ -500,7 +500,7 @@ def test_a_file_that_is_not_a_plan_is_refused_in_one_line(
 
 
 @attack(Threat.PLAN, "a plan file larger than any plan")
-def test_a_file_that_is_too_large_is_not_read_to_its_end(
+def test_reading_stops_at_the_size_limit(
     fleet: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saved(fleet)
@@ -511,7 +511,7 @@ def test_a_file_that_is_too_large_is_not_read_to_its_end(
 
 
 @attack(Threat.PLAN, "a plan file that names the folder of the fleet itself")
-def test_a_plan_does_not_say_where_its_fleet_is(
+def test_a_plan_does_not_contain_the_path_of_its_fleet(
     fleet: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = saved(fleet)
@@ -538,7 +538,7 @@ def test_a_plan_of_another_fleet_is_refused(
 
 
 @attack(Threat.PLAN, "a symbolic link in place of a saved plan")
-def test_a_link_is_replaced_and_not_written_through(fleet: Path) -> None:
+def test_a_symbolic_link_is_replaced_and_not_written_through(fleet: Path) -> None:
     target = fleet.parent / "victim"
     target.write_text("precious")
     (fleet.parent / "plan.json").symlink_to(target)
@@ -548,7 +548,7 @@ def test_a_link_is_replaced_and_not_written_through(fleet: Path) -> None:
 
 
 @attack(Threat.PLAN, "another user who reads or replaces a saved plan")
-def test_a_saved_plan_is_its_owners_alone(fleet: Path) -> None:
+def test_a_saved_plan_is_readable_only_by_its_owner(fleet: Path) -> None:
     before = os.umask(0)
     try:
         saved(fleet)
@@ -570,7 +570,7 @@ def test_a_plan_that_cannot_be_saved_leaves_nothing_behind(
     assert sorted(fleet.parent.iterdir()) == before
 
 
-def test_a_plan_that_could_not_be_finished_leaves_the_one_before(
+def test_a_failed_write_keeps_the_previous_plan(
     fleet: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = saved(fleet)
@@ -587,7 +587,7 @@ def test_a_plan_that_could_not_be_finished_leaves_the_one_before(
 
 
 @attack(Threat.PLAN, "an approved plan that is applied through a pipeline, edited, and repeated")
-def test_a_saved_plan_from_plan_to_apply(shop: Shop, tmp_path: Path) -> None:
+def test_a_saved_plan_can_be_applied(shop: Shop, tmp_path: Path) -> None:
     out = str(tmp_path / "plan.json")
     shop.say("plan", "--out", out)
     data = json.loads(Path(out).read_bytes())

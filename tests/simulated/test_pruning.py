@@ -110,7 +110,7 @@ def prune(world: SmallWorld, state: DatabaseState) -> int:
 @example([Step(1, 3, "lost", 1, 50), Step(1, 3, "", 4, 0)])
 @settings(max_examples=examples(25), deadline=None)
 @given(steps)
-def test_what_is_pruned_around_every_pass_changes_no_decision(history: list[Step]) -> None:
+def test_pruning_around_every_pass_changes_no_decision(history: list[Step]) -> None:
     with recorded() as (whole, kept), recorded() as (short, state):
         for step in history:
             for world in (whole, short):
@@ -132,7 +132,7 @@ def test_what_is_pruned_around_every_pass_changes_no_decision(history: list[Step
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("days", [6, pytest.param(12, marks=pytest.mark.exhaustive)])
-def test_of_a_fleet_that_moves_every_day_no_more_stays_than_of_one_that_is_young(days: int) -> None:
+def test_the_records_of_a_changing_fleet_do_not_grow_with_its_age(days: int) -> None:
     with recorded() as (world, state):
         sizes = []
         for day in range(days):

@@ -303,7 +303,7 @@ def rooms(budget: str, nodes: int) -> int:
 
 
 @pytest.mark.property
-def test_whatever_happens_the_laws_hold() -> None:
+def test_any_sequence_of_events_respects_the_invariants() -> None:
     run_state_machine_as_test(
         Histories,
         settings=settings(
@@ -319,7 +319,7 @@ def test_whatever_happens_the_laws_hold() -> None:
     )
 
 
-def test_a_pod_whose_seat_somebody_took_is_given_another_place_in_time() -> None:
+def test_a_pod_whose_room_was_taken_is_placed_again_in_time() -> None:
     """A history that was found: a leap went over the moment from which the pod may go elsewhere."""
     history = Histories()
     history.begin(1, 0.4, True, "WhenEmptyOrUnderutilized", SPOT, 3)
@@ -331,7 +331,7 @@ def test_a_pod_whose_seat_somebody_took_is_given_another_place_in_time() -> None
     history.teardown()
 
 
-def test_a_pool_that_left_git_keeps_its_limits() -> None:
+def test_a_pool_removed_from_git_keeps_its_limits() -> None:
     """A history that was found: what a rolled-back command launched stayed beyond the limit."""
     history = Histories()
     history.begin(1, 0.0, True, "WhenEmpty", SPOT, 2)
