@@ -62,7 +62,7 @@ def test_launches_of_one_minute_spread_over_the_subnets_of_a_zone(site: Site) ->
     assert len(set(used)) == 2
 
 
-def test_a_look_at_ec2_sets_the_counts_right_again(site: Site) -> None:
+def test_an_observation_of_ec2_corrects_the_counts(site: Site) -> None:
     second = site.subnet("172.31.112.0/20")
     first = site.launch("i1")
     assert site.launch("i2") == second or first == second
@@ -91,7 +91,7 @@ def test_an_unclear_launch_is_repeated_with_the_same_request(site: Site) -> None
 
 
 @pytest.mark.parametrize(("times", "found"), [(4, True), (None, False)])
-def test_a_launch_of_a_process_that_died_is_found_though_it_would_be_asked_otherwise(
+def test_a_launch_of_a_dead_process_is_found_despite_another_request(
     site: Site, times: int | None, *, found: bool
 ) -> None:
     """The freest subnet is another one by now: EC2 refuses the token, and has the instance."""
@@ -114,7 +114,9 @@ def test_a_launch_of_a_process_that_died_is_found_though_it_would_be_asked_other
         assert "IdempotentParameterMismatch" in answer.message
 
 
-def test_a_full_subnet_refuses_no_offering_while_another_of_its_zone_has_room(site: Site) -> None:
+def test_a_full_subnet_makes_no_offering_unavailable_while_another_of_its_zone_has_addresses(
+    site: Site,
+) -> None:
     small = site.subnet("172.31.240.0/28")
     site.node_class()
     addresses = site.compute._launcher._addresses
@@ -132,7 +134,7 @@ def test_a_full_subnet_refuses_no_offering_while_another_of_its_zone_has_room(si
     assert after.instance.subnet_id != small
 
 
-def test_a_zone_whose_every_subnet_is_full_refuses_the_offering(site: Site) -> None:
+def test_a_zone_with_only_full_subnets_makes_the_offering_unavailable(site: Site) -> None:
     small = site.subnet("172.31.240.0/28")
     site.node_class()
     addresses = site.compute._launcher._addresses
@@ -142,7 +144,7 @@ def test_a_zone_whose_every_subnet_is_full_refuses_the_offering(site: Site) -> N
     assert [(r.zone, r.code) for r in full.refused] == [(ZONE, NONE_FREE)]
 
 
-def test_what_a_launch_did_not_use_is_given_back_once() -> None:
+def test_unused_addresses_of_a_launch_are_released_once() -> None:
     addresses = Addresses()
     addresses.seen({"a": 100, "b": 100})
     taken = addresses.take({"a": 29, "b": 29, "unknown": 29})

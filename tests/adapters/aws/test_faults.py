@@ -344,7 +344,7 @@ def test_every_declared_call_is_in_the_table() -> None:
     ],
 )
 @pytest.mark.parametrize("name", list(ACTS))
-def test_a_fault_passes_or_is_told_with_its_call(site: Site, name: str, count: int) -> None:
+def test_a_fault_is_retried_or_reported_with_its_call(site: Site, name: str, count: int) -> None:
     act = ACTS[name]
     for fault in Fault:
         if name != MOTO_FAILS or not fault.takes_effect:

@@ -148,7 +148,7 @@ READS: dict[str, tuple[str, Callable[[Site], Any], int]] = {
     ],
 )
 @pytest.mark.parametrize("name", list(READS))
-def test_a_list_is_taken_whole_or_not_at_all(site: Site, name: str, count: int) -> None:
+def test_a_list_is_complete_or_an_error(site: Site, name: str, count: int) -> None:
     call, read, least = READS[name]
     whole = read(site)
     assert len(whole) >= least

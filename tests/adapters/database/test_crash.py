@@ -64,7 +64,7 @@ def last_line(process: subprocess.Popen[str]) -> int:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(6))
-def test_what_was_being_written_is_there_whole_or_not_at_all(tmp_path: Path, seed: int) -> None:
+def test_a_write_interrupted_by_a_crash_is_complete_or_absent(tmp_path: Path, seed: int) -> None:
     with running(WRITER, tmp_path) as process:
         assert process.stdout is not None
         process.stdout.readline()
@@ -99,7 +99,7 @@ sys.stdin.read()
 """
 
 
-def test_the_kernel_takes_a_dead_holders_lock_back(tmp_path: Path) -> None:
+def test_the_kernel_releases_the_lock_of_a_dead_process(tmp_path: Path) -> None:
     with running(HOLDER, tmp_path) as process, open_state(str(tmp_path), "web") as state:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"

@@ -20,7 +20,7 @@ def town(tmp_path: Path) -> Iterator[Town]:
         yield made
 
 
-def test_copies_that_nobody_has_changed_cost_no_call(town: Town) -> None:
+def test_unchanged_copies_need_no_call(town: Town) -> None:
     mirror = town.cluster.mirror("shop")
     mirror.show([a_claim()], {})
     assert list(town.kube.of("nodeclaims")) == [a_claim().name]
@@ -30,7 +30,7 @@ def test_copies_that_nobody_has_changed_cost_no_call(town: Town) -> None:
     assert town.kube.made() == []
 
 
-def test_what_a_watch_tells_is_corrected(town: Town) -> None:
+def test_a_change_reported_by_a_watch_is_reverted(town: Town) -> None:
     mirror = town.cluster.mirror("shop")
     mirror.show([a_claim()], {})
     town.kube.change("nodeclaims", a_claim().name, lambda c: c["metadata"]["labels"].clear())
@@ -40,7 +40,7 @@ def test_what_a_watch_tells_is_corrected(town: Town) -> None:
     assert labels["reconciler/fleet"] == "shop"
 
 
-def test_a_copy_goes_with_its_claim_although_the_watch_lags(town: Town) -> None:
+def test_a_copy_is_removed_with_its_claim_despite_a_lagging_watch(town: Town) -> None:
     mirror = town.cluster.mirror("shop")
     mirror.show([a_claim()], {})
     mirror.show([], {})
