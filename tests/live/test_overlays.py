@@ -71,7 +71,7 @@ def kind(plane: ControlPlane) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("kind")
-def test_overlays_are_applied_and_kept_current(
+def test_overlays_are_applied_and_updated(
     plane: ControlPlane,
     fleet: Path,
     capsys: pytest.CaptureFixture[str],

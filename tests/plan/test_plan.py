@@ -40,7 +40,7 @@ def test_a_plan_survives_its_json_and_keeps_the_schema(plan: Plan) -> None:
     validator().validate(json.loads(content))
 
 
-def test_a_plan_leaves_out_what_it_has_nothing_to_say_of() -> None:
+def test_a_plan_omits_empty_fields() -> None:
     """Whoever wrote a plan before a field was added wrote these bytes, and approvals name them."""
     said = json.loads(to_json(a_plan()))
     assert not said.keys() & {"headroom", "blockers", "lock", "nodeClasses", "observed"}
@@ -54,7 +54,7 @@ def test_a_plan_leaves_out_what_it_has_nothing_to_say_of() -> None:
     assert said["commands"][0]["savingsPerEviction"] == 0.0
 
 
-def test_every_part_that_leaves_something_out_is_reached_by_the_encoder() -> None:
+def test_the_encoder_handles_every_part_with_omitted_fields() -> None:
     def reaches(part: type[Part]) -> bool:
         """Return whether a part or one inside it leaves a field out."""
         inside = [reaches(kind) for kinds in parts_of(part).values() for kind in kinds]
@@ -86,11 +86,11 @@ def parts_in(kind: object) -> Iterator[type[Part]]:
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_a_plan_as_it_comes_keeps_the_schema(name: str) -> None:
+def test_any_plan_is_valid_under_the_schema(name: str) -> None:
     validator().validate(json.loads(to_json(PLANS[name]())))
 
 
-def test_keys_stand_in_order() -> None:
+def test_keys_are_sorted() -> None:
     def check(value: object) -> None:
         if isinstance(value, dict):
             assert list(value) == sorted(value)
@@ -113,7 +113,7 @@ def test_another_plan_has_another_digest(field: str) -> None:
     assert a_plan().digest != a_plan(**{field: "other"}).digest
 
 
-def test_it_can_be_said_which_inputs_moved() -> None:
+def test_changed_inputs_are_named() -> None:
     before = InputDigests(git="a", snapshot="b", catalog="c", settings="d", engine="e")
     after = InputDigests(git="x", snapshot="b", catalog="c", settings="y", engine="e")
     assert before.moved(after) == ["git", "settings"]
@@ -131,7 +131,7 @@ def test_it_can_be_said_which_inputs_moved() -> None:
         (to_json(a_plan()).replace(b'"Plan"', b'"Plot"'), "Plot"),
     ],
 )
-def test_what_is_no_plan_is_refused_with_its_place(content: bytes, said: str) -> None:
+def test_an_invalid_plan_is_rejected_with_the_position(content: bytes, said: str) -> None:
     with pytest.raises(UnreadableError, match=r"plan\.json: not a plan") as caught:
         from_json(content, "plan.json")
     assert said in str(caught.value)
