@@ -171,7 +171,7 @@ def _make_folder(folder: Path) -> None:
             with suppress(FileExistsError):  # another process was faster
                 folder.mkdir(mode=0o700)
         elif folder.name != _HIDDEN:
-            return  # somebody's own folder; what git sees of it is theirs to say
+            return  # a folder of the user, who decides what git tracks in it
         ignore = folder / ".gitignore"
         if not ignore.exists():
             with os.fdopen(open_file(ignore, os.O_WRONLY | os.O_CREAT), "wb") as file:
@@ -230,7 +230,7 @@ class SharedStates:
     _states: list[DatabaseState] = field(default_factory=list, init=False)
 
     def open(self, location: str, fleet: str, locks: Path | None = None) -> DatabaseState:
-        """Open a state as ``open_state`` does; closing it leaves the connections open.
+        """Open a state as ``open_state`` does; closing it keeps the connections open.
 
         Raises:
             StateError: it cannot be used, or another fleet of this process uses it.

@@ -130,7 +130,7 @@ def _parsed_url(url: str, scheme: str, where: str) -> tuple[str, str, str, str]:
         parts = urlsplit(bare_url)
         is_whole = bool(parts.hostname) and parts.port != 0
     except ValueError:
-        # chained to nothing: what urlsplit says may show a part of the password
+        # not chained: the message of urlsplit may contain a part of the password
         what = "the host or the port is malformed"
         raise UsageError(what, where=where, remedy=_REMEDY) from None
     userinfo = url.partition("://")[2].rpartition("@")[0]
@@ -153,7 +153,7 @@ def _parsed_url(url: str, scheme: str, where: str) -> tuple[str, str, str, str]:
 
 @contextmanager
 def reached(url: str) -> Iterator[Way]:
-    """Give the way to a remote; to a repository on this machine it leads through a view of it."""
+    """Yield the address of a remote; for a repository on this machine that of a view of it."""
     target, protocol, user, password = _parsed(url)
     where = without_secrets(url, is_value=True)
     if protocol == "file":
@@ -235,7 +235,7 @@ def with_clone(url: str, ref: str, cache: str, use: Callable[[RepositoryView, st
 
     Raises:
         UsageError: the address is refused, or the remote has no such ref.
-        UnreadableError: the remote does not answer, or git cannot read what it gave.
+        UnreadableError: the remote does not answer, or git cannot read its answer.
         LockedError: another process has worked on the clone for five minutes.
         StateError: a link is in the place of the clone or its lock.
     """
@@ -249,7 +249,8 @@ def with_clone(url: str, ref: str, cache: str, use: Callable[[RepositoryView, st
         try:
             return _fetch_and_use(way, ref, place, use)
         except UnreadableError:
-            # A clone that was there may be damaged; a remote that is away will say so again.
+            # An existing clone may be damaged; if the remote is unreachable, cloning reports that
+            # again.
             if not known or not _answers(way):
                 raise
             shutil.rmtree(place, ignore_errors=True)
@@ -312,7 +313,7 @@ def _write_config(place: Path) -> None:
 
 
 def _fetch_commit(way: Way, commit: str, place: Path) -> None:
-    """Fetch a commit that no branch or tag leads to any more, if the remote gives it."""
+    """Fetch a commit that no branch or tag reaches any more, if the remote serves it."""
     with suppress(GitFailedError):
         way.run("cat-file", "-e", f"{commit}^{{commit}}", git_dir=str(place))
         return
@@ -337,7 +338,7 @@ def _key(target: str) -> str:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold the lock of a clone; the system gives it back when a process dies."""
+    """Hold the lock of a clone; the system releases it when a process dies."""
     import fcntl
 
     with os.fdopen(open_file(path, os.O_RDWR | os.O_CREAT), "r+b") as file:

@@ -74,7 +74,7 @@ class GitMissingError(UnreadableError):
 
 
 class GitFailedError(UnreadableError):
-    """git refused; ``said`` is its own message, without secrets."""
+    """git failed; ``said`` is its own message, without secrets."""
 
     def __init__(self, said: str, *, where: str, remedy: str = "") -> None:
         self.said = said
@@ -255,7 +255,7 @@ def start(
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """End a run with everything that it started, and take it off the system's list."""
+    """Kill a run with everything that it started, and reap it."""
     if process.poll() is None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, 9)
@@ -268,7 +268,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def failed(stderr: bytes, where: str, secrets: Sequence[str] = ()) -> GitFailedError:
-    """Return what git said when it refused, in one line and without secrets."""
+    """Return the error of a failed git command, in one line and without secrets."""
     text = stderr.decode("utf-8", "replace")
     for secret in sorted(filter(None, secrets), key=len, reverse=True):
         text = text.replace(secret, "***")
@@ -283,7 +283,7 @@ NO_REASON: Final = "git failed without a message"
 
 @contextmanager
 def private_folder() -> Iterator[str]:
-    """Give a new folder that only this user can enter, and remove it afterwards.
+    """Yield a new folder that only this user can enter, and remove it afterwards.
 
     Raises:
         UnreadableError: no folder for temporary files can be written.

@@ -1,10 +1,10 @@
 """Where a repository is, whether it is trusted, and a view of it without its settings.
 
-What a repository holds in ``.git`` may come from a stranger just as its files may: in a tarball,
-from a cache of a build, or in a folder that several jobs share. Its ``config`` can name programs
-in dozens of places (filters, monitors, hooks, transports, pagers), so git never reads it. A *view*
-is a git directory of our own, in a private folder: objects, refs and index are links to the real
-ones, while ``config`` is written here and holds a few values of fixed form. See decision 12.
+The contents of ``.git`` may come from a stranger, just as the files may: in a tarball, from a cache
+of a build, or in a folder that several jobs share. Its ``config`` can name programs in dozens of
+places (filters, monitors, hooks, transports, pagers), so git never reads it. A *view* is a git
+directory of our own, in a private folder: objects, refs and index are links to the real ones, while
+``config`` is written here and holds a few values of fixed form. See decision 12.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from reconciler.adapters.git.command import (
 )
 from reconciler.model.errors import UnreadableError
 
-# Whether git tracks anything of a folder: what it tracks may come from a stranger.
+# Whether git tracks any file of a folder: tracked files may come from a stranger.
 
 
 def tracked_in(place: str) -> str | None:
@@ -106,7 +106,7 @@ class Repository(NamedTuple):
 
 
 def find(path: str) -> Repository | None:
-    """Return the repository whose work tree ``path`` lies in; None outside of any.
+    """Return the repository whose work tree contains ``path``, or None.
 
     A folder that merely looks like a bare repository is a folder like any other.
 
@@ -146,7 +146,7 @@ def _opened(top: str, dot_git: str) -> Repository | None:
 
 
 def _valid(top: str, git_dir: str) -> Repository | None:
-    """Return the repository if ``git_dir`` is one, by the same signs that git goes by."""
+    """Return the repository if ``git_dir`` is one, by the same criteria as git."""
     shared = small_text(os.path.join(git_dir, "commondir")).strip()
     common = os.path.realpath(os.path.join(git_dir, shared)) if shared else git_dir
     folders = (os.path.join(common, name) for name in ("objects", "refs"))
@@ -229,14 +229,14 @@ class RepositoryView:
         return local_environment(self.home, self.repository.top)
 
     def users_setting(self, key: str) -> str:
-        """Return the last value that the user's own settings give ``key``, "" without one."""
+        """Return the last value of ``key`` in the user's own settings, empty without one."""
         values = _users_settings(key, self.repository, self.git_dir, self.home, self.where)
         return values[-1] if values else ""
 
 
 @contextmanager
 def viewed(repository: Repository, where: str) -> Iterator[RepositoryView]:
-    """Give a view of a repository while the block runs.
+    """Yield a view of a repository while the block runs.
 
     Raises:
         GitMissingError: there is no git.

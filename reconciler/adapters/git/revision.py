@@ -35,7 +35,7 @@ class GitRevision:
 
 
 def working_revision(path: str, files: Sequence[SourceFile] | None = None) -> GitRevision:
-    """Return where the working tree at ``path`` stands.
+    """Return the revision of the working tree at ``path``.
 
     Without git, and outside any repository, nothing is known: every part is empty. Only files
     that belong to a fleet make it dirty, and files that the repository ignores do not. ``files``

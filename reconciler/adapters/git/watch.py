@@ -126,7 +126,7 @@ def _observe(
         def on_any_event(self, event: FileSystemEvent) -> None:
             see(event)
 
-    # said where a folder appears while it is being added: watchdog's own race, and harmless
+    # raised if a folder appears while it is being added: a race in watchdog, and harmless
     warnings.filterwarnings("ignore", "Callback with id .* already exists", RuntimeWarning)
     observer: BaseObserver = Observer()
     handler = Handler()

@@ -1,4 +1,4 @@
-"""Fencing: a write of a process that no longer holds the lease changes nothing.
+"""Fencing: a write by a process that has lost the lease changes nothing.
 
 Each acquisition of a lease increases the epoch in the row of its fleet. Every transaction that
 writes locks this row first and compares the epoch with the one that its process acquired. The

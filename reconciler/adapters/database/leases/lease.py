@@ -128,7 +128,7 @@ class FileLease:
         self._lock.release()
 
     def _lock_cluster(self, cluster: ClusterId) -> None:
-        """Lock the cluster on this machine: another checkout has a state directory of its own."""
+        """Lock the cluster on this machine: another checkout has another state directory."""
         if self.locks is None or not cluster:
             return
         try:

@@ -1,7 +1,7 @@
 """The renewal of leases on a server: one thread and one connection for all leases of a process.
 
 The connection is not one of the pool, whose connections writers may occupy. No statement on it
-waits for a lock: a row that somebody has locked is renewed a moment later.
+waits for a lock: a row that is locked is renewed a moment later.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class LeaseRenewals:
                 self._thread.start()
 
     def remove(self, lease: Renewable) -> None:
-        """Renew a lease no longer; after the last one the connection is closed."""
+        """Stop renewing a lease; after the last one the connection is closed."""
         with self._changes:
             self._leases = [other for other in self._leases if other is not lease]
             if self._leases:

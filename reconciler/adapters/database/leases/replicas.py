@@ -1,8 +1,8 @@
 """The processes that share the fleets of a server, as they announce themselves to each other.
 
 Each replica writes a row every second: which fleets it can act for, and which leases it holds. The
-rows only decide who asks for a lease, and who gives one up. Who acts is decided by the lease
-itself, so a row that is wrong or old costs a detour at most.
+rows only decide which replica asks for a lease, and which releases one. The lease itself decides
+which one acts, so a row that is wrong or old costs a detour at most.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _BEGUN: Final = text(f"SELECT {NOW_MS}, {LIMIT_IDLE}")
 class Replica(msgspec.Struct, frozen=True):
     """The fleets that a process can act for, and those whose lease it holds.
 
-    It ``keeps`` those that nobody took when it gave them up.
+    It ``keeps`` released ones that no other replica acquired.
     """
 
     serves: frozenset[str] = frozenset()
@@ -44,7 +44,7 @@ class Replica(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """The replicas that are alive, by their ids, and the fleets whose lease somebody holds."""
+    """The replicas that are alive, by their ids, and the fleets whose lease is held."""
 
     alive: Mapping[str, Replica]
     held: frozenset[str]
