@@ -55,7 +55,7 @@ class SimulatedFleet(PlannedFleet):
     """Desired state as the engine's own, with what only a simulation adds.
 
     ``any_class`` takes node classes that are not in the folder as known, as a plan with a
-    catalog file does. ``compute`` says which instances EC2 is about to take back.
+    catalog file does. ``compute`` reports which instances EC2 is about to reclaim.
     """
 
     any_class: bool = False
@@ -151,7 +151,7 @@ class Setting:
     """What a simulation starts from: the world, and the revisions that it plays.
 
     ``base`` is the fleet at ``--base``, None without it. ``present`` are the workloads that run
-    now: a snapshot's for ever, else those of the revision that is played.
+    now: those of a snapshot forever, else those of the revision that is simulated.
     """
 
     stage: SimulationStage
@@ -162,9 +162,9 @@ class Setting:
     is_captured: bool
 
     def enter(self, fleet: SimulatedFleet) -> SimulatedFleet:
-        """Return a revision as it is in this world, and let its workloads run.
+        """Return a revision in this world, and start its workloads.
 
-        Those of a snapshot run for ever. What is learned in this world is not known in others.
+        Those of a snapshot run forever. Facts discovered in this world are not known in others.
         """
         if not self.is_captured:
             self.present.base = fleet.workloads

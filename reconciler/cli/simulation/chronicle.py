@@ -57,7 +57,7 @@ class Event(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Chronicle:
-    """Records progress (the port ``Notifier``) as events, each with what it belongs to.
+    """Records progress (the port ``Notifier``) as events, each with its subject.
 
     ``listener`` is given each event as well, when it happens.
     """
@@ -156,7 +156,7 @@ class ToldStore(MemoryStateStore):
             _notify_of(self._chronicle, claim, self._clock.now())
 
     def put_command(self, command: RunningCommand) -> None:
-        """Record where a command stands."""
+        """Record the progress of a command."""
         super().put_command(command)
         self._chronicle.follows(command)
 

@@ -46,9 +46,9 @@ from reconciler.ports.state import StateStore
 
 # When the next pass may decide otherwise though nothing happens until then.
 #
-# The engine waits for spans of its own: for a node to join, for a replacement, for a quiet while,
-# for a window. Between two such moments a pass that changed nothing would change nothing again,
-# so a simulation leaps over the time between them.
+# The engine waits for certain periods: for a node to join, for a replacement, for consolidateAfter,
+# for a window. Between two such moments a pass that changed nothing would change nothing again, so
+# a simulation leaps over the time between them.
 
 
 _GRACE_S: Final = 30
@@ -192,7 +192,7 @@ _FORCED: Final = frozenset(reason.value for reason in ForcefulReason)
 def next_work(fleet: PlannedFleet, done: Pass, store: StateStore, now: datetime) -> datetime | None:
     """Return when a window opens or closes that allows the planner to act, None without one.
 
-    Consolidation evaluates nothing while its budget is closed, so nothing says that it waits. The
+    Consolidation evaluates nothing while its budget is closed, so nothing shows that it waits. The
     planner is therefore asked about the fleet as it is, at each combination of windows that is
     ahead. Expiry does not count: it never ends.
     """
@@ -267,7 +267,7 @@ class Sample(msgspec.Struct, frozen=True, rename="camel"):
 class SimulationStage:
     """A simulated world, and the engine's view of it.
 
-    ``coming`` tells when the workload changes next by itself, as in a replayed trace.
+    ``coming`` returns when the workload changes next without other events, as in a replayed trace.
     """
 
     clock: SimulatedClock
@@ -280,7 +280,7 @@ class SimulationStage:
     coming: Callable[[datetime], datetime | None] = lambda _: None
 
     def per_hour(self) -> float:
-        """Return what the instances cost now, in USD an hour; what goes costs nothing more."""
+        """Return what the instances cost now, in USD an hour; terminating ones cost nothing."""
         now = self.clock.now()
         return round(sum(m.price(now) or 0.0 for m in self.compute.living()), 9)
 

@@ -107,7 +107,7 @@ class Replaced(_Part, frozen=True):
 
 
 class Merge(_Part, frozen=True):
-    """What happens if the head is merged into a base that has come to rest.
+    """What happens if the head is merged into a base that has converged.
 
     ``before`` and ``after`` are USD an hour; ``extra`` is what was spent on the way beyond what
     the base alone would have cost in that time, negative where it was less. ``kept`` counts the

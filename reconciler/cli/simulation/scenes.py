@@ -133,7 +133,7 @@ class SimulatedChange:
 
 
 def at_rest_of(report: Report) -> AtRest | None:
-    """Return the cost of the change that was played, None if a side did not come to rest."""
+    """Return the cost of the simulated change, None if a side did not converge."""
     merge = report.merge
     if merge is None or not merge.base_converged or not report.converged:
         return None

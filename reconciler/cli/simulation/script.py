@@ -95,7 +95,7 @@ class Latency(_Part, frozen=True):
 class Script(_Part, frozen=True):
     """The whole file. ``interruptions`` is per spot instance and hour, ``never_register`` a share.
 
-    ``duplicates`` lets EC2 ignore client tokens: a repeated call launches once more.
+    With ``duplicates``, EC2 ignores client tokens: a repeated call launches again.
     """
 
     refusals: tuple[CapacityRefusal, ...] = ()
@@ -257,7 +257,7 @@ class KilledError(BaseException):
 
 @dataclass
 class Steps:
-    """Counts the steps of the daemon, over all its lives; ``kills`` says after which it dies."""
+    """Counts the steps of the daemon across restarts; after each step in ``kills`` it dies."""
 
     kills: Mapping[int, timedelta]
     taken: int = 0

@@ -1,4 +1,4 @@
-"""The ports of one command, put together: to act, to look, or to take over."""
+"""The ports of one command: to act, to observe, or to adopt."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ if TYPE_CHECKING:
     from reconciler.ports.state import Shelf
 
 
-# What ``reconciler check`` looks with.
+# The ports of ``reconciler check``.
 
 
 @dataclass(frozen=True)
 class CheckBench:
-    """What ``reconciler check`` looks with: a fleet's classes, and AWS as it is found there."""
+    """The inputs of ``reconciler check``: the node classes of a fleet, and AWS as they find it."""
 
     settings: Settings
     classes: Sequence[EC2NodeClass]

@@ -1,4 +1,4 @@
-"""What a plan is made from where a snapshot carries what the engine has recorded."""
+"""The inputs of a plan from a snapshot that contains the records of the engine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Captured:
     records: FleetRecords
 
     def inputs(self, desired: PlannedFleet, now: datetime) -> Inputs:
-        """Return what a plan is made from: the engine's own look, at what was captured."""
+        """Return the inputs of a plan: the engine's observation of the captured facts."""
         import msgspec
 
         from reconciler.adapters.kubernetes.cluster import Onlooker
@@ -68,7 +68,7 @@ def captured(snapshot: Snapshot) -> Captured | None:
 
 
 def settings_for(records: FleetRecords, resolved: Resolved, place: str) -> Settings:
-    """Return the settings with the name of the fleet whose records these are.
+    """Return the settings with the name of the fleet that the records belong to.
 
     Where nothing names the fleet, the one that was captured is meant: a checkout in CI often lies
     in a folder of another name.

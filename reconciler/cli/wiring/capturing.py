@@ -163,7 +163,7 @@ def objects_of_fleet(request: FleetRequest) -> list[Any]:
 
 
 def _found(node_class: EC2NodeClass) -> dict[str, Any]:
-    """Return what was found for a node class; what it selects by is in git."""
+    """Return the status of a node class; its selectors are in git."""
     import msgspec
 
     name, status = node_class.name, msgspec.to_builtins(node_class.status)

@@ -40,7 +40,7 @@ PREPARED: Final = (
 def prepare_decoders() -> None:
     """Import the modules of a daemon, and derive what decoding needs of each of their types.
 
-    A module whose extra is not installed decodes nothing and is left out.
+    A module whose extra is not installed decodes nothing and is skipped.
     """
     for name in PREPARED:
         module = import_module(name)

@@ -23,7 +23,7 @@ _PROXIES: Final = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
 
 def expect_installed(asked: str) -> None:
-    """Raise UsageError where the packages that simulate EC2 are missing; ``asked`` needs them."""
+    """Raise UsageError if the packages that simulate EC2 are missing; ``asked`` needs them."""
     from importlib.util import find_spec
 
     from reconciler.model.errors import UsageError

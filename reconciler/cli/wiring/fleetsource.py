@@ -121,7 +121,7 @@ class FleetSource:
     def fingerprint(self) -> str:
         """Return what changes when a file or the commit does.
 
-        A working tree is watched (see ``watched``); a ref or a remote is asked now and then.
+        A working tree is watched (see ``watched``); a ref or a remote is polled.
         """
         if not self._is_polled:
             return str(self._changes)

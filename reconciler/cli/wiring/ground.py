@@ -64,7 +64,7 @@ def is_real(settings: Settings, imitation: Imitation) -> bool:
 
 
 def expect_cluster_name(ground: Ground) -> None:
-    """Refuse to act in a real account for a cluster that nobody has named (decision 15).
+    """Refuse to act in a real account for a cluster that was not named (decision 15).
 
     Raises:
         UnnamedClusterError: ``clusterName`` is not set.
@@ -103,7 +103,7 @@ def locks_folder() -> Path:
 
 
 def is_named(resolved: Resolved) -> bool:
-    """Return whether somebody has named the cluster: its default is every cluster's."""
+    """Return whether the cluster was named: the default is the same for every cluster."""
     from reconciler.desired.settings.layers import Layer
 
     origin = resolved.origins["clusterName"]
@@ -142,7 +142,7 @@ def recorded_journal(location: str, fleet: str) -> Journal:
     from reconciler.adapters.simulated.memory import MemoryJournal
 
     class RecordedJournal(MemoryJournal):
-        """Entries of the recorded journal, each looked up when it is asked for."""
+        """Entries of the recorded journal, each read when it is needed."""
 
         def entry(self, intent: str) -> JournalEntry | None:
             if not may_exist(location):

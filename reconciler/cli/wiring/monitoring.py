@@ -151,7 +151,7 @@ class DaemonObserver:
     _started: datetime | None = None
 
     def watching(self, assembly: Assembly) -> World:
-        """Return its world, whose plans are named in the log before they are applied."""
+        """Return its world, whose plans are logged before they are applied."""
         self.notices.follow(assembly.state.shelf, assembly.settings)
         world = assembly.world
         keep = world.keep_reasons
@@ -195,7 +195,7 @@ class DaemonObserver:
 
 
 def _attributes(desired: Desired, result: Pass) -> dict[str, str | int | float]:
-    """Return what the span of a pass says about it."""
+    """Return the attributes of the span of a pass."""
     plan = result.plan
     versions = result.seen.snapshot.versions
     return {
