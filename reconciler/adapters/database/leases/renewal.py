@@ -18,7 +18,7 @@ from reconciler.model.errors import ReconcilerError
 
 
 class Renewable(Protocol):
-    """A lease that must be renewed now and then."""
+    """A lease that must be renewed from time to time."""
 
     def confirm(self) -> None:
         """Renew the lease if that is due.
@@ -29,7 +29,7 @@ class Renewable(Protocol):
 
 
 class LeaseRenewals:
-    """Renews the leases that are held on one server, on a connection of its own.
+    """Renews the leases that are held on one server, on a separate connection.
 
     Thread-safe. The thread and the connection exist for as long as there is a lease.
     """
