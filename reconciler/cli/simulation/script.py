@@ -112,7 +112,7 @@ class Script(_Part, frozen=True):
         """Return the part for the simulated EC2 and cluster.
 
         Raises:
-            UsageError: a time is not one, or a share is out of its range.
+            UsageError: a time is invalid, or a share is out of range.
         """
         if not 0 <= self.never_register <= 1 or self.interruptions < 0:
             raise _wrong("neverRegister must be between 0 and 1, and interruptions at least 0")
@@ -147,10 +147,10 @@ class Script(_Part, frozen=True):
 
 
 def read_script(content: bytes, source: str) -> Script:
-    """Return the script that a file holds.
+    """Return the script in a file.
 
     Raises:
-        UnreadableError: it is not YAML, or not of this form.
+        UnreadableError: it is not valid YAML, or has another form.
     """
     from ruamel.yaml.error import YAMLError
 
@@ -266,7 +266,7 @@ class Steps:
         """Count a step.
 
         Raises:
-            KilledError: it was the last of this life.
+            KilledError: the daemon is killed after this step.
         """
         self.taken += 1
         restart = self.kills.get(self.taken)
