@@ -1,4 +1,4 @@
-"""The clock on the wall, one that was set, and one that stands still."""
+"""The wall clock, one that was set, and a simulated one."""
 
 from __future__ import annotations
 

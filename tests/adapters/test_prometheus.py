@@ -1,4 +1,4 @@
-"""Queries of Prometheus: what is tried again, what is refused, and what an error says."""
+"""Queries of Prometheus: retries, rejections, and error messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 
 def answers(server: Server, *queue: Answer) -> None:
-    """Let the server give these answers, the last one again and again."""
+    """Make the server return these answers, and repeat the last one."""
     left = list(queue)
     server.fault = lambda _: left.pop(0) if len(left) > 1 else left[0]
 

@@ -1,4 +1,4 @@
-"""Calls on threads: a pass waits for short ones until its time is up, and never for long ones."""
+"""Calls on threads: a pass waits for short ones until its timeout, and never for long ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def calls() -> Iterator[ThreadedCalls]:
 
 
 def ended(calls: ThreadedCalls, name: str) -> Answer:
-    """Return the answer of a long call once it is there."""
+    """Wait for the answer of a long call and return it."""
     for _ in range(1000):
         answer = calls.answer(name)
         if answer is not None:

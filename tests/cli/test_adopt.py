@@ -1,4 +1,4 @@
-"""Taking over a fleet that Karpenter launched: listed first, done on demand, and nothing drifts."""
+"""Adoption of a fleet that Karpenter launched: listed first, executed on demand, without drift."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def a_class(**tags: str) -> dict[str, Any]:
 
 
 class Site:
-    """A cluster that Karpenter ran: EC2, what kubectl prints, and a folder of the same files."""
+    """A cluster of Karpenter: EC2, the output of kubectl, and a folder with the same objects."""
 
     def __init__(self, folder: Path, cloud: EmbeddedEC2, url: str) -> None:
         self.folder = folder / "fleet"
@@ -120,7 +120,7 @@ class Site:
         return str(row["InstanceId"])
 
     def claim(self, name: str, row: Mapping[str, Any], pool: str) -> dict[str, Any]:
-        """Return the NodeClaim as Karpenter 1.14 has it, made with the cluster's certificate."""
+        """Return the NodeClaim of Karpenter 1.14, created with the cluster's certificate."""
         zone = row["Placement"]["AvailabilityZone"]
         template = self.pool["spec"]["template"]
         conditions = [

@@ -1,4 +1,4 @@
-"""``reconciler advise`` from outside: what it proposes, what it refuses, and what it changes."""
+"""``reconciler advise`` end to end: proposals, refusals, and changes of files."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ QUICK = ("--interval", "1ms")
 
 
 class Terminal(io.StringIO):
-    """A terminal on which somebody has typed an answer."""
+    """A terminal on which an answer was typed."""
 
     def isatty(self) -> bool:
         return True

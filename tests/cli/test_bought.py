@@ -1,4 +1,4 @@
-"""``reconciler check --commitments``: what was bought, as the config states it."""
+"""``reconciler check --commitments``: purchased commitments as settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``reconciler check`` against an EC2 on a port: what it says, and that it writes nothing."""
+"""``reconciler check`` with an EC2 on a port: its results, and that it writes nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CPUS = {"m7i.large": 2, "m7i.xlarge": 4, "m7g.large": 2}
 
 
 def catalogue() -> str:
-    """Three types in three zones: a plan of them takes no time."""
+    """Three types in three zones, for fast plans."""
 
     def is_(key: str, value: str) -> dict[str, Any]:
         return {"key": key, "operator": "In", "values": [value]}
@@ -82,7 +82,7 @@ class Site:
 
 @pytest.fixture(scope="module")
 def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EmbeddedEC2, str, Path]]:
-    """An account with what the example's classes select; its clients are dear to make."""
+    """An account with the resources of the example's classes; its clients are slow to create."""
     folder = tmp_path_factory.mktemp("check") / "web"
     shutil.copytree(REPOSITORY / "examples" / "web", folder)
     (folder.parent / "types.json").write_text(catalogue())

@@ -17,7 +17,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository with the fleets ``a`` and ``b`` on main, on a branch of its own."""
+    """A repository with the fleets ``a`` and ``b`` on main, on another branch."""
     for name in ("GITHUB_BASE_REF", "GITHUB_ACTIONS", "GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY",
                  "CI_MERGE_REQUEST_DIFF_BASE_SHA", "KUBECONFIG"):  # fmt: skip
         monkeypatch.delenv(name, raising=False)

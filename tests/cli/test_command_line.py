@@ -1,4 +1,4 @@
-"""The door of the command line: usage, help, requests, the folder of the fleet, completion."""
+"""The command line: usage, help, requests, the folder of the fleet, completion."""
 
 from __future__ import annotations
 
@@ -334,7 +334,7 @@ def test_the_completion_script_knows_every_command(
 
 
 def completions(script: str, *words: str) -> list[str]:
-    """Return what bash offers for the last word."""
+    """Return the completions of bash for the last word."""
     line = " ".join(map(shlex.quote, words))
     asked = f"COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _shtab_reconciler; "
     offered = 'printf "%s\\n" "${COMPREPLY[@]}"'

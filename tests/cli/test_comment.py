@@ -1,4 +1,4 @@
-"""`reconciler comment`: one comment for each fleet, edited by its author and by nobody else."""
+"""`reconciler comment`: one comment for each fleet, edited only by its author."""
 
 from __future__ import annotations
 

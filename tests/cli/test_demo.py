@@ -1,4 +1,4 @@
-"""The demo is played once, far from everything; what it recorded must bear the story out."""
+"""The demo runs once, isolated; its records must agree with its output."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NIGHT = datetime(2026, 3, 2, 22, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """A demo that was played to its end."""
+    """A completed demo."""
 
     stage: Path
     out: str
@@ -43,7 +43,7 @@ class Played:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """Return an environment that would lead astray whoever listens to it."""
+    """Return an environment that would mislead a process that uses it."""
     nowhere = "http://192.0.2.1:9"
     folders = {"HOME": home / "home", "TMPDIR": home / "tmp", "XDG_CACHE_HOME": home / "cache"}
     for folder in (*folders.values(), home / "here"):

@@ -1,4 +1,4 @@
-"""What `kubectl describe` shows of the daemon's work: Events on pods, nodes and NodePools."""
+"""Events of the daemon on pods, nodes and NodePools, as `kubectl describe` shows them."""
 
 from __future__ import annotations
 

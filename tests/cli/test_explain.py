@@ -1,4 +1,4 @@
-"""``reconciler explain`` with inputs of its own: what else was possible, and at which price."""
+"""``reconciler explain`` with separate inputs: alternatives and their prices."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ CHOSEN = {
 
 
 def emitted() -> Iterator[str]:
-    """Yield the codes that stand in the source where a finding is made."""
+    """Yield the codes in the source where a finding is created."""
     for path in PACKAGE.rglob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         names = {

@@ -1,4 +1,4 @@
-"""``reconciler explain node`` and ``nodepool`` with inputs of their own."""
+"""``reconciler explain node`` and ``nodepool`` with separate inputs."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ TWENTY = frozenset(f"fleet-{n:02}" for n in range(20))
 
 
 def replicas(**holds: int) -> dict[str, Replica]:
-    """Return replicas that serve all fleets, and hold as many of them as is said."""
+    """Return replicas that serve all fleets, and hold the given numbers of them."""
     fleets = iter(sorted(TWENTY))
     return {
         name: Replica(TWENTY, frozenset(next(fleets) for _ in range(count)))
@@ -26,7 +26,7 @@ def held(found: dict[str, Replica]) -> frozenset[str]:
 
 
 def after(found: dict[str, Replica], division: Division) -> dict[str, Replica]:
-    """Return the replicas after they have done what the division asks for."""
+    """Return the replicas after they have applied the division."""
     return {
         name: Replica(r.serves, (r.holds | division.takes[name]) - division.gives[name], r.keeps)
         for name, r in found.items()

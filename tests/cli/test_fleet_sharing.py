@@ -1,4 +1,4 @@
-"""A replica gives up fleets to one with fewer, and keeps those that nobody takes."""
+"""A replica releases fleets to one with fewer, and keeps those that no other replica takes."""
 
 from __future__ import annotations
 

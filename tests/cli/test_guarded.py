@@ -1,4 +1,4 @@
-"""``status`` tells what stopped and what is in the way; ``resume`` lets it go on."""
+"""``status`` shows halted rollouts and blockers; ``resume`` continues them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``reconciler hash`` on files as people have them."""
+"""``reconciler hash`` on typical files."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""A fleet on a Kubernetes API, from pending pods to drift, with kubelets that the test plays.
+"""A fleet on a Kubernetes API, from pending pods to drift, with kubelets simulated by the test.
 
 EC2 is moto behind a port, the API server the small one of ``tests/adapters/kubernetes``, which
 allows what the documented ClusterRole allows. The daemon is stopped and started in the middle.
@@ -52,9 +52,9 @@ LOADS = {"m7i.large": "8Gi", "c7i.large": "4Gi"}
 
 @dataclass
 class Town:
-    """The rest of the cluster: kubelets, the scheduler, a Deployment and the budgets' keeper.
+    """The rest of the cluster: kubelets, the scheduler, a Deployment and the disruption controller.
 
-    It moves whenever the nodes are listed, as real ones do while nobody looks.
+    It advances whenever the nodes are listed, as real ones do between observations.
     """
 
     kube: Kube
@@ -67,7 +67,7 @@ class Town:
     seen: int = 0
 
     def fault(self, call: Call) -> None:
-        """Move, and in a storm lose every ninth call: the call itself, or only its answer."""
+        """Advance, and in a storm lose every ninth call: the call itself, or only its answer."""
         self.move(call)
         self.seen += self.stormy
         if self.seen % 9 == 5:
@@ -242,7 +242,7 @@ class Site:
         daemon.keep(request, self.ears, stop, imitation, self.passes)
 
     def keep_for(self, passes: int) -> None:
-        """Run the daemon for some passes more."""
+        """Run the daemon for some more passes."""
         enough = len(self.passes.versions) + passes
         self.keep(lambda: len(self.passes.versions) >= enough)
 
@@ -357,7 +357,7 @@ def test_a_fleet_follows_the_pods_of_a_cluster(
 
 
 def started(site: Site, replicas: int = 2) -> Town:
-    """Return the town once each pod runs on a node of its own."""
+    """Return the town once each pod runs on a separate node."""
     town = site.town
     town.replicas = replicas
     site.keep(lambda: town.settled() and len(site.ears.said("Initialized")) == replicas)

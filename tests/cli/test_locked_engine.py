@@ -1,4 +1,4 @@
-"""A fleet with a lock, while it runs: images come from the commit, and not from the account."""
+"""A running fleet with a lock: images come from the commit, not from the account."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OLD, NEW = "ami-00000000000000001", "ami-00000000000000002"
 
 
 class Site:
-    """An account, and the repository of a fleet that lives in it."""
+    """An account, and the repository of its fleet."""
 
     def __init__(self, folder: Path, cloud: EmbeddedEC2, url: str) -> None:
         self.folder = folder

@@ -26,7 +26,7 @@ START = datetime(2026, 11, 22, 10, 0, tzinfo=UTC)
 
 
 class Log:
-    """A log that is kept, and the time at which things happen."""
+    """A captured log, and the time of its events."""
 
     def __init__(self, form: LogFormat = "text", **context: str) -> None:
         self.out = io.StringIO()

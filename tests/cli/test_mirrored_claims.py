@@ -1,4 +1,4 @@
-"""Our NodeClaims as objects of a cluster that knows the kind: shown, corrected, and deleted."""
+"""Our NodeClaims as objects of a cluster with the CRD: created, corrected, and deleted."""
 
 from __future__ import annotations
 

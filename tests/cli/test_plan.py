@@ -1,4 +1,4 @@
-"""``reconciler plan`` from outside: what it reads, prints, saves, refuses, and returns."""
+"""``reconciler plan`` end to end: inputs, output, saved plans, errors, and exit codes."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ CATALOG = [
 
 
 def a_fleet(beside: Path, deployment: str, catalog: list[dict]) -> Path:
-    """Write a fleet with one pool, its class and a workload; its catalogue stands beside it."""
+    """Write a fleet with one pool, its class and a workload; its catalog is next to it."""
     folder = beside / "fleet"
     folder.mkdir()
     (folder / "pool.yaml").write_text(POOL)
@@ -89,7 +89,7 @@ def fleet(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def plan(fleet: Path, capsys: pytest.CaptureFixture[str]):
-    """Run the command on the fleet, with a small catalogue and a fixed present."""
+    """Run the command on the fleet, with a small catalog and a fixed time."""
 
     def run(*arguments: str, catalog: bool = True, folder: Path = fleet) -> SimpleNamespace:
         words = ["plan", str(folder), "--now", NOW]

@@ -143,7 +143,7 @@ def test_a_policy_can_read_the_cost_in_the_backtest(shown: Shown, tmp_path: Path
 apiVersion: reconciler/v1
 kind: Policies
 policies:
-  - name: dear
+  - name: expensive
     expression: "!has(plan.backtest) || plan.backtest.difference.dollars <= -1000.0"
     message: saves too little
 """

@@ -45,7 +45,7 @@ def planned(site: Site, capsys: pytest.CaptureFixture[str], *words: str) -> dict
 
 
 def drift(site: Site) -> None:
-    """Make every node differ from what git would launch."""
+    """Make every node differ from its desired state in git."""
     site.town.cloud.publish("ami-second", "shop-2", site.clock.now())
     site.clock.advance(600)
 
@@ -74,7 +74,7 @@ def captured(site: Site, *more: str) -> str:
 
 
 def fits_its_schema(text: str) -> bool:
-    """Return whether a snapshot has the form that its schema states."""
+    """Return whether a snapshot is valid under its schema."""
     schemas = [
         json.loads(Path(resource("schemas", f"{name}.v1.json")).read_bytes())
         for name in ("snapshot", "fleetrecords")
@@ -86,7 +86,7 @@ def fits_its_schema(text: str) -> bool:
 def is_alike_without_names(
     site: Site, live: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> bool:
-    """Return whether a plan of an anonymised snapshot decides what the live one does."""
+    """Return whether a plan of an anonymized snapshot has the decisions of the live one."""
     file = captured(site, "--anonymize")
     text = Path(file).read_text()
     assert fits_its_schema(text)
@@ -115,7 +115,7 @@ def heartbeat(node: Object) -> None:
 
 
 def is_same(live: dict[str, Any], snapshot: dict[str, Any]) -> bool:
-    """Return whether two plans are equal but for where and when they saw the cluster."""
+    """Return whether two plans are equal except for the source and time of the observation."""
     assert (live.pop("observation"), snapshot.pop("observation")) == ("cluster", "snapshot")
     assert "observedAt" not in live
     assert snapshot.pop("observedAt"), "the age of the snapshot can be shown"
@@ -132,7 +132,7 @@ def node_of(site: Site) -> str:
 
 
 def test_a_plan_of_a_running_fleet(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is a single story because it takes seconds until the fleet runs."""
+    """It is one long test because starting the fleet takes seconds."""
     launched(site)
     drift(site)
     before = len(site.town.kube.calls)

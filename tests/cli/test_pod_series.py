@@ -1,4 +1,4 @@
-"""Laws of a trace made of series: no pod is lost, and no way of reading changes the trace."""
+"""Laws of a trace from series: no pod is lost, and no way of querying changes the trace."""
 
 from __future__ import annotations
 

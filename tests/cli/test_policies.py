@@ -1,4 +1,4 @@
-"""Policies from outside: the shipped examples, verdicts in every form, exemptions, exit codes."""
+"""Policies end to end: the shipped examples, verdicts in every format, exemptions, exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a terminal is shown: a progress line, a simulation as it runs, and colours."""
+"""Output on a terminal: a progress line, a running simulation, and colours."""
 
 from __future__ import annotations
 

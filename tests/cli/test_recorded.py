@@ -1,4 +1,4 @@
-"""What the reading commands print is what people and programs rely on: golden files."""
+"""Golden files of the output of read-only commands."""
 
 from __future__ import annotations
 
@@ -343,7 +343,7 @@ def anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @contextmanager
 def read_only(folder: Path) -> Iterator[None]:
-    """Let nothing below ``folder`` be written, as on a file system that is mounted read-only."""
+    """Make everything below ``folder`` read-only, as on a read-only file system."""
     paths = [folder, *folder.rglob("*")]
     for path in paths:
         path.chmod(0o555 if path.is_dir() else 0o444)

@@ -1,4 +1,4 @@
-"""What `reconciler run` records of a cluster becomes a trace, and the trace a backtest."""
+"""The records of `reconciler run` become a trace, and the trace a backtest."""
 
 from __future__ import annotations
 

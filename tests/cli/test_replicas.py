@@ -27,7 +27,7 @@ ACCOUNT = "123456789012"
 
 @pytest.fixture
 def checkouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, Path]]:
-    """Yield a repository that is checked out twice, before an EC2 that counts as a real one."""
+    """Yield a repository that is checked out twice, with an EC2 that counts as real."""
     for name in ("AWS_ENDPOINT_URL", "AWS_PROFILE", "AWS_DEFAULT_REGION", "RECONCILER_STATE"):
         monkeypatch.delenv(name, raising=False)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):

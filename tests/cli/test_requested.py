@@ -1,4 +1,4 @@
-"""`cordon`, `uncordon`, `drain` and `delete`: asked for by a person, carried out by who acts."""
+"""`cordon`, `uncordon`, `drain`, `delete`: requested by people, executed by the acting process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ site = live.site
 
 
 def ask(site: Site, *words: str) -> int:
-    """Make a request beside or without a daemon; there are no uncommitted changes to ask about."""
+    """Make a request with or without a daemon; there are no uncommitted changes to confirm."""
     flags = site.words("x")[2:]
     return main([*words, str(site.folder), *flags])
 
@@ -39,7 +39,7 @@ def history(site: Site, target: str, capsys: pytest.CaptureFixture[str]) -> list
 
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let requests be made as beside a daemon that holds the lease."""
+    """Make requests as if a daemon held the lease."""
     monkeypatch.setattr(FileLease, "holder", lambda _: "run (host, pid 7)")
 
 

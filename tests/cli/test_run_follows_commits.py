@@ -1,4 +1,4 @@
-"""``run PATH`` acts on what was committed, and on files that are being edited only if told so."""
+"""``run PATH`` acts on what was committed, and on uncommitted files only if requested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``reconciler simulate`` from outside: what it prints, and that it can be repeated."""
+"""``reconciler simulate`` end to end: its output, and that it is reproducible."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_the_simulation_stops_at_the_requested_time(
 
 
 def test_an_idle_day_takes_a_handful_of_passes(capsys: Capture, fleet: Path) -> None:
-    """Time is leapt over: what costs passes is what happens, and nothing does."""
+    """Idle time is skipped: only events need passes, and there are none."""
     rest, week = (simulated(capsys, fleet, "--until", span)["passes"] for span in ("1h", "7d"))
     assert week - rest <= 2
 
@@ -213,7 +213,7 @@ def test_a_script_of_faults_is_followed(capsys: Capture, fleet: Path) -> None:
 
 
 def test_a_fleet_reacts_to_changing_prices(capsys: Capture, tmp_path: Path) -> None:
-    """The type that was cheapest costs thrice as much from the second hour on."""
+    """The cheapest type costs three times as much from the second hour on."""
     pool = a_pool("web", template=SMALL, policy="WhenEmptyOrUnderutilized")
     write_fleet(tmp_path, [pool, a_deployment("web", "web", 1)])
     prices = {"prices": [{"at": "2h", "instanceType": "m7i.large", "factor": 3}]}
@@ -223,7 +223,7 @@ def test_a_fleet_reacts_to_changing_prices(capsys: Capture, tmp_path: Path) -> N
     assert (claim["instanceType"], claim["price"]) == ("c7i.large", 0.11)
     (command,) = [e for e in report["events"] if e["kind"] == "CommandStarted"]
     assert command["at"].startswith("2026-03-02T11:00")
-    assert report["cost"]["peak"] == pytest.approx(0.41), "the dear one and its replacement"
+    assert report["cost"]["peak"] == pytest.approx(0.41), "the expensive one and its replacement"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""``plan --base``: what a change to a small fleet costs is what ``simulate --base`` comes to."""
+"""``plan --base``: the cost of a change to a small fleet equals that of ``simulate --base``."""
 
 from __future__ import annotations
 

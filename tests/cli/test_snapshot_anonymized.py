@@ -87,7 +87,7 @@ def settings_of(scenario: Plain) -> Iterator[str]:
 
 
 def decided(plan: Plain, nodes: list[str]) -> Plain:
-    """Return what a plan decides; nodes by their place in the order of names."""
+    """Return the decisions of a plan; nodes by their position in the order of names."""
     place = {name: number for number, name in enumerate(sorted(nodes))}
     claims = (
         (c["nodePool"], sorted(c["instanceTypes"]), len(c.get("pods", ())))

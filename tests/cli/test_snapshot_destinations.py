@@ -1,4 +1,4 @@
-"""Where ``snapshot --out`` writes besides a file: S3, and a branch of a git remote."""
+"""Destinations of ``snapshot --out`` other than a file: S3, and a branch of a git remote."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_an_unchanged_file_makes_no_commit(remote: Path) -> None:
 
 
 def overtake(remote: Path, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
-    """Let somebody else push to the branch just before each of our next pushes."""
+    """Push to the branch as another user just before each of our next pushes."""
     real, done = publishing._Workshop.push, [0]
 
     def push(workshop: publishing._Workshop, commit: str, branch: str) -> None:

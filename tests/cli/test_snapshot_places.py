@@ -1,4 +1,4 @@
-"""Where ``--snapshot`` reads from besides a file, and how old what it reads may be."""
+"""Sources of ``--snapshot`` other than a file, and the maximum age of a snapshot."""
 
 from __future__ import annotations
 

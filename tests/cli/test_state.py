@@ -256,7 +256,7 @@ def test_records_in_use_by_an_engine_are_not_pruned(
 
 
 def test_a_plan_older_than_the_records_is_not_applied(fleet_folder: Path) -> None:
-    """Whether it was carried out once, nobody can say any more."""
+    """Whether it was applied before can no longer be determined."""
     from types import SimpleNamespace
 
     from reconciler.cli.commands.acting.apply import refuse_repetition

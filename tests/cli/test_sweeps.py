@@ -1,4 +1,4 @@
-"""Results that are kept, and evaluations on a Dask cluster: the same bytes as without either."""
+"""Cached results, and evaluations on a Dask cluster: the same bytes as without either."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``reconciler top``: its filters and orders, and what a terminal has room for."""
+"""``reconciler top``: filters, sort orders, and the size of the terminal."""
 
 from __future__ import annotations
 

@@ -205,7 +205,7 @@ def test_only_matching_series_are_read(server: Server, capsys: pytest.CaptureFix
 def test_a_trace_covers_only_the_recorded_time(
     server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without samples, nothing is known of pods: they have not ended when the record does."""
+    """Without samples, pods are unknown: they have not ended at the end of the recording."""
     pods = [RecordedPod("old", created=-9000), RecordedPod("new", created=600, gone=1000)]
     other_shard = RecordedPod("late", gone=HOUR)
     for pod in (*pods, other_shard):
@@ -349,7 +349,7 @@ def test_a_pod_created_after_the_end_by_clock_skew_is_left_out(
 def test_a_terminated_container_does_not_end_its_pod(
     server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """kube_pod_completion_time is there as soon as one container has terminated."""
+    """kube_pod_completion_time exists as soon as one container has terminated."""
     record(server.recording, RecordedPod("api", finished=600), seconds=HOUR)
     server.recording.remove("kube_pod_status_phase")
     lines, report = imported(server, capsys)

@@ -1,4 +1,4 @@
-"""A node class that the cluster calls not ready launches nothing, whatever its kind."""
+"""A node class that is not ready in the cluster launches nothing, whatever its kind."""
 
 from __future__ import annotations
 

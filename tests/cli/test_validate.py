@@ -1,4 +1,4 @@
-"""``reconciler validate`` from outside: outputs, exit codes, errors on one line, start-up."""
+"""``reconciler validate`` end to end: outputs, exit codes, errors on one line, startup time."""
 
 import json
 import os

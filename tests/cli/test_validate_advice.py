@@ -1,4 +1,4 @@
-"""What `validate` says about likely slips, and what `validate --fix` rewrites."""
+"""Findings of `validate` about likely mistakes, and the fixes of `validate --fix`."""
 
 import json
 import os

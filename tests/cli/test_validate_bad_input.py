@@ -1,4 +1,4 @@
-"""More than forty ways to get a fleet wrong: each gives one finding, at its place."""
+"""More than forty kinds of errors in a fleet: each gives one finding, at its position."""
 
 # ruff: noqa: E501 - a case reads best on one line
 
@@ -63,7 +63,7 @@ spec:
 
 
 class Bad(NamedTuple):
-    """A valid text, what is replaced in it by what, and the finding that must follow."""
+    """A valid text, a replacement in it, and the expected finding."""
 
     name: str
     text: str

@@ -1,4 +1,4 @@
-"""``--watch`` shows what is recorded again when it changes, and only then."""
+"""``--watch`` prints recorded facts again only when they change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every cluster promises, imitated or behind the Kubernetes API: the laws of the port."""
+"""The contract of the port for every cluster, simulated or behind the Kubernetes API."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HELD = {"karpenter.sh/do-not-disrupt": "true"}
 
 @dataclass
 class Stage:
-    """A cluster with one node of one claim, which has joined, and on which pods may run."""
+    """A cluster with one node of one claim, which has joined and can run pods."""
 
     cluster: Cluster
     claim: NodeClaim
@@ -44,7 +44,7 @@ class Stage:
         return node
 
     def drain(self, name: str, deadline_s: float | None = None) -> int:
-        """Take a step of a drain, as a pass does after its look."""
+        """Take a step of a drain, as a pass does after its observation."""
         self.look()
         deadline = None if deadline_s is None else self.now + timedelta(seconds=deadline_s)
         return self.cluster.drain(name, deadline, self.now)

@@ -1,4 +1,4 @@
-"""The same questions to EC2 behind the port, in this process and over HTTP."""
+"""The contract of the port for EC2, in this process and over HTTP."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NUMBERS = itertools.count(1)
 
 @dataclass
 class Site:
-    """An EC2, the adapter before it for a fleet of its own, and the clock of both."""
+    """An EC2, the adapter for a separate fleet, and the clock of both."""
 
     cloud: EmbeddedEC2
     compute: AwsCompute
@@ -49,7 +49,7 @@ class Site:
         return answer.instance
 
     def living(self, intent: str = "") -> list[str]:
-        """Ask EC2 itself, past the adapter and past the faults."""
+        """Query EC2 itself, bypassing the adapter and the faults."""
         wanted = {"reconciler/fleet": self.settings.fleet}
         wanted |= {"reconciler/intent": f"{self.settings.fleet}-{intent}"} if intent else {}
         return [i for i, tags in self.cloud.living().items() if wanted.items() <= tags.items()]
@@ -64,7 +64,7 @@ class Site:
 
 @pytest.fixture
 def local() -> Site:
-    """An account of its own, in this process."""
+    """A separate account, in this process."""
     clock = SimulatedClock()
     cloud = a_cloud(clock)
     compute = a_compute(cloud, clock)
@@ -73,7 +73,7 @@ def local() -> Site:
 
 @dataclass
 class Endpoint:
-    """An account behind a port, for all tests of the module: its clients are dear to make."""
+    """An account behind a port, for all tests of the module: its clients are slow to create."""
 
     cloud: EmbeddedEC2
     clock: SimulatedClock
@@ -91,7 +91,7 @@ def endpoint() -> Iterator[Endpoint]:
 
 @pytest.fixture
 def remote(endpoint: Endpoint) -> Iterator[Site]:
-    """A fleet and a cluster of its own in the shared account, which is whole again afterwards."""
+    """A separate fleet and cluster in the shared account, which is restored afterwards."""
     cloud, clock = endpoint.cloud, endpoint.clock
     cloud.calls.clear()
     settings = replace(SETTINGS, fleet=f"f{next(NUMBERS)}", cluster_name=f"c{next(NUMBERS)}")
@@ -312,7 +312,7 @@ def _templates(site: Site) -> list[str]:
 
 
 def test_of_two_instances_for_one_intent_the_oldest_is_kept(local: Site) -> None:
-    """A server that forgets client tokens gives the same wish a second time."""
+    """A server that ignores client tokens launches the same request twice."""
     first = local.launched("i1")
     local.clock.advance(60)
     second = local.launched("i2")
@@ -327,8 +327,8 @@ TIMES = {"once-and-three-times": (1, 3), "for-ever": (None,)}
 def disturbed(*calls: str) -> pytest.MarkDecorator:
     """Parametrize with each call, each fault, and how often it comes.
 
-    The default run tries each pair of call and fault with one of the times, in turn; an exhaustive
-    run tries the other.
+    The default run tests each pair of call and fault with one of the counts, in turn; an exhaustive
+    run tests the others.
     """
     cases = [
         pytest.param(
@@ -382,7 +382,7 @@ def test_under_any_faults_instances_are_terminated(
 
 
 def assert_addressed(error: Exception, call: str, fault: Fault) -> None:
-    """The error says whose fault it is, in which call, and under which request id."""
+    """The error states the responsible side, the call, and the request id."""
     assert isinstance(error, CloudError if fault is Fault.DENIED else TransientCloudError)
     place = "request 00000000-0000-4000-8000-" if fault.answer else "no answer"
     assert error.where.startswith(f"ec2:{call} ({place}")
@@ -413,7 +413,7 @@ def test_a_server_that_ignores_client_tokens_still_gives_one_instance(
 
 
 def test_a_launch_in_doubt_is_not_repeated_while_ec2_cannot_be_listed(local: Site) -> None:
-    """Repeating blindly could launch twice where tokens are ignored."""
+    """An unconditional retry could launch twice if tokens are ignored."""
     local.cloud.honours_tokens = False
     local.cloud.faults.add("CreateFleet", Fault.RESET_AFTER)
     local.cloud.faults.add("DescribeInstances", Fault.THROTTLE, times=None, skip=1)
@@ -433,7 +433,7 @@ def test_a_throttled_call_is_retried_with_growing_delays(local: Site) -> None:
 
 
 def test_a_launch_of_a_killed_process_is_found(local: Site) -> None:
-    """The process dies after EC2 carried the call out and before it heard of it."""
+    """The process dies after EC2 executed the call and before the answer."""
 
     class Killed(BaseException):
         pass

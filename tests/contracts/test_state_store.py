@@ -1,4 +1,4 @@
-"""The same questions to every StateStore, Journal, Shelf and Lease there is."""
+"""The contracts of the ports for every StateStore, Journal, Shelf and Lease."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files become a fleet: order makes no difference (law 2), objects are told apart and joined."""
+"""Files become a fleet: order does not matter (law 2), objects are distinguished and linked."""
 
 import json
 import os

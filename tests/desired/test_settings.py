@@ -1,4 +1,4 @@
-"""The layers of settings, their order, and what is said about a wrong one."""
+"""The layers of settings, their order, and findings about invalid ones."""
 
 import json
 from dataclasses import fields, replace

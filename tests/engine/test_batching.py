@@ -1,4 +1,4 @@
-"""Launches that are joined into one call: one instance for each claim, whatever happens to it."""
+"""Batched launches: one instance for each claim, whatever happens to the call."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ ZONE = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["us-e
 
 
 def many(count: int, *, only: tuple[object, ...] = (), **fields: object) -> World:
-    """A fleet that wants so many equal nodes at once."""
+    """A fleet that needs that number of identical nodes at once."""
     pool = a_pool("web", template={"requirements": [*LARGE, *only]})
     return a_world(pool, a_deployment("web", "web", count), **fields)
 
 
 def complaints(world: World, count: int) -> list[str]:
-    """Return what is wrong with a fleet that is to have so many nodes."""
+    """Return the defects of a fleet that should have that number of nodes."""
     living = set(world.instances())
     held = Counter(c.status.provider_id.rpartition("/")[2] for c in world.claims.values())
     found = [f"{n} claims have {i}" for i, n in held.items() if n > 1]
@@ -109,7 +109,7 @@ def plain() -> World:
 
 
 def scarce() -> World:
-    """EC2 ignores client tokens, has errors of its own, and two of four in the first pool."""
+    """EC2 ignores client tokens, returns errors, and has two instances in the first pool."""
     world = many(4)
     world.cloud.honours_tokens = False
     world.cloud.market.limit("m7i.large", "us-east-1a", "on-demand", 2)
@@ -139,7 +139,7 @@ def test_a_batch_survives_a_crash_at_every_point(make: Callable[[], World]) -> N
 
 
 def points_of_a_batch(make: Callable[[], World]) -> dict[int, str]:
-    """Return the points around the first launch after each of which something has changed."""
+    """Return the points around the first launch after which the durable state has changed."""
     whole = Points()
     whole.wrap(make()).converge(batch_from=2)
     asked = whole.names.index("after ec2.CreateFleet") + 1

@@ -1,6 +1,6 @@
-"""The daemon before a git that cannot be read.
+"""The daemon with an unreadable git repository.
 
-Each test fails when the guard that it is about is taken out.
+Each test fails if the guard that it covers is removed.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def test_pending_pods_wake_the_daemon_and_one_pass_handles_them_all() -> None:
 
 
 def pruned(world: World, keep: str, hours: int, **broken: Any) -> list[tuple[timedelta, frozenset]]:
-    """Let a quiet daemon run for so long, and return which spans it pruned to, and sparing what."""
+    """Run a quiet daemon for that time, and return the retention and exceptions of each pruning."""
     world.settings = replace(
         world.settings, history_keep=None if keep == "Never" else Duration(keep)
     )
@@ -207,7 +207,7 @@ def test_a_permanently_invalid_revision_is_reported_again_with_its_age() -> None
 
 
 class TurnedBack(SimulatedClock):
-    """A clock that somebody sets back."""
+    """A clock that is set back."""
 
     def turn_back(self, hours: float) -> None:
         self._now -= timedelta(hours=hours)
@@ -265,7 +265,7 @@ def test_a_launch_in_doubt_does_not_wait_for_a_time_before_the_clock_was_set_bac
 
 
 class Unanswered:
-    """EC2 that gets a launch and never answers."""
+    """An EC2 that receives a launch and never answers."""
 
     def __init__(self, port: Any) -> None:
         self._port = port
@@ -300,7 +300,7 @@ def test_a_clock_correction_of_seconds_changes_nothing() -> None:
 
 
 def test_a_process_that_loses_the_lease_stops_within_the_pass() -> None:
-    """A mistake of ours is retried; to act without the lease is not."""
+    """An internal error is retried; the loss of the lease is not."""
     world = three_nodes()
     moved(world)
     engine = world.engine()

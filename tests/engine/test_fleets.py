@@ -24,7 +24,7 @@ from tests.repositories import git
 pytestmark = pytest.mark.slow
 
 NAMES = ["north", "south", "east", "west"]
-NODES = 6  # of the example that each fleet is a copy of
+NODES = 6  # in the example that is copied for each fleet
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 
 def holders(site: Site) -> dict[str, int]:
-    """Return the process that holds the lease of each fleet, as the server knows."""
+    """Return the process that holds the lease of each fleet, from the server."""
     with psycopg.connect(str(site.state).replace("+psycopg", "")) as connection:
         rows = connection.execute(
             "SELECT fleet, holder FROM lease WHERE lifetime_ms >"
@@ -52,7 +52,7 @@ def renewals(site: Site) -> dict[str, int]:
 
 
 def shares(site: Site) -> list[int]:
-    """Return how many fleets each process holds, in order."""
+    """Return the number of fleets of each process, sorted."""
     return sorted(Counter(holders(site).values()).values())
 
 
@@ -67,7 +67,7 @@ def connections(site: Site) -> int:
 
 
 def server_view(site: Site) -> str:
-    """Return the leases and replicas, and what each connection of the database does."""
+    """Return the leases and replicas, and the activity of each database connection."""
     tables = {
         "lease": "SELECT * FROM lease",
         "replica": "SELECT *, extract(epoch FROM clock_timestamp()) * 1000 AS now FROM replica",
@@ -80,12 +80,12 @@ def server_view(site: Site) -> str:
 
 
 def instances(site: Site) -> Counter[str]:
-    """Return how many instances each fleet has, as EC2 itself knows."""
+    """Return the number of instances of each fleet, from EC2 itself."""
     return Counter(tags["reconciler/fleet"] for tags in site.cloud.living().values())
 
 
 def has_all_nodes(site: Site, *names: str) -> bool:
-    """Return whether these fleets, and no others, have launched all that their pods need."""
+    """Return whether exactly these fleets have launched everything that their pods need."""
     return instances(site) == dict.fromkeys(names, NODES)
 
 

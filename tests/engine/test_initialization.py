@@ -1,4 +1,4 @@
-"""When a node counts as initialized: ready, no startup taints left, with what was asked of it."""
+"""When a node is initialized: ready, without startup taints, with all requested resources."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def asking(claim: NodeClaim, **requests: str) -> NodeClaim:
 
 
 def looked_at(world: World, **requests: str) -> tuple[str, str, str]:
-    """Return what is said of initialization when a node is seen again."""
+    """Return the Initialized condition after the next observation of a node."""
     (claim,) = world.claims.values()
     pass_ = world.converge()
     (node,) = pass_.seen.snapshot.nodes

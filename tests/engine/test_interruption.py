@@ -1,4 +1,4 @@
-"""EC2 says that it takes instances back: what goes, what comes instead, and what is left alone."""
+"""Interruption events of EC2: what is removed, what replaces it, and what is left alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.engine.world import TAGS, Engine, World, a_deployment, a_pdb, a_pool,
 
 
 def three_spot_nodes() -> World:
-    """A fleet of three spot nodes whose budgets let none go."""
+    """A fleet of three spot nodes whose budgets allow no disruption."""
     world = a_world(
         a_pool(
             "web",
@@ -154,7 +154,7 @@ def test_a_scheduled_event_removes_the_instance_without_a_queue() -> None:
 
 @pytest.mark.parametrize("ails", [True, False])
 def test_an_instance_with_failing_status_checks_does_not_wait_for_pods(*, ails: bool) -> None:
-    """What runs there is gone already; a mere event leaves the pods their budgets."""
+    """The pods of a failed instance are gone; for a scheduled event, budgets still apply."""
     world = three_spot_nodes()
     moved(world, a_pdb("holds", "web", minAvailable=3), budget="0")
     instance, _ = victim_of(world)

@@ -1,7 +1,7 @@
-"""``kill -9`` at any moment, and what the next process makes of it, counted instance by instance.
+"""``kill -9`` at any time, and the recovery of the next process, checked instance by instance.
 
-A seed decides on the moments. All of these tests are exhaustive ones; there are four seeds, or as
-many as ``RECONCILER_KILL_SEEDS`` says.
+A seed determines the times. All of these tests are exhaustive; there are four seeds, or the number
+in ``RECONCILER_KILL_SEEDS``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ QUICK = ("--interval", "100ms", "-q", "--auto-approve")
 
 
 def spoil(site: Site, chance: random.Random) -> None:
-    """Let EC2 lose answers, throttle, fail, refuse a type and ignore client tokens."""
+    """Make EC2 lose answers, throttle, fail, refuse a type and ignore client tokens."""
     site.cloud.honours_tokens = chance.random() < 0.5
     for fault in (Fault.THROTTLE, Fault.SERVER_ERROR, Fault.RESET_AFTER, Fault.RESET_BEFORE):
         for call in ("CreateFleet", "DescribeInstances", "TerminateInstances"):

@@ -1,6 +1,6 @@
-"""Launches that fail, hang or are refused: never two instances, never a claim that waits for ever.
+"""Launches that fail, hang or are refused: never two instances, never a claim that waits forever.
 
-Each test fails when the guard that it is about is taken out.
+Each test fails if the guard that it covers is removed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def test_a_launch_that_ec2_does_not_list_yet_is_not_repeated_after_a_crash() -> 
 
 
 def test_a_repeated_launch_has_the_client_token_of_the_first() -> None:
-    """EC2 shows it only after we have given up waiting: the token alone makes both one."""
+    """EC2 lists it only after the wait has ended: only the client token prevents a second one."""
     world = a_world(a_pool("web"), a_deployment("web", "web", 1))
     lists_late(world, 20)
     killed_after(world, "CreateFleet")

@@ -1,4 +1,4 @@
-"""What one node turned out to have counts for those that are on their way, and for later ones."""
+"""Memory discovered on one node applies to starting nodes and to later launches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REAL = "7Gi"
 
 @dataclass
 class Smaller(ClusterAround):
-    """A cluster whose nodes have less memory than the catalogue says; ``latest`` has not joined."""
+    """A cluster whose nodes have less memory than in the catalog; ``latest`` has not joined."""
 
     hides_latest: bool = False
 

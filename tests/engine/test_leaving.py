@@ -1,6 +1,6 @@
-"""Nodes on their way out, and back when it does not work out.
+"""Termination of nodes, and rollback of commands that fail.
 
-Each test fails when the guard that it is about is taken out.
+Each test fails if the guard that it covers is removed.
 """
 
 from __future__ import annotations

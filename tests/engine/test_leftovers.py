@@ -1,4 +1,4 @@
-"""What launches leave behind in the account is deleted when nothing needs it, and not before."""
+"""Unused objects that launches leave in the account are deleted once nothing needs them."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_template_deleted_by_others_is_not_an_error() -> None:
     assert [leftover.name for leftover in found] == [old]
 
 
-# Instance profiles: made only where machines really boot.
+# Instance profiles: created only if machines really boot.
 
 
 class Site:
@@ -143,7 +143,7 @@ class Site:
         return {role["RoleName"] for row in rows for role in row["Roles"]}
 
     def age(self, span: timedelta) -> None:
-        """Let so much time pass since all profiles were made."""
+        """Advance the clock by that time after the creation of all profiles."""
         made = self.clock.now().astimezone(UTC).replace(tzinfo=None)
         account = iam_backends[self.cloud._account.number]["aws"]
         for profile in account.instance_profiles.values():
@@ -199,5 +199,5 @@ def test_a_profile_in_use_by_an_instance_stays() -> None:
 
 
 def test_these_tests_do_not_use_the_system_clock() -> None:
-    """The profiles' age is told on our clock, or these tests would pass for another reason."""
+    """Otherwise the tests about the age of profiles would pass for another reason."""
     assert Site().clock.now() < datetime.now(UTC) - timedelta(days=1)

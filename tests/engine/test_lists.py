@@ -1,6 +1,6 @@
-"""What EC2 shows is late, cut short or wrong: unknown is not empty.
+"""Lists of EC2 that are late, truncated or wrong: unknown is not empty.
 
-Each test fails when the guard that it is about is taken out.
+Each test fails if the guard that it covers is removed.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def test_an_incomplete_list_decides_nothing(fault: Fault, error: type[Exception]
 def test_a_fleet_that_cannot_be_listed_is_left_alone(
     status: int, code: str, kind: type[Exception]
 ) -> None:
-    """Each instance could still be looked up by its id, which is no list of what there is."""
+    """Each instance can still be described by its id, which does not replace a list."""
     world = three_nodes()
     moved(world)
     serial, entries = world.store.serial(), world.journal.entries()
@@ -141,7 +141,7 @@ def test_a_fleet_that_cannot_be_listed_is_left_alone(
 
 
 def test_a_cluster_that_cannot_be_listed_is_left_alone() -> None:
-    """With no node and no pod to be seen, every node of the fleet would be empty."""
+    """Without visible nodes and pods, every node of the fleet would seem empty."""
     world = three_nodes()
     moved(world)
     serial, entries = world.store.serial(), world.journal.entries()
@@ -163,7 +163,7 @@ def test_a_cluster_that_cannot_be_listed_is_left_alone() -> None:
 
 
 def test_instances_on_the_last_page_are_observed() -> None:
-    """A state that is lost knows no id to look up: what one pass reports was listed."""
+    """A lost state has no ids to describe: a reported instance was listed."""
     world = three_nodes()
     world.page_size = 1
     world.store, world.journal, world.shelf = MemoryStateStore(), MemoryJournal(), MemoryShelf()

@@ -1,4 +1,4 @@
-"""Nodes that are no longer what their class would launch, as EC2 itself shows them."""
+"""Nodes that differ from what their class would launch now, according to EC2."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ RESERVATION = "karpenter.k8s.aws/capacity-reservation-id"
 
 
 def drift_of(world: World) -> set[tuple[str, str]]:
-    """Return why nodes drift and which side moved, as the next pass sees it after a look."""
+    """Return the drift reasons and sources of nodes in the next pass."""
     world.clock.advance(PAUSE_MAX + 1)
     plan = world.engine().run_once().plan
     return {(d.reason, d.side) for d in plan.drift}
 
 
 def two_named_nodes() -> World:
-    """A fleet whose class selects its images by name, so that a newer one is taken."""
+    """A fleet whose class selects images by name, so that a newer one is used."""
     named = a_node_class()
     named["spec"]["amiSelectorTerms"] = [{"name": "web-*"}]
     named["spec"]["amiFamily"] = "AL2023"
@@ -104,7 +104,7 @@ def test_unreadable_facts_are_not_drift(call: str) -> None:
 
 
 def aged(world: World, *, drifted: str = "") -> None:
-    """Let everything recorded look as an earlier release left it; ``drifted`` was so already."""
+    """Rewrite the records to those of an earlier release; ``drifted`` was drifted already."""
     claims = []
     for claim in world.claims.values():
         old = {POOL_HASH: "111", CLASS_HASH: "222"}

@@ -1,4 +1,4 @@
-"""Pods keep the seat that a launch was made for."""
+"""Pods stay nominated to the node that was launched for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The daemon records its workload; an export says at each moment what was observed then."""
+"""The daemon records its workload; an export reproduces the observation at each time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Steps = dict[int, Callable[[], None]]
 
 @dataclass
 class Watching:
-    """What each pass observed: the pods on nodes or waiting, by name."""
+    """The pods that each pass observed on nodes or pending, by name."""
 
     seen: dict[datetime, frozenset[str]] = field(default_factory=dict)
 
@@ -65,7 +65,7 @@ def recorded(folder: Path) -> Iterator[DatabaseState]:
 def keep(
     world: World, log: TraceLog, steps: Steps, passes: int, *, quiet: timedelta = HOUR
 ) -> Watching:
-    """Run a daemon for some passes, and do something after some of them."""
+    """Run a daemon for some passes, with actions after some of them."""
     watching, left = Watching(), dict(steps)
 
     def stop() -> bool:
@@ -99,7 +99,7 @@ def replicas(world: World, number: int) -> Callable[[], None]:
 
 
 def at_moment(trace: Trace, at: datetime) -> set[str]:
-    """Return who was there, by the names in the cluster; a later pod of a name has a number."""
+    """Return the pods that existed, by name; a later pod of the same name has a number."""
     assert trace.begin is not None
     seconds = (at - trace.begin).total_seconds()
     return {
@@ -237,7 +237,7 @@ _POD = Pod(
 def test_any_recording_reproduces_the_pods_of_each_time(
     moves: list[tuple[int, frozenset[int], bool]],
 ) -> None:
-    """Any sets of pods, in whole batches or in batches of changes, are those of the trace."""
+    """Any sets of pods, in complete or incremental batches, equal those of the trace."""
     kind = class_of(_POD)
     at, present, created = START, frozenset[int](), dict[int, datetime]()
     batches, seen = [], {}

@@ -1,4 +1,4 @@
-"""A node that the cluster will not let us change holds up no other, and is asked again."""
+"""A node that cannot be changed does not block others, and is retried."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.engine.world import Engine, World, a_deployment, a_node_class, a_pool
 
 @dataclass
 class Stubborn(ClusterAround):
-    """A cluster that refuses ``verbs`` for the first node that is asked for, or for ``all``."""
+    """A cluster that refuses ``verbs`` for the first requested node, or for ``all``."""
 
     verbs: set[str]
     chosen: str = ""
@@ -76,7 +76,7 @@ class Slow(ClusterAround):
 
 
 def changed(world: World, pods: int, version: str = "1") -> None:
-    """Let git have that many pods, each of which fills a node; all nodes may go at once."""
+    """Commit that number of pods, each of which fills a node; budgets allow all nodes at once."""
     pool = a_pool(
         "web",
         labels={"version": version},

@@ -1,4 +1,4 @@
-"""Consolidation waits for its own commands, and for nothing else."""
+"""Consolidation waits only for its own commands."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_consolidation_does_not_wait_for_completed_commands(phase: CommandPhase)
 
 @pytest.mark.parametrize("reason", ["Drifted", "Empty", "Expired"])
 def test_consolidation_does_not_wait_for_other_disruption(reason: str) -> None:
-    """A rollout may take days, and consolidation must not stand still meanwhile."""
+    """A rollout may take days, and consolidation must continue in the meantime."""
     assert unsettled([a_command(reason=reason)], NOW) == frozenset()
 
 

@@ -1,4 +1,4 @@
-"""What a pass starts of its plan is what the plan's run calls ready."""
+"""A pass starts exactly the actions of its plan that are ready."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Instances bear the name of their node once it has joined; who looks at EC2 finds it there."""
+"""Instances are tagged with the name of their node once it has joined."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.engine.world import World, a_deployment, a_node_class, a_pool, a_worl
 
 
 def names(world: World) -> dict[str, str]:
-    """Return the Name tags by claim, as EC2 has them."""
+    """Return the Name tags in EC2 by claim."""
     rows = world.cloud.living().values()
     return {tags["karpenter.sh/nodeclaim"]: tags.get("Name", "") for tags in rows}
 

@@ -1,4 +1,4 @@
-"""From records to states: every mix of records is read along the transition table."""
+"""From records to states: any records are interpreted according to the transition table."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def a_command(phase: CommandPhase, message: str = "", replacements: str = "new")
 
 
 def the_plan() -> Plan:
-    """Return a plan that launches ``alone``, and ``new`` for ``old``, which then goes."""
+    """Return a plan that launches ``alone``, and ``new`` to replace ``old``."""
     return a_plan(
         actions=actions_of(
             (),

@@ -1,4 +1,4 @@
-"""The first response to a reclaimed instance: tainted and drained before a pass comes round."""
+"""The first response to a reclaimed instance: tainted and drained before the next pass."""
 
 from __future__ import annotations
 

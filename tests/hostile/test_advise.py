@@ -50,7 +50,7 @@ def canary(tmp_path: Path) -> Canary:
 
 
 def committed(fleet: Path, capsys: Capture) -> None:
-    """Commit the best proposal and assert that it is there."""
+    """Commit the best proposal and assert that the commit exists."""
     assert main(["advise", *words(fleet, "--commit", "cheaper")]) == 0, capsys.readouterr().err
 
 

@@ -1,4 +1,4 @@
-"""What the documented roles would let an attacker do: nothing outside our cluster and region."""
+"""What an attacker could do with the documented roles: nothing outside our cluster and region."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NodeClaims and names of somebody else in the cluster: no node is drained, no instance ends."""
+"""Foreign NodeClaims and names in the cluster: no node is drained, no instance terminated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attacks on the daemon: bad objects, bad answers and mistakes of our own must not end it."""
+"""Attacks on the daemon: bad objects, bad answers and internal errors must not end it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.hostile.threats import Threat, attack
 
 
 def keep(world: World, passes: int, at: dict[int, Callable[[], None]] | None = None) -> None:
-    """Let the daemon run for a number of passes; ``at`` has what happens before each of them."""
+    """Run the daemon for a number of passes; ``at`` has the actions before each of them."""
     engine = world.engine()
     numbers = iter(range(passes))
 
@@ -64,7 +64,7 @@ def test_an_internal_error_while_reading_keeps_the_last_valid_revision() -> None
 
 
 class Failing:
-    """A port of which one verb fails a number of times, in a way that nobody has thought of."""
+    """A port of which one verb fails a number of times with an unexpected error."""
 
     def __init__(self, port: Any, verb: str, times: int, *, after: bool) -> None:
         self._port = port
@@ -165,7 +165,7 @@ def a_budget(selector: dict[str, Any]) -> dict[str, Any]:
 
 
 def looked_at(*objects: dict[str, Any]) -> Snapshot:
-    """Return the snapshot of the lists that a cluster gives."""
+    """Return the snapshot of the lists of a cluster."""
     lists: dict[str, list[bytes]] = {}
     for item in objects:
         lists.setdefault(item["kind"], []).append(json.dumps(item).encode())

@@ -1,4 +1,4 @@
-"""The dashboard of a daemon: what it shows of others' text, and to whom."""
+"""The dashboard of a daemon: untrusted text, and access control."""
 
 from __future__ import annotations
 

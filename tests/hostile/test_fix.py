@@ -1,4 +1,4 @@
-"""Attacks by which a fleet folder makes `validate --fix` write what its user did not mean."""
+"""Attacks by which a fleet folder makes `validate --fix` write unintended files."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Attacks that make git run a program, and attacks that make it tell of another repository.
+"""Attacks that make git run a program, or disclose another repository.
 
-Each prepares a repository as a stranger could, runs a command of ours on it, and asserts that the
-program did not run and that the command gave its right answer all the same.
+Each prepares a repository as a stranger could, runs a command on it, and asserts that the program
+did not run and that the command still gave the right answer.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def planned(folder: Path, capsys: pytest.CaptureFixture[str], *words: str) -> di
 def every_command(
     repository: Repository, head: str, capsys: pytest.CaptureFixture[str], *, dirty: bool = False
 ) -> None:
-    """Run what is run on a pull request, and assert that each gives its right answer."""
+    """Run the commands of a pull request, and assert that each gives the right answer."""
     folder = repository.path
     assert main(["validate", str(folder)]) == 0, capsys.readouterr()
     capsys.readouterr()
@@ -382,7 +382,7 @@ def test_watching_runs_nothing(repository: Repository, canary: Canary) -> None:
 
 @pytest.fixture
 def private(tmp_path: Path) -> Repository:
-    """Give a repository of the user's that the stranger may not see."""
+    """Yield a private repository of the user."""
     private = Repository(tmp_path / "private")
     private.commit({"secret.yaml": POOL.replace("general", "secret-project")})
     return private

@@ -1,6 +1,6 @@
-"""Changes that reach nodes: each is shown in every form of a plan, with its place.
+"""Changes that reach nodes: each is shown in every format of a plan, with its position.
 
-And what must not be shown: secrets that stand in what changed.
+Secrets in changed fields must not be shown.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Edit = Callable[["Repository"], None]
 
 
 class Repository:
-    """A fleet in git whose head is edited; the base is what it was before."""
+    """A fleet in git whose head is edited; the base is the version before."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -118,7 +118,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
 
 
 def plans(repository: Repository, capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, str]:
-    """Return the plan of the head against its base, in every form."""
+    """Return the plan of the head against its base, in every format."""
     repository.write()
     catalog = str(repository.folder.parent / "catalog.json")
     words = ["plan", str(repository.folder), "--base", "HEAD", "--catalog", catalog, "--now", NOW]

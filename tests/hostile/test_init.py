@@ -1,4 +1,4 @@
-"""Attacks by which somebody's YAML makes `init` read or write what its user did not mean."""
+"""Attacks by which untrusted YAML makes `init` read or write unintended files."""
 
 from __future__ import annotations
 

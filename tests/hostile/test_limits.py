@@ -1,8 +1,7 @@
-"""Inputs that ask for more than a machine has: each ends soon, with a finding that names the limit.
+"""Inputs that exhaust a machine: each ends quickly, with a finding that names the limit.
 
 Without its limit each of these runs for minutes, needs gigabytes or ends with an internal error.
-How long each may take is stated in turns of a loop that the same processor runs beside it, because
-a second of one machine is not a second of another.
+Time limits are stated in turns of a loop on the same processor, because machines differ in speed.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ MOMENT = datetime(2026, 1, 3, 12, tzinfo=UTC)
 
 
 def million_turns() -> float:
-    """Return the processor time of a million turns of a loop that does next to nothing."""
+    """Return the processor time of a million turns of an almost empty loop."""
     begin, total = time.process_time(), 0
     for number in range(1_000_000):
         total += number & 3
@@ -75,7 +74,7 @@ def a_pool(template: dict[str, Any] | None = None, **spec: Any) -> str:
     data = read_yaml(POOL)
     data["spec"].update(spec)
     data["spec"]["template"]["spec"].update(template or {})
-    return json.dumps(data, indent=1)  # YAML too, and written at once however long it is
+    return json.dumps(data, indent=1)  # also valid YAML, and fast to write at any length
 
 
 def requirements(*entries: dict[str, Any]) -> str:

@@ -135,7 +135,7 @@ ACTIVE = re.compile(
 
 
 def assert_inert_markdown(text: str) -> None:
-    """Read it as GitHub does, and find nothing but our own markup in it."""
+    """Parse it as GitHub does, and find only our own markup in it."""
     for token in every(MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(text)):
         assert token.type not in ("link_open", "image", "s_open"), token
         if token.type in ("html_inline", "html_block"):

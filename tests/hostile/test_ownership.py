@@ -1,4 +1,4 @@
-"""Instances, Nodes and messages of somebody else: none of them is acted on, each is reported."""
+"""Foreign instances, Nodes and messages: none of them causes an action, each is reported."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def terminations(world: World) -> int:
 
 
 def an_instance(world: World, tags: dict[str, str]) -> str:
-    """Launch an instance beside the fleet, as somebody else in the account would."""
+    """Launch an instance outside the fleet, as another user of the account would."""
     ec2 = world.cloud.connect("ec2", 1)
     model = ec2.describe_instances()["Reservations"][0]["Instances"][0]
     (row,) = ec2.run_instances(
@@ -87,7 +87,7 @@ def untag(world: World, instance: str, *keys: str) -> None:
     world.cloud.connect("ec2", 1).delete_tags(Resources=[instance], Tags=rows)
 
 
-# Instances of somebody else.
+# Foreign instances.
 
 
 @attack(Threat.OWNERSHIP, "a fleet of the same name in another cluster")
@@ -190,7 +190,7 @@ class _KilledError(BaseException):
 
 
 def _dies_at_launch(port: Any, name: str) -> Any:
-    """Let a process die after it has journalled its launches and before it asks for them."""
+    """Kill a process after it has journalled its launches and before it requests them."""
     if name != "compute":
         return port
 
@@ -411,7 +411,7 @@ Forge = Callable[[Snapshot], Snapshot]
 
 
 def forging(world: World, forge: Forge) -> None:
-    """Let what a cluster shows be changed by whoever has taken over one of its nodes."""
+    """Change the objects of a cluster as an attacker who controls one of its nodes."""
 
     class Forged:
         def __init__(self, cluster: Any) -> None:
@@ -693,7 +693,7 @@ def test_a_plan_from_a_snapshot_reports_forged_nodes(
     assert "ip-x" not in {p["node"] for p in plan["placements"]}
 
 
-# Messages of somebody else.
+# Foreign messages.
 
 
 def three_spot_nodes() -> World:

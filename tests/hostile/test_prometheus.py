@@ -1,4 +1,4 @@
-"""Attacks by a Prometheus, or by who can write its series, on who imports a trace from it."""
+"""Attacks by a Prometheus server, or by writers of its series, on the import of a trace."""
 
 from __future__ import annotations
 

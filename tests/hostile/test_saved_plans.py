@@ -1,7 +1,7 @@
 """Saved plans that were forged, edited, damaged or overtaken by events.
 
-Whoever can write the file of a plan can also write its digest, so most of these files carry the
-right one: what must hold is that nothing is carried out that the planner did not choose just now.
+An attacker who can write the file of a plan can also write its digest, so most of these files have
+the right one. Nothing must be applied that the planner did not just decide.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ def plan_of(world: World) -> Plan:
 
 
 def forged(plan: Plan, change: Callable[[dict[str, Any]], None]) -> Plan:
-    """Return a plan as a forger's file has it: changed, with the digest that fits."""
+    """Return a forged plan: changed, with a matching digest."""
     data = json.loads(encode_saved(plan))
     change(data)
     return read_saved(sealed(data), "plan.json")
 
 
 def sealed(data: dict[str, Any]) -> bytes:
-    """Return the file of a plan with the digest that fits its content."""
+    """Return the file of a plan with the matching digest."""
     del data["digest"]
     content = to_json(msgspec.json.decode(json.dumps(data), type=Plan))
     return json.dumps({**json.loads(content), "digest": sha256(content).hexdigest()}).encode()
@@ -73,7 +73,7 @@ def _shelf(world: World) -> dict[str, Any]:
 
 
 def drifted() -> World:
-    """Return three nodes that git has moved away from; one of them may go at once."""
+    """Return three drifted nodes; budgets allow one of them at a time."""
     world = three_nodes()
     moved(world, budget="1")
     return world
@@ -124,7 +124,7 @@ FORGED_LAUNCHES: dict[str, Callable[[dict[str, Any]], None]] = {
 
 @pytest.fixture(scope="module")
 def waiting() -> World:
-    """Return a world without nodes whose pods wait; refusals leave it as it is."""
+    """Return a world with pending pods and no nodes; rejections do not change it."""
     return a_world(a_pool("web", template={"requirements": LARGE}), a_deployment("web", "web", 2))
 
 
@@ -141,12 +141,12 @@ def test_forged_launches_are_refused(
 
 @pytest.fixture(scope="module")
 def rolling() -> World:
-    """Return three drifted nodes of which one may go; refusals leave them as they are."""
+    """Return three drifted nodes of which budgets allow one; rejections do not change them."""
     return drifted()
 
 
 def take_all(plan: dict[str, Any]) -> None:
-    """Let one forceful command take every node, whatever the budget."""
+    """Add one forceful command that removes every node, whatever the budget."""
     (command,) = plan["commands"]
     waiting = plan["deferred"]
     command["nodes"] += [d["node"] for d in waiting]
@@ -159,7 +159,7 @@ def as_forceful(plan: dict[str, Any]) -> None:
 
 
 def as_removal(plan: dict[str, Any]) -> None:
-    """Let the node go without a replacement."""
+    """Remove the node without a replacement."""
     plan["commands"][0].update(decision="delete", replacements=[])
     plan["nodeClaims"] = []
     plan["actions"] = [a for a in plan["actions"] if a["kind"] == "terminate"]
@@ -248,7 +248,7 @@ def mutated(data: dict[str, Any], path: tuple[Any, ...]) -> None:
 
 
 def outcome(world: World) -> tuple[Any, ...]:
-    """Return what was done, without the names that each world draws for itself."""
+    """Return the effects, without the generated names of each world."""
     commands = [(c.reason, c.decision, len(c.node_claims)) for c in world.store.commands()]
     specs = sorted(msgspec.json.encode(c.spec) for c in world.claims.values())
     return (launches(world), world.fleet(), commands, specs)
@@ -257,9 +257,9 @@ def outcome(world: World) -> tuple[Any, ...]:
 @pytest.mark.exhaustive
 @attack(Threat.PLAN, "a plan file in which any one value was changed")
 def test_any_changed_value_is_refused_or_has_no_effect() -> None:
-    """Every leaf in turn; those that are let through are then put into one plan and carried out.
+    """Every leaf in turn; accepted changes are then combined in one plan and applied.
 
-    What that launches and takes is what an honest plan does in a world that is the same.
+    Its effects equal those of an unmodified plan in an identical world.
     """
     world, twin = drifted(), drifted()
     honest = plan_of(world)
@@ -427,7 +427,7 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def saved(fleet: Path, *more: str) -> dict[str, Any]:
-    """Save a plan of the fleet beside it and return its content."""
+    """Save a plan next to the fleet and return its content."""
     out = fleet.parent / "plan.json"
     catalog = str(fleet.parent / "catalog.json")
     assert main(["plan", str(fleet), "--catalog", catalog, "--out", str(out), *more]) == 0

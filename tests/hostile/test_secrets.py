@@ -1,4 +1,4 @@
-"""Attacks, and mistakes, by which a password or token gets to where others read it."""
+"""Attacks and mistakes that disclose a password or token."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from tests.hostile.threats import Threat, attack
 
 
 class Site:
-    """A server on this machine: what it answers by path, and what it was asked."""
+    """A server on this machine: its answers by path, and its requests."""
 
     def __init__(self, port: int) -> None:
         self.port = port

@@ -1,4 +1,4 @@
-"""What is kept with the pods of a look is what their own words say, and is worked out once."""
+"""The cached facts about the pods of an observation agree with the pods, and are computed once."""
 
 from __future__ import annotations
 

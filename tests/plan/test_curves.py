@@ -1,4 +1,4 @@
-"""Curves over an axis: what is drawn of thousands of steps, and how sides are told apart."""
+"""Curves over an axis: how thousands of steps are drawn, and how sides are distinguished."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An explanation says what the decision itself said, for whatever the plan speaks of."""
+"""An explanation repeats the decision's own reasons, for every subject of the plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said about one node and one pool: the rules' own answers, beside what the plan did."""
+"""Explanations of one node and one pool: the answers of the rules, and the actions of the plan."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def test_nodes_temporarily_excluded_from_consolidation_are_counted() -> None:
 
 
 def gave_up(*hours_ago: int) -> dict[str, str]:
-    """Return the annotation of a node for which something was given up so many hours ago."""
+    """Return the annotation of a node that replaced an offering that number of hours ago."""
     moments = [(NOW - timedelta(hours=hours)).isoformat() for hours in hours_ago]
     return {"reconciler/gave-up": " ".join(f"small,z-a,spot@{at}" for at in moments)}
 

@@ -1,4 +1,4 @@
-"""CapacityBuffers in a plan: from git and from the cluster, beside pods, and in disruption."""
+"""CapacityBuffers in a plan: from git and the cluster, together with pods, and in disruption."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The word of EC2 that interrupts a node is told wherever the node is."""
+"""The event of EC2 that interrupts a node is shown wherever the node is."""
 
 from __future__ import annotations
 

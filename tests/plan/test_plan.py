@@ -1,4 +1,4 @@
-"""A plan as a value: law 9, its digest, and what moved between two of them."""
+"""A plan as a value: law 9, its digest, and the changed inputs between two plans."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_plan_survives_its_json_and_keeps_the_schema(plan: Plan) -> None:
 
 
 def test_a_plan_omits_empty_fields() -> None:
-    """Whoever wrote a plan before a field was added wrote these bytes, and approvals name them."""
+    """Plans from before a field was added have these bytes, and approvals refer to them."""
     said = json.loads(to_json(a_plan()))
     assert not said.keys() & {"headroom", "blockers", "lock", "nodeClasses", "observed"}
     assert not said.keys() & {"approvedAs", "atRest", "observation"}
@@ -56,7 +56,7 @@ def test_a_plan_omits_empty_fields() -> None:
 
 def test_the_encoder_handles_every_part_with_omitted_fields() -> None:
     def reaches(part: type[Part]) -> bool:
-        """Return whether a part or one inside it leaves a field out."""
+        """Return whether a part or one inside it omits a field."""
         inside = [reaches(kind) for kinds in parts_of(part).values() for kind in kinds]
         return bool(part.left_out) or any(inside)
 
@@ -104,7 +104,7 @@ def test_keys_are_sorted() -> None:
 
 
 def test_an_approval_given_yesterday_still_holds_today() -> None:
-    """The digest is an interface: people approve by it, and records keep it."""
+    """The digest is an interface: approvals and records refer to it."""
     assert a_plan().digest == "762499086229"
 
 
@@ -138,7 +138,7 @@ def test_an_invalid_plan_is_rejected_with_the_position(content: bytes, said: str
 
 
 def test_the_schema_names_every_field() -> None:
-    """Users read the schema: a field that is not in it is a secret."""
+    """Users read the schema, so it must contain every field."""
     schema = json.loads(Path(resource("schemas", "plan.v1.json")).read_bytes())
     plan = PLANS["pull_request"]()
     assert_described(json.loads(to_json(plan)), schema, schema, "plan")

@@ -1,4 +1,4 @@
-"""What holds of every plan, asked of ``plan_of`` itself."""
+"""Properties of every plan, tested on ``plan_of`` itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was not computed again is what would have been computed: byte for byte, at every moment."""
+"""A recalled plan equals a recomputed one byte for byte, at any time."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def a_bound_pod(draw: st.DrawFn, name: str, node: str) -> dict[str, Any]:
 
 @st.composite
 def some_config(draw: st.DrawFn) -> dict[str, Any]:
-    """What our own config ties to a time."""
+    """The settings that depend on time."""
     config: dict[str, Any] = {"featureGates": {"NodeRepair": True, "StaticCapacity": True}}
     disruption: dict[str, Any] = {}
     if draw(st.booleans()):
@@ -219,7 +219,7 @@ def some_config(draw: st.DrawFn) -> dict[str, Any]:
 
 
 class World(msgspec.Struct, frozen=True):
-    """What a plan is made from, as a loop reads it anew for each pass."""
+    """The inputs of a plan, as a loop reads them for each pass."""
 
     pools: tuple[dict[str, Any], ...]
     objects: tuple[dict[str, Any], ...]

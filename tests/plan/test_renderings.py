@@ -1,4 +1,4 @@
-"""What people read of a plan, held word by word."""
+"""The renderings of a plan, compared with golden files."""
 
 from __future__ import annotations
 

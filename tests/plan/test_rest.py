@@ -1,4 +1,4 @@
-"""What a change costs between two fleets at rest: properties, and small fleets one by one."""
+"""The cost of a change between two converged fleets: properties, and small examples."""
 
 from __future__ import annotations
 

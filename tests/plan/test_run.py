@@ -1,4 +1,4 @@
-"""The state machine of a plan's actions: whatever happens, it moves along its table."""
+"""The state machine of a plan's actions follows its table, whatever the events."""
 
 from __future__ import annotations
 

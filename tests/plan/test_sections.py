@@ -1,4 +1,4 @@
-"""The sections of a plan: what they group, and that every painter shows all that they hold."""
+"""The sections of a plan: grouping, and that every renderer shows all rows."""
 
 from __future__ import annotations
 

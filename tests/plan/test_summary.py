@@ -1,4 +1,4 @@
-"""The sentence that says how much cheaper the new nodes could be."""
+"""The sentence about the gap to the minimum cost of new nodes."""
 
 # ruff: noqa: E501 - a case reads best on one line
 

@@ -1,4 +1,4 @@
-"""``simulate --trace``: a recorded workload is replayed, and what it comes to is measured."""
+"""``simulate --trace``: a recorded workload is replayed, and its cost is measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Classes of bugs that fleets have suffered from and that no other test holds by itself.
+"""Classes of bugs that fleets have suffered from and that no other test covers.
 
 ``docs/bug-classes.md`` names for each class the guard and the test.
 """
@@ -72,7 +72,7 @@ def test_a_pool_without_capacity_does_not_block_launches_of_others() -> None:
 
 
 def test_an_outage_does_not_make_offerings_unavailable() -> None:
-    """EC2 fails for ten minutes: no offering is marked, no pod is said to fit nowhere."""
+    """EC2 fails for ten minutes: all offerings stay available, and no pod is unschedulable."""
     world = SmallWorld(0)
     world.compute.faults.add("CreateFleet", Fault.SERVER_ERROR, times=None)
     world.commit(full("web", 2))
@@ -88,7 +88,7 @@ def test_an_outage_does_not_make_offerings_unavailable() -> None:
 
 @pytest.mark.parametrize("most", [12, 40], ids=["limit", "budget"])
 def test_a_restarted_process_continues_the_rate_limits(most: int) -> None:
-    """Budgets and limits are counted anew in each pass: nothing is carried over that may drift."""
+    """Budgets and limits are counted again in each pass: no counter is carried over."""
     world = SmallWorld(0)
     spec: dict[str, Any] = {"budgets": [{"nodes": "2"}], "limits": {"cpu": str(most)}}
     world.commit(full("web", 4, **spec))

@@ -57,7 +57,7 @@ class Told:
             self.fleet = self.setting.enter(self.parsed.fleet(objects))
 
     def play(self, span: timedelta | None = None) -> Played:
-        """Let time pass: so long, or until nothing is left to hope for."""
+        """Run for a time, or until nothing more can change."""
         assert self.setting is not None
         assert self.fleet is not None
         stage = self.setting.stage
@@ -299,7 +299,7 @@ def test_drift_blocked_by_a_budget_is_reported_after_its_deadline(parsed: Parsed
 
 @pytest.mark.parametrize("grace", [None, "2h"])
 def test_the_empty_replacement_of_a_draining_node_stays(parsed: Parsed, grace: str | None) -> None:
-    """A pod that has been asked to leave waits for no place, and its new node is empty until then.
+    """A terminating pod is not pending, and its new node is empty until it is replaced.
 
     Taken as empty, the node would be launched again as soon as the pod has left.
     """

@@ -78,7 +78,7 @@ def weathers(draw: st.DrawFn) -> dict[str, Any]:
 
 @dataclass
 class Witness:
-    """Looks at the world itself after every pass, and counts what must not be."""
+    """Checks the world after every pass, and counts violations."""
 
     setting: Setting
     budgets: dict[str, int]

@@ -38,7 +38,7 @@ GUARDS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Step:
-    """What happens, how many passes look at it, and how many hours nobody looks after that."""
+    """An event, the number of passes after it, and the hours without a pass after those."""
 
     version: int
     pods: int
@@ -101,7 +101,7 @@ def look(world: SmallWorld) -> tuple[bytes | None, ...]:
 
 
 def prune(world: SmallWorld, state: DatabaseState) -> int:
-    """Prune as whoever does it by hand: without a look at EC2."""
+    """Prune as the command does: without observing EC2."""
     tallies = state.history.prune(world.clock.now(), timedelta(days=1))
     return sum(tally.gone for tally in tallies)
 

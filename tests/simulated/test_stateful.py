@@ -253,7 +253,7 @@ class Histories(RuleBasedStateMachine):
             assert tags[CLAIM_TAG] in claims or tags[INTENT_TAG] in doubtful, tags
 
     def no_limit_is_passed(self) -> None:
-        """Whatever is launched finds room, and what was launched in vain does not take any.
+        """Every launch fits, and failed launches use no room.
 
         A node that is given back may stand beside its replacement only where pods run on both.
         """
@@ -296,7 +296,7 @@ class Histories(RuleBasedStateMachine):
 
 
 def rooms(budget: str, nodes: int) -> int:
-    """Return how many of so many nodes a budget lets go at once, worked out by hand."""
+    """Return the number of nodes that a budget allows to disrupt, computed independently."""
     if budget.endswith("%"):
         return math.ceil(nodes * int(budget[:-1]) / 100)
     return int(budget)

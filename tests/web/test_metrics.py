@@ -46,7 +46,7 @@ class Daemon:
         self.ports = replace(ports, notifier=notifier)
 
     def passes(self, count: int) -> None:
-        """Run so many passes; without any, the loop ends when it has asked 400 times."""
+        """Run that number of passes; without any, the loop ends after 400 polls."""
         observer, asked = Counted(self.metrics, self.health), iter(range(400))
         run(
             self.ports,

@@ -1,4 +1,4 @@
-"""Subnets with few addresses: launches on their way are counted before EC2 counts them."""
+"""Subnets with few addresses: launches in progress are counted before EC2 counts them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tests.contracts.cloud import a_class, a_cloud, a_compute, a_launch
 
 ZONE = "us-east-1a"
 PODS = 29
-"""So many pods, and addresses, the test's instance types have."""
+"""The number of pods, and of addresses, of the test's instance types."""
 
 
 class Site:
-    """A zone with a default subnet of 4,091 free addresses, and others that are made."""
+    """A zone with a default subnet of 4,091 free addresses, and others created by tests."""
 
     def __init__(self) -> None:
         self.clock = SimulatedClock()
@@ -36,7 +36,7 @@ class Site:
         return self.compute.resolve(a_class())
 
     def ask(self, intent: str) -> LaunchAnswer | Exception:
-        """Ask for one instance in the zone."""
+        """Request one instance in the zone."""
         options = (LaunchOption("m7i.large", ZONE, "on-demand", 0.1),)
         (answer,) = self.compute.launch([a_launch(intent, self.node_class(), options=options)])
         return answer
@@ -55,7 +55,7 @@ def site() -> Site:
 
 
 def test_launches_of_one_minute_spread_over_the_subnets_of_a_zone(site: Site) -> None:
-    """By EC2's count of the minute the default subnet is the freest for all of them."""
+    """By EC2's count, the default subnet has the most free addresses for all of them."""
     second = site.subnet("172.31.112.0/20")
     used = [site.launch(f"i{number}") for number in range(4)]
     assert used.count(second) == 2
@@ -74,7 +74,7 @@ def test_an_observation_of_ec2_corrects_the_counts(site: Site) -> None:
 
 
 def test_an_unclear_launch_is_repeated_with_the_same_request(site: Site) -> None:
-    """A token that comes back with another subnet would be refused, and the instance be lost."""
+    """A token repeated with another subnet would be rejected, and the instance lost."""
     site.subnet("172.31.112.0/20")
     site.cloud.lag.add("DescribeInstances", times=None)
     site.cloud.faults.add("CreateFleet", Fault.TIMEOUT_AFTER, times=5)
@@ -94,7 +94,7 @@ def test_an_unclear_launch_is_repeated_with_the_same_request(site: Site) -> None
 def test_a_launch_of_a_dead_process_is_found_despite_another_request(
     site: Site, times: int | None, *, found: bool
 ) -> None:
-    """The freest subnet is another one by now: EC2 refuses the token, and has the instance."""
+    """Another subnet has the most addresses by now: EC2 rejects the token, and has the instance."""
     site.cloud.faults.add("CreateFleet", Fault.TIMEOUT_AFTER, times=5)
     site.cloud.lag.add("DescribeInstances", times=None)
     assert isinstance(site.ask("i1"), TransientCloudError)

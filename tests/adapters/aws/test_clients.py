@@ -1,4 +1,4 @@
-"""Clients of several fleets in one process: by region, endpoint and role, and never mixed up."""
+"""Clients of several fleets in one process, separated by region, endpoint and role."""
 
 from __future__ import annotations
 

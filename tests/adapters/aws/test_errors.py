@@ -1,4 +1,4 @@
-"""The border where botocore's errors become ours."""
+"""The translation of botocore's errors into ours."""
 
 from __future__ import annotations
 

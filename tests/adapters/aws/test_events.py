@@ -1,4 +1,4 @@
-"""What a message of the interruption queue says, whatever somebody put there."""
+"""Decoding of messages in the interruption queue, whatever they contain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Formulas in kubelet settings mean what CEL makes of them, or are refused."""
+"""Expressions in kubelet settings have their CEL value, or are rejected."""
 
 from __future__ import annotations
 

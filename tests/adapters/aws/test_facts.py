@@ -1,4 +1,4 @@
-"""What AWS says of types and prices: read whole or not at all, kept, and renewed when it is old."""
+"""Types and prices from AWS: read completely or not at all, cached, and refreshed when old."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def price(name: str, zone: str, capacity_type: str) -> float | None:
 
 
 class Account:
-    """An account with a small market, and the facts of it."""
+    """An account with a small market, and its facts."""
 
     def __init__(self, folder: Path, **settings: object) -> None:
         self.clock = SimulatedClock()
@@ -65,7 +65,7 @@ def test_types_come_with_the_zones_that_offer_them(account: Account) -> None:
 
 
 def test_the_price_is_that_of_shared_linux_without_software(account: Account) -> None:
-    """Windows, SQL, dedicated tenancy and reserved rows stand beside it at other prices."""
+    """Rows for Windows, SQL, dedicated tenancy and reservations have other prices."""
     listed = account.facts.on_demand().value
     assert listed is not None
     assert listed["m5.large"] == pytest.approx(0.1, abs=1e-3)
@@ -191,7 +191,7 @@ def test_a_price_list_is_requested_at_its_endpoint(
 
 
 def test_a_type_is_removed_only_after_two_answers_without_it(account: Account) -> None:
-    """Nodes of a type that EC2 does not list are replaced: one short answer must not do that."""
+    """Nodes of a type that EC2 does not list drift: one truncated answer must not cause that."""
     assert account.facts.instance_types().value is not None
     account.clock.advance(HALF_A_DAY.total_seconds())
     market = account.cloud.market

@@ -1,7 +1,7 @@
-"""AWS is consistent in the end only: what was just made is not known yet in the next call.
+"""AWS is eventually consistent: an object that was just created may be unknown to the next call.
 
-Whatever lags, once, three times or for ever: there is one instance for one intent, nothing that
-lives is taken for gone, and when AWS has caught up the same act ends as if nothing had been.
+Whatever lags, once, three times or forever: one intent has one instance, nothing that exists counts
+as gone, and once AWS has caught up the same operation succeeds.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def cloud(clock: SimulatedClock) -> EmbeddedEC2:
 
 
 class Account:
-    """A fleet in an account, and one wish of it."""
+    """A fleet in an account, and one launch of it."""
 
     def __init__(self, cloud: EmbeddedEC2, clock: SimulatedClock, settings: Settings) -> None:
         self.cloud = cloud
@@ -58,7 +58,7 @@ class Account:
         return a_launch("i1", self.node_class)
 
     def make_templates(self) -> None:
-        """Make the templates of the wish, as an earlier launch of the same kind did."""
+        """Create the templates of the launch, as an earlier launch of the same kind did."""
         for template in launch_requests(self.wish, a_type, self.settings).templates:
             self.cloud.connect("ec2", 1).create_launch_template(**template)
 
@@ -109,7 +109,7 @@ def test_a_launch_is_retried_until_ec2_knows_its_template(
 def test_a_launch_is_retried_until_ec2_knows_its_profile(
     cloud: EmbeddedEC2, clock: SimulatedClock, times: int | None
 ) -> None:
-    """The classic: IAM has made it, and EC2 hears of it seconds later."""
+    """The usual case: IAM has created it, and EC2 sees it seconds later."""
     account = Account(cloud, clock, REAL)
     account.make_templates()
     cloud.lag.add("CreateFleet", times=times)
@@ -180,7 +180,7 @@ def test_an_instance_that_cannot_be_tagged_yet_is_tagged_later(
 def test_an_unknown_instance_does_not_block_termination_of_others(
     cloud: EmbeddedEC2, clock: SimulatedClock, times: int | None
 ) -> None:
-    """A call that names one unknown id is refused whole; who is known goes all the same."""
+    """A call with one unknown id is rejected completely; known instances are terminated anyway."""
     account = Account(cloud, clock, SETTINGS)
     old = [instance_of(account.compute, account, f"old-{n}") for n in range(3)]
     cloud.lag.add("TerminateInstances", times=times)
@@ -245,7 +245,7 @@ LOOKS: dict[str, Callable[[EC2NodeClass], Any]] = {
 def test_a_resource_is_gone_only_after_two_observations_without_it(
     clock: SimulatedClock, call: str
 ) -> None:
-    """Nodes drift where their subnet, groups or image are not found any more."""
+    """Nodes drift if their subnet, groups or image are not found any more."""
     cloud = EmbeddedEC2(clock)
     node_class = a_class(ami_selector_terms=(SelectorTerm(name="golden-*"),), ami_family="AL2023")
     cloud.lag.add(call, times=1, skip=1)

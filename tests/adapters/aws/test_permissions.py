@@ -1,4 +1,4 @@
-"""The declared calls, the calls that the code makes, and the documents: all say the same."""
+"""The declared calls, the calls in the code, and the documents agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The instance profile of a class with a role is made before its first launch, and only then."""
+"""The instance profile of a class with a role is created before its first launch, and only then."""
 
 from __future__ import annotations
 

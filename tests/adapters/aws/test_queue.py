@@ -1,4 +1,4 @@
-"""The interruption queue over a real SQS client: nothing is lost, nothing stays, nothing stops."""
+"""The interruption queue with a real SQS client: no message is lost or left behind."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.engine.processes import wait_for
 
 
 class Site:
-    """An account with a queue, and who listens to it."""
+    """An account with a queue, and its listener."""
 
     def __init__(self) -> None:
         self.strangers = set(threading.enumerate())
@@ -40,7 +40,7 @@ class Site:
             self.sqs.send_message(QueueUrl=self.url, MessageBody=text)
 
     def left(self) -> int:
-        """Return how many messages the queue still has, hidden ones among them."""
+        """Return the number of messages in the queue, including invisible ones."""
         names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
         found = self.sqs.get_queue_attributes(QueueUrl=self.url, AttributeNames=names)
         return sum(int(found["Attributes"][name]) for name in names)
@@ -49,12 +49,12 @@ class Site:
         return [identity for word in self.queue.arrived() for identity in word.instances]
 
     def is_silent(self) -> bool:
-        """Return whether no thread of ours listens any more."""
+        """Return whether none of our threads is listening."""
         ours = set(threading.enumerate()) - self.strangers
         return "interruptions" not in {thread.name for thread in ours}
 
     def show_again(self) -> None:
-        """Let the time be over for which SQS hides what was received."""
+        """End the visibility timeout of received messages."""
         account = self.cloud._account
         for message in sqs_backends[account.number][account.region].queues["web"]._messages:
             message.visible_at = 0

@@ -383,7 +383,7 @@ ARCHIVES = {
 
 @pytest.mark.parametrize(("body", "expected"), ARCHIVES.values(), ids=ARCHIVES)
 def test_multi_part_user_data_is_split_as_in_go(body: str, expected: list[str]) -> None:
-    """The expectations are what ``mime/multipart`` of Go 1.26 gave for these texts."""
+    """The expectations are the results of ``mime/multipart`` of Go 1.26 for these texts."""
     parts = parts_of(f'MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="B"\n\n{body}')
     assert [part.body for part in parts] == expected
 
@@ -478,7 +478,7 @@ def test_requests_are_built_without_boto3() -> None:
 
 
 def test_a_class_sets_the_maximum_number_of_pods() -> None:
-    """What is launched must be what the plan's requests say: the class's own pod density."""
+    """The launch must equal the requests of the plan, with the pod density of the class."""
     find = types_of(bundled(), CONTROL_PLANE)
     for kubelet, count in (({}, 29), ({"maxPods": 17}, 17), ({"podsPerCore": 4}, 8)):
         node_class = a_resolved_class(kubelet=kubelet)

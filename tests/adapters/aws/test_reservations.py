@@ -1,4 +1,4 @@
-"""Capacity reservations of a class: which are found, what is left of them, who goes there."""
+"""Capacity reservations of a class: which are found, their remaining capacity, and their use."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def test_launches_use_up_a_reservation_at_once(cloud: EmbeddedEC2, clock: Simula
 def test_two_observations_close_together_count_as_one(
     cloud: EmbeddedEC2, clock: SimulatedClock
 ) -> None:
-    """What is missing is missing for a minute at least before nodes drift for it."""
+    """A resource must be missing for at least a minute before nodes drift."""
     compute = a_compute(cloud, clock)
     whole = compute.resolve(reserving(id="cr-1"))
     kept = replace(cloud.reservations._known["cr-1"])

@@ -1,4 +1,4 @@
-"""From an EC2NodeClass to what the account holds for it, and what is missing."""
+"""Resolution of an EC2NodeClass to resources of the account, and missing ones."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_lookups_are_cached_for_a_minute(cloud: EmbeddedEC2, clock: SimulatedClo
 
 
 def test_a_failed_lookup_is_not_a_finding(cloud: EmbeddedEC2, clock: SimulatedClock) -> None:
-    """Unknown is not «not there»."""
+    """Unknown does not mean missing."""
     cloud.seed(a_class())
     for call in ("DescribeSubnets", "DescribeSecurityGroups", "DescribeImages"):
         cloud.faults.add(call, Fault.SERVER_ERROR, times=None)

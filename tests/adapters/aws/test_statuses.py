@@ -1,4 +1,4 @@
-"""EC2 asked for what ails instances: all of it or nothing, each thing said once."""
+"""Instance statuses from EC2: complete or not used, and each problem reported once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RETIRES = datetime(2026, 5, 1, 3, tzinfo=UTC)
 
 
 class Site:
-    """An account with three instances, and who asks how they are."""
+    """An account with three instances, and the poller of their statuses."""
 
     def __init__(self) -> None:
         self.clock = SimulatedClock()
@@ -87,7 +87,7 @@ def test_a_completed_event_is_ignored_while_still_listed(site: Site, text: str) 
 def test_an_ignored_filter_makes_no_instance_unhealthy(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Imitations answer with all instances, whatever is asked for."""
+    """Imitations of EC2 return all instances, whatever the filter."""
     monkeypatch.setattr(site.cloud.health, "_is_asked_for", lambda *_: True)
     site.cloud.health.impair(site.ids[2], site.clock.now() - timedelta(hours=1))
     assert [identity for _, identity, _ in site.said()] == [site.ids[2]]

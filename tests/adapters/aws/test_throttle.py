@@ -1,4 +1,4 @@
-"""The buckets that keep us below EC2's limits, on a clock that moves only when it is waited for."""
+"""The buckets that keep us below EC2's limits, on a clock that only advances by waiting."""
 
 from __future__ import annotations
 

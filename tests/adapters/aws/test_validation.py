@@ -1,4 +1,4 @@
-"""Node classes are tried without effect before anything waits for their nodes."""
+"""Node classes are validated by dry runs before anything waits for their nodes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Site:
         return [c.operation for c in self.cloud.calls if c.operation in TRIED]
 
     def answers(self, operation: str, code: str, message: str) -> None:
-        """Let EC2 answer an operation with an error of its own."""
+        """Make EC2 answer an operation with an error."""
         handle = self.cloud.handle
 
         def other(request: Request) -> Response:

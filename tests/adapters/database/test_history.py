@@ -1,4 +1,4 @@
-"""What is kept of what was: for people, by ``get``, ``describe`` and ``explain``."""
+"""The history that ``get``, ``describe`` and ``explain`` show."""
 
 from __future__ import annotations
 

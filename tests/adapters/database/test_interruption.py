@@ -1,4 +1,4 @@
-"""Cut after every statement: each method of the ports leaves the new state or the old one."""
+"""Interrupted after any statement, each method of the ports leaves the new state or the old one."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Cut(Exception):  # noqa: N818 - no error, but the end of a process
 
 @contextmanager
 def cut_after(state: DatabaseState, statements: int) -> Iterator[None]:
-    """Let so many statements through and end with the next one, or with the commit."""
+    """Execute that number of statements, and end at the next one, or at the commit."""
     left = [statements]
 
     def count(*_: object) -> None:

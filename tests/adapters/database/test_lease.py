@@ -1,4 +1,4 @@
-"""One process at a time acts for a fleet, whatever happens to connections, servers and clocks."""
+"""One process at a time acts for a fleet, despite faults of connections, servers and clocks."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def server() -> str:
 
 @contextmanager
 def leader(url: str, fleet: str, lifetime: timedelta = LIFETIME) -> Iterator[DatabaseState]:
-    """Open a state on a server whose lease has a clock of its own, and acquire the lease."""
+    """Open a state on a server whose lease has a separate clock, and acquire the lease."""
     with open_state(url, fleet) as state:
         object.__setattr__(state, "lease", ServerLease(state.database, lifetime, Elapsing()))
         state.lease.acquire()

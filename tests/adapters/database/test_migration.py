@@ -1,4 +1,4 @@
-"""The recorded state moves forward only, keeps what it holds, and is copied before."""
+"""Migrations of the recorded state go forward only, keep its contents, and back it up first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever is written in whatever order, and reopened in between: what a dict would hold."""
+"""Any writes in any order, with reopening in between, give the contents of a dict."""
 
 from __future__ import annotations
 

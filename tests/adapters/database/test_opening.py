@@ -1,4 +1,4 @@
-"""What stops a state from being opened is told in one line: whose fault, where, what to do."""
+"""Reasons why a state cannot be opened, each reported in one line with a remedy."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_a_record_edited_by_others_is_named(tmp_path: Path) -> None:
 
 @pytest.fixture
 def folder_of_another() -> Iterator[Path]:
-    """A folder that this process may list and not write, even where the tests run as root."""
+    """A folder that this process can list but not write, even if the tests run as root."""
     with TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o555)

@@ -1,4 +1,4 @@
-"""What may be taken out of the records, and what never: on both databases."""
+"""Which records may be pruned, and which never: on both databases."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def effect(state: DatabaseState, name: str, at: object, **fields: object) -> Non
 
 
 def active(state: DatabaseState) -> None:
-    """Let something have been done just now, so that spans count from there."""
+    """Record an effect now, from which ages count."""
     effect(state, "newest", LATER, verb=Verb.TAINT)
 
 
@@ -102,7 +102,7 @@ def test_a_launch_is_kept_while_its_claim_exists_and_for_the_retention_after(
 
 
 def test_the_retention_of_a_launch_counts_from_its_last_operation(state: DatabaseState) -> None:
-    """The daemon was away for two months: what it launched last may still be without a claim."""
+    """The daemon was stopped for two months: its last launch may still be without a claim."""
     effect(state, "launch", OLD, target="gone")
     effect(state, "drain", OLD, target="node", verb=Verb.DRAIN)
     effect(state, "last", OLD + DAY, target="node", verb=Verb.TAINT)
@@ -259,7 +259,7 @@ def test_a_killed_pruning_removed_everything_or_nothing(tmp_path: Path, wait_s: 
     with running(PRUNER, tmp_path) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "begins\n"
-        time.sleep(wait_s)  # the moment of death; it decides nothing about what holds
+        time.sleep(wait_s)  # the time of the kill, which does not affect the outcome
         process.send_signal(signal.SIGKILL)
         was_done = "done" in process.stdout.read()
     with open_state(str(tmp_path), "web") as state:

@@ -1,4 +1,4 @@
-"""The fleets of a process share connections; neither their number nor their locks mix them up."""
+"""The fleets of a process share connections, and stay isolated whatever their number and locks."""
 
 from __future__ import annotations
 

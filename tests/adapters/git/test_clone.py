@@ -1,4 +1,4 @@
-"""Remote repositories: cached bare clones, and what is never spoken or written down."""
+"""Remote repositories: cached bare clones, refused protocols, and secrets that are never stored."""
 
 import shutil
 import threading

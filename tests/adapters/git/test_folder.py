@@ -1,4 +1,4 @@
-"""A folder is read without following anything out of it, or for ever."""
+"""A folder is read without following links out of it, and without endless loops."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Being told of changes, and only of those that matter."""
+"""Notification of changes, and only of relevant ones."""
 
 import threading
 from pathlib import Path

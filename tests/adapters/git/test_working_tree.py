@@ -1,4 +1,4 @@
-"""Where a working tree stands, and how little git is trusted with on the way."""
+"""The revision of a working tree, read without trusting the repository."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Which cluster is meant, with whose credentials, and that it is the one that new nodes join."""
+"""Selection of the cluster and its credentials, and the check that new nodes join it."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_missing_client_package_is_reported_with_advice(monkeypatch: pytest.Mo
 
 
 def test_expired_credentials_are_renewed_once(tmp_path: Path) -> None:
-    """As an exec plugin gives them: EKS's tokens live for a quarter of an hour."""
+    """As from an exec plugin: tokens of EKS expire after a quarter of an hour."""
     token = tmp_path / "token"
     token.write_text(TOKEN)
     credential = {

@@ -1,4 +1,4 @@
-"""A watch wakes whoever sleeps, and is believed in nothing."""
+"""A watch only wakes a sleeping daemon; none of its data is used."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_pods_read_by_an_informer_wake_once(
     cache.advance()
     town.kube.change("pods", "a", lambda pod: pod["spec"].pop("nodeName"))
     cache.advance()
-    assert is_news(), "it waits anew"
+    assert is_news(), "it is pending again"
 
 
 def test_a_pod_is_noticed_while_the_watch_runs(town: Town) -> None:

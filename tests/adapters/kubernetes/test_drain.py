@@ -1,4 +1,4 @@
-"""Drains ask by the eviction API, in Karpenter's order, and delete only against a deadline."""
+"""Drains use the eviction API, in Karpenter's order, and delete only at a deadline."""
 
 from __future__ import annotations
 

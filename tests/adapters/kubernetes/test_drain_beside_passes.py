@@ -1,4 +1,4 @@
-"""Drains beside the passes: none waits for an eviction, and what is read was true at the end."""
+"""Drains alongside passes: no pass waits for an eviction, and reads are consistent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kubernetes Events: the same words once in two minutes, and no more than the limits allow."""
+"""Kubernetes Events: identical ones once in two minutes, and within the rate limits."""
 
 from __future__ import annotations
 

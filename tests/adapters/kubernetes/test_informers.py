@@ -1,4 +1,4 @@
-"""A look reads a copy that watches keep current, or lists: an old copy is never the truth."""
+"""An observation reads a cache that watches keep current, or lists: an old cache is not used."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FRESH = Freshness(first_list_s=0.0)
 
 @dataclass
 class Watched:
-    """A cluster that is seen through a cache; its watches are read when a test says so."""
+    """A cluster observed through a cache; tests decide when its watches are read."""
 
     town: Town
     cache: ClusterCache

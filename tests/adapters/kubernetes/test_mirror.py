@@ -1,4 +1,4 @@
-"""The copies of our NodeClaims where watches keep the lists: quiet ones cost no call."""
+"""The copies of our NodeClaims with a watch cache: unchanged ones need no call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.adapters.kubernetes.town import Town, a_claim, a_town
 
 @pytest.fixture
 def town(tmp_path: Path) -> Iterator[Town]:
-    """A cluster that knows Karpenter's kinds, with a cache that is current."""
+    """A cluster with Karpenter's CRDs, and a current cache."""
     with a_town(tmp_path, has_cache=True) as made:
         made.kube.absent = frozenset()
         made.look()
@@ -25,7 +25,7 @@ def test_unchanged_copies_need_no_call(town: Town) -> None:
     mirror.show([a_claim()], {})
     assert list(town.kube.of("nodeclaims")) == [a_claim().name]
     town.kube.calls.clear()
-    mirror.show([a_claim()], {})  # no watch has told about the copy yet
+    mirror.show([a_claim()], {})  # no watch has reported the copy yet
     assert mirror.deleted() == mirror.node_pools() == frozenset()
     assert town.kube.made() == []
 

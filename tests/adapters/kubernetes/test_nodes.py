@@ -1,4 +1,4 @@
-"""What is written to nodes: once however often it is asked, and never over another's words."""
+"""Writes to nodes: idempotent, and without overwriting other writers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.parametrize("town", ["listed", "cached"], indirect=True
 
 @pytest.fixture
 def joined(town: Town) -> Town:
-    """The node has joined, is quarantined and was marked for disruption by somebody else."""
+    """The node has joined, is unregistered, and was marked for disruption by another controller."""
     other = {"key": "other", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"}
     town.kube.add(a_node(taints=[UNREGISTERED, other]))
     town.look()
@@ -181,7 +181,7 @@ def test_deleting_a_missing_node_is_not_an_error(town: Town) -> None:
 
 
 def test_a_later_node_of_the_same_name_is_left_alone(town: Town) -> None:
-    """The name is an address, which another instance may have by now."""
+    """The name is derived from an address, which another instance may have by now."""
     town.look()
     town.kube.objects.clear()
     town.kube.add(a_node())
@@ -194,7 +194,7 @@ def test_a_later_node_of_the_same_name_is_left_alone(town: Town) -> None:
 
 
 def test_the_finalizer_of_karpenter_is_removed_from_an_adopted_node(town: Town) -> None:
-    """Nobody else would take its finalizer off once Karpenter is gone; another's stays."""
+    """Without Karpenter, nothing else would remove its finalizer; other finalizers stay."""
     node = a_node()
     node["metadata"]["finalizers"] = ["karpenter.sh/termination"]
     town.kube.add(node)

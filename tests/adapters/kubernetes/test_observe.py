@@ -1,4 +1,4 @@
-"""A look lists everything, or fails: a part is never taken for the whole."""
+"""An observation lists everything, or fails: a part never counts as complete."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_a_failed_page_fails_the_observation(town: Town) -> None:
 def test_an_answer_of_another_kind_is_not_an_empty_list(
     town: Town, kind, said: Object, problem: str
 ) -> None:
-    """What stands between us and the API may answer everything with a success of its own."""
+    """A proxy in front of the API may answer everything with a success."""
     answer = town.kube.answer
     town.kube.answer = lambda call: said if call.resource == kind.resource else answer(call)
     with pytest.raises(ClusterError, match=f"GET {kind.path}: {problem}"):

@@ -1,4 +1,4 @@
-"""What is declared is what is called, what is documented, and what ``check`` asks for."""
+"""Declared permissions match the calls, the documents, and the requests of ``check``."""
 
 from __future__ import annotations
 

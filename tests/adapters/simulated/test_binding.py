@@ -1,4 +1,4 @@
-"""Pods get nodes by Kubernetes' rules, written anew so that they check the planner's."""
+"""Pods are bound by Kubernetes' rules, implemented independently of the planner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes join and vanish, pods find nodes, and a killed process goes on where it was."""
+"""Nodes join and disappear, pods are bound, and a killed process resumes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drains ask pods to leave in order, and budgets say how many at once."""
+"""Drains evict pods in order, within PodDisruptionBudgets."""
 
 from __future__ import annotations
 
@@ -173,6 +173,6 @@ def test_no_drain_exceeds_the_budget(
 
 
 def bound(town: Town) -> int:
-    """How many pods have a node, by what was kept."""
+    """The number of bound pods, by cached state."""
     record = decoded(town.shelf.read(SHELF_NAME))
     return sum(bool(pod.node) for pod in record.pods.values())

@@ -1,4 +1,4 @@
-"""Where moto does not tell what EC2 would say, the imitation does."""
+"""Behaviour of EC2 that is added to moto."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def cloud(clock: SimulatedClock) -> EmbeddedEC2:
 
 
 def fleet(cloud: EmbeddedEC2, *overrides: tuple[str, str, float], **fields: Any) -> dict[str, Any]:
-    """Ask for one instance out of (type, zone letter, priority)."""
+    """Request one instance out of (type, zone letter, priority)."""
     capacity_type = fields.pop("capacity_type", "spot")
     strategy = {"AllocationStrategy": fields.pop("strategy", "price-capacity-optimized")}
     options = (

@@ -1,4 +1,4 @@
-"""A cluster that keeps what has not changed shows what one shows that has just been started."""
+"""A cluster with cached results shows the same as one that was just started."""
 
 from __future__ import annotations
 
