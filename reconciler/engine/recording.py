@@ -1,7 +1,7 @@
 """Records how the workload of a fleet changes, so that a backtest can replay it.
 
-It records the pods that count for the fleet: those on its nodes, and those for which the scheduler
-found no node. Pods of DaemonSets come with their DaemonSet, static pods with their node.
+Recorded are the pods that count for the fleet: those on its nodes, and those for which the
+scheduler found no node. Pods of DaemonSets come with their DaemonSet, static pods with their node.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _OF_ONE_POD: Final = frozenset(
 
 
 def class_of(pod: Pod) -> PodClass:
-    """Return the fields of a pod that decisions read, without data of its node.
+    """Return what decisions read from a pod, without data of its node.
 
     Volumes are omitted: a replay has no claims that they could be bound to.
     """
@@ -173,7 +173,7 @@ class WorkloadRecorder:
                 present[pod.key] = known
                 continue
             if known is not None and known.pod.metadata.uid != pod.metadata.uid:
-                known = None  # another pod of that name, which replaced the previous one
+                known = None  # another pod of that name, in the place of the one before
             if not _counts(pod, ours, is_known=known is not None):
                 continue
             if known is None:
@@ -209,7 +209,7 @@ class WorkloadRecorder:
 
 
 def _node_names(seen: Observation) -> Iterator[str]:
-    """Yield the names of the fleet's nodes; a Node may exist before its claim names it."""
+    """Yield the names of the fleet's nodes; a Node may be there before its claim knows."""
     providers = set()
     for claim in seen.claims:
         if claim.status.node_name:
@@ -231,7 +231,7 @@ def _counts(pod: Pod, ours: frozenset[str], *, is_known: bool) -> bool:
 
 
 def _bound_at(pod: Pod, created: datetime, now: datetime) -> datetime:
-    """Return when a pod was bound, as precisely as the kubelet and this pass know."""
+    """Return when a pod was bound, as near as the kubelet and this pass know."""
     return max(created, min(pod.status.start_time or now, now))
 
 

@@ -199,7 +199,7 @@ def test_a_report_for_the_terminal_has_the_table_and_the_patches(
 # Writing and committing.
 
 
-def test_only_the_best_proposal_is_written(capsys: Capture, fleet: Path) -> None:
+def test_the_best_is_written_and_all_else_stays(capsys: Capture, fleet: Path) -> None:
     report = advised(capsys, fleet, "--write")
     assert report["together"] is None
     assert (fleet / "pool.yaml").read_text() == POOL.replace("[m7i]", "[m7i, m7a]")

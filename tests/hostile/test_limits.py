@@ -198,7 +198,7 @@ REFUSED: dict[str, tuple[dict[str, str], str]] = {
 
 @attack(Threat.EXHAUSTION, "a fleet that requests too much")
 @pytest.mark.parametrize(("files", "words"), REFUSED.values(), ids=REFUSED.keys())
-def test_input_beyond_a_limit_is_a_finding_that_names_the_limit(
+def test_too_much_is_a_finding_that_names_the_limit(
     files: dict[str, str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fleet = a_fleet(tmp_path, **files)
@@ -250,7 +250,7 @@ BORNE: dict[str, dict[str, str]] = {
 
 @attack(Threat.EXHAUSTION, "a fleet at the limits")
 @pytest.mark.parametrize("files", BORNE.values(), ids=BORNE.keys())
-def test_input_within_the_limits_is_planned_quickly(
+def test_what_is_within_the_limits_is_planned_soon(
     files: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fleet = a_fleet(tmp_path, **{"app": DEPLOYMENT, **files})
