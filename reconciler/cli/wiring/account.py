@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @cache
 def connections() -> Connections:
-    """Return the connections of this process: its fleets share rates where they share accounts."""
+    """Return the connections of this process; fleets of one account share its rate limits."""
     from reconciler.adapters.aws.clients import Connections
     from reconciler.adapters.clock import SystemClock
 
@@ -66,7 +66,7 @@ def compute_of(
 
 
 def look_up(request: FleetRequest, resolved: Resolved) -> Callable[[EC2NodeClass], EC2NodeClass]:
-    """Return what finds in the account what a node class selects."""
+    """Return the resolver of node classes in the account."""
     from reconciler.cli.shared.catalogs import CatalogInForce
 
     imitation = Imitation(clock_of(request))

@@ -55,7 +55,7 @@ class Captured:
 
 
 def captured(snapshot: Snapshot) -> Captured | None:
-    """Return the snapshot with its records, None where it was not captured with any.
+    """Return the snapshot with its records, None if it was captured without any.
 
     Raises:
         UnreadableError: they are not records of this release.
@@ -70,8 +70,8 @@ def captured(snapshot: Snapshot) -> Captured | None:
 def settings_for(records: FleetRecords, resolved: Resolved, place: str) -> Settings:
     """Return the settings with the name of the fleet that the records belong to.
 
-    Where nothing names the fleet, the one that was captured is meant: a checkout in CI often lies
-    in a folder of another name.
+    If no setting names the fleet, the captured name is used: a checkout in CI is often in a folder
+    with another name.
 
     Raises:
         UsageError: the settings name another fleet.

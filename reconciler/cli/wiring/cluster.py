@@ -102,7 +102,7 @@ def has_threads(settings: Settings, imitation: Imitation) -> bool:
 
 @contextmanager
 def calls_of(settings: Settings, imitation: Imitation, *, sleeps: bool) -> Iterator[Calls]:
-    """Make calls on threads where the cluster is real, else one after another.
+    """Make calls on threads if the cluster is real, else one after another.
 
     ``apply``, which unlike ``run`` never ``sleeps``, has to start its plan within one pass.
     """
@@ -119,9 +119,9 @@ def calls_of(settings: Settings, imitation: Imitation, *, sleeps: bool) -> Itera
 
 @dataclass(frozen=True)
 class ClusterWatch:
-    """What a command receives from a real cluster between two passes, while ``listening`` lasts.
+    """The watches of a command on a real cluster between two passes, while ``listening`` runs.
 
-    ``cache`` is None where each pass lists all objects.
+    ``cache`` is None if each pass lists all objects.
     """
 
     arrivals: Arrivals

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def read_types(request: FleetRequest, resolved: Resolved, lock: Lock | None) -> Catalog:
     """Return the catalog of ``--catalog``, else that of the region.
 
-    It is the bundled one, unless there is a lock or the settings say otherwise.
+    It is the bundled one, unless there is a lock or the settings require another one.
     """
     from reconciler.model.settings import DataSource
 
@@ -47,7 +47,7 @@ def read_types(request: FleetRequest, resolved: Resolved, lock: Lock | None) -> 
 def compared_with_base(
     base: sources.Base, request: FleetRequest, facts: Inputs, resolve: Resolve | None = None
 ) -> Inputs:
-    """Return the facts with the changes since ``base``, and with the question for that too."""
+    """Return the facts with the changes since ``base``, and with the inputs of the base."""
     from msgspec.structs import replace
 
     facts = replace(

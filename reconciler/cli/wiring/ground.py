@@ -97,7 +97,7 @@ def cluster_id(ground: Ground) -> ClusterId:
 
 
 def locks_folder() -> Path:
-    """Return where this user's processes lock clusters, whatever their state directories are."""
+    """Return the folder in which this user's processes lock clusters, for all state directories."""
     home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     return Path(home, "reconciler", "locks")
 
@@ -128,12 +128,12 @@ def discovery_of(request: FleetRequest, resolved: Resolved, *, keeps: bool = Tru
     try:
         known = msgspec.json.decode(folder.read(name) or b"{}", type=dict[str, dict[str, Memory]])
     except msgspec.MsgspecError:
-        known = {}  # it is seen again soon
+        known = {}  # it will be observed again soon
     return Discovery(known, keep if keeps else forget)
 
 
 def recorded_journal(location: str, fleet: str) -> Journal:
-    """Return a journal that knows what is recorded, and writes nothing there.
+    """Return a journal that reads the recorded one and does not write to it.
 
     It is asked only about instances that no recorded NodeClaim has.
     """
@@ -154,7 +154,7 @@ def recorded_journal(location: str, fleet: str) -> Journal:
 
 
 def copy_state(location: str, fleet: str, store: StateStore, shelf: Shelf, now: datetime) -> int:
-    """Copy what is recorded, if anything is, and return its serial."""
+    """Copy the records, if there are any, and return their serial."""
     from reconciler.adapters.database.location import may_exist
     from reconciler.adapters.database.state import open_state
     from reconciler.adapters.simulated.cluster import SHELF_NAME

@@ -43,8 +43,8 @@ class LeaseTurns(Protocol):
 class Standby:
     """Waits while another process holds the lease, until ``stop`` returns True.
 
-    It reports who holds the lease once, and again when that is another process. Where replicas
-    share fleets, ``sharing`` decides when it asks.
+    It reports the holder of the lease once, and again when the holder changes. If replicas share
+    fleets, ``sharing`` decides when it tries to acquire the lease.
     """
 
     notifier: Notifier
@@ -85,8 +85,8 @@ class Standby:
     def waits(self, clock: Clock, error: ReconcilerError) -> bool:
         """Wait for a moment; return whether to try to acquire the lease again.
 
-        A server that fails to answer is asked again only by who has waited before: at the start
-        of a daemon the address of the state may be wrong.
+        A failing server is retried only after an earlier wait: at the start of a daemon the address
+        of the state may be wrong.
         """
         if self.stop() or not (self.has_waited or isinstance(error, LeaseHeldError)):
             return False
