@@ -25,7 +25,7 @@ def test_ratios_compare_adjacent_runs() -> None:
     assert against_karpenter.row("diverse-9", pairs).endswith("| 40.0 x (30.0 to 50.0)")
 
 
-def test_without_go_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_go_the_command_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(SystemExit, match=r"Error: `go` is not on .*go\.dev"):
         against_karpenter.main(["diverse-100"])

@@ -43,7 +43,7 @@ def refused(server: Server, token: str = "") -> UnreadableError:
     return caught.value
 
 
-def test_a_query_carries_the_token_and_gives_the_vector(server: Server) -> None:
+def test_a_query_sends_the_token_and_returns_the_vector(server: Server) -> None:
     answers(server, ok([*UP, MetricSample({}, float("inf"))]))
     assert Prometheus(server.url + "/prefix/", "t0ken").query("up", 5) == [
         *UP,

@@ -107,7 +107,7 @@ def test_a_saving_is_what_a_plan_of_the_patched_files_states(
         git(fleet, "checkout", "--", ".")
 
 
-def test_a_limit_refuses_a_change_and_says_which(capsys: Capture, fleet: Path) -> None:
+def test_a_limit_rejects_a_change_and_is_named(capsys: Capture, fleet: Path) -> None:
     report = advised(capsys, fleet)
     assert "web-spot" not in per_month(report)
     assert "100% of the pods" in refused(report)["web-spot"]

@@ -259,7 +259,7 @@ def test_a_file_that_is_not_a_plan_is_an_error(
     assert "not a plan" in err
 
 
-def test_without_a_plan_explain_says_what_to_run(
+def test_without_a_plan_explain_names_the_command_to_run(
     fleet_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from tests.cli.recorded_fleet import a_claim, ago

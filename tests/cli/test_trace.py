@@ -84,7 +84,7 @@ def test_an_imported_trace_has_our_form_and_is_read_as_the_original(
     assert summaries[0] == summaries[1]
 
 
-def test_a_trace_is_gzipped_where_its_name_says_so(tmp_path: Path) -> None:
+def test_a_trace_is_gzipped_if_its_name_ends_in_gz(tmp_path: Path) -> None:
     out = tmp_path / "t.jsonl.gz"
     assert main(["trace", "import", written(tmp_path, "t.csv", OPENB), "--out", str(out)]) == 0
     assert json.loads(gzip.decompress(out.read_bytes()).splitlines()[0])["kind"] == "Trace"

@@ -186,7 +186,7 @@ def _no_cluster() -> UsageError:
 
 
 def _objects(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a snapshot in the form of the API."""
+    """Yield the objects of a snapshot in API form."""
     import msgspec
 
     from reconciler.adapters.kubernetes.kinds import OBSERVED
