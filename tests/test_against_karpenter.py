@@ -15,24 +15,24 @@ PASS
 """
 
 
-def test_the_figures_of_a_go_benchmark_are_read() -> None:
+def test_figures_of_a_go_benchmark_are_parsed() -> None:
     assert against_karpenter.parsed(PRINTED) == Run(6.250538653, 1000, 200)
 
 
-def test_ratios_are_of_runs_beside_each_other() -> None:
+def test_ratios_compare_adjacent_runs() -> None:
     pairs = [(Run(8.0, 9, 2), Run(0.2, 9, 2)), (Run(30.0, 9, 2), Run(1.0, 9, 2))]
     pairs.append((Run(9.0, 9, 2), Run(0.18, 9, 2)))
     assert against_karpenter.row("diverse-9", pairs).endswith("| 40.0 x (30.0 to 50.0)")
 
 
-def test_without_go_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_go_the_command_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(SystemExit, match=r"Error: `go` is not on .*go\.dev"):
         against_karpenter.main(["diverse-100"])
 
 
 @pytest.mark.parametrize("words", [["diverse-7"], ["--runs", "0"]])
-def test_a_wrong_case_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_case_is_rejected(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         against_karpenter.main(words)
     assert words[-1] in capsys.readouterr().err

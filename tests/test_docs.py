@@ -28,7 +28,7 @@ def generator() -> ModuleType:
     return generate
 
 
-def test_the_configuration_reference_is_what_the_schemas_say() -> None:
+def test_the_configuration_reference_agrees_with_the_schemas() -> None:
     generate = generator()
     assert generate.PAGE.read_text(encoding="utf-8") == generate.page(), "run docs/generate.py"
 
@@ -44,7 +44,7 @@ def test_every_command_has_a_section_in_the_reference() -> None:
     assert [name for name in COMMANDS if f"### `{name}`\n" not in page] == []
 
 
-def test_the_states_of_actions_are_documented_as_the_code_has_them() -> None:
+def test_the_documented_states_of_actions_agree_with_the_code() -> None:
     generate = generator()
     page = generate.ARCHITECTURE.read_text(encoding="utf-8")
     assert page == generate.architecture(), "run docs/generate.py"
@@ -60,7 +60,7 @@ def test_the_threat_model_lists_every_attack() -> None:
     assert {attack.threat for attack in catalogue.attacks()} == set(Threat)
 
 
-def test_every_link_in_the_texts_leads_somewhere() -> None:
+def test_every_link_in_the_texts_has_a_target() -> None:
     pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")]
     broken = [
         f"{page.relative_to(ROOT)}: {target}"

@@ -62,13 +62,15 @@ def zones(answer: dict[str, Any], app: str) -> list[int]:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_it_is_valid(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_example_is_valid(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", f"examples/{name}", "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"diagnostics": [], "valid": True}
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_every_pod_finds_a_place(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_pod_of_an_example_is_scheduled(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     answer = plan(capsys, f"examples/{name}")
     assert answer["unschedulable"] == []
     assert len(answer["placements"]) == PODS[name]
@@ -77,7 +79,7 @@ def test_every_pod_finds_a_place(name: str, capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_its_readme_is_short_and_its_commands_work(
+def test_the_readme_of_an_example_is_short_and_its_commands_work(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     readme = _BLOCK.sub("", (REPOSITORY / "examples" / name / "README.md").read_text()).strip()
@@ -92,7 +94,7 @@ def test_its_readme_is_short_and_its_commands_work(
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_its_readme_shows_the_plan_that_the_command_prints(
+def test_the_readme_of_an_example_shows_the_printed_plan(
     name: str,
     request: pytest.FixtureRequest,
     capsys: pytest.CaptureFixture[str],
@@ -119,7 +121,7 @@ def test_its_readme_shows_the_plan_that_the_command_prints(
         for name in EXAMPLES
     ],
 )
-def test_it_can_be_applied_without_an_account(
+def test_an_example_can_be_applied_without_an_account(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(REPOSITORY / "examples" / name, tmp_path / name)
@@ -169,11 +171,11 @@ def test_fine_tuning_gets_four_gpus_in_one_node(capsys: pytest.CaptureFixture[st
     assert not any(family.startswith("g4") for families in routing for family in families)
 
 
-def test_the_ledgers_pods_are_in_different_zones(capsys: pytest.CaptureFixture[str]) -> None:
+def test_pods_of_the_ledger_are_in_different_zones(capsys: pytest.CaptureFixture[str]) -> None:
     assert zones(plan(capsys, "examples/maintenance-windows"), "ledger") == [1, 1, 1]
 
 
-def test_the_savings_plan_decides_where_search_runs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_savings_plan_determines_where_search_runs(capsys: pytest.CaptureFixture[str]) -> None:
     def families(answer: dict[str, Any]) -> set[str]:
         return {
             claim["launch"]["instanceType"].partition(".")[0]
@@ -202,7 +204,7 @@ def test_the_savings_plan_decides_where_search_runs(capsys: pytest.CaptureFixtur
         ("multi-team", "search", "replicas: 8", "replicas: 40", {"on-demand", "spot"}, "limit"),
     ],
 )
-def test_the_change_that_its_readme_proposes_does_what_it_says(
+def test_the_change_proposed_in_a_readme_has_the_stated_effect(
     name: str,
     file: str,
     before: str,
@@ -224,7 +226,7 @@ def test_the_change_that_its_readme_proposes_does_what_it_says(
         assert reason in " ".join(r["message"] for r in pod["reasons"])
 
 
-def test_headroom_is_kept_beside_the_pods(capsys: pytest.CaptureFixture[str]) -> None:
+def test_headroom_is_kept_in_addition_to_the_pods(capsys: pytest.CaptureFixture[str]) -> None:
     answer = plan(capsys, "examples/headroom")
     rooms = {room["buffer"]: room for room in answer["headroom"]}
     assert {name: room["replicas"] for name, room in rooms.items()} == {

@@ -31,17 +31,17 @@ def test_no_two_classes_share_a_name() -> None:
     assert {name: count for name, count in structure().classes().items() if count > 1} == {}
 
 
-def test_any_is_not_used_more_than_it_was() -> None:
+def test_use_of_any_does_not_grow() -> None:
     """Lower the number with every use that goes; ``model/json.py`` says when ``Any`` is right."""
     assert structure().uses_of_any() <= ANY_MAX
 
 
-def test_no_folder_holds_more_modules_than_a_reader_can_survey() -> None:
+def test_no_folder_has_too_many_modules() -> None:
     count, folder = structure().largest_folder()
     assert count <= 17, folder
 
 
-def test_every_module_that_the_architecture_names_is_there() -> None:
+def test_every_module_named_in_the_architecture_exists() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`((?:[a-z0-9_]+/)+[a-z0-9_]+\.py)`", page))
     assert len(named) > 10
@@ -54,7 +54,7 @@ def test_the_map_of_the_architecture_is_drawn_from_the_code() -> None:
     assert structure().drawing() in page, "run python .ci/structure.py --map"
 
 
-def test_only_the_parser_and_the_commands_see_the_arguments() -> None:
+def test_only_the_parser_and_the_commands_use_the_arguments() -> None:
     """Whatever is below the door of a command is given a frozen request."""
     package = ROOT / "reconciler" / "cli"
     doors = {package / "parser", package / "commands"}
@@ -66,7 +66,7 @@ def test_only_the_parser_and_the_commands_see_the_arguments() -> None:
     assert seeing == []
 
 
-def test_a_command_sees_its_arguments_in_one_function() -> None:
+def test_a_command_uses_its_arguments_in_one_function() -> None:
     seen = {
         path.name: re.findall(r"^def (\w+)\([^)]*argparse\.Namespace", _code(path), re.MULTILINE)
         for path in sorted((ROOT / "reconciler" / "cli" / "commands").rglob("*.py"))

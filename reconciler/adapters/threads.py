@@ -106,7 +106,7 @@ class ThreadedCalls:
                 self._open[name] = self._long.submit(copy_context().run, call)
 
     def is_open(self, name: str) -> bool:
-        """Return whether a long call of that name runs, or has an answer that nobody has read."""
+        """Return whether a long call of that name is running, or has an unread answer."""
         with self._lock:
             return name in self._open
 

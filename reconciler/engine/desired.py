@@ -1,7 +1,7 @@
-"""What the engine needs of desired state: where to read it, and how to plan with it.
+"""What the engine needs from the desired state: where to read it, and how to plan with it.
 
-Reading git, resolving node classes and catalogs is done by whoever wires the engine; a pass
-only asks these questions.
+Reading git and resolving node classes and catalogs is the task of ``cli/wiring``; a pass only uses
+these ports.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Desired(Protocol):
         ...
 
     def objection(self, command: RunningCommand, seen: Observation) -> str | None:
-        """Return why a command that is ready to continue must not, or None."""
+        """Return why a command that is ready must not continue, or None."""
         ...
 
 

@@ -139,13 +139,13 @@ class Effects:
         self.end([Ended(intent.id, outcome, message) for intent in intents])
 
     def end(self, ended: Sequence[Ended]) -> None:
-        """Journal how intents have ended, in one write."""
+        """Journal the outcomes of intents, in one write."""
         if ended:
             self.world.journal.finish(ended, self.world.clock.now())
 
 
 def _ended(intents: Sequence[Intent], answer: Answer) -> Iterator[Ended]:
-    """Yield how the intents of a call have ended, nothing while that is unknown."""
+    """Yield the outcomes of the intents of a call; nothing while they are unknown."""
     if answer.error is None:
         yield from (Ended(intent.id, Outcome.SUCCEEDED) for intent in intents)
     elif answer.is_refusal:

@@ -211,7 +211,7 @@ def run(
 
     Raises:
         LeaseLostError: another process acts for the fleet, or may soon: acting stopped.
-        ClockSetBackError: restart the engine: what it remembers is dated in the future.
+        ClockSetBackError: restart the engine: its records in memory are dated in the future.
     """
     in_force = _InForce(world, source)
     recall, pruning = Recall(), Pruning(world)
@@ -351,7 +351,7 @@ class _InForce:
 
 
 def problem_of(error: Exception) -> str:
-    """Return what went wrong, in one line.
+    """Return a one-line description of a failure.
 
     An unexpected error is a defect of this program. It is reported with its place in the code and
     a reference that is the same for every occurrence of the same error at the same place.

@@ -46,7 +46,7 @@ class LostNodes:
 
 
 def deleted_node(world: World, claim: NodeClaim, node: Node, now: datetime) -> NodeClaim:
-    """Return the claim of a Node that somebody has deleted, as deleted."""
+    """Return the claim of a Node that was deleted by others, as deleted."""
     what = f"Node {node.name} was deleted"
     world.notify(
         EventKind.NODE_DELETED,
@@ -123,12 +123,12 @@ NOTHING_BEFORE: Final = Before()
 
 @dataclass(frozen=True)
 class Observation:
-    """What was observed at ``at``; ``snapshot`` holds the claims as the observation updated them.
+    """The facts observed at ``at``; ``snapshot`` holds the claims as the observation updated them.
 
-    ``findings`` are about facts that could not be observed and that decide nothing by themselves.
+    ``findings`` are about facts that could not be observed and that decisions do not need.
     ``history`` is the recorded past. ``owner`` is the fleet that observes, and ``doubts`` are the
     instances that may or may not belong to it. ``disputed`` are the claims that several Nodes
-    match. ``before`` holds our records as the observation found them.
+    match. ``before`` holds our records before the observation.
     """
 
     at: datetime
@@ -265,7 +265,7 @@ def _joined(claims: Iterable[NodeClaim], instances: Mapping[str, Instance]) -> l
 
 @dataclass
 class _Welcome:
-    """What was done to a node that has joined; ``notes`` are reported when all are done."""
+    """The changes made to a node that has joined; ``notes`` are reported when all are done."""
 
     registered: bool = False
     notes: list[tuple[EventKind, str]] = field(default_factory=list)
@@ -274,7 +274,7 @@ class _Welcome:
 def _welcome(
     world: World, claims: Iterable[NodeClaim], nodes: Mapping[str, Node], now: datetime
 ) -> Mapping[str, _Welcome]:
-    """Put on each node what it lacks (labels, taints, our finalizer), at the same time.
+    """Add missing labels, taints and our finalizer to each node, at the same time.
 
     Returns what was done by the name of the claim. A failure stops no other node.
     """
@@ -316,10 +316,10 @@ def _lacks_something(claim: NodeClaim, node: Node, now: datetime) -> bool:
 
 
 def _equip(world: World, claim: NodeClaim, node: Node, now: datetime, done: _Welcome) -> None:
-    """Put on one node what it lacks.
+    """Add missing labels, taints and our finalizer to one node.
 
     Raises:
-        ClusterError: the API refused it; what ``done`` contains was done before.
+        ClusterError: the API rejected a change; ``done`` contains the changes made before.
     """
     if not _is_labelled(node, REGISTERED):
         world.cluster.register(node.name, claim)

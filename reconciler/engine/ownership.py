@@ -77,7 +77,7 @@ class Doubts:
 
     @property
     def remedy(self) -> str:
-        """What a person can do about it."""
+        """The possible remedies."""
         advice = []
         if self.unknown:
             advice.append(
@@ -155,7 +155,7 @@ def doubts(
 def came_of_a_launch(instance: Instance, journal: Journal, owner: Owner) -> bool:
     """Return whether a journalled launch made the instance.
 
-    Anybody who can read our tags can copy the id of an intent to another instance. Therefore its
+    Anyone who can read our tags can copy the id of an intent to another instance. Therefore its
     type and zone must be among those that the launch requested, and the times must match.
     """
     if not owner.owns(instance.tags):

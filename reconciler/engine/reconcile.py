@@ -46,7 +46,7 @@ from reconciler.ports.state import RecordedPlan, RunningCommand
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What a pass observed, decided and began.
+    """What a pass observed, decided and started.
 
     ``started`` are the commands that it started, without nodes that could not be tainted.
     ``under_way`` counts the operations that later passes have to finish. ``all_failed`` is True if
@@ -68,7 +68,7 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Mandate:
-    """What a pass is allowed to do.
+    """The actions that a pass is allowed to take.
 
     ``approved`` is an approved saved plan. The pass plans again, applies its own plan if that
     equals the approved one, and refuses otherwise. With ``continues``, later passes decide on their
@@ -107,7 +107,7 @@ def reconcile(
     ``recall`` holds what earlier passes of the same loop have computed.
 
     Raises:
-        StalePlanError: the approved plan no longer fits what is seen.
+        StalePlanError: the approved plan no longer matches the observation.
         TransientCloudError: EC2 could not be observed; nothing was decided.
         LeaseLostError: another process acts for the fleet; nothing more was written.
     """
@@ -124,7 +124,7 @@ def reconcile(
 
 
 def owner_of(settings: Settings) -> Owner:
-    """Return the fleet that acts, as the tags of its instances name it."""
+    """Return the acting fleet, as named in the tags of its instances."""
     return Owner(settings.fleet, settings.cluster_name)
 
 

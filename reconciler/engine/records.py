@@ -1,6 +1,6 @@
-"""What the engine has recorded, in the forms that a pass and a snapshot need.
+"""The records of the engine, in the forms that a pass and a snapshot need.
 
-The history is what rate limits count. Discovered capacity is what nodes turned out to have. With
+Rate limits count the history. Discovered capacity is the capacity that nodes actually have. With
 the records in a snapshot, a plan in CI equals the plan in the cluster.
 """
 
@@ -81,13 +81,13 @@ class Discovery:
         self._kept_at: datetime | None = None
 
     def copied(self) -> Discovery:
-        """Return one that knows the same, and learns from here on by itself."""
+        """Return an independent copy."""
         return Discovery(self._known)
 
     def update(
         self, nodes: Iterable[StateNode], classes: Mapping[str, EC2NodeClass], now: datetime
     ) -> Discoveries:
-        """Update what is known from the observed nodes, and return it."""
+        """Update the discovered capacity from the observed nodes, and return it."""
         before, self._known = self._known, discovered(nodes, classes, self._known, now)
         is_due = self._kept_at is None or now - self._kept_at >= _KEPT_EVERY
         if _amounts(before) != _amounts(self._known) or (self._known and is_due):
@@ -166,7 +166,7 @@ def records_of(
     serial: int,
     memory: Mapping[str, Mapping[str, Memory]],
 ) -> FleetRecords:
-    """Return what is recorded of a fleet besides its NodeClaims, and its instances."""
+    """Return the records of a fleet except its NodeClaims, and its instances."""
     return FleetRecords(
         api_version=API_VERSION,
         kind=RECORDS_KIND,

@@ -1,6 +1,6 @@
 """Adoption of instances that Karpenter launched, or that a lost state left behind.
 
-Two owners of one node would undo each other's work. So an instance is adopted only if no other
+Two owners of one node would revert each other's changes. So an instance is adopted only if no other
 fleet owns it, it is not being terminated, and git has its NodePool and class. Adoption alone must
 not cause drift. A claim that matched its NodePool in the cluster gets the hash that we compute for
 that NodePool; a claim that had drifted stays drifted.
@@ -271,7 +271,7 @@ def running_karpenters(snapshot: Snapshot) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Hands:
-    """What an adoption writes to."""
+    """The ports that an adoption writes to."""
 
     clock: Clock
     compute: Compute

@@ -78,7 +78,7 @@ class NoLeftovers:
 
 
 class NoAnnouncer:
-    """Says nothing: there is no reader."""
+    """Publishes nothing: there is no reader."""
 
     def announce(self, announcements: Sequence[Announcement]) -> None:
         """Do nothing."""
@@ -103,7 +103,7 @@ class NoMirror:
 
 @dataclass(slots=True)
 class Complaint:
-    """Something that is reported once for as long as it is the same."""
+    """A problem that is reported once while it stays the same."""
 
     _last: str = ""
 

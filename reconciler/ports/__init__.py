@@ -1,4 +1,4 @@
-"""What the engine needs of the outside world, in the words of the domain.
+"""What the engine needs from the outside world, in the terms of the domain.
 
 Each port has an adapter that talks to the real thing and one in ``adapters/simulated`` that keeps
 the same promises; ``tests/contracts`` puts the same questions to both. A method that reads

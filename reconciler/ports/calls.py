@@ -1,4 +1,4 @@
-"""How the calls of a pass are made: at the same time, within limits, and never for long.
+"""How a pass makes its calls: at the same time, within limits, and without waiting for long.
 
 A pass waits for short calls (a taint, a tag) only until its time is used up, and does not wait for
 long ones (a launch, a drain) at all: it starts them, and a later pass reads what came of them.
@@ -16,7 +16,7 @@ Call = Callable[[], object]
 
 
 class UnansweredError(TransientCloudError):
-    """A call that still runs, or that had to wait for others: nobody knows its outcome yet."""
+    """A call that is running, or waits for a free worker: its outcome is not known yet."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"{name}: no answer yet", remedy="the next pass checks it")
@@ -31,7 +31,7 @@ class Answer:
 
     @property
     def is_refusal(self) -> bool:
-        """Whether the call failed for a reason that a repetition at once would not change."""
+        """Whether the call failed for a reason that an immediate retry would not change."""
         return self.error is not None and not isinstance(self.error, TransientCloudError)
 
 
@@ -52,7 +52,7 @@ class Calls(Protocol):
         """Start a long call, unless one of that name runs or its answer was not read."""
 
     def is_open(self, name: str) -> bool:
-        """Return whether a long call of that name runs, or has an answer that nobody has read."""
+        """Return whether a long call of that name is running, or has an unread answer."""
 
     def answer(self, name: str) -> Answer | None:
         """Return the answer of a long call, once; None while there is none.
@@ -81,7 +81,7 @@ class InlineCalls:
             self._answers[name] = _made(call)
 
     def is_open(self, name: str) -> bool:
-        """Return whether the call has an answer that nobody has read."""
+        """Return whether the call has an unread answer."""
         return name in self._answers
 
     def answer(self, name: str) -> Answer | None:

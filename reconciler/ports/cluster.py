@@ -18,8 +18,8 @@ from reconciler.ports.cloud import Instance
 class Announcement:
     """Something to know about an object of the cluster: a Kubernetes Event.
 
-    ``reason`` is Karpenter's word for it, ``action`` what was done or tried. ``uid`` is that of the
-    object, empty where the cluster does not have it.
+    ``reason`` is Karpenter's name for it, ``action`` what was done or attempted. ``uid`` is that of
+    the object, empty where the cluster does not have it.
     """
 
     kind: str
@@ -85,16 +85,16 @@ class Cluster(Protocol):
         """Remove that taint; a node that is gone is not an error."""
 
     def cordon(self, node: str) -> None:
-        """Let no new pods be scheduled to a node (``spec.unschedulable``); idempotent."""
+        """Prevent new pods from being scheduled to a node (``spec.unschedulable``); idempotent."""
 
     def uncordon(self, node: str) -> None:
         """Undo that; a node that is gone is not an error."""
 
     def register(self, node: str, claim: NodeClaim) -> None:
-        """Give a node that has joined the labels, annotations and taints of its claim."""
+        """Apply the labels, annotations and taints of its claim to a node that has joined."""
 
     def hold(self, node: str) -> None:
-        """Make sure that a Node which somebody deletes exists until its instance is gone."""
+        """Ensure that a deleted Node exists until its instance is gone."""
 
     def has_node(self, node: str) -> bool:
         """Return whether a Node of that name exists now."""
@@ -117,7 +117,7 @@ class Mirror(Protocol):
     """Copies of our NodeClaims as objects of the cluster. Methods raise ClusterError."""
 
     def deleted(self) -> Collection[str]:
-        """Return the names of the copies that somebody has deleted."""
+        """Return the names of the copies that others have deleted."""
 
     def node_pools(self) -> Collection[str]:
         """Return the names of the NodePools in the cluster."""

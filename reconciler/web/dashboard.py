@@ -56,7 +56,7 @@ class DashboardAccess:
 
     A request needs the ``token`` as a bearer token or as the password of basic authentication, or
     the ``header`` in which a proxy in front names the user that it has authenticated. ``is_open``
-    lets everybody in, as on loopback.
+    allows everyone, as on loopback.
     """
 
     is_open: bool = False
@@ -65,7 +65,7 @@ class DashboardAccess:
 
     @property
     def is_possible(self) -> bool:
-        """Whether anybody can be granted access."""
+        """Whether access can be granted at all."""
         return self.is_open or bool(self.token or self.header)
 
     def allows(self, request: Request) -> bool:
@@ -259,7 +259,7 @@ async def _changes(serial: Callable[[], int], request: Request) -> AsyncIterator
 
 
 def _chosen(nodes: tuple[NodeView, ...], request: Request) -> list[NodeView]:
-    """Return the nodes that the query asks for, in the order of their names."""
+    """Return the nodes that match the query, sorted by name."""
     pool = request.query_params.get("pool", "")
     state = request.query_params.get("state", "")
     text = request.query_params.get("q", "").strip().lower()

@@ -79,7 +79,7 @@ class WatchedFleets:
         return fleet
 
     def remove(self, name: str) -> None:
-        """Show a fleet no longer."""
+        """Stop showing a fleet."""
         with self._lock:
             self._fleets.pop(name, None)
             self._changes += 1
@@ -152,7 +152,7 @@ def _of_fleet(sample: Sample, fleet: str) -> Sample:
 
 
 def _counted(rows: Sequence[FleetRow], ready: ProbeResult) -> ProbeResult:
-    """Return how many fleets are not ready, where the rows say why."""
+    """Return the number of fleets that are not ready; the rows state the reasons."""
     bad = sum(not row.ready.is_good for row in rows)
     return ProbeResult(False, f"{bad} of {len(rows)} fleets") if bad else ready
 

@@ -27,7 +27,7 @@ class ProbeResult(NamedTuple):
 
 @dataclass
 class DaemonHealth:
-    """The signs of life of a daemon, by a clock that never goes back.
+    """The heartbeats of a daemon, by a monotonic clock.
 
     ``beat`` is called between passes and while the daemon waits, ``passed`` after each pass.
     """
@@ -68,7 +68,7 @@ class DaemonHealth:
         return self.monotonic() - self._beat_at
 
     def alive(self) -> ProbeResult:
-        """Return whether the daemon still goes round its loop."""
+        """Return whether the loop of the daemon is still running."""
         age = self.age_s
         if age > self.alive_for_s:
             return ProbeResult(

@@ -105,7 +105,7 @@ def listening(address: str, app: ASGIApp) -> Iterator[str]:
     """Serve ``app`` while the block runs; yield the URL.
 
     Raises:
-        UsageError: nobody can listen at ``address``.
+        UsageError: the server cannot listen at ``address``.
     """
     with _bound(address) as listener:
         config = uvicorn.Config(

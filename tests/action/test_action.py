@@ -61,7 +61,7 @@ def job(repository: Path, forge: ForgeImitation, tmp_path: Path) -> Iterator[Job
         )
 
 
-def test_one_job_plans_what_changed_and_comments(job: Job, forge: ForgeImitation) -> None:
+def test_one_job_plans_changed_fleets_and_comments(job: Job, forge: ForgeImitation) -> None:
     job.uses = lambda _action, _inputs: {"artifact-url": "https://github.example/artifact/1"}
     outputs = job.run({"stage": "all"})
     assert job.failed == "", job.log
@@ -77,7 +77,7 @@ def test_one_job_plans_what_changed_and_comments(job: Job, forge: ForgeImitation
     assert written == ["fleets-web.html", "fleets-web.json", "fleets-web.md"]
 
 
-def test_a_trace_adds_what_the_change_would_have_cost(job: Job, forge: ForgeImitation) -> None:
+def test_with_a_trace_the_comment_contains_the_backtest(job: Job, forge: ForgeImitation) -> None:
     columns = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,creation_time,deletion_time"
     trace = job.temp / "a week.csv"
     trace.write_text(f"{columns},scheduled_time\na,1500,1024,0,0,0,120,30\n")
@@ -151,7 +151,7 @@ def test_a_missing_permission_fails_the_job_and_names_it(job: Job, forge: ForgeI
     assert "pull-requests: write" in job.log
 
 
-def test_the_installation_is_by_hash() -> None:
+def test_the_installation_checks_hashes() -> None:
     sys.path.insert(0, str(ROOT / ".github" / "action"))
     try:
         import install  # type: ignore[import-not-found]
@@ -162,7 +162,7 @@ def test_the_installation_is_by_hash() -> None:
     assert second[-3:] == ["--no-deps", "--no-build-isolation", "/action"]
 
 
-def test_every_action_that_is_used_is_pinned_by_its_commit() -> None:
+def test_every_used_action_is_pinned_by_commit() -> None:
     files = [ROOT / "action.yml", *(ROOT / ".github").rglob("*.yml")]
     lines = [line for file in files for line in file.read_text().splitlines() if "uses: " in line]
     assert lines

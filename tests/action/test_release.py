@@ -51,11 +51,11 @@ def test_a_tag_that_does_not_match_is_not_released(
     assert problem in found
 
 
-def test_the_version_of_the_chart_is_found_where_it_is(release: ModuleType) -> None:
+def test_the_version_of_the_chart_is_found_in_its_file(release: ModuleType) -> None:
     assert release._VERSION.search(release.CHART.read_text()) is not None
 
 
-def test_hashes_are_those_of_sha256sum(release: ModuleType, tmp_path: Path) -> None:
+def test_hashes_equal_those_of_sha256sum(release: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "a.whl").write_bytes(b"a")
     assert release.hashes(tmp_path) == f"{hashlib.sha256(b'a').hexdigest()}  a.whl\n"
 

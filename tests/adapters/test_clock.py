@@ -1,4 +1,4 @@
-"""The clock on the wall, one that was set, and one that stands still."""
+"""The wall clock, one that was set, and a simulated one."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from reconciler.ports.clock import Clock
 
 
 @pytest.mark.parametrize("clock", [SystemClock(), SimulatedClock()])
-def test_now_is_utc_and_never_runs_back(clock: Clock) -> None:
+def test_the_time_is_utc_and_never_decreases(clock: Clock) -> None:
     moments = [clock.now() for _ in range(3)]
     assert moments == sorted(moments)
     assert all(moment.tzinfo is UTC for moment in moments)
 
 
 @pytest.mark.parametrize("clock", [SystemClock(), SimulatedClock()])
-def test_waiting_ends_when_there_is_a_reason(clock: Clock) -> None:
+def test_waiting_ends_when_the_condition_holds(clock: Clock) -> None:
     before = clock.now()
     clock.wait(3600, lambda: True)
     assert clock.now() - before < timedelta(seconds=1)
 
 
 @pytest.mark.parametrize("clock", [SystemClock(), SimulatedClock()])
-def test_waiting_takes_as_long_as_was_asked(clock: Clock) -> None:
+def test_waiting_takes_the_requested_time(clock: Clock) -> None:
     before = clock.now()
     clock.wait(0.01, lambda: False)
     assert timedelta(seconds=0.01) <= clock.now() - before < timedelta(seconds=5)
@@ -40,7 +40,7 @@ def test_simulated_time_passes_at_once_and_exactly() -> None:
     assert clock.now() - before == timedelta(days=1, seconds=0.5)
 
 
-def test_a_clock_that_was_set_goes_on_from_there() -> None:
+def test_a_clock_that_was_set_continues_from_that_time() -> None:
     start = datetime(2026, 3, 2, 9, tzinfo=UTC)
     clock = SystemClock(start)
     first, second = clock.now(), clock.now()

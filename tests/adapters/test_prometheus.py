@@ -1,4 +1,4 @@
-"""Queries of Prometheus: what is tried again, what is refused, and what an error says."""
+"""Queries of Prometheus: retries, rejections, and error messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 
 def answers(server: Server, *queue: Answer) -> None:
-    """Let the server give these answers, the last one again and again."""
+    """Make the server return these answers, and repeat the last one."""
     left = list(queue)
     server.fault = lambda _: left.pop(0) if len(left) > 1 else left[0]
 
@@ -43,7 +43,7 @@ def refused(server: Server, token: str = "") -> UnreadableError:
     return caught.value
 
 
-def test_a_query_carries_the_token_and_gives_the_vector(server: Server) -> None:
+def test_a_query_sends_the_token_and_returns_the_vector(server: Server) -> None:
     answers(server, ok([*UP, MetricSample({}, float("inf"))]))
     assert Prometheus(server.url + "/prefix/", "t0ken").query("up", 5) == [
         *UP,
@@ -53,7 +53,7 @@ def test_a_query_carries_the_token_and_gives_the_vector(server: Server) -> None:
 
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
-def test_what_passes_is_tried_again_after_growing_pauses(server: Server, status: int) -> None:
+def test_temporary_errors_are_retried_after_growing_delays(server: Server, status: int) -> None:
     busy = (status, b"busy", {})
     answers(server, busy, busy, busy, ok(UP))
     waited: list[float] = []
@@ -65,14 +65,14 @@ def test_what_passes_is_tried_again_after_growing_pauses(server: Server, status:
     assert len(server.paths) == ATTEMPTS
 
 
-def test_the_pause_is_the_one_that_the_server_asks_for(server: Server) -> None:
+def test_the_delay_requested_by_the_server_is_used(server: Server) -> None:
     answers(server, (429, b"", {"Retry-After": "7"}), (429, b"", {"Retry-After": "9999"}), ok(UP))
     waited: list[float] = []
     Prometheus(server.url, wait=waited.append).query("up", 5)
     assert waited == [7.0, 60.0]
 
 
-def test_a_server_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_server_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with serving(Server()) as gone:
         url = gone.url
@@ -107,7 +107,7 @@ REFUSALS: dict[str, tuple[Answer, str, str]] = {
 
 
 @pytest.mark.parametrize(("answer", "problem", "remedy"), REFUSALS.values(), ids=REFUSALS)
-def test_a_refusal_is_one_line_with_what_where_and_what_to_do(
+def test_an_error_is_one_line_with_cause_address_and_advice(
     answer: Answer, problem: str, remedy: str, server: Server
 ) -> None:
     answers(server, answer)
@@ -120,7 +120,7 @@ def test_a_refusal_is_one_line_with_what_where_and_what_to_do(
     assert len(server.paths) == 1, "trying it again would not help"
 
 
-def test_a_refused_token_is_to_be_checked(server: Server) -> None:
+def test_a_rejected_token_is_reported_with_advice(server: Server) -> None:
     answers(server, (403, b"", {}))
     assert refused(server, "t0ken").remedy == "check PROMETHEUS_TOKEN"
 
@@ -136,7 +136,7 @@ def test_a_refused_token_is_to_be_checked(server: Server) -> None:
     ],
     ids=["samples", "timeout", "entity", "series", "bytes"],
 )
-def test_too_much_data_is_an_error_of_its_own(answer: Answer, server: Server) -> None:
+def test_too_much_data_has_its_own_error(answer: Answer, server: Server) -> None:
     answers(server, answer)
     with pytest.raises(TooMuchDataError):
         Prometheus(server.url, bytes_max=4000, series_max=10).query("up", 5)
@@ -156,7 +156,7 @@ def test_warnings_are_kept_once(server: Server) -> None:
 
 
 @pytest.mark.parametrize("token", ["a b", "a\nX-Scope-OrgID: other", "ü"])
-def test_a_token_that_a_header_cannot_have_is_refused(token: str) -> None:
+def test_a_token_invalid_in_a_header_is_rejected(token: str) -> None:
     with pytest.raises(UsageError, match="PROMETHEUS_TOKEN") as caught:
         Prometheus("https://127.0.0.1", token)
     assert token not in str(caught.value)

@@ -1,4 +1,4 @@
-"""Calls on threads: a pass waits for short ones until its time is up, and never for long ones."""
+"""Calls on threads: a pass waits for short ones until its timeout, and never for long ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def calls() -> Iterator[ThreadedCalls]:
 
 
 def ended(calls: ThreadedCalls, name: str) -> Answer:
-    """Return the answer of a long call once it is there."""
+    """Wait for the answer of a long call and return it."""
     for _ in range(1000):
         answer = calls.answer(name)
         if answer is not None:
@@ -39,7 +39,7 @@ def test_each_call_has_its_own_answer(calls: ThreadedCalls) -> None:
     assert isinstance(answers["b"].error, ClusterError)
 
 
-def test_a_call_that_hangs_costs_a_pass_its_time_once(calls: ThreadedCalls) -> None:
+def test_a_hanging_call_delays_only_one_pass(calls: ThreadedCalls) -> None:
     release, begun = Event(), list[str]()
 
     def hang() -> None:
@@ -56,7 +56,7 @@ def test_a_call_that_hangs_costs_a_pass_its_time_once(calls: ThreadedCalls) -> N
     release.set()
 
 
-def test_calls_for_which_no_worker_was_free_in_time_are_not_made(calls: ThreadedCalls) -> None:
+def test_calls_without_a_free_worker_are_not_made(calls: ThreadedCalls) -> None:
     release, made = Event(), list[int]()
     hanging = {f"hang {n}": lambda: release.wait(20) for n in range(4)}
     calls.together({**hanging, "late": lambda: made.append(1)})
@@ -66,7 +66,9 @@ def test_calls_for_which_no_worker_was_free_in_time_are_not_made(calls: Threaded
     assert made == []
 
 
-def test_a_long_call_is_not_waited_for_and_its_answer_is_read_once(calls: ThreadedCalls) -> None:
+def test_a_pass_does_not_wait_for_long_calls_and_reads_each_answer_once(
+    calls: ThreadedCalls,
+) -> None:
     release = Event()
     calls.start("drain", lambda: release.wait(20))
     calls.start("drain", lambda: pytest.fail("it runs already"))
@@ -78,7 +80,7 @@ def test_a_long_call_is_not_waited_for_and_its_answer_is_read_once(calls: Thread
     assert calls.answer("drain") is None
 
 
-def test_long_calls_do_not_hold_up_short_ones(calls: ThreadedCalls) -> None:
+def test_long_calls_do_not_block_short_ones(calls: ThreadedCalls) -> None:
     release = Event()
     for n in range(20):
         calls.start(f"drain {n}", lambda: release.wait(20))

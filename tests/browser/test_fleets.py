@@ -80,9 +80,7 @@ def test_a_page_of_several_fleets_fits_and_can_be_read(
     assert window.complaints == []
 
 
-def test_the_list_names_every_fleet_and_leads_to_its_pages_and_back(
-    site: str, window: Window
-) -> None:
+def test_the_list_links_to_the_pages_of_every_fleet_and_back(site: str, window: Window) -> None:
     page = window.show(f"{site}/", 400, "light")
     for name in NAMES:
         assert page.get_by_role("link", name=name, exact=True).is_visible()

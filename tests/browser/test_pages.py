@@ -63,7 +63,7 @@ def test_a_page_fits_its_screen(opened: Open, name: str, width: int, scheme: str
 
 @every_page
 @schemes
-def test_every_text_can_be_read(opened: Open, name: str, scheme: str) -> None:
+def test_every_text_has_sufficient_contrast(opened: Open, name: str, scheme: str) -> None:
     page = opened(name, scheme=scheme)
     page.evaluate(UNFOLD)
     contrasts = page.evaluate(CONTRASTS)
@@ -107,7 +107,7 @@ def test_a_column_sorts_up_and_down_by_its_numbers(opened: Open) -> None:
     assert page.locator("th[aria-sort=descending]").count() == 1
 
 
-def test_what_is_folded_unfolds_to_every_node_pool(opened: Open) -> None:
+def test_a_collapsed_row_expands_to_every_node_pool(opened: Open) -> None:
     page = opened("a change of 50 NodePools")
     unfold = page.locator("#pools summary").first
     assert not page.locator("#pools code", has_text="team-49").is_visible()
@@ -149,7 +149,7 @@ def test_a_rollout_shows_nodes_windows_and_the_wall_clock(opened: Open) -> None:
 
 @widths
 @schemes
-def test_the_curves_of_a_backtest_are_told_apart_without_colour(
+def test_curves_of_a_backtest_are_distinguishable_without_colour(
     opened: Open, width: int, scheme: str
 ) -> None:
     page = opened("a backtest", width=width, scheme=scheme)
@@ -178,7 +178,7 @@ def overlap(a: dict[str, float], b: dict[str, float]) -> bool:
     return wide > 1 and high > 0.3 * min(a["height"], b["height"])
 
 
-def test_a_browser_runs_nothing_of_hostile_text_and_shows_it(opened: Open) -> None:
+def test_a_browser_shows_hostile_text_without_running_it(opened: Open) -> None:
     page = opened("hostile text")
     dialogs: list[str] = []
     page.on("dialog", lambda dialog: dialogs.append(dialog.message))

@@ -81,7 +81,7 @@ def instance_type(family: str, price: float, size: str = "large", vcpus: int = 2
 
 
 def write_fleet(folder: Path) -> None:
-    """Make the folder a repository with one commit: six pods, each of which fills a node.
+    """Create a repository with one commit in the folder: six pods, each of which fills a node.
 
     The catalog stands beside it.
     """

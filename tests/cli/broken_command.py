@@ -1,4 +1,4 @@
-"""A command with a mistake of ours in it."""
+"""A command with an internal error."""
 
 import argparse
 

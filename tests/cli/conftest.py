@@ -1,4 +1,4 @@
-"""What all tests of the command line need."""
+"""Fixtures of all tests of the command line."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from reconciler.cli.wiring.account import connections
 
 @pytest.fixture(autouse=True)
 def _own_connections() -> Iterator[None]:
-    """Let the clients of a test end with it: each test has an endpoint of its own."""
+    """Close the clients of a test at its end: each test has another endpoint."""
     yield
     connections.cache_clear()

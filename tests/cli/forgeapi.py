@@ -17,7 +17,7 @@ Answer = tuple[int, Any, dict[str, str]]
 
 @dataclass
 class ForgeImitation:
-    """What a forge knows, and who asks. ``fault`` is asked before each call and may answer it.
+    """The data of a forge, and its caller. ``fault`` is called first and may answer a request.
 
     ``me`` is the owner of the token, None for a token of GitHub Actions, which may not ask.
     """
@@ -33,7 +33,7 @@ class ForgeImitation:
     characters_max: int = 65_536
 
     def add(self, author: str, body: str) -> Object:
-        """Let there be a comment."""
+        """Add a comment."""
         number = len(self.comments) + 1
         made = {
             "id": number,
@@ -79,7 +79,7 @@ class ForgeImitation:
 
 @contextmanager
 def serving(forge: ForgeImitation) -> Iterator[str]:
-    """Serve on loopback for as long as the block lasts, and yield the URL of the API."""
+    """Serve on loopback while the block runs, and yield the URL of the API."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

@@ -16,7 +16,7 @@ Lists = dict[str, list[dict[str, Any]] | int]
 
 @contextmanager
 def serving(lists: Lists) -> Iterator[str]:
-    """Serve the lists for as long as the block lasts, and yield the URL."""
+    """Serve the lists while the block runs, and yield the URL."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

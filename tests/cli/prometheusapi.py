@@ -35,7 +35,7 @@ _MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"([^"]*)"')
 
 @dataclass
 class Recording:
-    """The series of a server, and what it was asked: expressions with their times.
+    """The series of a server, and the queries that it received: expressions with their times.
 
     A range has its end, and with ``is_closed`` its beginning as well, as in Prometheus 2.
     """
@@ -45,11 +45,11 @@ class Recording:
     is_closed: bool = False
 
     def add(self, name: str, labels: Labels, points: Iterable[Point]) -> None:
-        """Let there be samples; those of a series come in the order of time."""
+        """Add samples; those of a series must be in chronological order."""
         self.series.setdefault((name, tuple(sorted(labels.items()))), []).extend(points)
 
     def remove(self, *names: str) -> None:
-        """Let there be no series of these names."""
+        """Remove the series with these names."""
         for key in [key for key in self.series if key[0] in names]:
             del self.series[key]
 
@@ -97,7 +97,7 @@ class Recording:
 
 
 def _grid(begin: int, end: int, step: int) -> range:
-    """Return the moments of a subquery: multiples of its step, whatever its end."""
+    """Return the times of a subquery: multiples of its step, whatever its end."""
     return range((begin // step + 1) * step, end + 1, step)
 
 
@@ -125,7 +125,7 @@ Answer = tuple[int, bytes, dict[str, str]]
 
 @dataclass
 class Server:
-    """A server with a recording. ``fault`` is asked before each query and may answer it."""
+    """A server with a recording. ``fault`` is called before each query and may answer it."""
 
     recording: Recording = field(default_factory=Recording)
     url: str = ""
@@ -142,7 +142,7 @@ class Server:
 
 @contextmanager
 def serving(server: Server, certificate: Path | None = None) -> Iterator[Server]:
-    """Serve on loopback for as long as the block lasts, over TLS with a certificate."""
+    """Serve on loopback while the block runs, over TLS with a certificate."""
 
     class Queries(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

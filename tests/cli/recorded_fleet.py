@@ -1,4 +1,4 @@
-"""A recorded fleet in the middle of its life: one pool rolls, another lacks capacity."""
+"""A recorded fleet in operation: one pool rolls out a change, another lacks capacity."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def ago(**duration: float) -> datetime:
 
 
 def a_claim(name: str, created: datetime, *, reached: int = 3, zone: str = "a") -> NodeClaim:
-    """Return a claim that has come as far as ``reached`` of its three conditions says."""
+    """Return a claim of whose three conditions the first ``reached`` are True."""
     pool = name.partition("-")[0]
     launched = reached > 0
     labels = {
@@ -229,13 +229,13 @@ USAGE = FleetUsage(
 
 
 def record(folder: Path, fleet: str = "web") -> None:
-    """Write the fleet into the state directory ``folder``, which is not there yet."""
+    """Write the fleet into the new state directory ``folder``."""
     shutil.copytree(_recorded(fleet), folder)
 
 
 @cache
 def _recorded(fleet: str) -> str:
-    """Return a state directory with the fleet, made once for a test process."""
+    """Return a state directory with the fleet, created once for a test process."""
     folder = tempfile.mkdtemp(prefix="reconciler-recorded-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     _write(f"{folder}/state", fleet)

@@ -16,7 +16,7 @@ SINCE = 1_800_000_000
 class RecordedPod:
     """A pod; times are seconds from ``SINCE``. It is reported until it is ``gone``.
 
-    It is asked to end its ``grace`` before it is ``deleted``.
+    Its deletion is requested ``grace`` seconds before it is ``deleted``.
     """
 
     name: str
@@ -40,7 +40,7 @@ class RecordedPod:
 def record(
     recording: Recording, pod: RecordedPod, *, seconds: int, more: Mapping[str, str] | None = None
 ) -> None:
-    """Let every scrape of so many seconds see the pod; ``more`` labels are on each series."""
+    """Report the pod in every scrape at that interval; each series has the ``more`` labels."""
     own = {"namespace": pod.namespace, "pod": pod.name, "uid": pod.uid or f"u-{pod.name}"}
     own |= more or {}
     for name, labels, value, since in (*_times(pod), *_phases(pod), *_spec(pod)):

@@ -1,4 +1,4 @@
-"""Taking over a fleet that Karpenter launched: listed first, done on demand, and nothing drifts."""
+"""Adoption of a fleet that Karpenter launched: listed first, executed on demand, without drift."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def a_class(**tags: str) -> dict[str, Any]:
 
 
 class Site:
-    """A cluster that Karpenter ran: EC2, what kubectl prints, and a folder of the same files."""
+    """A cluster of Karpenter: EC2, the output of kubectl, and a folder with the same objects."""
 
     def __init__(self, folder: Path, cloud: EmbeddedEC2, url: str) -> None:
         self.folder = folder / "fleet"
@@ -120,7 +120,7 @@ class Site:
         return str(row["InstanceId"])
 
     def claim(self, name: str, row: Mapping[str, Any], pool: str) -> dict[str, Any]:
-        """Return the NodeClaim as Karpenter 1.14 has it, made with the cluster's certificate."""
+        """Return the NodeClaim of Karpenter 1.14, created with the cluster's certificate."""
         zone = row["Placement"]["AvailabilityZone"]
         template = self.pool["spec"]["template"]
         conditions = [
@@ -210,7 +210,7 @@ def test_the_list_writes_nothing(site: Site, capsys: pytest.CaptureFixture[str])
     assert not (site.folder / ".reconciler").exists()
 
 
-def test_what_is_taken_over_is_tagged_recorded_and_does_not_drift(
+def test_adopted_instances_are_tagged_recorded_and_not_drifted(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     instances = [site.launch(f"web-{n}") for n in range(2)]
@@ -224,7 +224,7 @@ def test_what_is_taken_over_is_tagged_recorded_and_does_not_drift(
     assert [row["metadata"]["name"] for row in rows] == ["web-0", "web-1"]
 
 
-def test_it_is_done_once(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+def test_instances_are_tagged_once(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     site.launch("web-1")
     assert site.adopt("--yes") == 0
     calls = len(site.cloud.calls)
@@ -233,7 +233,7 @@ def test_it_is_done_once(site: Site, capsys: pytest.CaptureFixture[str]) -> None
     assert "CreateTags" not in [c.operation for c in site.cloud.calls[calls:]]
 
 
-def test_git_that_differs_from_the_cluster_drifts_and_says_so_beforehand(
+def test_a_difference_between_git_and_the_cluster_is_announced_and_causes_drift(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     site.launch("web-1")
@@ -246,7 +246,7 @@ def test_git_that_differs_from_the_cluster_drifts_and_says_so_beforehand(
     assert [d["reason"] for d in site.plan(capsys)["drift"]] == ["NodePoolDrifted"]
 
 
-def test_a_claim_that_had_drifted_from_its_class_still_does(
+def test_a_claim_drifted_from_its_class_stays_drifted(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     site.launch("web-1")
@@ -259,7 +259,7 @@ def test_a_claim_that_had_drifted_from_its_class_still_does(
     assert [d["reason"] for d in site.plan(capsys)["drift"]] == ["NodeClassDrift"]
 
 
-def test_what_is_somebody_elses_or_nobodys_is_refused_with_the_reason(
+def test_instances_of_others_are_refused_with_the_reason(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = site.launch("web-1", **{"reconciler/fleet": "other"})
@@ -280,7 +280,7 @@ def test_what_is_somebody_elses_or_nobodys_is_refused_with_the_reason(
     assert ours == [min(twin)]
 
 
-def test_while_karpenter_runs_nothing_is_taken(
+def test_nothing_is_adopted_while_karpenter_runs(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     instance = site.launch("web-1")
@@ -296,7 +296,7 @@ def test_while_karpenter_runs_nothing_is_taken(
     assert site.adopt("--yes") == 0
 
 
-def test_without_a_snapshot_somebody_must_say_that_karpenter_is_gone(
+def test_without_a_snapshot_the_absence_of_karpenter_must_be_confirmed(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     instance = site.launch("web-1")
@@ -308,7 +308,7 @@ def test_without_a_snapshot_somebody_must_say_that_karpenter_is_gone(
     assert site.plan(capsys)["drift"] == []
 
 
-def test_tags_that_could_not_be_put_on_are_put_on_by_the_same_command(
+def test_running_adopt_again_adds_missing_tags(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     instances = [site.launch(f"web-{n}") for n in range(2)]
@@ -321,7 +321,7 @@ def test_tags_that_could_not_be_put_on_are_put_on_by_the_same_command(
 
 
 @pytest.mark.parametrize("denied", [False, True])
-def test_machines_read_the_same_as_people(
+def test_the_json_output_equals_the_text_output(
     site: Site, capsys: pytest.CaptureFixture[str], *, denied: bool
 ) -> None:
     schema = json.loads((REPOSITORY / "schemas" / "adoption.v1.json").read_text())
@@ -357,7 +357,7 @@ def adopted_again(site: Site, capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
-def test_its_help_names_what_it_asks_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_names_the_required_confirmation(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["state", "adopt", "--help"]) == 0
     said = capsys.readouterr().out
     assert "--yes" in said

@@ -1,4 +1,4 @@
-"""``reconciler advise`` from outside: what it proposes, what it refuses, and what it changes."""
+"""``reconciler advise`` end to end: proposals, refusals, and changes of files."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_saving_is_what_a_plan_of_the_patched_files_states(
         git(fleet, "clean", "--quiet", "--force")
 
 
-def test_a_limit_refuses_a_change_and_says_which(capsys: Capture, fleet: Path) -> None:
+def test_a_limit_rejects_a_change_and_is_named(capsys: Capture, fleet: Path) -> None:
     report = advised(capsys, fleet)
     assert "web-spot" not in per_month(report)
     assert "100% of the pods" in refused(report)["web-spot"]
@@ -135,7 +135,9 @@ policies:
 
 
 @pytest.mark.parametrize("place", ["files of the fleet", "file of the operator"])
-def test_what_a_policy_forbids_is_not_proposed(capsys: Capture, fleet: Path, place: str) -> None:
+def test_changes_forbidden_by_a_policy_are_not_proposed(
+    capsys: Capture, fleet: Path, place: str
+) -> None:
     given: list[str] = []
     if place == "files of the fleet":
         (fleet / "reconciler.yaml").write_text(SETTINGS + NO_SPOT)
@@ -149,7 +151,7 @@ def test_what_a_policy_forbids_is_not_proposed(capsys: Capture, fleet: Path, pla
     assert all("spot" not in one["patch"].split("+++")[1] for one in report["advice"])
 
 
-def test_a_policy_that_only_warns_is_named(capsys: Capture, fleet: Path) -> None:
+def test_a_policy_warning_is_shown(capsys: Capture, fleet: Path) -> None:
     warning = NO_SPOT.replace("    message", "    severity: warning\n    message")
     (fleet / "reconciler.yaml").write_text(SETTINGS + warning)
     report = advised(capsys, fleet, "--spot-max", "100")
@@ -179,7 +181,7 @@ def test_the_seed_decides_which_candidates_are_judged(capsys: Capture, fleet: Pa
     assert picks[0] == picks[1]
 
 
-def test_what_was_not_tried_is_listed(capsys: Capture, fleet: Path) -> None:
+def test_skipped_candidates_are_listed(capsys: Capture, fleet: Path) -> None:
     found = {one["what"]: one["reason"] for one in advised(capsys, fleet)["notTried"]}
     assert "at rest" in found["web-consolidate-after-5m"]
     assert "other ways to split NodePools" in found
@@ -215,9 +217,7 @@ def test_a_named_proposal_is_written(capsys: Capture, fleet: Path) -> None:
     assert (fleet / "pool.yaml").read_text() == POOL.replace("[on-demand]", "[on-demand, spot]")
 
 
-def test_a_setting_is_written_to_a_file_of_its_own_where_there_is_none(
-    capsys: Capture, fleet: Path
-) -> None:
+def test_a_setting_is_written_to_a_new_file_if_none_exists(capsys: Capture, fleet: Path) -> None:
     git(fleet, "rm", "--quiet", "reconciler.yaml")
     commit_all(fleet)
     write_catalog(fleet, instance_type("m7i", 0.10), instance_type("m7i", 1.50, "4xlarge", 16))
@@ -228,7 +228,7 @@ def test_a_setting_is_written_to_a_file_of_its_own_where_there_is_none(
     assert main(["validate", str(fleet)]) == 0
 
 
-def test_uncommitted_changes_are_not_written_over_without_a_yes(
+def test_uncommitted_changes_are_not_overwritten_without_confirmation(
     capsys: Capture, fleet: Path
 ) -> None:
     edit(fleet / "pool.yaml", "consolidateAfter: 30s", "consolidateAfter: 1m")
@@ -239,7 +239,7 @@ def test_uncommitted_changes_are_not_written_over_without_a_yes(
     assert (fleet / "pool.yaml").read_text() == before.replace("[m7i]", "[m7i, m7a]")
 
 
-def test_the_best_is_committed_to_a_branch_of_its_own(capsys: Capture, fleet: Path) -> None:
+def test_the_best_proposal_is_committed_to_a_new_branch(capsys: Capture, fleet: Path) -> None:
     git(fleet, "config", "user.name", "Ada")
     git(fleet, "config", "user.email", "ada@example.com")
     head = git(fleet, "rev-parse", "HEAD")
@@ -283,13 +283,13 @@ def test_a_branch_needs_a_valid_name(capsys: Capture, fleet: Path, name: str) ->
         (["--compute-plan-discount", "100"], "--compute-plan-discount: 100 is not allowed"),
     ],
 )
-def test_arguments_that_mean_nothing_are_refused(
+def test_meaningless_arguments_are_rejected(
     capsys: Capture, fleet: Path, given: list[str], message: str
 ) -> None:
     assert message in failed(capsys, fleet, *given)
 
 
-def test_a_proposal_that_is_not_there_cannot_be_picked(capsys: Capture, fleet: Path) -> None:
+def test_a_missing_proposal_cannot_be_selected(capsys: Capture, fleet: Path) -> None:
     assert main(["advise", *words(fleet, "--write", "--pick", "web-m7b")]) == 1
     assert 'no proposal "web-m7b" was found (did you mean web-m7a?)' in capsys.readouterr().err
 

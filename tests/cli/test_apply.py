@@ -19,7 +19,7 @@ QUICK = ("--interval", "1ms")
 
 
 class Terminal(io.StringIO):
-    """A terminal on which somebody has typed an answer."""
+    """A terminal on which an answer was typed."""
 
     def isatty(self) -> bool:
         return True
@@ -95,7 +95,7 @@ def test_any_other_answer_changes_nothing(
     assert not has_state(shop)
 
 
-def test_a_declined_apply_keeps_the_state_that_was_there(
+def test_a_declined_apply_keeps_the_existing_state(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop.say("apply", "--auto-approve", *QUICK)
@@ -107,7 +107,7 @@ def test_a_declined_apply_keeps_the_state_that_was_there(
     assert len(listed(shop, "nodes")) == 2
 
 
-def test_what_changed_while_it_asked_is_not_applied(
+def test_changes_made_during_the_prompt_are_not_applied(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "stdin", Meddler(shop))
@@ -117,9 +117,7 @@ def test_what_changed_while_it_asked_is_not_applied(
     assert shop.cloud.living() == {}
 
 
-def test_nothing_is_asked_where_there_is_nothing_to_do(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_there_is_no_prompt_without_actions(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.say("apply", "--auto-approve", *QUICK)
     answer(monkeypatch, "")
     assert "Apply this plan?" not in shop.say("apply", *QUICK)
@@ -170,7 +168,7 @@ def test_a_stale_plan_leaves_no_state(shop: Shop, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("timeout", ["--timeout", "--interval"])
-def test_a_wrong_duration_is_wrong_usage(
+def test_an_invalid_duration_is_a_usage_error(
     shop: Shop, timeout: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(shop.words("apply", "--auto-approve", timeout, "soon")) == 1
@@ -193,7 +191,7 @@ def test_nodes_are_listed_with_price_utilization_and_pods(shop: Shop) -> None:
     assert pool["status"]["usage"]["pricePerHour"] == sum(u["pricePerHour"] for u in usage)
 
 
-def test_a_simulated_apply_begins_anew_and_leaves_the_recorded_fleet_alone(shop: Shop) -> None:
+def test_a_simulated_apply_starts_empty_and_does_not_touch_the_recorded_fleet(shop: Shop) -> None:
     shop.say("apply", "--auto-approve")
     recorded, calls = shop.ask("status"), len(shop.cloud.calls)
     words = ["apply", str(shop.folder), "--simulated", "--auto-approve", "-o", "json"]

@@ -51,7 +51,7 @@ def asked(folder: Path, *more: str) -> list[str]:
 
 
 @pytest.mark.parametrize("form", ["json", "html"])
-def test_two_processes_give_the_bytes_of_one(
+def test_two_processes_give_the_same_bytes_as_one(
     fleet: Path, form: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shown = []
@@ -63,7 +63,7 @@ def test_two_processes_give_the_bytes_of_one(
     assert shown[0] == shown[1]
 
 
-def test_an_error_in_a_process_is_the_error_of_one(
+def test_an_error_in_a_worker_process_equals_the_error_without_workers(
     fleet: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told = []
@@ -91,7 +91,7 @@ FINDING = Diagnostic(Severity.ERROR, "bad-name", "it is wrong", Place("a.yaml", 
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_an_error_comes_whole_from_another_process(error: ReconcilerError) -> None:
+def test_an_error_crosses_processes_unchanged(error: ReconcilerError) -> None:
     found = pickle.loads(pickle.dumps(error))
     assert type(found) is type(error)
     assert str(found) == str(error)
@@ -106,7 +106,7 @@ def test_an_error_comes_whole_from_another_process(error: ReconcilerError) -> No
         (["--workers", "2"], "--workers: needs a trace; add --trace FILE"),
     ],
 )
-def test_a_number_of_processes_that_cannot_be_meant_is_refused(
+def test_an_implausible_number_of_processes_is_rejected(
     fleet: Path, flags: list[str], problem: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["simulate", *words(fleet, *flags)]) == 1
@@ -170,7 +170,7 @@ def test_the_processes_end_with_the_command(
 
 
 @pytest.mark.exhaustive
-def test_a_process_that_is_killed_again_and_again_is_an_error_with_its_remedy(
+def test_a_repeatedly_killed_process_is_an_error_with_advice(
     running: subprocess.Popen[str],
 ) -> None:
     killed: set[int] = set()
@@ -188,7 +188,7 @@ def test_a_process_that_is_killed_again_and_again_is_an_error_with_its_remedy(
 
 
 @pytest.mark.exhaustive
-def test_a_process_that_is_killed_once_costs_only_its_evaluation(
+def test_a_process_killed_once_loses_only_its_evaluation(
     fleet: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if not Path("/proc/self/task").is_dir():

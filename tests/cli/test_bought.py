@@ -1,4 +1,4 @@
-"""``reconciler check --commitments``: what was bought, as the config states it."""
+"""``reconciler check --commitments``: purchased commitments as settings."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def words(tmp_path: Path, cloud: EmbeddedEC2) -> Iterator[list[str]]:
         yield ["check", str(tmp_path), "--commitments", *flags]
 
 
-def test_what_is_printed_is_read_back_from_the_config(
+def test_the_printed_config_can_be_read_back(
     words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(words) == 0
@@ -107,14 +107,16 @@ def test_what_is_printed_is_read_back_from_the_config(
     assert "sp-2" in json.dumps(shown)
 
 
-def test_machines_read_it_as_json(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commitments_are_printed_as_json(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([*words, "-o", "json"]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert [row["note"] for row in found["commitments"]["savingsPlans"]] == ["sp-1", "sp-2"]
     assert len(found["passedOver"]) == 4
 
 
-def test_an_account_that_has_bought_nothing_says_so(
+def test_an_account_without_commitments_is_reported(
     words: list[str], cloud: EmbeddedEC2, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cloud.contracts = type(cloud.contracts)()
@@ -122,7 +124,7 @@ def test_an_account_that_has_bought_nothing_says_so(
     assert capsys.readouterr().out.startswith("# This account has no ")
 
 
-def test_pages_make_the_same_list_and_a_lost_one_makes_none(cloud: EmbeddedEC2) -> None:
+def test_all_pages_are_read_and_a_lost_page_is_an_error(cloud: EmbeddedEC2) -> None:
     whole = bought(cloud.connect, "eu-west-1")
     cloud.rows_a_page = 1
     assert bought(cloud.connect, "eu-west-1") == whole
@@ -132,7 +134,7 @@ def test_pages_make_the_same_list_and_a_lost_one_makes_none(cloud: EmbeddedEC2) 
     assert error.value.where.startswith("savingsplans:DescribeSavingsPlans (request ")
 
 
-def test_who_may_not_ask_reads_which_permission_is_missing(
+def test_a_missing_permission_to_read_commitments_is_named(
     words: list[str], cloud: EmbeddedEC2, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cloud.faults.add("DescribeReservedInstances", Fault.DENIED, times=None)

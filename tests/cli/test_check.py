@@ -1,4 +1,4 @@
-"""``reconciler check`` against an EC2 on a port: what it says, and that it writes nothing."""
+"""``reconciler check`` with an EC2 on a port: its results, and that it writes nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CPUS = {"m7i.large": 2, "m7i.xlarge": 4, "m7g.large": 2}
 
 
 def catalogue() -> str:
-    """Three types in three zones: a plan of them takes no time."""
+    """Three types in three zones, for fast plans."""
 
     def is_(key: str, value: str) -> dict[str, Any]:
         return {"key": key, "operator": "In", "values": [value]}
@@ -82,7 +82,7 @@ class Site:
 
 @pytest.fixture(scope="module")
 def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EmbeddedEC2, str, Path]]:
-    """An account with what the example's classes select; its clients are dear to make."""
+    """An account with the resources of the example's classes; its clients are slow to create."""
     folder = tmp_path_factory.mktemp("check") / "web"
     shutil.copytree(REPOSITORY / "examples" / "web", folder)
     (folder.parent / "types.json").write_text(catalogue())
@@ -110,9 +110,7 @@ def site(account: tuple[EmbeddedEC2, str, Path], monkeypatch: pytest.MonkeyPatch
     cloud.faults.clear()
 
 
-def test_where_all_is_well_it_says_so_and_exits_with_0(
-    site: Site, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_successful_check_exits_with_0(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     assert site.check() == 0
     said = capsys.readouterr().out
     assert "✓ credentials" in said
@@ -133,7 +131,7 @@ def test_it_writes_nothing(site: Site) -> None:
 @pytest.mark.parametrize(
     "call", ["CreateFleet", "RunInstances", "CreateLaunchTemplate", "DescribeImages"]
 )
-def test_a_missing_permission_is_named_with_what_to_do(
+def test_a_missing_permission_is_reported_with_advice(
     site: Site, capsys: pytest.CaptureFixture[str], call: str
 ) -> None:
     site.cloud.faults.add(call, Fault.DENIED, times=None)
@@ -145,7 +143,7 @@ def test_a_missing_permission_is_named_with_what_to_do(
     assert site.check() == 1
 
 
-def test_without_credentials_one_row_fails_and_nothing_more_is_asked(
+def test_without_credentials_one_row_fails_and_the_others_are_skipped(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     site.cloud.faults.add("GetCallerIdentity", Fault.DENIED, times=None)
@@ -155,7 +153,7 @@ def test_without_credentials_one_row_fails_and_nothing_more_is_asked(
     assert {call.operation for call in site.cloud.calls} == {"GetCallerIdentity"}
 
 
-def test_who_only_plans_needs_less(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+def test_planning_needs_fewer_permissions(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     site.cloud.faults.add("CreateFleet", Fault.DENIED, times=None)
     rows = site.rows(capsys, "--for", "plan")
     assert "permission ec2:CreateFleet" not in rows
@@ -163,7 +161,7 @@ def test_who_only_plans_needs_less(site: Site, capsys: pytest.CaptureFixture[str
     assert site.check("--for", "plan") == 0
 
 
-def test_addresses_and_quotas_are_held_against_the_plan(
+def test_addresses_and_quotas_are_compared_with_the_plan(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = site.rows(capsys)
@@ -192,7 +190,7 @@ def test_full_subnets_are_found(
     assert "add a subnet" in full[0]["remedy"]
 
 
-def test_what_a_class_selects_and_is_not_there_is_found(
+def test_missing_resources_of_a_class_are_found(
     site: Site, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     folder = tmp_path / "web"
@@ -210,7 +208,7 @@ def test_what_a_class_selects_and_is_not_there_is_found(
     assert any("SecurityGroupsNotFound" in message for message in failed.values())
 
 
-def test_a_queue_that_is_not_there_is_found(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_queue_is_found(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     row = site.rows(capsys, "--set", "interruptionQueue=nowhere")["queue nowhere"]
     assert row["verdict"] == "failed"
     assert "sqs:GetQueueUrl" in row["message"]
@@ -221,12 +219,14 @@ def test_a_queue_that_is_not_there_is_found(site: Site, capsys: pytest.CaptureFi
     assert rows["permission sqs:ReceiveMessage"]["verdict"] == "passed"
 
 
-def test_a_clock_that_is_wrong_is_found(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_clock_is_found(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     row = site.rows(capsys, "--now", "2031-01-01T00:00:00Z")["clock"]
     assert row["verdict"] in ("failed", "unknown")
 
 
-def test_the_policy_is_filled_in(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+def test_placeholders_of_the_policy_are_filled_in(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert site.check("--policy", "--set", "clusterName=prod") == 0
     policy = json.loads(capsys.readouterr().out)
     assert "kubernetes.io/cluster/prod" in json.dumps(policy)

@@ -17,7 +17,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository with the fleets ``a`` and ``b`` on main, on a branch of its own."""
+    """A repository with the fleets ``a`` and ``b`` on main, on another branch."""
     for name in ("GITHUB_BASE_REF", "GITHUB_ACTIONS", "GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY",
                  "CI_MERGE_REQUEST_DIFF_BASE_SHA", "KUBECONFIG"):  # fmt: skip
         monkeypatch.delenv(name, raising=False)
@@ -46,7 +46,7 @@ def test_only_fleets_with_changed_files_are_planned(
     assert json.loads(Path("plans/a.json").read_text())["atRest"]["perMonth"] == 0
 
 
-def test_a_change_of_main_after_the_branch_is_not_a_change_of_the_branch(
+def test_changes_on_main_after_the_branch_point_do_not_count(
     repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     git(repository, "switch", "--quiet", "main")
@@ -74,7 +74,7 @@ def test_a_new_fleet_is_planned_without_a_base(repository: Path) -> None:
     assert json.loads(Path("plans/c.json").read_text()).get("atRest") is None
 
 
-def test_a_fleet_that_the_branch_removes_has_no_plan(
+def test_a_fleet_removed_by_the_branch_has_no_plan(
     repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.rmtree(repository / "b")
@@ -129,7 +129,7 @@ def test_a_policy_of_the_base_forbids_the_plan(
 
 
 @pytest.mark.parametrize(("more", "warns"), [((), True), (("--snapshot-max-age", "87600h"), False)])
-def test_the_age_that_a_snapshot_may_have_is_passed_on(
+def test_the_maximum_age_of_a_snapshot_is_passed_on(
     repository: Path, tmp_path: Path, more: tuple[str, ...], *, warns: bool
 ) -> None:
     at = (datetime.now(UTC) - timedelta(days=30)).isoformat()
@@ -145,7 +145,7 @@ def test_the_age_that_a_snapshot_may_have_is_passed_on(
     assert all(("old-snapshot" in str(plan["diagnostics"])) is warns for plan in plans)
 
 
-def test_a_trace_is_replayed_for_each_fleet_that_the_base_has(
+def test_a_trace_is_replayed_for_each_fleet_of_the_base(
     repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     columns = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,creation_time,deletion_time"

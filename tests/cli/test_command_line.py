@@ -1,4 +1,4 @@
-"""The door of the command line: usage, help, requests, the folder of the fleet, completion."""
+"""The command line: usage, help, requests, the folder of the fleet, completion."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def words_of(command: str, *more: str) -> list[str]:
 
 @pytest.mark.parametrize("command", EVERY)
 @pytest.mark.parametrize("wrong", [["--no-such-flag"], ["a", "b", "c", "d"]], ids=["flag", "words"])
-def test_wrong_usage_of_any_command_exits_1(
+def test_a_usage_error_of_any_command_exits_1(
     command: str, wrong: Sequence[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(words_of(command, *wrong)) == 1
@@ -104,7 +104,9 @@ def test_wrong_usage_of_any_command_exits_1(
         ("health", "--heartbeat: no heartbeat file is named"),
     ],
 )
-def test_wrong_usage_is_named(line: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_usage_error_names_the_problem(
+    line: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(line.split()) == 1
     assert capsys.readouterr().err.startswith(f"Error: {message}")
 
@@ -128,7 +130,7 @@ ORDERS = [
 
 
 @pytest.mark.parametrize(("line", "other"), ORDERS)
-def test_options_stand_anywhere_between_the_arguments(
+def test_options_may_appear_anywhere_between_the_arguments(
     line: str, other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -227,7 +229,7 @@ def packing(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return value
 
 
-def test_the_fleet_is_searched_upward(
+def test_the_fleet_folder_is_searched_upward(
     fleet: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for folder in (fleet, fleet / "pools", fleet / "pools" / "web"):
@@ -237,7 +239,7 @@ def test_the_fleet_is_searched_upward(
     assert packing(capsys) == "default"
 
 
-def test_the_search_ends_at_the_top_of_the_repository(
+def test_the_search_stops_at_the_root_of_the_repository(
     fleet: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (fleet / "pools" / ".git").mkdir()
@@ -245,7 +247,7 @@ def test_the_search_ends_at_the_top_of_the_repository(
     assert packing(capsys) == "default"
 
 
-def test_the_nearest_fleet_counts(
+def test_the_nearest_fleet_is_used(
     fleet: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (fleet / "pools" / "reconciler.yml").write_text("packing: default\n")
@@ -270,7 +272,7 @@ def test_a_subfolder_of_a_fleet_is_refused(
         )
 
 
-def test_path_within_the_repository_may_not_be_a_subfolder_of_a_fleet_either(
+def test_a_path_inside_the_repository_cannot_be_a_subfolder_of_a_fleet(
     fleet: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["plan", str(fleet.parent), "--path", "shop/pools"]) == 1
@@ -301,7 +303,9 @@ def test_yaml_is_the_same_document_as_json(
     assert as_json
 
 
-def test_health_is_a_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_health_report_is_a_document(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     missing = str(tmp_path / "missing")
     as_json, as_yaml = both(capsys, "health", "--heartbeat", missing, code=1)
     assert as_yaml == as_json
@@ -330,7 +334,7 @@ def test_the_completion_script_knows_every_command(
 
 
 def completions(script: str, *words: str) -> list[str]:
-    """Return what bash offers for the last word."""
+    """Return the completions of bash for the last word."""
     line = " ".join(map(shlex.quote, words))
     asked = f"COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _shtab_reconciler; "
     offered = 'printf "%s\\n" "${COMPREPLY[@]}"'
@@ -366,7 +370,7 @@ def test_bash_completes_a_word(
 # -- what the cluster has not told ----------------------------------------------------------------
 
 
-def test_requests_without_the_facts_of_the_cluster_name_what_is_missing(
+def test_a_request_without_cluster_facts_names_what_is_missing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, out = a_fleet(tmp_path, DEPLOYMENT, CATALOG), tmp_path / "plan.json"
@@ -416,7 +420,7 @@ def next_step(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
     return shlex.split(line.removeprefix("Next: reconciler "))
 
 
-def test_the_next_step_of_a_folder_without_a_cluster_works_as_printed(
+def test_the_next_step_printed_for_a_folder_without_a_cluster_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):

@@ -1,4 +1,4 @@
-"""`reconciler comment`: one comment for each fleet, edited by its author and by nobody else."""
+"""`reconciler comment`: one comment for each fleet, edited only by its author."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_the_first_run_posts_and_the_next_one_edits(
     ]
 
 
-def test_an_equal_plan_writes_nothing(
+def test_an_unchanged_plan_writes_nothing(
     url: str, forge: ForgeImitation, plans: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert github(plans["web"]) == 0
@@ -92,7 +92,7 @@ def test_each_fleet_has_a_comment_of_its_own(
     assert [b.split()[2] for b in forge.bodies(BOT)] == ["web", "gpu"]
 
 
-def test_a_comment_of_somebody_else_with_our_marker_is_left_alone(
+def test_a_comment_by_another_user_with_our_marker_is_left_alone(
     url: str, forge: ForgeImitation, plans: dict[str, str]
 ) -> None:
     assert github(plans["web"]) == 0
@@ -115,7 +115,7 @@ def test_a_comment_of_ours_about_something_else_is_left_alone(
     assert len(forge.bodies(BOT)) == 3
 
 
-def test_our_comment_is_found_behind_a_hundred_others(
+def test_our_comment_is_found_after_a_hundred_others(
     url: str, forge: ForgeImitation, plans: dict[str, str]
 ) -> None:
     for number in range(150):
@@ -125,7 +125,7 @@ def test_our_comment_is_found_behind_a_hundred_others(
     assert len(forge.bodies(BOT)) == 1
 
 
-def test_a_comment_that_was_deleted_in_between_is_posted_again(
+def test_a_comment_deleted_in_the_meantime_is_posted_again(
     url: str, forge: ForgeImitation, plans: dict[str, str]
 ) -> None:
     marker = marker_of("web", "examples/web")
@@ -140,7 +140,7 @@ def test_a_comment_that_was_deleted_in_between_is_posted_again(
 
 
 @pytest.mark.parametrize("more", ["", "https://ci.example/run/1"])
-def test_a_long_text_is_shortened_with_what_is_open_closed(
+def test_truncation_of_a_long_text_closes_open_elements(
     more: str, url: str, forge: ForgeImitation, tmp_path: Path
 ) -> None:
     rows = "".join(f"| {n} | {'x' * 80} |\n" for n in range(1500))
@@ -158,7 +158,7 @@ def test_a_long_text_is_shortened_with_what_is_open_closed(
     assert more in body
 
 
-def test_characters_that_count_twice_are_counted_twice() -> None:
+def test_the_limit_counts_utf_16_code_units() -> None:
     text = "😀\n" * 40_000
     kept = shortened(text, 65_536, "")
     assert len(kept.encode("utf-16-le")) // 2 <= 65_536
@@ -198,7 +198,9 @@ def test_a_missing_token_names_the_variables(
     assert "no token: MY_TOKEN is not set" in capsys.readouterr().err
 
 
-def test_a_rate_limit_is_waited_for(url: str, forge: ForgeImitation, plans: dict[str, str]) -> None:
+def test_a_rate_limited_request_is_retried_after_the_limit(
+    url: str, forge: ForgeImitation, plans: dict[str, str]
+) -> None:
     refusals = [(429, {"message": "slow down"}, {"Retry-After": "0"})] * 2
 
     def limited(method: str, _path: str) -> Answer | None:
@@ -218,7 +220,7 @@ def test_a_rate_limit_that_lasts_too_long_is_an_error(
     assert "the rate limit ends in 3600 s; run the command again then" in capsys.readouterr().err
 
 
-def test_a_server_error_is_repeated_for_reads_and_not_for_a_creation() -> None:
+def test_after_a_server_error_reads_are_retried_and_creations_are_not() -> None:
     forge, waited = ForgeImitation(), list[float]()
     forge.fault = lambda _method, _path: (502, {"message": "bad gateway"}, {})
     with serving(forge) as url:
@@ -277,7 +279,7 @@ def test_after_a_run_on_a_fork_the_pull_request_is_found_by_its_head(
     assert forge.written() == ["POST /repos/acme/fleet/issues/4/comments"]
 
 
-def test_a_head_that_has_moved_on_gets_no_comment(
+def test_an_outdated_head_gets_no_comment(
     url: str, forge: ForgeImitation, plans: dict[str, str], monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -318,7 +320,7 @@ def test_the_path_of_a_gitlab_project_is_escaped(
         (["--pull-request", "7"], "the repository is not known"),
     ],
 )
-def test_what_is_not_known_is_an_error(
+def test_missing_information_about_the_pull_request_is_an_error(
     words: list[str], error: str, url: str, plans: dict[str, str],
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip

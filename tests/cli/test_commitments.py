@@ -120,7 +120,7 @@ def test_without_commitments_the_cheapest_type_is_launched(plan) -> None:
     assert plan().types == {"c7g.large": 4}
 
 
-def test_a_savings_plan_draws_launches_to_its_family_until_its_room_is_used(plan) -> None:
+def test_a_savings_plan_favours_its_family_until_it_is_used_up(plan) -> None:
     answer = plan(savingsPlans=f"[{PLAN}]")
     assert answer.types == {"m7i.large": 2, "c7g.large": 2}
     assert answer.plan["cost"]["after"] == pytest.approx(2 * 0.08, abs=1e-6)
@@ -133,7 +133,7 @@ def test_a_savings_plan_draws_launches_to_its_family_until_its_room_is_used(plan
     }
 
 
-def test_what_the_plan_takes_off_stretches_its_room(plan) -> None:
+def test_the_discount_of_a_savings_plan_extends_its_coverage(plan) -> None:
     discounted = PLAN.replace("usedElsewhere", "discountPercent: 40, usedElsewhere")
     assert plan(savingsPlans=f"[{discounted}]").types == {"m7i.large": 4}
 
@@ -150,25 +150,27 @@ def test_what_the_plan_takes_off_stretches_its_room(plan) -> None:
         ("usedElsewhere: 0, until: '2026-01-03T13:00:00Z'", 2),
     ],
 )
-def test_only_room_that_is_left_here_and_now_counts(plan, told: str, covered: int) -> None:
+def test_only_unused_commitments_of_this_region_and_time_count(
+    plan, told: str, covered: int
+) -> None:
     answer = plan(savingsPlans=f"[{PLAN.replace('usedElsewhere: 0', told)}]")
     assert answer.types["m7i.large"] == covered
     assert answer.types.total() == 4
 
 
-def test_use_that_nobody_tells_is_not_free(plan) -> None:
+def test_unknown_usage_of_a_commitment_is_not_free(plan) -> None:
     answer = plan(savingsPlans=f"[{PLAN.replace(', usedElsewhere: 0', '')}]")
     assert answer.types == {"c7g.large": 4}
     assert "commitment-use-unknown" in codes(answer.plan)
 
 
-def test_a_compute_plan_leaves_the_order_of_types_as_it_is(plan) -> None:
+def test_a_compute_savings_plan_keeps_the_order_of_types(plan) -> None:
     answer = plan(savingsPlans="[{type: Compute, commitment: 10, usedElsewhere: 0}]")
     assert answer.types == {"c7g.large": 4}
     assert answer.plan["cost"]["after"] == pytest.approx(0, abs=1e-6)
 
 
-def test_a_compute_plan_takes_on_demand_capacity_before_spot(plan, fleet: Path) -> None:
+def test_a_compute_savings_plan_prefers_on_demand_to_spot(plan, fleet: Path) -> None:
     (fleet / "pool.yaml").write_text(POOL.replace("[on-demand]", "[spot, on-demand]"))
     kinds = "[{type: Compute, commitment: 0.17, usedElsewhere: 0}]"
     without, covered = plan().plan, plan(savingsPlans=kinds).plan
@@ -179,7 +181,7 @@ def test_a_compute_plan_takes_on_demand_capacity_before_spot(plan, fleet: Path) 
     }
 
 
-def test_reserved_instances_are_taken_one_by_one_in_their_zone(plan) -> None:
+def test_reserved_instances_are_used_one_by_one_in_their_zone(plan) -> None:
     zonal = "[{instanceType: r7i.large, count: 3, zone: z-b, usedElsewhere: 1}]"
     answer = plan(reservedInstances=zonal)
     assert answer.types == {"r7i.large": 2, "c7g.large": 2}
@@ -191,7 +193,7 @@ def test_reserved_instances_are_taken_one_by_one_in_their_zone(plan) -> None:
     assert zones == {"z-b"}
 
 
-def test_nodes_that_run_have_taken_their_part(plan, tmp_path: Path) -> None:
+def test_running_nodes_use_up_commitments(plan, tmp_path: Path) -> None:
     running = [*a_running("one", "m7i.large"), a_pod("old", "node-one"), a_pod("new")]
     more = [*a_running("two", "m7i.large"), a_pod("older", "node-two")]
     first = a_snapshot(tmp_path / "first.json", *running)
@@ -201,7 +203,7 @@ def test_nodes_that_run_have_taken_their_part(plan, tmp_path: Path) -> None:
     assert plan("--snapshot", second, savingsPlans=kinds).types == {"c7g.large": 1}
 
 
-def test_a_node_that_is_paid_for_is_not_replaced_by_a_cheaper_one(plan, tmp_path: Path) -> None:
+def test_a_covered_node_is_not_replaced_by_a_cheaper_one(plan, tmp_path: Path) -> None:
     claim, node = a_running("one", "m7i.large")
     for item in (claim, node):
         item["metadata"]["annotations"].clear()
@@ -226,7 +228,7 @@ spec:
 GATE = ("--set", "featureGates.NodeOverlay=true")
 
 
-def test_an_overlay_corrects_what_commitments_leave(plan, fleet: Path) -> None:
+def test_an_overlay_adjusts_the_price_after_commitments(plan, fleet: Path) -> None:
     (fleet / "overlay.yaml").write_text(OVERLAY.replace("SETS", 'price: "0.09"'))
     assert plan(*GATE, savingsPlans=f"[{PLAN}]").types == {"c7g.large": 4}
     (fleet / "overlay.yaml").write_text(OVERLAY.replace("SETS", 'priceAdjustment: "-50%"'))
@@ -246,7 +248,7 @@ def prefer(fleet: Path, **preferences: str) -> None:
     (fleet / "pool.yaml").write_text(POOL.replace("metadata: {name: general}\n", annotated))
 
 
-def test_a_preference_of_the_node_pool_changes_what_is_launched(plan, fleet: Path) -> None:
+def test_a_preference_of_the_node_pool_changes_the_launch(plan, fleet: Path) -> None:
     prefer(fleet, n1=f"{FAMILY}=r7i adjust=-50%")
     answer = plan()
     assert answer.types == {"r7i.large": 4}
@@ -254,7 +256,7 @@ def test_a_preference_of_the_node_pool_changes_what_is_launched(plan, fleet: Pat
     assert price == pytest.approx(0.065)
 
 
-def test_what_is_wrong_with_a_preference_is_said_and_the_others_count(plan, fleet: Path) -> None:
+def test_an_invalid_preference_is_reported_and_the_others_apply(plan, fleet: Path) -> None:
     prefer(
         fleet,
         n1=f"{FAMILY}=r7i adjust=-50%",
@@ -274,7 +276,7 @@ def test_what_is_wrong_with_a_preference_is_said_and_the_others_count(plan, flee
     assert "preference.3" in said[1]["message"]
 
 
-def test_a_preference_that_stands_in_git_as_an_overlay_counts_once(plan, fleet: Path) -> None:
+def test_a_preference_that_is_also_an_overlay_in_git_counts_once(plan, fleet: Path) -> None:
     prefer(fleet, n1=f"{FAMILY}=r7i adjust=-50%")
     written = OVERLAY.replace("name: mine", "name: pref-general-1").replace(
         "weight: 5", "weight: 1"
@@ -301,7 +303,7 @@ def test_a_preference_that_stands_in_git_as_an_overlay_counts_once(plan, fleet: 
         ("reservedInstances", "{instanceType: m7i.large, count: 1.5}", "count"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(plan, key: str, entry: str, said: str) -> None:
+def test_implausible_commitments_are_rejected(plan, key: str, entry: str, said: str) -> None:
     answer = plan(**{key: f"[{entry}]"})
     assert answer.code != 0
     assert said in answer.err

@@ -26,7 +26,7 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_each_setting_tells_its_origin(
+def test_each_setting_shows_its_origin(
     fleet: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RECONCILER_CLUSTER_NAME", "prod")
@@ -46,7 +46,7 @@ def test_each_setting_tells_its_origin(
     }  # fmt: skip
 
 
-def test_the_table_hides_passwords_and_cuts_what_is_long(
+def test_the_table_hides_passwords_and_truncates_long_values(
     fleet: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     url = "postgresql://reconciler:s3cret@db.internal/fleets"
@@ -60,7 +60,7 @@ def test_the_table_hides_passwords_and_cuts_what_is_long(
     assert max(map(len, lines)) < 120
 
 
-def test_a_wrong_file_is_told_with_its_place(fleet: Path) -> None:
+def test_an_invalid_file_is_reported_with_its_position(fleet: Path) -> None:
     (fleet / "reconciler.yaml").write_text("packing: cheapest\npackin: default\n")
     with pytest.raises(InvalidFleetError, match=r"reconciler.yaml:2:1.*packin"):
         run(str(fleet))
@@ -73,14 +73,14 @@ def test_a_folder_without_a_file_has_defaults(
     assert "preferencePolicy" in capsys.readouterr().out
 
 
-def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
+def test_invalid_arguments_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         run(str(tmp_path), "--set", "zebra=1")
     with pytest.raises(UnreadableError):
         run(str(tmp_path / "missing"))
 
 
-def test_on_the_command_line_a_wrong_setting_is_wrong_usage(
+def test_an_invalid_setting_on_the_command_line_is_a_usage_error(
     fleet: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["config", str(fleet), "--set", "packing=fast"]) == 1

@@ -1,4 +1,4 @@
-"""The demo is played once, far from everything; what it recorded must bear the story out."""
+"""The demo runs once, isolated; its records must agree with its output."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NIGHT = datetime(2026, 3, 2, 22, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """A demo that was played to its end."""
+    """A completed demo."""
 
     stage: Path
     out: str
@@ -43,7 +43,7 @@ class Played:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """Return an environment that would lead astray whoever listens to it."""
+    """Return an environment that would mislead a process that uses it."""
     nowhere = "http://192.0.2.1:9"
     folders = {"HOME": home / "home", "TMPDIR": home / "tmp", "XDG_CACHE_HOME": home / "cache"}
     for folder in (*folders.values(), home / "here"):
@@ -115,22 +115,22 @@ def roll_out(state: DatabaseState) -> list[RunningCommand]:
     return sorted(commands, key=lambda c: c.started_at)
 
 
-def test_it_writes_nowhere_but_into_its_folder(played: Played) -> None:
+def test_the_demo_writes_only_to_its_folder(played: Played) -> None:
     assert played.elsewhere == ()
     assert (played.stage / ".reconciler" / "state.db").is_file()
 
 
-def test_it_does_not_take_long(played: Played) -> None:
+def test_the_demo_does_not_take_long(played: Played) -> None:
     assert played.cpu_s < CPU_S_MAX
 
 
-def test_its_output_is_plain_text_of_eighty_columns_where_nobody_watches(played: Played) -> None:
+def test_without_a_terminal_the_output_is_plain_text_of_eighty_columns(played: Played) -> None:
     assert not re.search(r"[^\S\n ]|[\x00-\x09\x0b-\x1f\x7f]", played.out)
     lines = [row for row in played.out.splitlines() if str(played.stage) not in row]
     assert max(map(len, lines)) <= 80
 
 
-def test_git_tells_the_story(played: Played) -> None:
+def test_the_git_history_contains_the_steps_of_the_demo(played: Played) -> None:
     log = ["git", "-C", str(played.stage), "log", "--format=%P|%an|%ad", "--date=iso-strict"]
     rows = subprocess.run(log, capture_output=True, text=True, check=True).stdout.split("\n")[:-1]
     assert len(rows) == 6
@@ -138,12 +138,12 @@ def test_git_tells_the_story(played: Played) -> None:
     assert {row.split("|")[1] for row in rows} == {"Demo"}
 
 
-def test_the_plans_say_what_a_branch_drifts_and_what_waits_until_when(played: Played) -> None:
+def test_the_plans_show_drift_and_when_deferred_nodes_are_disrupted(played: Played) -> None:
     assert "3 nodes drifted" in played.out
     assert "not before 22:00 UTC" in played.out
 
 
-def test_it_ends_with_everything_done(state: DatabaseState) -> None:
+def test_the_demo_ends_with_a_converged_fleet(state: DatabaseState) -> None:
     claims = state.store.node_claims()
     assert Counter(c.node_pool for c in claims) == {"web": 12}
     assert all(c.is_true("Initialized") and not c.is_deleting for c in claims)
@@ -151,7 +151,7 @@ def test_it_ends_with_everything_done(state: DatabaseState) -> None:
     assert state.journal.in_doubt() == []
 
 
-def test_every_launch_has_one_instance_and_every_instance_one_launch(state: DatabaseState) -> None:
+def test_launches_and_instances_correspond_one_to_one(state: DatabaseState) -> None:
     entries = launches(state)
     assert [e.outcome for e in entries] == [Outcome.SUCCEEDED] * 16
     assert len({e.message for e in entries}) == len({e.intent.target for e in entries}) == 16
@@ -159,7 +159,7 @@ def test_every_launch_has_one_instance_and_every_instance_one_launch(state: Data
     assert len({c.status.provider_id for c in claims}) == len(claims) == 16
 
 
-def test_the_roll_out_takes_one_node_at_a_time(state: DatabaseState) -> None:
+def test_the_rollout_replaces_one_node_at_a_time(state: DatabaseState) -> None:
     gone = {g.claim.name: g.claim for g in state.history.gone_claims()}
     commands = roll_out(state)
     assert [c.phase for c in commands] == [CommandPhase.DONE] * 3
@@ -187,14 +187,14 @@ def test_a_refused_offering_falls_back_to_another_type(state: DatabaseState) -> 
     assert [row["topology.kubernetes.io/zone"] for row in others] == ["us-east-1b"]
 
 
-def test_the_empty_node_goes_when_its_window_opens(state: DatabaseState) -> None:
+def test_the_empty_node_is_removed_when_its_window_opens(state: DatabaseState) -> None:
     (gone,) = (g for g in state.history.gone_claims() if g.claim.node_pool == "reports")
     (command,) = (c for c in state.history.commands() if c.reason == "Empty")
     assert command.started_at == NIGHT
     assert NIGHT < gone.at < NIGHT + timedelta(minutes=5)
 
 
-def test_after_the_crash_what_ec2_has_is_taken_in_and_the_rest_launched(
+def test_after_the_crash_existing_instances_are_recovered_and_the_rest_launched(
     played: Played, state: DatabaseState
 ) -> None:
     night = [e for e in launches(state) if e.intent.at > NIGHT]
@@ -207,7 +207,7 @@ def test_after_the_crash_what_ec2_has_is_taken_in_and_the_rest_launched(
     assert sorted(Counter(ready[e.intent.target] for e in night).values()) == [3, 3]
 
 
-def test_the_reading_commands_work_on_what_it_leaves(
+def test_read_only_commands_work_on_the_folder_of_the_demo(
     played: Played, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("RECONCILER_STATE", raising=False)
@@ -237,7 +237,7 @@ def test_an_interrupted_demo_leaves_nothing(tmp_path: Path) -> None:
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-def test_without_the_embedded_extra_one_line_says_how_to_get_it(
+def test_without_the_embedded_extra_one_line_says_how_to_install_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "moto", None)
@@ -248,7 +248,7 @@ def test_without_the_embedded_extra_one_line_says_how_to_get_it(
     assert "run `pip install 'reconciler[embedded]'`" in err
 
 
-def test_a_folder_that_holds_something_is_left_alone(
+def test_a_non_empty_folder_is_left_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "mine.txt").write_text("mine")

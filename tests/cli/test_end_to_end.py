@@ -1,6 +1,6 @@
-"""One fleet from its first launch to its last trace, through the commands an operator gives.
+"""One fleet from its first launch to its removal, through the commands of an operator.
 
-EC2, SSM and SQS are moto behind a port of this machine, asked by the real boto3; state is SQLite;
+EC2, SSM and SQS are moto behind a port of this machine, called by the real boto3; state is SQLite;
 the cluster is imitated from the instances. Only the clock of the daemon is ours, so that minutes
 pass at once.
 """
@@ -113,7 +113,7 @@ def a_deployment(replicas: int) -> dict[str, Any]:
 
 @dataclass
 class Shop:
-    """The fleet's folder, and the account that it lives in."""
+    """The folder of the fleet, and its account."""
 
     folder: Path
     cloud: EmbeddedEC2
@@ -158,11 +158,11 @@ class Shop:
         return [tags.get("Name", "") for tags in self.cloud.living().values()]
 
     def rests(self, nodes: int) -> bool:
-        """Return whether the fleet has so many instances and all of them are named."""
+        """Return whether the fleet has that number of instances, all of them tagged."""
         return len(self.names()) == nodes and all(self.names())
 
     def warn(self, instance: str) -> None:
-        """Let EC2 say through EventBridge's queue that it takes an instance back."""
+        """Send the event that EC2 reclaims an instance through the queue of EventBridge."""
         event = {
             "version": "0",
             "source": "aws.ec2",
@@ -176,7 +176,7 @@ class Shop:
         wait_for(lambda: self.waiting(url) == 0, at_most_s=60)
 
     def waiting(self, url: str) -> int:
-        """Return how many messages nobody has received yet."""
+        """Return the number of messages that were not received yet."""
         name = "ApproximateNumberOfMessages"
         found = self.cloud.connect("sqs", 1).get_queue_attributes(
             QueueUrl=url, AttributeNames=[name]
@@ -184,7 +184,7 @@ class Shop:
         return int(found["Attributes"][name])
 
     def keep(self, *story: tuple[Callable[[], bool], Callable[[], None]]) -> None:
-        """Run the daemon: as soon as a condition holds its action is done, then the next."""
+        """Run the daemon: as soon as a condition holds, run its action, then wait for the next."""
         chapters, looks = list(story), iter(range(3000))
 
         def stop() -> bool:
@@ -217,7 +217,7 @@ def shop(
         yield made
 
 
-def test_a_fleet_lives_and_leaves_nothing_behind(shop: Shop) -> None:
+def test_a_fleet_goes_through_its_life_cycle_and_leaves_nothing_behind(shop: Shop) -> None:
     planned = shop.ask("plan")
     assert [a["kind"] for a in planned["actions"]] == ["provision", "provision"]
     assert shop.templates() == []

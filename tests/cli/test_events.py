@@ -1,4 +1,4 @@
-"""What `kubectl describe` shows of the daemon's work: Events on pods, nodes and NodePools."""
+"""Events of the daemon on pods, nodes and NodePools, as `kubectl describe` shows them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def events(site: Site, reason: str) -> list[tuple[str, str, str]]:
     ]
 
 
-def test_a_pending_pod_is_told_where_it_goes(site: Site) -> None:
+def test_a_pending_pod_has_an_event_that_names_its_node(site: Site) -> None:
     started(site)
     told = events(site, "Nominated")
     assert {about for _, about, _ in told} >= {"Pod/web-1", "Pod/web-2"}
@@ -37,7 +37,7 @@ def test_a_pending_pod_is_told_where_it_goes(site: Site) -> None:
     assert uid == pod["uid"]
 
 
-def test_a_pod_that_fits_nowhere_is_told_why(site: Site) -> None:
+def test_an_unschedulable_pod_has_an_event_with_the_reason(site: Site) -> None:
     town = started(site)
     waits = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
     container = {"name": "main", "resources": {"requests": {"cpu": "900"}}}
@@ -57,7 +57,7 @@ def test_a_pod_that_fits_nowhere_is_told_why(site: Site) -> None:
 
 
 @pytest.mark.slow
-def test_a_disrupted_node_is_told_what_happens_to_it(site: Site) -> None:
+def test_a_disrupted_node_has_events_about_its_disruption(site: Site) -> None:
     town = started(site)
     town.cloud.publish("ami-second", "shop-2", site.clock.now())
     site.clock.advance(timedelta(minutes=10).total_seconds())

@@ -1,4 +1,4 @@
-"""``reconciler explain`` with inputs of its own: what else was possible, and at which price."""
+"""``reconciler explain`` with separate inputs: alternatives and their prices."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _document(text: str) -> dict[str, Any]:
 ON_DEMAND = wanted(CAPACITY_TYPE, "In", "on-demand")
 
 
-def test_a_pod_without_a_place_is_told_each_pool_and_how_far_its_types_came(
+def test_an_unschedulable_pod_lists_each_pool_with_the_types_left_by_each_filter(
     explain: Explain,
 ) -> None:
     world = (
@@ -96,7 +96,7 @@ def test_a_pod_without_a_place_is_told_each_pool_and_how_far_its_types_came(
     assert pools["big"]["nearestType"] == "huge"
 
 
-def test_a_pod_with_a_place_is_told_what_else_was_possible(explain: Explain) -> None:
+def test_a_scheduled_pod_lists_its_alternatives(explain: Explain) -> None:
     world = (a_pod("app-0", "1"), a_pool("default", ON_DEMAND), a_pool("spot"), *a_node("n1"))
     text = explain("pod", "app-0", *world)
     assert text.startswith("Pod default/app-0: it fits on the existing node n1.")
@@ -108,13 +108,13 @@ def test_a_pod_with_a_place_is_told_what_else_was_possible(explain: Explain) -> 
     assert found["nodes"] == {"total": 1, "suited": 1, "takers": ["n1"]}
 
 
-def test_a_pod_that_runs_and_stays_is_told_where_it_could_go(explain: Explain) -> None:
+def test_a_running_pod_lists_other_possible_nodes(explain: Explain) -> None:
     world = (a_pod("app-0", node="n1"), a_pool(), *a_node("n1"), *a_node("n2"))
     text = explain("pod", "app-0", *world)
     assert "it fits on n2" in text
 
 
-def test_a_pod_is_told_which_preferences_were_too_dear(explain: Explain) -> None:
+def test_a_pod_lists_preferences_dropped_for_their_cost(explain: Explain) -> None:
     liked = {"podAntiAffinity": {PREFERRED: [{"weight": 1, "podAffinityTerm": rule(HOST)}]}}
     world = [a_pool(), *pods(4, affinity=liked)]
     said = explain("pod", "app-00", *world, chosen="packing=cheapest")
@@ -131,7 +131,7 @@ def _planned(explain: Explain, *world: Object) -> str:
     return name
 
 
-def test_a_claim_is_told_what_each_constraint_costs(explain: Explain) -> None:
+def test_a_claim_lists_the_cost_of_each_constraint(explain: Explain) -> None:
     even = pods(3, cpu="3", topologySpreadConstraints=[spread(ZONE)])
     world = (*even, a_pool("default", ON_DEMAND))
     name = _planned(explain, *world)
@@ -149,7 +149,7 @@ def test_a_claim_is_told_what_each_constraint_costs(explain: Explain) -> None:
     assert "Instance types left after each filter: catalog 6 ·" in text
 
 
-def test_a_constraint_may_stand_between_a_pod_and_any_place(explain: Explain) -> None:
+def test_a_constraint_can_make_a_pod_unschedulable(explain: Explain) -> None:
     world = (
         *pods(2, affinity=apart(rule(ZONE))),
         a_pool("default", wanted(ZONE, "In", "zone-a")),
@@ -161,18 +161,18 @@ def test_a_constraint_may_stand_between_a_pod_and_any_place(explain: Explain) ->
     assert "schedules 1 more pod" in explain("nodeclaim", name, *world)
 
 
-def test_a_claim_that_is_there_is_told_the_cheapest_that_it_may_be(explain: Explain) -> None:
+def test_an_existing_claim_shows_its_cheapest_possible_offering(explain: Explain) -> None:
     world = (a_pod("app-0", "3", node="n1"), a_pool(), *a_node("n1"))
     text = explain("nodeclaim", "claim-n1", *world)
     assert "cheapest offering that its requirements allow now: small spot in zone-a" in text
 
 
-def test_a_name_that_nothing_has_is_refused(explain: Explain) -> None:
+def test_an_unknown_name_is_rejected(explain: Explain) -> None:
     assert "pod nosuch is not in plan" in explain("pod", "nosuch", a_pool(), code=1)
     assert "nodeclaim x is not in plan" in explain("nodeclaim", "x", a_pool(), code=1)
 
 
-def test_without_any_record_the_folder_itself_is_planned(
+def test_without_recorded_state_the_folder_is_planned(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("RECONCILER_STATE", "RECONCILER_FLEET"):

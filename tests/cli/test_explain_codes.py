@@ -43,7 +43,7 @@ CHOSEN = {
 
 
 def emitted() -> Iterator[str]:
-    """Yield the codes that stand in the source where a finding is made."""
+    """Yield the codes in the source where a finding is created."""
     for path in PACKAGE.rglob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         names = {
@@ -107,7 +107,7 @@ def test_a_rule_of_a_schema_is_explained(capsys: pytest.CaptureFixture[str]) -> 
     ],
     ids=["typo", "nothing like it", "no name", "a name"],
 )
-def test_what_is_not_a_code_is_an_error(
+def test_an_unknown_code_is_an_error(
     words: list[str], problem: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["explain", *words]) == 1

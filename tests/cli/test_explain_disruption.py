@@ -1,4 +1,4 @@
-"""``reconciler explain node`` and ``nodepool`` with inputs of their own."""
+"""``reconciler explain node`` and ``nodepool`` with separate inputs."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _document(text: str) -> dict[str, Any]:
     return found
 
 
-def test_a_node_is_told_what_would_replace_it_and_its_budgets(ask: Ask) -> None:
+def test_a_node_shows_its_replacement_and_its_budgets(ask: Ask) -> None:
     text = ask("node", "n")
     assert "Node n: to be disrupted: Underutilized" in text
     assert "cheapest replacement considered: small for $0.1000 an hour" in text
@@ -82,7 +82,7 @@ def test_a_node_is_told_what_would_replace_it_and_its_budgets(ask: Ask) -> None:
     assert _document(ask("node", "n", "-o", "json"))["about"] == {"kind": "Node", "name": "n"}
 
 
-def test_a_pool_is_told_its_calendar_and_its_contradictions(ask: Ask) -> None:
+def test_a_pool_shows_its_calendar_and_conflicting_settings(ask: Ask) -> None:
     text = ask("nodepool", "default")
     assert "2026-01-05 12:00 UTC to 2026-01-12 12:00 UTC: Drifted 1, Empty 1" in text
     assert (
@@ -98,6 +98,6 @@ def test_the_config_is_part_of_the_calendar(ask: Ask) -> None:
     assert "no disruption for drift" in ask("nodepool", "default", "--set", suspend)
 
 
-def test_a_pool_that_is_not_there_and_a_saved_plan_are_refused(ask: Ask) -> None:
+def test_a_missing_pool_and_a_saved_plan_are_rejected(ask: Ask) -> None:
     assert "did you mean default?" in ask("nodepool", "defalt", code=1)
     assert "--plan: a saved plan does not contain" in ask("nodepool", "x", "--plan", "p", code=1)

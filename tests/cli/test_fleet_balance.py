@@ -13,7 +13,7 @@ TWENTY = frozenset(f"fleet-{n:02}" for n in range(20))
 
 
 def replicas(**holds: int) -> dict[str, Replica]:
-    """Return replicas that serve all fleets, and hold as many of them as is said."""
+    """Return replicas that serve all fleets, and hold the given numbers of them."""
     fleets = iter(sorted(TWENTY))
     return {
         name: Replica(TWENTY, frozenset(next(fleets) for _ in range(count)))
@@ -26,7 +26,7 @@ def held(found: dict[str, Replica]) -> frozenset[str]:
 
 
 def after(found: dict[str, Replica], division: Division) -> dict[str, Replica]:
-    """Return the replicas after they have done what the division asks for."""
+    """Return the replicas after they have applied the division."""
     return {
         name: Replica(r.serves, (r.holds | division.takes[name]) - division.gives[name], r.keeps)
         for name, r in found.items()
@@ -48,7 +48,7 @@ def counts(found: dict[str, Replica]) -> list[int]:
     ],
     ids=["a-second-joins", "a-third-joins", "even", "alone", "odd"],
 )
-def test_who_has_more_than_its_share_gives_up_the_rest(
+def test_a_replica_with_more_than_its_share_releases_the_surplus(
     before: dict[str, int], gives: dict[str, int]
 ) -> None:
     found = replicas(**before)
@@ -56,14 +56,14 @@ def test_who_has_more_than_its_share_gives_up_the_rest(
     assert {name: len(fleets) for name, fleets in division.gives.items()} == gives
 
 
-def test_the_fleets_of_a_replica_that_died_go_to_those_with_fewer() -> None:
+def test_fleets_of_a_dead_replica_go_to_replicas_with_fewer() -> None:
     found = replicas(a=6, b=4)
     division = divided(found, held(found))
     assert counts(after(found, division)) == [10, 10]
     assert division.gives == {"a": frozenset(), "b": frozenset()}
 
 
-def test_a_replica_is_given_only_what_it_serves() -> None:
+def test_a_replica_takes_only_fleets_that_it_serves() -> None:
     found = replicas(a=20) | {"b": Replica(frozenset({"fleet-00", "another"}))}
     division = divided(found, held(found))
     assert division.gives["a"] == {"fleet-00"} or division.takes["b"] == {"another"}
@@ -71,7 +71,7 @@ def test_a_replica_is_given_only_what_it_serves() -> None:
     assert division.gives["a"] <= {"fleet-00"}
 
 
-def test_a_fleet_that_nobody_took_is_kept() -> None:
+def test_a_released_fleet_that_no_replica_took_is_kept() -> None:
     found = replicas(a=4, b=0)
     first = min(found["a"].holds)
     found["a"] = Replica(TWENTY, found["a"].holds, frozenset({first}))
@@ -86,7 +86,7 @@ def test_a_fleet_that_nobody_took_is_kept() -> None:
     ),
     st.data(),
 )
-def test_after_one_step_nothing_moves_any_more(
+def test_the_distribution_is_stable_after_one_step(
     serves: dict[str, set[str]], data: st.DataObject
 ) -> None:
     found: dict[str, Replica] = {}

@@ -38,7 +38,7 @@ def test_a_folder_without_any_configuration_is_one_fleet(tmp_path: Path) -> None
     assert several(request_of(["run", str(tmp_path)])) is None
 
 
-def test_a_folder_of_fleets_has_those_below_it(tmp_path: Path) -> None:
+def test_a_folder_of_fleets_contains_the_fleets_below_it(tmp_path: Path) -> None:
     for name in ("us/web", "eu/shop", "eu/shop/inner", ".hidden/x", "node_modules/y"):
         a_fleet(tmp_path / name)
     assert served(tmp_path) == [str(tmp_path / "eu/shop"), str(tmp_path / "us/web")]
@@ -53,7 +53,7 @@ def test_named_fleets_and_folders_are_served_together(tmp_path: Path) -> None:
     ]
 
 
-def test_only_committed_fleets_count_unless_files_do(tmp_path: Path) -> None:
+def test_only_committed_fleets_count_unless_files_are_followed(tmp_path: Path) -> None:
     init(tmp_path)
     a_fleet(tmp_path / "web")
     commit_all(tmp_path)
@@ -85,7 +85,7 @@ def test_the_fleets_of_a_remote_follow_its_commits(
     assert list(roster.read()) == ["clusters/blog"]
 
 
-def test_a_folder_that_vanished_is_not_one_without_fleets(tmp_path: Path) -> None:
+def test_a_missing_folder_is_not_a_folder_without_fleets(tmp_path: Path) -> None:
     a_fleet(tmp_path / "all" / "web")
     roster = several(request_of(["run", str(tmp_path / "all")]))
     assert roster is not None
@@ -103,7 +103,7 @@ def test_a_folder_that_vanished_is_not_one_without_fleets(tmp_path: Path) -> Non
     ],
     ids=["no-wait", "one-name"],
 )
-def test_what_only_one_fleet_can_have_is_refused(
+def test_settings_for_a_single_fleet_are_rejected_for_several(
     tmp_path: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     a_fleet(tmp_path / "web")
@@ -142,7 +142,7 @@ def test_every_type_that_a_daemon_decodes_is_prepared() -> None:
     assert others == set()
 
 
-def test_each_fleet_has_the_file_of_the_operator_with_its_name(tmp_path: Path) -> None:
+def test_each_fleet_uses_the_operator_file_with_its_name(tmp_path: Path) -> None:
     a_fleet(tmp_path / "all" / "web")
     operator = tmp_path / "operator"
     operator.mkdir()

@@ -1,4 +1,4 @@
-"""A replica gives up fleets to one with fewer, and keeps those that nobody takes."""
+"""A replica releases fleets to one with fewer, and keeps those that no other replica takes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def eventually(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.exhaustive
-def test_a_lease_that_nobody_took_is_asked_for_again_and_kept() -> None:
+def test_a_released_lease_that_no_replica_took_is_acquired_again() -> None:
     url, ahead = a_database(), [0.0]
     states = SharedStates("test")
     with FleetSharing(states, lambda: time.monotonic() + ahead[0]) as sharing:

@@ -1,4 +1,4 @@
-"""``status`` tells what stopped and what is in the way; ``resume`` lets it go on."""
+"""``status`` shows halted rollouts and blockers; ``resume`` continues them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def status(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     return dict(facts)
 
 
-def test_resuming_starts_the_count_again_and_is_recorded(
+def test_resuming_resets_the_failure_count_and_is_recorded(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = status(folder, capsys)
@@ -51,7 +51,7 @@ def test_resuming_starts_the_count_again_and_is_recorded(
     assert capsys.readouterr().out == "No NodePool is halted.\n"
 
 
-def test_a_pool_that_is_not_stopped_is_not_resumed(
+def test_a_pool_that_is_not_halted_cannot_be_resumed(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["resume", str(folder), "--node-pool", "web"]) == 1

@@ -1,4 +1,4 @@
-"""``reconciler hash`` on files as people have them."""
+"""``reconciler hash`` on typical files."""
 
 import io
 import json
@@ -54,7 +54,7 @@ def test_hashes_are_those_of_the_applied_objects(
     assert json.loads(capsys.readouterr().out) == ROWS
 
 
-def test_a_folder_a_list_and_stdin_are_read_as_well(
+def test_a_folder_a_list_and_stdin_are_accepted(
     file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (file.parent / "reconciler.yaml").write_text("packing: cheapest\n")
@@ -68,7 +68,7 @@ def test_a_folder_a_list_and_stdin_are_read_as_well(
     assert json.loads(capsys.readouterr().out)[0]["hash"] == expected
 
 
-def test_the_table_is_for_people(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_hashes_are_printed_as_a_table(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(str(file))
     assert capsys.readouterr().out == (
         "KIND          NAME     HASH                  VERSION\n"
@@ -77,7 +77,9 @@ def test_the_table_is_for_people(file: Path, capsys: pytest.CaptureFixture[str])
     )
 
 
-def test_the_clusters_certificate_counts(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_cluster_certificate_is_part_of_the_hash_of_a_class(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run(str(file), "-o", "json", "--set", "clusterCABundle=LS0tLS1CRUdJTg==")
     found = json.loads(capsys.readouterr().out)[0]["hash"]
     node_class = {"kind": "EC2NodeClass", "spec": {"role": "KarpenterNodeRole-c1"}}
@@ -99,7 +101,9 @@ def test_the_clusters_certificate_counts(file: Path, capsys: pytest.CaptureFixtu
         ),
     ],
 )
-def test_what_has_no_hash_is_told_with_its_place(tmp_path: Path, text: str, place: str) -> None:
+def test_an_object_without_a_hash_is_reported_with_its_position(
+    tmp_path: Path, text: str, place: str
+) -> None:
     path = tmp_path / "fleet.yaml"
     path.write_text(text)
     with pytest.raises(InvalidFleetError) as caught:
@@ -114,7 +118,7 @@ def test_nothing_to_hash_is_an_error(tmp_path: Path, name: str) -> None:
         run(str(tmp_path / name))
 
 
-def test_every_error_is_one_that_the_command_line_expects(tmp_path: Path) -> None:
+def test_every_error_is_handled_by_the_command_line(tmp_path: Path) -> None:
     path = tmp_path / "fleet.yaml"
     for spec in ("[]", "3", "{template: 7}", "{template: {spec: {nodeClassRef: []}}}"):
         path.write_text(POOL.partition("spec:")[0] + f"spec: {spec}\n")

@@ -47,18 +47,18 @@ def test_the_environment_names_the_heartbeat(
 
 
 @pytest.mark.parametrize("wrong", [["--max-age", "soon"], []])
-def test_wrong_usage_is_an_error(wrong: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_arguments_are_an_error(wrong: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RECONCILER_HEARTBEAT", raising=False)
     assert main(["health", *(["--heartbeat", "x", *wrong] if wrong else [])]) not in (0, 3, 4)
 
 
-def test_the_answer_to_stop_is_passed_on(tmp_path: Path) -> None:
+def test_a_stop_request_is_passed_on(tmp_path: Path) -> None:
     asked = with_heartbeat(str(tmp_path / "heartbeat"), lambda: True)
     assert asked() is True
     assert with_heartbeat(None, lambda: True)() is True
 
 
-def test_a_link_in_place_of_the_heartbeat_is_refused(tmp_path: Path) -> None:
+def test_a_symbolic_link_as_heartbeat_file_is_rejected(tmp_path: Path) -> None:
     target = tmp_path / "precious"
     target.write_text("content")
     (tmp_path / "heartbeat").symlink_to(target)

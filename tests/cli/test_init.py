@@ -150,7 +150,7 @@ def next_command(output: str) -> list[str]:
     return command.splitlines()[0].split()
 
 
-def test_a_fleet_from_nothing_has_a_plan_with_a_price(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_new_fleet_has_a_plan_with_a_price(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init", "fleet", "--name", "shop", "--region", "eu-central-1"]) == 0
     command = next_command(capsys.readouterr().out)
     assert command == ["plan", "fleet"]
@@ -172,7 +172,7 @@ def test_without_a_terminal_it_reports_what_it_assumed(capsys: pytest.CaptureFix
     assert "AWS region us-east-1: assumed; set it with --region" in out
 
 
-def test_on_a_terminal_it_asks_until_the_answer_is_valid(
+def test_on_a_terminal_the_prompt_repeats_until_the_answer_is_valid(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = io.StringIO("shop\nnowhere\neu-west-1\n")
@@ -186,7 +186,7 @@ def test_on_a_terminal_it_asks_until_the_answer_is_valid(
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
-def test_every_example_of_karpenter_comes_through_with_a_plan(
+def test_every_example_of_karpenter_has_a_plan(
     file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["init", "fleet", "--from", str(file), "--name", "demo"]) == 0
@@ -216,7 +216,7 @@ def test_all_examples_together_keep_the_first_of_each_name(
     assert plan("fleet", capsys)["cost"]["after"] > 0
 
 
-def test_an_object_of_today_keeps_every_byte_below_the_schema_line() -> None:
+def test_a_current_object_keeps_every_byte_below_the_schema_line() -> None:
     text = (KARPENTERS / "v1" / "100-cpu-limit.yaml").read_text()
     text = text.replace("    cpu: 100\n", "    cpu:    100     # as agreed\n")
     head, pool, _ = text.split("---\n")
@@ -334,7 +334,7 @@ def test_objects_of_a_live_cluster_lose_what_the_cluster_added() -> None:
     assert sorted(pool["metadata"]["annotations"]) == ["kubernetes.io/description"]
 
 
-def test_what_is_left_out_is_named_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
+def test_skipped_objects_are_listed_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
     source("apiVersion: v1\nkind: Service\nmetadata: {name: web}\n", "service.yaml")
     source("replicas: 2\n", "values.yaml")
     source("{{- if .Values.pools }}\nkind: NodePool\n{{- end }}\n", "template.yaml")
@@ -353,7 +353,7 @@ def test_placeholders_without_a_value_are_named(capsys: pytest.CaptureFixture[st
     assert "contains the placeholder ${CLUSTER_NAME} (write its value)" in capsys.readouterr().out
 
 
-def test_settings_of_karpenters_deployment_are_taken_over(
+def test_settings_of_the_karpenter_deployment_are_imported(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     source(json.dumps(CONTROLLER), "karpenter.json")
@@ -392,7 +392,7 @@ def karpenter_lists(text: str = BETA) -> Lists:
     }
 
 
-def test_a_cluster_is_taken_over_with_its_settings(
+def test_a_cluster_is_imported_with_its_settings(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cluster(tmp_path, karpenter_lists(), "--context", "shop") == 0
@@ -413,7 +413,7 @@ def test_settings_that_rbac_hides_are_reported(
     assert "Deployment karpenter may not be read" in capsys.readouterr().out
 
 
-def test_a_cluster_that_may_not_be_read_writes_nothing(
+def test_an_unreadable_cluster_writes_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lists = karpenter_lists() | {"/apis/karpenter.sh/v1/nodepools": 403}
@@ -441,7 +441,7 @@ def test_nothing_is_overwritten(there: str, capsys: pytest.CaptureFixture[str]) 
     assert [p for p in Path("fleet").rglob("*") if p.is_file()] == [file]
 
 
-def test_files_of_the_repository_that_exist_stay_and_what_to_add_is_printed(
+def test_existing_repository_files_stay_and_the_additions_are_printed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     Path(".git").mkdir()
@@ -455,17 +455,17 @@ def test_files_of_the_repository_that_exist_stay_and_what_to_add_is_printed(
     assert Path(".pre-commit-config.yaml").read_text() == "repos: []\n"
 
 
-def test_a_source_inside_the_new_fleet_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_source_inside_the_new_fleet_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["init", ".", "--from", source(BETA)]) == 1
     assert "every object would be defined twice" in capsys.readouterr().err
 
 
-def test_without_a_folder_a_source_below_this_one_leads_to_a_folder_fleet() -> None:
+def test_without_a_folder_argument_the_fleet_folder_is_named_fleet() -> None:
     assert main(["init", "--from", source(BETA)]) == 0
     assert Path("fleet/reconciler.yaml").is_file()
 
 
-def test_the_workflows_stand_at_the_top_of_the_repository(
+def test_workflows_are_written_to_the_root_of_the_repository(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     Path(".git").mkdir()
@@ -478,7 +478,7 @@ def test_the_workflows_stand_at_the_top_of_the_repository(
     assert main([*hook["entry"].split()[1:], *hook["args"]]) == 0
 
 
-def test_workloads_beside_the_node_pools_are_planned(capsys: pytest.CaptureFixture[str]) -> None:
+def test_workloads_next_to_the_node_pools_are_planned(capsys: pytest.CaptureFixture[str]) -> None:
     text = (KARPENTERS / "workloads" / "inflate.yaml").read_text()
     source(text.replace("spec:\n  selector", "spec:\n  replicas: 3\n  selector"), "inflate.yaml")
     assert main(["init", "fleet", "--from", source(BETA), "--name", "web"]) == 0
@@ -490,7 +490,7 @@ def test_a_finding_about_the_context_without_a_cluster(capsys: pytest.CaptureFix
     assert "--context: is used only with --from-cluster" in capsys.readouterr().err
 
 
-def test_without_an_answer_of_aws_there_is_no_lock_and_the_reason_is_printed(
+def test_without_access_to_aws_no_lock_is_written_and_the_reason_printed(
     impatient: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")

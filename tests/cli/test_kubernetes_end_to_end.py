@@ -1,4 +1,4 @@
-"""A fleet on a Kubernetes API, from pending pods to drift, with kubelets that the test plays.
+"""A fleet on a Kubernetes API, from pending pods to drift, with kubelets simulated by the test.
 
 EC2 is moto behind a port, the API server the small one of ``tests/adapters/kubernetes``, which
 allows what the documented ClusterRole allows. The daemon is stopped and started in the middle.
@@ -52,9 +52,9 @@ LOADS = {"m7i.large": "8Gi", "c7i.large": "4Gi"}
 
 @dataclass
 class Town:
-    """The rest of the cluster: kubelets, the scheduler, a Deployment and the budgets' keeper.
+    """The rest of the cluster: kubelets, the scheduler, a Deployment and the disruption controller.
 
-    It moves whenever the nodes are listed, as real ones do while nobody looks.
+    It advances whenever the nodes are listed, as real ones do between observations.
     """
 
     kube: Kube
@@ -67,7 +67,7 @@ class Town:
     seen: int = 0
 
     def fault(self, call: Call) -> None:
-        """Move, and in a storm lose every ninth call: the call itself, or only its answer."""
+        """Advance, and in a storm lose every ninth call: the call itself, or only its answer."""
         self.move(call)
         self.seen += self.stormy
         if self.seen % 9 == 5:
@@ -242,7 +242,7 @@ class Site:
         daemon.keep(request, self.ears, stop, imitation, self.passes)
 
     def keep_for(self, passes: int) -> None:
-        """Run the daemon for some passes more."""
+        """Run the daemon for some more passes."""
         enough = len(self.passes.versions) + passes
         self.keep(lambda: len(self.passes.versions) >= enough)
 
@@ -357,7 +357,7 @@ def test_a_fleet_follows_the_pods_of_a_cluster(
 
 
 def started(site: Site, replicas: int = 2) -> Town:
-    """Return the town once each pod runs on a node of its own."""
+    """Return the town once each pod runs on a separate node."""
     town = site.town
     town.replicas = replicas
     site.keep(lambda: town.settled() and len(site.ears.said("Initialized")) == replicas)
@@ -374,7 +374,7 @@ def test_a_daemon_with_the_cluster_role_of_an_earlier_release_lists(site: Site) 
     assert site.ears.said("Failed") == []
 
 
-def test_a_node_that_somebody_deletes_is_drained_and_its_instance_terminated(site: Site) -> None:
+def test_a_node_deleted_by_a_person_is_drained_and_its_instance_terminated(site: Site) -> None:
     town = started(site)
     for node in site.nodes():
         assert node["metadata"]["finalizers"] == ["reconciler/termination"]
@@ -391,7 +391,7 @@ def test_a_node_that_somebody_deletes_is_drained_and_its_instance_terminated(sit
     assert site.ears.said("Failed") == []
 
 
-def test_the_instance_of_a_node_that_is_gone_is_terminated_at_once(site: Site) -> None:
+def test_the_instance_of_a_removed_node_is_terminated_at_once(site: Site) -> None:
     town = started(site)
     victim = min(town.kube.of("nodes"))
     orphan = town.kube.of("nodes")[victim]["spec"]["providerID"].rpartition("/")[2]
@@ -405,7 +405,7 @@ def test_the_instance_of_a_node_that_is_gone_is_terminated_at_once(site: Site) -
     assert f"Node {victim} is gone" in site.ears.said("NodeDeleted")[0]
 
 
-def test_pods_of_a_node_that_is_gone_get_new_capacity_before_they_are_collected(
+def test_pods_of_a_removed_node_get_capacity_before_garbage_collection(
     site: Site,
 ) -> None:
     town = started(site)
@@ -422,7 +422,7 @@ def test_pods_of_a_node_that_is_gone_get_new_capacity_before_they_are_collected(
     assert len(town.joined) == 3, "no second node was launched for the same pod"
 
 
-def test_a_fleet_none_of_whose_nodes_is_there_is_left_alone(site: Site) -> None:
+def test_a_fleet_without_any_of_its_nodes_is_left_alone(site: Site) -> None:
     town = started(site)
     before = set(town.cloud.living())
     for name in list(town.kube.of("nodes")):
@@ -434,7 +434,7 @@ def test_a_fleet_none_of_whose_nodes_is_there_is_left_alone(site: Site) -> None:
 
 
 @pytest.mark.parametrize("site", ["listed"], indirect=True)
-def test_a_node_that_the_list_lacked_but_that_exists_keeps_its_instance(site: Site) -> None:
+def test_an_existing_node_missing_from_the_list_keeps_its_instance(site: Site) -> None:
     town = started(site)
     before = set(town.cloud.living())
     hidden = min(town.kube.of("nodes"))
@@ -444,7 +444,7 @@ def test_a_node_that_the_list_lacked_but_that_exists_keeps_its_instance(site: Si
     assert set(town.cloud.living()) == before
 
 
-def test_a_finalizer_that_is_removed_comes_back(site: Site) -> None:
+def test_a_removed_finalizer_is_added_again(site: Site) -> None:
     town = started(site)
     name = min(town.kube.of("nodes"))
     town.kube.change("nodes", name, lambda node: node["metadata"].update(finalizers=["x.io/y"]))
@@ -452,7 +452,7 @@ def test_a_finalizer_that_is_removed_comes_back(site: Site) -> None:
     assert town.kube.of("nodes")[name]["metadata"]["finalizers"][0] == "x.io/y"
 
 
-def test_a_node_object_that_cannot_be_deleted_is_tried_again(site: Site) -> None:
+def test_deletion_of_a_node_object_is_retried(site: Site) -> None:
     town = started(site)
     moving, left = town.fault, [3]
 
@@ -490,7 +490,7 @@ def test_check_asks_the_api_for_each_permission(
     }
 
 
-def test_a_daemon_says_at_its_start_which_permissions_it_lacks(site: Site) -> None:
+def test_a_daemon_reports_missing_permissions_at_startup(site: Site) -> None:
     kept = site.town.kube.rules or []
     site.town.kube.rules = [rule for rule in kept if "pods/eviction" not in rule["resources"]]
     site.keep(lambda: bool(site.ears.said("Forbidden")))
@@ -501,7 +501,7 @@ def test_a_daemon_says_at_its_start_which_permissions_it_lacks(site: Site) -> No
     )
 
 
-def test_another_cluster_than_nodes_join_is_refused_before_anything_is_done(
+def test_a_cluster_other_than_the_one_nodes_join_is_rejected_first(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     authority = base64.b64encode(b"-----BEGIN CERTIFICATE-----\nAA==\n").decode()

@@ -89,7 +89,7 @@ def codes(plan: dict[str, Any]) -> list[str]:
     return [d["code"] for d in plan["diagnostics"]]
 
 
-def test_a_plan_offline_is_made_of_what_was_locked(
+def test_an_offline_plan_uses_the_locked_facts(
     folder: Path, endpoint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert lock(folder, endpoint) == 0
@@ -113,7 +113,7 @@ def test_the_price_book_discounts_locked_prices(
     assert (source["source"], source["basis"]) == ("book", "spot-history")
 
 
-def test_a_second_time_nothing_is_written(
+def test_a_second_lock_writes_nothing(
     folder: Path, endpoint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert lock(folder, endpoint) == 0
@@ -124,7 +124,7 @@ def test_a_second_time_nothing_is_written(
     assert (folder / "reconciler.lock").read_bytes() == before
 
 
-def test_a_check_tells_a_lock_that_fits_from_one_that_does_not(
+def test_a_check_distinguishes_current_and_outdated_locks(
     folder: Path, endpoint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     check = ["lock", str(folder), "--check"]
@@ -139,7 +139,7 @@ def test_a_check_tells_a_lock_that_fits_from_one_that_does_not(
     assert codes(found).count("lock-stale") == 1
 
 
-def test_a_damaged_lock_stops_a_plan_in_one_line_and_an_update_mends_it(
+def test_a_damaged_lock_is_a_one_line_error_and_an_update_repairs_it(
     folder: Path, endpoint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert lock(folder, endpoint) == 0
@@ -156,7 +156,7 @@ def test_a_damaged_lock_stops_a_plan_in_one_line_and_an_update_mends_it(
     assert main(["lock", str(folder), "--check"]) == 0
 
 
-def test_a_lock_of_another_region_is_not_used_and_said_to_be_so(
+def test_a_lock_of_another_region_is_ignored_and_reported(
     folder: Path, endpoint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert lock(folder, endpoint) == 0
@@ -165,7 +165,7 @@ def test_a_lock_of_another_region_is_not_used_and_said_to_be_so(
     assert "catalog-fallback" in codes(found)
 
 
-def test_where_aws_does_not_answer_nothing_is_written(
+def test_nothing_is_written_if_aws_is_unreachable(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(botocore.endpoint, "time", SimpleNamespace(sleep=lambda _: None))

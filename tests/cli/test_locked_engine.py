@@ -1,4 +1,4 @@
-"""A fleet with a lock, while it runs: images come from the commit, and not from the account."""
+"""A running fleet with a lock: images come from the commit, not from the account."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OLD, NEW = "ami-00000000000000001", "ami-00000000000000002"
 
 
 class Site:
-    """An account, and the repository of a fleet that lives in it."""
+    """An account, and the repository of its fleet."""
 
     def __init__(self, folder: Path, cloud: EmbeddedEC2, url: str) -> None:
         self.folder = folder
@@ -75,7 +75,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 
 @pytest.mark.exhaustive
-def test_a_newer_image_rolls_nothing_until_the_lock_that_names_it_is_committed(
+def test_a_newer_image_causes_drift_only_after_its_lock_is_committed(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert site.say("lock") == 0
@@ -108,7 +108,7 @@ def test_a_newer_image_rolls_nothing_until_the_lock_that_names_it_is_committed(
 
 
 @pytest.mark.exhaustive
-def test_a_lock_keeps_a_launch_from_an_image_that_was_published_since(site: Site) -> None:
+def test_a_locked_launch_does_not_use_a_newer_image(site: Site) -> None:
     assert site.say("lock") == 0
     site.commit()
     site.cloud.publish(NEW, "golden-2", datetime(2026, 2, 1, tzinfo=UTC), "arm64")
@@ -117,7 +117,7 @@ def test_a_lock_keeps_a_launch_from_an_image_that_was_published_since(site: Site
 
 
 @pytest.mark.exhaustive
-def test_who_acts_asks_ec2_how_its_instances_are(site: Site) -> None:
+def test_the_acting_process_checks_the_status_of_instances(site: Site) -> None:
     assert site.say("lock") == 0
     site.commit()
     site.apply()

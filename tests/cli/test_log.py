@@ -26,7 +26,7 @@ START = datetime(2026, 11, 22, 10, 0, tzinfo=UTC)
 
 
 class Log:
-    """A log that is kept, and the time at which things happen."""
+    """A captured log, and the time of its events."""
 
     def __init__(self, form: LogFormat = "text", **context: str) -> None:
         self.out = io.StringIO()
@@ -118,7 +118,7 @@ def test_the_end_of_a_lasting_problem_is_logged_once() -> None:
     assert log.lines[1].endswith("Resolved          no longer: EC2 is throttling (lasted 1m)")
 
 
-def test_a_problem_that_a_pass_still_meets_is_not_over() -> None:
+def test_a_problem_that_recurs_is_not_reported_as_ended() -> None:
     log = Log()
     for _ in range(2):
         started = log.now
@@ -127,14 +127,14 @@ def test_a_problem_that_a_pass_still_meets_is_not_over() -> None:
     assert len(log.lines) == 1
 
 
-def test_what_happened_once_has_no_end() -> None:
+def test_a_single_event_has_no_end() -> None:
     log = Log()
     log.say(EventKind.LAUNCH_FAILED, "no capacity")
     log.notifier.passed(log.now + timedelta(seconds=1))
     assert len(log.lines) == 1
 
 
-def test_events_that_are_no_problems_are_never_left_out() -> None:
+def test_events_other_than_problems_are_never_suppressed() -> None:
     log = Log()
     for _ in range(3):
         log.say(EventKind.POD_EVICTED, "shop/api")

@@ -1,4 +1,4 @@
-"""Our NodeClaims as objects of a cluster that knows the kind: shown, corrected, and deleted."""
+"""Our NodeClaims as objects of a cluster with the CRD: created, corrected, and deleted."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_each_claim_is_shown_with_labels_status_and_conditions(site: Site, town:
             assert condition["lastTransitionTime"]
 
 
-def test_no_karpenter_takes_our_claims_for_its_own(town: Town) -> None:
+def test_karpenter_does_not_manage_our_claims(town: Town) -> None:
     for claim in claims(town).values():
         reference = claim["spec"]["nodeClassRef"]
         assert reference["group"] == "reconciler", "no kind that a Karpenter supports"
@@ -63,7 +63,9 @@ def test_an_unchanged_claim_is_not_written_again(site: Site, town: Town) -> None
     assert {n: c["metadata"]["resourceVersion"] for n, c in claims(town).items()} == before
 
 
-def test_deleting_one_drains_its_node_and_terminates_its_instance(site: Site, town: Town) -> None:
+def test_deleting_a_claim_drains_its_node_and_terminates_its_instance(
+    site: Site, town: Town
+) -> None:
     name, claim = min(claims(town).items())
     instance = claim["status"]["providerID"].rpartition("/")[2]
     town.fewest = town.replicas
@@ -77,7 +79,7 @@ def test_deleting_one_drains_its_node_and_terminates_its_instance(site: Site, to
     assert f"NodeClaim {name} was deleted" in site.ears.said("NodeDeleted")[0]
 
 
-def test_a_node_that_is_deleted_takes_its_claim_with_it(site: Site, town: Town) -> None:
+def test_deleting_a_node_removes_its_claim(site: Site, town: Town) -> None:
     name, claim = min(claims(town).items())
     town.kube.delete("nodes", claim["status"]["nodeName"])
     site.keep(lambda: name not in claims(town) and town.settled())
@@ -91,7 +93,7 @@ def _edited(claim: dict[str, Any]) -> None:
     claim["status"]["conditions"] = []
 
 
-def test_a_copy_that_somebody_changes_is_changed_back(site: Site, town: Town) -> None:
+def test_an_edited_copy_is_restored(site: Site, town: Town) -> None:
     site.keep(lambda: all(conditions(c).get("Ready") == "True" for c in claims(town).values()))
     name, before = min(claims(town).items())
     living = set(town.cloud.living())
@@ -105,7 +107,7 @@ def test_a_copy_that_somebody_changes_is_changed_back(site: Site, town: Town) ->
     assert set(town.cloud.living()) == living
 
 
-def test_a_copy_that_is_lost_is_made_again_and_ends_nothing(site: Site, town: Town) -> None:
+def test_a_missing_copy_is_created_again_and_terminates_nothing(site: Site, town: Town) -> None:
     living = set(town.cloud.living())
     name = min(claims(town))
     town.kube.remove("nodeclaims", name)
@@ -144,9 +146,7 @@ def said(site: Site) -> list[str]:
     return site.ears.said("Retrying")
 
 
-def test_a_node_pool_that_git_does_not_have_is_reported_and_not_acted_on(
-    site: Site, town: Town
-) -> None:
+def test_a_node_pool_missing_in_git_is_reported_only(site: Site, town: Town) -> None:
     town.kube.add({"kind": "NodePool", "metadata": {"name": "theirs"}})
     site.keep(lambda: bool(site.ears.said("Ignored")))
     before = len(site.ears.said("Ignored"))
@@ -169,7 +169,7 @@ def _forbid(moving: Callable[[Call], None], verb: str) -> Callable[[Call], None]
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("verb", ["any", "list", "create", "patch"])
-def test_trouble_with_the_copies_stops_no_launch(site: Site, verb: str) -> None:
+def test_problems_with_the_copies_do_not_block_launches(site: Site, verb: str) -> None:
     site.town.kube.absent = frozenset({"capacitybuffers"})
     site.town.kube.fault = _forbid(site.town.fault, verb)
     started(site)

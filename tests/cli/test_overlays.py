@@ -103,7 +103,7 @@ def writes(kube: Kube) -> list[str]:
     return [f"{c.method} {c.name}" for c in kube.calls if c.method != "GET"]
 
 
-def test_they_are_printed_as_objects(fleet: Path, capsys: Capture) -> None:
+def test_overlays_are_printed_as_objects(fleet: Path, capsys: Capture) -> None:
     assert overlays(fleet) == 0
     plan, reserved, preferred = load_all(capsys.readouterr().out.encode())
     assert [o["metadata"]["name"] for o in (plan, reserved, preferred)] == [
@@ -130,7 +130,9 @@ def test_they_are_printed_as_objects(fleet: Path, capsys: Capture) -> None:
     }
 
 
-def test_what_runs_uses_the_commitments(fleet: Path, capsys: Capture, tmp_path: Path) -> None:
+def test_running_instances_use_up_commitments_of_overlays(
+    fleet: Path, capsys: Capture, tmp_path: Path
+) -> None:
     items = [a_node(f"n{number}", "m7i.large") for number in range(2)]
     snapshot = tmp_path / "s.json"
     snapshot.write_text(json.dumps({"kind": "List", "items": items}))
@@ -139,14 +141,14 @@ def test_what_runs_uses_the_commitments(fleet: Path, capsys: Capture, tmp_path: 
     assert [o["metadata"]["name"] for o in found] == [PLAN, PREFERRED]
 
 
-def test_disabled_ones_select_nothing(fleet: Path, capsys: Capture) -> None:
+def test_disabled_overlays_select_nothing(fleet: Path, capsys: Capture) -> None:
     assert overlays(fleet, "-o", "json", "--disabled") == 0
     for item in json.loads(capsys.readouterr().out)["items"]:
         first = item["spec"]["requirements"][0]
         assert first == {"key": "reconciler/disabled", "operator": "In", "values": ["true"]}
 
 
-def test_a_wrong_annotation_is_reported_and_the_others_are_written(
+def test_an_invalid_annotation_is_reported_and_other_overlays_are_written(
     fleet: Path, capsys: Capture
 ) -> None:
     write_pool(fleet, "family=c7g adjust=-20%")
@@ -156,7 +158,7 @@ def test_a_wrong_annotation_is_reported_and_the_others_are_written(
     assert "NodePool general: a preference is not applied: veneer.io/preference.1" in err
 
 
-def test_files_follow_what_is_wanted(fleet: Path, capsys: Capture, tmp_path: Path) -> None:
+def test_files_match_the_desired_overlays(fleet: Path, capsys: Capture, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert overlays(fleet, "--out", str(out)) == 0
     assert "3 written, 0 removed, 0 unchanged" in capsys.readouterr().out
@@ -172,7 +174,7 @@ def test_files_follow_what_is_wanted(fleet: Path, capsys: Capture, tmp_path: Pat
     assert "0 written, 0 removed, 1 unchanged" in capsys.readouterr().out
 
 
-def test_a_file_of_somebody_else_is_not_overwritten(
+def test_a_file_of_another_owner_is_not_overwritten(
     fleet: Path, capsys: Capture, tmp_path: Path
 ) -> None:
     (tmp_path / f"{PLAN}.yaml").write_text("mine: yes\n")
@@ -186,7 +188,7 @@ def test_a_dry_run_writes_nothing(fleet: Path, kube: Kube, capsys: Capture) -> N
     assert writes(kube) == []
 
 
-def test_the_cluster_gets_them_and_keeps_them_current(
+def test_overlays_in_the_cluster_are_created_and_updated(
     fleet: Path, kube: Kube, capsys: Capture
 ) -> None:
     assert overlays(fleet, "--apply") == 0
@@ -241,7 +243,7 @@ def test_overlays_of_others_are_left_alone(
     assert "unrelated" in kube.of("nodeoverlays")
 
 
-def test_a_change_in_between_is_not_overwritten(fleet: Path, kube: Kube, capsys: Capture) -> None:
+def test_a_concurrent_change_is_not_overwritten(fleet: Path, kube: Kube, capsys: Capture) -> None:
     assert overlays(fleet, "--apply") == 0
     write_pool(fleet, PREFERENCE.replace("20", "30"))
     (fleet / "reconciler.yaml").write_text(COMMITTED[: COMMITTED.index("commitments:")])
@@ -257,7 +259,7 @@ def test_a_change_in_between_is_not_overwritten(fleet: Path, kube: Kube, capsys:
     assert {o["spec"]["weight"] for o in kube.of("nodeoverlays").values()} == {5}
 
 
-def test_one_that_is_refused_does_not_keep_the_others_from_being_written(
+def test_a_rejected_overlay_does_not_block_the_others(
     fleet: Path, kube: Kube, capsys: Capture
 ) -> None:
     def refuse(call: Call) -> None:
@@ -270,13 +272,13 @@ def test_one_that_is_refused_does_not_keep_the_others_from_being_written(
     assert set(kube.of("nodeoverlays")) == {RESERVED, PREFERRED}
 
 
-def test_a_cluster_without_the_kind_is_named(fleet: Path, kube: Kube, capsys: Capture) -> None:
+def test_a_cluster_without_the_crd_is_reported(fleet: Path, kube: Kube, capsys: Capture) -> None:
     kube.absent = frozenset({"nodeoverlays"})
     assert overlays(fleet, "--apply") == 1
     assert "feature gate NodeOverlay" in capsys.readouterr().err
 
 
-def test_node_pools_of_the_cluster_count_where_git_has_none(
+def test_node_pools_of_the_cluster_are_used_if_git_has_none(
     fleet: Path, kube: Kube, capsys: Capture
 ) -> None:
     (fleet / "pool.yaml").unlink()
@@ -285,7 +287,7 @@ def test_node_pools_of_the_cluster_count_where_git_has_none(
     assert "pref-general-3" in rows(fleet, capsys, "--apply")
 
 
-def test_it_repeats_until_it_is_stopped_and_reports_a_failure_once(
+def test_overlays_are_synced_until_stopped_and_a_failure_is_reported_once(
     fleet: Path, kube: Kube, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rounds = iter(range(10))
@@ -315,7 +317,7 @@ def test_it_repeats_until_it_is_stopped_and_reports_a_failure_once(
         (("--apply", "--snapshot", "s.json"), "a snapshot cannot be used with --apply"),
     ],
 )
-def test_contradictions_are_refused(
+def test_conflicting_arguments_are_rejected(
     fleet: Path, capsys: Capture, words: tuple[str, ...], said: str
 ) -> None:
     assert overlays(fleet, *words) == 1

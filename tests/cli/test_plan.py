@@ -1,4 +1,4 @@
-"""``reconciler plan`` from outside: what it reads, prints, saves, refuses, and returns."""
+"""``reconciler plan`` end to end: inputs, output, saved plans, errors, and exit codes."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ CATALOG = [
 
 
 def a_fleet(beside: Path, deployment: str, catalog: list[dict]) -> Path:
-    """Write a fleet with one pool, its class and a workload; its catalogue stands beside it."""
+    """Write a fleet with one pool, its class and a workload; its catalog is next to it."""
     folder = beside / "fleet"
     folder.mkdir()
     (folder / "pool.yaml").write_text(POOL)
@@ -89,7 +89,7 @@ def fleet(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def plan(fleet: Path, capsys: pytest.CaptureFixture[str]):
-    """Run the command on the fleet, with a small catalogue and a fixed present."""
+    """Run the command on the fleet, with a small catalog and a fixed time."""
 
     def run(*arguments: str, catalog: bool = True, folder: Path = fleet) -> SimpleNamespace:
         words = ["plan", str(folder), "--now", NOW]
@@ -171,7 +171,7 @@ def _suffixes(found: dict) -> set[str]:
     return {p["pod"].removeprefix("web/api-") for p in found["placements"]}
 
 
-def test_text_is_what_a_person_gets(plan) -> None:
+def test_the_default_output_is_text(plan) -> None:
     answer = plan()
     assert "fleet at a folder outside git" in answer.out
     assert "+ launch" in answer.out
@@ -180,13 +180,13 @@ def test_text_is_what_a_person_gets(plan) -> None:
 
 
 @pytest.mark.parametrize("form", ["text", "json", "markdown", "html", "mermaid"])
-def test_every_form_is_printed(plan, form: str) -> None:
+def test_every_format_is_printed(plan, form: str) -> None:
     answer = plan("-o", form)
     assert answer.code == 0
     assert answer.out.endswith("\n")
 
 
-def test_exit_codes_tell_whether_there_is_something_to_do(plan, tmp_path: Path) -> None:
+def test_exit_codes_show_whether_there_are_changes(plan, tmp_path: Path) -> None:
     empty = a_snapshot(tmp_path / "snapshot.json")
     assert plan("--detailed-exitcode").code == 2
     assert plan("--detailed-exitcode", "--snapshot", empty).code == 0
@@ -205,7 +205,7 @@ def test_the_next_command_is_named(plan, tmp_path: Path) -> None:
     assert f"reconciler apply {tmp_path / 'p'}" in plan("--out", str(tmp_path / "p")).out
 
 
-def test_empty_nodes_go_and_dollars_with_them(plan, tmp_path: Path) -> None:
+def test_removing_empty_nodes_lowers_the_cost(plan, tmp_path: Path) -> None:
     snapshot = a_snapshot(tmp_path / "snapshot.json", *a_node("general-1"))
     found = json.loads(plan("-o", "json", "--snapshot", snapshot).out)
     assert [c["reason"] for c in found["commands"]] == ["Empty"]
@@ -223,7 +223,7 @@ def test_a_snapshot_may_come_from_stdin(plan, monkeypatch: pytest.MonkeyPatch) -
     assert "remove 1 × large on-demand" in plan("--snapshot", "-").out
 
 
-def test_what_git_changes_against_the_cluster_is_said(plan, tmp_path: Path) -> None:
+def test_changes_of_git_against_the_cluster_are_shown(plan, tmp_path: Path) -> None:
     live = json.loads(json.dumps({
         "apiVersion": "karpenter.sh/v1",
         "kind": "NodePool",
@@ -252,7 +252,7 @@ def test_a_claim_without_an_instance_is_launched(plan, tmp_path: Path) -> None:
     assert [(a["kind"], a["nodeClaim"]) for a in found["actions"]] == [("provision", "waiting")]
 
 
-def test_a_vanished_pool_waits_for_approval_by_name(plan, tmp_path: Path) -> None:
+def test_removal_of_a_pool_needs_approval_by_name(plan, tmp_path: Path) -> None:
     nodes = a_node("old-1")
     for item in nodes:
         item["metadata"]["labels"] = {
@@ -340,7 +340,7 @@ def repository(fleet: Path) -> Path:
     return fleet
 
 
-def test_the_commit_and_uncommitted_changes_are_said(plan, repository: Path) -> None:
+def test_the_commit_and_uncommitted_changes_are_shown(plan, repository: Path) -> None:
     head = git(repository, "rev-parse", "HEAD")
     clean = json.loads(plan("-o", "json").out)
     assert (clean["revision"]["head"], clean["revision"]["dirty"]) == (head, False)
@@ -369,7 +369,7 @@ def test_a_base_shows_what_a_pull_request_changes(plan, repository: Path) -> Non
     assert f"{first[:8]} → working tree" in plan("--base", "HEAD~1").out
 
 
-def test_the_cost_of_the_base_plan_stands_beside_that_of_the_head(plan, repository: Path) -> None:
+def test_the_costs_of_base_and_head_are_shown_side_by_side(plan, repository: Path) -> None:
     (repository / "app.yaml").write_text(DEPLOYMENT.replace("replicas: 3", "replicas: 30"))
     cost = json.loads(plan("-o", "json", "--base", "HEAD").out)["cost"]
     alone = json.loads(plan("-o", "json", "--ref", "HEAD").out)["cost"]
@@ -377,7 +377,7 @@ def test_the_cost_of_the_base_plan_stands_beside_that_of_the_head(plan, reposito
     assert cost["byNodePool"]["general"]["base"] == alone["after"]
 
 
-def test_a_change_is_priced_between_two_fleets_at_rest(plan, repository: Path) -> None:
+def test_a_change_is_priced_between_two_converged_fleets(plan, repository: Path) -> None:
     (repository / "app.yaml").write_text(DEPLOYMENT.replace("replicas: 3", "replicas: 30"))
     found = json.loads(plan("-o", "json", "--base", "HEAD").out)
     change = found["atRest"]
@@ -389,12 +389,12 @@ def test_a_change_is_priced_between_two_fleets_at_rest(plan, repository: Path) -
     assert validator().is_valid(found)
 
 
-def test_without_a_base_nothing_is_carried_to_rest(plan) -> None:
+def test_without_a_base_no_converged_fleet_is_computed(plan) -> None:
     assert "atRest" not in json.loads(plan("-o", "json").out)
 
 
 @pytest.mark.parametrize("form", ["text", "markdown", "html"])
-def test_every_form_begins_with_the_headline_of_the_json(
+def test_every_format_begins_with_the_headline_of_the_json(
     plan, repository: Path, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "400")
@@ -411,9 +411,7 @@ def test_every_form_begins_with_the_headline_of_the_json(
     assert " ".join(" ".join(lines).split()) in shown
 
 
-def test_pods_that_cannot_be_scheduled_fail_the_job_that_asks_for_it(
-    plan, repository: Path
-) -> None:
+def test_unschedulable_pods_fail_the_job_if_requested(plan, repository: Path) -> None:
     assert plan("--fail-on", "unschedulable").code == 0
     (repository / "app.yaml").write_text(DEPLOYMENT.replace("cpu: 500m", "cpu: 100"))
     assert plan("--detailed-exitcode").code == 0
@@ -422,9 +420,7 @@ def test_pods_that_cannot_be_scheduled_fail_the_job_that_asks_for_it(
     assert "3 pods cannot be scheduled" in refused.err
 
 
-def test_a_summary_that_is_not_of_its_plan_is_refused(
-    plan, repository: Path, tmp_path: Path
-) -> None:
+def test_a_summary_of_another_plan_is_rejected(plan, repository: Path, tmp_path: Path) -> None:
     saved = tmp_path / "plan.json"
     plan("--out", str(saved))
     content = json.loads(saved.read_bytes())
@@ -433,7 +429,7 @@ def test_a_summary_that_is_not_of_its_plan_is_refused(
         read_saved(json.dumps(content).encode(), "plan.json")
 
 
-def test_a_broken_base_is_still_compared_with(plan, repository: Path) -> None:
+def test_an_invalid_base_is_still_compared(plan, repository: Path) -> None:
     (repository / "pool.yaml").write_text("kind: [")
     commit_all(repository)
     (repository / "pool.yaml").write_text(POOL)
@@ -460,7 +456,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("words", "code", "said"), BAD)
-def test_what_is_wrong_is_said_in_one_line(plan, words, code: int, said: str) -> None:
+def test_errors_are_one_line(plan, words, code: int, said: str) -> None:
     answer = plan(*words)
     assert (answer.code, answer.out) == (code, "")
     assert said in answer.err
@@ -471,7 +467,7 @@ def test_what_is_wrong_is_said_in_one_line(plan, words, code: int, said: str) ->
 @pytest.mark.parametrize(
     "content", ["", "not: [a", "[1, 2]", '{"kind": "List", "items": [{"kind": "Pod", "spec": 7}]}']
 )
-def test_a_broken_snapshot_is_refused_and_named(plan, tmp_path: Path, content: str) -> None:
+def test_a_broken_snapshot_is_rejected_by_name(plan, tmp_path: Path, content: str) -> None:
     (tmp_path / "s.json").write_text(content)
     answer = plan("--snapshot", str(tmp_path / "s.json"))
     assert answer.code == 1
@@ -479,7 +475,7 @@ def test_a_broken_snapshot_is_refused_and_named(plan, tmp_path: Path, content: s
     assert len(answer.err.splitlines()) == 1
 
 
-def test_an_invalid_fleet_names_its_first_fault_and_counts_the_others(plan, fleet: Path) -> None:
+def test_an_invalid_fleet_shows_its_first_error_and_counts_the_others(plan, fleet: Path) -> None:
     (fleet / "pool.yaml").write_text(POOL.replace("operator: In", "operator: Inn"))
     (fleet / "class.yaml").write_text(CLASS.replace("role:", "rolle:"))
     answer = plan()
@@ -497,7 +493,7 @@ def test_an_empty_folder_plans_nothing(plan, tmp_path: Path) -> None:
     assert "no YAML or JSON file" in answer.err
 
 
-def test_a_pool_without_its_class_launches_nothing_without_a_catalogue(plan, fleet: Path) -> None:
+def test_a_pool_without_its_class_launches_nothing_without_a_catalog(plan, fleet: Path) -> None:
     (fleet / "class.yaml").unlink()
     found = json.loads(plan("-o", "json", catalog=False).out)
     assert found["nodeClaims"] == []
@@ -505,7 +501,7 @@ def test_a_pool_without_its_class_launches_nothing_without_a_catalogue(plan, fle
     assert len(json.loads(plan("-o", "json").out)["nodeClaims"]) > 0
 
 
-def test_estimates_and_the_catalogue_are_named(plan) -> None:
+def test_price_estimates_and_the_catalog_are_named(plan) -> None:
     codes = {d["code"] for d in json.loads(plan("-o", "json", catalog=False).out)["diagnostics"]}
     assert {"catalog", "spot-estimated"} <= codes
 
@@ -514,7 +510,7 @@ HEAVY = {"numpy", "networkx", "git", "rich", "boto3", "sqlalchemy", "cel", "celp
 
 
 @pytest.mark.slow
-def test_a_plan_starts_without_what_is_slow_to_load(fleet: Path) -> None:
+def test_a_plan_does_not_import_slow_modules(fleet: Path) -> None:
     code = (
         "import sys; from reconciler.cli.main import main; "
         f"main(['plan', {str(fleet)!r}]); print(*sorted({HEAVY!r} & set(sys.modules)))"

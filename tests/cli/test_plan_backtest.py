@@ -77,7 +77,7 @@ def test_both_schemas_describe_the_same_object() -> None:
 
 
 @pytest.mark.parametrize("form", ["text", "markdown", "html"])
-def test_the_sentence_stands_beside_the_cost_of_the_change(shown: Shown, form: str) -> None:
+def test_the_backtest_is_shown_next_to_the_cost_of_the_change(shown: Shown, form: str) -> None:
     found = json.loads(shown("-o", "json"))["backtest"]["difference"]
     cost = f"{-found['dollars']:.4f} less ({found['percent']:.0f}%)".replace("-", "−")
     page = html.unescape(shown("-o", form)).replace("\u200b", "")
@@ -87,7 +87,7 @@ def test_the_sentence_stands_beside_the_cost_of_the_change(shown: Shown, form: s
     assert words.index("as it is now.") < words.index("would have cost") < words.index("Now:")
 
 
-def test_the_price_of_the_pods_that_run_now_comes_first(shown: Shown, tmp_path: Path) -> None:
+def test_the_price_of_running_pods_comes_first(shown: Shown, tmp_path: Path) -> None:
     write_fleet(tmp_path, [pool("on-demand"), a_deployment("web", "web", 1)])
     commit_all(tmp_path / "fleet")
     write_fleet(tmp_path, [pool("spot"), a_deployment("web", "web", 1)])
@@ -96,7 +96,7 @@ def test_the_price_of_the_pods_that_run_now_comes_first(shown: Shown, tmp_path: 
     assert replayed.startswith("Over 2 h, this change would have cost $")
 
 
-def test_a_saved_plan_with_a_backtest_is_read_as_it_was(shown: Shown, tmp_path: Path) -> None:
+def test_a_saved_plan_with_a_backtest_is_read_back_unchanged(shown: Shown, tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
     shown("--out", str(file))
     plan = read_saved(file.read_bytes(), "plan.json")
@@ -118,7 +118,7 @@ HOSTILE: dict[str, dict[str, object]] = {
 
 
 @pytest.mark.parametrize("change", HOSTILE.values(), ids=HOSTILE)
-def test_a_plan_of_others_whose_backtest_cannot_be_is_refused(
+def test_a_plan_with_an_invalid_backtest_is_rejected(
     shown: Shown, change: dict[str, dict[str, object]]
 ) -> None:
     plan = json.loads(shown("-o", "json"))
@@ -129,7 +129,7 @@ def test_a_plan_of_others_whose_backtest_cannot_be_is_refused(
         read_saved(json.dumps(plan).encode(), "plan.json")
 
 
-def test_a_plan_of_others_whose_backtest_compares_nothing_has_no_sentence(shown: Shown) -> None:
+def test_a_backtest_without_a_comparison_is_not_rendered(shown: Shown) -> None:
     plan = from_json(shown("-o", "json").encode())
     assert plan.backtest is not None
     alone = msgspec.structs.replace(plan.backtest, difference=None)
@@ -138,12 +138,12 @@ def test_a_plan_of_others_whose_backtest_compares_nothing_has_no_sentence(shown:
     assert not any("would have cost" in line for line in lines)
 
 
-def test_a_policy_reads_what_the_change_would_have_cost(shown: Shown, tmp_path: Path) -> None:
+def test_a_policy_can_read_the_cost_in_the_backtest(shown: Shown, tmp_path: Path) -> None:
     policy = """
 apiVersion: reconciler/v1
 kind: Policies
 policies:
-  - name: dear
+  - name: expensive
     expression: "!has(plan.backtest) || plan.backtest.difference.dollars <= -1000.0"
     message: saves too little
 """
@@ -154,7 +154,7 @@ policies:
     assert main(["plan", *words(tmp_path, *more, *trace)]) == 3
 
 
-def test_pods_of_a_snapshot_do_not_run_beside_the_trace(shown: Shown, tmp_path: Path) -> None:
+def test_pods_of_a_snapshot_do_not_run_alongside_the_trace(shown: Shown, tmp_path: Path) -> None:
     spec = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1500m"}}}]}
     pod = {
         "apiVersion": "v1",
@@ -181,7 +181,7 @@ def test_pods_of_a_snapshot_do_not_run_beside_the_trace(shown: Shown, tmp_path: 
     ],
     ids=["no base", "missing", "malformed"],
 )
-def test_a_trace_that_cannot_be_replayed_is_one_line(
+def test_a_trace_that_cannot_be_replayed_is_a_one_line_error(
     shown: Shown,
     flags: tuple[str, ...],
     error: str,

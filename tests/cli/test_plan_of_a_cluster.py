@@ -45,7 +45,7 @@ def planned(site: Site, capsys: pytest.CaptureFixture[str], *words: str) -> dict
 
 
 def drift(site: Site) -> None:
-    """Make every node differ from what git would launch."""
+    """Make every node differ from its desired state in git."""
     site.town.cloud.publish("ami-second", "shop-2", site.clock.now())
     site.clock.advance(600)
 
@@ -74,7 +74,7 @@ def captured(site: Site, *more: str) -> str:
 
 
 def fits_its_schema(text: str) -> bool:
-    """Return whether a snapshot has the form that its schema states."""
+    """Return whether a snapshot is valid under its schema."""
     schemas = [
         json.loads(Path(resource("schemas", f"{name}.v1.json")).read_bytes())
         for name in ("snapshot", "fleetrecords")
@@ -86,7 +86,7 @@ def fits_its_schema(text: str) -> bool:
 def is_alike_without_names(
     site: Site, live: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> bool:
-    """Return whether a plan of an anonymised snapshot decides what the live one does."""
+    """Return whether a plan of an anonymized snapshot has the decisions of the live one."""
     file = captured(site, "--anonymize")
     text = Path(file).read_text()
     assert fits_its_schema(text)
@@ -115,7 +115,7 @@ def heartbeat(node: Object) -> None:
 
 
 def is_same(live: dict[str, Any], snapshot: dict[str, Any]) -> bool:
-    """Return whether two plans are equal but for where and when they saw the cluster."""
+    """Return whether two plans are equal except for the source and time of the observation."""
     assert (live.pop("observation"), snapshot.pop("observation")) == ("cluster", "snapshot")
     assert "observedAt" not in live
     assert snapshot.pop("observedAt"), "the age of the snapshot can be shown"
@@ -132,7 +132,7 @@ def node_of(site: Site) -> str:
 
 
 def test_a_plan_of_a_running_fleet(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is a single story because it takes seconds until the fleet runs."""
+    """It is one long test because starting the fleet takes seconds."""
     launched(site)
     drift(site)
     before = len(site.town.kube.calls)
@@ -185,7 +185,7 @@ def test_a_plan_of_a_running_fleet(site: Site, capsys: pytest.CaptureFixture[str
     assert len(told["fleet"]) == 2
 
 
-def test_a_launch_that_is_on_its_way_is_not_planned_again(
+def test_a_launch_in_progress_is_not_planned_again(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     site.town._deployment()
@@ -200,7 +200,7 @@ def test_a_launch_that_is_on_its_way_is_not_planned_again(
     assert is_same(live, planned(site, capsys, "--snapshot", captured(site)))
 
 
-def test_a_base_is_asked_of_the_same_cluster(
+def test_a_base_is_planned_for_the_same_cluster(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     init(site.folder)
@@ -212,7 +212,7 @@ def test_a_base_is_asked_of_the_same_cluster(
     assert plan["atRest"]["perHour"] == 0
 
 
-def test_without_any_cluster_a_plan_says_that_it_is_of_the_workloads(
+def test_without_a_cluster_a_plan_states_that_it_uses_the_workloads(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = planned(site, capsys, "--set", "cluster=none")
@@ -257,7 +257,7 @@ def test_the_records_of_another_fleet_are_refused(
     ],
     ids=["of another release", "of another shape"],
 )
-def test_records_that_cannot_be_read_stop_the_plan(
+def test_unreadable_records_stop_the_plan(
     site: Site,
     capsys: pytest.CaptureFixture[str],
     broken: Callable[[Object], None],
@@ -274,7 +274,7 @@ def test_records_that_cannot_be_read_stop_the_plan(
     assert "capture the snapshot again" in said
 
 
-def test_a_simulation_starts_with_the_fleet_that_runs(
+def test_a_simulation_starts_with_the_running_fleet(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     launched(site)

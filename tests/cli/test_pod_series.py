@@ -1,4 +1,4 @@
-"""Laws of a trace made of series: no pod is lost, and no way of reading changes the trace."""
+"""Laws of a trace from series: no pod is lost, and no way of querying changes the trace."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_times_are_within_the_trace_and_in_order(found: list[RecordedPod]) -> No
 
 @settings(max_examples=examples(200))
 @given(st.lists(pods(), max_size=6), st.integers(1200, SECONDS), st.booleans(), st.booleans())
-def test_windows_joined_give_what_one_window_gives(
+def test_several_query_windows_give_the_result_of_one(
     found: list[RecordedPod], seconds_max: int, is_closed: bool, has_completion: bool
 ) -> None:
     recording = recording_of(found)
@@ -142,7 +142,7 @@ values = st.floats() | st.sampled_from([0.0, SINCE - 5.0, SINCE + 5.0, SINCE + 5
 
 @settings(max_examples=examples(500))
 @given(st.lists(st.tuples(st.sampled_from(Family), labels, values), max_size=20))
-def test_no_sample_is_an_internal_error(
+def test_no_sample_causes_an_internal_error(
     found: list[tuple[Family, dict[str, str], float]],
 ) -> None:
     series = PodSeries()
@@ -204,7 +204,7 @@ EXTREMES: list[tuple[Family, list[tuple[dict[str, str], float]], str, object]] =
 
 
 @pytest.mark.parametrize(("family", "samples", "fact", "expected"), EXTREMES)
-def test_what_differs_between_samples_is_joined(
+def test_samples_that_differ_are_merged(
     family: Family, samples: list[tuple[dict[str, str], float]], fact: str, expected: object
 ) -> None:
     series = PodSeries()
@@ -214,7 +214,7 @@ def test_what_differs_between_samples_is_joined(
     assert getattr(facts, fact) == expected
 
 
-def test_a_server_is_asked_for_less_where_it_refuses_too_much() -> None:
+def test_a_query_is_split_if_the_server_rejects_its_size() -> None:
     recording = recording_of([])
     read(Narrow(recording, 1400))
     lengths = {int(n) for query, _ in recording.asked for n in re.findall(r"\[(\d+)s", query)}

@@ -1,4 +1,4 @@
-"""Policies from outside: the shipped examples, verdicts in every form, exemptions, exit codes."""
+"""Policies end to end: the shipped examples, verdicts in every format, exemptions, exit codes."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ def test_the_plan_with_verdicts_has_the_form_of_the_schema(
     assert document["policies"][0]["exemption"]["expired"] is True
 
 
-def test_a_plan_without_policies_says_nothing_of_them(
+def test_a_plan_without_policies_does_not_mention_them(
     plan: Plan, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert plan("-o", "json") == 0
@@ -249,7 +249,7 @@ def test_a_plan_without_policies_says_nothing_of_them(
 
 
 @pytest.mark.parametrize("form", ["text", "markdown", "html"])
-def test_each_form_shows_the_verdicts(
+def test_each_format_shows_the_verdicts(
     form: str, fleet: Path, plan: Plan, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = {"name": "other", "expression": "true"}
@@ -299,7 +299,7 @@ def test_a_forbidden_plan_is_not_saved(
     assert f"Error: {out}: the plan was not saved" in capsys.readouterr().err
 
 
-def test_a_warning_does_not_forbid_unless_fail_on_says_so(
+def test_a_warning_fails_the_plan_only_with_fail_on(
     fleet: Path, plan: Plan, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = write(fleet.parent, {**NEVER, "severity": "warning"})
@@ -310,7 +310,7 @@ def test_a_warning_does_not_forbid_unless_fail_on_says_so(
     assert plan("--policy", file, "--detailed-exitcode") == 2
 
 
-def test_fail_on_an_unknown_policy_is_wrong_usage(
+def test_fail_on_with_an_unknown_policy_is_a_usage_error(
     fleet: Path, plan: Plan, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert plan("--policy", write(fleet.parent, NEVER), "--fail-on", "nevr") == 1
@@ -437,7 +437,7 @@ def test_validate_reports_an_expression_that_does_not_compile(
         ({"name": "a", "expression": "true", "exemptions": [{"expires": "2026-01-01"}]}, "`owner`"),
     ],
 )
-def test_a_policy_of_the_wrong_form_is_an_error_with_its_place(
+def test_a_malformed_policy_is_an_error_with_its_position(
     policy: dict[str, Any],
     words: str,
     fleet: Path,

@@ -1,4 +1,4 @@
-"""What a terminal is shown: a progress line, a simulation as it runs, and colours."""
+"""Output on a terminal: a progress line, a running simulation, and colours."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_the_line_is_erased_before_other_output(terminal: Terminal) -> None:
     assert terminal.writes[1:] == ["\r\x1b[K", "+00:00:00 launched\n"]
 
 
-def test_the_line_fits_the_terminal_and_commands_nothing(terminal: Terminal) -> None:
+def test_the_line_fits_the_terminal_and_contains_no_control_sequences(terminal: Terminal) -> None:
     line = ProgressLine(Door(terminal), "x\x1b[2J\n::error::" + "y" * 200, lambda: 0.0)
     line._start = -3.0  # a command that has run for three seconds
     line.tick()
@@ -101,7 +101,7 @@ def test_a_terminal_that_cannot_be_redrawn_gets_no_line(
     assert terminal_of(Door(terminal)) is None
 
 
-def test_a_file_gets_no_line(terminal: Terminal) -> None:
+def test_a_file_gets_no_progress_line(terminal: Terminal) -> None:
     assert terminal_of(Door(io.StringIO())) is None
     assert terminal_of(terminal) is None, "only behind the door"
 
@@ -143,7 +143,7 @@ def test_a_plan_leaves_no_trace_on_a_terminal(
     assert terminal.writes == []
 
 
-def test_a_simulation_prints_each_moment_when_it_has_passed(
+def test_a_simulation_prints_each_time_after_it_has_passed(
     fleet: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = Terminal()

@@ -1,4 +1,4 @@
-"""What the reading commands print is what people and programs rely on: golden files."""
+"""Golden files of the output of read-only commands."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_output_reads_as_agreed(
+def test_the_output_equals_the_golden_files(
     name: str,
     fleet_folder: Path,
     capsys: pytest.CaptureFixture[str],
@@ -95,7 +95,7 @@ def test_the_output_reads_as_agreed(
 
 
 @pytest.mark.parametrize("kind", ["nodeclaims", "nodes", "nodepools", "plans", "actions"])
-def test_a_list_is_one_of_kubernetes(
+def test_a_list_is_a_kubernetes_list(
     kind: str, fleet_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record(fleet_folder / ".reconciler")
@@ -110,7 +110,7 @@ def test_a_list_is_one_of_kubernetes(
         assert one["metadata"] == item["metadata"]
 
 
-def test_a_claim_tells_its_instance_conditions_and_labels(
+def test_a_claim_shows_its_instance_conditions_and_labels(
     fleet_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record(fleet_folder / ".reconciler")
@@ -122,7 +122,7 @@ def test_a_claim_tells_its_instance_conditions_and_labels(
     assert conditions == dict.fromkeys(("Launched", "Registered", "Initialized", "Ready"), "True")
 
 
-def test_a_plan_alone_is_shown_whole(
+def test_a_single_plan_is_shown_completely(
     fleet_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record(fleet_folder / ".reconciler")
@@ -143,7 +143,7 @@ SCHEMAS = {
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_what_programs_read_has_a_schema(
+def test_machine_readable_output_has_a_schema(
     name: str, fleet_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     schema = json.loads(Path(resource("schemas", f"{SCHEMAS[name]}.json")).read_bytes())
@@ -156,7 +156,7 @@ def test_what_programs_read_has_a_schema(
             validator.validate({**item, "novelty": 1})
 
 
-def test_a_plan_alone_has_a_schema_too(
+def test_a_single_plan_has_a_schema_too(
     fleet_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record(fleet_folder / ".reconciler")
@@ -183,7 +183,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("name", REFUSALS)
-def test_what_cannot_be_read_is_told_in_one_line(
+def test_unreadable_state_is_a_one_line_error(
     name: str, fleet_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words, expected, said = REFUSALS[name]
@@ -213,7 +213,7 @@ UNKNOWN = {
 
 
 @pytest.mark.parametrize("name", UNKNOWN)
-def test_a_name_that_is_not_known_is_told(
+def test_an_unknown_name_is_an_error(
     name: str, fleet_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record(fleet_folder / ".reconciler")
@@ -250,7 +250,7 @@ def test_a_workload_stands_for_its_pods(
     assert "pod name shop/api is ambiguous: shop/api-1, shop/api-2; use one of these names" in err
 
 
-def test_a_file_that_is_no_plan_is_told(
+def test_a_file_that_is_not_a_plan_is_an_error(
     fleet_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (fleet_folder / "plan.json").write_text("[]")
@@ -259,7 +259,7 @@ def test_a_file_that_is_no_plan_is_told(
     assert "not a plan" in err
 
 
-def test_without_a_plan_explain_says_what_to_run(
+def test_without_a_plan_explain_names_the_command_to_run(
     fleet_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from tests.cli.recorded_fleet import a_claim, ago
@@ -272,7 +272,7 @@ def test_without_a_plan_explain_says_what_to_run(
     assert "run `reconciler plan --out plan.json`, then explain with --plan plan.json" in err
 
 
-def test_nothing_of_a_kind_is_told_on_stderr_only(
+def test_an_empty_list_is_reported_on_stderr_only(
     fleet_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record(fleet_folder / ".reconciler")
@@ -284,7 +284,7 @@ def test_nothing_of_a_kind_is_told_on_stderr_only(
     assert (code, out, err) == (0, "", "No plans are recorded for fleet empty.\n")
 
 
-def test_the_place_of_the_state_may_be_named_three_ways(
+def test_the_location_of_the_state_can_be_set_in_three_ways(
     fleet_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record(fleet_folder / "elsewhere")
@@ -298,7 +298,7 @@ def test_the_place_of_the_state_may_be_named_three_ways(
     assert run(capsys, "get", "nodes", "./web")[0] == 0
 
 
-def test_a_folder_called_like_a_pool_is_not_taken_for_the_fleet(
+def test_a_folder_named_like_a_pool_is_not_treated_as_the_fleet(
     fleet_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record(fleet_folder / ".reconciler")
@@ -309,7 +309,7 @@ def test_a_folder_called_like_a_pool_is_not_taken_for_the_fleet(
     assert "web  " not in run(capsys, "get", "nodepools", "batch", ".")[1]
 
 
-def test_the_only_fleet_of_a_state_is_meant_where_none_is_named(
+def test_the_only_fleet_of_a_state_is_the_default(
     fleet_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record(tmp_path / "shared", fleet="production")
@@ -318,7 +318,7 @@ def test_the_only_fleet_of_a_state_is_meant_where_none_is_named(
     assert out.startswith("Fleet:           production\n")
 
 
-def test_a_broken_fleet_folder_does_not_keep_one_from_looking_back(
+def test_a_broken_fleet_folder_does_not_block_access_to_history(
     fleet_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record(fleet_folder / ".reconciler")
@@ -343,7 +343,7 @@ def anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @contextmanager
 def read_only(folder: Path) -> Iterator[None]:
-    """Let nothing below ``folder`` be written, as on a file system that is mounted read-only."""
+    """Make everything below ``folder`` read-only, as on a read-only file system."""
     paths = [folder, *folder.rglob("*")]
     for path in paths:
         path.chmod(0o555 if path.is_dir() else 0o444)

@@ -1,4 +1,4 @@
-"""What `reconciler run` records of a cluster becomes a trace, and the trace a backtest."""
+"""The records of `reconciler run` become a trace, and the trace a backtest."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ def test_the_workload_of_a_cluster_is_replayed(site: Site, tmp_path: Path, capsy
     assert head["dollars"] > 0
 
 
-def test_an_anonymous_export_names_nobody(site: Site, tmp_path: Path, capsys: Capture) -> None:
+def test_an_anonymized_export_contains_no_names(
+    site: Site, tmp_path: Path, capsys: Capture
+) -> None:
     started(site)
     out = tmp_path / "shared.jsonl"
     assert export(site, out, "--anonymize") == 0, capsys.readouterr().err

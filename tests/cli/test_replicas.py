@@ -27,7 +27,7 @@ ACCOUNT = "123456789012"
 
 @pytest.fixture
 def checkouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, Path]]:
-    """Yield a repository that is checked out twice, before an EC2 that counts as a real one."""
+    """Yield a repository that is checked out twice, with an EC2 that counts as real."""
     for name in ("AWS_ENDPOINT_URL", "AWS_PROFILE", "AWS_DEFAULT_REGION", "RECONCILER_STATE"):
         monkeypatch.delenv(name, raising=False)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
@@ -50,7 +50,7 @@ def command(name: str, folder: Path, *words: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["apply --auto-approve", "run --no-wait", "state adopt --yes"])
-def test_two_checkouts_with_a_state_each_have_one_engine_for_a_cluster(
+def test_two_checkouts_with_separate_states_share_one_engine_per_cluster(
     checkouts: tuple[Path, Path], name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, second = checkouts
@@ -64,7 +64,7 @@ def test_two_checkouts_with_a_state_each_have_one_engine_for_a_cluster(
 
 
 @pytest.mark.parametrize("name", ["apply --auto-approve", "run", "state adopt --yes"])
-def test_two_checkouts_with_one_database_are_one_fleet_or_refused(
+def test_two_checkouts_with_one_database_are_one_fleet_or_rejected(
     checkouts: tuple[Path, Path], name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     url = a_database()
@@ -81,7 +81,7 @@ def test_two_checkouts_with_one_database_are_one_fleet_or_refused(
 @pytest.mark.parametrize(
     "name", ["apply --auto-approve", "state import", "state prune", "state adopt --yes"]
 )
-def test_commands_that_write_are_refused_beside_an_engine_on_a_server(
+def test_writing_commands_are_rejected_while_an_engine_runs_on_a_server(
     checkouts: tuple[Path, Path],
     name: str,
     capsys: pytest.CaptureFixture[str],
@@ -105,7 +105,7 @@ def test_commands_that_write_are_refused_beside_an_engine_on_a_server(
         state.lease.confirm()
 
 
-def test_resume_records_beside_an_engine(checkouts: tuple[Path, Path]) -> None:
+def test_resume_works_while_an_engine_runs(checkouts: tuple[Path, Path]) -> None:
     url, (folder, _) = a_database(), checkouts
     with open_state(url, "web") as state:
         state.lease.acquire()
@@ -122,7 +122,7 @@ class Ears:
         self.kinds.append(progress.kind)
 
 
-def test_a_daemon_that_lost_its_lease_starts_anew(
+def test_a_daemon_that_lost_its_lease_restarts(
     checkouts: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its server is away for a while, too: that ends a daemon only when it begins."""

@@ -1,4 +1,4 @@
-"""`cordon`, `uncordon`, `drain` and `delete`: asked for by a person, carried out by who acts."""
+"""`cordon`, `uncordon`, `drain`, `delete`: requested by people, executed by the acting process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ site = live.site
 
 
 def ask(site: Site, *words: str) -> int:
-    """Make a request beside or without a daemon; there are no uncommitted changes to ask about."""
+    """Make a request with or without a daemon; there are no uncommitted changes to confirm."""
     flags = site.words("x")[2:]
     return main([*words, str(site.folder), *flags])
 
@@ -39,11 +39,11 @@ def history(site: Site, target: str, capsys: pytest.CaptureFixture[str]) -> list
 
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let requests be made as beside a daemon that holds the lease."""
+    """Make requests as if a daemon held the lease."""
     monkeypatch.setattr(FileLease, "holder", lambda _: "run (host, pid 7)")
 
 
-def test_a_cordon_without_a_daemon_is_carried_out_at_once(
+def test_a_cordon_without_a_daemon_takes_effect_at_once(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     town = started(site)
@@ -58,7 +58,7 @@ def test_a_cordon_without_a_daemon_is_carried_out_at_once(
     assert history(site, node, capsys)[-2:] == [("cordon", "succeeded"), ("uncordon", "succeeded")]
 
 
-def test_a_request_beside_a_daemon_waits_for_its_next_pass(
+def test_a_request_with_a_running_daemon_waits_for_its_next_pass(
     site: Site, capsys: pytest.CaptureFixture[str], held: None
 ) -> None:
     town = started(site)
@@ -95,7 +95,7 @@ def test_a_drain_evicts_under_budgets_and_keeps_the_node(
     assert history(site, node, capsys)[-1] == ("drain-node", "succeeded")
 
 
-def test_an_uncordon_ends_the_drain_of_a_node_whose_pods_may_not_go(
+def test_an_uncordon_ends_a_blocked_drain(
     site: Site, capsys: pytest.CaptureFixture[str], held: None
 ) -> None:
     town = started(site)
@@ -155,7 +155,7 @@ def test_a_node_that_is_not_ours_is_refused(site: Site, capsys: pytest.CaptureFi
     assert open_requests(site, capsys) == []
 
 
-def test_an_instance_whose_tags_were_taken_is_not_deleted(
+def test_an_instance_without_our_tags_is_not_deleted(
     site: Site, capsys: pytest.CaptureFixture[str], held: None
 ) -> None:
     town = started(site)

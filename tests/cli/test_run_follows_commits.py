@@ -1,4 +1,4 @@
-"""``run PATH`` acts on what was committed, and on files that are being edited only if told so."""
+"""``run PATH`` acts on what was committed, and on uncommitted files only if requested."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def weight(request: FleetRequest) -> int:
     return number
 
 
-def test_a_file_that_is_only_saved_changes_nothing(
+def test_an_uncommitted_file_changes_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     init(tmp_path)

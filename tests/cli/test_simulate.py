@@ -1,4 +1,4 @@
-"""``reconciler simulate`` from outside: what it prints, and that it can be repeated."""
+"""``reconciler simulate`` end to end: its output, and that it is reproducible."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def kinds(report: dict[str, Any], claim: str = "") -> list[str]:
     return [e["kind"] for e in report["events"] if claim in ("", e["nodeClaim"])]
 
 
-def test_an_empty_world_comes_to_run_the_workloads(capsys: Capture, fleet: Path) -> None:
+def test_an_empty_cluster_scales_up_for_the_workloads(capsys: Capture, fleet: Path) -> None:
     report = simulated(capsys, fleet)
     assert report["converged"]
     assert [c["pods"] for c in report["fleet"]] == [1, 1, 1]
@@ -73,7 +73,7 @@ def test_an_empty_world_comes_to_run_the_workloads(capsys: Capture, fleet: Path)
     assert set(kinds(report)) <= KINDS
 
 
-def test_a_node_lives_through_its_kinds_in_order(capsys: Capture, fleet: Path) -> None:
+def test_the_events_of_a_node_have_the_expected_order(capsys: Capture, fleet: Path) -> None:
     report = simulated(capsys, fleet)
     claim = report["fleet"][0]["nodeClaim"]
     told = kinds(report, claim)
@@ -84,19 +84,21 @@ def test_a_node_lives_through_its_kinds_in_order(capsys: Capture, fleet: Path) -
 
 
 @pytest.mark.parametrize(("until", "at"), [("1h", "10:00"), ("1d", "09:00"), ("90s", "09:01:30")])
-def test_it_stops_when_it_is_told_to(capsys: Capture, fleet: Path, until: str, at: str) -> None:
+def test_the_simulation_stops_at_the_requested_time(
+    capsys: Capture, fleet: Path, until: str, at: str
+) -> None:
     report = simulated(capsys, fleet, "--until", until)
     assert report["at"][11:].startswith(at)
 
 
 def test_an_idle_day_takes_a_handful_of_passes(capsys: Capture, fleet: Path) -> None:
-    """Time is leapt over: what costs passes is what happens, and nothing does."""
+    """Idle time is skipped: only events need passes, and there are none."""
     rest, week = (simulated(capsys, fleet, "--until", span)["passes"] for span in ("1h", "7d"))
     assert week - rest <= 2
 
 
 @pytest.mark.parametrize("until", ["", "soon", "-1h", "0s", "2020-01-01T00:00:00Z", "1x", "d"])
-def test_what_is_no_time_to_stop_at_is_refused(capsys: Capture, fleet: Path, until: str) -> None:
+def test_an_invalid_stop_time_is_rejected(capsys: Capture, fleet: Path, until: str) -> None:
     assert main(["simulate", *words(fleet, f"--until={until}")]) == 1
     assert "--until" in capsys.readouterr().err
 
@@ -125,7 +127,7 @@ def test_a_snapshot_is_the_first_state(capsys: Capture, fleet: Path) -> None:
     assert report["cost"]["after"] == pytest.approx(0.1)
 
 
-def test_nodes_that_nobody_owns_stay(capsys: Capture, fleet: Path) -> None:
+def test_nodes_without_an_owner_stay(capsys: Capture, fleet: Path) -> None:
     items = a_cluster(pods=1, nodes=1)
     foreign = {
         "apiVersion": "v1",
@@ -140,7 +142,7 @@ def test_nodes_that_nobody_owns_stay(capsys: Capture, fleet: Path) -> None:
     assert report["converged"]
 
 
-def test_a_merge_tells_when_each_node_is_replaced(capsys: Capture, tmp_path: Path) -> None:
+def test_a_merge_shows_when_each_node_is_replaced(capsys: Capture, tmp_path: Path) -> None:
     write_fleet(tmp_path, [a_pool("web", template=SMALL), a_deployment("web", "web", 2)])
     init(tmp_path / "fleet")
     commit_all(tmp_path / "fleet")
@@ -161,9 +163,7 @@ def test_a_merge_tells_when_each_node_is_replaced(capsys: Capture, tmp_path: Pat
     assert merge["extra"] > 0
 
 
-def test_the_times_are_named_in_which_budgets_and_windows_limit_a_pool(
-    capsys: Capture, tmp_path: Path
-) -> None:
+def test_periods_limited_by_budgets_and_windows_are_listed(capsys: Capture, tmp_path: Path) -> None:
     budgets = [
         {"nodes": "1", "reasons": ["Drifted"]},
         {"nodes": "0", "schedule": "30 9 * * *", "duration": "1h"},
@@ -183,7 +183,7 @@ def test_the_times_are_named_in_which_budgets_and_windows_limit_a_pool(
     ]
 
 
-def test_what_drifts_and_may_not_go_is_stuck(capsys: Capture, tmp_path: Path) -> None:
+def test_blocked_drifted_nodes_are_listed_as_stuck(capsys: Capture, tmp_path: Path) -> None:
     pod = a_deployment("web", "web", 1, annotations={"karpenter.sh/do-not-disrupt": "true"})
     write_fleet(tmp_path, [a_pool("web", template=SMALL), pod])
     init(tmp_path / "fleet")
@@ -212,8 +212,8 @@ def test_a_script_of_faults_is_followed(capsys: Capture, fleet: Path) -> None:
     assert kinds(report).count("Launched") == 3
 
 
-def test_a_fleet_follows_prices_that_change(capsys: Capture, tmp_path: Path) -> None:
-    """The type that was cheapest costs thrice as much from the second hour on."""
+def test_a_fleet_reacts_to_changing_prices(capsys: Capture, tmp_path: Path) -> None:
+    """The cheapest type costs three times as much from the second hour on."""
     pool = a_pool("web", template=SMALL, policy="WhenEmptyOrUnderutilized")
     write_fleet(tmp_path, [pool, a_deployment("web", "web", 1)])
     prices = {"prices": [{"at": "2h", "instanceType": "m7i.large", "factor": 3}]}
@@ -223,14 +223,14 @@ def test_a_fleet_follows_prices_that_change(capsys: Capture, tmp_path: Path) -> 
     assert (claim["instanceType"], claim["price"]) == ("c7i.large", 0.11)
     (command,) = [e for e in report["events"] if e["kind"] == "CommandStarted"]
     assert command["at"].startswith("2026-03-02T11:00")
-    assert report["cost"]["peak"] == pytest.approx(0.41), "the dear one and its replacement"
+    assert report["cost"]["peak"] == pytest.approx(0.41), "the expensive one and its replacement"
 
 
 @pytest.mark.parametrize(
     "text", ["refusal: []", "calls: [{call: RunInstances, fault: throttle}]", "a: [", "- 1",
              "neverRegister: 2", "staleReads: [{by: soon}]"],
 )  # fmt: skip
-def test_what_is_no_script_is_refused(capsys: Capture, fleet: Path, text: str) -> None:
+def test_an_invalid_script_is_rejected(capsys: Capture, fleet: Path, text: str) -> None:
     (fleet / "faults.yaml").write_text(text)
     assert main(["simulate", *words(fleet, "--faults", str(fleet / "faults.yaml"))]) in (1, 2)
     told = capsys.readouterr()
@@ -244,7 +244,7 @@ def test_timings_name_the_phases(capsys: Capture, fleet: Path) -> None:
     assert set(timings) == {"read", "catalog", "placement", "disruption", "render", "total"}
 
 
-def test_the_page_fetches_nothing_and_closes_its_tags(capsys: Capture, fleet: Path) -> None:
+def test_the_page_loads_nothing_and_is_well_formed(capsys: Capture, fleet: Path) -> None:
     assert main(["simulate", *words(fleet, "-o", "html")]) == 0
     page = capsys.readouterr().out
     assert not re.search(r"(src|href)=|url\(|@import|https?://", page)
@@ -253,7 +253,7 @@ def test_the_page_fetches_nothing_and_closes_its_tags(capsys: Capture, fleet: Pa
     assert page.endswith("</html>\n")
 
 
-def test_the_story_reads_in_virtual_time(capsys: Capture, fleet: Path) -> None:
+def test_the_timeline_shows_simulated_time(capsys: Capture, fleet: Path) -> None:
     assert main(["simulate", *words(fleet)]) == 0
     story = capsys.readouterr().out
     assert story.startswith("Simulation from 2026-03-02 09:00 UTC\n")

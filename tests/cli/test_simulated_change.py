@@ -1,4 +1,4 @@
-"""``plan --base``: what a change to a small fleet costs is what ``simulate --base`` comes to."""
+"""``plan --base``: the cost of a change to a small fleet equals that of ``simulate --base``."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ CHANGES: dict[str, tuple[Objects, Objects]] = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_the_cost_is_that_of_the_simulation(capsys: Capture, tmp_path: Path, name: str) -> None:
+def test_the_cost_equals_that_of_the_simulation(capsys: Capture, tmp_path: Path, name: str) -> None:
     a_change(tmp_path, *CHANGES[name])
     change = answer(capsys, "plan", tmp_path)["atRest"]
     story = answer(capsys, "simulate", tmp_path)
@@ -89,7 +89,7 @@ def test_a_change_without_an_effect_costs_nothing(capsys: Capture, tmp_path: Pat
     assert (change["perHour"], change["replaced"], change["rollout"]) == (0, 0, "PT0S")
 
 
-def test_what_can_never_go_is_stuck(capsys: Capture, tmp_path: Path) -> None:
+def test_permanently_blocked_nodes_are_stuck(capsys: Capture, tmp_path: Path) -> None:
     pod = a_deployment("web", "web", 1, annotations={"karpenter.sh/do-not-disrupt": "true"})
     old, new = (a_pool("web", template=SMALL, labels=labels) for labels in ({}, {"new": "yes"}))
     a_change(tmp_path, [old, pod], [new, pod])
@@ -99,7 +99,7 @@ def test_what_can_never_go_is_stuck(capsys: Capture, tmp_path: Path) -> None:
     assert "do-not-disrupt" in stuck["message"]
 
 
-def test_pods_without_a_place_are_named(capsys: Capture, tmp_path: Path) -> None:
+def test_unschedulable_pods_are_named(capsys: Capture, tmp_path: Path) -> None:
     pool = a_pool("web", template=SMALL)
     a_change(tmp_path, [pool, WEB], [pool, WEB, a_deployment("huge", "web", 2, cpu="90")])
     change = answer(capsys, "plan", tmp_path)["atRest"]
@@ -107,7 +107,7 @@ def test_pods_without_a_place_are_named(capsys: Capture, tmp_path: Path) -> None
     assert all(name.startswith("default/huge-") for name in change["unschedulable"])
 
 
-def test_a_change_that_takes_too_many_passes_is_carried_on(
+def test_a_change_that_takes_too_many_passes_is_continued_with_plans(
     capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a_change(tmp_path, *CHANGES["more pods"])
@@ -117,7 +117,7 @@ def test_a_change_that_takes_too_many_passes_is_carried_on(
     assert (change["after"]["nodes"], change["rollout"]) == (9, CARRIED)
 
 
-def test_a_large_fleet_is_carried_on(capsys: Capture, tmp_path: Path) -> None:
+def test_a_large_fleet_is_continued_with_plans(capsys: Capture, tmp_path: Path) -> None:
     tiny = [a_deployment("web", "web", number, cpu="1m") for number in (1, 1501)]
     a_change(tmp_path, *([a_pool("web"), workload] for workload in tiny))
     assert answer(capsys, "plan", tmp_path)["atRest"]["rollout"] == CARRIED

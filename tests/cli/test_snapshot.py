@@ -27,7 +27,7 @@ def a_kubectl(folder: Path, nodes: str = """echo '{"kind": "List", "items": []}'
     return str(program)
 
 
-def test_what_it_captures_is_a_snapshot(tmp_path: Path) -> None:
+def test_the_captured_file_is_a_valid_snapshot(tmp_path: Path) -> None:
     out = tmp_path / "cluster.json"
     assert main(["snapshot", "--kubectl", a_kubectl(tmp_path), "--out", str(out)]) == 0
     snapshot = read_snapshot(out.read_bytes(), str(out))
@@ -35,7 +35,7 @@ def test_what_it_captures_is_a_snapshot(tmp_path: Path) -> None:
     assert out.stat().st_mode & 0o077 == 0
 
 
-def test_it_prints_where_no_file_is_named(
+def test_without_a_file_the_snapshot_is_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["snapshot", "--kubectl", a_kubectl(tmp_path)]) == 0
@@ -51,7 +51,7 @@ def test_it_prints_where_no_file_is_named(
         ("echo '[]'", "the output is not a List"),
     ],
 )
-def test_a_cluster_that_answers_in_part_gives_no_snapshot(
+def test_an_incomplete_answer_of_the_cluster_gives_no_snapshot(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], nodes: str, says: str
 ) -> None:
     out = tmp_path / "cluster.json"
@@ -63,6 +63,6 @@ def test_a_cluster_that_answers_in_part_gives_no_snapshot(
     assert not out.exists()
 
 
-def test_without_kubectl_it_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_kubectl_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["snapshot", "--kubectl", str(tmp_path / "none")]) == 1
     assert "install kubectl" in capsys.readouterr().err

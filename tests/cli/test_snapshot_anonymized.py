@@ -90,7 +90,7 @@ def settings_of(scenario: Plain) -> Iterator[str]:
 
 
 def decided(plan: Plain, nodes: list[str]) -> Plain:
-    """Return what a plan decides; nodes by their place in the order of names."""
+    """Return the decisions of a plan; nodes by their position in the order of names."""
     place = {name: number for number, name in enumerate(sorted(nodes))}
     claims = (
         (c["nodePool"], sorted(c["instanceTypes"]), len(c.get("pods", ())))
@@ -112,7 +112,7 @@ def nodes_of(content: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("path", "scenario"), list(scenarios()))
-def test_a_plan_decides_alike_without_names(
+def test_an_anonymized_snapshot_gives_the_same_plan(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], path: Path, scenario: Plain
 ) -> None:
     fleet, catalog = tmp_path / "fleet", tmp_path / "catalog.json"
@@ -313,7 +313,7 @@ def test_references_still_match(tmp_path: Path, fleet: Path) -> None:
     assert spread["topologyKey"] in node["metadata"]["labels"]
 
 
-def test_what_decisions_and_the_fleet_refer_to_stays(tmp_path: Path, fleet: Path) -> None:
+def test_names_used_by_decisions_and_the_fleet_are_kept(tmp_path: Path, fleet: Path) -> None:
     text = captured(tmp_path, str(fleet), "--anonymize")
     for word in ("us-west-2a", "m5.large", "ebs.csi.aws.com", "i-0123456789abcdef0", "payments"):
         assert word in text
@@ -324,7 +324,7 @@ def test_what_decisions_and_the_fleet_refer_to_stays(tmp_path: Path, fleet: Path
     assert pod["spec"]["tolerations"][0] == {"key": "example.com/dedicated", "value": "shop"}
 
 
-def test_what_another_fleet_names_does_not_stay(tmp_path: Path, fleet: Path) -> None:
+def test_names_used_only_by_another_fleet_are_replaced(tmp_path: Path, fleet: Path) -> None:
     (fleet / "pool.yaml").write_text(POOL.replace("example.com/team: payments", "a: b"))
     text = captured(tmp_path, str(fleet), "--anonymize")
     assert "payments" not in text
@@ -336,7 +336,7 @@ def names(text: str) -> list[str]:
     return [item["metadata"]["name"] for item in json.loads(text)["items"]]
 
 
-def test_with_a_key_names_stay_equal_over_snapshots(
+def test_with_a_key_names_are_equal_across_snapshots(
     tmp_path: Path, fleet: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RECONCILER_ANONYMIZE_KEY", "0123456789abcdef")
@@ -347,7 +347,7 @@ def test_with_a_key_names_stay_equal_over_snapshots(
     assert set(names(first)).isdisjoint(names(second))
 
 
-def test_without_a_key_each_snapshot_has_other_names(tmp_path: Path, fleet: Path) -> None:
+def test_without_a_key_each_snapshot_has_different_names(tmp_path: Path, fleet: Path) -> None:
     found = [names(captured(tmp_path, str(fleet), "--anonymize")) for _ in range(2)]
     assert set(found[0]).isdisjoint(found[1])
 

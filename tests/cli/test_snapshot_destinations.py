@@ -1,4 +1,4 @@
-"""Where ``snapshot --out`` writes besides a file: S3, and a branch of a git remote."""
+"""Destinations of ``snapshot --out`` other than a file: S3, and a branch of a git remote."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def pods(text: str) -> list[str]:
     return [item["metadata"]["name"] for item in items if item["kind"] == "Pod"]
 
 
-def test_an_object_of_s3_is_written(tmp_path: Path, bucket) -> None:  # noqa: F811
+def test_a_snapshot_is_written_to_s3(tmp_path: Path, bucket) -> None:  # noqa: F811
     assert snapshot(tmp_path, "s3://fleet-snapshots/prod/now.json") == 0
     body = bucket.get_object(Bucket="fleet-snapshots", Key="prod/now.json")["Body"].read()
     assert pods(body) == ["web"]
@@ -59,14 +59,14 @@ def test_an_object_of_s3_is_written(tmp_path: Path, bucket) -> None:  # noqa: F8
         ("s3://fleet-snapshots", "use s3://BUCKET/KEY"),
     ],
 )
-def test_what_s3_does_not_take_is_an_error(
+def test_a_rejected_upload_to_s3_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], place: str, says: str
 ) -> None:
     assert snapshot(tmp_path, place) == 1
     assert says in capsys.readouterr().err
 
 
-def test_a_new_branch_has_only_the_snapshot(
+def test_a_new_branch_contains_only_the_snapshot(
     tmp_path: Path, remote: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert snapshot(tmp_path, "git:snapshots:prod/now.json", "--repo", str(remote)) == 0
@@ -78,9 +78,7 @@ def test_a_new_branch_has_only_the_snapshot(
     assert said == f"{author}|reconciler|Update the snapshot prod/now.json"
 
 
-def test_the_remote_of_a_checkout_is_pushed_to_and_the_checkout_stays(
-    tmp_path: Path, remote: Path
-) -> None:
+def test_a_push_to_the_remote_does_not_change_the_checkout(tmp_path: Path, remote: Path) -> None:
     checkout = tmp_path / "checkout"
     git(tmp_path, "clone", "--quiet", str(remote), str(checkout))
     head = git(checkout, "rev-parse", "HEAD")
@@ -98,7 +96,7 @@ def publication(content: bytes = b"{}\n", path: str = "now.json") -> Publication
     return Publication("snapshots", path, content, "Bot <bot@example.com>", "Update")
 
 
-def test_an_equal_file_makes_no_commit(remote: Path) -> None:
+def test_an_unchanged_file_makes_no_commit(remote: Path) -> None:
     first = publish(str(remote), publication())
     assert first == git(remote, "rev-parse", "snapshots")
     assert publish(str(remote), publication()) is None
@@ -106,7 +104,7 @@ def test_an_equal_file_makes_no_commit(remote: Path) -> None:
 
 
 def overtake(remote: Path, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
-    """Let somebody else push to the branch just before each of our next pushes."""
+    """Push to the branch as another user just before each of our next pushes."""
     real, done = publishing._Workshop.push, [0]
 
     def push(workshop: publishing._Workshop, commit: str, branch: str) -> None:
@@ -120,7 +118,7 @@ def overtake(remote: Path, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     monkeypatch.setattr(publishing._Workshop, "push", push)
 
 
-def test_a_push_that_comes_second_is_made_again_on_top_of_the_first(
+def test_a_rejected_push_is_retried_on_top_of_the_first(
     remote: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish(str(remote), publication(b"old\n"))
@@ -131,7 +129,7 @@ def test_a_push_that_comes_second_is_made_again_on_top_of_the_first(
     assert git(remote, "rev-list", "--count", "snapshots") == "4"
 
 
-def test_a_branch_that_never_rests_is_given_up(
+def test_pushes_to_a_constantly_changing_branch_end_with_an_error(
     remote: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     overtake(remote, monkeypatch, ATTEMPTS)
@@ -140,14 +138,14 @@ def test_a_branch_that_never_rests_is_given_up(
     assert names(remote, "snapshots") == ["other.json"]
 
 
-def test_a_file_where_the_path_needs_a_folder_stays(remote: Path) -> None:
+def test_a_file_in_place_of_a_folder_is_not_replaced(remote: Path) -> None:
     publish(str(remote), publication())
     with pytest.raises(UnreadableError, match="a file of the branch is where the path needs"):
         publish(str(remote), publication(path="now.json/prod.json"))
     assert names(remote, "snapshots") == ["now.json"]
 
 
-def test_a_remote_that_refuses_says_so(remote: Path) -> None:
+def test_a_rejection_by_the_remote_is_reported(remote: Path) -> None:
     git(remote, "branch", "snapshots/other", "main")
     with pytest.raises(UnreadableError, match="the push was refused"):
         publish(str(remote), publication())
@@ -163,7 +161,7 @@ def test_a_remote_that_refuses_says_so(remote: Path) -> None:
         (("--out", "git:a:b", "--author", "me"), 'use --author "NAME <EMAIL>"'),
     ],
 )
-def test_a_destination_that_does_not_fit_is_refused_before_the_cluster_is_read(
+def test_an_invalid_destination_is_rejected_before_the_cluster_is_read(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

@@ -1,4 +1,4 @@
-"""Where ``--snapshot`` reads from besides a file, and how old what it reads may be."""
+"""Sources of ``--snapshot`` other than a file, and the maximum age of a snapshot."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def placed(text: str) -> list[str]:
     return [row["pod"] for row in json.loads(text)["placements"]]
 
 
-def test_a_file_of_a_commit_is_read_and_not_the_one_in_the_folder(
+def test_a_snapshot_is_read_from_the_commit_not_the_folder(
     fleet: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     init(fleet.parent)
@@ -73,7 +73,7 @@ def test_a_file_of_a_commit_is_read_and_not_the_one_in_the_folder(
         ("git:--output=x:fleet/pool.yaml", "is not a valid ref"),
     ],
 )
-def test_a_place_in_git_that_is_none_is_refused(
+def test_an_invalid_location_in_git_is_rejected(
     fleet: Path, capsys: pytest.CaptureFixture[str], place: str, says: str
 ) -> None:
     init(fleet.parent)
@@ -110,7 +110,7 @@ def test_an_object_of_s3_is_read(fleet: Path, bucket, capsys: pytest.CaptureFixt
         ("s3:///key", "use s3://BUCKET/KEY"),
     ],
 )
-def test_an_object_that_s3_does_not_give_stops_the_plan(
+def test_an_unreadable_object_in_s3_stops_the_plan(
     fleet: Path, capsys: pytest.CaptureFixture[str], place: str, says: str
 ) -> None:
     assert plan(fleet, place) != 0
@@ -130,7 +130,7 @@ def test_an_object_that_s3_does_not_give_stops_the_plan(
         ("2025-12-20T12:00:00Z", ("--snapshot-max-age", "720h"), "14 days old", False),
     ],
 )
-def test_the_plan_says_how_old_its_snapshot_is(
+def test_the_plan_shows_the_age_of_its_snapshot(
     fleet: Path,
     capsys: pytest.CaptureFixture[str],
     at: str,
@@ -151,7 +151,7 @@ def test_the_plan_says_how_old_its_snapshot_is(
     assert ("old-snapshot" in [d["code"] for d in said["diagnostics"]]) is warns
 
 
-def test_a_snapshot_of_unknown_age_has_none_in_the_plan(
+def test_a_plan_omits_an_unknown_age_of_its_snapshot(
     fleet: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = fleet.parent / "cluster.json"

@@ -40,7 +40,7 @@ def damage(folder: Path, *statements: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_an_export_comes_back_as_it_was(
+def test_an_export_is_imported_unchanged(
     kind: str, fleet_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record(fleet_folder / ".reconciler")
@@ -54,7 +54,7 @@ def test_an_export_comes_back_as_it_was(
     assert main(["state", "check", "--state", target]) == 0
 
 
-def test_an_export_may_become_another_fleet(
+def test_an_export_can_be_imported_as_another_fleet(
     fleet_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record(fleet_folder / ".reconciler")
@@ -86,7 +86,7 @@ def _now():
     return NOW
 
 
-def test_a_state_that_holds_something_is_not_imported_into(
+def test_an_import_requires_an_empty_state(
     fleet_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record(fleet_folder / ".reconciler")
@@ -126,7 +126,7 @@ SPOILT = {
 
 
 @pytest.mark.parametrize("name", SPOILT)
-def test_a_spoilt_export_is_refused_whole(
+def test_a_damaged_export_is_rejected_completely(
     name: str, fleet_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record(fleet_folder / ".reconciler")
@@ -141,7 +141,7 @@ def test_a_spoilt_export_is_refused_whole(
     assert main(["get", "nodeclaims", "--state", target]) == 1
 
 
-def test_an_import_waits_for_no_engine(
+def test_an_import_does_not_wait_for_an_engine(
     fleet_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from tests.states import open_state
@@ -176,7 +176,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("code", DAMAGE)
-def test_what_is_wrong_with_a_state_is_found(
+def test_problems_of_a_state_are_found(
     code: str, fleet_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from reconciler.adapters.database.maintenance import check
@@ -192,7 +192,7 @@ def test_what_is_wrong_with_a_state_is_found(
         assert f"[{code}]" in capsys.readouterr().out
 
 
-def test_what_is_old_and_settled_is_removed_and_told(
+def test_old_settled_records_are_removed_and_reported(
     fleet_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from tests.cli.recorded_fleet import NOW
@@ -234,7 +234,7 @@ def exported_history(capsys: pytest.CaptureFixture[str]) -> str:
         (["--set", "history.keep=Never"], 1, "set how long to keep"),
     ],
 )
-def test_how_much_is_kept_has_to_be_said_well(
+def test_an_invalid_retention_is_rejected(
     words: list[str], code: int, said: str, fleet_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record(fleet_folder / ".reconciler")
@@ -242,7 +242,7 @@ def test_how_much_is_kept_has_to_be_said_well(
     assert said in capsys.readouterr().err
 
 
-def test_records_that_an_engine_holds_are_not_pruned(
+def test_records_in_use_by_an_engine_are_not_pruned(
     fleet_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from tests.states import open_state
@@ -255,8 +255,8 @@ def test_records_that_an_engine_holds_are_not_pruned(
         assert main(["state", "prune", "--dry-run"]) == 0, "to look disturbs nobody"
 
 
-def test_a_plan_from_before_the_records_is_not_carried_out(fleet_folder: Path) -> None:
-    """Whether it was carried out once, nobody can say any more."""
+def test_a_plan_older_than_the_records_is_not_applied(fleet_folder: Path) -> None:
+    """Whether it was applied before can no longer be determined."""
     from types import SimpleNamespace
 
     from reconciler.cli.commands.acting.apply import refuse_repetition

@@ -1,4 +1,4 @@
-"""Results that are kept, and evaluations on a Dask cluster: the same bytes as without either."""
+"""Cached results, and evaluations on a Dask cluster: the same bytes as without either."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def kept_in(folder: Path) -> list[Path]:
 # Results that are kept.
 
 
-def test_what_is_kept_is_not_evaluated_again(
+def test_cached_results_are_not_evaluated_again(
     fleet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = asked(fleet, "--seeds", "2")
@@ -74,7 +74,7 @@ def test_what_is_kept_is_not_evaluated_again(
     assert kept_in(cache) == kept
 
 
-def test_only_what_is_missing_is_evaluated(
+def test_only_missing_results_are_evaluated(
     fleet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cache = tmp_path / "cache"
@@ -99,7 +99,7 @@ def test_only_what_is_missing_is_evaluated(
     ],
     ids=" ".join,
 )
-def test_another_question_has_another_address(
+def test_different_inputs_have_different_cache_keys(
     fleet: Path, tmp_path: Path, more: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     cache = tmp_path / "cache"
@@ -118,7 +118,7 @@ def test_another_question_has_another_address(
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b"[" * 100_000, b'{"result": 1}'])
-def test_what_is_no_result_counts_as_missing(
+def test_an_invalid_cache_entry_counts_as_missing(
     fleet: Path, tmp_path: Path, content: bytes, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cache = tmp_path / "cache"
@@ -130,7 +130,7 @@ def test_what_is_no_result_counts_as_missing(
     assert one.read_bytes() == whole
 
 
-def test_advice_is_kept_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_advice_is_cached_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = advice_line(tmp_path)
     expected = shown(line, capsys)
     cache = tmp_path / "cache"
@@ -150,7 +150,7 @@ def advice_line(folder: Path) -> list[str]:
     return ["advise", *advisedfleet.words(shop, "--trace", str(trace), "-o", "json")]
 
 
-def test_results_are_shared_in_s3(
+def test_results_are_shared_through_s3(
     fleet: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     expected = shown(asked(fleet), capsys)
@@ -179,7 +179,7 @@ def test_results_are_shared_in_s3(
         (["--scheduler", "tcp://h:1", "--workers", "2", "--trace", "t"], "cannot be used with"),
     ],
 )
-def test_a_place_that_cannot_be_meant_is_refused(
+def test_an_implausible_cache_location_is_rejected(
     fleet: Path, flags: list[str], problem: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     named = [str(fleet / "trace.csv") if word == "t" else word for word in flags]
@@ -189,7 +189,7 @@ def test_a_place_that_cannot_be_meant_is_refused(
     assert told.count("\n") == 1
 
 
-def test_results_are_not_kept_for_the_present(
+def test_results_for_the_present_are_not_cached(
     fleet: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = ["simulate", str(fleet / "fleet"), "--trace", str(fleet / "trace.csv"), "--cache", "x"]
@@ -220,7 +220,7 @@ def a_cluster(*preload: str) -> LocalCluster:
 
 
 @pytest.mark.exhaustive
-def test_a_cluster_gives_the_bytes_of_one_process(
+def test_a_dask_cluster_gives_the_same_bytes_as_one_process(
     fleet: Path, cluster: LocalCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for line in (asked(fleet, "--seeds", "3"), advice_line(fleet)):
@@ -229,7 +229,7 @@ def test_a_cluster_gives_the_bytes_of_one_process(
 
 
 @pytest.mark.exhaustive
-def test_workers_that_are_killed_cost_only_their_evaluations(
+def test_killed_workers_lose_only_their_evaluations(
     fleet: Path, cluster: LocalCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_trace(fleet, 60)
@@ -263,7 +263,7 @@ def test_an_error_on_a_worker_is_the_same_error(
 
 
 @pytest.mark.exhaustive
-def test_a_worker_of_another_version_is_refused(
+def test_a_worker_of_another_version_is_rejected(
     fleet: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = fleet / "other.py"
@@ -276,7 +276,7 @@ def test_a_worker_of_another_version_is_refused(
 
 
 @pytest.mark.exhaustive
-def test_a_scheduler_that_does_not_answer_is_an_error(
+def test_an_unreachable_scheduler_is_an_error(
     fleet: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(asked(fleet, "--scheduler", "tcp://127.0.0.1:1")) == 1

@@ -1,4 +1,4 @@
-"""``reconciler top``: its filters and orders, and what a terminal has room for."""
+"""``reconciler top``: filters, sort orders, and the size of the terminal."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def names(text: str) -> list[str]:
     ("order", "first"),
     [("cpu", "web-old1"), ("memory", "web-old1"), ("pods", "web-old1"), ("price", "web-old1")],
 )
-def test_the_most_comes_first(top: Top, order: str, first: str) -> None:
+def test_nodes_are_sorted_by_usage_descending(top: Top, order: str, first: str) -> None:
     assert names(top("--sort", order, "-o", "json"))[0] == first
 
 
-def test_the_oldest_comes_first(top: Top) -> None:
+def test_nodes_are_sorted_by_age_descending(top: Top) -> None:
     created = [n["createdAt"] for n in json.loads(top("--sort", "age", "-o", "json"))["nodes"]]
     assert created == sorted(created)
     assert len(set(created)) > 1
@@ -103,7 +103,9 @@ def test_a_terminal_is_followed_until_stopped_and_never_scrolls(
     assert "more node; --node-pool, --selector and --sort choose which are shown" in lines[-1]
 
 
-def test_one_look_at_a_terminal_shows_every_node(top: Top, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_view_on_a_terminal_shows_every_node(
+    top: Top, monkeypatch: pytest.MonkeyPatch
+) -> None:
     screen = Terminal()
     monkeypatch.setattr(sys, "stdout", screen)
     monkeypatch.setenv("LINES", "8")

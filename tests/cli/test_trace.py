@@ -84,7 +84,7 @@ def test_an_imported_trace_has_our_form_and_is_read_as_the_original(
     assert summaries[0] == summaries[1]
 
 
-def test_a_trace_is_gzipped_where_its_name_says_so(tmp_path: Path) -> None:
+def test_a_trace_is_gzipped_if_its_name_ends_in_gz(tmp_path: Path) -> None:
     out = tmp_path / "t.jsonl.gz"
     assert main(["trace", "import", written(tmp_path, "t.csv", OPENB), "--out", str(out)]) == 0
     assert json.loads(gzip.decompress(out.read_bytes()).splitlines()[0])["kind"] == "Trace"
@@ -178,7 +178,7 @@ def test_a_replay_without_names_decides_the_same(
     ],
     ids=["missing", "unwritable", "malformed"],
 )
-def test_what_cannot_be_done_is_explained(
+def test_unsupported_requests_are_explained(
     words: list[str], problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = {

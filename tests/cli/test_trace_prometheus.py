@@ -140,7 +140,7 @@ def test_requests_constraints_and_labels_become_those_of_the_pod(
     assert "node_role (1 pod)" in report
 
 
-def test_what_is_left_out_is_counted_and_what_is_unknown_is_stated(
+def test_omitted_pods_are_counted_and_unknown_facts_stated(
     server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for pod in (
@@ -186,9 +186,7 @@ def test_series_of_several_instances_and_of_a_scrape_without_honoured_labels_cou
     assert spec_of(lines, "shop/api")["containers"][0]["name"] == "container"
 
 
-def test_a_name_that_comes_again_is_another_pod(
-    server: Server, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_reused_name_is_another_pod(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     for uid, (created, gone) in {"1": (0, 600), "2": (660, 1200), "3": (1260, None)}.items():
         pod = RecordedPod("db-0", created, gone, uid=uid, owner=("StatefulSet", "db"))
         record(server.recording, pod, seconds=HOUR)
@@ -204,10 +202,10 @@ def test_only_matching_series_are_read(server: Server, capsys: pytest.CaptureFix
     assert list(rows(lines)) == ["shop/p"]
 
 
-def test_a_trace_is_of_the_time_that_is_recorded(
+def test_a_trace_covers_only_the_recorded_time(
     server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without samples, nothing is known of pods: they have not ended when the record does."""
+    """Without samples, pods are unknown: they have not ended at the end of the recording."""
     pods = [RecordedPod("old", created=-9000), RecordedPod("new", created=600, gone=1000)]
     other_shard = RecordedPod("late", gone=HOUR)
     for pod in (*pods, other_shard):
@@ -223,7 +221,7 @@ def test_a_trace_is_of_the_time_that_is_recorded(
     assert rows(lines)["shop/new"]["created"] == 600
 
 
-def test_no_names_are_in_an_anonymized_trace(
+def test_an_anonymized_prometheus_trace_contains_no_names(
     server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pod = RecordedPod("payroll-1", namespace="secret", owner=("ReplicaSet", "payroll"))
@@ -261,7 +259,7 @@ def test_pods_with_gpus_tolerate_their_taint_where_tolerations_are_not_recorded(
         (["--prometheus", "https://x/\n"], "--prometheus: not an https or http URL"),
     ],
 )
-def test_wrong_words_are_refused_before_anything_is_asked(
+def test_invalid_arguments_are_rejected_before_the_first_query(
     more: list[str], problem: str, server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(server, *period(), *more) == 1
@@ -279,14 +277,14 @@ def test_wrong_words_are_refused_before_anything_is_asked(
         (["week.csv", "--match", 'a="b"'], "--match: needs --prometheus"),
     ],
 )
-def test_a_source_is_needed(
+def test_a_source_is_required(
     words: list[str], problem: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["trace", "import", *words]) == 1
     assert problem in capsys.readouterr().err
 
 
-def test_a_server_without_pods_of_that_time_is_an_error(
+def test_a_server_without_pods_in_the_period_is_an_error(
     server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(server, *period(), "--match", 'cluster="x"') == 1
@@ -316,7 +314,7 @@ def test_owners_are_read_from_either_metric(
     assert "No kube_pod_info and no kube_pod_owner: pods of DaemonSets are not left out." in report
 
 
-def test_jobs_and_pods_without_owners_are_of_one_class(
+def test_jobs_and_pods_without_owners_share_one_class(
     server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
     owners = {"a": ("Job", "a"), "b": ("Job", "b"), "c": ("<none>", "<none>")}
@@ -337,7 +335,7 @@ def test_a_pod_that_failed_without_a_time_ends_when_that_is_first_seen(
     assert rows(lines)["shop/api"]["deleted"] == 660
 
 
-def test_a_pod_that_the_clocks_place_behind_the_end_is_left_out(
+def test_a_pod_created_after_the_end_by_clock_skew_is_left_out(
     server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record(server.recording, RecordedPod("api"), seconds=HOUR)
@@ -348,10 +346,10 @@ def test_a_pod_that_the_clocks_place_behind_the_end_is_left_out(
     assert "Left out: 1 created after it ends." in report
 
 
-def test_a_container_that_ended_does_not_end_its_pod(
+def test_a_terminated_container_does_not_end_its_pod(
     server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """kube_pod_completion_time is there as soon as one container has terminated."""
+    """kube_pod_completion_time exists as soon as one container has terminated."""
     record(server.recording, RecordedPod("api", finished=600), seconds=HOUR)
     server.recording.remove("kube_pod_status_phase")
     lines, report = imported(server, capsys)
@@ -359,7 +357,7 @@ def test_a_container_that_ended_does_not_end_its_pod(
     assert "No kube_pod_status_phase of finished pods" in report
 
 
-def test_a_sidecar_counts_besides_the_containers(
+def test_a_sidecar_counts_in_addition_to_the_containers(
     server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record(server.recording, RecordedPod("api", init_requests={"cpu": 1}), seconds=HOUR)

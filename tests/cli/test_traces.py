@@ -106,7 +106,7 @@ def test_without_an_endpoint_nothing_is_sent(environ: dict[str, str]) -> None:
         assert traces is None
 
 
-def test_without_the_extra_the_daemon_runs_and_the_log_says_why(
+def test_without_the_extra_the_daemon_runs_and_the_reason_is_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(monitoring, "_is_installed", lambda: False)

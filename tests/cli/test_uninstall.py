@@ -36,7 +36,7 @@ def uninstall(*more: str) -> int:
     return main(["uninstall", "--auto-approve", "--settle", "0s", *more])
 
 
-def test_it_removes_our_finalizer_and_nothing_else(
+def test_uninstall_removes_only_our_finalizer(
     kube: Kube, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert uninstall() == 0
@@ -47,13 +47,13 @@ def test_it_removes_our_finalizer_and_nothing_else(
     assert patched == ["n0", "n1", "n2"]
 
 
-def test_a_node_that_waits_for_its_deletion_goes(kube: Kube) -> None:
+def test_a_node_pending_deletion_is_removed(kube: Kube) -> None:
     kube.delete("nodes", "n0")
     assert uninstall() == 0
     assert set(kube.of("nodes")) == {"n1", "n2", "stranger"}
 
 
-def test_a_daemon_that_puts_it_back_is_noticed(
+def test_a_daemon_that_adds_the_finalizer_again_is_detected(
     kube: Kube, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def hold(call: Call) -> None:
@@ -66,7 +66,7 @@ def test_a_daemon_that_puts_it_back_is_noticed(
     assert "keeps coming back, now on n0: a daemon is still running" in err
 
 
-def test_without_a_terminal_it_needs_the_flag(
+def test_without_a_terminal_the_flag_is_required(
     kube: Kube, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["uninstall"]) == 1
@@ -74,7 +74,7 @@ def test_without_a_terminal_it_needs_the_flag(
     assert kube.calls == []
 
 
-def test_a_list_that_breaks_off_is_an_error(kube: Kube, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_incomplete_list_is_an_error(kube: Kube, capsys: pytest.CaptureFixture[str]) -> None:
     def cut(call: Call) -> None:
         if "continue" in call.query:
             raise ResetError

@@ -1,4 +1,4 @@
-"""A node class that the cluster calls not ready launches nothing, whatever its kind."""
+"""A node class that is not ready in the cluster launches nothing, whatever its kind."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ MISSING = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "elsewh
     ids=["a class in git", "a class that only the cluster has", "a class of another kind"],
 )
 @pytest.mark.parametrize(("ready", "launched"), [("True", 1), ("False", 0), ("Unknown", 0)])
-def test_only_a_class_that_is_ready_launches(
+def test_only_a_ready_class_launches(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     ref: dict[str, str] | None,

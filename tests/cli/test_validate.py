@@ -1,4 +1,4 @@
-"""``reconciler validate`` from outside: outputs, exit codes, errors on one line, start-up."""
+"""``reconciler validate`` end to end: outputs, exit codes, errors on one line, startup time."""
 
 import json
 import os
@@ -43,7 +43,9 @@ def test_an_invalid_fleet_exits_3_and_shows_the_line(
 
 
 @pytest.mark.parametrize("output", ["json", "sarif"])
-def test_machines_get_json(fleet: Path, output: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_output_is_one_document(
+    fleet: Path, output: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["validate", str(fleet), "-o", output]) == 0
     json.loads(capsys.readouterr().out)
 
@@ -80,7 +82,7 @@ def test_github_gets_paths_from_the_top_of_the_repository(
         ),
     ],
 )
-def test_wrong_usage_is_told_on_stderr_without_a_traceback(
+def test_a_usage_error_is_printed_on_stderr_without_a_traceback(
     words: list[str], code: int, line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(words) == code
@@ -98,7 +100,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> str:
     return "broken"
 
 
-def test_an_error_of_ours_is_one_line_and_a_traceback_only_with_debug(
+def test_an_internal_error_is_one_line_with_a_traceback_only_in_debug_mode(
     broken: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([broken]) == 1
@@ -123,7 +125,7 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == out
 
 
-def test_nothing_heavy_is_loaded(fleet: Path) -> None:
+def test_validate_imports_no_slow_modules(fleet: Path) -> None:
     watch = (
         "import sys; from reconciler.cli.main import main; main(sys.argv[1:]); "
         "print(' '.join(sorted(m.partition('.')[0] for m in sys.modules)))"
@@ -150,7 +152,7 @@ def test_nothing_heavy_is_loaded(fleet: Path) -> None:
     assert "jsonschema" not in modules("validate", str(fleet))
 
 
-def test_a_reader_that_goes_away_leaves_no_noise(fleet: Path) -> None:
+def test_a_closed_pipe_causes_no_error_output(fleet: Path) -> None:
     (fleet / "fleet.yaml").write_text("- a\n" * 5000)
     reading, writing = os.pipe()
     os.close(reading)

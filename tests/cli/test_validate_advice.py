@@ -1,4 +1,4 @@
-"""What `validate` says about likely slips, and what `validate --fix` rewrites."""
+"""Findings of `validate` about likely mistakes, and the fixes of `validate --fix`."""
 
 import json
 import os
@@ -253,7 +253,7 @@ TODAY = (
 )
 
 
-def test_older_spellings_are_warnings_and_read_as_todays(
+def test_older_spellings_are_warnings_and_read_as_the_current_ones(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "pool.yaml").write_text(OLD)

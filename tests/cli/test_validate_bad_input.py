@@ -1,4 +1,4 @@
-"""More than forty ways to get a fleet wrong: each gives one finding, at its place."""
+"""More than forty kinds of errors in a fleet: each gives one finding, at its position."""
 
 # ruff: noqa: E501 - a case reads best on one line
 
@@ -63,7 +63,7 @@ spec:
 
 
 class Bad(NamedTuple):
-    """A valid text, what is replaced in it by what, and the finding that must follow."""
+    """A valid text, a replacement in it, and the expected finding."""
 
     name: str
     text: str
@@ -268,16 +268,14 @@ def findings(
     return code, [d for d in report["diagnostics"] if d["severity"] != "info"]
 
 
-def test_the_texts_that_the_cases_spoil_are_valid(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_unmodified_texts_are_valid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, text in TEXTS.items():
         (tmp_path / name).write_text(text)
     assert findings(tmp_path, capsys) == (0, [])
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
-def test_one_fault_gives_one_finding_at_its_place(
+def test_one_error_gives_one_finding_at_its_position(
     case: Bad, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert case.old in case.text

@@ -1,4 +1,4 @@
-"""``--watch`` shows what is recorded again when it changes, and only then."""
+"""``--watch`` prints recorded facts again only when they change."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_view_is_shown_again_only_when_its_facts_change() -> None:
 
 
 @pytest.mark.parametrize("words", [["get", "nodeclaims"], ["status"]], ids=["get", "status"])
-def test_a_recorded_change_is_shown_until_it_is_stopped(
+def test_recorded_changes_are_shown_until_the_watch_is_stopped(
     words: list[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -1,4 +1,4 @@
-"""An EC2 with a small market, and wishes for it: a test names only what it is about."""
+"""An EC2 with a small market, and launches in it: a test names only what it is about."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records with dull defaults: a test names only what it is about."""
+"""Records with defaults: a test names only what it is about."""
 
 from __future__ import annotations
 

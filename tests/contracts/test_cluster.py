@@ -1,4 +1,4 @@
-"""What every cluster promises, imitated or behind the Kubernetes API: the laws of the port."""
+"""The contract of the port for every cluster, simulated or behind the Kubernetes API."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HELD = {"karpenter.sh/do-not-disrupt": "true"}
 
 @dataclass
 class Stage:
-    """A cluster with one node of one claim, which has joined, and on which pods may run."""
+    """A cluster with one node of one claim, which has joined and can run pods."""
 
     cluster: Cluster
     claim: NodeClaim
@@ -44,7 +44,7 @@ class Stage:
         return node
 
     def drain(self, name: str, deadline_s: float | None = None) -> int:
-        """Take a step of a drain, as a pass does after its look."""
+        """Take a step of a drain, as a pass does after its observation."""
         self.look()
         deadline = None if deadline_s is None else self.now + timedelta(seconds=deadline_s)
         return self.cluster.drain(name, deadline, self.now)
@@ -83,7 +83,7 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
     return lambda pods=0, held=False: request.param(tmp_path, pods, held)
 
 
-def test_registration_ends_the_quarantine_and_is_done_once(opened: Open) -> None:
+def test_registration_removes_the_unregistered_taint_once(opened: Open) -> None:
     with opened() as stage:
         name = stage.name
         assert UNREGISTERED in stage.node().spec.taints
@@ -99,7 +99,7 @@ def test_registration_ends_the_quarantine_and_is_done_once(opened: Open) -> None
         assert stage.node().metadata.labels["karpenter.sh/initialized"] == "true"
 
 
-def test_the_taint_is_there_once_and_goes(opened: Open) -> None:
+def test_the_taint_is_added_once_and_removed(opened: Open) -> None:
     with opened() as stage:
         name = stage.name
         stage.cluster.taint(name)
@@ -120,7 +120,7 @@ def test_a_drained_node_is_empty_and_stays_so(opened: Open) -> None:
         assert all(pod.spec.node_name != name for pod in stage.look().pods)
 
 
-def test_what_may_not_be_disrupted_is_waited_for_until_the_deadline(opened: Open) -> None:
+def test_protected_pods_delay_a_drain_until_the_deadline(opened: Open) -> None:
     with opened(pods=2, held=True) as stage:
         name = stage.name
         stage.cluster.taint(name)
@@ -129,7 +129,7 @@ def test_what_may_not_be_disrupted_is_waited_for_until_the_deadline(opened: Open
         assert stage.drain(name, 30) == 0
 
 
-def test_a_node_that_was_deleted_is_gone_and_nothing_is_asked_of_it(opened: Open) -> None:
+def test_operations_on_a_deleted_node_do_nothing(opened: Open) -> None:
     with opened() as stage:
         name = stage.name
         stage.cluster.delete_node(name)
@@ -146,6 +146,6 @@ def test_a_node_that_was_deleted_is_gone_and_nothing_is_asked_of_it(opened: Open
                 change()
 
 
-def test_claims_are_shown_as_they_were_given(opened: Open) -> None:
+def test_claims_are_mirrored_unchanged(opened: Open) -> None:
     with opened() as stage:
         assert stage.look().node_claims == (stage.claim,)

@@ -1,4 +1,4 @@
-"""The same questions to EC2 behind the port, in this process and over HTTP."""
+"""The contract of the port for EC2, in this process and over HTTP."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NUMBERS = itertools.count(1)
 
 @dataclass
 class Site:
-    """An EC2, the adapter before it for a fleet of its own, and the clock of both."""
+    """An EC2, the adapter for a separate fleet, and the clock of both."""
 
     cloud: EmbeddedEC2
     compute: AwsCompute
@@ -49,7 +49,7 @@ class Site:
         return answer.instance
 
     def living(self, intent: str = "") -> list[str]:
-        """Ask EC2 itself, past the adapter and past the faults."""
+        """Query EC2 itself, bypassing the adapter and the faults."""
         wanted = {"reconciler/fleet": self.settings.fleet}
         wanted |= {"reconciler/intent": f"{self.settings.fleet}-{intent}"} if intent else {}
         return [i for i, tags in self.cloud.living().items() if wanted.items() <= tags.items()]
@@ -64,7 +64,7 @@ class Site:
 
 @pytest.fixture
 def local() -> Site:
-    """An account of its own, in this process."""
+    """A separate account, in this process."""
     clock = SimulatedClock()
     cloud = a_cloud(clock)
     compute = a_compute(cloud, clock)
@@ -73,7 +73,7 @@ def local() -> Site:
 
 @dataclass
 class Endpoint:
-    """An account behind a port, for all tests of the module: its clients are dear to make."""
+    """An account behind a port, for all tests of the module: its clients are slow to create."""
 
     cloud: EmbeddedEC2
     clock: SimulatedClock
@@ -91,7 +91,7 @@ def endpoint() -> Iterator[Endpoint]:
 
 @pytest.fixture
 def remote(endpoint: Endpoint) -> Iterator[Site]:
-    """A fleet and a cluster of its own in the shared account, which is whole again afterwards."""
+    """A separate fleet and cluster in the shared account, which is restored afterwards."""
     cloud, clock = endpoint.cloud, endpoint.clock
     cloud.calls.clear()
     settings = replace(SETTINGS, fleet=f"f{next(NUMBERS)}", cluster_name=f"c{next(NUMBERS)}")
@@ -107,7 +107,7 @@ def site(request: pytest.FixtureRequest) -> Site:
     return site
 
 
-def test_a_launch_gives_the_cheapest_offering_with_all_its_tags(site: Site) -> None:
+def test_a_launch_uses_the_cheapest_offering_and_sets_all_tags(site: Site) -> None:
     instance = site.launched("i1")
     assert (instance.instance_type, instance.zone) == ("m7g.large", "us-east-1a")
     (listed,) = site.compute.instances()
@@ -127,7 +127,7 @@ def test_a_launch_gives_the_cheapest_offering_with_all_its_tags(site: Site) -> N
     assert dict(instance.tags) == dict(listed.tags)
 
 
-def test_answers_stand_in_the_order_of_the_wishes(site: Site) -> None:
+def test_answers_have_the_order_of_the_requests(site: Site) -> None:
     wishes = [site.wish(f"i{n}") for n in range(4)]
     wishes[2] = site.wish("i2", "x9.unknown")
     answers = site.compute.launch(wishes)
@@ -136,7 +136,7 @@ def test_answers_stand_in_the_order_of_the_wishes(site: Site) -> None:
     assert "x9.unknown" in str(answers[2])
 
 
-def test_several_workers_answer_in_the_order_of_the_wishes_too(local: Site) -> None:
+def test_answers_of_several_workers_have_the_order_of_the_requests(local: Site) -> None:
     compute = local.restarted(workers=4)
     answers = compute.launch([local.wish(f"i{n}") for n in range(8)])
     instances = [a.instance for a in answers if isinstance(a, LaunchAnswer)]
@@ -145,7 +145,7 @@ def test_several_workers_answer_in_the_order_of_the_wishes_too(local: Site) -> N
     ]
 
 
-def test_a_fulfilled_intent_is_answered_with_its_instance_for_ever(site: Site) -> None:
+def test_a_fulfilled_intent_always_returns_its_instance(site: Site) -> None:
     first = site.launched("i1")
     assert site.launched("i1").id == first.id
     site.compute.terminate([first.id])
@@ -154,7 +154,7 @@ def test_a_fulfilled_intent_is_answered_with_its_instance_for_ever(site: Site) -
     assert site.living("i1") == []
 
 
-def test_a_refused_pool_is_named_beside_the_instance_that_came_instead(site: Site) -> None:
+def test_a_refused_pool_is_reported_together_with_the_launched_instance(site: Site) -> None:
     site.cloud.market.refuse("m7g.large")
     answer = site.launch("i1")
     assert isinstance(answer, LaunchAnswer)
@@ -175,7 +175,7 @@ def test_no_capacity_at_all_is_an_answer_and_not_an_error(site: Site) -> None:
     assert site.living("i1") == []
 
 
-def test_what_is_not_for_want_of_capacity_is_an_error_with_its_call_and_request(
+def test_errors_other_than_missing_capacity_name_their_call_and_request(
     site: Site,
 ) -> None:
     site.cloud.market.refuse(code="UnauthorizedOperation")
@@ -185,12 +185,12 @@ def test_what_is_not_for_want_of_capacity_is_an_error_with_its_call_and_request(
     assert answer.where.startswith("ec2:CreateFleet (request 00000000-")
 
 
-def test_spot_is_asked_for_and_recognized(site: Site) -> None:
+def test_spot_is_requested_and_recognized(site: Site) -> None:
     site.launched("i1", options=options(capacity_type="spot"))
     assert [i.capacity_type for i in site.compute.instances()] == ["spot"]
 
 
-def test_instances_of_other_fleets_are_not_ours(local: Site) -> None:
+def test_instances_of_other_fleets_are_ignored(local: Site) -> None:
     mine = local.launched("i1")
     other = a_compute(local.cloud, local.clock, replace(local.settings, fleet="other"))
     other.launch([local.wish("i2")])
@@ -235,7 +235,9 @@ def test_an_instance_passes_through_all_its_states() -> None:
     assert [i.state for i in compute.find(["i1"])] == ["terminated"]
 
 
-def test_terminating_what_is_gone_is_no_error_and_does_not_save_the_others(site: Site) -> None:
+def test_terminating_a_missing_instance_is_not_an_error_and_others_are_terminated(
+    site: Site,
+) -> None:
     first, second = site.launched("i1"), site.launched("i2")
     site.compute.terminate([first.id, "i-0123456789abcdef0", second.id])
     site.compute.terminate([first.id])
@@ -244,7 +246,7 @@ def test_terminating_what_is_gone_is_no_error_and_does_not_save_the_others(site:
     assert site.compute.instances() == []
 
 
-def test_an_unknown_id_among_many_costs_few_calls(local: Site) -> None:
+def test_an_unknown_id_among_many_needs_few_calls(local: Site) -> None:
     wishes = [local.wish(f"i{n}", batch="lot") for n in range(31)]
     answers = local.compute.launch(wishes)
     ids = [a.instance.id for a in answers if isinstance(a, LaunchAnswer) and a.instance]
@@ -254,7 +256,7 @@ def test_an_unknown_id_among_many_costs_few_calls(local: Site) -> None:
     assert local.count("TerminateInstances") == 11, "halved five times: one and five pairs"
 
 
-def test_a_busy_ec2_is_not_asked_to_terminate_one_by_one(local: Site) -> None:
+def test_throttled_terminations_are_not_split_into_single_calls(local: Site) -> None:
     ids = [local.launched(f"i{n}").id for n in range(4)]
     local.cloud.faults.add("TerminateInstances", Fault.THROTTLE, times=None)
     with pytest.raises(TransientCloudError):
@@ -262,7 +264,7 @@ def test_a_busy_ec2_is_not_asked_to_terminate_one_by_one(local: Site) -> None:
     assert local.count("TerminateInstances") == 5, "as often as botocore tries one call"
 
 
-def test_a_batch_is_one_call_and_its_instances_go_to_its_wishes_in_order(site: Site) -> None:
+def test_a_batch_is_one_call_and_its_instances_are_assigned_in_order(site: Site) -> None:
     before = site.count("CreateFleet")
     wishes = [site.wish(f"i{n}", batch="lot") for n in range(3)]
     answers = site.compute.launch(wishes)
@@ -286,7 +288,7 @@ def test_tags_can_be_added_later(site: Site) -> None:
     assert listed.tags["reconciler/fleet"] == site.settings.fleet
 
 
-def test_equal_machines_share_a_template_also_in_another_process(site: Site) -> None:
+def test_identical_launches_share_a_template_across_processes(site: Site) -> None:
     site.launched("i1")
     site.launched("i2")
     assert site.count("CreateLaunchTemplate") == 2
@@ -295,7 +297,7 @@ def test_equal_machines_share_a_template_also_in_another_process(site: Site) -> 
     assert len(_templates(site)) == 2
 
 
-def test_a_template_that_someone_deleted_is_made_again_once(site: Site) -> None:
+def test_a_deleted_template_is_created_again_once(site: Site) -> None:
     site.launched("i1")
     for template in _templates(site):
         site.cloud.connect("ec2", 1).delete_launch_template(LaunchTemplateId=template)
@@ -309,8 +311,8 @@ def _templates(site: Site) -> list[str]:
     return [row["LaunchTemplateId"] for row in rows["LaunchTemplates"]]
 
 
-def test_of_two_instances_of_one_intent_the_oldest_stays(local: Site) -> None:
-    """A server that forgets client tokens gives the same wish a second time."""
+def test_of_two_instances_for_one_intent_the_oldest_is_kept(local: Site) -> None:
+    """A server that ignores client tokens launches the same request twice."""
     first = local.launched("i1")
     local.clock.advance(60)
     second = local.launched("i2")
@@ -325,8 +327,8 @@ TIMES = {"once-and-three-times": (1, 3), "for-ever": (None,)}
 def disturbed(*calls: str) -> pytest.MarkDecorator:
     """Parametrize with each call, each fault, and how often it comes.
 
-    The default run tries each pair of call and fault with one of the times, in turn; an exhaustive
-    run tries the other.
+    The default run tests each pair of call and fault with one of the counts, in turn; an exhaustive
+    run tests the others.
     """
     cases = [
         pytest.param(
@@ -344,7 +346,7 @@ def disturbed(*calls: str) -> pytest.MarkDecorator:
 
 
 @disturbed("CreateFleet", "DescribeInstances", "CreateLaunchTemplate")
-def test_whatever_fails_there_is_one_instance_for_one_intent(
+def test_under_any_faults_one_intent_has_one_instance(
     local: Site, call: str, fault: Fault, times: tuple[int | None, ...]
 ) -> None:
     for count in times:
@@ -362,7 +364,7 @@ def test_whatever_fails_there_is_one_instance_for_one_intent(
 
 
 @disturbed("TerminateInstances")
-def test_whatever_fails_what_shall_go_goes(
+def test_under_any_faults_instances_are_terminated(
     local: Site, call: str, fault: Fault, times: tuple[int | None, ...]
 ) -> None:
     for count in times:
@@ -380,7 +382,7 @@ def test_whatever_fails_what_shall_go_goes(
 
 
 def assert_addressed(error: Exception, call: str, fault: Fault) -> None:
-    """The error says whose fault it is, in which call, and under which request id."""
+    """The error states the responsible side, the call, and the request id."""
     assert isinstance(error, CloudError if fault is Fault.DENIED else TransientCloudError)
     place = "request 00000000-0000-4000-8000-" if fault.answer else "no answer"
     assert error.where.startswith(f"ec2:{call} ({place}")
@@ -389,7 +391,9 @@ def assert_addressed(error: Exception, call: str, fault: Fault) -> None:
 
 @pytest.mark.parametrize("fault", [Fault.RESET_BEFORE, Fault.RESET_AFTER, Fault.SERVER_ERROR_AFTER])
 @pytest.mark.parametrize("call", ["CreateFleet", "DescribeInstances", "CreateLaunchTemplate"])
-def test_a_broken_connection_costs_no_second_instance(site: Site, call: str, fault: Fault) -> None:
+def test_a_broken_connection_launches_no_second_instance(
+    site: Site, call: str, fault: Fault
+) -> None:
     site.cloud.faults.add(call, fault, times=2)
     instance = site.launched("i1")
     assert site.living("i1") == [instance.id]
@@ -408,8 +412,8 @@ def test_a_server_that_ignores_client_tokens_still_gives_one_instance(
     assert local.living("i1") == [instance.id]
 
 
-def test_while_it_cannot_look_it_does_not_ask_again(local: Site) -> None:
-    """Repeating blindly could launch twice where tokens are ignored."""
+def test_a_launch_in_doubt_is_not_repeated_while_ec2_cannot_be_listed(local: Site) -> None:
+    """An unconditional retry could launch twice if tokens are ignored."""
     local.cloud.honours_tokens = False
     local.cloud.faults.add("CreateFleet", Fault.RESET_AFTER)
     local.cloud.faults.add("DescribeInstances", Fault.THROTTLE, times=None, skip=1)
@@ -420,7 +424,7 @@ def test_while_it_cannot_look_it_does_not_ask_again(local: Site) -> None:
     assert [local.launched("i1").id] == local.living("i1")
 
 
-def test_a_busy_ec2_is_asked_ever_more_slowly(local: Site) -> None:
+def test_a_throttled_call_is_retried_with_growing_delays(local: Site) -> None:
     local.cloud.faults.add("CreateFleet", Fault.THROTTLE, times=4)
     before = local.clock.now()
     local.launched("i1")
@@ -428,8 +432,8 @@ def test_a_busy_ec2_is_asked_ever_more_slowly(local: Site) -> None:
     assert 1.5 <= waited <= 3.0
 
 
-def test_a_killed_launch_is_found_again(local: Site) -> None:
-    """The process dies after EC2 carried the call out and before it heard of it."""
+def test_a_launch_of_a_killed_process_is_found(local: Site) -> None:
+    """The process dies after EC2 executed the call and before the answer."""
 
     class Killed(BaseException):
         pass

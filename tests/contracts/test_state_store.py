@@ -1,4 +1,4 @@
-"""The same questions to every StateStore, Journal, Shelf and Lease there is."""
+"""The contracts of the ports for every StateStore, Journal, Shelf and Lease."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def state(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Parts]:
         yield Parts(opened.store, opened.journal, opened.shelf)
 
 
-def test_a_new_state_knows_nothing(state: Parts) -> None:
+def test_a_new_state_is_empty(state: Parts) -> None:
     assert state.store.serial() == 0
     assert list(state.store.node_claims()) == []
     assert list(state.store.commands()) == []
@@ -72,26 +72,26 @@ def test_a_new_state_knows_nothing(state: Parts) -> None:
     assert state.shelf.read("no") is None
 
 
-def test_claims_come_back_whole_and_by_name(state: Parts) -> None:
+def test_claims_are_read_back_unchanged_by_name(state: Parts) -> None:
     claims = [a_claim("b", node="node-b"), a_claim("a", zone="ü‘\N{SNOWMAN}")]
     state.store.put_node_claims(claims)
     assert list(state.store.node_claims()) == [claims[1], claims[0]]
 
 
-def test_a_claim_that_is_put_again_replaces_the_former(state: Parts) -> None:
+def test_a_claim_written_again_replaces_the_old_one(state: Parts) -> None:
     state.store.put_node_claims([a_claim("a"), a_claim("b")])
     state.store.put_node_claims([a_claim("a", node="node-a")])
     assert [c.status.node_name for c in state.store.node_claims()] == ["node-a", ""]
 
 
-def test_a_forgotten_claim_is_not_listed(state: Parts) -> None:
+def test_a_deleted_claim_is_not_listed(state: Parts) -> None:
     state.store.put_node_claims([a_claim("a"), a_claim("b")])
     state.store.forget_node_claims({"a": "the instance is gone"}, NOW)
     state.store.forget_node_claims({"never-there": ""}, NOW)
     assert [c.name for c in state.store.node_claims()] == ["b"]
 
 
-def test_the_serial_rises_with_each_write_that_changes_a_belief(state: Parts) -> None:
+def test_the_serial_increases_with_each_write_that_changes_decisions(state: Parts) -> None:
     store = state.store
     seen = [store.serial()]
     for write in (
@@ -108,7 +108,7 @@ def test_the_serial_rises_with_each_write_that_changes_a_belief(state: Parts) ->
     assert seen == sorted(set(seen))
 
 
-def test_what_is_no_belief_leaves_the_serial_alone(state: Parts) -> None:
+def test_other_writes_do_not_change_the_serial(state: Parts) -> None:
     state.store.put_node_claims([a_claim("a")])
     before = state.store.serial()
     state.store.put_plan(a_plan("d"))
@@ -133,7 +133,7 @@ def test_commands_are_listed_oldest_first_until_they_end(state: Parts) -> None:
     ]
 
 
-def test_ended_commands_are_found_by_name_and_by_when_they_began(state: Parts) -> None:
+def test_completed_commands_are_found_by_name_and_start_time(state: Parts) -> None:
     back = a_command("back", CommandPhase.ROLLED_BACK, started_at=after(5), failed=True)
     done = a_command("done", CommandPhase.DONE, started_at=after(9), node_pools=("general",))
     for command in (done, back, a_command("early")):
@@ -143,7 +143,7 @@ def test_ended_commands_are_found_by_name_and_by_when_they_began(state: Parts) -
     assert list(state.store.commands_since(after(9.000001))) == []
 
 
-def test_a_rollout_is_a_belief_and_comes_back_whole(state: Parts) -> None:
+def test_a_rollout_changes_the_serial_and_is_read_back_unchanged(state: Parts) -> None:
     move = Move("drifted-1", NOW, 2, ("general-2",), {"shop/ReplicaSet/web": 3}, after(60))
     first = Rollout("general", wave=1, size=2, moves=(move,), failures=1)
     state.store.put_rollout(first)
@@ -157,7 +157,7 @@ def test_a_rollout_is_a_belief_and_comes_back_whole(state: Parts) -> None:
     assert list(state.store.rollouts()) == [Rollout("batch"), stopped]
 
 
-def test_obstacles_replace_all_that_were_known_and_are_no_belief(state: Parts) -> None:
+def test_blockers_replace_the_earlier_ones_without_changing_the_serial(state: Parts) -> None:
     serial = state.store.serial()
     rows = [Obstacle("Pod", "shop/b", NOW, 0.25), Obstacle("Node", "a", after(5))]
     state.store.put_obstacles(rows)
@@ -167,7 +167,7 @@ def test_obstacles_replace_all_that_were_known_and_are_no_belief(state: Parts) -
     assert state.store.serial() == serial
 
 
-def test_objects_replace_all_that_were_known(state: Parts) -> None:
+def test_objects_replace_all_earlier_ones(state: Parts) -> None:
     first = [an_object("b"), an_object("a"), an_object("c", "EC2NodeClass")]
     state.store.put_objects(first, "one", NOW)
     assert list(state.store.objects()) == [first[2], first[1], first[0]]
@@ -177,7 +177,7 @@ def test_objects_replace_all_that_were_known(state: Parts) -> None:
     assert list(state.store.objects()) == []
 
 
-def test_plans_come_back_byte_for_byte_newest_first(state: Parts) -> None:
+def test_plans_are_read_back_byte_for_byte_newest_first(state: Parts) -> None:
     plans = [a_plan(f"d{n}", at=after(n), body=bytes([0, 255, n])) for n in range(3)]
     for plan in (plans[1], plans[0], plans[2]):
         state.store.put_plan(plan)
@@ -191,7 +191,7 @@ def test_of_plans_made_at_the_same_time_the_one_recorded_last_is_the_newest(stat
     assert [plan.digest for plan in state.store.plans()] == ["c", "a", "b"]
 
 
-def test_a_plan_that_was_carried_out_stays_so(state: Parts) -> None:
+def test_an_applied_plan_stays_applied(state: Parts) -> None:
     state.store.put_plan(a_plan("d"))
     state.store.put_plan(a_plan("d", carried_out_at=after(5)))
     state.store.put_plan(a_plan("d"))
@@ -200,14 +200,14 @@ def test_a_plan_that_was_carried_out_stays_so(state: Parts) -> None:
     assert found.carried_out_at == after(5)
 
 
-def test_an_offering_is_unavailable_until_its_time_has_come(state: Parts) -> None:
+def test_an_offering_is_unavailable_until_its_expiry(state: Parts) -> None:
     state.store.put_unavailable([an_unavailable("b"), an_unavailable("a", until=after(60))])
     assert [u.zone for u in state.store.unavailable(after(59.999999))] == ["a", "b"]
     assert [u.zone for u in state.store.unavailable(after(60))] == ["b"]
     assert list(state.store.unavailable(after(180))) == []
 
 
-def test_the_later_until_holds(state: Parts) -> None:
+def test_the_later_expiry_applies(state: Parts) -> None:
     longer = an_unavailable(until=after(600), refusals=2)
     state.store.put_unavailable([longer, an_unavailable()])
     state.store.put_unavailable([an_unavailable()])
@@ -224,7 +224,7 @@ def test_an_intent_is_in_doubt_until_it_ends(state: Parts) -> None:
     assert (entry.finished_at, entry.message) == (after(2), "no capacity")
 
 
-def test_an_intent_that_is_known_is_left_as_it_is(state: Parts) -> None:
+def test_an_existing_intent_is_not_changed(state: Parts) -> None:
     intent = an_intent("one", parameters={"launch": '{"name": "a"}'}, verb=Verb.TERMINATE)
     state.journal.begin([intent, an_intent("one", reason="twice at once")])
     state.journal.finish([Ended("one", Outcome.SUCCEEDED, "i-0abc")], after(1))
@@ -235,7 +235,7 @@ def test_an_intent_that_is_known_is_left_as_it_is(state: Parts) -> None:
     assert entry.outcome is Outcome.SUCCEEDED
 
 
-def test_the_last_outcome_holds(state: Parts) -> None:
+def test_the_last_outcome_applies(state: Parts) -> None:
     state.journal.begin([an_intent("one")])
     state.journal.finish([Ended("one", Outcome.FAILED, "throttled")], after(1))
     state.journal.finish([Ended("one", Outcome.SUCCEEDED)], after(2))
@@ -248,7 +248,7 @@ def test_the_last_outcome_holds(state: Parts) -> None:
     )
 
 
-def test_entries_are_the_newest_first(state: Parts) -> None:
+def test_entries_are_listed_newest_first(state: Parts) -> None:
     state.journal.begin([an_intent(str(n), f"t{n % 2}") for n in range(6)])
     assert [e.intent.id for e in state.journal.entries(limit=2)] == ["5", "4"]
     assert [e.intent.id for e in state.journal.entries(target="t0")] == ["4", "2", "0"]
@@ -256,11 +256,11 @@ def test_entries_are_the_newest_first(state: Parts) -> None:
     assert sequences == sorted(sequences, reverse=True)
 
 
-def test_an_intent_that_was_never_written_is_not_known(state: Parts) -> None:
+def test_an_unwritten_intent_is_unknown(state: Parts) -> None:
     assert state.journal.entry("") is None
 
 
-def test_what_stands_on_the_shelf_comes_back(state: Parts) -> None:
+def test_stored_values_are_read_back(state: Parts) -> None:
     state.shelf.write("cluster", b"first")
     state.shelf.write("cluster", bytes(range(256)))
     state.shelf.write("empty", b"")
@@ -268,7 +268,7 @@ def test_what_stands_on_the_shelf_comes_back(state: Parts) -> None:
     assert state.shelf.read("empty") == b""
 
 
-def test_times_come_back_as_the_same_moment(state: Parts) -> None:
+def test_times_are_read_back_unchanged(state: Parts) -> None:
     east = timezone(timedelta(hours=5, minutes=30))
     state.store.put_plan(a_plan("d", at=after(0.000001).astimezone(east)))
     found = state.store.plan("d")

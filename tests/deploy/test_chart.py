@@ -157,7 +157,7 @@ def test_two_replicas_share_a_database() -> None:
 
 
 @needs_helm
-def test_without_a_database_one_replica_owns_a_volume_that_outlives_it() -> None:
+def test_without_a_database_one_replica_has_a_persistent_volume() -> None:
     objects = rendered(*REPO)
     deployment = objects["Deployment", "shop-reconciler"]["spec"]
     assert deployment["replicas"] == 1
@@ -185,7 +185,7 @@ def test_the_pod_is_locked_down_and_probed() -> None:
 
 
 @needs_helm
-def test_it_may_do_what_the_code_needs_and_no_more() -> None:
+def test_the_role_has_exactly_the_permissions_that_the_code_needs() -> None:
     objects = rendered(*REPO)
     role = objects["ClusterRole", "shop-reconciler"]
     assert role["rules"] == cluster_role("x", writes=True)["rules"]
@@ -195,7 +195,7 @@ def test_it_may_do_what_the_code_needs_and_no_more() -> None:
 
 
 @needs_helm
-def test_a_snapshot_is_captured_on_a_schedule_by_an_account_that_only_reads() -> None:
+def test_a_read_only_account_captures_a_snapshot_on_a_schedule() -> None:
     assert not [kind for kind, _ in rendered(*REPO) if kind == "CronJob"]
     objects = rendered(*EVERYTHING)
     role = objects["ClusterRole", "shop-reconciler-snapshot"]
@@ -225,7 +225,7 @@ def test_a_snapshot_is_captured_on_a_schedule_by_an_account_that_only_reads() ->
         (("--set", "snapshot.anonymize=false"), False, False),
     ],
 )
-def test_the_command_line_of_the_snapshot_is_one_that_is_understood(
+def test_the_command_line_of_the_snapshot_is_valid(
     more: tuple[str, ...], *, records: bool, anonymous: bool
 ) -> None:
     objects = rendered(*REPO, *SNAPSHOT, *more, "--set", "fleet.path=prod")
@@ -241,7 +241,7 @@ def test_the_command_line_of_the_snapshot_is_one_that_is_understood(
 
 
 @needs_helm
-def test_beside_karpenter_it_writes_overlays_and_has_nothing_else() -> None:
+def test_next_to_karpenter_only_overlays_are_written() -> None:
     objects = rendered(*EVERYTHING, "--set", "mode=overlays,snapshot.enabled=false,interval=5m")
     kinds = ["ClusterRole", "ClusterRoleBinding", "ConfigMap", "Deployment", "NetworkPolicy"]
     assert sorted(objects) == [(k, "shop-reconciler") for k in (*kinds, "ServiceAccount")]
@@ -285,7 +285,7 @@ def test_iam_roles_for_service_accounts_are_an_annotation() -> None:
         ((*REPO, *SNAPSHOT, "--set", "snapshot.schedule=hourly"), "schedule"),
     ],
 )
-def test_wrong_values_are_refused_by_name(words: tuple[str, ...], message: str) -> None:
+def test_invalid_values_are_rejected_by_name(words: tuple[str, ...], message: str) -> None:
     done = helm("template", "shop", str(CHART), "--kube-version", "1.34.0", *words)
     assert done.returncode != 0
     assert message in done.stderr
@@ -327,7 +327,7 @@ def test_kustomize_builds_the_overlay() -> None:
     assert "PGPASSWORD" in done.stdout, "what the overlay does not name stays"
 
 
-def test_the_kustomize_overlay_replaces_what_the_base_only_names() -> None:
+def test_the_kustomize_overlay_replaces_the_placeholders_of_the_base() -> None:
     """Kustomize is not needed: the patch names an object and a list of the base."""
     folder = ROOT / "deploy/kustomize"
     base = list(yaml.safe_load_all((folder / "base/reconciler.yaml").read_text("utf-8")))

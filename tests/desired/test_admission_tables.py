@@ -20,7 +20,7 @@ FIELDS = [case for case in cases("budgets") if case.values[0]["kind"] == "admiss
 
 
 @pytest.mark.parametrize("case", BUDGETS)
-def test_a_budget_is_admitted_as_karpenter_admits_it(case: Any) -> None:
+def test_a_budget_is_validated_as_in_karpenter(case: Any) -> None:
     pool = a_pool(disruption={"consolidateAfter": "0s", "budgets": case["input"]["budgets"]})
 
     found = error_paths(a_file(pool, a_class()))
@@ -30,7 +30,7 @@ def test_a_budget_is_admitted_as_karpenter_admits_it(case: Any) -> None:
 
 
 @pytest.mark.parametrize("case", FIELDS)
-def test_a_field_is_admitted_as_karpenter_admits_it(case: Any) -> None:
+def test_a_field_is_validated_as_in_karpenter(case: Any) -> None:
     field, value = case["input"]["field"], case["input"]["value"]
     if field in ("consolidateAfter", "consolidationPolicy"):
         pool = a_pool(disruption={field: value})
@@ -45,7 +45,7 @@ def test_a_field_is_admitted_as_karpenter_admits_it(case: Any) -> None:
 
 
 @pytest.mark.parametrize("case", cases("overlay_validation"))
-def test_an_overlay_is_refused_where_the_api_or_the_controller_refuses_it(case: Any) -> None:
+def test_an_overlay_is_rejected_if_the_api_or_the_controller_rejects_it(case: Any) -> None:
     expect = case["expect"]
     overlay = an_overlay()
     overlay["spec"] = case["input"]["overlay"]

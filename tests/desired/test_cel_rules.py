@@ -223,7 +223,7 @@ def test_every_rule_of_the_schemas_has_a_predicate_and_the_other_way_round() -> 
 
 @pytest.mark.property
 @pytest.mark.parametrize(("name", "text"), [(n, t) for n, texts in RULES.items() for t in texts])
-def test_the_predicate_says_what_the_rule_says(name: str, text: str) -> None:
+def test_the_predicate_agrees_with_the_rule(name: str, text: str) -> None:
     seen = {True: 0, False: 0}
     program(text)  # compiling raises the recursion limit, which hypothesis would take amiss
 

@@ -81,7 +81,7 @@ def codes(text: str | bytes, limits: FileLimits = FEW) -> list[str]:
         ("1__0", 10),
     ],
 )
-def test_a_scalar_is_what_kubernetes_takes_it_for(text: str, value: Any) -> None:
+def test_a_scalar_has_the_type_that_kubernetes_reads(text: str, value: Any) -> None:
     read = only(f"a: {text}\n").data["a"]
 
     assert read == value
@@ -95,13 +95,13 @@ def test_a_key_becomes_text(key: str, text: str) -> None:
     assert list(only(f"{key}: a").data) == [text]
 
 
-def test_merge_keys_give_way_to_the_mapping_s_own() -> None:
+def test_explicit_keys_override_merge_keys() -> None:
     text = "a: &a {x: 1, k: 1}\nb: &b {k: 2, z: 2}\nc:\n  k: 3\n  <<: [*a, *b]\n"
 
     assert only(text).data["c"] == {"k": 3, "x": 1, "z": 2}
 
 
-def test_every_key_and_value_has_its_place() -> None:
+def test_every_key_and_value_has_its_position() -> None:
     document = only("# comment\na:\n  - b: 1\n    c: {d: é, e: x}\n")
 
     assert str(document.place(("a", 0, "b"))) == "f.yaml:3:8"
@@ -111,7 +111,7 @@ def test_every_key_and_value_has_its_place() -> None:
     assert str(document.place(("a", 5))) == "f.yaml:2:1"
 
 
-def test_json_is_read_with_places_too() -> None:
+def test_json_is_read_with_positions_too() -> None:
     document = only(json.dumps({"a": [1, "x\u00e9\n", None, True, {"b": -1.5e2}]}, indent=2))
 
     assert document.data == {"a": [1, "x\u00e9\n", None, True, {"b": -150}]}
@@ -123,7 +123,7 @@ def test_json_escapes_beyond_16_bits_are_read(text: str) -> None:
     assert only(json.dumps({"a": text})).data == {"a": text}
 
 
-def test_documents_before_a_fault_of_syntax_are_read() -> None:
+def test_documents_before_a_syntax_error_are_read() -> None:
     documents, findings = parse_documents("f.yaml", b"a: 1\n---\n---\nb: 2\n---\nc: [")
 
     assert [d.data for d in documents] == [{"a": 1}, {"b": 2}]
@@ -152,11 +152,11 @@ def test_documents_before_a_fault_of_syntax_are_read() -> None:
         (b"{a: 1, a: 2}", "duplicate-key"),
     ],
 )
-def test_what_cannot_be_read_is_a_finding(content: bytes, code: str) -> None:
+def test_unreadable_input_is_a_finding(content: bytes, code: str) -> None:
     assert codes(content) == [code]
 
 
-def test_a_bomb_of_aliases_is_refused_before_it_is_built() -> None:
+def test_an_alias_bomb_is_rejected_before_expansion() -> None:
     levels = [
         f"{chr(97 + i)}: &{chr(97 + i)} [{','.join(['*' + chr(96 + i)] * 9)}]" for i in range(1, 9)
     ]
@@ -169,7 +169,7 @@ def test_a_bomb_of_aliases_is_refused_before_it_is_built() -> None:
     assert time.process_time() - start < 1
 
 
-def test_both_places_of_a_duplicate_key_are_said() -> None:
+def test_both_positions_of_a_duplicate_key_are_reported() -> None:
     _, (finding,) = parse_documents("f.yaml", b"a: 1\nb: 2\na: 3\n")
 
     assert (finding.place.line, finding.place.column) == (3, 1)  # type: ignore[union-attr]
@@ -197,13 +197,13 @@ def check_law_8(content: bytes) -> None:
 @example(b"\xef\xbb\xbf")
 @example(b"\xef\xbb\xbf\xff")
 @example(b"a: [\n\n\n")
-def test_any_bytes_give_a_fleet_or_findings_inside_the_text(content: bytes) -> None:
+def test_any_bytes_give_a_fleet_or_findings_within_the_text(content: bytes) -> None:
     check_law_8(content)
 
 
 @settings(max_examples=examples(600), deadline=None, derandomize=True, database=None)
 @given(st.text(alphabet=":-[]{}&*!|>'\"%@#?,~<\n\t aé1\u2028\x85\r", max_size=60))
-def test_any_marks_of_yaml_do_too(text: str) -> None:
+def test_any_yaml_punctuation_gives_a_fleet_or_findings_within_the_text(text: str) -> None:
     check_law_8(text.encode())
 
 
@@ -212,7 +212,7 @@ SAMPLE = (Path(__file__).parent / "fleet.yaml").read_bytes()
 
 @settings(max_examples=examples(600), deadline=None, derandomize=True, database=None)
 @given(st.data())
-def test_a_spoiled_fleet_does_too(data: st.DataObject) -> None:
+def test_a_damaged_fleet_gives_findings_within_the_text(data: st.DataObject) -> None:
     content = bytearray(SAMPLE)
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(content) - 1))

@@ -115,7 +115,7 @@ def test_several_edits_follow_each_other() -> None:
     ],
     ids=["alias", "only-item", "empty-list", "block-text", "no-parent", "empty-map", "no-list"],
 )
-def test_what_cannot_be_edited_alone_is_refused(text: str, edit: FieldEdit) -> None:
+def test_values_that_cannot_be_edited_separately_are_rejected(text: str, edit: FieldEdit) -> None:
     with pytest.raises(RewriteError):
         apply(text, edit)
 
@@ -125,7 +125,7 @@ words = st.text(st.characters(codec="utf-8", exclude_categories=("C",)), max_siz
 
 @given(words)
 @settings(max_examples=150, deadline=None)
-def test_any_text_is_written_so_that_it_is_read_again(word: str) -> None:
+def test_any_text_is_written_so_that_it_can_be_read_back(word: str) -> None:
     for text in (f"a: {written(word)}\n", f"a: [{written([word])}, 1]\n"):
         (document,), findings = parse_documents("x.yaml", text.encode())
         assert not findings

@@ -1,4 +1,4 @@
-"""Files become a fleet: order makes no difference (law 2), objects are told apart and joined."""
+"""Files become a fleet: order does not matter (law 2), objects are distinguished and linked."""
 
 import json
 import os
@@ -39,7 +39,7 @@ def told(diagnostics: Iterable[Diagnostic]) -> list[tuple[str, str, str]]:
     return [(d.code, d.path, re.sub(r":1:[0-9]+", "", d.message)) for d in diagnostics]
 
 
-def test_a_fleet_of_every_form_is_read_whole() -> None:
+def test_a_fleet_of_every_form_is_read_completely() -> None:
     fleet, diagnostics = read_fleet([SourceFile("fleet.yaml", SAMPLE)])
 
     assert diagnostics == ()
@@ -63,7 +63,7 @@ def test_the_fleet_decodes_into_the_model() -> None:
 
 @settings(max_examples=examples(60), deadline=None, derandomize=True, database=None)
 @given(st.randoms(use_true_random=False), st.booleans())
-def test_no_order_of_files_or_keys_makes_a_difference(shuffle: random.Random, spoil: bool) -> None:
+def test_the_order_of_files_and_keys_does_not_matter(shuffle: random.Random, spoil: bool) -> None:
     objects = [a_pool(f"p{i}", weight=i + 1) for i in range(4)]
     objects += [a_class(), an_overlay("a"), an_overlay("b", price="1"), a_pool("p1")]
     if spoil:
@@ -98,7 +98,7 @@ def test_an_empty_fleet_is_an_error_unless_it_may_be_empty() -> None:
     assert found(a_file(a_class()), allow_empty=True) == [("warning", "empty-fleet", "")]
 
 
-def test_a_fault_of_syntax_is_not_also_an_empty_fleet() -> None:
+def test_a_syntax_error_is_not_also_an_empty_fleet() -> None:
     assert found(SourceFile("a.yaml", b"a: [")) == [("error", "syntax", "")]
 
 
@@ -118,21 +118,21 @@ def test_a_kustomization_needs_no_kind() -> None:
 
 
 @pytest.mark.parametrize("kind", ["TestNodeClass", "KWOKNodeClass"])
-def test_node_classes_of_other_providers_are_passed_over_in_silence(kind: str) -> None:
+def test_node_classes_of_other_providers_are_ignored_silently(kind: str) -> None:
     other = {"apiVersion": "karpenter.test.sh/v1alpha1", "kind": kind, "metadata": {"name": "x"}}
     ref = {"group": "karpenter.test.sh", "kind": kind, "name": "x"}
 
     assert found(a_file(a_pool_requiring(nodeClassRef=ref), other)) == []
 
 
-def test_a_class_that_is_nowhere_is_a_warning_unless_any_class_counts() -> None:
+def test_a_missing_class_is_a_warning_unless_any_class_is_accepted() -> None:
     path = "spec.template.spec.nodeClassRef.name"
 
     assert found(a_file(a_pool())) == [("warning", "missing-nodeclass", path)]
     assert found(a_file(a_pool()), any_class=True) == []
 
 
-def test_both_places_of_a_duplicate_name_are_said() -> None:
+def test_both_positions_of_a_duplicate_name_are_reported() -> None:
     _, (diagnostic,) = read_fleet(
         [a_file(a_pool(), path="b.json"), a_file(a_pool(), a_class(), path="a.json")]
     )
@@ -143,7 +143,7 @@ def test_both_places_of_a_duplicate_name_are_said() -> None:
     assert "a.json:1:76" in diagnostic.message
 
 
-def test_a_broken_object_in_a_list_is_placed_in_the_list() -> None:
+def test_an_invalid_object_in_a_list_has_its_position_in_the_list() -> None:
     broken = a_pool(wieght=1)
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": [a_class(), broken]}, indent=2)
 
@@ -164,7 +164,7 @@ def test_nulls_count_as_absent_as_in_the_api_server() -> None:
     assert set(fleet.node_pools[0].data["spec"]) == {"template", "disruption"}
 
 
-def test_a_null_for_consolidate_after_is_told_for_what_it_now_means() -> None:
+def test_a_null_for_consolidate_after_is_reported_with_its_meaning() -> None:
     pool = a_pool(disruption={"consolidateAfter": None})
 
     assert found(a_file(pool, a_class())) == [
@@ -172,7 +172,7 @@ def test_a_null_for_consolidate_after_is_told_for_what_it_now_means() -> None:
     ]
 
 
-def test_the_engine_s_own_config_is_no_kubernetes_object() -> None:
+def test_the_reconciler_config_is_not_a_kubernetes_object() -> None:
     config = SourceFile("reconciler.yaml", b"fleet: web\npacking: cheapest\n")
 
     fleet, diagnostics = read_fleet([config, a_file(a_pool(), a_class())])
@@ -181,7 +181,7 @@ def test_the_engine_s_own_config_is_no_kubernetes_object() -> None:
     assert fleet.config == {"fleet": "web", "packing": "cheapest"}
 
 
-def test_a_wrong_config_is_found_at_its_place() -> None:
+def test_an_invalid_config_is_reported_with_its_position() -> None:
     config = SourceFile("reconciler.yaml", b"packing: cheap\nfeatureGate: {}\n")
 
     assert found(config, a_file(a_pool(), a_class())) == [
@@ -225,7 +225,7 @@ def scenario_files() -> list[str]:
 
 @pytest.mark.exhaustive
 @pytest.mark.skipif(not SCENARIOS.is_dir(), reason="the conformance scenarios are not here")
-def test_every_fleet_of_the_scenarios_is_judged_as_they_say() -> None:
+def test_every_scenario_fleet_has_the_expected_findings() -> None:
     kinds = {"NodePool", "NodeOverlay", "EC2NodeClass", "TestNodeClass", "KWOKNodeClass"}
     judged = 0
     for path in scenario_files():
@@ -242,7 +242,7 @@ def test_every_fleet_of_the_scenarios_is_judged_as_they_say() -> None:
     assert judged > 1000
 
 
-def test_a_file_that_was_not_read_is_one_finding_and_not_an_empty_fleet() -> None:
+def test_an_unread_file_is_one_finding_and_not_an_empty_fleet() -> None:
     refused = Diagnostic(Severity.ERROR, "outside-link", "leads out", Place("a.yaml", 1, 1))
     _, findings = read_fleet([], refused=[refused])
     assert findings == (refused,)

@@ -30,14 +30,14 @@ TABLE = (
 
 
 @pytest.mark.parametrize("case", TABLE.get("cases", ()), ids=lambda case: case["name"])
-def test_hashes_are_karpenters(case: dict[str, Any]) -> None:
+def test_hashes_agree_with_karpenter(case: dict[str, Any]) -> None:
     if case["kind"] == "NodePool":
         assert node_pool_hash({"spec": {"template": case["template"]}}) == case["hash"]
     else:
         assert node_class_hash({"spec": case["spec"]}, case["caBundle"]) == case["hash"]
 
 
-def test_hash_versions_are_those_of_the_table() -> None:
+def test_hash_versions_agree_with_the_table() -> None:
     assert TABLE.get("nodepoolHashVersion", "v3") == NODE_POOL_HASH_VERSION
     assert TABLE.get("ec2nodeclassHashVersion", "v6") == NODE_CLASS_HASH_VERSION
 
@@ -56,7 +56,7 @@ def a_class(**spec: Any) -> dict[str, Any]:
     return {"kind": "EC2NodeClass", "spec": {"role": "node", "amiSelectorTerms": terms, **spec}}
 
 
-def test_two_hashes_stay_what_they_are() -> None:
+def test_two_known_hashes_never_change() -> None:
     """Values of ours, for where the table is not at hand: they are written on nodes for months."""
     pool = a_pool(expireAfter="720h", requirements=[])
     assert object_hash(pool) == ("6821555240594823858", "v3")
@@ -70,7 +70,7 @@ def test_two_hashes_stay_what_they_are() -> None:
     assert object_hash(node_class) == ("16993001224129005270", "v6")
 
 
-def test_what_the_api_server_fills_in_is_as_if_written() -> None:
+def test_defaults_of_the_api_server_hash_like_written_values() -> None:
     assert object_hash(a_pool()) == object_hash(a_pool(expireAfter="720h"))
     assert object_hash(a_pool(expireAfter=None)) == object_hash(a_pool(expireAfter="720h"))
     assert object_hash(a_pool()) != object_hash(a_pool(expireAfter="Never"))
@@ -107,7 +107,7 @@ def test_other_kinds_have_no_hash() -> None:
         ),
     ],
 )
-def test_pools_that_mean_the_same_hash_the_same(one: Any, other: Any) -> None:
+def test_equivalent_pools_have_equal_hashes(one: Any, other: Any) -> None:
     assert object_hash(a_pool(**one)) == object_hash(a_pool(**other))
 
 
@@ -144,7 +144,7 @@ def test_empty_is_not_absent_and_zero_is_not_never(one: Any, other: Any) -> None
         ),
     ],
 )
-def test_classes_that_mean_the_same_hash_the_same(one: Any, other: Any) -> None:
+def test_equivalent_classes_have_equal_hashes(one: Any, other: Any) -> None:
     assert object_hash(a_class(**one)) == object_hash(a_class(**other))
 
 
@@ -194,7 +194,7 @@ def test_quantities_print_as_in_go(written: str | int, printed: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "Gib", "1 Gi", "1.2.3", "e", "٣Gi", "0x10"])
-def test_what_is_no_quantity_is_refused(text: str) -> None:
+def test_an_invalid_quantity_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="not a quantity"):
         quantity_text(text)
 

@@ -97,7 +97,7 @@ def a_lock(**fields: object) -> Lock:
     return Lock(**{**defaults, **fields})
 
 
-def test_what_is_written_reads_back_and_is_the_same_each_time() -> None:
+def test_a_lock_is_read_back_unchanged_and_written_deterministically() -> None:
     content = encode(a_lock())
     lock = read_lock(content)
     assert isinstance(lock, Lock)
@@ -106,11 +106,11 @@ def test_what_is_written_reads_back_and_is_the_same_each_time() -> None:
     assert encode(a_lock(types=swapped)) == content
 
 
-def test_it_is_as_its_schema_says() -> None:
+def test_a_lock_is_valid_under_its_schema() -> None:
     jsonschema.validate(json.loads(encode(a_lock())), json.loads(SCHEMA.read_text("utf-8")))
 
 
-def test_a_change_of_one_price_is_a_change_of_one_line_beside_the_digest() -> None:
+def test_a_changed_price_changes_one_line_and_the_digest() -> None:
     types = {**a_lock().types, "m7g.large": LockedType(on_demand=0.09, spot={"us-east-1a": 0.03})}
     before, after = (encode(lock).splitlines() for lock in (a_lock(), a_lock(types=types)))
     changed = [new for old, new in zip(before, after, strict=True) if old != new]
@@ -129,7 +129,7 @@ def test_a_change_of_one_price_is_a_change_of_one_line_beside_the_digest() -> No
         (b"reconciler/v1", b"reconciler/v9", "Lock of reconciler/v9"),
     ],
 )
-def test_a_lock_that_was_touched_is_one_clear_error(old: bytes, new: bytes, said: str) -> None:
+def test_an_edited_lock_is_one_clear_error(old: bytes, new: bytes, said: str) -> None:
     content = encode(a_lock()).replace(old, new, 1)
     _, findings = read_fleet(files(lock=content))
     errors = [f for f in findings if f.severity is Severity.ERROR]
@@ -145,7 +145,7 @@ def test_any_bytes_are_a_lock_or_a_finding(content: bytes) -> None:
     assert isinstance(read_lock(content), Diagnostic)
 
 
-def test_a_lock_that_fits_is_part_of_the_fleet_without_a_word() -> None:
+def test_a_current_lock_is_used_without_a_finding() -> None:
     fleet, findings = read_fleet(files(lock=encode(a_lock())))
     assert findings == ()
     assert fleet.lock is not None
@@ -154,7 +154,7 @@ def test_a_lock_that_fits_is_part_of_the_fleet_without_a_word() -> None:
     assert fleet.lock_for("eu-west-1") is None
 
 
-def test_what_git_has_moved_away_from_is_told_once_and_no_longer_locked() -> None:
+def test_outdated_entries_of_a_lock_are_reported_once_and_ignored() -> None:
     fleet, findings = read_fleet(files("v2", "c7g", lock=encode(a_lock())))
     assert [f.code for f in findings] == ["lock-stale"]
     assert "EC2NodeClass default, NodePool web" in findings[0].message
@@ -162,7 +162,7 @@ def test_what_git_has_moved_away_from_is_told_once_and_no_longer_locked() -> Non
     assert fleet.lock.entry("default") is None
 
 
-def test_where_nothing_was_looked_up_the_lock_says_everything() -> None:
+def test_without_lookups_the_lock_contains_everything() -> None:
     entry = a_lock().node_classes["default"]
     found = pinned(EC2NodeClass(Metadata(name="default")), entry).status
     assert (found.amis, found.subnets) == (entry.amis, entry.subnets)
@@ -183,7 +183,7 @@ def looked_up(*subnets: str) -> EC2NodeClass:
     return EC2NodeClass(Metadata(name="default"), status=status)
 
 
-def test_a_newer_image_stays_out_and_subnets_keep_the_order_of_the_look() -> None:
+def test_a_newer_image_is_not_used_and_subnets_keep_the_observed_order() -> None:
     found = pinned(looked_up("subnet-2", "subnet-9", "subnet-1"), a_lock().entry("default"))
     assert [a.id for a in found.status.amis] == ["ami-1"]
     assert [s.id for s in found.status.subnets] == ["subnet-2", "subnet-1"]
@@ -191,7 +191,7 @@ def test_a_newer_image_stays_out_and_subnets_keep_the_order_of_the_look() -> Non
     assert found.is_ready
 
 
-def test_a_class_whose_locked_subnets_are_gone_is_not_ready_and_says_why() -> None:
+def test_a_class_without_its_locked_subnets_is_not_ready_with_a_reason() -> None:
     found = pinned(looked_up("subnet-9"), a_lock().entry("default"))
     assert not found.is_ready
     reason = condition(found.status.conditions, "SubnetsReady")

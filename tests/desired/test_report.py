@@ -48,20 +48,20 @@ def rendered(form: str) -> str:
 
 
 @pytest.mark.parametrize("form", ["txt", "colour", "json", "github", "sarif"])
-def test_findings_read_as_agreed(form: str) -> None:
+def test_findings_equal_the_golden_files(form: str) -> None:
     golden = GOLDEN / f"report.{form}"
     assert rendered(form) == golden.read_bytes().decode()
 
 
-def test_text_about_no_finding_says_valid() -> None:
+def test_text_without_findings_says_valid() -> None:
     assert render_text(()) == "valid\n"
 
 
-def test_text_holds_no_control_character_of_the_source() -> None:
+def test_text_contains_no_control_characters_of_the_source() -> None:
     assert all(c.isprintable() or c == "\n" for c in rendered("txt"))
 
 
-def test_an_excerpt_of_a_long_line_shows_the_place() -> None:
+def test_an_excerpt_of_a_long_line_shows_the_position() -> None:
     source = {"f.yaml": (" " * 5000 + "HERE" + "x" * 5000).encode()}
     finding = Diagnostic(Severity.ERROR, "x", "here", Place("f.yaml", 1, 5001))
 
@@ -71,7 +71,7 @@ def test_an_excerpt_of_a_long_line_shows_the_place() -> None:
     assert lines[2].index("^") == lines[1].index("HERE")
 
 
-def test_json_is_the_contract_s() -> None:
+def test_json_follows_the_contract() -> None:
     data = json.loads(render_json(FINDINGS))
 
     assert data["valid"] is False
@@ -81,7 +81,7 @@ def test_json_is_the_contract_s() -> None:
     assert json.loads(render_json(FINDINGS[2:]))["valid"] is True
 
 
-def test_github_gets_its_commands_escaped() -> None:
+def test_github_workflow_commands_are_escaped() -> None:
     lines = rendered("github").splitlines()
 
     assert len(lines) == len(FINDINGS)

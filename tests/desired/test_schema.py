@@ -145,7 +145,7 @@ def test_the_examples_are_valid(name: str) -> None:
 
 @pytest.mark.property
 @pytest.mark.parametrize("name", OURS)
-def test_every_violation_is_a_finding_and_nothing_else_is(name: str) -> None:
+def test_exactly_the_violations_are_findings(name: str) -> None:
     validator = Draft202012Validator(load(name))
 
     @settings(max_examples=examples(300), deadline=None, derandomize=True, database=None)
@@ -167,7 +167,7 @@ def test_every_violation_is_a_finding_and_nothing_else_is(name: str) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(SCHEMAS.glob("*.json")), ids=lambda p: p.stem)
-def test_every_schema_is_a_schema(path: Path) -> None:
+def test_every_schema_is_valid_json_schema(path: Path) -> None:
     Draft202012Validator.check_schema(json.loads(path.read_text(encoding="utf-8")))
 
 
@@ -210,7 +210,7 @@ def test_a_schema_uses_only_keywords_that_become_findings_and_describes_every_fi
         ("replicas", True, "wrong-type", "must be an integer, not the boolean true", ""),
     ],
 )
-def test_a_finding_says_what_was_read_and_what_is_allowed(
+def test_a_finding_names_the_value_and_what_is_allowed(
     field: str, value: Any, code: str, message: str, hint: str
 ) -> None:
     (finding,) = check("nodepool.v1", a_pool(**{field: value}))

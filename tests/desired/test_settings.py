@@ -1,4 +1,4 @@
-"""The layers of settings, their order, and what is said about a wrong one."""
+"""The layers of settings, their order, and findings about invalid ones."""
 
 import json
 from dataclasses import fields, replace
@@ -29,13 +29,13 @@ from reconciler.model.settings import (
 SCHEMA = Path(__file__).parents[2] / "schemas" / "reconciler.v1.json"
 
 
-def test_nothing_given_is_the_default() -> None:
+def test_without_settings_the_defaults_apply() -> None:
     resolved = resolve({}, {})
     assert resolved.settings == Settings()
     assert {origin.layer for origin in resolved.origins.values()} == {Layer.DEFAULT}
 
 
-def test_each_layer_wins_over_the_one_before() -> None:
+def test_each_layer_overrides_the_one_before() -> None:
     config = {"apiVersion": "reconciler/v1", "kind": "Configuration", "preferencePolicy": "Ignore"}
     config |= {"clusterName": "file", "packing": "cheapest", "aws": {"region": "eu-west-1"}}
     environ = {"RECONCILER_CLUSTER_NAME": "environment", "AWS_DEFAULT_REGION": "eu-west-2"}
@@ -60,14 +60,14 @@ def test_each_layer_wins_over_the_one_before() -> None:
     }
 
 
-def test_our_own_variable_wins_over_the_tools_common_one() -> None:
+def test_our_variable_overrides_the_common_one_of_the_tool() -> None:
     environ = {"RECONCILER_AWS__REGION": "eu-west-1", "AWS_REGION": "us-east-2"}
     resolved = resolve({}, environ)
     assert resolved.settings.region == "eu-west-1"
     assert resolved.origins["aws.region"].where == "RECONCILER_AWS__REGION"
 
 
-def test_gates_subnets_groups_and_pools_have_names_of_the_authors() -> None:
+def test_names_of_gates_subnets_groups_and_pools_come_from_the_user() -> None:
     flags = [
         "featureGates.SpotToSpotConsolidation=true",
         "subnetFreeAddresses.subnet-1=10",
@@ -92,7 +92,7 @@ def test_gates_subnets_groups_and_pools_have_names_of_the_authors() -> None:
     }
 
 
-def test_what_disruption_may_do_comes_from_the_file_or_as_json() -> None:
+def test_disruption_settings_come_from_the_file_or_as_json() -> None:
     frozen = {"owner": "platform", "until": "2026-03-01T06:00:00Z", "nodePools": ["web"]}
     nightly = {"schedule": "0 22 * * *", "duration": "8h", "timeZone": "Europe/Berlin"}
     config = {"disruption": {"suspend": [frozen], "budgets": [{"nodes": "3"}]}}
@@ -111,7 +111,7 @@ def test_what_disruption_may_do_comes_from_the_file_or_as_json() -> None:
     assert json.loads(json.dumps(resolved.values["disruption.suspend"]))[0]["owner"] == "platform"
 
 
-def test_a_node_pool_has_the_options_of_the_fleet_where_it_sets_none() -> None:
+def test_a_node_pool_inherits_options_of_the_fleet() -> None:
     fleet = ["waveSoak=10m", "waveSize=10%", "maximumPerDay=5", "expirationPolicy=Graceful"]
     own = ["nodePools.web.waveSoak=90m", "nodePools.web.maximumPerDay="]
     settings = resolve({}, {}, [*fleet, *own]).settings
@@ -148,7 +148,7 @@ def test_every_option_of_a_node_pool_has_a_key() -> None:
         ("removalPolicy=Allow", "Allow"),
     ],
 )
-def test_a_value_is_shown_as_it_was_written(setting: str, shown: str) -> None:
+def test_a_value_is_shown_as_written(setting: str, shown: str) -> None:
     value = resolve({}, {}, [setting]).values[setting.partition("=")[0]]
     assert (type(value), value) == (str, shown)
 
@@ -182,7 +182,7 @@ def test_variables_are_spelled_by_one_rule(key: str, name: str) -> None:
     assert resolve({}, {name: value}).origins[key].where == name
 
 
-def test_kubernetes_own_variables_are_not_ours() -> None:
+def test_variables_set_by_kubernetes_are_ignored() -> None:
     environ = {
         "RECONCILER_SERVICE_HOST": "10.0.0.1",
         "RECONCILER_PORT": "tcp://10.0.0.1:80",
@@ -256,7 +256,7 @@ def test_kubernetes_own_variables_are_not_ours() -> None:
         ),
     ],
 )
-def test_a_wrong_setting_is_named_with_its_origin(
+def test_an_invalid_setting_is_named_with_its_origin(
     config: dict[str, Any], environ: dict[str, str], sets: list[str], message: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
@@ -265,7 +265,7 @@ def test_a_wrong_setting_is_named_with_its_origin(
     assert "secret" not in str(caught.value)
 
 
-def test_the_schema_of_the_file_knows_the_same_keys() -> None:
+def test_the_schema_of_the_file_has_the_same_keys() -> None:
     def keys(schema: dict[str, Any], prefix: str) -> set[str]:
         found: set[str] = set()
         for name, part in schema.get("properties", {}).items():

@@ -28,27 +28,29 @@ def test_every_kind_has_a_definition(kind: str) -> None:
     ("definition", "struct"),
     [("podSpec", PodSpec), ("container", Container), ("spread", TopologySpreadConstraint)],
 )
-def test_what_is_read_is_checked(definition: str, struct: type[msgspec.Struct]) -> None:
+def test_every_field_that_is_read_is_validated(
+    definition: str, struct: type[msgspec.Struct]
+) -> None:
     fields = {f.encode_name for f in msgspec.structs.fields(struct)}
     assert fields <= load(SCHEMA)["$defs"][definition]["properties"].keys()
 
 
-def test_a_field_of_a_later_kubernetes_passes() -> None:
+def test_a_field_of_a_later_kubernetes_is_accepted() -> None:
     assert check("Pod", a_pod(evictionRequestPolicy="Wait", resourceSlices=[])) == []
 
 
-def test_a_field_that_is_almost_a_known_one_does_not() -> None:
+def test_a_misspelled_field_is_a_finding() -> None:
     (finding,) = check("Pod", a_pod(nodeselector={"a": "b"}))
     assert (finding.code, finding.hint) == ("unknown-field", "did you mean nodeSelector?")
 
 
 @pytest.mark.parametrize("amount", ["1", "0.5", ".5", "100m", "1.5Gi", "1e3", 2, 0.25, "+1"])
-def test_quantities_in_all_their_forms(amount: object) -> None:
+def test_every_form_of_quantity_is_accepted(amount: object) -> None:
     pod = a_pod(overhead={"cpu": amount}, resources={"requests": {"cpu": amount}})
     assert check("Pod", pod) == []
 
 
-def test_a_budget_of_pods_says_one_thing() -> None:
+def test_a_pod_disruption_budget_sets_one_limit() -> None:
     budget = {"metadata": {"name": "a"}, "spec": {"minAvailable": 1, "maxUnavailable": "50%"}}
     assert [f.code for f in check("PodDisruptionBudget", budget)] == ["budget-both"]
 
@@ -72,7 +74,7 @@ JSON = st.recursive(
     field=st.sampled_from(["affinity", "containers", "tolerations", "template", "x", "selector"]),
     value=JSON,
 )
-def test_any_shape_gives_findings_and_no_error(kind: str, field: str, value: object) -> None:
+def test_any_shape_gives_findings_and_never_an_error(kind: str, field: str, value: object) -> None:
     check(kind, {"metadata": {"name": "a"}, "spec": {field: value}})
     check(kind, {"metadata": {"name": "a"}, "spec": {"template": {"spec": {field: value}}}})
     check(kind, a_pod(**{field: value}))

@@ -65,11 +65,11 @@ def test_a_change_of_the_template_is_another_replica_set() -> None:
 
 
 @pytest.mark.parametrize(("replicas", "count"), [(None, 1), (0, 0), (3, 3)])
-def test_replicas_default_to_one_and_none_is_none(replicas: int | None, count: int) -> None:
+def test_replicas_default_to_one_and_zero_means_none(replicas: int | None, count: int) -> None:
     assert len(pods(a_deployment(replicas=replicas))) == count
 
 
-def test_names_sort_as_they_count() -> None:
+def test_pod_names_sort_in_numeric_order() -> None:
     found = names(a_deployment(replicas=40))
     assert found == sorted(found)
     assert found[10] == "default/web-0000a"
@@ -157,7 +157,7 @@ def test_a_class_gives_its_priority(spec: dict[str, Any], priority: int) -> None
     assert pods(a_deployment(replicas=1, **spec), *classes)[0].spec.priority == priority
 
 
-def test_a_missing_priority_class_is_told_and_counts_as_none() -> None:
+def test_a_missing_priority_class_is_reported_and_counts_as_none() -> None:
     workloads, (finding,) = expand([a_deployment(replicas=1, priorityClassName="urgent")])
     assert (finding.code, finding.severity) == ("missing-priorityclass", Severity.WARNING)
     assert str(finding.place) == "app.yaml:3:1"
@@ -172,7 +172,7 @@ def test_a_pod_keeps_its_name_and_is_pending_whatever_its_status() -> None:
     assert not found["gated"].is_provisionable
 
 
-def test_limits_are_requests_where_there_are_none() -> None:
+def test_limits_are_used_as_requests_if_there_are_none() -> None:
     container = {"name": "a", "resources": {"limits": {"cpu": 2, "memory": "1Gi"}}}
     requests = pods(a_deployment(replicas=1, containers=[container]))[0].requests()
     assert (requests[CPU], requests[MEMORY]) == (2000, 2**30 * 1000)
@@ -185,7 +185,7 @@ def test_names_are_unique_across_owners() -> None:
     assert found == names(job, deployment)
 
 
-def test_other_kinds_stand_beside_the_pods() -> None:
+def test_objects_of_other_kinds_are_kept_with_the_pods() -> None:
     selector = {"matchLabels": {"app": "web"}}
     workloads, findings = expand(
         [
@@ -208,14 +208,14 @@ def test_other_kinds_stand_beside_the_pods() -> None:
     assert len(workloads.csi_nodes) == len(workloads.volumes) == 1
 
 
-def test_too_many_pods_are_refused_before_they_are_made() -> None:
+def test_too_many_pods_are_rejected_before_creation() -> None:
     workloads, (finding,) = expand([a_deployment("a", 10), a_deployment("b", 10**9)])
     assert len(workloads.pods) == 10
     assert (finding.code, finding.severity) == ("too-many-pods", Severity.ERROR)
     assert "Deployment b has 1000000000 pods" in finding.message
 
 
-def test_what_cannot_be_read_is_a_finding_with_a_path() -> None:
+def test_an_unreadable_workload_is_a_finding_with_a_path() -> None:
     spec = {"template": a_template(tolerations=[{"operator": 7}])}
     workloads, (finding,) = expand([a("Deployment", spec=spec), a_deployment("other", 1)])
     assert [p.metadata.name for p in workloads.pods] == ["other-00000"]

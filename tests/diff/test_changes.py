@@ -24,7 +24,7 @@ def _only(before: dict[str, Any], after: dict[str, Any]) -> dict[str, bool]:
     return {field.path: field.drifts for field in change.fields}
 
 
-def test_objects_come_and_go() -> None:
+def test_added_and_removed_objects_are_changes() -> None:
     base, head = [_pool("a"), _pool("b")], [_pool("b"), _pool("c")]
 
     found = changes(base, head)
@@ -105,7 +105,7 @@ def _requirement(operator: str, *values: str, key: str = "k") -> dict[str, Any]:
         ([_requirement("NotIn", "a", "b")], [_requirement("NotIn", "a")], False),
     ],
 )
-def test_requirements_drift_where_they_leave_a_node_outside(
+def test_requirements_drift_only_if_a_node_violates_them(
     old: list[Any], new: list[Any], drifts: bool
 ) -> None:
     assert narrows(old, new) is drifts
@@ -127,24 +127,24 @@ def _class(**spec: Any) -> dict[str, Any]:
         ({"amiSelectorTerms": [{"id": "ami-1"}]}, False),
     ],
 )
-def test_what_a_class_builds_drifts_and_what_it_selects_by_does_not(
+def test_changes_of_class_fields_drift_and_changes_of_selectors_do_not(
     part: dict[str, Any], drifts: bool
 ) -> None:
     assert set(_only(_class(), _class(**part)).values()) == {drifts}
 
 
-def test_status_and_bookkeeping_are_no_changes() -> None:
+def test_status_and_metadata_bookkeeping_are_not_changes() -> None:
     live = {**_pool(), "status": {"resources": {}}}
     live["metadata"] = {"name": "web", "uid": "1", "resourceVersion": "7"}
 
     assert changes([live], [_pool()]) == ()
 
 
-def test_a_change_knows_its_file() -> None:
+def test_a_change_contains_its_file() -> None:
     (change,) = changes([], [_pool()], place=lambda _: ("pools/web.yaml", 3))
 
     assert (change.file, change.line) == ("pools/web.yaml", 3)
 
 
-def test_keys_with_dots_stand_in_brackets() -> None:
+def test_keys_with_dots_are_written_in_brackets() -> None:
     assert dotted(("spec", "tags", "a.b/c", "d")) == 'spec.tags["a.b/c"].d'

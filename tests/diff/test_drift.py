@@ -50,7 +50,7 @@ def _recorded(reason: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     "case", [c for c in cases("requirements") if c.values[0]["kind"] == "requirement_drift"]
 )
-def test_labels_drift_from_requirements_as_karpenter_says(case: Any) -> None:
+def test_labels_drift_from_requirements_as_in_karpenter(case: Any) -> None:
     given = case["input"]
     labels = {"karpenter.sh/nodepool": "default", **given["nodeclaim_labels"]}
     node = _node(metadata={"labels": labels, "creationTimestamp": "2026-01-05T12:00:00Z"})
@@ -76,7 +76,7 @@ def test_another_hash_is_drift_and_names_the_fields_that_differ() -> None:
     assert paths["spec.template.spec.terminationGracePeriod"] == "5m"
 
 
-def test_the_same_hash_is_in_order_whatever_was_recorded() -> None:
+def test_the_same_hash_is_not_drift_whatever_was_recorded() -> None:
     node = _node(_hashed("2"), _recorded("NodePoolDrifted"))
 
     assert _found(node, pool_hashes={"default": "2"}) == ()
@@ -87,7 +87,7 @@ def test_hashes_of_another_version_are_not_compared() -> None:
     assert _found(_node(_hashed("1", "v2")), pool_hashes={"default": "2"}) == ()
 
 
-def test_what_was_drifted_before_an_upgrade_still_is() -> None:
+def test_a_claim_drifted_before_an_upgrade_stays_drifted() -> None:
     node = _node(_hashed("1", "v2"), _recorded("NodePoolDrifted"))
 
     (drift,) = _found(node, pool_hashes={"default": "2"})
@@ -95,18 +95,18 @@ def test_what_was_drifted_before_an_upgrade_still_is() -> None:
     assert (drift.reason, drift.side) == ("NodePoolDrifted", Side.US)
 
 
-def test_a_recorded_reason_of_the_provider_stands_while_we_cannot_know() -> None:
+def test_a_recorded_drift_of_the_provider_stays_while_it_cannot_be_checked() -> None:
     (drift,) = _found(_node(conditions=_recorded("AMIDrift")))
 
     assert (drift.reason, drift.side) == ("AMIDrift", Side.WORLD)
 
 
 @pytest.mark.parametrize("reason", ["RequirementsDrifted", "InstanceTypeNotFound"])
-def test_a_recorded_reason_that_we_can_see_is_gone_is_gone(reason: str) -> None:
+def test_a_recorded_drift_that_is_resolved_is_removed(reason: str) -> None:
     assert _found(_node(conditions=_recorded(reason))) == ()
 
 
-def test_a_condition_that_says_false_is_no_drift() -> None:
+def test_a_condition_with_status_false_is_not_drift() -> None:
     condition = {"type": "Drifted", "status": "False", "reason": "AMIDrift"}
 
     assert _found(_node(conditions=[condition])) == ()
@@ -127,7 +127,7 @@ def test_a_claim_whose_pool_is_gone_never_drifts() -> None:
 
 
 @pytest.mark.parametrize(("age", "drifts"), [(60, False), (61, True)])
-def test_a_type_that_vanished_counts_after_an_hour(age: int, drifts: bool) -> None:
+def test_a_removed_instance_type_is_drift_after_an_hour(age: int, drifts: bool) -> None:
     node = _node(size="vanished", quiet=timedelta(minutes=age))
 
     found = _found(node)
@@ -147,7 +147,7 @@ def test_a_reserved_node_may_have_been_demoted_to_on_demand(offered: str, drifts
     assert bool(_found(node, catalog=catalog)) is drifts
 
 
-def test_an_offering_that_is_not_available_now_is_still_one() -> None:
+def test_an_unavailable_offering_is_not_drift() -> None:
     offering = {"zone": "zone-a", "capacityType": "on-demand", "price": 1.0, "available": False}
     catalog = a_catalog([{"name": "medium", "capacity": {"cpu": "4"}, "offerings": [offering]}])
 
@@ -174,7 +174,7 @@ def test_another_hash_of_the_class_is_drift() -> None:
     assert (drift.recorded_hash, drift.desired_hash) == ("1", "2")
 
 
-def test_the_first_image_that_suits_the_type_counts() -> None:
+def test_the_first_image_compatible_with_the_type_is_compared() -> None:
     arm = {"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}
     foreign = {"id": "ami-arm", "requirements": [arm]}
 
@@ -194,7 +194,7 @@ def test_the_first_image_that_suits_the_type_counts() -> None:
         ({"subnets": [{"id": "subnet-2", "zone": "zone-a"}]}, "SubnetDrift"),
     ],
 )
-def test_what_the_selectors_find_now_drifts_the_instance(
+def test_an_instance_drifts_from_currently_selected_resources(
     status: dict[str, Any], reason: str
 ) -> None:
     instance = LiveInstance(subnet_id="subnet-1", security_groups=frozenset({"sg-1"}))
@@ -208,7 +208,7 @@ def test_what_the_selectors_find_now_drifts_the_instance(
     ("label", "selected", "drifts"),
     [("pg-1", "pg-1", False), ("pg-1", "pg-2", True), ("pg-1", None, False), (None, "pg-1", False)],
 )
-def test_a_group_that_was_made_anew_drifts_those_in_the_old_one(
+def test_a_recreated_placement_group_drifts_instances_in_the_old_one(
     label: str | None, selected: str | None, drifts: bool
 ) -> None:
     """The class names it as before; a group that is not known, on either side, compares nothing."""
@@ -265,9 +265,7 @@ _ANOTHER_POOL = _pool(
     ],
     ids=["a hash", "a requirement", "the image of the class", "the running image", "the age"],
 )
-def test_what_was_found_last_is_forgotten_once_a_fact_has_changed(
-    change: dict[str, Any], reason: str
-) -> None:
+def test_a_changed_fact_invalidates_the_cached_result(change: dict[str, Any], reason: str) -> None:
     catalog, recall = a_catalog(), DriftRecall()
     before = _world(catalog=catalog, **({"size": change["size"]} if "size" in change else {}))
 
@@ -279,7 +277,7 @@ def test_what_was_found_last_is_forgotten_once_a_fact_has_changed(
     assert [drift.reason for drift in then] == [reason]
 
 
-def test_a_claim_about_which_nothing_has_changed_is_not_compared_again() -> None:
+def test_an_unchanged_claim_is_not_compared_again() -> None:
     recall, before = DriftRecall(), _world()
     find_drift(*before, recall)
     desired, cluster, _ = before

@@ -134,7 +134,7 @@ def test_every_command_on_a_page_is_accepted_by_the_parser(
     "guide",
     [pytest.param(g, marks=pytest.mark.exhaustive) if g == "tutorial" else g for g in GUIDES],
 )
-def test_every_relative_link_of_a_guide_leads_to_a_file(guide: str) -> None:
+def test_every_relative_link_in_a_guide_points_to_a_file(guide: str) -> None:
     page = ROOT / "docs" / f"{guide}.md"
     links = [t for t in _LINK.findall(page.read_text(encoding="utf-8")) if "://" not in t]
     assert [link for link in links if not (page.parent / link).exists()] == []

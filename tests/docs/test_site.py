@@ -36,7 +36,7 @@ def test_the_site_loads_nothing_from_other_hosts(site: Path) -> None:
     assert styles == []
 
 
-def test_pages_with_diagrams_bring_the_script_that_draws_them(site: Path) -> None:
+def test_pages_with_diagrams_include_the_script_that_draws_them(site: Path) -> None:
     drawn = 0
     for page in pages(site):
         text = page.read_text(encoding="utf-8")
@@ -48,7 +48,7 @@ def test_pages_with_diagrams_bring_the_script_that_draws_them(site: Path) -> Non
     assert drawn >= 2
 
 
-def test_links_to_files_outside_the_site_lead_to_the_repository(site: Path) -> None:
+def test_links_to_files_outside_the_site_point_to_the_repository(site: Path) -> None:
     text = (site / "pull-requests" / "index.html").read_text(encoding="utf-8")
     base = "https://github.com/reconciler/reconciler"
     assert f"{base}/blob/main/examples/ci/github/reconciler-plan.yml" in text

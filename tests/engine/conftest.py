@@ -1,4 +1,4 @@
-"""What all tests of the engine need."""
+"""Fixtures of all tests of the engine."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def _impatient(impatient: None) -> None:
-    """Let no test wait for botocore."""
+    """Disable the retry delays of botocore."""

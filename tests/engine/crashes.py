@@ -1,8 +1,8 @@
-"""Ends a process at any point of its dealings with the world.
+"""Kills a process at any point of its interaction with the world.
 
 Every write to the journal, the store and the shelf, every effect on the cluster and every call to
-EC2 is two points: just before, and just after it. What is written or done by then stays; what the
-process had in memory is gone.
+EC2 is two points: just before, and just after it. Everything written or done by then remains; the
+memory of the process is lost.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class CutError(BaseException):
 
 @dataclass
 class Points:
-    """Counts the points of a run, and asks ``at`` at each whether the process ends there."""
+    """Counts the points of a run; ``at`` decides at each whether the process ends there."""
 
     names: list[str] = field(default_factory=list)
     at: Callable[[int], None] = lambda _: None
@@ -50,15 +50,15 @@ class Points:
 
     @property
     def is_like_the_last(self) -> bool:
-        """Whether nothing outlives the process here that did not at the point before.
+        """Whether the durable state here equals that at the previous point.
 
-        Between two dealings with the world a process only thinks: just before one of them all is
-        as it was just after the one before it. The cluster keeps nothing but its shelf.
+        Between two interactions a process only computes: the state just before one equals that just
+        after the previous one. The cluster keeps only its shelf.
         """
         return len(self.names) > 1 and self.names[-1].startswith(("before", "after cluster."))
 
     def wrap(self, world: World) -> World:
-        """Watch everything that a process of this world does."""
+        """Observe every interaction of a process of this world."""
         world.around = lambda port, name: _Watched(port, name, self) if name in WRITES else port
         handle = world.cloud.handle
 
@@ -94,7 +94,7 @@ class _Watched:
 
 
 def cut(points: Points, number: int) -> None:
-    """Let the process end at that point, counted from now on."""
+    """Kill the process at that point, counted from now on."""
     points.names.clear()
 
     def at(reached: int) -> None:
@@ -106,13 +106,13 @@ def cut(points: Points, number: int) -> None:
 
 
 def in_a_fork(work: Callable[[], Any]) -> Any:
-    """Do ``work`` in a copy of this whole process and return its picklable result."""
+    """Do ``work`` in a copy of this complete process and return its picklable result."""
     reader, writer = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
-        gc.freeze()  # nothing of all this is garbage: the copy need not look through it again
+        gc.freeze()  # none of this is garbage: the copy need not scan it again
         os.close(reader)
         try:
             result = work()

@@ -1,4 +1,4 @@
-"""Real processes of the command line before an EC2 that listens on a port and outlives them."""
+"""Real processes of the command line, and an EC2 on a port that outlives them."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ class Site:
         return process
 
     def finish(self, command: str, *words: str) -> str:
-        """Let a command run to its end and return what it said."""
+        """Run a command to its end and return its output."""
         process = self.start(command, *words)
         said, _ = process.communicate(timeout=AT_MOST_S)
         assert process.returncode == 0, said
         return said
 
     def killed(self, after_s: float, command: str, *words: str) -> None:
-        """Let a command run for so long, and no longer."""
+        """Run a command for that many seconds."""
         process = self.start(command, *words)
         try:
             process.wait(timeout=after_s)
@@ -67,7 +67,7 @@ class Site:
         process.communicate(timeout=AT_MOST_S)
 
     def killed_at(self, chance: random.Random, operations: int, command: str, *words: str) -> None:
-        """Kill a command at one of its next calls of EC2, when the call is done, unanswered."""
+        """Kill a command at one of its next EC2 calls, after the effect and before the answer."""
         process, left = self.start(command, *words), [chance.randrange(operations)]
 
         def count(_: str) -> None:
@@ -87,18 +87,18 @@ class Site:
         path.write_text(text.replace(before, after))
 
     def fleet(self) -> Counter[str]:
-        """Return how many instances live in each NodePool, as EC2 itself knows."""
+        """Return the number of live instances by NodePool, from EC2 itself."""
         return Counter(tags["karpenter.sh/nodepool"] for tags in self.cloud.living().values())
 
     def twice(self) -> list[str]:
-        """Return the intents that have more than one instance that lives."""
+        """Return the intents that have more than one live instance."""
         intents = Counter(tags["reconciler/intent"] for tags in self.cloud.living().values())
         return [intent for intent, count in intents.items() if count > 1]
 
 
 @contextmanager
 def a_site(tmp_path: Path, example: str = "web") -> Iterator[Site]:
-    """Serve an EC2 that has what the example's node classes select."""
+    """Serve an EC2 with the resources that the example's node classes select."""
     folder = Path(shutil.copytree(REPOSITORY / "examples" / example, tmp_path / example))
     cloud = EmbeddedEC2(SystemClock())
     files = [SourceFile(str(p.relative_to(folder)), p.read_bytes()) for p in folder.rglob("*.yaml")]
@@ -118,7 +118,7 @@ def a_site(tmp_path: Path, example: str = "web") -> Iterator[Site]:
 
 
 def a_directory_of_fleets(names: Iterable[str], example: Path, folder: Path) -> Path:
-    """Make a folder with fleets like an example, each with a name and a cluster of its own."""
+    """Create a folder with copies of an example, each with another name and cluster."""
     for name in names:
         fleet = folder / name
         shutil.copytree(example, fleet, ignore=shutil.ignore_patterns(".reconciler"))
@@ -129,7 +129,7 @@ def a_directory_of_fleets(names: Iterable[str], example: Path, folder: Path) -> 
 
 
 def wait_for(condition: object, *, at_most_s: float = AT_MOST_S) -> None:
-    """Look again and again until ``condition()`` holds."""
+    """Poll until ``condition()`` holds."""
     assert callable(condition)
     deadline = time.monotonic() + at_most_s
     while not condition():

@@ -88,7 +88,7 @@ def overrides(call: dict[str, str], config: int) -> list[tuple[str, float]]:
 
 
 @pytest.mark.parametrize("by_overlay", [True, False], ids=["overlay", "preference"])
-def test_one_fleet_asks_for_both_at_their_adjusted_prices(by_overlay: bool) -> None:
+def test_one_create_fleet_call_requests_both_at_their_adjusted_prices(by_overlay: bool) -> None:
     world = a_fleet(by_overlay)
     calls = asked(world)
     world.converge()
@@ -101,7 +101,7 @@ def test_one_fleet_asks_for_both_at_their_adjusted_prices(by_overlay: bool) -> N
 
 
 @pytest.mark.parametrize("by_overlay", [True, False], ids=["overlay", "preference"])
-def test_an_answer_with_both_is_a_launch_and_an_offering_that_is_not_there(
+def test_an_answer_with_an_instance_and_an_error_is_a_launch_and_an_unavailable_offering(
     by_overlay: bool,
 ) -> None:
     world = a_fleet(by_overlay)

@@ -1,4 +1,4 @@
-"""Launches that are joined into one call: one instance for each claim, whatever happens to it."""
+"""Batched launches: one instance for each claim, whatever happens to the call."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ ZONE = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["us-e
 
 
 def many(count: int, *, only: tuple[object, ...] = (), **fields: object) -> World:
-    """A fleet that wants so many equal nodes at once."""
+    """A fleet that needs that number of identical nodes at once."""
     pool = a_pool("web", template={"requirements": [*LARGE, *only]})
     return a_world(pool, a_deployment("web", "web", count), **fields)
 
 
 def complaints(world: World, count: int) -> list[str]:
-    """Return what is wrong with a fleet that is to have so many nodes."""
+    """Return the defects of a fleet that should have that number of nodes."""
     living = set(world.instances())
     held = Counter(c.status.provider_id.rpartition("/")[2] for c in world.claims.values())
     found = [f"{n} claims have {i}" for i, n in held.items() if n > 1]
@@ -41,21 +41,21 @@ def complaints(world: World, count: int) -> list[str]:
     return found
 
 
-def test_equal_launches_are_one_call() -> None:
+def test_identical_launches_share_one_call() -> None:
     world = many(6)
     world.converge(batch_from=2)
     assert launches(world) == 1
     assert complaints(world, 6) == []
 
 
-def test_fewer_than_that_have_a_call_each_and_all_their_tags_at_once() -> None:
+def test_below_the_threshold_each_launch_has_its_own_call_and_all_its_tags() -> None:
     world = many(3)
     world.engine().run_once()
     assert launches(world) == 3
     assert sorted(world.instances().values()) == sorted(world.claims)
 
 
-def test_a_batch_has_an_intent_of_its_own_and_so_has_each_of_its_claims() -> None:
+def test_a_batch_and_each_of_its_claims_have_separate_intents() -> None:
     world = many(4)
     world.converge(batch_from=2)
     entries = world.journal.entries()
@@ -67,7 +67,7 @@ def test_a_batch_has_an_intent_of_its_own_and_so_has_each_of_its_claims() -> Non
     assert sorted(e.intent.target for e in members) == sorted(world.claims)
 
 
-def test_launches_that_differ_are_not_joined() -> None:
+def test_different_launches_are_not_batched() -> None:
     world = a_world(
         a_pool("web", template={"requirements": LARGE}),
         a_pool("batch", template={"requirements": LARGE}),
@@ -79,7 +79,7 @@ def test_launches_that_differ_are_not_joined() -> None:
     assert {pool: n for (pool, _, _), n in world.fleet().items()} == {"web": 3, "batch": 3}
 
 
-def test_where_ec2_has_fewer_the_rest_is_launched_elsewhere() -> None:
+def test_the_rest_of_a_partially_fulfilled_batch_is_launched_elsewhere() -> None:
     world = many(5)
     world.cloud.market.limit("m7i.large", "us-east-1a", "on-demand", 2)
     world.converge(batch_from=2)
@@ -91,7 +91,7 @@ def test_where_ec2_has_fewer_the_rest_is_launched_elsewhere() -> None:
     }
 
 
-def test_claims_that_get_no_instance_go_and_are_planned_anew() -> None:
+def test_claims_without_an_instance_are_removed_and_planned_again() -> None:
     world = many(5, only=(ZONE,))
     world.cloud.market.limit("m7i.large", "us-east-1a", "on-demand", 3)
     world.converge(batch_from=2)
@@ -109,7 +109,7 @@ def plain() -> World:
 
 
 def scarce() -> World:
-    """EC2 ignores client tokens, has errors of its own, and two of four in the first pool."""
+    """EC2 ignores client tokens, returns errors, and has two instances in the first pool."""
     world = many(4)
     world.cloud.honours_tokens = False
     world.cloud.market.limit("m7i.large", "us-east-1a", "on-demand", 2)
@@ -120,7 +120,7 @@ def scarce() -> World:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("make", [plain, scarce])
-def test_a_process_may_be_killed_at_the_first_point_of_each_kind_of_a_batch(
+def test_a_batch_survives_a_crash_at_the_first_point_of_each_kind(
     make: Callable[[], World],
 ) -> None:
     names = points_of_a_batch(make)
@@ -132,14 +132,14 @@ def test_a_process_may_be_killed_at_the_first_point_of_each_kind_of_a_batch(
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("make", [plain, scarce])
-def test_a_process_may_be_killed_at_every_point_of_a_batch(make: Callable[[], World]) -> None:
+def test_a_batch_survives_a_crash_at_every_point(make: Callable[[], World]) -> None:
     names = points_of_a_batch(make)
     assert len(names) > 20, names
     ends_alike_where_killed(make, names)
 
 
 def points_of_a_batch(make: Callable[[], World]) -> dict[int, str]:
-    """Return the points around the first launch after each of which something has changed."""
+    """Return the points around the first launch after which the durable state has changed."""
     whole = Points()
     whole.wrap(make()).converge(batch_from=2)
     asked = whole.names.index("after ec2.CreateFleet") + 1
@@ -167,7 +167,7 @@ def ends_alike_where_killed(make: Callable[[], World], names: dict[int, str]) ->
         assert ever_launched(world) == 4, name
 
 
-def test_what_ec2_lists_late_is_dealt_out_when_it_shows() -> None:
+def test_instances_that_ec2_lists_late_are_assigned_when_they_appear() -> None:
     world = many(4)
     world.cloud.honours_tokens = False
     lists_late(world, 3)
@@ -184,7 +184,7 @@ def killed_after_batch(world: World) -> None:
     world.converge = converge  # type: ignore[method-assign]
 
 
-def test_a_batch_that_a_forgetful_server_launched_twice_ends_with_one_for_each() -> None:
+def test_a_batch_launched_twice_without_idempotency_ends_with_one_instance_per_claim() -> None:
     world = many(3)
     world.cloud.honours_tokens = False
     lists_late(world, 8)
@@ -194,7 +194,7 @@ def test_a_batch_that_a_forgetful_server_launched_twice_ends_with_one_for_each()
     assert complaints(world, 3) == []
 
 
-def test_where_the_state_is_lost_before_they_are_named_they_are_adopted() -> None:
+def test_instances_are_adopted_if_the_state_is_lost_before_they_are_tagged() -> None:
     world = many(3)
     world.engine().run_once(batch_from=2)
     assert set(world.instances().values()) == {""}
@@ -207,7 +207,7 @@ def test_where_the_state_is_lost_before_they_are_named_they_are_adopted() -> Non
 
 @pytest.mark.parametrize("fault", [Fault.RESET_AFTER, Fault.TIMEOUT_AFTER, Fault.THROTTLE])
 @pytest.mark.parametrize("honours_tokens", [True, False])
-def test_a_batch_whose_answer_is_lost_is_found_again(fault: Fault, honours_tokens: bool) -> None:
+def test_a_batch_whose_response_is_lost_is_recovered(fault: Fault, honours_tokens: bool) -> None:
     world = many(3)
     world.cloud.honours_tokens = honours_tokens
     world.cloud.faults.add("CreateFleet", fault, times=3)
@@ -217,7 +217,7 @@ def test_a_batch_whose_answer_is_lost_is_found_again(fault: Fault, honours_token
 
 
 @pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.exhaustive)])
-def test_many_launches_cost_few_calls(count: int) -> None:
+def test_many_launches_need_few_calls(count: int) -> None:
     world = many(count)
     engine = world.engine()
     engine.source.read()
@@ -234,7 +234,7 @@ def an_instance(number: int, state: str = "running") -> Instance:
     return Instance(f"i-{number}", "m7i.large", "us-east-1a", "on-demand", state, at, {})
 
 
-def test_instances_are_dealt_out_once_and_kept_by_those_who_have_them() -> None:
+def test_each_instance_is_assigned_once_and_stays_with_its_claim() -> None:
     instances = [an_instance(n) for n in (3, 1, 2)] + [an_instance(0, "terminated")]
     found = dealt(["a", "b", "c"], instances, {"b": "i-1", "other": "i-2"})
     assert {name: i.id for name, i in found.items()} == {"b": "i-1", "a": "i-3"}

@@ -1,4 +1,4 @@
-"""Law 3: whatever the point at which a process is killed, the next one ends in the same fleet."""
+"""Law 3: wherever a process is killed, the next one converges to the same fleet."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def web(version: str) -> dict[str, Any]:
 
 
 def story(world: World) -> list[Callable[[], None]]:
-    """Six nodes are launched, one type is refused; then git moves: five are replaced, one goes."""
+    """Launch six nodes, one type refused; then a commit replaces five and removes one."""
 
     def first() -> None:
         world.cloud.market.refuse("m7i.large", "us-east-1a")
@@ -78,7 +78,7 @@ def forgetful() -> World:
 
 
 def hostile() -> World:
-    """EC2 ignores client tokens, loses answers, has errors of its own and throttles."""
+    """EC2 ignores client tokens, loses answers, returns errors and throttles."""
     world = forgetful()
     faults = world.cloud.faults
     faults.add("CreateFleet", Fault.RESET_AFTER)
@@ -92,7 +92,7 @@ def hostile() -> World:
 
 
 def complaints(world: World, expected: Counter[tuple[str, str, str]]) -> list[str]:
-    """Return what is wrong with a world that says it has converged."""
+    """Return the defects of a world that reports to have converged."""
     found = []
     if world.fleet() != expected:
         found.append(f"fleet {dict(world.fleet())} is not {dict(expected)}")
@@ -129,13 +129,13 @@ def expected_of(make: Callable[[], World]) -> list[Counter[tuple[str, str, str]]
 
 
 def end_of(world: World, expected: Counter[tuple[str, str, str]]) -> list[str]:
-    """Start a process after a crash, and return what is wrong when it is done."""
+    """Start a process after a crash, and return the defects after it has converged."""
     world.converge()
     return complaints(world, expected)
 
 
 @pytest.mark.exhaustive
-def test_a_process_may_be_killed_at_the_first_point_of_each_kind() -> None:
+def test_a_pass_survives_a_crash_at_the_first_point_of_each_kind() -> None:
     tried: set[str] = set()
 
     def is_new(name: str) -> bool:
@@ -148,7 +148,7 @@ def test_a_process_may_be_killed_at_the_first_point_of_each_kind() -> None:
 
 
 @pytest.mark.exhaustive
-def test_a_process_may_be_killed_at_every_point() -> None:
+def test_a_pass_survives_a_crash_at_every_point() -> None:
     points, failed = killed_wherever(lambda _: True)
     assert failed == {}
     assert len(points.names) > 200
@@ -157,7 +157,7 @@ def test_a_process_may_be_killed_at_every_point() -> None:
 def killed_wherever(
     is_chosen: Callable[[str], bool],
 ) -> tuple[Points, dict[tuple[int, str], list[str]]]:
-    """Run the story; at each chosen point, let a copy be killed and note what is wrong then."""
+    """Run the scenario; kill a copy at each selected point and collect its defects."""
     fleets = expected_of(hostile)
     assert sum(fleets[0].values()) >= 5
     points, failed = Points(), {}
@@ -192,7 +192,7 @@ def killed_wherever(
     database=None,
 )
 @given(first=st.integers(1, 150), second=st.integers(1, 60), phase=st.integers(0, 1))
-def test_a_process_may_be_killed_while_it_recovers(first: int, second: int, phase: int) -> None:
+def test_recovery_survives_a_crash(first: int, second: int, phase: int) -> None:
     fleets = expected_of(hostile)
     points = Points()
     world = points.wrap(hostile())

@@ -1,6 +1,6 @@
-"""The daemon before a git that cannot be read.
+"""The daemon with an unreadable git repository.
 
-Each test fails when the guard that it is about is taken out.
+Each test fails if the guard that it covers is removed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.engine.trouble import moved, three_nodes
 from tests.engine.world import TAGS, World, a_deployment, a_pool, a_world
 
 
-def test_the_daemon_keeps_the_last_good_revision_and_goes_on_with_it() -> None:
+def test_the_daemon_continues_with_the_last_valid_revision() -> None:
     world = three_nodes()
     engine = world.engine()
     victim = next(iter(world.instances()))
@@ -59,7 +59,7 @@ def test_the_daemon_keeps_the_last_good_revision_and_goes_on_with_it() -> None:
     assert len(world.instances()) == 3
 
 
-def test_pods_that_wait_wake_it_and_a_look_hears_them_all() -> None:
+def test_pending_pods_wake_the_daemon_and_one_pass_handles_them_all() -> None:
     world = three_nodes()
     engine = world.engine()
     heard = ["a pod"]
@@ -86,7 +86,7 @@ def test_pods_that_wait_wake_it_and_a_look_hears_them_all() -> None:
 
 
 def pruned(world: World, keep: str, hours: int, **broken: Any) -> list[tuple[timedelta, frozenset]]:
-    """Let a quiet daemon run for so long, and return which spans it pruned to, and sparing what."""
+    """Run a quiet daemon for that time, and return the retention and exceptions of each pruning."""
     world.settings = replace(
         world.settings, history_keep=None if keep == "Never" else Duration(keep)
     )
@@ -112,7 +112,7 @@ def pruned(world: World, keep: str, hours: int, **broken: Any) -> list[tuple[tim
     return asked
 
 
-def test_a_daemon_prunes_its_records_once_a_day_and_spares_what_has_instances() -> None:
+def test_a_daemon_prunes_once_a_day_and_keeps_records_of_existing_instances() -> None:
     world = three_nodes()
     intents = {tags["reconciler/intent"] for tags in world.cloud.living().values()}
     assert pruned(world, "30d", 60) == [(timedelta(days=30), frozenset(intents))] * 3
@@ -122,14 +122,14 @@ def test_a_daemon_prunes_its_records_once_a_day_and_spares_what_has_instances() 
     assert pruned(world, "Never", 60) == []
 
 
-def test_records_that_cannot_be_pruned_stop_no_daemon() -> None:
+def test_a_failed_pruning_does_not_stop_the_daemon() -> None:
     world = three_nodes()
     assert len(pruned(world, "36h", 30, broken=True)) == 2
     assert any("the disk is full" in said for said in world.ears.said("Retrying"))
     assert len(world.instances()) == 3
 
 
-def test_the_daemon_survives_a_git_that_cannot_be_asked() -> None:
+def test_the_daemon_survives_an_unreachable_git_repository() -> None:
     world = three_nodes()
     engine = world.engine()
     asked = iter(range(30))
@@ -155,7 +155,7 @@ def test_the_daemon_survives_a_git_that_cannot_be_asked() -> None:
     assert len(world.instances()) == 3
 
 
-def test_a_revision_that_could_not_be_read_for_a_moment_is_carried_out_later() -> None:
+def test_a_temporarily_unreadable_revision_is_applied_later() -> None:
     world = three_nodes()
     engine = world.engine()
     passes = iter(range(60))
@@ -183,7 +183,7 @@ def test_a_revision_that_could_not_be_read_for_a_moment_is_carried_out_later() -
     assert told[-1] - started < READ_AGAIN
 
 
-def test_a_revision_that_stays_invalid_is_reported_again_with_its_age() -> None:
+def test_a_permanently_invalid_revision_is_reported_again_with_its_age() -> None:
     world = three_nodes()
     engine = world.engine()
     world.git.commit()
@@ -207,13 +207,13 @@ def test_a_revision_that_stays_invalid_is_reported_again_with_its_age() -> None:
 
 
 class TurnedBack(SimulatedClock):
-    """A clock that somebody sets back."""
+    """A clock that is set back."""
 
     def turn_back(self, hours: float) -> None:
         self._now -= timedelta(hours=hours)
 
 
-def test_a_clock_that_is_set_back_postpones_nothing() -> None:
+def test_setting_the_clock_back_postpones_nothing() -> None:
     clock = TurnedBack()
     world = a_world(
         a_pool("web", template={"requirements": LARGE}), a_deployment("web", "web", 3), clock=clock
@@ -248,9 +248,7 @@ def test_a_clock_that_is_set_back_postpones_nothing() -> None:
     assert len(world.instances()) == 3
 
 
-def test_a_launch_of_unknown_outcome_does_not_wait_for_the_time_before_the_clock_was_set_back() -> (
-    None
-):
+def test_a_launch_in_doubt_does_not_wait_for_a_time_before_the_clock_was_set_back() -> None:
     clock = TurnedBack()
     world = a_world(
         a_pool("web", template={"requirements": LARGE}), a_deployment("web", "web", 3), clock=clock
@@ -267,7 +265,7 @@ def test_a_launch_of_unknown_outcome_does_not_wait_for_the_time_before_the_clock
 
 
 class Unanswered:
-    """EC2 that gets a launch and never answers."""
+    """An EC2 that receives a launch and never answers."""
 
     def __init__(self, port: Any) -> None:
         self._port = port
@@ -279,7 +277,7 @@ class Unanswered:
         raise TransientCloudError("no answer", where="CreateFleet")
 
 
-def test_a_clock_that_is_corrected_by_seconds_changes_nothing() -> None:
+def test_a_clock_correction_of_seconds_changes_nothing() -> None:
     clock = TurnedBack()
     world = three_nodes(clock=clock)
     engine = world.engine()
@@ -301,8 +299,8 @@ def test_a_clock_that_is_corrected_by_seconds_changes_nothing() -> None:
     )
 
 
-def test_who_loses_the_lease_stops_within_the_pass() -> None:
-    """A mistake of ours is retried; to act without the lease is not."""
+def test_a_process_that_loses_the_lease_stops_within_the_pass() -> None:
+    """An internal error is retried; the loss of the lease is not."""
     world = three_nodes()
     moved(world)
     engine = world.engine()
@@ -327,7 +325,7 @@ def test_who_loses_the_lease_stops_within_the_pass() -> None:
     assert not ports.journal.in_doubt()
 
 
-def test_a_command_from_before_the_clock_was_set_back_is_not_waited_for() -> None:
+def test_commands_started_before_the_clock_was_set_back_do_not_block_consolidation() -> None:
     clock = TurnedBack()
     world = three_nodes(clock=clock, starting_s=60)
     moved(world)

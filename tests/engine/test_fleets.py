@@ -24,7 +24,7 @@ from tests.repositories import git
 pytestmark = pytest.mark.slow
 
 NAMES = ["north", "south", "east", "west"]
-NODES = 6  # of the example that each fleet is a copy of
+NODES = 6  # in the example that is copied for each fleet
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 
 def holders(site: Site) -> dict[str, int]:
-    """Return the process that holds the lease of each fleet, as the server knows."""
+    """Return the process that holds the lease of each fleet, from the server."""
     with psycopg.connect(str(site.state).replace("+psycopg", "")) as connection:
         rows = connection.execute(
             "SELECT fleet, holder FROM lease WHERE lifetime_ms >"
@@ -52,7 +52,7 @@ def renewals(site: Site) -> dict[str, int]:
 
 
 def shares(site: Site) -> list[int]:
-    """Return how many fleets each process holds, in order."""
+    """Return the number of fleets of each process, sorted."""
     return sorted(Counter(holders(site).values()).values())
 
 
@@ -67,7 +67,7 @@ def connections(site: Site) -> int:
 
 
 def server_view(site: Site) -> str:
-    """Return the leases and replicas, and what each connection of the database does."""
+    """Return the leases and replicas, and the activity of each database connection."""
     tables = {
         "lease": "SELECT * FROM lease",
         "replica": "SELECT *, extract(epoch FROM clock_timestamp()) * 1000 AS now FROM replica",
@@ -80,12 +80,12 @@ def server_view(site: Site) -> str:
 
 
 def instances(site: Site) -> Counter[str]:
-    """Return how many instances each fleet has, as EC2 itself knows."""
+    """Return the number of instances of each fleet, from EC2 itself."""
     return Counter(tags["reconciler/fleet"] for tags in site.cloud.living().values())
 
 
 def has_all_nodes(site: Site, *names: str) -> bool:
-    """Return whether these fleets, and no others, have launched all that their pods need."""
+    """Return whether exactly these fleets have launched everything that their pods need."""
     return instances(site) == dict.fromkeys(names, NODES)
 
 
@@ -120,7 +120,7 @@ def stop(*daemons: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.exhaustive
-def test_replicas_share_fleets_and_take_over_those_of_one_that_died(site: Site) -> None:
+def test_replicas_share_fleets_and_take_over_those_of_a_dead_replica(site: Site) -> None:
     first = site.start("run", "--interval", "1s")
     heard_of_first = Heard(first)
     wait_for(lambda: has_tables(site) and shares(site) == [4])
@@ -148,7 +148,7 @@ def test_replicas_share_fleets_and_take_over_those_of_one_that_died(site: Site) 
 
 
 @pytest.mark.exhaustive
-def test_replicas_go_on_after_the_server_has_crashed(site: Site) -> None:
+def test_replicas_continue_after_a_crash_of_the_database_server(site: Site) -> None:
     replicas = [site.start("run", "--interval", "1s") for _ in range(2)]
     heard = [Heard(replica) for replica in replicas]
     wait_for(lambda: has_tables(site) and shares(site) == [2, 2])
@@ -166,7 +166,7 @@ def test_replicas_go_on_after_the_server_has_crashed(site: Site) -> None:
 
 
 @pytest.mark.exhaustive
-def test_a_replica_that_was_frozen_comes_back_without_acting_for_what_others_took(
+def test_a_resumed_replica_does_not_act_for_fleets_that_others_took_over(
     site: Site,
 ) -> None:
     frozen, other = (site.start("run", "--interval", "1s") for _ in range(2))
@@ -188,7 +188,7 @@ def test_a_replica_that_was_frozen_comes_back_without_acting_for_what_others_too
 
 
 @pytest.mark.exhaustive
-def test_a_fleet_that_cannot_be_served_stops_no_other(site: Site) -> None:
+def test_a_failing_fleet_does_not_stop_the_others(site: Site) -> None:
     (site.folder / "south" / "reconciler.yaml").write_text("fleet: [\n")
     (site.folder / "west" / "reconciler.yaml").write_text(
         (site.folder / "east" / "reconciler.yaml").read_text()
@@ -225,7 +225,7 @@ def test_a_fleet_that_cannot_be_served_stops_no_other(site: Site) -> None:
 
 
 @pytest.mark.exhaustive
-def test_fleets_that_appear_and_vanish_in_a_commit_are_started_and_stopped(
+def test_fleets_added_and_removed_by_a_commit_are_started_and_stopped(
     site: Site, tmp_path: Path
 ) -> None:
     git(site.folder, "init", "-q", "-b", "main")

@@ -1,4 +1,4 @@
-"""When a node counts as initialized: ready, no startup taints left, with what was asked of it."""
+"""When a node is initialized: ready, without startup taints, with all requested resources."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def asking(claim: NodeClaim, **requests: str) -> NodeClaim:
 
 
 def looked_at(world: World, **requests: str) -> tuple[str, str, str]:
-    """Return what is said of initialization when a node is seen again."""
+    """Return the Initialized condition after the next observation of a node."""
     (claim,) = world.claims.values()
     pass_ = world.converge()
     (node,) = pass_.seen.snapshot.nodes
@@ -46,7 +46,7 @@ def looked_at(world: World, **requests: str) -> tuple[str, str, str]:
     return condition.status, condition.reason, condition.message
 
 
-def test_a_node_whose_devices_are_not_registered_is_waited_for() -> None:
+def test_a_node_without_its_devices_is_not_initialized() -> None:
     said = looked_at(one_node(), **{"nvidia.com/gpu": "1"})
     assert said == (
         "Unknown",
@@ -55,11 +55,11 @@ def test_a_node_whose_devices_are_not_registered_is_waited_for() -> None:
     )
 
 
-def test_what_was_asked_for_none_of_is_not_waited_for() -> None:
+def test_resources_that_were_not_requested_do_not_delay_initialization() -> None:
     assert looked_at(one_node(), **{"nvidia.com/gpu": "0"})[0] == "True"
 
 
-def test_an_imitated_node_registers_what_an_overlay_adds() -> None:
+def test_a_simulated_node_registers_the_resources_of_an_overlay() -> None:
     deployment: dict[str, Any] = a_deployment("web", "web", 1)
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     container["resources"]["requests"][FUSE] = "1"

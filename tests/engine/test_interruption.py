@@ -1,4 +1,4 @@
-"""EC2 says that it takes instances back: what goes, what comes instead, and what is left alone."""
+"""Interruption events of EC2: what is removed, what replaces it, and what is left alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.engine.world import TAGS, Engine, World, a_deployment, a_pdb, a_pool,
 
 
 def three_spot_nodes() -> World:
-    """A fleet of three spot nodes whose budgets let none go."""
+    """A fleet of three spot nodes whose budgets allow no disruption."""
     world = a_world(
         a_pool(
             "web",
@@ -44,7 +44,7 @@ def victim_of(world: World) -> tuple[str, str]:
     return next(iter(world.instances().items()))
 
 
-def test_a_spot_warning_drains_the_node_brings_another_and_avoids_the_offering() -> None:
+def test_a_spot_warning_drains_and_replaces_the_node_and_avoids_the_offering() -> None:
     world = three_spot_nodes()
     instance, claim = victim_of(world)
     zone = world.claims[claim].metadata.labels["topology.kubernetes.io/zone"]
@@ -67,7 +67,7 @@ def test_a_spot_warning_drains_the_node_brings_another_and_avoids_the_offering()
 
 
 @pytest.mark.parametrize("between", [False, True])
-def test_a_word_that_comes_twice_does_what_it_does_once(*, between: bool) -> None:
+def test_an_event_received_twice_has_the_effect_of_one(*, between: bool) -> None:
     world = three_spot_nodes()
     instance, _ = victim_of(world)
     engine = listening(world)
@@ -86,7 +86,7 @@ def test_a_word_that_comes_twice_does_what_it_does_once(*, between: bool) -> Non
     assert left(world) == 0
 
 
-def test_a_recommendation_to_rebalance_is_told_and_nothing_more() -> None:
+def test_a_rebalance_recommendation_is_only_reported_by_default() -> None:
     world = three_spot_nodes()
     instance, claim = victim_of(world)
     say(world, "EC2 Instance Rebalance Recommendation", instance_id=instance)
@@ -98,7 +98,7 @@ def test_a_recommendation_to_rebalance_is_told_and_nothing_more() -> None:
     assert (left(world), len(world.instances())) == (0, 3)
 
 
-def test_a_recommendation_to_rebalance_replaces_where_the_fleet_wants_that() -> None:
+def test_a_rebalance_recommendation_replaces_the_node_if_enabled() -> None:
     world = three_spot_nodes()
     instance, _ = victim_of(world)
     say(world, "EC2 Instance Rebalance Recommendation", instance_id=instance)
@@ -109,7 +109,7 @@ def test_a_recommendation_to_rebalance_replaces_where_the_fleet_wants_that() -> 
     assert world.store.unavailable(world.clock.now()) == []
 
 
-def test_a_more_pressing_word_takes_the_place_of_the_one_before() -> None:
+def test_a_more_urgent_event_replaces_an_earlier_one() -> None:
     world = three_spot_nodes()
     instance, claim = victim_of(world)
     say(world, "EC2 Instance Rebalance Recommendation", instance_id=instance)
@@ -121,7 +121,7 @@ def test_a_more_pressing_word_takes_the_place_of_the_one_before() -> None:
     assert len(world.store.unavailable(world.clock.now())) == 1
 
 
-def test_a_scheduled_change_lets_every_instance_go_that_it_names() -> None:
+def test_a_scheduled_change_removes_every_instance_that_it_names() -> None:
     world = three_spot_nodes()
     going = [*world.instances()][:2]
     say(
@@ -138,7 +138,7 @@ def test_a_scheduled_change_lets_every_instance_go_that_it_names() -> None:
     assert world.store.unavailable(world.clock.now()) == []
 
 
-def test_an_event_that_ec2_has_scheduled_lets_the_instance_go_without_a_queue() -> None:
+def test_a_scheduled_event_removes_the_instance_without_a_queue() -> None:
     world = three_spot_nodes()
     instance, _ = victim_of(world)
     world.cloud.health.announce(instance, "instance-retirement", world.clock.now())
@@ -153,8 +153,8 @@ def test_an_event_that_ec2_has_scheduled_lets_the_instance_go_without_a_queue() 
 
 
 @pytest.mark.parametrize("ails", [True, False])
-def test_an_instance_whose_checks_fail_waits_for_no_pod(*, ails: bool) -> None:
-    """What runs there is gone already; a mere event leaves the pods their budgets."""
+def test_an_instance_with_failing_status_checks_does_not_wait_for_pods(*, ails: bool) -> None:
+    """The pods of a failed instance are gone; for a scheduled event, budgets still apply."""
     world = three_spot_nodes()
     moved(world, a_pdb("holds", "web", minAvailable=3), budget="0")
     instance, _ = victim_of(world)
@@ -170,7 +170,7 @@ def test_an_instance_whose_checks_fail_waits_for_no_pod(*, ails: bool) -> None:
 
 
 @pytest.mark.parametrize("state", ["stopping", "stopped", "shutting-down", "terminated"])
-def test_an_instance_that_ends_without_us_takes_its_claim_with_it(state: str) -> None:
+def test_an_instance_terminated_by_others_removes_its_claim(state: str) -> None:
     world = three_spot_nodes()
     instance, claim = victim_of(world)
     if state in ("stopping", "stopped"):
@@ -184,7 +184,7 @@ def test_an_instance_that_ends_without_us_takes_its_claim_with_it(state: str) ->
     assert len(world.instances()) == 3
 
 
-def test_a_lost_reservation_is_not_asked_for_again_for_a_while() -> None:
+def test_an_offering_of_a_lost_reservation_is_unavailable_for_a_while() -> None:
     world = three_spot_nodes()
     instance, claim = victim_of(world)
     known = world.claims[claim]
@@ -197,7 +197,7 @@ def test_a_lost_reservation_is_not_asked_for_again_for_a_while() -> None:
     assert [u.capacity_type for u in world.store.unavailable(world.clock.now())] == ["reserved"]
 
 
-def test_words_about_others_and_garbage_leave_everything_as_it_is() -> None:
+def test_events_about_other_instances_and_invalid_messages_have_no_effect() -> None:
     world = three_spot_nodes()
     client, url = sqs(world)
     client.send_message(QueueUrl=url, MessageBody="garbage")
@@ -206,7 +206,7 @@ def test_words_about_others_and_garbage_leave_everything_as_it_is() -> None:
     assert (left(world), len(world.instances())) == (0, 3)
 
 
-def test_a_node_that_waits_for_its_replacement_does_not_wait_any_longer() -> None:
+def test_an_interrupted_node_no_longer_waits_for_its_replacement() -> None:
     world = three_nodes(latencies={"joining_s": 60.0})
     engine = listening(world)
     moved(world)
@@ -233,7 +233,7 @@ def test_a_node_that_waits_for_its_replacement_does_not_wait_any_longer() -> Non
     assert len(world.instances()) == 3
 
 
-def test_a_queue_that_cannot_be_read_is_a_finding_and_stops_nothing() -> None:
+def test_an_unreadable_queue_is_a_finding_and_stops_nothing() -> None:
     world = three_spot_nodes()
     world.cloud.faults.add("ReceiveMessage", Fault.DENIED, times=None)
     world.git.commit(*world.git.objects[:-1], a_deployment("web", "web", 4))
@@ -245,7 +245,7 @@ def test_a_queue_that_cannot_be_read_is_a_finding_and_stops_nothing() -> None:
     assert len(world.instances()) == 4
 
 
-def test_the_daemon_wakes_at_once() -> None:
+def test_an_event_wakes_the_daemon_at_once() -> None:
     world = three_spot_nodes()
     instance, _ = victim_of(world)
     engine = listening(world)
@@ -273,7 +273,7 @@ def test_the_daemon_wakes_at_once() -> None:
     assert len(world.instances()) == 3
 
 
-def test_a_process_that_dies_before_it_settles_a_word_hears_it_again() -> None:
+def test_an_event_is_received_again_if_the_process_dies_before_deleting_it() -> None:
     world = three_spot_nodes()
     instance, _ = victim_of(world)
     warn(world, instance)

@@ -1,7 +1,7 @@
-"""``kill -9`` at any moment, and what the next process makes of it, counted instance by instance.
+"""``kill -9`` at any time, and the recovery of the next process, checked instance by instance.
 
-A seed decides on the moments. All of these tests are exhaustive ones; there are four seeds, or as
-many as ``RECONCILER_KILL_SEEDS`` says.
+A seed determines the times. All of these tests are exhaustive; there are four seeds, or the number
+in ``RECONCILER_KILL_SEEDS``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ QUICK = ("--interval", "100ms", "-q", "--auto-approve")
 
 
 def spoil(site: Site, chance: random.Random) -> None:
-    """Let EC2 lose answers, throttle, fail, refuse a type and ignore client tokens."""
+    """Make EC2 lose answers, throttle, fail, refuse a type and ignore client tokens."""
     site.cloud.honours_tokens = chance.random() < 0.5
     for fault in (Fault.THROTTLE, Fault.SERVER_ERROR, Fault.RESET_AFTER, Fault.RESET_BEFORE):
         for call in ("CreateFleet", "DescribeInstances", "TerminateInstances"):
@@ -46,7 +46,7 @@ def standing(site: Site) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("seed", "kills"), [(seed, 2) for seed in SEEDS])
-def test_a_killed_apply_goes_on_where_it_was(seed: int, kills: int, tmp_path: Path) -> None:
+def test_a_killed_apply_resumes_where_it_stopped(seed: int, kills: int, tmp_path: Path) -> None:
     chance = random.Random(seed)
     with a_site(tmp_path) as site:
         spoil(site, chance)
@@ -76,7 +76,7 @@ JOINED = ("--set", "aws.batchLaunchesFrom=2")
 
 
 @pytest.mark.parametrize(("seed", "kills"), [(seed, 3) for seed in SEEDS])
-def test_a_killed_apply_deals_out_what_joined_launches_gave(
+def test_a_killed_apply_assigns_the_instances_of_batched_launches(
     seed: int, kills: int, tmp_path: Path
 ) -> None:
     chance = random.Random(f"joined {seed}")

@@ -1,6 +1,6 @@
-"""Launches that fail, hang or are refused: never two instances, never a claim that waits for ever.
+"""Launches that fail, hang or are refused: never two instances, never a claim that waits forever.
 
-Each test fails when the guard that it is about is taken out.
+Each test fails if the guard that it covers is removed.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def test_a_launch_that_ec2_does_not_list_yet_is_not_repeated_after_a_crash() -> 
     assert complaints(world, world.fleet()) == []
 
 
-def test_a_launch_that_is_asked_for_again_bears_the_token_of_the_first() -> None:
-    """EC2 shows it only after we have given up waiting: the token alone makes both one."""
+def test_a_repeated_launch_has_the_client_token_of_the_first() -> None:
+    """EC2 lists it only after the wait has ended: only the client token prevents a second one."""
     world = a_world(a_pool("web"), a_deployment("web", "web", 1))
     lists_late(world, 20)
     killed_after(world, "CreateFleet")
@@ -71,7 +71,7 @@ def test_of_two_instances_for_one_intent_the_second_is_terminated() -> None:
     assert orphan.intent.reason == "Orphaned"
 
 
-def test_a_launch_in_doubt_is_not_taken_for_an_orphan() -> None:
+def test_a_launch_in_doubt_is_not_treated_as_an_orphan() -> None:
     world = a_world(a_pool("web"), a_deployment("web", "web", 1))
     world.cloud.faults.add("CreateFleet", Fault.RESET_AFTER)
     world.cloud.faults.add("DescribeInstances", Fault.THROTTLE, skip=2, times=5)
@@ -86,7 +86,7 @@ def test_a_launch_in_doubt_is_not_taken_for_an_orphan() -> None:
     assert list(world.instances()) == [instance]
 
 
-def test_an_answer_with_an_error_and_an_instance_is_read_twice() -> None:
+def test_both_the_error_and_the_instance_of_an_answer_are_used() -> None:
     world = a_world(a_pool("web", template={"requirements": EITHER}), a_deployment("web", "web", 1))
     world.cloud.market.refuse("m7i.large", "us-east-1a")
     world.engine().run_once()
@@ -112,7 +112,7 @@ def test_a_claim_that_was_never_launched_is_forgotten() -> None:
 @pytest.mark.parametrize(
     "every", [False, pytest.param(True, marks=pytest.mark.exhaustive)], ids=["first", "every"]
 )
-def test_a_launch_that_is_refused_leaves_no_claim_behind_wherever_it_is_killed(
+def test_a_refused_launch_leaves_no_claim_wherever_the_process_is_killed(
     every: bool,
 ) -> None:
     """By default at the first point of each kind, in an exhaustive run at every point."""
@@ -146,7 +146,7 @@ def test_a_launch_that_is_refused_leaves_no_claim_behind_wherever_it_is_killed(
         assert list(world.fleet().values()) == [1]
 
 
-def test_where_no_spot_is_left_on_demand_is_taken() -> None:
+def test_on_demand_is_launched_if_spot_is_unavailable() -> None:
     world = a_world(
         a_pool("web", capacity_types=["spot", "on-demand"]), a_deployment("web", "web", 1)
     )
@@ -158,7 +158,7 @@ def test_where_no_spot_is_left_on_demand_is_taken() -> None:
 
 
 @pytest.mark.exhaustive
-def test_a_refused_pool_is_left_alone_for_longer_each_time() -> None:
+def test_each_refusal_of_an_offering_doubles_its_unavailability() -> None:
     world = a_world(a_pool("web", template={"requirements": LARGE}), a_deployment("web", "web", 1))
     world.cloud.market.refuse()
     end = world.clock.now() + timedelta(hours=3)
@@ -178,7 +178,7 @@ def test_a_refused_pool_is_left_alone_for_longer_each_time() -> None:
     assert len(world.instances()) == 1
 
 
-def test_a_refusal_that_names_no_offering_is_about_all_of_them() -> None:
+def test_a_refusal_without_an_offering_concerns_all_requested_offerings() -> None:
     world = a_world(a_pool("web", template={"requirements": LARGE}), a_deployment("web", "web", 1))
 
     def vague(request: Request, handle: Callable[[Request], Response]) -> Response:
@@ -197,7 +197,7 @@ def test_a_refusal_that_names_no_offering_is_about_all_of_them() -> None:
     assert launches(world) == 1
 
 
-def test_a_call_that_is_refused_for_capacity_is_about_all_that_it_asked_for() -> None:
+def test_a_capacity_error_of_the_call_concerns_all_requested_offerings() -> None:
     world = a_world(a_pool("web", template={"requirements": LARGE}), a_deployment("web", "web", 1))
 
     def blunt(request: Request, handle: Callable[[Request], Response]) -> Response:
@@ -216,7 +216,7 @@ def test_a_call_that_is_refused_for_capacity_is_about_all_that_it_asked_for() ->
     assert len(world.store.unavailable(world.clock.now())) == 2
 
 
-def test_a_launch_that_is_denied_is_repeated_ever_more_slowly() -> None:
+def test_a_denied_launch_is_retried_with_growing_delays() -> None:
     world = a_world(a_pool("web"), a_deployment("web", "web", 1))
     world.cloud.faults.add("CreateFleet", Fault.DENIED, times=20)
     world.converge(busy=1.0)

@@ -1,4 +1,4 @@
-"""Laws 1, 4 and 5 on worlds that hypothesis draws: convergence, budgets, no orphans."""
+"""Laws 1, 4 and 5 in generated worlds: convergence, budgets, no orphans."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ BUDGETS = st.lists(
 
 @dataclass(frozen=True)
 class Pool:
-    """A NodePool as git has it now: how many pods it is for, and its version."""
+    """A NodePool in git: the number of its pods, and its version."""
 
     name: str
     budgets: Sequence[dict[str, Any]]
@@ -95,7 +95,7 @@ def commit(world: World, fleet: Sequence[Pool]) -> None:
 
 @dataclass
 class Watch:
-    """Counts, past the engine, what its claims and nodes say of each pool.
+    """Counts the claims and nodes of each pool, independently of the engine.
 
     A node that is not ready uses up the budget as well, but no engine can keep it from that: only
     what a command starts must find room at that moment.
@@ -106,7 +106,7 @@ class Watch:
     started: int = 0
 
     def look(self) -> None:
-        """Fail when a command has started on more nodes than the budgets allow now."""
+        """Fail if a command has started on more nodes than the budgets allow now."""
         world, now = self.world, self.world.clock.now()
         commands = {c.id: c for c in world.store.commands()}
         taken = {name: c.reason for c in commands.values() for name in c.node_claims}
@@ -125,7 +125,7 @@ class Watch:
     def _going(
         self, pool: str, claims: dict[str, NodeClaim], taken: dict[str, str]
     ) -> frozenset[str]:
-        """Return the claims that are taken or deleted, or whose node is not ready."""
+        """Return the claims that are being disrupted or deleted, or whose node is not ready."""
         ready = self._ready()
         return frozenset(
             c.name
@@ -152,7 +152,7 @@ class Watch:
 
 
 @pytest.mark.property
-def test_no_command_takes_more_nodes_than_the_budgets_allow() -> None:
+def test_no_command_disrupts_more_nodes_than_the_budgets_allow() -> None:
     started = []
 
     @LAWS
@@ -165,7 +165,7 @@ def test_no_command_takes_more_nodes_than_the_budgets_allow() -> None:
 
 
 def nodes_taken(fleet: list[Pool], moves: list[tuple[str, int]], latency: float) -> int:
-    """Play a history, fail where a command takes too many, and return how many all have taken."""
+    """Run a history, fail if a command disrupts too many nodes, and return the total."""
     world = a_world(latencies={"ready_s": latency})
     commit(world, fleet)
     world.converge()
@@ -203,7 +203,7 @@ def nodes_taken(fleet: list[Pool], moves: list[tuple[str, int]], latency: float)
 @pytest.mark.exhaustive
 @LAWS
 @given(fleet=pools(), drifts=st.booleans(), shrinks=st.booleans())
-def test_what_has_converged_stays_as_it_is(fleet: list[Pool], drifts: bool, shrinks: bool) -> None:
+def test_a_converged_fleet_does_not_change(fleet: list[Pool], drifts: bool, shrinks: bool) -> None:
     world = a_world()
     commit(world, fleet)
     world.converge()
@@ -223,7 +223,7 @@ def test_what_has_converged_stays_as_it_is(fleet: list[Pool], drifts: bool, shri
 
 
 def facts(world: World) -> tuple[Any, ...]:
-    """Return everything that a pass with nothing to do leaves as it is."""
+    """Return everything that a pass without actions must not change."""
     entries = world.journal.entries(limit=10_000)
     return world.store.serial(), entries, world.claims, sorted(world.instances())
 
@@ -233,7 +233,7 @@ def is_terminating(claim: NodeClaim) -> bool:
     return claim.is_true("InstanceTerminating")
 
 
-def test_a_window_that_is_closed_starts_nothing() -> None:
+def test_nothing_starts_while_the_window_is_closed() -> None:
     closed = [{"nodes": "0", "schedule": "0 * * * *", "duration": "30m"}, {"nodes": "1"}]
     fleet = [Pool("a", closed, 3)]
     world = a_world()
@@ -248,7 +248,7 @@ def test_a_window_that_is_closed_starts_nothing() -> None:
     assert not old & set(world.instances())
 
 
-def test_a_pool_that_left_git_keeps_its_budgets_to_the_last() -> None:
+def test_a_pool_removed_from_git_keeps_its_budgets_until_its_last_node() -> None:
     world = a_world()
     commit(world, [Pool("a", [{"nodes": "1"}], 3), Pool("b", [{"nodes": "1"}], 1)])
     world.converge()
@@ -267,7 +267,7 @@ def test_a_pool_that_left_git_keeps_its_budgets_to_the_last() -> None:
     assert [o.name for o in world.store.objects() if o.kind == "NodePool"] == ["b"]
 
 
-def test_a_pool_that_left_git_with_its_budgets_closed_keeps_its_nodes() -> None:
+def test_a_pool_removed_from_git_with_a_zero_budget_keeps_its_nodes() -> None:
     world = a_world()
     commit(world, [Pool("a", [{"nodes": "0"}], 2), Pool("b", [{"nodes": "1"}], 1)])
     world.converge()

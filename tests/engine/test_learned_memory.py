@@ -1,4 +1,4 @@
-"""What one node turned out to have counts for those that are on their way, and for later ones."""
+"""Memory discovered on one node applies to starting nodes and to later launches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REAL = "7Gi"
 
 @dataclass
 class Smaller(ClusterAround):
-    """A cluster whose nodes have less memory than the catalogue says; ``latest`` has not joined."""
+    """A cluster whose nodes have less memory than in the catalog; ``latest`` has not joined."""
 
     hides_latest: bool = False
 
@@ -58,7 +58,7 @@ def memory_of(claim: NodeClaim) -> int:
 LEARNED = parse_resources({"memory": REAL})["memory"]
 
 
-def test_a_launch_counts_on_what_earlier_nodes_were_seen_to_have() -> None:
+def test_a_launch_uses_the_memory_discovered_on_earlier_nodes() -> None:
     world, engine = a_fleet(Smaller(), 1)
     desired = engine.source.read()  # the daemon keeps it for minutes
     for _ in range(3):
@@ -74,7 +74,7 @@ def test_a_launch_counts_on_what_earlier_nodes_were_seen_to_have() -> None:
     assert memory_of(world.claims[second]) == LEARNED
 
 
-def test_a_node_on_its_way_promises_no_more_than_its_like_turned_out_to_have() -> None:
+def test_a_starting_node_promises_at_most_the_discovered_memory() -> None:
     smaller = Smaller(hides_latest=True)
     world, engine = a_fleet(smaller, 2)
     desired = engine.source.read()

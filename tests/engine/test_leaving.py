@@ -1,6 +1,6 @@
-"""Nodes on their way out, and back when it does not work out.
+"""Termination of nodes, and rollback of commands that fail.
 
-Each test fails when the guard that it is about is taken out.
+Each test fails if the guard that it covers is removed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.engine.world import (
 )
 
 
-def test_a_node_that_never_joins_is_given_up_after_fifteen_minutes() -> None:
+def test_a_node_that_never_joins_is_removed_after_fifteen_minutes() -> None:
     world = a_world(a_pool("web"), a_deployment("web", "web", 1), latencies={"joining_s": 1e6})
     engine = world.engine()
     engine.run_once()
@@ -39,7 +39,7 @@ def test_a_node_that_never_joins_is_given_up_after_fifteen_minutes() -> None:
     assert "never joined" in world.ears.said("Failed")[0]
 
 
-def test_a_drain_that_a_budget_of_pods_holds_up_says_which() -> None:
+def test_a_blocked_drain_names_the_pod_disruption_budget() -> None:
     world = three_nodes()
     moved(world, a_pdb("holds", "web", minAvailable=3), budget="1")
     victim, name = next(iter(world.instances().items()))
@@ -58,7 +58,7 @@ def test_a_drain_that_a_budget_of_pods_holds_up_says_which() -> None:
     assert victim in world.instances()
 
 
-def test_a_replacement_that_vanishes_gives_the_old_node_back() -> None:
+def test_a_command_is_rolled_back_if_its_replacement_disappears() -> None:
     world = three_nodes(latencies={"ready_s": 30.0})
     moved(world, budget="1")
     engine = world.engine()
@@ -78,7 +78,7 @@ def test_a_replacement_that_vanishes_gives_the_old_node_back() -> None:
     assert complaints(world, world.fleet()) == []
 
 
-def test_a_replacement_that_never_gets_ready_gives_the_old_node_back() -> None:
+def test_a_command_is_rolled_back_if_its_replacement_never_becomes_ready() -> None:
     world = three_nodes()
     world.clock.advance(7200)
     world.latencies = {"ready_s": 3600.0}
@@ -93,7 +93,7 @@ def test_a_replacement_that_never_gets_ready_gives_the_old_node_back() -> None:
     assert "was not ready" in world.ears.said("CommandRolledBack")[0]
 
 
-def test_a_move_that_git_takes_back_is_rolled_back() -> None:
+def test_a_command_reverted_in_git_is_rolled_back() -> None:
     world = three_nodes()
     original = world.git.objects
     before = set(world.instances())
@@ -110,7 +110,7 @@ def test_a_move_that_git_takes_back_is_rolled_back() -> None:
     assert before == set(world.instances())
 
 
-def test_a_move_that_is_suspended_while_replacements_start_is_rolled_back() -> None:
+def test_a_command_suspended_while_replacements_start_is_rolled_back() -> None:
     world = three_nodes()
     before = set(world.instances())
     moved(world)
@@ -124,7 +124,7 @@ def test_a_move_that_is_suspended_while_replacements_start_is_rolled_back() -> N
     assert "platform-team suspended disruption" in world.ears.said("CommandRolledBack")[0]
 
 
-def test_a_taint_that_could_not_be_taken_back_is_taken_back_later() -> None:
+def test_a_failed_removal_of_a_taint_is_retried() -> None:
     world = three_nodes()
     refusals = [ClusterError("the API server is busy")] * 2
 
@@ -154,7 +154,7 @@ def test_a_taint_that_could_not_be_taken_back_is_taken_back_later() -> None:
     assert complaints(world, world.fleet()) == []
 
 
-def test_an_empty_node_that_gets_a_pod_before_it_goes_stays() -> None:
+def test_an_empty_node_that_gets_a_pod_before_termination_stays() -> None:
     world = three_nodes()
     pool = a_pool("web", budgets=[{"nodes": "3"}], template={"requirements": LARGE})
     world.git.commit(a_node_class(), pool, a_deployment("web", "web", 2))
@@ -178,7 +178,7 @@ def test_an_empty_node_that_gets_a_pod_before_it_goes_stays() -> None:
     assert set(world.instances()) == before
 
 
-def test_a_node_counts_as_quiet_only_since_its_last_pod_left() -> None:
+def test_consolidate_after_counts_from_the_departure_of_the_last_pod() -> None:
     pool = a_pool("web", after="5m", budgets=[{"nodes": "3"}], template={"requirements": LARGE})
     world = a_world(pool, a_deployment("web", "web", 2))
     world.converge()

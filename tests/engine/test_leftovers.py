@@ -1,4 +1,4 @@
-"""What launches leave behind in the account is deleted when nothing needs it, and not before."""
+"""Unused objects that launches leave in the account are deleted once nothing needs them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def later(world: World) -> None:
     world.clock.advance(UNUSED_FOR.total_seconds())
 
 
-def test_a_template_that_no_launch_used_for_a_while_goes() -> None:
+def test_a_launch_template_unused_for_a_while_is_deleted() -> None:
     world = three_nodes()
     (old,) = templates(world)
     engine = world.engine()
@@ -46,7 +46,7 @@ def test_a_template_that_no_launch_used_for_a_while_goes() -> None:
     assert len(world.instances()) == 3
 
 
-def test_a_template_that_was_deleted_is_made_again_for_the_next_launch() -> None:
+def test_a_deleted_launch_template_is_created_again_for_the_next_launch() -> None:
     world = three_nodes()
     engine = world.engine()
     later(world)
@@ -57,7 +57,7 @@ def test_a_template_that_was_deleted_is_made_again_for_the_next_launch() -> None
     assert len(world.instances()) == 3
 
 
-def test_what_was_used_of_late_stays_while_the_old_goes() -> None:
+def test_recently_used_templates_stay_while_old_ones_are_deleted() -> None:
     world = three_nodes()
     (old,) = templates(world)
     engine = world.engine()
@@ -89,7 +89,7 @@ def test_templates_of_others_are_left_alone() -> None:
     assert templates(world) == {"karpenter.k8s.aws/123", "reconciler/other", "reconciler/none"}
 
 
-def test_who_may_not_look_or_delete_runs_a_fleet_all_the_same() -> None:
+def test_missing_permissions_for_the_cleanup_do_not_stop_the_fleet() -> None:
     world = three_nodes()
     engine = world.engine()
     for call in ("DescribeLaunchTemplates", "DeleteLaunchTemplate"):
@@ -102,7 +102,7 @@ def test_who_may_not_look_or_delete_runs_a_fleet_all_the_same() -> None:
     assert templates(world) == set()
 
 
-def test_a_template_that_somebody_else_deleted_is_no_error() -> None:
+def test_a_template_deleted_by_others_is_not_an_error() -> None:
     world = three_nodes()
     (old,) = templates(world)
     later(world)
@@ -114,7 +114,7 @@ def test_a_template_that_somebody_else_deleted_is_no_error() -> None:
     assert [leftover.name for leftover in found] == [old]
 
 
-# Instance profiles: made only where machines really boot.
+# Instance profiles: created only if machines really boot.
 
 
 class Site:
@@ -143,7 +143,7 @@ class Site:
         return {role["RoleName"] for row in rows for role in row["Roles"]}
 
     def age(self, span: timedelta) -> None:
-        """Let so much time pass since all profiles were made."""
+        """Advance the clock by that time after the creation of all profiles."""
         made = self.clock.now().astimezone(UTC).replace(tzinfo=None)
         account = iam_backends[self.cloud._account.number]["aws"]
         for profile in account.instance_profiles.values():
@@ -161,7 +161,7 @@ def with_role(role: str) -> EC2NodeClass:
     return a_class(ami_selector_terms=(term,), ami_family="AL2023", role=role)
 
 
-def test_the_profile_of_a_role_that_no_class_names_goes_once_it_is_old() -> None:
+def test_an_old_profile_of_an_unused_role_is_deleted() -> None:
     site = Site()
     site.launch("others")
     for instance in site.cloud.living():
@@ -175,7 +175,7 @@ def test_the_profile_of_a_role_that_no_class_names_goes_once_it_is_old() -> None
     assert site.profiles() == {"nodes"}
 
 
-def test_a_profile_that_another_fleet_made_is_left_alone() -> None:
+def test_a_profile_of_another_fleet_is_left_alone() -> None:
     site = Site()
     other = AwsCompute(site.cloud.connect, replace(REAL, fleet="other"), a_type, site.clock)
     (answer,) = other.launch([a_launch("i1", other.resolve(with_role("others")))])
@@ -185,7 +185,7 @@ def test_a_profile_that_another_fleet_made_is_left_alone() -> None:
     assert site.profiles() == {"others"}
 
 
-def test_a_profile_that_an_instance_has_stays() -> None:
+def test_a_profile_in_use_by_an_instance_stays() -> None:
     site = Site()
     site.launch("others")
     (instance,) = site.cloud.living()
@@ -198,6 +198,6 @@ def test_a_profile_that_an_instance_has_stays() -> None:
     assert site.profiles() == set()
 
 
-def test_the_time_of_this_test_is_not_that_of_the_machine() -> None:
-    """The profiles' age is told on our clock, or these tests would pass for another reason."""
+def test_these_tests_do_not_use_the_system_clock() -> None:
+    """Otherwise the tests about the age of profiles would pass for another reason."""
     assert Site().clock.now() < datetime.now(UTC) - timedelta(days=1)

@@ -1,6 +1,6 @@
-"""What EC2 shows is late, cut short or wrong: unknown is not empty.
+"""Lists of EC2 that are late, truncated or wrong: unknown is not empty.
 
-Each test fails when the guard that it is about is taken out.
+Each test fails if the guard that it covers is removed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from tests.engine.world import (
 )
 
 
-def test_an_answer_without_details_is_completed_by_a_look() -> None:
+def test_an_answer_without_details_is_completed_by_the_next_observation() -> None:
     world = a_world(a_pool("web"), a_deployment("web", "web", 1))
 
     def terse(request: Request, handle: Callable[[Request], Response]) -> Response:
@@ -86,7 +86,7 @@ def test_an_answer_that_names_the_wrong_zone_is_corrected() -> None:
     assert claim.is_true("Initialized")
 
 
-def test_hashes_of_another_version_say_nothing() -> None:
+def test_hashes_of_another_version_are_not_compared() -> None:
     world = three_nodes()
     old = {NODEPOOL_HASH: "123", NODEPOOL_HASH_VERSION: "v2"}
     for claim in world.claims.values():
@@ -100,7 +100,7 @@ def test_hashes_of_another_version_say_nothing() -> None:
 @pytest.mark.parametrize(
     ("fault", "error"), [(Fault.DENIED, CloudError), (Fault.SERVER_ERROR, TransientCloudError)]
 )
-def test_a_list_that_breaks_off_decides_nothing(fault: Fault, error: type[Exception]) -> None:
+def test_an_incomplete_list_decides_nothing(fault: Fault, error: type[Exception]) -> None:
     world = three_nodes()
     world.page_size = 1
     moved(world)
@@ -124,7 +124,7 @@ def test_a_list_that_breaks_off_decides_nothing(fault: Fault, error: type[Except
 def test_a_fleet_that_cannot_be_listed_is_left_alone(
     status: int, code: str, kind: type[Exception]
 ) -> None:
-    """Each instance could still be looked up by its id, which is no list of what there is."""
+    """Each instance can still be described by its id, which does not replace a list."""
     world = three_nodes()
     moved(world)
     serial, entries = world.store.serial(), world.journal.entries()
@@ -141,7 +141,7 @@ def test_a_fleet_that_cannot_be_listed_is_left_alone(
 
 
 def test_a_cluster_that_cannot_be_listed_is_left_alone() -> None:
-    """With no node and no pod to be seen, every node of the fleet would be empty."""
+    """Without visible nodes and pods, every node of the fleet would seem empty."""
     world = three_nodes()
     moved(world)
     serial, entries = world.store.serial(), world.journal.entries()
@@ -162,8 +162,8 @@ def test_a_cluster_that_cannot_be_listed_is_left_alone() -> None:
     assert (world.store.serial(), world.journal.entries()) == (serial, entries)
 
 
-def test_what_stands_on_the_last_page_is_there() -> None:
-    """A state that is lost knows no id to look up: what one pass reports was listed."""
+def test_instances_on_the_last_page_are_observed() -> None:
+    """A lost state has no ids to describe: a reported instance was listed."""
     world = three_nodes()
     world.page_size = 1
     world.store, world.journal, world.shelf = MemoryStateStore(), MemoryJournal(), MemoryShelf()
@@ -172,7 +172,7 @@ def test_what_stands_on_the_last_page_is_there() -> None:
     assert len(seen.doubts.unknown) == 3
 
 
-def test_what_is_not_listed_is_looked_up_before_it_is_given_up() -> None:
+def test_an_unlisted_instance_is_described_before_it_counts_as_gone() -> None:
     world = three_nodes()
     before = world.instances()
     lists_nothing(world)
@@ -185,7 +185,7 @@ def test_what_is_not_listed_is_looked_up_before_it_is_given_up() -> None:
     assert launches(world) == 3
 
 
-def test_a_list_that_is_empty_for_a_moment_ends_nothing_and_launches_nothing() -> None:
+def test_a_briefly_empty_list_terminates_and_launches_nothing() -> None:
     world = three_nodes()
     before = world.instances()
     lists_late(world, 10_000)
@@ -202,7 +202,7 @@ def test_a_list_that_is_empty_for_a_moment_ends_nothing_and_launches_nothing() -
     assert complaints(world, world.fleet()) == []
 
 
-def test_a_server_that_ignores_filters_shows_nothing_of_others() -> None:
+def test_instances_of_others_are_ignored_if_the_server_ignores_filters() -> None:
     world = three_nodes()
     for name in ("them", "also-them"):
         other = with_fields(SETTINGS, fleet=name, cluster_name=name)
@@ -237,7 +237,7 @@ def test_a_lost_state_stops_the_fleet_until_it_is_adopted() -> None:
     assert complaints(world, world.fleet()) == []
 
 
-def test_a_node_that_a_lost_state_left_tainted_is_given_back() -> None:
+def test_a_node_left_tainted_by_a_lost_state_is_untainted() -> None:
     world = three_nodes()
     moved(world, budget="1")
     world.engine().run_once()
@@ -250,7 +250,7 @@ def test_a_node_that_a_lost_state_left_tainted_is_given_back() -> None:
 
 
 @pytest.mark.parametrize("stopping_s", [0.0, 60.0])
-def test_an_instance_that_somebody_terminates_is_replaced(stopping_s: float) -> None:
+def test_an_instance_terminated_by_others_is_replaced(stopping_s: float) -> None:
     world = three_nodes(stopping_s=stopping_s)
     victim, name = next(iter(world.instances().items()))
     world.cloud.vanish(victim)
@@ -263,7 +263,7 @@ def test_an_instance_that_somebody_terminates_is_replaced(stopping_s: float) -> 
     assert world.clock.now() - started < timedelta(seconds=100)
 
 
-def test_what_git_changes_without_moving_a_node_is_recorded_once() -> None:
+def test_a_change_in_git_without_drift_is_recorded_once() -> None:
     world = three_nodes()
     world.git.commit(
         a_node_class(),

@@ -1,4 +1,4 @@
-"""Nodes that are no longer what their class would launch, as EC2 itself shows them."""
+"""Nodes that differ from what their class would launch now, according to EC2."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ RESERVATION = "karpenter.k8s.aws/capacity-reservation-id"
 
 
 def drift_of(world: World) -> set[tuple[str, str]]:
-    """Return why nodes drift and which side moved, as the next pass sees it after a look."""
+    """Return the drift reasons and sources of nodes in the next pass."""
     world.clock.advance(PAUSE_MAX + 1)
     plan = world.engine().run_once().plan
     return {(d.reason, d.side) for d in plan.drift}
 
 
 def two_named_nodes() -> World:
-    """A fleet whose class selects its images by name, so that a newer one is taken."""
+    """A fleet whose class selects images by name, so that a newer one is used."""
     named = a_node_class()
     named["spec"]["amiSelectorTerms"] = [{"name": "web-*"}]
     named["spec"]["amiFamily"] = "AL2023"
@@ -69,7 +69,7 @@ def test_another_security_group_is_drift() -> None:
     assert drift_of(world) == set()
 
 
-def test_a_subnet_that_is_selected_no_more_is_drift_of_its_nodes_alone() -> None:
+def test_a_deselected_subnet_is_drift_of_its_nodes_only() -> None:
     world = three_nodes()
     ec2 = world.cloud.connect("ec2", 1)
     used = {i.subnet_id for i in world.engine().ports.compute.instances()}
@@ -88,7 +88,7 @@ def tag(world: World, resource: str) -> None:
 @pytest.mark.parametrize(
     "call", ["DescribeInstances", "DescribeSubnets", "DescribeSecurityGroups", "DescribeImages"]
 )
-def test_what_could_not_be_read_is_no_drift(call: str) -> None:
+def test_unreadable_facts_are_not_drift(call: str) -> None:
     world = three_nodes()
     before = set(world.instances())
     world.clock.advance(PAUSE_MAX + 1)
@@ -104,7 +104,7 @@ def test_what_could_not_be_read_is_no_drift(call: str) -> None:
 
 
 def aged(world: World, *, drifted: str = "") -> None:
-    """Let everything recorded look as an earlier release left it; ``drifted`` was so already."""
+    """Rewrite the records to those of an earlier release; ``drifted`` was drifted already."""
     claims = []
     for claim in world.claims.values():
         old = {POOL_HASH: "111", CLASS_HASH: "222"}
@@ -124,7 +124,7 @@ def changed_pool(**labels: str) -> list[dict[str, Any]]:
     return [a_node_class(), pool, a_deployment("web", "web", 3)]
 
 
-def test_an_upgrade_replaces_nothing_and_later_changes_drift_again() -> None:
+def test_an_upgrade_replaces_nothing_and_later_changes_cause_drift() -> None:
     world = three_nodes()
     before = set(world.instances())
     aged(world)
@@ -139,14 +139,14 @@ def test_an_upgrade_replaces_nothing_and_later_changes_drift_again() -> None:
     assert drift_of(world) == {("NodePoolDrifted", "git")}
 
 
-def test_a_change_that_comes_with_the_upgrade_is_not_forgiven() -> None:
+def test_a_change_that_arrives_with_an_upgrade_causes_drift() -> None:
     world = three_nodes()
     aged(world)
     world.git.commit(*changed_pool(version="2"))
     assert drift_of(world) == {("NodePoolDrifted", "git")}
 
 
-def test_what_had_drifted_before_the_upgrade_still_has() -> None:
+def test_claims_drifted_before_an_upgrade_stay_drifted() -> None:
     world = three_nodes()
     name = next(iter(world.claims))
     aged(world, drifted=name)
@@ -155,7 +155,7 @@ def test_what_had_drifted_before_the_upgrade_still_has() -> None:
     assert [d.node_claim for d in plan.drift] == [name]
 
 
-def test_without_a_record_the_object_as_it_is_now_counts() -> None:
+def test_without_a_record_the_current_object_is_hashed() -> None:
     world = three_nodes()
     aged(world)
     world.store.put_objects([], "before", world.clock.now())
@@ -184,7 +184,7 @@ def seen_as(claim: NodeClaim, **facts: str) -> Instance:
     )
 
 
-def test_an_instance_that_lost_its_reservation_is_on_demand_from_then_on() -> None:
+def test_an_instance_whose_reservation_ended_becomes_on_demand() -> None:
     claim = a_claim(**{"karpenter.sh/capacity-type": "reserved", RESERVATION: "cr-1"})
     now = claim.metadata.creation_timestamp
     kept = with_instance(claim, seen_as(claim, capacity_type="reserved"), now)
@@ -194,7 +194,7 @@ def test_an_instance_that_lost_its_reservation_is_on_demand_from_then_on() -> No
     assert RESERVATION not in lost
 
 
-def test_a_pool_that_asks_for_another_tenancy_drifts_its_nodes() -> None:
+def test_another_tenancy_in_the_pool_is_drift() -> None:
     world = three_nodes()
     assert drift_of(world) == set()
     tenancy = {
@@ -219,7 +219,7 @@ def a_block(ends_in: timedelta, claim: NodeClaim, kind: str = "capacity-block") 
     ("minutes", "kind", "goes"),
     [(41, "capacity-block", False), (40, "capacity-block", True), (1, "default", False)],
 )
-def test_the_nodes_of_a_capacity_block_go_forty_minutes_before_its_end(
+def test_nodes_of_a_capacity_block_are_removed_forty_minutes_before_its_end(
     *, minutes: int, kind: str, goes: bool
 ) -> None:
     claim = a_claim(**{"karpenter.sh/capacity-type": "reserved", RESERVATION: "cr-1"})

@@ -1,4 +1,4 @@
-"""Pods keep the seat that a launch was made for."""
+"""Pods stay nominated to the node that was launched for them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def places(snapshot: Snapshot) -> dict[str, str]:
     return {pod.metadata.name: pod.spec.node_name for pod in seated(snapshot, NOW).pods}
 
 
-def test_pods_wait_on_the_claim_made_for_them_and_on_its_node_once_there_is_one() -> None:
+def test_pods_are_nominated_to_their_claim_and_later_to_its_node() -> None:
     pods = [a_pod("a"), a_pod("other")]
     assert places(snapshot_of([a_claim(), *pods])) == {"a": "claim", "other": ""}
 
@@ -62,18 +62,18 @@ def test_pods_wait_on_the_claim_made_for_them_and_on_its_node_once_there_is_one(
     assert places(snapshot_of([a_claim(), node, *pods])) == {"a": "ip-1", "other": ""}
 
 
-def test_a_seated_pod_takes_room_and_is_not_placed_again() -> None:
+def test_a_nominated_pod_uses_room_and_is_not_placed_again() -> None:
     state = cluster_state(seated(snapshot_of([a_claim(), a_pod("a"), a_pod("other")]), NOW))
     assert [pod.metadata.name for pod in state.nodes[0].pods] == ["a"]
     assert [pod.metadata.name for pod in state.pending] == ["other"]
 
 
-def test_what_is_bound_already_stays_where_it_is() -> None:
+def test_a_bound_pod_stays_on_its_node() -> None:
     bound = a_pod("a", nodeName="elsewhere")
     assert places(snapshot_of([a_claim(), bound])) == {"a": "elsewhere"}
 
 
-def test_a_seat_lapses_when_the_node_was_ready_for_a_while() -> None:
+def test_a_nomination_expires_after_the_node_has_been_ready_for_a_while() -> None:
     just = snapshot_of([a_claim(NOW - WINDOW + timedelta(seconds=1)), a_pod("a")])
     long_ago = snapshot_of([a_claim(NOW - WINDOW), a_pod("a")])
     assert places(just) == {"a": "claim"}
@@ -98,7 +98,7 @@ def requesting(cpu: str) -> dict[str, Any]:
         ("500m", {"hostNetwork": True}, {"a", "b"}),
     ],
 )
-def test_a_place_that_another_pod_took_is_lost(
+def test_a_nomination_ends_if_another_pod_takes_its_room(
     cpu: str, rules: dict[str, Any], seated_there: set[str]
 ) -> None:
     room = {"cpu": "2", "pods": "29"}
@@ -116,6 +116,6 @@ def test_a_place_that_another_pod_took_is_lost(
     assert {name for name, place in found.items() if place} == {"other", *seated_there}
 
 
-def test_a_claim_that_goes_keeps_no_seats() -> None:
+def test_a_terminating_claim_has_no_nominations() -> None:
     going = a_claim(deletionTimestamp=NOW.isoformat())
     assert places(snapshot_of([going, a_pod("a")])) == {"a": ""}

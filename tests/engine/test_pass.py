@@ -20,7 +20,7 @@ def named(step: Step) -> str:
 
 
 def earlier(step: Step) -> dict[str, object]:
-    """Return the facts that there are when a step begins, with their types."""
+    """Return the facts that exist when a step starts, with their types."""
     before = STEPS[: STEPS.index(step)]
     return TYPES | {s.writes: get_type_hints(s.run)["return"] for s in before if s.writes}
 

@@ -1,4 +1,4 @@
-"""What the processes of the command line owe the operator: signals, locks, checkouts gone bad."""
+"""Behaviour of command line processes: signals, locks, broken checkouts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 
 @pytest.mark.exhaustive
-def test_a_daemon_that_is_told_to_stop_finishes_its_pass(site: Site) -> None:
+def test_a_stopped_daemon_finishes_its_pass(site: Site) -> None:
     heartbeat = site.folder.parent / "heartbeat"
     daemon = site.start("run", "--interval", "1s", "--heartbeat", str(heartbeat))
     wait_for(lambda: any(c.operation == "CreateFleet" for c in site.cloud.calls))
@@ -41,7 +41,7 @@ def test_a_daemon_that_is_told_to_stop_finishes_its_pass(site: Site) -> None:
 
 
 @pytest.mark.exhaustive
-def test_a_second_process_is_refused_and_told_who_is_first(site: Site) -> None:
+def test_a_second_process_is_rejected_with_the_name_of_the_first(site: Site) -> None:
     daemon = site.start("run", "--interval", "1s")
     wait_for(lambda: bool(site.cloud.calls))
     second = site.start("apply", "--auto-approve")
@@ -79,7 +79,7 @@ def test_a_second_daemon_waits_and_takes_over(site: Site) -> None:
 
 
 @pytest.mark.exhaustive
-def test_a_standby_ends_when_it_is_told_to(site: Site) -> None:
+def test_a_standby_can_be_stopped(site: Site) -> None:
     daemon = site.start("run", "--interval", "1s")
     wait_for(lambda: bool(site.cloud.calls))
     standby = site.start("run")
@@ -92,10 +92,10 @@ def test_a_standby_ends_when_it_is_told_to(site: Site) -> None:
 
 
 @pytest.mark.exhaustive
-def test_a_leader_that_was_frozen_in_a_launch_writes_and_launches_nothing_more(
+def test_a_leader_frozen_during_a_launch_writes_and_launches_nothing_afterwards(
     site: Site,
 ) -> None:
-    """The leader is stopped in CreateFleet, another one takes over, and the first one wakes.
+    """The leader is frozen in CreateFleet, another one takes over, and the first one resumes.
 
     Launches that it had already begun to send go out when it wakes; their client tokens make EC2
     answer with the instances that exist.
@@ -134,19 +134,19 @@ def test_a_leader_that_was_frozen_in_a_launch_writes_and_launches_nothing_more(
 
 
 def launches_in_doubt(site: Site) -> int:
-    """Return how many launches are in the journal without an outcome."""
+    """Return the number of launches in the journal without an outcome."""
     with open_state(str(site.state), site.folder.name, create=False) as state:
         return sum(entry.intent.verb == "launch" for entry in state.journal.in_doubt())
 
 
 def effects_on(site: Site) -> list[str]:
-    """Return the calls that change something in EC2; one that reads may come at any time."""
+    """Return the calls that change EC2; reading calls may happen at any time."""
     operations = [call.operation for call in site.cloud.calls]
     return [name for name in operations if not name.startswith(("Describe", "Get"))]
 
 
 def is_stopped_idle(site: Site, process: subprocess.Popen[str]) -> bool:
-    """Stop a process; return whether that was between its effects, and let it go on otherwise.
+    """Freeze a process; return whether that was between its effects, and resume it otherwise.
 
     An effect is in the journal from before its call until after its answer.
     """
@@ -159,14 +159,14 @@ def is_stopped_idle(site: Site, process: subprocess.Popen[str]) -> bool:
 
 
 def is_quiet(site: Site) -> bool:
-    """Return whether EC2 has answered what it was asked before."""
+    """Return whether EC2 has answered all earlier calls."""
     asked = len(site.cloud.calls)
     time.sleep(0.3)
     return len(site.cloud.calls) == asked
 
 
 class Heard:
-    """What a process has said so far."""
+    """The output of a process so far."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._lines: list[str] = []
@@ -198,7 +198,7 @@ def everything(site: Site) -> list[str]:
 
 
 @pytest.mark.exhaustive
-def test_a_checkout_that_turns_out_empty_changes_nothing(site: Site) -> None:
+def test_an_empty_checkout_changes_nothing(site: Site) -> None:
     site.finish("apply", "--auto-approve", "--interval", "100ms", "-q")
     before = set(site.cloud.living())
     asked = len(site.cloud.calls)

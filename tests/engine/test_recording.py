@@ -1,4 +1,4 @@
-"""The daemon records its workload; an export says at each moment what was observed then."""
+"""The daemon records its workload; an export reproduces the observation at each time."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ Steps = dict[int, Callable[[], None]]
 
 @dataclass
 class Watching:
-    """What each pass observed: the pods on nodes or waiting, by name."""
+    """The pods that each pass observed on nodes or pending, by name."""
 
     seen: dict[datetime, frozenset[str]] = field(default_factory=dict)
 
@@ -92,7 +92,7 @@ def recorded(folder: Path) -> Iterator[DatabaseState]:
 def keep(
     world: World, log: TraceLog, steps: Steps, passes: int, *, quiet: timedelta = HOUR
 ) -> Watching:
-    """Run a daemon for some passes, and do something after some of them."""
+    """Run a daemon for some passes, with actions after some of them."""
     watching, left = Watching(), dict(steps)
 
     def stop() -> bool:
@@ -126,7 +126,7 @@ def replicas(world: World, number: int) -> Callable[[], None]:
 
 
 def at_moment(trace: Trace, at: datetime) -> set[str]:
-    """Return who was there, by the names in the cluster; a later pod of a name has a number."""
+    """Return the pods that existed, by name; a later pod of the same name has a number."""
     assert trace.begin is not None
     seconds = (at - trace.begin).total_seconds()
     return {
@@ -140,7 +140,7 @@ def whole(state: DatabaseState, since: datetime, until: datetime) -> Trace:
     return recorded_trace(state.trace.batches(since), since, until)
 
 
-def test_a_trace_says_at_each_moment_what_was_observed(tmp_path: Path) -> None:
+def test_a_trace_reproduces_what_was_observed_at_each_time(tmp_path: Path) -> None:
     world = a_fleet()
     begin = world.clock.now()
     with recorded(tmp_path) as state:
@@ -162,7 +162,7 @@ def test_a_trace_says_at_each_moment_what_was_observed(tmp_path: Path) -> None:
     assert (found.classes, found.nodes) == (1, len(trace.nodes))
 
 
-def test_a_part_of_the_record_is_a_trace_of_that_part(tmp_path: Path) -> None:
+def test_part_of_a_recording_is_a_trace_of_that_period(tmp_path: Path) -> None:
     world = a_fleet()
     with recorded(tmp_path) as state:
         seen = keep(world, state.trace, {15: replicas(world, 5), 30: replicas(world, 1)}, 45).seen
@@ -175,7 +175,7 @@ def test_a_part_of_the_record_is_a_trace_of_that_part(tmp_path: Path) -> None:
         assert at_moment(trace, at) == seen[at]
 
 
-def test_quiet_passes_add_nothing_but_a_whole_batch_a_day(tmp_path: Path) -> None:
+def test_quiet_passes_add_only_one_complete_batch_a_day(tmp_path: Path) -> None:
     world = a_fleet()
     begin = world.clock.now()
     with recorded(tmp_path) as state:
@@ -188,7 +188,7 @@ def test_quiet_passes_add_nothing_but_a_whole_batch_a_day(tmp_path: Path) -> Non
     ] * 4
 
 
-def test_what_is_older_than_wanted_is_removed(tmp_path: Path) -> None:
+def test_entries_older_than_the_retention_are_removed(tmp_path: Path) -> None:
     world = a_fleet()
     begin = world.clock.now()
     world.settings = replace(world.settings, history_trace=Duration("2d"))
@@ -201,7 +201,7 @@ def test_what_is_older_than_wanted_is_removed(tmp_path: Path) -> None:
         assert len(whole(state, now - timedelta(days=2), now).pods) == 2
 
 
-def test_a_record_that_cannot_be_written_stops_nothing_and_begins_anew(tmp_path: Path) -> None:
+def test_a_failed_write_of_the_trace_stops_nothing_and_starts_a_new_batch(tmp_path: Path) -> None:
     world = a_fleet()
 
     @dataclass
@@ -237,7 +237,7 @@ def test_a_record_that_cannot_be_written_stops_nothing_and_begins_anew(tmp_path:
     assert len(seen[last]) == 5
 
 
-def test_nothing_is_recorded_where_nobody_wants_it(tmp_path: Path) -> None:
+def test_nothing_is_recorded_unless_enabled(tmp_path: Path) -> None:
     world = a_fleet()
     world.settings = replace(world.settings, history_trace=None)
     with recorded(tmp_path) as state:
@@ -261,10 +261,10 @@ _POD = Pod(
         max_size=12,
     )
 )
-def test_any_record_gives_back_the_pods_of_each_moment(
+def test_any_recording_reproduces_the_pods_of_each_time(
     moves: list[tuple[int, frozenset[int], bool]],
 ) -> None:
-    """Any sets of pods, in whole batches or in batches of changes, are those of the trace."""
+    """Any sets of pods, in complete or incremental batches, equal those of the trace."""
     kind = class_of(_POD)
     at, present, created = START, frozenset[int](), dict[int, datetime]()
     batches, seen = [], {}
@@ -285,7 +285,7 @@ def test_any_record_gives_back_the_pods_of_each_moment(
         assert {key.partition("-")[0] for key in at_moment(trace, moment)} == pods_then
 
 
-def test_a_stateful_pod_that_comes_again_has_a_name_of_its_own() -> None:
+def test_a_recreated_stateful_pod_gets_a_distinct_name() -> None:
     kind = class_of(_POD)
     rows = [PodArrival("shop/db-0", "k", START + n * HOUR, START + n * HOUR) for n in range(3)]
     batches = [
@@ -301,7 +301,7 @@ def test_a_stateful_pod_that_comes_again_has_a_name_of_its_own() -> None:
     ]
 
 
-def test_a_record_says_nothing_of_the_time_long_after_it() -> None:
+def test_a_recording_does_not_cover_the_time_long_after_it() -> None:
     node = NodeArrival("n", "web", "m5.large", "us-east-1a", "spot", START, 0.05)
     batch = TraceBatch(START, is_whole=True, nodes=(node,))
     trace = recorded_trace([batch], START - HOUR, START + timedelta(days=9))
@@ -309,7 +309,7 @@ def test_a_record_says_nothing_of_the_time_long_after_it() -> None:
     assert summary_of(trace).dollars == pytest.approx(24 * 0.05)
 
 
-def test_a_class_has_nothing_of_one_pod_alone() -> None:
+def test_a_pod_class_contains_nothing_specific_to_one_pod() -> None:
     def pod(name: str, **spec: Any) -> Pod:
         labels = {"app": "db", "statefulset.kubernetes.io/pod-name": name}
         return Pod(Metadata(name=name, labels=labels, uid=name), PodSpec(**spec))

@@ -1,4 +1,4 @@
-"""A node that the cluster will not let us change holds up no other, and is asked again."""
+"""A node that cannot be changed does not block others, and is retried."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.engine.world import Engine, World, a_deployment, a_node_class, a_pool
 
 @dataclass
 class Stubborn(ClusterAround):
-    """A cluster that refuses ``verbs`` for the first node that is asked for, or for ``all``."""
+    """A cluster that refuses ``verbs`` for the first requested node, or for ``all``."""
 
     verbs: set[str]
     chosen: str = ""
@@ -76,7 +76,7 @@ class Slow(ClusterAround):
 
 
 def changed(world: World, pods: int, version: str = "1") -> None:
-    """Let git have that many pods, each of which fills a node; all nodes may go at once."""
+    """Commit that number of pods, each of which fills a node; budgets allow all nodes at once."""
     pool = a_pool(
         "web",
         labels={"version": version},
@@ -110,7 +110,7 @@ def labelled(world: World, label: str) -> int:
     return sum(label in node.metadata.labels for node in seen.nodes)
 
 
-def test_others_are_registered_and_initialized() -> None:
+def test_a_refusing_node_does_not_block_registration_of_others() -> None:
     stubborn = Stubborn({"register"})
     pool = a_pool("web", template={"requirements": LARGE})
     world = a_world(pool, a_deployment("web", "web", 3), around=stubborn.around)
@@ -149,7 +149,7 @@ def test_nothing_is_launched_for_nodes_that_cannot_be_tainted() -> None:
     assert complaints(world, world.fleet()) == []
 
 
-def test_others_are_replaced_where_one_cannot_be_tainted() -> None:
+def test_a_node_that_cannot_be_tainted_does_not_block_replacement_of_others() -> None:
     stubborn = Stubborn({"taint"})
     world = three_nodes()
     world.around = stubborn.around
@@ -161,7 +161,7 @@ def test_others_are_replaced_where_one_cannot_be_tainted() -> None:
     assert len(world.instances()) == 3
 
 
-def test_a_node_that_cannot_be_tainted_does_not_keep_empty_ones() -> None:
+def test_a_node_that_cannot_be_tainted_does_not_block_removal_of_empty_ones() -> None:
     stubborn = Stubborn({"taint"})
     world = a_fleet(3)
     world.around = stubborn.around
@@ -176,7 +176,7 @@ def test_a_node_that_cannot_be_tainted_does_not_keep_empty_ones() -> None:
     assert world.instances() == {}
 
 
-def test_empty_nodes_that_cannot_all_be_tainted_in_one_pass_go_in_several() -> None:
+def test_empty_nodes_are_removed_in_several_passes_if_tainting_takes_long() -> None:
     slow = Slow(most=2)
     world = a_fleet(7)
     world.around = slow.around
@@ -198,7 +198,7 @@ def test_empty_nodes_that_cannot_all_be_tainted_in_one_pass_go_in_several() -> N
     assert complaints(world, world.fleet()) == []
 
 
-def test_nodes_that_cannot_all_be_tainted_in_one_pass_are_replaced_in_several() -> None:
+def test_nodes_are_replaced_in_several_passes_if_tainting_takes_long() -> None:
     slow = Slow(most=2)
     world = a_fleet(5)
     world.around = slow.around
@@ -216,7 +216,7 @@ def test_nodes_that_cannot_all_be_tainted_in_one_pass_are_replaced_in_several() 
     assert complaints(world, world.fleet()) == []
 
 
-def test_others_are_drained() -> None:
+def test_a_refusing_node_does_not_block_drains_of_others() -> None:
     stubborn = Stubborn({"drain"})
     world = three_nodes()
     world.around = stubborn.around
@@ -232,7 +232,7 @@ def test_others_are_drained() -> None:
     assert complaints(world, world.fleet()) == []
 
 
-def test_what_is_waited_for_after_the_pods_are_volumes() -> None:
+def test_after_its_pods_a_drain_waits_for_volumes() -> None:
     stubborn = Stubborn(set(), volumes=2)
     world = three_nodes()
     world.around = stubborn.around

@@ -1,4 +1,4 @@
-"""A killed process leaves records from which status and the next process see the same run."""
+"""From the records of a killed process, status and the next process derive the same progress."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def reachable(kind: str, state: ActionState) -> set[ActionState]:
 
 
 def runs_of(state: DatabaseState) -> dict[str, PlanRun]:
-    """Return how far every plan that was applied has come."""
+    """Return the progress of every applied plan."""
     return {
         plan.digest: run_of_recorded(state, plan)
         for plan in state.store.plans(limit=100)
@@ -63,7 +63,7 @@ def status_of(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any
 
 
 def contradictions(run: PlanRun, world: World) -> list[str]:
-    """Return where the states of actions are not what EC2 itself shows."""
+    """Return the actions whose states differ from EC2."""
     living = set(world.instances().values())
     ever = world.cloud._account.backend.all_instances()
     tags = [tag for instance in ever for tag in instance.get_tags()]
@@ -86,7 +86,7 @@ def contradictions(run: PlanRun, world: World) -> list[str]:
 
 
 def disagreements(state: DatabaseState, runs: dict[str, PlanRun]) -> list[str]:
-    """Return where the next pass will see the actions of a command in another state.
+    """Return the actions of a command that the next pass will see in another state.
 
     Once it has recovered what a crash left, a pass knows that a replacement without a record will
     not come; until then nobody does.
@@ -123,7 +123,7 @@ def test_status_after_a_crash_and_the_resumed_run_agree(
         met: set[tuple[str, str]] = set()
 
         def compare() -> dict[str, Any]:
-            """Hold what status shows to the runs, to EC2, and to what was known before."""
+            """Compare the output of status with the runs, with EC2, and with earlier output."""
             runs, progress = runs_of(state), status_of(folder, capsys)["progress"]
             newest = progress["plan"] if progress is not None else ""
             for digest, run in runs.items():

@@ -1,4 +1,4 @@
-"""Consolidation waits for its own commands, and for nothing else."""
+"""Consolidation waits only for its own commands."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ def a_command(
 @pytest.mark.parametrize(
     "phase", [CommandPhase.MARKED, CommandPhase.WAITING, CommandPhase.TERMINATING]
 )
-def test_a_running_consolidation_is_waited_for(phase: CommandPhase) -> None:
+def test_consolidation_waits_for_a_running_consolidation(phase: CommandPhase) -> None:
     assert unsettled([a_command(phase)], NOW) == {"old"}
 
 
 @pytest.mark.parametrize("phase", [CommandPhase.DONE, CommandPhase.ROLLED_BACK])
-def test_a_command_that_has_ended_is_not_waited_for(phase: CommandPhase) -> None:
+def test_consolidation_does_not_wait_for_completed_commands(phase: CommandPhase) -> None:
     assert unsettled([a_command(phase)], NOW) == frozenset()
 
 
 @pytest.mark.parametrize("reason", ["Drifted", "Empty", "Expired"])
-def test_other_disruption_is_not_waited_for(reason: str) -> None:
-    """A rollout may take days, and consolidation must not stand still meanwhile."""
+def test_consolidation_does_not_wait_for_other_disruption(reason: str) -> None:
+    """A rollout may take days, and consolidation must continue in the meantime."""
     assert unsettled([a_command(reason=reason)], NOW) == frozenset()
 
 

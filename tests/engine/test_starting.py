@@ -1,4 +1,4 @@
-"""What a pass starts of its plan is what the plan's run calls ready."""
+"""A pass starts exactly the actions of its plan that are ready."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.engine.trouble import moved, tainted, three_nodes
 from tests.engine.world import a_deployment, a_pool, a_world
 
 
-def test_a_plan_that_is_started_again_starts_nothing_twice() -> None:
+def test_starting_a_plan_again_starts_nothing_twice() -> None:
     world = three_nodes(latencies={"ready_s": 30.0})
     moved(world, budget="1")
     engine = world.engine()
@@ -41,7 +41,7 @@ def test_a_node_is_tainted_before_its_replacement_is_launched() -> None:
     assert len(tainted(world)) == 1
 
 
-def test_launches_are_asked_for_in_the_order_of_the_plan() -> None:
+def test_launches_are_requested_in_the_order_of_the_plan() -> None:
     world = a_world(a_pool("web"), a_deployment("web", "web", 3), a_pool("batch"),
                     a_deployment("job", "batch", 2))  # fmt: skip
     plan = world.engine().run_once().plan
@@ -50,7 +50,7 @@ def test_launches_are_asked_for_in_the_order_of_the_plan() -> None:
     assert asked == [claim.name for claim in plan.node_claims]
 
 
-def test_a_launch_that_is_not_in_the_plans_graph_is_not_started() -> None:
+def test_a_launch_outside_the_graph_of_the_plan_is_not_started() -> None:
     world = a_world(a_pool("web"), a_deployment("web", "web", 2))
     engine = world.engine()
     desired = engine.source.read()

@@ -1,4 +1,4 @@
-"""Instances bear the name of their node once it has joined; who looks at EC2 finds it there."""
+"""Instances are tagged with the name of their node once it has joined."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.engine.world import World, a_deployment, a_node_class, a_pool, a_worl
 
 
 def names(world: World) -> dict[str, str]:
-    """Return the Name tags by claim, as EC2 has them."""
+    """Return the Name tags in EC2 by claim."""
     rows = world.cloud.living().values()
     return {tags["karpenter.sh/nodeclaim"]: tags.get("Name", "") for tags in rows}
 
@@ -19,7 +19,7 @@ def tagged(world: World) -> int:
     return sum(c.operation == "CreateTags" for c in world.cloud.calls)
 
 
-def test_every_instance_bears_the_name_of_its_node() -> None:
+def test_every_instance_is_tagged_with_the_name_of_its_node() -> None:
     world = three_nodes()
     assert names(world) == {name: c.status.node_name for name, c in world.claims.items()}
     assert all(c.metadata.annotations[TAGGED] == "true" for c in world.claims.values())
@@ -28,14 +28,14 @@ def test_every_instance_bears_the_name_of_its_node() -> None:
     assert {e.outcome for e in entries} == {Outcome.SUCCEEDED}
 
 
-def test_it_is_done_once() -> None:
+def test_instances_are_tagged_once() -> None:
     world = three_nodes()
     before = tagged(world)
     world.converge()
     assert tagged(world) == before
 
 
-def test_a_name_that_the_class_gives_stays() -> None:
+def test_a_name_tag_set_by_the_class_stays() -> None:
     world = a_world()
     named = a_node_class()
     named["spec"]["tags"] = {"Name": "ours"}
@@ -44,14 +44,14 @@ def test_a_name_that_the_class_gives_stays() -> None:
     assert [*names(world).values()] == ["ours"]
 
 
-def test_more_than_a_pass_tags_are_tagged_all_the_same() -> None:
+def test_instances_beyond_the_limit_of_a_pass_are_tagged_later() -> None:
     world = a_world(a_pool("web"), a_deployment("web", "web", A_PASS + 3))
     world.converge()
     assert all(names(world).values())
     assert len(names(world)) >= A_PASS // 2
 
 
-def test_who_may_not_tag_runs_a_fleet_all_the_same_and_asks_once_a_pass() -> None:
+def test_a_missing_tagging_permission_does_not_stop_the_fleet_and_costs_one_call_a_pass() -> None:
     world = a_world(a_pool("web"), a_deployment("web", "web", 3))
     world.cloud.faults.add("CreateTags", Fault.DENIED, times=None)
     engine = world.engine()
@@ -65,7 +65,7 @@ def test_who_may_not_tag_runs_a_fleet_all_the_same_and_asks_once_a_pass() -> Non
     assert all(names(world).values())
 
 
-def test_an_unclear_answer_is_asked_again() -> None:
+def test_an_unclear_answer_is_retried() -> None:
     world = a_world(a_pool("web"), a_deployment("web", "web", 1))
     world.cloud.faults.add("CreateTags", Fault.RESET_AFTER, times=5)
     world.converge()

@@ -1,4 +1,4 @@
-"""From records to states: every mix of records is read along the transition table."""
+"""From records to states: any records are interpreted according to the transition table."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def a_command(phase: CommandPhase, message: str = "", replacements: str = "new")
 
 
 def the_plan() -> Plan:
-    """Return a plan that launches ``alone``, and ``new`` for ``old``, which then goes."""
+    """Return a plan that launches ``alone``, and ``new`` to replace ``old``."""
     return a_plan(
         actions=actions_of(
             (),
@@ -98,7 +98,7 @@ maybe_entries = st.sampled_from(
     st.booleans(),
     st.booleans(),
 )
-def test_whatever_is_recorded_is_read_along_the_table(
+def test_every_recorded_history_follows_the_transition_table(
     claims: dict[str, Callable[[str], NodeClaim | None]],
     gone: dict[str, Callable[[str], NodeClaim | None]],
     launches: dict[str, Callable[[str], JournalEntry | None]],
@@ -157,13 +157,13 @@ def test_a_replacement_whose_node_has_not_joined_keeps_its_command_waiting() -> 
     assert run.why("replace/c") == "waits for provision/new"
 
 
-def test_an_ended_command_is_done_even_where_its_replacement_has_gone_since() -> None:
+def test_a_completed_command_is_done_even_if_its_replacement_was_removed_later() -> None:
     old, new = (a_claim(name, "Launched", "Initialized") for name in ("old", "new"))
     found = states(of_plan(command=a_command(CommandPhase.DONE), gone=(old, new)))
     assert found["provision/new"] == found["replace/c"] == found["terminate/old"] == "succeeded"
 
 
-def test_a_rolled_back_command_skips_its_terminations_and_says_why() -> None:
+def test_a_rolled_back_command_skips_its_terminations_and_states_why() -> None:
     run = of_plan(
         a_claim("old", "Launched", "Initialized"),
         command=a_command(CommandPhase.ROLLED_BACK, "its replacement new is gone"),
@@ -182,20 +182,18 @@ def test_a_rolled_back_command_skips_its_terminations_and_says_why() -> None:
     ("outcome", "state"),
     [(None, "running"), (Outcome.FAILED, "failed"), (Outcome.SUCCEEDED, "succeeded")],
 )
-def test_the_journal_tells_of_a_launch_that_has_no_claim(
-    outcome: Outcome | None, state: str
-) -> None:
+def test_the_journal_reports_a_launch_without_a_claim(outcome: Outcome | None, state: str) -> None:
     run = of_plan(launch=an_entry("alone", outcome))
     assert states(run)["provision/alone"] == state
     assert run.why("provision/alone") == ("no capacity" if state == "failed" else "")
 
 
-def test_a_node_that_never_became_ready_counts_as_failed_once_it_is_gone() -> None:
+def test_a_removed_node_that_never_became_ready_counts_as_failed() -> None:
     run = of_plan(gone=(a_claim("alone", "Launched"),), launch=an_entry("alone", Outcome.SUCCEEDED))
     assert states(run)["provision/alone"] == "failed"
 
 
-def test_what_had_not_begun_when_a_later_plan_was_made_is_superseded() -> None:
+def test_actions_not_started_before_a_later_plan_are_superseded() -> None:
     run = of_plan(a_claim("alone", "Launched"), superseded=True)
     assert states(run) == {
         "provision/alone": "waiting",
@@ -206,7 +204,7 @@ def test_what_had_not_begun_when_a_later_plan_was_made_is_superseded() -> None:
 
 
 @pytest.mark.parametrize("phase", [CommandPhase.MARKED, CommandPhase.WAITING])
-def test_a_pass_that_has_recovered_knows_that_a_missing_replacement_will_not_come(
+def test_after_recovery_a_missing_replacement_counts_as_never_launched(
     phase: CommandPhase,
 ) -> None:
     run = run_of_command(a_command(phase), {"old": a_claim("old", "Launched", "Initialized")})
@@ -233,7 +231,7 @@ class Listener:
         self.heard.append(f"{progress.kind}: {progress.message}")
 
 
-def test_an_impossible_event_is_told_and_stops_nothing() -> None:
+def test_an_impossible_event_is_reported_and_stops_nothing() -> None:
     run, listener = PlanRun(the_plan().actions), Listener()
     run.feed(RunEvent("terminate/old", ActionEvent.GONE))
     ports = dict.fromkeys(("compute", "cluster", "store", "journal"), None)

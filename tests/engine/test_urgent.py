@@ -1,4 +1,4 @@
-"""The first response to a reclaimed instance: tainted and drained before a pass comes round."""
+"""The first response to a reclaimed instance: tainted and drained before the next pass."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_an_event_that_ec2_contradicts_has_no_response() -> None:
     assert entries(world, Verb.TAINT) == [], "the instance is on-demand, not spot"
 
 
-def test_an_event_about_an_instance_of_nobody_has_no_response() -> None:
+def test_an_event_about_an_unknown_instance_has_no_response() -> None:
     world = three_spot_nodes()
     _, response = responding(world)
     warn(world, "i-0123456789abcdef0")

@@ -1,4 +1,4 @@
-"""Builders of fleets in trouble: what is late, killed or cut off on the way to EC2."""
+"""Fleets with faults: late, killed or interrupted calls of EC2."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ ON_DEMAND = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["
 
 
 class ClusterAround:
-    """A cluster that a test stands before: what it does not change, the real one does."""
+    """A wrapper around a cluster; calls that a test does not override reach the cluster."""
 
     cluster: Any = None
 
     def around(self, port: Any, name: str) -> Any:
-        """Stand before the cluster among the ports of a world."""
+        """Replace the cluster among the ports of a world."""
         if name != "cluster":
             return port
         self.cluster = port
@@ -41,7 +41,7 @@ class ClusterAround:
 
 
 def three_nodes(**fields: Any) -> World:
-    """A fleet of three nodes, each full with one pod; every node may go at once."""
+    """A fleet of three nodes, each full with one pod; budgets allow all of them at once."""
     world = a_world(
         a_pool("web", budgets=[{"nodes": "3"}], template={"requirements": LARGE}),
         a_deployment("web", "web", 3),
@@ -52,7 +52,7 @@ def three_nodes(**fields: Any) -> World:
 
 
 def moved(world: World, *more: dict[str, Any], budget: str = "3", **pool: Any) -> None:
-    """Let git move so that all nodes drift."""
+    """Commit a change that drifts all nodes."""
     world.git.commit(
         a_node_class(),
         a_pool(
@@ -83,13 +83,13 @@ def ever_launched(world: World) -> int:
 def wire(
     world: World, change: Callable[[Request, Callable[[Request], Response]], Response]
 ) -> None:
-    """Put something between boto3 and EC2."""
+    """Insert a wrapper between boto3 and EC2."""
     handle = world.cloud.handle
     world.cloud.handle = lambda request: change(request, handle)  # type: ignore[method-assign]
 
 
 def lists_late(world: World, seconds: float) -> None:
-    """Let DescribeInstances leave out what is younger than that."""
+    """Make DescribeInstances omit instances younger than that."""
 
     def late(request: Request, handle: Callable[[Request], Response]) -> Response:
         if request.operation != "DescribeInstances":
@@ -112,14 +112,14 @@ def lists_late(world: World, seconds: float) -> None:
 
 
 def asks_for_fleet(request: Request) -> bool:
-    """Return whether a call lists what bears the fleet's tag, and not instances by id or intent."""
+    """Return whether a call lists instances by the tag of the fleet, not by id or intent."""
     asked = {value for key, value in request.form if key.endswith(".Name")}
     listed = request.operation == "DescribeInstances" and "tag:reconciler/fleet" in asked
     return listed and "tag:reconciler/intent" not in asked
 
 
 def lists_nothing(world: World) -> None:
-    """Let EC2 list no instance of the fleet from now on; asked for by its id, each is shown."""
+    """Make EC2 list no instance of the fleet from now on; each can still be described by its id."""
 
     def forgetful(request: Request, handle: Callable[[Request], Response]) -> Response:
         if not asks_for_fleet(request):
@@ -138,7 +138,7 @@ def lists_nothing(world: World) -> None:
 
 
 def killed_after(world: World, operation: str) -> None:
-    """Run until EC2 has carried a call out, and no further."""
+    """Run until EC2 has executed a call, and stop there."""
 
     def die(done: str) -> None:
         if done == operation:

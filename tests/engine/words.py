@@ -1,4 +1,4 @@
-"""EC2's word of interruptions in the tests of the engine: through SQS, and heard when asked for."""
+"""Interruption events in the tests of the engine: sent through SQS, and polled on demand."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ QUEUE = "words"
 
 
 class Ear:
-    """The queue, polled whenever it is asked instead of by a thread."""
+    """The queue, polled on demand instead of by a thread."""
 
     def __init__(self, queue: InterruptionQueue | InstanceStatuses) -> None:
         self.queue = queue
@@ -49,13 +49,13 @@ def listening(world: World) -> Engine:
 
 
 def sqs(world: World) -> tuple[Any, str]:
-    """Return a client and the URL of the queue, which is made if it is not there."""
+    """Return a client and the URL of the queue, which is created if it does not exist."""
     client = world.cloud.connect("sqs", 1)
     return client, client.create_queue(QueueName=QUEUE)["QueueUrl"]
 
 
 def say(world: World, kind: str, source: str = "aws.ec2", **detail: object) -> None:
-    """Let EventBridge send an event; ``instance_id`` stands for ``instance-id``."""
+    """Send an event of EventBridge; ``instance_id`` becomes ``instance-id``."""
     client, url = sqs(world)
     event = {
         "version": "0",
@@ -68,7 +68,7 @@ def say(world: World, kind: str, source: str = "aws.ec2", **detail: object) -> N
 
 
 def warn(world: World, instance: str) -> None:
-    """Let EC2 warn that it takes a spot instance back."""
+    """Send the warning that EC2 reclaims a spot instance."""
     say(
         world,
         "EC2 Spot Instance Interruption Warning",
@@ -86,14 +86,14 @@ def left(world: World) -> int:
 
 
 def show_again(world: World) -> None:
-    """Let the time be over for which SQS hides what was received."""
+    """End the visibility timeout of received messages."""
     account = world.cloud._account
     for message in sqs_backends[account.number][account.region].queues[QUEUE]._messages:
         message.visible_at = 0
 
 
 def asking(world: World) -> Engine:
-    """Start a process that asks EC2 how its instances are."""
+    """Start a process that polls the status of its instances."""
     engine = world.engine()
     look = Ear(InstanceStatuses(world.cloud.connect, world.clock))
     ports: engine_world.World = replace(engine.ports, interruptions=look)

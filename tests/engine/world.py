@@ -1,7 +1,7 @@
-"""A whole world in one process: git, a clock, EC2 behind boto3, a cluster, and durable state.
+"""A complete world in one process: git, a clock, EC2 behind boto3, a cluster, and durable state.
 
 What survives a crash (EC2, the cluster's shelf, the store, the journal, git) is in ``World``; what
-a process holds in memory is made anew by ``World.engine``.
+a process holds in memory is created by ``World.engine``.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def small_catalog() -> Catalog:
 
 
 def catalog_file() -> bytes:
-    """Return that catalogue as a file has it."""
+    """Return that catalog in the form of a file."""
     rows = [
         {
             "name": name,
@@ -231,7 +231,7 @@ class Source:
 
 
 class Ears:
-    """Keeps what was told; an illegal transition of an action, which a daemon survives, raises."""
+    """Keeps the reported events; an illegal transition, which a daemon survives, raises here."""
 
     def __init__(self) -> None:
         self.heard: list[Progress] = []
@@ -303,11 +303,11 @@ class World:
         return Engine(ports, source)
 
     def converge(self, **how: Any) -> Pass:
-        """Start a process and let it run until nothing is left to do."""
+        """Start a process and run it until it has converged."""
         return self.engine().converge(**how)
 
     def adopt(self) -> list[str]:
-        """Take over the instances that the records do not know; return who was refused, and why."""
+        """Adopt the instances without records; return the refused ones with the reasons."""
         engine = self.engine()
         desired = engine.source.read()
         takeover = Takeover(engine.ports.compute, desired, self.store, self.journal, self.clock)  # type: ignore[arg-type]
@@ -320,14 +320,14 @@ class World:
         return {claim.name: claim for claim in self.store.node_claims()}
 
     def fleet(self) -> Counter[tuple[str, str, str]]:
-        """Return what runs, as EC2 itself knows it: NodePool, type and zone, counted."""
+        """Return the number of running instances by NodePool, type and zone, from EC2 itself."""
         return Counter(
             (tags["karpenter.sh/nodepool"], i.instance_type, i.zone)
             for i, tags in self._described()
         )
 
     def instances(self) -> dict[str, str]:
-        """Return the living instances with the name of their NodeClaim, as EC2 knows them."""
+        """Return the live instances with the name of their NodeClaim, from EC2 itself."""
         return {
             i: tags.get("karpenter.sh/nodeclaim", "") for i, tags in self.cloud.living().items()
         }
@@ -349,7 +349,7 @@ class _Row:
 
 @dataclass
 class Engine:
-    """What one process holds."""
+    """The memory of one process."""
 
     ports: engine_world.World
     source: Source
@@ -371,7 +371,7 @@ class Engine:
         )
 
     def run_once(self, **mandate: Any) -> Pass:
-        """Run one pass with desired state as it is now."""
+        """Run one pass with the current desired state."""
         return reconcile(self.ports, self.source.read(), Mandate(self.tags, **mandate))
 
 

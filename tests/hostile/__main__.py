@@ -15,7 +15,7 @@ from tests.hostile.threats import PROPERTY, Threat
 
 
 class Verdicts:
-    """Collects what became of each attack, from the reports of all workers."""
+    """Collects the verdict on each attack from the reports of all workers."""
 
     def __init__(self) -> None:
         self.rows: dict[Threat, list[tuple[str, str]]] = defaultdict(list)

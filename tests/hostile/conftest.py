@@ -1,4 +1,4 @@
-"""What several attacks need."""
+"""Fixtures of several attacks."""
 
 from __future__ import annotations
 

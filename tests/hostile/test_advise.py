@@ -50,7 +50,7 @@ def canary(tmp_path: Path) -> Canary:
 
 
 def committed(fleet: Path, capsys: Capture) -> None:
-    """Commit the best proposal and assert that it is there."""
+    """Commit the best proposal and assert that the commit exists."""
     assert main(["advise", *words(fleet, "--commit", "cheaper")]) == 0, capsys.readouterr().err
 
 
@@ -61,7 +61,7 @@ def is_there(fleet: Path) -> bool:
 
 @attack(Threat.GIT, "a program named in .git/config, when advice is committed")
 @pytest.mark.parametrize("settings", CONFIGS.values(), ids=CONFIGS)
-def test_a_program_of_the_config_does_not_run(
+def test_a_program_named_in_the_git_config_does_not_run(
     fleet: Path, canary: Canary, capsys: Capture, settings: dict[str, str]
 ) -> None:
     (fleet / ".gitattributes").write_text("*.yaml filter=x\n")
@@ -91,7 +91,7 @@ def test_a_hook_does_not_run(fleet: Path, canary: Canary, capsys: Capture) -> No
 
 
 @attack(Threat.GIT, "a symbolic link in place of the settings file that advice creates")
-def test_nothing_is_written_through_a_link(fleet: Path, capsys: Capture) -> None:
+def test_nothing_is_written_through_a_symbolic_link(fleet: Path, capsys: Capture) -> None:
     outside = fleet.parent / "outside.yaml"
     (fleet / "reconciler.yaml").unlink()
     (fleet / "reconciler.yaml").symlink_to(outside)

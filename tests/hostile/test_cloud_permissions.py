@@ -1,4 +1,4 @@
-"""What the documented roles would let an attacker do: nothing outside our cluster and region."""
+"""What an attacker could do with the documented roles: nothing outside our cluster and region."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_no_action_is_a_wildcard(need: Need) -> None:
 
 
 @attack(Threat.CLOUD, "a write to resources that our cluster does not own")
-def test_every_write_is_bound_to_our_tags_or_says_why_not() -> None:
+def test_every_write_permission_is_limited_by_tags_or_states_why_not() -> None:
     loose = set()
     for statement in statements(Need.RUN):
         if all(map(is_reading, statement["Action"])):
@@ -140,7 +140,7 @@ def test_every_write_is_bound_to_our_tags_or_says_why_not() -> None:
 
 @attack(Threat.CLOUD, "a call that no policy allows, or a permission that no call needs")
 @pytest.mark.parametrize("need", [Need.PLAN, Need.RUN])
-def test_the_policies_allow_what_is_called_and_nothing_more(need: Need) -> None:
+def test_the_policies_allow_exactly_the_calls_that_are_made(need: Need) -> None:
     needs = {Need.CHECK, Need.PLAN, need}
     wanted = {a for c in CALLS if c.need in needs for a in c.allowed_by}
     allowed = {action for s in statements(need) for action in s["Action"]}
@@ -150,7 +150,7 @@ def test_the_policies_allow_what_is_called_and_nothing_more(need: Need) -> None:
 
 @attack(Threat.CLOUD, "reading in another region")
 @pytest.mark.parametrize("need", [Need.PLAN, Need.RUN])
-def test_what_has_regions_is_read_in_ours_only(need: Need) -> None:
+def test_regional_services_are_read_only_in_our_region(need: Need) -> None:
     for statement in statements(need):
         if statement["Resource"] != "*":
             resources = as_list(statement["Resource"])
@@ -162,7 +162,7 @@ def test_what_has_regions_is_read_in_ours_only(need: Need) -> None:
 
 
 @attack(Threat.CLOUD, "another cluster's instance profile")
-def test_instance_profiles_are_ours_by_name_and_by_tag() -> None:
+def test_instance_profiles_are_limited_by_name_and_tag() -> None:
     found = [
         s
         for s in statements(Need.RUN)
@@ -182,7 +182,7 @@ def test_instance_profiles_are_ours_by_name_and_by_tag() -> None:
 
 
 @attack(Threat.CLOUD, "our own CreateTags used to take over an instance")
-def test_we_may_add_a_few_tags_to_our_instances_and_no_owner() -> None:
+def test_only_a_few_tags_may_be_added_to_our_instances() -> None:
     (later,) = (s for s in statements(Need.RUN) if s["Sid"] == "NameOwnInstances")
     condition = later["Condition"]
     keys = condition["ForAllValues:StringEquals"]["aws:TagKeys"]
@@ -214,7 +214,7 @@ def test_only_the_node_role_is_passed_and_only_to_ec2() -> None:
 
 
 @attack(Threat.CLOUD, "a tenant with ec2:CreateTags on everything")
-def test_the_sample_keeps_our_tags_from_everybody_but_the_run_role() -> None:
+def test_the_sample_policy_reserves_our_tags_for_the_run_role() -> None:
     guard = json.loads((DOCS / "scp-protect-tags.json").read_text())
     role = template("cloudformation.yaml")["Resources"]["RunRole"]["Properties"]["RoleName"]
     keys: set[str] = set()
@@ -260,7 +260,7 @@ def test_the_roles_are_two_and_each_has_its_own_policy() -> None:
     assert trust["Condition"]["StringEquals"]["aws:SourceAccount"] == {"Ref": "AWS::AccountId"}
 
 
-def test_terraform_takes_the_generated_policies_and_no_others() -> None:
+def test_terraform_uses_only_the_generated_policies() -> None:
     text = "".join(path.read_text() for path in sorted(TERRAFORM.glob("*.tf")))
     loaded = re.findall(r'policy\s*=\s*templatefile\("\$\{path\.module\}/([^"]+)"', text)
     assert loaded == ["policy-plan.json.tftpl", "policy-run.json.tftpl"]

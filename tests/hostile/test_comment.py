@@ -45,7 +45,7 @@ def github(*words: str) -> int:
 
 
 @attack(Threat.HIDDEN, "a comment of another account with the marker of a fleet, to be overwritten")
-def test_a_forged_marker_neither_is_edited_nor_hides_the_plan(
+def test_a_forged_marker_is_not_edited_and_does_not_hide_the_plan(
     url: str, forge: ForgeImitation, plan: str
 ) -> None:
     forged = f"{marker_of('web', 'examples/web')}\nApproved, costs nothing"
@@ -70,7 +70,7 @@ def test_markdown_of_an_untrusted_job_is_not_posted(
 
 
 @attack(Threat.OUTPUT, "a plan whose names mention people and close the comment's markup")
-def test_names_in_a_plan_stay_text(
+def test_names_in_a_plan_are_rendered_as_text(
     url: str, forge: ForgeImitation, plan: str, tmp_path: Path
 ) -> None:
     data = json.loads(Path(plan).read_text())
@@ -113,7 +113,7 @@ def test_the_token_does_not_follow_a_link_header(
 
 
 @attack(Threat.SECRETS, "an API URL without encryption")
-def test_the_token_is_not_sent_in_the_clear(
+def test_the_token_is_not_sent_unencrypted(
     url: str, plan: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert github(plan, "--api-url", "http://api.example") == 1
@@ -121,7 +121,7 @@ def test_the_token_is_not_sent_in_the_clear(
 
 
 @attack(Threat.SETTINGS, "an API URL in the files of the repository")
-def test_no_file_of_the_repository_names_the_api(
+def test_no_file_in_the_repository_can_set_the_api_url(
     url: str, forge: ForgeImitation, plan: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     thief = ForgeImitation()

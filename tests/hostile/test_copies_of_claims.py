@@ -1,4 +1,4 @@
-"""NodeClaims and names of somebody else in the cluster: no node is drained, no instance ends."""
+"""Foreign NodeClaims and names in the cluster: no node is drained, no instance terminated."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def a_claim(name: str, labels: dict[str, str], reference: dict[str, str]) -> dic
     ids=["without labels", "with the label of the fleet", "with the labels of a copy"],
 )
 @attack(Threat.OWNERSHIP, "a NodeClaim of Karpenter, deleted so that the daemon drains it")
-def test_a_karpenters_claim_is_not_taken_for_ours(site: Site, labels: dict[str, str]) -> None:
+def test_a_claim_of_karpenter_is_not_treated_as_ours(site: Site, labels: dict[str, str]) -> None:
     site.town.kube.absent = frozenset({"capacitybuffers"})
     town = started(site)
     living = set(town.cloud.living())
@@ -63,7 +63,7 @@ def test_a_forged_status_terminates_nothing(site: Site) -> None:
 
 @pytest.mark.parametrize("verb", ["cordon", "uncordon", "drain", "delete node", "delete nodeclaim"])
 @attack(Threat.OWNERSHIP, "the name of another owner's node in a command that acts on nodes")
-def test_a_node_of_somebody_else_is_not_touched_by_name(
+def test_a_node_of_another_owner_is_not_touched_by_name(
     site: Site, verb: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     town = started(site)

@@ -1,4 +1,4 @@
-"""Attacks on the daemon: bad objects, bad answers and mistakes of our own must not end it."""
+"""Attacks on the daemon: bad objects, bad answers and internal errors must not end it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.hostile.threats import Threat, attack
 
 
 def keep(world: World, passes: int, at: dict[int, Callable[[], None]] | None = None) -> None:
-    """Let the daemon run for a number of passes; ``at`` has what happens before each of them."""
+    """Run the daemon for a number of passes; ``at`` has the actions before each of them."""
     engine = world.engine()
     numbers = iter(range(passes))
 
@@ -45,7 +45,7 @@ def keep(world: World, passes: int, at: dict[int, Callable[[], None]] | None = N
 
 
 @attack(Threat.EXHAUSTION, "a revision that makes the reader of the repository fail")
-def test_an_internal_error_while_reading_keeps_the_last_good_revision() -> None:
+def test_an_internal_error_while_reading_keeps_the_last_valid_revision() -> None:
     world = three_nodes()
     victim = next(iter(world.instances()))
 
@@ -64,7 +64,7 @@ def test_an_internal_error_while_reading_keeps_the_last_good_revision() -> None:
 
 
 class Failing:
-    """A port of which one verb fails a number of times, in a way that nobody has thought of."""
+    """A port of which one verb fails a number of times with an unexpected error."""
 
     def __init__(self, port: Any, verb: str, times: int, *, after: bool) -> None:
         self._port = port
@@ -106,7 +106,7 @@ def test_an_internal_error_in_a_pass_does_not_end_the_daemon(name: str, verb: st
 
 
 @attack(Threat.EXHAUSTION, "a launch whose response makes a pass fail")
-def test_an_effect_of_unknown_outcome_is_looked_up_before_anything_else() -> None:
+def test_an_operation_in_doubt_is_resolved_before_anything_else() -> None:
     world = three_nodes()
     moved(world)
     world.around = lambda port, of: (
@@ -165,7 +165,7 @@ def a_budget(selector: dict[str, Any]) -> dict[str, Any]:
 
 
 def looked_at(*objects: dict[str, Any]) -> Snapshot:
-    """Return the snapshot of the lists that a cluster gives."""
+    """Return the snapshot of the lists of a cluster."""
     lists: dict[str, list[bytes]] = {}
     for item in objects:
         lists.setdefault(item["kind"], []).append(json.dumps(item).encode())
@@ -203,7 +203,7 @@ pods = pytest.mark.parametrize("broken", UNREADABLE_PODS.values(), ids=UNREADABL
 
 @attack(Threat.EXHAUSTION, "a pending pod that cannot be read")
 @pods
-def test_a_pending_pod_that_cannot_be_read_is_not_scheduled(broken: dict[str, Any]) -> None:
+def test_an_unreadable_pending_pod_is_not_scheduled(broken: dict[str, Any]) -> None:
     seen = looked_at(a_node("n1"), a_pod("bad", **broken), a_pod("good"))
     assert [pod.metadata.name for pod in seen.pods] == ["good"]
     [finding] = seen.findings
@@ -213,7 +213,7 @@ def test_a_pending_pod_that_cannot_be_read_is_not_scheduled(broken: dict[str, An
 
 @attack(Threat.EXHAUSTION, "a running pod that cannot be read")
 @pods
-def test_the_node_of_a_pod_that_cannot_be_read_is_not_disrupted(broken: dict[str, Any]) -> None:
+def test_the_node_of_an_unreadable_pod_is_not_disrupted(broken: dict[str, Any]) -> None:
     seen = looked_at(a_node("n1"), a_pod("bad", node="n1", **broken))
     [node] = cluster_state(seen).nodes
     [pod] = node.pods
@@ -235,7 +235,7 @@ def test_the_node_of_a_pod_that_cannot_be_read_is_not_disrupted(broken: dict[str
     ],
     ids=["too much", "no number", "a list", "the year 1", "the year 9999", "no time zone"],
 )
-def test_a_node_that_cannot_be_read_takes_no_pods_and_stays(node: dict[str, Any]) -> None:
+def test_an_unreadable_node_takes_no_pods_and_stays(node: dict[str, Any]) -> None:
     seen = looked_at(node, a_node("n2"))
     bad, good = cluster_state(seen).nodes
     assert not bad.available
@@ -250,7 +250,9 @@ def test_a_node_that_cannot_be_read_takes_no_pods_and_stays(node: dict[str, Any]
     [{"matchExpressions": [{"key": "a", "operator": "Is"}]}, {"matchLabels": ["a"]}],
     ids=["operator", "shape"],
 )
-def test_a_budget_that_cannot_be_read_protects_its_namespace(selector: dict[str, Any]) -> None:
+def test_an_unreadable_pod_disruption_budget_protects_its_namespace(
+    selector: dict[str, Any],
+) -> None:
     seen = looked_at(a_node("n1"), a_pod("web-0", node="n1"), a_budget(selector))
     [budget] = seen.pod_disruption_budgets
     assert budget.selects(seen.pods[0])
@@ -258,7 +260,7 @@ def test_a_budget_that_cannot_be_read_protects_its_namespace(selector: dict[str,
     assert len(seen.findings) == 1
 
 
-def test_an_object_that_was_corrected_is_read_again() -> None:
+def test_a_corrected_object_is_read_again() -> None:
     reader = SnapshotReader()
 
     def look(cpu: str) -> Snapshot:
@@ -271,7 +273,7 @@ def test_an_object_that_was_corrected_is_read_again() -> None:
 
 
 @attack(Threat.EXHAUSTION, "unreadable objects of a cluster in the daemon")
-def test_the_daemon_goes_on_beside_objects_that_cannot_be_read() -> None:
+def test_the_daemon_continues_despite_unreadable_objects() -> None:
     world = three_nodes()
     bad = looked_at(a_pod("bad"), a_pod("worse", cpu="1e400"))
 
@@ -296,7 +298,7 @@ def test_the_daemon_goes_on_beside_objects_that_cannot_be_read() -> None:
 
 
 @attack(Threat.EXHAUSTION, "unreadable objects in a snapshot")
-def test_a_plan_of_a_snapshot_leaves_unreadable_objects_aside(
+def test_a_plan_of_a_snapshot_ignores_unreadable_objects(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fleet = tmp_path / "fleet"

@@ -1,4 +1,4 @@
-"""The dashboard of a daemon: what it shows of others' text, and to whom."""
+"""The dashboard of a daemon: untrusted text, and access control."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MARKUP = (
 @pytest.mark.parametrize(
     "text", MARKUP, ids=["script", "image", "table", "template", "direction", "escape"]
 )
-def test_others_text_is_shown_and_not_interpreted(text: str) -> None:
+def test_untrusted_text_is_shown_and_not_interpreted(text: str) -> None:
     site = Site()
     site.dashboard.fleet = text
     site.dashboard.happened(Progress(AT, EventKind.FAILED, text))
@@ -48,7 +48,7 @@ def test_others_text_is_shown_and_not_interpreted(text: str) -> None:
 @pytest.mark.parametrize(
     "path", ["/", "/nodes", "/events", "/history", "/stream", "/static/live.js", "//"]
 )
-def test_without_a_token_there_is_nothing_to_see(path: str) -> None:
+def test_without_a_token_nothing_is_shown(path: str) -> None:
     site = Site(access=DashboardAccess(token="s3cret"))
     site.dashboard.happened(Progress(AT, EventKind.LAUNCHED, "shop-1"))
     status, text, _ = site.get(path)
@@ -61,7 +61,7 @@ def test_without_a_token_there_is_nothing_to_see(path: str) -> None:
     "path",
     ["/", "/stream", "/fleets/shop/", "/fleets/shop/nodes", "/fleets/shop/stream", "/fleets"],
 )
-def test_without_a_token_no_fleet_of_several_is_named(path: str) -> None:
+def test_without_a_token_no_fleet_name_is_shown(path: str) -> None:
     fleets = WatchedFleets()
     fleets.add("shop", DaemonHealth())
     access = DashboardAccess(token="s3cret")
@@ -75,7 +75,7 @@ def test_without_a_token_no_fleet_of_several_is_named(path: str) -> None:
 
 @attack(Threat.SECRETS, "a dashboard that listens on all interfaces without a token")
 @pytest.mark.parametrize("address", ["*:8080", "0.0.0.0:8080", "10.0.0.1:8080", "[::]:8080"])
-def test_beyond_loopback_the_dashboard_needs_a_token(address: str) -> None:
+def test_a_dashboard_beyond_loopback_requires_a_token(address: str) -> None:
     site = Site(access=DashboardAccess(is_open=is_loopback_address(address)))
     assert site.get("/")[0] == 404
     assert site.get("/stream")[0] == 404
@@ -88,5 +88,5 @@ def test_beyond_loopback_the_dashboard_needs_a_token(address: str) -> None:
     ["/static/../view.py", "/static/%2e%2e/view.py", "/static/..%2fview.py", "/static//etc/passwd"],
     ids=["dots", "encoded dots", "encoded slash", "absolute"],
 )
-def test_only_its_own_files_are_served(path: str) -> None:
+def test_only_files_of_the_dashboard_are_served(path: str) -> None:
     assert Site().get(path)[0] == 404

@@ -1,4 +1,4 @@
-"""Attacks by which a fleet folder makes `validate --fix` write what its user did not mean."""
+"""Attacks by which a fleet folder makes `validate --fix` write unintended files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def victim(tmp_path: Path) -> Path:
 
 
 @attack(Threat.HIDDEN, "a symbolic link from the fleet to a file outside it, for --fix to rewrite")
-def test_fix_does_not_follow_a_link_out_of_the_folder(fleet: Path, victim: Path) -> None:
+def test_fix_does_not_follow_a_symbolic_link_out_of_the_folder(fleet: Path, victim: Path) -> None:
     (fleet / "pool.yaml").symlink_to(victim)
     assert main(["validate", str(fleet), "--fix"]) == 3
     assert victim.read_text() == OLD
@@ -41,14 +41,14 @@ def test_fix_does_not_follow_a_link_out_of_the_folder(fleet: Path, victim: Path)
 
 
 @attack(Threat.HIDDEN, "a symbolic link to a folder outside the fleet, for --fix to rewrite")
-def test_fix_does_not_follow_a_linked_folder_out(fleet: Path, victim: Path) -> None:
+def test_fix_does_not_follow_a_linked_folder(fleet: Path, victim: Path) -> None:
     (fleet / "pools").symlink_to(victim.parent)
     assert main(["validate", str(fleet), "--fix"]) == 3
     assert victim.read_text() == OLD
 
 
 @attack(Threat.HIDDEN, "a file that becomes a link out of the fleet between reading and writing")
-def test_fix_checks_where_a_file_lies_when_it_writes(fleet: Path, victim: Path) -> None:
+def test_fix_checks_the_location_of_a_file_when_writing(fleet: Path, victim: Path) -> None:
     (fleet / "pool.yaml").write_text(OLD)
     files, _ = read_folder(fleet)
     (fleet / "pool.yaml").unlink()
@@ -61,7 +61,7 @@ def test_fix_checks_where_a_file_lies_when_it_writes(fleet: Path, victim: Path) 
 
 
 @attack(Threat.HIDDEN, "a file that somebody edits while --fix runs")
-def test_fix_does_not_undo_an_edit_of_somebody_else(fleet: Path) -> None:
+def test_fix_does_not_overwrite_a_concurrent_edit(fleet: Path) -> None:
     (fleet / "pool.yaml").write_text(OLD)
     files, _ = read_folder(fleet)
     edited = OLD.replace("WhenUnderutilized", "WhenEmpty")

@@ -1,7 +1,7 @@
-"""Attacks that make git run a program, and attacks that make it tell of another repository.
+"""Attacks that make git run a program, or disclose another repository.
 
-Each prepares a repository as a stranger could, runs a command of ours on it, and asserts that the
-program did not run and that the command gave its right answer all the same.
+Each prepares a repository as a stranger could, runs a command on it, and asserts that the program
+did not run and that the command still gave the right answer.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def planned(folder: Path, capsys: pytest.CaptureFixture[str], *words: str) -> di
 def every_command(
     repository: Repository, head: str, capsys: pytest.CaptureFixture[str], *, dirty: bool = False
 ) -> None:
-    """Run what is run on a pull request, and assert that each gives its right answer."""
+    """Run the commands of a pull request, and assert that each gives the right answer."""
     folder = repository.path
     assert main(["validate", str(folder)]) == 0, capsys.readouterr()
     capsys.readouterr()
@@ -137,7 +137,7 @@ CONFIGS = {
 
 @attack(Threat.GIT, "a program named in the checkout's own .git/config")
 @pytest.mark.parametrize("settings", CONFIGS.values(), ids=CONFIGS)
-def test_a_program_of_the_config_does_not_run(
+def test_a_program_named_in_the_git_config_does_not_run(
     settings: dict[str, str],
     repository: Repository,
     canary: Canary,
@@ -201,7 +201,7 @@ def test_a_hook_does_not_run(
 
 
 @attack(Threat.GIT, "a clean filter in a fleet folder that is laid out like a bare repository")
-def test_a_bare_repository_in_the_tree_is_a_folder(
+def test_a_bare_repository_in_the_tree_is_an_ordinary_folder(
     repository: Repository, canary: Canary, capsys: pytest.CaptureFixture[str]
 ) -> None:
     repository.write({
@@ -227,7 +227,7 @@ def test_a_bare_repository_in_the_tree_is_a_folder(
 @attack(Threat.GIT, "a program called git")
 @pytest.mark.parametrize("entry", ["", ".", "bin", "{tree}/bin"], ids=["empty", "dot", "relative",
     "inside the tree"])  # fmt: skip
-def test_a_git_in_the_tree_is_not_git(
+def test_a_git_executable_in_the_tree_is_not_used(
     entry: str,
     repository: Repository,
     canary: Canary,
@@ -247,7 +247,7 @@ def test_a_git_in_the_tree_is_not_git(
 
 @attack(Threat.GIT, "a program called git in the folder where the command runs")
 @pytest.mark.parametrize("entry", ["", ".", "bin"], ids=["empty", "dot", "relative"])
-def test_a_git_in_the_current_folder_is_not_git(
+def test_a_git_executable_in_the_current_folder_is_not_used(
     entry: str, repository: Repository, canary: Canary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     head = repository.commit({"pool.yaml": POOL})
@@ -269,7 +269,7 @@ def test_a_git_in_the_current_folder_is_not_git(
      "GIT_INDEX_FILE", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_CONFIG", "GIT_CONFIG_GLOBAL",
      "GIT_CONFIG_PARAMETERS", "GIT_TEMPLATE_DIR", "GIT_TRACE", "GIT_REPLACE_REF_BASE"],
 )  # fmt: skip
-def test_variables_do_not_steer_git(
+def test_environment_variables_do_not_influence_git(
     variable: str,
     repository: Repository,
     canary: Canary,
@@ -331,7 +331,7 @@ def test_a_missing_object_is_not_fetched(
 
 
 @attack(Threat.GIT, "settings and hooks written into the cached clone of a remote")
-def test_the_settings_of_a_clone_do_not_count(
+def test_the_settings_of_a_clone_are_ignored(
     repository: Repository, canary: Canary, tmp_path: Path
 ) -> None:
     repository.commit({"pool.yaml": POOL})
@@ -382,7 +382,7 @@ def test_watching_runs_nothing(repository: Repository, canary: Canary) -> None:
 
 @pytest.fixture
 def private(tmp_path: Path) -> Repository:
-    """Give a repository of the user's that the stranger may not see."""
+    """Yield a private repository of the user."""
     private = Repository(tmp_path / "private")
     private.commit({"secret.yaml": POOL.replace("general", "secret-project")})
     return private
@@ -412,7 +412,7 @@ def _linked(*names: str) -> Callable[[Path, Path], None]:
     [_gitfile, _symlink, _linked("refs"), _linked("objects")],
     ids=["git file", "symbolic link", "linked refs", "linked objects"],
 )
-def test_another_repository_does_not_show(
+def test_objects_of_another_repository_are_not_visible(
     prepare: Callable[[Path, Path], None],
     private: Repository,
     tmp_path: Path,
@@ -432,7 +432,7 @@ def test_another_repository_does_not_show(
 
 
 @attack(Threat.GIT, "core.worktree that points elsewhere")
-def test_the_work_tree_is_where_git_was_found(
+def test_the_work_tree_is_the_folder_of_the_repository(
     repository: Repository, private: Repository, capsys: pytest.CaptureFixture[str]
 ) -> None:
     head = repository.commit({"pool.yaml": POOL})
@@ -442,7 +442,7 @@ def test_the_work_tree_is_where_git_was_found(
 
 
 @attack(Threat.GIT, "replace refs and grafts that present another history")
-def test_replaced_objects_do_not_count(repository: Repository) -> None:
+def test_replacement_objects_are_ignored(repository: Repository) -> None:
     first = repository.commit({"pool.yaml": POOL})
     second = repository.commit({"pool.yaml": POOL + "# more\n"})
     repository.git("replace", second, first)
@@ -455,7 +455,7 @@ def test_replaced_objects_do_not_count(repository: Repository) -> None:
 
 @attack(Threat.GIT, "a change that the index hides")
 @pytest.mark.parametrize("mark", ["--assume-unchanged", "--skip-worktree"])
-def test_a_mark_in_the_index_hides_no_change(repository: Repository, mark: str) -> None:
+def test_a_flag_in_the_index_does_not_hide_a_change(repository: Repository, mark: str) -> None:
     repository.commit({"pool.yaml": POOL})
     repository.git("update-index", mark, "pool.yaml")
     assert not working_revision(str(repository.path)).dirty
@@ -464,7 +464,7 @@ def test_a_mark_in_the_index_hides_no_change(repository: Repository, mark: str) 
 
 
 @attack(Threat.GIT, "a changed file with the size and time that the index records")
-def test_the_content_decides(repository: Repository) -> None:
+def test_only_the_content_decides_whether_a_file_is_dirty(repository: Repository) -> None:
     path = repository.path / "pool.yaml"
     repository.write({"pool.yaml": POOL})
     os.utime(path, (1_000_000_000, 1_000_000_000))
@@ -475,7 +475,7 @@ def test_the_content_decides(repository: Repository) -> None:
 
 
 @attack(Threat.GIT, "a repository nested in the fleet folder")
-def test_files_of_a_nested_repository_are_not_the_commits(repository: Repository) -> None:
+def test_files_of_a_nested_repository_do_not_belong_to_the_commit(repository: Repository) -> None:
     repository.commit({"pool.yaml": POOL})
     nested = Repository(repository.path / "nested")
     nested.commit({"notes.txt": "x"})
@@ -486,7 +486,7 @@ def test_files_of_a_nested_repository_are_not_the_commits(repository: Repository
 
 @attack(Threat.GIT, "something other than a file in place of git's files")
 @pytest.mark.parametrize("name", ["HEAD", "config", "commondir"])
-def test_a_pipe_in_git_stops_nobody(
+def test_a_named_pipe_in_the_git_folder_does_not_block(
     repository: Repository, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     repository.commit({"pool.yaml": POOL})
@@ -501,7 +501,7 @@ def test_a_pipe_in_git_stops_nobody(
 @pytest.mark.parametrize(
     "ref", ["--exec=touch x", "-c", "main:pool.yaml", "../x", "@{-1}", ":/x", "a..b", "x\ny"]
 )
-def test_odd_refs_are_refused_in_one_line(
+def test_invalid_refs_are_rejected_in_one_line(
     repository: Repository, canary: Canary, ref: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     repository.commit({"pool.yaml": POOL})
@@ -509,7 +509,7 @@ def test_odd_refs_are_refused_in_one_line(
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-def test_other_forms_of_a_repository_are_read(
+def test_other_repository_layouts_are_supported(
     tmp_path: Path, repository: Repository, capsys: pytest.CaptureFixture[str]
 ) -> None:
     head = repository.commit({"pool.yaml": POOL})
@@ -526,7 +526,7 @@ def test_other_forms_of_a_repository_are_read(
     assert planned(tmp_path / "shared", capsys, "--base", "HEAD")["base"] == head
 
 
-def test_a_repository_with_sha256_is_read(
+def test_a_sha_256_repository_is_supported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = Repository(tmp_path / "made")
@@ -593,7 +593,7 @@ def test_dirtiness_follows_git_where_files_are_new_executable_or_not_checked_out
     assert dirty()
 
 
-def test_the_working_tree_is_read_by_three_short_runs_of_git(
+def test_reading_the_working_tree_runs_git_three_times(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository.commit({"pool.yaml": POOL})

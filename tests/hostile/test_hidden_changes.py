@@ -1,6 +1,6 @@
-"""Changes that reach nodes: each is shown in every form of a plan, with its place.
+"""Changes that reach nodes: each is shown in every format of a plan, with its position.
 
-And what must not be shown: secrets that stand in what changed.
+Secrets in changed fields must not be shown.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Edit = Callable[["Repository"], None]
 
 
 class Repository:
-    """A fleet in git whose head is edited; the base is what it was before."""
+    """A fleet in git whose head is edited; the base is the version before."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -118,7 +118,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
 
 
 def plans(repository: Repository, capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, str]:
-    """Return the plan of the head against its base, in every form."""
+    """Return the plan of the head against its base, in every format."""
     repository.write()
     catalog = str(repository.folder.parent / "catalog.json")
     words = ["plan", str(repository.folder), "--base", "HEAD", "--catalog", catalog, "--now", NOW]
@@ -211,7 +211,7 @@ HIDDEN: Mapping[str, tuple[Edit, str, tuple[str, ...]]] = {
 
 @attack(Threat.HIDDEN, "a change of a node that a plan does not show")
 @pytest.mark.parametrize(("edit", "place", "shown"), HIDDEN.values(), ids=HIDDEN)
-def test_every_form_of_a_plan_shows_the_change_and_its_place(
+def test_every_format_of_a_plan_shows_the_change_and_its_position(
     repository: Repository,
     capsys: pytest.CaptureFixture[str],
     edit: Edit,
@@ -250,7 +250,7 @@ def test_every_launch_names_its_image(
 
 
 @attack(Threat.HIDDEN, "one price change among hundreds of others")
-def test_alike_changes_are_one_line_with_a_place_where_all_stand(
+def test_identical_changes_are_grouped_with_a_link_to_the_complete_list(
     repository: Repository, capsys: pytest.CaptureFixture[str]
 ) -> None:
     types = {
@@ -270,7 +270,7 @@ def test_alike_changes_are_one_line_with_a_place_where_all_stand(
     assert len(prices) == 300
 
 
-def test_a_lock_that_was_only_written_again_changes_nothing(
+def test_rewriting_a_lock_changes_nothing(
     repository: Repository, capsys: pytest.CaptureFixture[str]
 ) -> None:
     later = datetime(2026, 1, 2, tzinfo=UTC)
@@ -278,7 +278,7 @@ def test_a_lock_that_was_only_written_again_changes_nothing(
     assert json.loads(plans(repository, capsys)["json"])["changes"] == []
 
 
-def test_a_lock_that_is_removed_is_a_change(
+def test_a_removed_lock_is_a_change(
     repository: Repository, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (repository.folder / "reconciler.lock").unlink()

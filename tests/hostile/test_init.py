@@ -1,4 +1,4 @@
-"""Attacks by which somebody's YAML makes `init` read or write what its user did not mean."""
+"""Attacks by which untrusted YAML makes `init` read or write unintended files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def all_text(folder: Path) -> str:
 @attack(
     Threat.SECRETS, "a symbolic link in Karpenter's YAML to a file of the user, for init to copy"
 )
-def test_init_does_not_read_through_a_link_out_of_the_source(
+def test_init_does_not_follow_a_symbolic_link_out_of_the_source(
     given: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     secret = tmp_path / "secret.yaml"
@@ -73,7 +73,7 @@ def test_init_does_not_write_through_a_linked_file(name: str, tmp_path: Path) ->
 
 @attack(Threat.HIDDEN, "an object name that leads out of the folder if used as a file name")
 @pytest.mark.parametrize("name", ["../../escaped", "/escaped", "a/b", "\\x1b[31m", "..", "con\\n"])
-def test_a_name_of_an_object_never_leads_out_of_the_folder(
+def test_an_object_name_never_leads_out_of_the_folder(
     name: str, given: Path, tmp_path: Path
 ) -> None:
     (given / "karpenter.yaml").write_text(BETA.replace("name: web", f'name: "{name}"'))
@@ -106,7 +106,7 @@ _BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
         ),
     ],
 )
-def test_a_file_that_is_too_much_is_left_out(
+def test_files_beyond_the_limits_are_skipped(
     content: str, given: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (given / "bomb.yaml").write_text(content)
@@ -118,7 +118,7 @@ def test_a_file_that_is_too_much_is_left_out(
 
 
 @attack(Threat.EXHAUSTION, "selector alternatives that multiply to millions of terms")
-def test_alternatives_that_multiply_are_a_finding(
+def test_a_combinatorial_explosion_of_alternatives_is_a_finding(
     given: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tags = ", ".join(f"k{n}: 'a,b,c,d,e,f,g,h'" for n in range(40))
@@ -132,7 +132,7 @@ def test_alternatives_that_multiply_are_a_finding(
 
 
 @attack(Threat.SETTINGS, "a Deployment that looks like Karpenter's and redirects credentials")
-def test_settings_of_a_deployment_choose_no_endpoint(given: Path) -> None:
+def test_settings_of_a_deployment_cannot_set_endpoints(given: Path) -> None:
     (given / "karpenter.yaml").write_text(
         BETA
         + """\
@@ -181,7 +181,7 @@ def test_the_report_prints_no_control_characters(
     ["karpenter.sh/v1beta1\nkind: NodePool", "karpenter.sh/v1alpha5\nkind: Provisioner",
      "karpenter.k8s.aws/v1alpha1\nkind: AWSNodeTemplate", "apps/v1\nkind: Deployment"],
 )  # fmt: skip
-def test_strange_shapes_are_findings(
+def test_unexpected_shapes_are_findings(
     spec: str, head: str, given: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     extra = f"---\napiVersion: {head}\nmetadata: {{name: karpenter}}\nspec: {spec}\n"

@@ -1,8 +1,7 @@
-"""Inputs that ask for more than a machine has: each ends soon, with a finding that names the limit.
+"""Inputs that exhaust a machine: each ends quickly, with a finding that names the limit.
 
 Without its limit each of these runs for minutes, needs gigabytes or ends with an internal error.
-How long each may take is stated in turns of a loop that the same processor runs beside it, because
-a second of one machine is not a second of another.
+Time limits are stated in turns of a loop on the same processor, because machines differ in speed.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ MOMENT = datetime(2026, 1, 3, 12, tzinfo=UTC)
 
 
 def million_turns() -> float:
-    """Return the processor time of a million turns of a loop that does next to nothing."""
+    """Return the processor time of a million turns of an almost empty loop."""
     begin, total = time.process_time(), 0
     for number in range(1_000_000):
         total += number & 3
@@ -75,7 +74,7 @@ def a_pool(template: dict[str, Any] | None = None, **spec: Any) -> str:
     data = read_yaml(POOL)
     data["spec"].update(spec)
     data["spec"]["template"]["spec"].update(template or {})
-    return json.dumps(data, indent=1)  # YAML too, and written at once however long it is
+    return json.dumps(data, indent=1)  # also valid YAML, and fast to write at any length
 
 
 def requirements(*entries: dict[str, Any]) -> str:
@@ -325,7 +324,7 @@ def test_the_passes_of_a_simulation_are_counted(
 
 @attack(Threat.EXHAUSTION, "a current time to which nothing can be added")
 @pytest.mark.parametrize("now", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"])
-def test_the_present_lies_within_the_calendar(
+def test_dates_outside_the_calendar_are_rejected(
     now: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["plan", a_fleet(tmp_path), "--now", now]) == 1
@@ -361,7 +360,7 @@ LIVE: dict[str, dict[str, Any]] = {
 
 @attack(Threat.EXHAUSTION, "an object of our own kind in a snapshot that cannot be read")
 @pytest.mark.parametrize("item", LIVE.values(), ids=LIVE.keys())
-def test_a_live_object_that_cannot_be_read_is_left_out(
+def test_an_unreadable_live_object_is_skipped(
     item: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fleet = a_fleet(tmp_path)
@@ -403,7 +402,7 @@ ENDLESS = ENDLESS.replace("{}", "1")
         "too many parentheses",
     ],
 )
-def test_an_expression_without_an_end_is_refused(text: str) -> None:
+def test_an_endless_expression_is_rejected(text: str) -> None:
     with soon(20), pytest.raises(ValueError, match=r"not supported|at most|has no value"):
         evaluate(text, {"vcpus": 8})
 
@@ -430,7 +429,7 @@ DEEP = {
 @attack(Threat.EXHAUSTION, "a file that crashes the parser")
 @pytest.mark.parametrize("flag", ["--snapshot", "--catalog", "--faults", "plan"])
 @pytest.mark.parametrize("content", DEEP.values(), ids=DEEP.keys())
-def test_no_file_is_too_much_for_the_parser(
+def test_no_file_exhausts_the_parser(
     content: str, flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fleet, file = a_fleet(tmp_path), tmp_path / "hostile"
@@ -517,7 +516,7 @@ def test_a_duration_is_a_finding_or_usable_everywhere(text: str) -> None:
 
 
 @attack(Threat.EXHAUSTION, "durations at the edge of 64 bits")
-def test_durations_end_where_those_of_go_end() -> None:
+def test_durations_have_the_range_of_go() -> None:
     assert parse_nanoseconds(f"{NANOSECONDS_MAX}ns") == NANOSECONDS_MAX
     for text in (f"{NANOSECONDS_MAX + 1}ns", "2562048h", "9" * 90 + "h"):
         with pytest.raises(ValueError, match="292 years"):
@@ -561,7 +560,7 @@ def test_larger_quantities_are_refused(text: str) -> None:
     hours=st.integers(1, 2_000_000),
 )
 @settings(max_examples=100, deadline=None)
-def test_no_schedule_takes_long(fields: list[str], hours: int) -> None:
+def test_no_schedule_takes_long_to_evaluate(fields: list[str], hours: int) -> None:
     try:
         schedule = parse_schedule(" ".join(fields))
     except ValueError:
@@ -574,7 +573,7 @@ def test_no_schedule_takes_long(fields: list[str], hours: int) -> None:
 
 
 @attack(Threat.EXHAUSTION, "ten thousand evaluations of a schedule that never fires")
-def test_a_day_that_never_comes_is_found_at_once() -> None:
+def test_a_schedule_that_never_matches_is_found_at_once() -> None:
     budget = Budget(nodes="1", schedule="0 0 30 2 *", duration="1h")
     with soon(40):
         for _ in range(10_000):
@@ -587,7 +586,7 @@ def test_a_day_that_never_comes_is_found_at_once() -> None:
     ["a." * 300_000 + "!", "-" * 300_000, "a-" * 300_000, " " * 300_000, "\\u" * 100_000],
     ids=["dots", "dashes", "pairs", "spaces", "escapes"],
 )
-def test_no_pattern_of_ours_backtracks(text: str) -> None:
+def test_no_regular_expression_backtracks(text: str) -> None:
     quoted = json.dumps(text)
     pool = (
         POOL.replace("general", quoted) + f"      taints: [{{key: {quoted}, effect: {quoted}}}]\n"
@@ -599,7 +598,7 @@ def test_no_pattern_of_ours_backtracks(text: str) -> None:
 
 
 @attack(Threat.EXHAUSTION, "a snapshot of two hundred thousand irrelevant objects")
-def test_a_large_snapshot_is_read_soon() -> None:
+def test_a_large_snapshot_is_read_quickly() -> None:
     item = b'{"kind":"Secret","metadata":{"name":"x"}}'
     content = b'{"kind":"List","items":[' + b",".join([item] * 200_000) + b"]}"
     with soon(400):
@@ -615,7 +614,7 @@ def rows() -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize(("said", "module", "name"), rows(), ids=str)
-def test_the_documented_limits_are_those_of_the_code(said: str, module: str, name: str) -> None:
+def test_the_documented_limits_match_the_code(said: str, module: str, name: str) -> None:
     value: Any = importlib.import_module(f"reconciler.{module}")
     for part in name.split("."):
         value = getattr(value, part)
@@ -627,7 +626,7 @@ def test_the_documented_limits_are_those_of_the_code(said: str, module: str, nam
     assert value == number
 
 
-def test_the_limits_are_documented() -> None:
+def test_every_limit_is_documented() -> None:
     assert len(rows()) >= 25
 
 

@@ -135,7 +135,7 @@ ACTIVE = re.compile(
 
 
 def assert_inert_markdown(text: str) -> None:
-    """Read it as GitHub does, and find nothing but our own markup in it."""
+    """Parse it as GitHub does, and find only our own markup in it."""
     for token in every(MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(text)):
         assert token.type not in ("link_open", "image", "s_open"), token
         if token.type in ("html_inline", "html_block"):
@@ -216,7 +216,7 @@ def assert_inert_chart(text: str) -> None:
 
 @attack(Threat.OUTPUT, "hostile text in every field of a plan, on a terminal")
 @payloads
-def test_a_plan_on_a_terminal_shows_hostile_text(payload: str) -> None:
+def test_a_plan_on_a_terminal_escapes_hostile_text(payload: str) -> None:
     plan = hostile(PLANS["pull_request"](), payload)
     assert_inert_on_a_terminal(through_the_door(render_text(plan)))
 
@@ -231,7 +231,7 @@ def test_only_our_own_colours_reach_a_terminal(payload: str) -> None:
 
 @attack(Threat.OUTPUT, "hostile text in every field of a plan, in a comment on a pull request")
 @payloads
-def test_a_comment_shows_hostile_text(payload: str) -> None:
+def test_a_comment_escapes_hostile_text(payload: str) -> None:
     text = render_markdown(hostile(PLANS["pull_request"](), payload))
     assert_inert_markdown(text)
     assert_inert_on_a_terminal(through_the_door(text))
@@ -240,20 +240,20 @@ def test_a_comment_shows_hostile_text(payload: str) -> None:
 
 @attack(Threat.OUTPUT, "hostile text in every field of a plan, on a page")
 @payloads
-def test_a_page_shows_hostile_text(payload: str) -> None:
+def test_a_page_escapes_hostile_text(payload: str) -> None:
     assert_inert_page(render_html(hostile(PLANS["pull_request"](), payload)))
 
 
 @attack(Threat.OUTPUT, "hostile text in every field of a plan, in a chart")
 @payloads
-def test_a_chart_shows_hostile_text(payload: str) -> None:
+def test_a_chart_escapes_hostile_text(payload: str) -> None:
     assert_inert_chart(render_mermaid(hostile(PLANS["pull_request"](), payload)))
 
 
 @attack(Threat.OUTPUT, "generated text in every field of a plan, in every format")
 @given(text=HOSTILE, name=st.sampled_from(sorted(PLANS)))
 @settings(max_examples=60, deadline=None)
-def test_no_text_in_a_plan_is_active_in_any_form(text: str, name: str) -> None:
+def test_no_text_in_a_plan_is_active_in_any_format(text: str, name: str) -> None:
     plan: Plan = hostile(PLANS[name](), text)
     assert_inert_on_a_terminal(through_the_door(render_text(plan)))
     assert_inert_markdown(render_markdown(plan))
@@ -264,7 +264,7 @@ def test_no_text_in_a_plan_is_active_in_any_form(text: str, name: str) -> None:
 @attack(Threat.OUTPUT, "generated text in Markdown")
 @given(text=HOSTILE)
 @settings(max_examples=300, deadline=None)
-def test_markdown_shows_any_text_within_its_cell(text: str) -> None:
+def test_markdown_keeps_any_text_within_its_cell(text: str) -> None:
     for shown in (markdown_text(text), markdown_code(text)):
         table = f"| a | b |\n| :-- | :-- |\n| {shown} | end |\n"
         assert_inert_markdown(table)
@@ -272,7 +272,7 @@ def test_markdown_shows_any_text_within_its_cell(text: str) -> None:
         assert [t.content for t in tokens if t.type == "inline"][3:] == ["end"]
 
 
-def test_a_comment_of_the_longest_names_still_fits() -> None:
+def test_a_comment_with_the_longest_names_fits() -> None:
     text = render_markdown(hostile(PLANS["pull_request"](), "@" * 5000))
     assert len(text) <= CHARACTERS_MAX
     assert "too long for a comment" in text
@@ -284,7 +284,7 @@ def test_a_comment_of_the_longest_names_still_fits() -> None:
     [("x\n", ":", ":error::y"), ("x\n" + " " * 200, "::error::y"), ("##", "[error]y")],
     ids=["a colon", "far to the right", "brackets"],
 )
-def test_the_door_remembers_the_line(pieces: tuple[str, ...]) -> None:
+def test_the_output_filter_keeps_its_state_between_writes(pieces: tuple[str, ...]) -> None:
     out = io.StringIO()
     door = Door(out)
     for piece in pieces:
@@ -293,7 +293,7 @@ def test_the_door_remembers_the_line(pieces: tuple[str, ...]) -> None:
 
 
 @attack(Threat.OUTPUT, "colour codes in text from others")
-def test_the_door_trusts_only_painted_text() -> None:
+def test_the_output_filter_trusts_only_styled_text() -> None:
     assert through_the_door("\x1b[31mred") == "\\u001b[31mred"
     assert through_the_door(Painted("\x1b[31mred\x1b[0m\x1b]0;title\x07")) == (
         "\x1b[31mred\x1b[0m\\u001b]0;title\\u0007"
@@ -312,7 +312,7 @@ def test_json_is_exact_and_inert(text: str) -> None:
 
 @attack(Threat.OUTPUT, "hostile text in a line of the daemon's log")
 @payloads
-def test_a_line_of_the_log_stays_one_line(payload: str) -> None:
+def test_a_log_message_stays_on_one_line(payload: str) -> None:
     out = io.StringIO()
     notifier = TerminalNotifier(Door(out), colour=False)  # type: ignore[arg-type]
     notifier.notify(Progress(datetime(2026, 1, 3, tzinfo=UTC), "Failed", f"AWS: {payload}"))
@@ -322,7 +322,7 @@ def test_a_line_of_the_log_stays_one_line(payload: str) -> None:
 
 @attack(Threat.OUTPUT, "an annotation for GitHub that ends early and starts another")
 @payloads
-def test_an_annotation_is_one_command(payload: str) -> None:
+def test_an_annotation_is_one_workflow_command(payload: str) -> None:
     place = Place(f"a{payload}.yaml", 1, 1)
     finding = Diagnostic(Severity.ERROR, "syntax", payload, place, payload, payload)
     text = through_the_door(render_github([finding]))
@@ -352,7 +352,7 @@ def write_fleet(folder: Path, quoted: str) -> None:
 
 @attack(Threat.OUTPUT, "hostile text in a fleet, as `validate` reports it")
 @pytest.mark.parametrize("form", ["text", "json", "github", "sarif"])
-def test_validate_shows_hostile_text(
+def test_validate_escapes_hostile_text(
     form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["validate", str(a_fleet(tmp_path)), "-o", form]) == 3
@@ -380,7 +380,7 @@ NAMES = {
 @attack(Threat.OUTPUT, "a hostile file name, as `validate` reports it")
 @pytest.mark.parametrize("form", ["text", "github", "sarif", "json"])
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES.keys())
-def test_validate_shows_hostile_file_names(
+def test_validate_escapes_hostile_file_names(
     name: str, form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / f"f{name}"
@@ -400,7 +400,7 @@ def test_validate_shows_hostile_file_names(
 
 @attack(Threat.OUTPUT, "hostile text on the command line, as an error repeats it")
 @payloads
-def test_errors_show_hostile_text(payload: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_escape_hostile_text(payload: str, capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["plan", payload], [payload], ["plan", "--now", payload], ["get", payload]):
         if "\x00" in payload:
             continue
@@ -449,7 +449,7 @@ def hostile_objects(payload: str) -> list[dict[str, Any]]:
 
 @attack(Threat.OUTPUT, "hostile names and labels in a cluster, as `plan` reports them")
 @pytest.mark.parametrize("form", ["text", "json", "markdown", "html", "mermaid"])
-def test_plan_shows_hostile_names_of_a_cluster(
+def test_plan_escapes_hostile_names_of_a_cluster(
     form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fleet = tmp_path / "fleet"
@@ -495,12 +495,12 @@ def test_simulate_writes_inert_pages(tmp_path: Path, capsys: pytest.CaptureFixtu
             assert_inert_page(out)
 
 
-def test_ordinary_text_passes_the_door_unchanged() -> None:
+def test_ordinary_text_passes_the_output_filter_unchanged() -> None:
     text = "general  ● 3 → 4 nodes, ±0 €, arn:aws:iam::123:role/x, 10% # 1, naïve 日本語 🙂\n"
     assert through_the_door(text) == text
 
 
-def test_the_door_is_gone_after_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_output_filter_is_removed_after_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     import sys
 
     before = sys.stdout

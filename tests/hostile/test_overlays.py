@@ -17,7 +17,7 @@ __all__ = ["fleet", "kube"]
 
 @attack(Threat.OWNERSHIP, "an instance type that is a path, in the commitments of a fleet")
 @pytest.mark.parametrize("name", ["../../../nodes/n1", "a/../b", "..", "m7i.large?force=true"])
-def test_a_type_that_is_a_path_is_refused(
+def test_an_instance_type_that_is_a_path_is_rejected(
     fleet: Path,
     kube: Kube,
     tmp_path: Path,
@@ -32,7 +32,7 @@ def test_a_type_that_is_a_path_is_refused(
 
 
 @attack(Threat.OWNERSHIP, "a NodePool of a snapshot whose name is a path")
-def test_a_pool_whose_name_is_a_path_is_refused(
+def test_a_pool_name_that_is_a_path_is_rejected(
     fleet: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -48,7 +48,7 @@ def test_a_pool_whose_name_is_a_path_is_refused(
 
 
 @attack(Threat.OWNERSHIP, "a link in the folder of generated overlays that leads elsewhere")
-def test_a_link_is_replaced_and_not_followed(fleet: Path, tmp_path: Path) -> None:
+def test_a_symbolic_link_is_replaced_and_not_followed(fleet: Path, tmp_path: Path) -> None:
     out, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
     elsewhere.write_text("mine\n")
     out.mkdir()

@@ -1,4 +1,4 @@
-"""Instances, Nodes and messages of somebody else: none of them is acted on, each is reported."""
+"""Foreign instances, Nodes and messages: none of them causes an action, each is reported."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def terminations(world: World) -> int:
 
 
 def an_instance(world: World, tags: dict[str, str]) -> str:
-    """Launch an instance beside the fleet, as somebody else in the account would."""
+    """Launch an instance outside the fleet, as another user of the account would."""
     ec2 = world.cloud.connect("ec2", 1)
     model = ec2.describe_instances()["Reservations"][0]["Instances"][0]
     (row,) = ec2.run_instances(
@@ -87,7 +87,7 @@ def untag(world: World, instance: str, *keys: str) -> None:
     world.cloud.connect("ec2", 1).delete_tags(Resources=[instance], Tags=rows)
 
 
-# Instances of somebody else.
+# Foreign instances.
 
 
 @attack(Threat.OWNERSHIP, "a fleet of the same name in another cluster")
@@ -115,7 +115,7 @@ def test_a_fleet_of_the_same_name_in_another_cluster_is_left_alone() -> None:
         pytest.param({"eks:eks-cluster-name": "other"}, id="two names"),
     ],
 )
-def test_an_instance_of_two_clusters_is_nobodys_to_terminate(more: dict[str, str]) -> None:
+def test_an_instance_tagged_for_two_clusters_is_not_terminated(more: dict[str, str]) -> None:
     world = three_nodes()
     both = an_instance(world, {**OURS, **more})
     moved(world)
@@ -145,7 +145,7 @@ def test_a_lost_state_launches_nothing_and_terminates_nothing() -> None:
 
 @attack(Threat.OWNERSHIP, "yesterday's backup of the state")
 @pytest.mark.parametrize("then", ["grown", "replaced", "in doubt", "in doubt and replaced"])
-def test_a_restored_backup_neither_doubles_nor_terminates_anything(then: str) -> None:
+def test_a_restored_backup_launches_and_terminates_nothing(then: str) -> None:
     world = three_nodes()
     if then.startswith("in doubt"):
         world.git.commit(
@@ -190,7 +190,7 @@ class _KilledError(BaseException):
 
 
 def _dies_at_launch(port: Any, name: str) -> Any:
-    """Let a process die after it has journalled its launches and before it asks for them."""
+    """Kill a process after it has journalled its launches and before it requests them."""
     if name != "compute":
         return port
 
@@ -206,7 +206,7 @@ def _dies_at_launch(port: Any, name: str) -> Any:
 
 @attack(Threat.OWNERSHIP, "a victim's instance with a copied intent tag")
 @pytest.mark.parametrize("when", ["older", "younger"])
-def test_a_copied_intent_does_not_hand_over_an_instance(when: str) -> None:
+def test_a_copied_intent_tag_does_not_make_an_instance_ours(when: str) -> None:
     world = three_nodes()
     if when == "older":
         victim = an_instance(world, {})
@@ -240,7 +240,7 @@ def test_a_copied_intent_does_not_hand_over_an_instance(when: str) -> None:
         pytest.param(lambda w, i: tag(w, i, {"eks:eks-cluster-name": "x"}), id="cluster changed"),
     ],
 )
-def test_an_instance_whose_tags_disagree_is_not_touched(
+def test_an_instance_with_conflicting_tags_is_not_touched(
     attacked: Callable[[World, str], None],
 ) -> None:
     world = three_nodes()
@@ -263,7 +263,7 @@ def test_an_instance_whose_tags_disagree_is_not_touched(
 
 
 @attack(Threat.OWNERSHIP, "a command in progress while the owner is unclear")
-def test_what_is_under_way_stops_while_the_owner_is_in_doubt() -> None:
+def test_operations_in_progress_stop_while_ownership_is_unclear() -> None:
     world = three_nodes()
     moved(world)
     engine = world.engine()
@@ -283,7 +283,7 @@ def test_what_is_under_way_stops_while_the_owner_is_in_doubt() -> None:
 
 
 @attack(Threat.OWNERSHIP, "a fleet that is suspended without anybody noticing")
-def test_the_daemon_says_once_why_it_stands_still_and_goes_on_by_itself() -> None:
+def test_the_daemon_reports_once_why_it_is_suspended_and_resumes_automatically() -> None:
     from reconciler.engine.loop import Pulse, run
     from reconciler.engine.reconcile import Mandate
 
@@ -356,7 +356,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 
 
 @attack(Threat.OWNERSHIP, "an apply after the state was deleted")
-def test_apply_after_a_lost_state_asks_for_adoption(
+def test_apply_after_a_lost_state_requires_adoption(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert site.run("apply", "--auto-approve", "--interval", "1ms") == 0
@@ -394,7 +394,7 @@ def test_apply_after_a_lost_state_asks_for_adoption(
         pytest.param("https://localhost.example.com", id="a name that begins with localhost"),
     ],
 )
-def test_a_real_account_needs_the_name_of_the_cluster(
+def test_a_real_account_requires_the_name_of_the_cluster(
     site: Site, capsys: pytest.CaptureFixture[str], command: str, endpoint: str
 ) -> None:
     site = replace(site, url=endpoint)
@@ -411,7 +411,7 @@ Forge = Callable[[Snapshot], Snapshot]
 
 
 def forging(world: World, forge: Forge) -> None:
-    """Let what a cluster shows be changed by whoever has taken over one of its nodes."""
+    """Change the objects of a cluster as an attacker who controls one of its nodes."""
 
     class Forged:
         def __init__(self, cluster: Any) -> None:
@@ -471,7 +471,7 @@ def taken_over(snapshot: Snapshot) -> Snapshot:
 
 @attack(Threat.OWNERSHIP, "a Node with the name or providerID of another")
 @pytest.mark.parametrize("forge", [twin, twin_in_another_zone, swapped, taken_over])
-def test_a_forged_identity_gets_no_node_disrupted(forge: Forge) -> None:
+def test_a_forged_identity_does_not_disrupt_a_node(forge: Forge) -> None:
     world = three_nodes()
     before = world.instances()
     forging(world, lambda s: forge(s) if len(s.nodes) == 3 else s)
@@ -487,7 +487,7 @@ def test_a_forged_identity_gets_no_node_disrupted(forge: Forge) -> None:
 
 
 @attack(Threat.OWNERSHIP, "a drain that is redirected to another Node")
-def test_a_node_whose_own_cannot_be_told_is_not_terminated() -> None:
+def test_an_ambiguous_node_is_not_terminated() -> None:
     world = three_nodes()
     before = world.instances()
     going = [lifecycle.deleted(c, world.clock.now()) for c in world.claims.values()]
@@ -545,7 +545,7 @@ def test_a_forged_provider_id_does_not_register_another_instance(name: str) -> N
         pytest.param({"karpenter.sh__capacity-type": "spot"}, id="capacity type"),
     ],
 )
-def test_labels_of_another_node_are_not_believed(labels: dict[str, str]) -> None:
+def test_labels_of_another_node_are_ignored(labels: dict[str, str]) -> None:
     world = three_nodes()
     before = world.instances()
     key = next(iter(labels)).replace("__", "/")
@@ -567,7 +567,7 @@ def test_labels_of_another_node_are_not_believed(labels: dict[str, str]) -> None
         pytest.param({"cpu": "9e15", "memory": "8Gi", "pods": "110"}, id="overflow"),
     ],
 )
-def test_impossible_room_drains_no_other_node(amounts: dict[str, str]) -> None:
+def test_impossible_capacity_does_not_drain_another_node(amounts: dict[str, str]) -> None:
     world = a_world(
         a_pool(
             "web",
@@ -606,7 +606,7 @@ def test_impossible_room_drains_no_other_node(amounts: dict[str, str]) -> None:
         pytest.param("team", "a\u202eb", id="bidirectional mark"),
     ],
 )
-def test_hostile_labels_are_left_out_and_shown_escaped(key: str, value: str) -> None:
+def test_hostile_labels_are_ignored_and_shown_escaped(key: str, value: str) -> None:
     world = three_nodes()
 
     def forge(snapshot: Snapshot) -> Snapshot:
@@ -693,7 +693,7 @@ def test_a_plan_from_a_snapshot_reports_forged_nodes(
     assert "ip-x" not in {p["node"] for p in plan["placements"]}
 
 
-# Messages of somebody else.
+# Foreign messages.
 
 
 def three_spot_nodes() -> World:
@@ -765,7 +765,7 @@ FORGED: dict[str, Callable[[World], object]] = {
 
 @attack(Threat.OWNERSHIP, "a forged or malformed message in the queue")
 @pytest.mark.parametrize("name", FORGED)
-def test_a_forged_message_disrupts_nothing_and_leaves_the_queue(
+def test_a_forged_message_disrupts_nothing_and_is_deleted(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = three_spot_nodes()
@@ -796,7 +796,7 @@ def hearing(world: World) -> Any:
 
 
 @attack(Threat.OWNERSHIP, "a spot warning about a node that is not spot")
-def test_a_spot_warning_about_an_on_demand_node_is_not_believed() -> None:
+def test_a_spot_warning_about_an_on_demand_node_is_ignored() -> None:
     world = three_nodes()
     before = world.instances()
     sqs(world)
@@ -810,7 +810,7 @@ def test_a_spot_warning_about_an_on_demand_node_is_not_believed() -> None:
 
 
 @attack(Threat.OWNERSHIP, "a message about an instance that is tagged as another's NodeClaim")
-def test_a_tag_does_not_make_an_instance_the_one_of_a_claim() -> None:
+def test_a_tag_does_not_assign_an_instance_to_a_claim() -> None:
     world = three_spot_nodes()
     before = world.instances()
     stranger = an_instance(world, {**OURS, "karpenter.sh/nodeclaim": next(iter(before.values()))})
@@ -848,7 +848,7 @@ def test_a_flood_of_messages_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @attack(Threat.OWNERSHIP, "a genuine warning while the owner of an instance is unclear")
-def test_a_node_that_ec2_takes_back_is_drained_even_then() -> None:
+def test_a_reclaimed_node_is_drained_even_if_ownership_is_unclear() -> None:
     world = three_spot_nodes()
     victim = next(iter(world.instances()))
     stranger = an_instance(world, OURS)
@@ -864,7 +864,7 @@ def test_a_node_that_ec2_takes_back_is_drained_even_then() -> None:
     assert (launches(world), terminations(world)) == (3, 0)
 
 
-def test_an_instance_is_described_so_that_a_person_knows_it() -> None:
+def test_an_instance_of_unclear_ownership_is_described() -> None:
     from datetime import UTC, datetime
 
     from reconciler.engine.ownership import Doubts

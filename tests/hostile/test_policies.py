@@ -76,7 +76,7 @@ def test_a_repository_cannot_replace_a_policy_of_the_operator(
 
 @pytest.mark.parametrize("linked", [False, True], ids=["in the repository", "through a link"])
 @attack(Threat.HIDDEN, "a file of --policy that the pull request itself contains")
-def test_a_file_of_policies_in_the_repository_is_refused(
+def test_a_policy_file_in_the_repository_is_rejected(
     linked: bool, fleet: Path, plan: Plan, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = Path(write(fleet, NEVER))
@@ -120,7 +120,7 @@ HEAVY = {
 
 @pytest.mark.parametrize("how", HEAVY)
 @attack(Threat.EXHAUSTION, "a policy that needs unlimited time or memory")
-def test_a_heavy_expression_ends_at_a_limit(
+def test_an_expensive_expression_is_stopped_at_a_limit(
     how: str,
     fleet: Path,
     plan: Plan,
@@ -177,7 +177,7 @@ def test_an_expression_has_no_access_to_the_machine(
 
 
 @attack(Threat.SECRETS, "credentials in the environment of the process that evaluates policies")
-def test_the_evaluator_inherits_neither_environment_nor_files(
+def test_the_evaluator_inherits_no_environment_and_no_open_files(
     fleet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush-hush")
@@ -206,7 +206,7 @@ def test_the_evaluator_inherits_neither_environment_nor_files(
 
 @attack(Threat.OUTPUT, "a policy message with escape sequences and workflow commands")
 @pytest.mark.parametrize("form", ["text", "markdown", "html", "github"])
-def test_a_message_commands_nothing(
+def test_a_policy_message_contains_no_active_text(
     form: str, fleet: Path, plan: Plan, capsys: pytest.CaptureFixture[str]
 ) -> None:
     evil = "x\n::error::forged\x1b[31m<script>alert(1)</script>\u202e@everyone"

@@ -1,4 +1,4 @@
-"""Attacks by a Prometheus, or by who can write its series, on who imports a trace from it."""
+"""Attacks by a Prometheus server, or by writers of its series, on the import of a trace."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def warned(content: bytes) -> tuple[int, bytes, dict[str, str]]:
 @pytest.mark.parametrize(
     "url", ["https://u:hunter2@127.0.0.1:1", "https://hunter2@h/", "http://h/hunter2?x", "http://h"]
 )
-def test_an_address_that_discloses_is_refused(
+def test_an_address_that_would_disclose_secrets_is_rejected(
     url: str, server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(url, "--debug") == 1
@@ -104,7 +104,7 @@ def test_the_certificate_is_verified_before_the_token_is_sent(
 
 @attack(Threat.EXHAUSTION, "a Prometheus with an endless, a huge or a deeply nested response")
 @pytest.mark.parametrize("content", [b"x" * 100_000, b'{"data":' + b"[" * 90_000], ids=len)
-def test_an_answer_is_limited(content: bytes, server: Server) -> None:
+def test_the_size_of_an_answer_is_limited(content: bytes, server: Server) -> None:
     server.fault = lambda _: (200, content, {})
     with pytest.raises(TooMuchDataError, match="more than 50,000 bytes"):
         Prometheus(server.url, bytes_max=50_000).query("up", 1)
@@ -112,7 +112,9 @@ def test_an_answer_is_limited(content: bytes, server: Server) -> None:
 
 
 @attack(Threat.OUTPUT, "series whose pods, labels and resources contain terminal escape sequences")
-def test_names_of_series_stay_text(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_of_series_are_rendered_as_text(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
     evil = "\x1b[2J\n::error::pwned"
     pod = RecordedPod("worse", requests={f"cpu{evil}": 1}, selector={evil: "x", "a_b\x1b": "x"})
     for each in (pod, RecordedPod(f"pod{evil}"), RecordedPod("p", namespace=f"n{evil}")):

@@ -1,7 +1,7 @@
 """Saved plans that were forged, edited, damaged or overtaken by events.
 
-Whoever can write the file of a plan can also write its digest, so most of these files carry the
-right one: what must hold is that nothing is carried out that the planner did not choose just now.
+An attacker who can write the file of a plan can also write its digest, so most of these files have
+the right one. Nothing must be applied that the planner did not just decide.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ def plan_of(world: World) -> Plan:
 
 
 def forged(plan: Plan, change: Callable[[dict[str, Any]], None]) -> Plan:
-    """Return a plan as a forger's file has it: changed, with the digest that fits."""
+    """Return a forged plan: changed, with a matching digest."""
     data = json.loads(encode_saved(plan))
     change(data)
     return read_saved(sealed(data), "plan.json")
 
 
 def sealed(data: dict[str, Any]) -> bytes:
-    """Return the file of a plan with the digest that fits its content."""
+    """Return the file of a plan with the matching digest."""
     del data["digest"]
     content = to_json(msgspec.json.decode(json.dumps(data), type=Plan))
     return json.dumps({**json.loads(content), "digest": sha256(content).hexdigest()}).encode()
@@ -73,7 +73,7 @@ def _shelf(world: World) -> dict[str, Any]:
 
 
 def drifted() -> World:
-    """Return three nodes that git has moved away from; one of them may go at once."""
+    """Return three drifted nodes; budgets allow one of them at a time."""
     world = three_nodes()
     moved(world, budget="1")
     return world
@@ -124,7 +124,7 @@ FORGED_LAUNCHES: dict[str, Callable[[dict[str, Any]], None]] = {
 
 @pytest.fixture(scope="module")
 def waiting() -> World:
-    """Return a world without nodes whose pods wait; refusals leave it as it is."""
+    """Return a world with pending pods and no nodes; rejections do not change it."""
     return a_world(a_pool("web", template={"requirements": LARGE}), a_deployment("web", "web", 2))
 
 
@@ -141,12 +141,12 @@ def test_forged_launches_are_refused(
 
 @pytest.fixture(scope="module")
 def rolling() -> World:
-    """Return three drifted nodes of which one may go; refusals leave them as they are."""
+    """Return three drifted nodes of which budgets allow one; rejections do not change them."""
     return drifted()
 
 
 def take_all(plan: dict[str, Any]) -> None:
-    """Let one forceful command take every node, whatever the budget."""
+    """Add one forceful command that removes every node, whatever the budget."""
     (command,) = plan["commands"]
     waiting = plan["deferred"]
     command["nodes"] += [d["node"] for d in waiting]
@@ -159,7 +159,7 @@ def as_forceful(plan: dict[str, Any]) -> None:
 
 
 def as_removal(plan: dict[str, Any]) -> None:
-    """Let the node go without a replacement."""
+    """Remove the node without a replacement."""
     plan["commands"][0].update(decision="delete", replacements=[])
     plan["nodeClaims"] = []
     plan["actions"] = [a for a in plan["actions"] if a["kind"] == "terminate"]
@@ -248,7 +248,7 @@ def mutated(data: dict[str, Any], path: tuple[Any, ...]) -> None:
 
 
 def outcome(world: World) -> tuple[Any, ...]:
-    """Return what was done, without the names that each world draws for itself."""
+    """Return the effects, without the generated names of each world."""
     commands = [(c.reason, c.decision, len(c.node_claims)) for c in world.store.commands()]
     specs = sorted(msgspec.json.encode(c.spec) for c in world.claims.values())
     return (launches(world), world.fleet(), commands, specs)
@@ -257,9 +257,9 @@ def outcome(world: World) -> tuple[Any, ...]:
 @pytest.mark.exhaustive
 @attack(Threat.PLAN, "a plan file in which any one value was changed")
 def test_any_changed_value_is_refused_or_has_no_effect() -> None:
-    """Every leaf in turn; those that are let through are then put into one plan and carried out.
+    """Every leaf in turn; accepted changes are then combined in one plan and applied.
 
-    What that launches and takes is what an honest plan does in a world that is the same.
+    Its effects equal those of an unmodified plan in an identical world.
     """
     world, twin = drifted(), drifted()
     honest = plan_of(world)
@@ -298,7 +298,7 @@ def test_any_changed_value_is_refused_or_has_no_effect() -> None:
     assert {p[-1] for p in let_through} <= {"name", "id", "score", "savingsPerEviction"}
 
 
-def test_a_plan_is_accepted_later_while_nothing_that_decides_has_changed() -> None:
+def test_a_plan_is_accepted_while_its_inputs_are_unchanged() -> None:
     world = drifted()
     plan = plan_of(world)
     world.clock.advance(1200)
@@ -309,7 +309,7 @@ def test_a_plan_is_accepted_later_while_nothing_that_decides_has_changed() -> No
 
 
 @attack(Threat.PLAN, "a plan that was approved before its disruption window closed")
-def test_a_window_that_closed_makes_the_plan_stale() -> None:
+def test_a_closed_window_makes_the_plan_stale() -> None:
     world = three_nodes()
     opens = world.clock.now()
     budgets = [
@@ -347,7 +347,7 @@ def test_a_new_image_makes_the_plan_stale(waiting: World) -> None:
 
 
 @attack(Threat.PLAN, "a second approval of nodes, by a plan that was interrupted")
-def test_a_plan_that_was_cut_off_carries_on_and_begins_nothing_more() -> None:
+def test_an_interrupted_plan_is_finished_and_starts_nothing_new() -> None:
     """Two nodes drift; the plan takes one. Resumed, it must not go on to the second."""
     world = drifted()
     plan = plan_of(world)
@@ -383,7 +383,7 @@ def begun(points: Points, world: World, plan: Plan) -> tuple[int, list[str]]:
 
 @pytest.mark.exhaustive
 @attack(Threat.PLAN, "a process that is killed at any point of an approved plan, and restarted")
-def test_an_approved_plan_that_is_cut_anywhere_goes_on_and_goes_no_further() -> None:
+def test_an_approved_plan_interrupted_anywhere_is_finished_and_not_exceeded() -> None:
     """The plan takes one of three drifted nodes: resumed, it ends with one replaced or none."""
     points = Points()
     world = points.wrap(drifted())
@@ -427,7 +427,7 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def saved(fleet: Path, *more: str) -> dict[str, Any]:
-    """Save a plan of the fleet beside it and return its content."""
+    """Save a plan next to the fleet and return its content."""
     out = fleet.parent / "plan.json"
     catalog = str(fleet.parent / "catalog.json")
     assert main(["plan", str(fleet), "--catalog", catalog, "--out", str(out), *more]) == 0
@@ -500,7 +500,7 @@ def test_a_file_that_is_not_a_plan_is_refused_in_one_line(
 
 
 @attack(Threat.PLAN, "a plan file larger than any plan")
-def test_a_file_that_is_too_large_is_not_read_to_its_end(
+def test_reading_stops_at_the_size_limit(
     fleet: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saved(fleet)
@@ -511,7 +511,7 @@ def test_a_file_that_is_too_large_is_not_read_to_its_end(
 
 
 @attack(Threat.PLAN, "a plan file that names the folder of the fleet itself")
-def test_a_plan_does_not_say_where_its_fleet_is(
+def test_a_plan_does_not_contain_the_path_of_its_fleet(
     fleet: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = saved(fleet)
@@ -538,7 +538,7 @@ def test_a_plan_of_another_fleet_is_refused(
 
 
 @attack(Threat.PLAN, "a symbolic link in place of a saved plan")
-def test_a_link_is_replaced_and_not_written_through(fleet: Path) -> None:
+def test_a_symbolic_link_is_replaced_and_not_written_through(fleet: Path) -> None:
     target = fleet.parent / "victim"
     target.write_text("precious")
     (fleet.parent / "plan.json").symlink_to(target)
@@ -548,7 +548,7 @@ def test_a_link_is_replaced_and_not_written_through(fleet: Path) -> None:
 
 
 @attack(Threat.PLAN, "another user who reads or replaces a saved plan")
-def test_a_saved_plan_is_its_owners_alone(fleet: Path) -> None:
+def test_a_saved_plan_is_readable_only_by_its_owner(fleet: Path) -> None:
     before = os.umask(0)
     try:
         saved(fleet)
@@ -570,7 +570,7 @@ def test_a_plan_that_cannot_be_saved_leaves_nothing_behind(
     assert sorted(fleet.parent.iterdir()) == before
 
 
-def test_a_plan_that_could_not_be_finished_leaves_the_one_before(
+def test_a_failed_write_keeps_the_previous_plan(
     fleet: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = saved(fleet)
@@ -587,7 +587,7 @@ def test_a_plan_that_could_not_be_finished_leaves_the_one_before(
 
 
 @attack(Threat.PLAN, "an approved plan that is applied through a pipeline, edited, and repeated")
-def test_a_saved_plan_from_plan_to_apply(shop: Shop, tmp_path: Path) -> None:
+def test_a_saved_plan_can_be_applied(shop: Shop, tmp_path: Path) -> None:
     out = str(tmp_path / "plan.json")
     shop.say("plan", "--out", out)
     data = json.loads(Path(out).read_bytes())

@@ -1,4 +1,4 @@
-"""Attacks, and mistakes, by which a password or token gets to where others read it."""
+"""Attacks and mistakes that disclose a password or token."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_password_of_the_database_is_not_printed(form: str, secret: str, fleet
 @attack(Threat.SECRETS, "a password in a variable or in the operator's file")
 @given(secret=either)
 @_HERE
-def test_a_password_is_not_printed_wherever_it_was_set(secret: str, fleet: Path) -> None:
+def test_a_password_from_any_source_is_not_printed(secret: str, fleet: Path) -> None:
     url = f"postgresql://user:{secret}@127.0.0.1:1/db"
     operators = fleet.parent / "operator.yaml"
     operators.write_text(json.dumps({"state": url}))
@@ -206,7 +206,7 @@ def test_git_gets_the_password_from_its_environment_alone(
 
 
 @attack(Threat.SECRETS, "a server that redirects git to another one")
-def test_a_redirect_does_not_carry_the_password_away(fleet: Path, tmp_path: Path) -> None:
+def test_a_redirect_does_not_receive_the_password(fleet: Path, tmp_path: Path) -> None:
     log = tmp_path / "log"
     with (
         served(log, password="other") as (thief, stolen),
@@ -281,7 +281,7 @@ def test_addresses_in_messages_are_printed_without_secrets(secret: str, host: st
 
 @attack(Threat.SECRETS, "a malformed port")
 @pytest.mark.parametrize("port", ["port", "99999999", "-1", "0", "5432x", " "])
-def test_a_malformed_port_is_a_mistake_of_the_user(port: str, fleet: Path) -> None:
+def test_a_malformed_port_is_a_usage_error(port: str, fleet: Path) -> None:
     shown = said("status", str(fleet), "--state", f"postgresql://u:{MARK}@127.0.0.1:{port}/db")
     assert shown.startswith("Error: ")
     assert MARK not in shown

@@ -67,7 +67,7 @@ FORBIDDEN = {
 
 @attack(Threat.SETTINGS, "an operator setting in reconciler.yaml")
 @pytest.mark.parametrize(("text", "place"), FORBIDDEN.values(), ids=FORBIDDEN)
-def test_what_only_the_operator_sets_is_refused_in_the_repository(
+def test_operator_settings_are_rejected_in_the_repository(
     text: str, place: tuple[int, int], repository: Repository, capsys: pytest.CaptureFixture[str]
 ) -> None:
     repository.write({"reconciler.yaml": text})
@@ -82,7 +82,7 @@ def test_what_only_the_operator_sets_is_refused_in_the_repository(
 
 
 @attack(Threat.SETTINGS, "an operator setting under the second file name")
-def test_the_other_name_of_the_file_is_no_way_round(
+def test_the_alternative_file_name_is_no_bypass(
     repository: Repository, capsys: pytest.CaptureFixture[str]
 ) -> None:
     repository.write({"reconciler.yml": "aws: {endpointUrl: https://evil.example}\n"})
@@ -91,7 +91,7 @@ def test_the_other_name_of_the_file_is_no_way_round(
 
 
 @attack(Threat.SETTINGS, "an operator setting under merge keys and aliases")
-def test_an_alias_is_no_way_round(
+def test_a_yaml_alias_is_no_bypass(
     repository: Repository, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = "aws: &a {<<: {endpointUrl: https://evil.example}}\n"
@@ -100,13 +100,13 @@ def test_an_alias_is_no_way_round(
     assert "aws.endpointUrl" in capsys.readouterr().out
 
 
-def test_the_layers_of_settings_in_code_hold_as_well() -> None:
+def test_settings_set_in_code_follow_the_same_rule() -> None:
     for config in ({"aws": {"roleArn": "x"}}, {"state": "postgresql://x"}, {"state": "../x"}):
         with pytest.raises(UsageError, match="RECONCILER_CONFIG"):
             resolve(config, {})
 
 
-def test_the_operator_sets_them_by_flag_variable_or_file(
+def test_the_operator_can_use_a_flag_a_variable_or_a_file(
     repository: Repository,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -176,7 +176,7 @@ def test_the_operators_file_is_outside_the_repository(
         ("aws: {endpointUrl: 'http://10.0.0.1'}\n", "aws.endpointUrl"),
     ],
 )
-def test_a_mistake_in_the_operators_file_has_a_place(
+def test_an_error_in_the_operator_file_has_a_position(
     text: str,
     said: str,
     repository: Repository,
@@ -215,7 +215,7 @@ def test_plain_http_on_this_machine_and_https_are_allowed() -> None:
 
 
 @attack(Threat.SETTINGS, "an endpoint by plain http in the variables of boto3")
-def test_boto3s_own_variables_are_held_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rule_applies_to_the_variables_of_boto3(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_EC2", "http://10.0.0.1:4566")
     monkeypatch.setenv("AWS_ENDPOINT_URL_STS", "http://10.0.0.1:4566")
     with pytest.raises(UsageError, match="plain http"):
@@ -223,7 +223,7 @@ def test_boto3s_own_variables_are_held_to_it(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @attack(Threat.SETTINGS, "an API server that is reached by plain http")
-def test_an_api_server_by_plain_http_is_refused(tmp_path: Path) -> None:
+def test_an_api_server_over_plain_http_is_rejected(tmp_path: Path) -> None:
     path = write_kubeconfig(tmp_path / "config", "http://10.0.0.1:8080")
     with pytest.raises(UsageError, match="plain http"):
         access_of(Settings(kubeconfig=str(path)))
@@ -317,7 +317,7 @@ def test_a_link_is_not_followed(
 
 @attack(Threat.SETTINGS, "a link in place of the state that a simulated apply removes")
 @pytest.mark.parametrize("level", [".reconciler", ".reconciler/simulated"])
-def test_nothing_behind_a_link_is_removed(
+def test_nothing_behind_a_symbolic_link_is_removed(
     level: str, repository: Repository, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     victim = tmp_path / "victim"
@@ -333,7 +333,7 @@ def test_nothing_behind_a_link_is_removed(
 
 @attack(Threat.SETTINGS, "a link in place of the cache of AWS's responses")
 @pytest.mark.parametrize("level", ["cache", "cache/shop", "cache/shop/market"])
-def test_a_link_in_the_cache_is_not_followed(level: str, tmp_path: Path) -> None:
+def test_a_symbolic_link_in_the_cache_is_not_followed(level: str, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.mkdir()
     below = Path("cache/shop/market").relative_to(level)
@@ -398,7 +398,7 @@ def test_a_state_that_git_ignores_is_used(
 
 @attack(Threat.SETTINGS, "a reconciler.yaml of another user above the fleet")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a file of another user")
-def test_a_configuration_of_another_user_is_not_found_by_searching_upward(
+def test_the_upward_search_ignores_a_configuration_of_another_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fleet, planted = tmp_path / "fleet", tmp_path / "reconciler.yaml"

@@ -23,7 +23,7 @@ from tests.repositories import commit_all, git, init
         *("file:///tmp/a", "ext::sh -c touch% ran", "ssh://evil.example/a", "git://evil.example/a"),
     ],
 )
-def test_another_scheme_is_refused_before_the_cluster_is_read(
+def test_an_unsupported_scheme_is_rejected_before_the_cluster_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], place: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -71,7 +71,7 @@ def test_nothing_that_looks_like_an_option_reaches_git(
 
 @attack(Threat.GIT, "the name of a remote that git would treat as an option or a URL")
 @pytest.mark.parametrize("name", ["--upload-pack=touch ran", "ext::sh -c touch% ran", "/tmp/x", ""])
-def test_a_remote_is_named_and_nothing_else(
+def test_only_a_remote_name_is_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -107,7 +107,7 @@ def test_hooks_of_the_target_do_not_run(tmp_path: Path, remote: Path) -> None:  
 
 
 @attack(Threat.HIDDEN, "a branch for snapshots that already exists with another history")
-def test_a_branch_with_other_history_is_built_upon(tmp_path: Path, remote: Path) -> None:  # noqa: F811
+def test_a_branch_with_other_history_is_extended(tmp_path: Path, remote: Path) -> None:  # noqa: F811
     before = git(remote, "rev-parse", "main")
     publish(str(remote), Publication("main", "now.json", b"{}\n", "B <b@example.com>", "Update"))
     assert git(remote, "rev-parse", "main^") == before
@@ -115,7 +115,7 @@ def test_a_branch_with_other_history_is_built_upon(tmp_path: Path, remote: Path)
 
 
 @attack(Threat.HIDDEN, "a branch whose history is replaced while a snapshot is pushed")
-def test_a_branch_that_is_replaced_meanwhile_is_never_forced(
+def test_a_concurrently_replaced_branch_is_never_force_pushed(
     tmp_path: Path,
     remote: Path,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,

@@ -21,7 +21,7 @@ from tests.hostile.threats import Threat, attack
 
 
 class Site:
-    """A server on this machine: what it answers by path, and what it was asked."""
+    """A server on this machine: its answers by path, and its requests."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -126,7 +126,7 @@ def test_a_redirect_to_another_host_is_not_followed(
 
 
 @attack(Threat.EXHAUSTION, "a snapshot server that redirects in a circle")
-def test_a_circle_of_redirects_ends(site: Site, certificate: Path) -> None:
+def test_a_redirect_loop_ends(site: Site, certificate: Path) -> None:
     site.redirects["/a"] = "/a"
     with pytest.raises(UnreadableError, match="more than 3 redirects"):
         download(site.url("/a"), 100, trust=str(certificate))
@@ -146,7 +146,7 @@ def test_a_slow_answer_ends_at_the_deadline(site: Site, certificate: Path) -> No
 
 
 @attack(Threat.HIDDEN, "a snapshot server that stops in the middle of the file")
-def test_a_part_is_not_taken_for_the_whole(site: Site, certificate: Path) -> None:
+def test_a_truncated_answer_is_an_error(site: Site, certificate: Path) -> None:
     with pytest.raises(UnreadableError):
         download(site.url("/short"), 1000, trust=str(certificate))
 
@@ -166,7 +166,9 @@ def test_an_unknown_certificate_is_refused(site: Site) -> None:
         *("2002:a9fe:a9fe::1", "fe80::1", "fd00:ec2::254", "100.100.100.200", "0.0.0.0", "::"),
     ],
 )
-def test_metadata_addresses_are_never_asked(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+def test_metadata_addresses_are_never_requested(
+    monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
     assert is_forbidden(address)
     family = socket.AF_INET6 if ipaddress.ip_address(address).version == 6 else socket.AF_INET
     good = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 443))
@@ -194,7 +196,7 @@ def test_metadata_addresses_are_never_asked(monkeypatch: pytest.MonkeyPatch, add
         ("https://files.example/a\nb", "not an https URL"),
     ],
 )
-def test_other_places_are_refused_before_anything_is_asked(
+def test_unsupported_locations_are_rejected_before_any_request(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

@@ -36,7 +36,7 @@ def pins(lock: Path) -> dict[str, tuple[Requirement, list[str]]]:
 
 
 @attack(Threat.SUPPLY_CHAIN, "a published file replaced by another of the same version")
-def test_a_file_that_is_not_the_locked_one_is_not_installed(tmp_path: Path) -> None:
+def test_a_file_with_another_hash_is_not_installed(tmp_path: Path) -> None:
     forged = tmp_path / "six-1.17.0-py2.py3-none-any.whl"
     with zipfile.ZipFile(forged, "w") as wheel:
         wheel.writestr("six.py", "open('ran', 'w')")
@@ -73,7 +73,7 @@ def test_every_locked_dependency_has_one_version_and_hashes(lock: Path) -> None:
 
 
 @attack(Threat.SUPPLY_CHAIN, "a dependency that is declared but not locked")
-def test_the_lock_holds_every_declared_dependency_within_its_bounds() -> None:
+def test_the_lock_contains_every_declared_dependency_within_its_bounds() -> None:
     locked: dict[str, list[Requirement]] = {}
     for requirement, _ in pins(COMPLETE).values():
         locked.setdefault(canonicalize_name(requirement.name), []).append(requirement)
@@ -89,7 +89,7 @@ def test_the_lock_holds_every_declared_dependency_within_its_bounds() -> None:
 
 @attack(Threat.SUPPLY_CHAIN, "another version in the image or the demo than in the tests")
 @pytest.mark.parametrize("name", ["embedded.lock", "production.lock"])
-def test_the_smaller_locks_are_parts_of_the_complete_one(name: str) -> None:
+def test_the_smaller_locks_are_subsets_of_the_complete_one(name: str) -> None:
     complete = {
         (canonicalize_name(requirement.name), str(requirement.specifier)): hashes
         for requirement, hashes in pins(COMPLETE).values()

@@ -37,7 +37,7 @@ def attack(threat: Threat, description: str) -> Callable[[Any], Any]:
 
 
 def name_attack(item: pytest.Item) -> None:
-    """Let the reports of a test that is an attack say so, in whichever process it runs."""
+    """Mark the reports of tests that are attacks, in whichever process they run."""
     mark = item.get_closest_marker("attack")
     if mark is not None:
         threat, description = mark.args

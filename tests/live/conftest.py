@@ -123,7 +123,7 @@ class Live:
         }
 
     def settled(self, replicas: int) -> bool:
-        """Return whether so many pods run, each on a node, and nothing else is there."""
+        """Return whether exactly that number of pods runs, each on a node."""
         nodes = self.plane.list(NODES)
         return (
             len(self.running_pods()) == replicas

@@ -60,7 +60,7 @@ def test_the_kustomize_base_is_accepted(plane: ControlPlane) -> None:
 @pytest.mark.skipif(shutil.which("helm") is None, reason="helm is not installed")
 @pytest.mark.usefixtures("namespace")
 @pytest.mark.parametrize("values", [REPO, EVERYTHING], ids=["volume", "everything"])
-def test_what_helm_renders_is_accepted(plane: ControlPlane, values: tuple[str, ...]) -> None:
+def test_the_rendered_chart_is_accepted(plane: ControlPlane, values: tuple[str, ...]) -> None:
     objects = rendered(*values).values()
     assert any(body["kind"] in {"Deployment", "StatefulSet"} for body in objects)
     for body in objects:
@@ -69,7 +69,7 @@ def test_what_helm_renders_is_accepted(plane: ControlPlane, values: tuple[str, .
 
 
 @pytest.mark.usefixtures("namespace")
-def test_a_wrong_field_is_refused(plane: ControlPlane) -> None:
+def test_an_unknown_field_is_rejected(plane: ControlPlane) -> None:
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "datas": {}}
     with pytest.raises(ApiError, match="datas"):
         accepted(plane, body)

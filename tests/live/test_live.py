@@ -56,7 +56,7 @@ def test_deleting_an_object_drains_it_under_the_budget_and_terminates_the_instan
     assert instance not in live.cloud.living()
 
 
-def test_the_instance_of_a_node_that_was_forced_away_is_terminated(live: Live) -> None:
+def test_the_instance_of_a_force_deleted_node_is_terminated(live: Live) -> None:
     with live.running():
         live.await_("two nodes", lambda: live.settled(2))
         node = min(live.plane.list(NODES))
@@ -82,7 +82,7 @@ def test_drift_replaces_every_node_under_the_budget(live: Live) -> None:
             assert node["metadata"]["labels"]["generation"] == "2"
 
 
-def test_a_daemon_that_ends_in_the_middle_of_a_drain_is_continued_by_the_next(live: Live) -> None:
+def test_a_drain_interrupted_by_a_restart_is_continued(live: Live) -> None:
     with live.running():
         live.await_("two nodes", lambda: live.settled(2))
         node = min(live.plane.list(NODES))
@@ -92,7 +92,7 @@ def test_a_daemon_that_ends_in_the_middle_of_a_drain_is_continued_by_the_next(li
         live.await_("another node", lambda: node not in live.plane.list(NODES) and live.settled(2))
 
 
-def test_a_missing_permission_is_reported_and_no_node_is_replaced_that_cannot_be_tainted(
+def test_without_permission_to_taint_no_node_is_replaced_and_it_is_reported(
     live: Live,
 ) -> None:
     with live.running():
@@ -116,7 +116,7 @@ def test_a_missing_permission_is_reported_and_no_node_is_replaced_that_cannot_be
         live.plane.patch(role, {"rules": kept})
 
 
-def test_a_person_drains_a_node_beside_the_daemon(live: Live) -> None:
+def test_a_person_can_drain_a_node_while_the_daemon_runs(live: Live) -> None:
     with live.running():
         live.await_("two nodes", lambda: live.settled(2))
         node = min(live.plane.list(NODES))

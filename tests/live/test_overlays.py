@@ -39,7 +39,7 @@ SPEC = {
         "weight": {"type": "integer", "minimum": 1, "maximum": 10000},
     },
 }
-"""As Karpenter 1.14 declares the kind, as far as it is written here."""
+"""The kind as declared by Karpenter 1.14, limited to the fields that are written here."""
 
 
 SPEC_OF_OTHERS: dict[str, Any] = {
@@ -71,7 +71,7 @@ def kind(plane: ControlPlane) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("kind")
-def test_overlays_are_applied_and_kept_current(
+def test_overlays_are_applied_and_updated(
     plane: ControlPlane,
     fleet: Path,
     capsys: pytest.CaptureFixture[str],

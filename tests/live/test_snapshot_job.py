@@ -131,7 +131,7 @@ def test_the_cron_job_pushes_a_snapshot_that_a_plan_reads(
     assert [a for a in plan["actions"] if a["kind"] == "provision"] == []
 
 
-def test_the_job_may_only_read(live: Live, chart: dict[str, Object]) -> None:
+def test_the_job_is_read_only(live: Live, chart: dict[str, Object]) -> None:
     plane = live.plane
     account = chart["ServiceAccount"]["metadata"]["name"]
     user = f"system:serviceaccount:{SPACE}:{account}"

@@ -21,7 +21,7 @@ def launched_twice(live: Live) -> list[str]:
     return [intent for intent, count in intents.items() if count > 1]
 
 
-def test_a_standby_goes_on_where_a_leader_died(live: Live) -> None:
+def test_a_standby_continues_the_work_of_a_dead_leader(live: Live) -> None:
     words = live.process_words(a_database())
     with a_daemon(words) as (leader, _), ExitStack() as stack:
         live.await_("two nodes", lambda: live.settled(2))
@@ -37,7 +37,7 @@ def test_a_standby_goes_on_where_a_leader_died(live: Live) -> None:
         assert standby.has("LeaseAcquired")
 
 
-def test_an_api_server_that_restarts_costs_no_node(live: Live) -> None:
+def test_a_restart_of_the_api_server_terminates_no_node(live: Live) -> None:
     with live.running():
         live.await_("two nodes", lambda: live.settled(2))
         before = set(live.cloud.living())

@@ -81,7 +81,7 @@ def test_a_quiet_cluster_is_confirmed_by_its_watches_alone(watched: Watched) -> 
     assert watched.calls == {}
 
 
-def test_what_we_write_is_seen_at_once(watched: Watched) -> None:
+def test_our_writes_are_visible_at_once(watched: Watched) -> None:
     watched.look()
     for _ in range(20):
         watched.cluster.taint("watched")
@@ -96,7 +96,7 @@ def test_what_we_write_is_seen_at_once(watched: Watched) -> None:
     assert watched.calls["GET nodes"] == watched.calls["PATCH nodes"], "only changes read a Node"
 
 
-def test_what_others_write_is_seen_soon(watched: Watched, plane: ControlPlane) -> None:
+def test_writes_of_others_are_visible_soon(watched: Watched, plane: ControlPlane) -> None:
     watched.look()
     plane.patch(f"{NODES}/watched", {"metadata": {"labels": {"by": "them"}}})
     eventually(

@@ -19,7 +19,7 @@ from reconciler.model.duration import Duration
         ("-2m", timedelta(minutes=-2)),
     ],
 )
-def test_it_equals_the_span_and_shows_its_text(text: str, length: timedelta) -> None:
+def test_a_duration_equals_its_span_and_shows_its_text(text: str, length: timedelta) -> None:
     duration = Duration(text)
     assert duration == length
     assert str(duration) == f"{duration}" == text
@@ -36,6 +36,6 @@ def test_a_copy_shows_the_same_text() -> None:
         assert (made, str(made)) == (duration, "90m")
 
 
-def test_what_is_not_a_duration_is_refused() -> None:
+def test_an_invalid_duration_is_rejected() -> None:
     with pytest.raises(ValueError, match="not a duration: 'soon'"):
         Duration("soon")

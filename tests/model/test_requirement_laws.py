@@ -37,20 +37,24 @@ def test_intersection_allows_exactly_what_both_allow(
 
 
 @given(requirements(), requirements(), requirements())
-def test_neither_order_nor_grouping_matters(a: Requirement, b: Requirement, c: Requirement) -> None:
+def test_intersection_is_commutative_and_associative(
+    a: Requirement, b: Requirement, c: Requirement
+) -> None:
     assert a.intersection(b) == b.intersection(a)
     left, right = a.intersection(b).intersection(c), a.intersection(b.intersection(c))
     assert [left.has(v) for v in VALUES] == [right.has(v) for v in VALUES]
 
 
 @given(requirements(), requirements())
-def test_sets_meet_where_their_intersection_is_not_empty(a: Requirement, b: Requirement) -> None:
+def test_sets_are_compatible_if_their_intersection_is_not_empty(
+    a: Requirement, b: Requirement
+) -> None:
     met = a.intersection(b)
     assert a.has_intersection(b) == (met.complement or bool(met.values))
 
 
 @given(requirements())
-def test_any_value_is_allowed_or_there_is_none(item: Requirement) -> None:
+def test_any_value_returns_an_allowed_value_or_none(item: Requirement) -> None:
     value = item.any_value()
     assert item.has(value) if value else True
     if any(item.has(v) for v in VALUES if v.isdigit() and len(v) == 1):
@@ -58,7 +62,7 @@ def test_any_value_is_allowed_or_there_is_none(item: Requirement) -> None:
 
 
 @given(requirements())
-def test_what_is_written_for_the_api_allows_no_less(item: Requirement) -> None:
+def test_requirements_written_for_the_api_allow_no_less(item: Requirement) -> None:
     written = Requirements(map(from_spec, item.specs())).allowed(item.key)
     assert all(written.has(v) for v in VALUES if item.has(v))
 

@@ -83,7 +83,7 @@ SIMPLE = {
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c["kind"] in SIMPLE], ids=lambda c: c["name"])
-def test_the_algebra_answers_as_karpenter(case: dict[str, Any]) -> None:
+def test_the_algebra_agrees_with_karpenter(case: dict[str, Any]) -> None:
     expected = case["expect"]
     if case["kind"] == "intersection":
         expected = {**expected, "values": sorted(expected["values"])}
@@ -100,7 +100,7 @@ def test_the_number_of_values_is_counted_as_karpenter_does(case: dict[str, Any])
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c["kind"] == "any"], ids=lambda c: c["name"])
-def test_any_value_is_one_that_is_allowed(case: dict[str, Any]) -> None:
+def test_any_value_returns_an_allowed_value(case: dict[str, Any]) -> None:
     expected, item = case["expect"], one(case["input"]["requirement"])
     value = item.any_value()
     if expected.get("empty"):
@@ -115,7 +115,7 @@ def test_any_value_is_one_that_is_allowed(case: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "case", [c for c in CASES if c["kind"].startswith("to_node_selector")], ids=lambda c: c["name"]
 )
-def test_requirements_are_written_as_the_api_spells_them(case: dict[str, Any]) -> None:
+def test_requirements_are_written_in_the_form_of_the_api(case: dict[str, Any]) -> None:
     if case["kind"] == "to_node_selector_requirement":
         got = [entry_of(s) for s in one(case["input"]["requirement"]).specs()]
         expected = [case["expect"]]
@@ -129,7 +129,7 @@ def test_requirements_are_written_as_the_api_spells_them(case: dict[str, Any]) -
 @pytest.mark.parametrize(
     "case", [c for c in CASES if c["kind"] == "intersection_has"], ids=lambda c: c["name"]
 )
-def test_what_two_bounds_leave(case: dict[str, Any]) -> None:
+def test_two_bounds_leave_the_values_between_them(case: dict[str, Any]) -> None:
     given, expected = case["input"], case["expect"]
     both = one(given["existing"]).intersection(one(given["incoming"]))
     assert all(both.has(v) for v in expected["has"])
@@ -144,7 +144,7 @@ def test_what_two_bounds_leave(case: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "case", [c for c in CASES if c["kind"] == "equivalent_has"], ids=lambda c: c["name"]
 )
-def test_two_spellings_of_a_bound_allow_the_same(case: dict[str, Any]) -> None:
+def test_equivalent_bounds_allow_the_same_values(case: dict[str, Any]) -> None:
     for left, right, values in case["input"]["pairs"]:
         assert [one(left).has(v) for v in values] == [one(right).has(v) for v in values]
 
@@ -172,7 +172,7 @@ def test_labels_that_no_longer_satisfy_the_pool_have_drifted(case: dict[str, Any
     assert labels.compatible(wanted) is not case["expect"]["drifted"]
 
 
-def test_no_kind_of_case_is_left_out() -> None:
+def test_every_kind_of_case_is_covered() -> None:
     known = SIMPLE | {
         "len",
         "any",

@@ -96,7 +96,7 @@ ARITHMETIC = ("pod_resources", "max_resources", "min_resources", "subtract", "re
 
 
 @pytest.mark.parametrize("case", cases("taints_ports_resources"))
-def test_taints_ports_and_resources_are_karpenters(case: dict[str, Any]) -> None:
+def test_taints_ports_and_resources_agree_with_karpenter(case: dict[str, Any]) -> None:
     if case["kind"] in ARITHMETIC:
         expected = case["expect"].get("requests", case["expect"])
         assert amounts(case["kind"], case["input"]) == parse_resources(expected)

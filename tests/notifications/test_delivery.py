@@ -88,7 +88,7 @@ def test_messages_arrive_in_order_before_the_process_ends(server: Server) -> Non
     assert server.texts == ["*shop: first*\nno capacity", "*shop: second*\nno capacity"]
 
 
-def test_a_server_that_fails_is_tried_again(server: Server) -> None:
+def test_a_failed_delivery_is_retried(server: Server) -> None:
     server.answers = [(503, {}), (429, {"retry-after": "30"}), (200, {})]
     clock = FakeClock()
     arrived = Event()
@@ -100,7 +100,7 @@ def test_a_server_that_fails_is_tried_again(server: Server) -> None:
 
 
 @pytest.mark.parametrize("status", [302, 400, 403, 404, 410])
-def test_a_refusal_is_final_logged_and_never_shows_the_url(
+def test_a_rejection_is_final_and_logged_without_the_url(
     server: Server, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.answers = [(status, {"location": "http://169.254.169.254/"})]
@@ -122,7 +122,7 @@ def test_a_refusal_is_final_logged_and_never_shows_the_url(
         ("https://[::1/secret-path", "it is not a URL"),
     ],
 )
-def test_a_url_that_cannot_be_used_is_logged_without_it(
+def test_an_unusable_url_is_logged_without_its_text(
     url: str, problem: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -131,7 +131,9 @@ def test_a_url_that_cannot_be_used_is_logged_without_it(
     assert "secret-path" not in caplog.text
 
 
-def test_a_dead_server_is_given_up_after_some_attempts(caplog: pytest.LogCaptureFixture) -> None:
+def test_delivery_to_a_dead_server_ends_after_some_attempts(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     clock, given_up = FakeClock(), Event()
     logging.getLogger("reconciler.notifications.delivery").addFilter(
         watching := lambda record: given_up.set() or True
@@ -147,7 +149,7 @@ def test_a_dead_server_is_given_up_after_some_attempts(caplog: pytest.LogCapture
     assert "secret-path" not in caplog.text
 
 
-def test_a_webhook_that_hangs_holds_up_nobody_and_fills_no_memory(
+def test_a_hanging_webhook_blocks_nothing_and_uses_bounded_memory(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.hold.clear()

@@ -36,14 +36,14 @@ def test_a_template_decides_the_text() -> None:
 
 
 @pytest.mark.parametrize("text", ["<!channel>", "<https://evil|click>", "a\n*bold*\x1b[2J"])
-def test_text_of_a_fleet_forms_no_mention_link_or_line(text: str) -> None:
+def test_text_of_a_fleet_cannot_form_mentions_links_or_lines(text: str) -> None:
     from dataclasses import replace
 
     shown = text_of(replace(NOTICE, text=text), "$text")
     assert not set("<>\n\x1b") & set(shown)
 
 
-def test_a_long_text_is_cut() -> None:
+def test_a_long_text_is_truncated() -> None:
     from dataclasses import replace
 
     assert len(text_of(replace(NOTICE, text="x" * 10_000))) == TEXT_MAX

@@ -66,7 +66,7 @@ def facts(minutes: float = 0, plan: Plan | None = None, *commands: RunningComman
     )
 
 
-def test_a_rollout_is_told_when_it_starts_and_when_no_drift_is_left() -> None:
+def test_a_rollout_is_announced_at_its_start_and_end() -> None:
     _, notices = told(
         facts(0, a_plan(drift=drifted("a", "b", "c"))),
         facts(1, a_plan(drift=drifted("a", "b", "c")), running("1", "a")),
@@ -83,15 +83,15 @@ def test_a_rollout_is_told_when_it_starts_and_when_no_drift_is_left() -> None:
     assert len({notice.id for notice in notices}) == 2
 
 
-def test_drift_that_no_budget_allows_is_no_rollout() -> None:
+def test_drift_blocked_by_budgets_is_not_a_rollout() -> None:
     assert told(facts(0, a_plan(drift=drifted("a"))), facts(9, a_plan()))[1] == []
 
 
-def test_consolidation_is_no_rollout() -> None:
+def test_consolidation_is_not_a_rollout() -> None:
     assert told(facts(0, a_plan(), running("1", "a", reason="Underutilized")), facts(9))[1] == []
 
 
-def test_rollouts_of_two_node_pools_are_told_apart() -> None:
+def test_rollouts_of_two_node_pools_are_announced_separately() -> None:
     _, notices = told(
         facts(0, a_plan(), running("1", "a"), running("2", "b", pool="batch")),
         facts(5, a_plan(), running("2", "b", pool="batch")),
@@ -103,7 +103,7 @@ def test_rollouts_of_two_node_pools_are_told_apart() -> None:
     ]
 
 
-def test_unschedulable_pods_are_told_once_they_last_and_when_it_is_over() -> None:
+def test_lasting_unschedulable_pods_are_announced_and_their_end_too() -> None:
     waiting = a_plan(unschedulable=(POD,))
     _, notices = told(
         *(facts(minute, waiting) for minute in (0, 4, 5, 6, 200)), facts(201), facts(202)
@@ -116,12 +116,12 @@ def test_unschedulable_pods_are_told_once_they_last_and_when_it_is_over() -> Non
     assert notices[0].text == "shop/api-0. no zone fits"
 
 
-def test_pods_that_wait_briefly_are_not_told() -> None:
+def test_briefly_pending_pods_are_not_announced() -> None:
     waiting = a_plan(unschedulable=(POD,))
     assert told(facts(0, waiting), facts(4, waiting), facts(5), facts(6, waiting))[1] == []
 
 
-def test_a_problem_that_lasts_is_told_again_after_six_hours() -> None:
+def test_a_lasting_problem_is_announced_again_after_six_hours() -> None:
     waiting = a_plan(unschedulable=(POD,))
     notices = told(*(facts(minute, waiting) for minute in range(0, 13 * 60, 7)))[1]
     assert [round((n.at - START) / timedelta(hours=6), 1) for n in notices] == [0.0, 1.0, 2.0]
@@ -144,14 +144,14 @@ EVENT = Progress(START, EventKind.LAUNCH_FAILED, "no capacity", node_pool="web")
     ],
     ids=["launch", "halt", "revision"],
 )  # fmt: skip
-def test_failures_are_told_with_what_the_log_says(
+def test_failures_are_announced_with_the_text_of_the_log(
     event: Progress, kind: NoticeKind, title: str
 ) -> None:
     _, (notice,) = after_event(NoticeMemory(), event, "shop", "4f2c9e1a")
     assert (notice.kind, notice.title, notice.text) == (kind, title, event.message)
 
 
-def test_a_failure_in_every_pass_is_told_once_in_six_hours() -> None:
+def test_a_failure_in_every_pass_is_announced_once_in_six_hours() -> None:
     memory, times = NoticeMemory(), []
     for minute in range(0, 13 * 60, 5):
         event = replace(EVENT, at=START + timedelta(minutes=minute))
@@ -168,7 +168,7 @@ def test_a_clock_that_was_set_back_does_not_silence_a_problem() -> None:
     assert after_event(memory, earlier, "shop", "")[1]
 
 
-def test_quiet_events_are_told_to_nobody() -> None:
+def test_unimportant_events_are_not_announced() -> None:
     event = Progress(START, EventKind.LAUNCHED, "i-1")
     assert after_event(NoticeMemory(), event, "shop", "") == (NoticeMemory(), [])
 
@@ -180,7 +180,7 @@ def saving(amount: float, *claims: str) -> PlannedCommand:
     )  # fmt: skip
 
 
-def test_the_savings_of_a_week_are_told_on_monday() -> None:
+def test_weekly_savings_are_announced_on_monday() -> None:
     day = 24 * 60
     _, notices = told(
         facts(0, a_plan(commands=(saving(0.5, "a", "b"),))),

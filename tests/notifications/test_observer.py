@@ -40,7 +40,7 @@ def observer(sent: Sent, shelf: Any, *webhooks: Webhook) -> NoticeObserver:
     return made
 
 
-def test_an_event_is_told_after_the_pass_and_not_again_after_a_restart() -> None:
+def test_an_event_is_announced_once_even_across_a_restart() -> None:
     sent, shelf = Sent(), MemoryShelf()
     for _ in range(2):
         watching = observer(sent, shelf, HOOK)
@@ -49,7 +49,7 @@ def test_an_event_is_told_after_the_pass_and_not_again_after_a_restart() -> None
     assert sent.notices == [("HOOK_URL", NoticeKind.ROLLOUT_HALTED)]
 
 
-def test_a_webhook_gets_only_the_events_it_asks_for() -> None:
+def test_a_webhook_receives_only_its_selected_events() -> None:
     sent = Sent()
     only_savings = Webhook("OTHER_URL", events=(NoticeKind.WEEKLY_SAVINGS,))
     watching = observer(sent, MemoryShelf(), only_savings, HOOK)
@@ -58,7 +58,7 @@ def test_a_webhook_gets_only_the_events_it_asks_for() -> None:
     assert [url for url, _ in sent.notices] == ["HOOK_URL"]
 
 
-def test_who_has_lost_the_lease_tells_nothing() -> None:
+def test_a_process_without_the_lease_announces_nothing() -> None:
     def write(_name: str, _content: bytes) -> None:
         raise LeaseLostError("another process has acquired it")
 
@@ -69,7 +69,7 @@ def test_who_has_lost_the_lease_tells_nothing() -> None:
     assert sent.notices == []
 
 
-def test_a_memory_of_another_release_is_forgotten() -> None:
+def test_stored_notices_of_another_release_are_discarded() -> None:
     sent, shelf = Sent(), MemoryShelf()
     shelf.write("notices", b'{"told": 7}')
     watching = observer(sent, shelf, HOOK)
@@ -104,7 +104,7 @@ def test_webhooks_are_read_from_the_settings() -> None:
     ],
     ids=["no url", "a url", "format", "event", "signed slack", "dollar", "field", "key"],
 )
-def test_a_wrong_webhook_is_refused_and_no_secret_is_shown(
+def test_an_invalid_webhook_is_rejected_without_showing_secrets(
     entry: dict[str, object], problem: str
 ) -> None:
     with pytest.raises(UsageError, match=problem) as caught:

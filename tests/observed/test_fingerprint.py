@@ -201,7 +201,9 @@ ROWS = [(name, path) for name, paths in READ.items() for path in paths]
 @pytest.mark.parametrize(
     ("name", "path"), ROWS, ids=[f"{name}: {'.'.join(map(str, path))}" for name, path in ROWS]
 )
-def test_what_a_decision_reads_counts(name: str, path: tuple[str | int, ...]) -> None:
+def test_facts_used_by_decisions_change_the_fingerprint(
+    name: str, path: tuple[str | int, ...]
+) -> None:
     kind = name.partition(" ")[0]
     after = [
         with_other(item, path, value_for(path)) if item["kind"] == kind else item
@@ -214,7 +216,7 @@ def test_what_a_decision_reads_counts(name: str, path: tuple[str | int, ...]) ->
     st.lists(st.tuples(st.integers(0, len(OBJECTS) - 1), st.sampled_from(UNREAD)), max_size=4),
     st.permutations(range(len(OBJECTS))),
 )
-def test_what_no_decision_reads_does_not(
+def test_facts_unused_by_decisions_do_not_change_the_fingerprint(
     changes: list[tuple[int, tuple[str | int, ...]]], order: list[int]
 ) -> None:
     after = list(OBJECTS)
@@ -257,7 +259,7 @@ def test_a_change_is_named(change: Callable[[list[Object]], list[Object]], said:
     assert difference(BEFORE, marks(change(OBJECTS))) == said
 
 
-def test_what_is_recalled_is_what_is_computed_anew() -> None:
+def test_recalled_fingerprints_equal_recomputed_ones() -> None:
     recall, before = FingerprintRecall(), look(OBJECTS)
     for name, path in ROWS:
         kind = name.partition(" ")[0]
@@ -271,7 +273,7 @@ def test_what_is_recalled_is_what_is_computed_anew() -> None:
         assert recall.of(after) == fingerprints(after), (name, path)
 
 
-def test_objects_that_are_gone_are_forgotten() -> None:
+def test_removed_objects_are_dropped() -> None:
     recall, before = FingerprintRecall(), look(OBJECTS)
 
     assert recall.of(before) == fingerprints(before)

@@ -1,4 +1,4 @@
-"""What is kept with the pods of a look is what their own words say, and is worked out once."""
+"""The cached facts about the pods of an observation agree with the pods, and are computed once."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def a_pod(
 
 
 @given(some_pods())
-def test_the_index_says_what_the_pods_say(pods: tuple[Pod, ...]) -> None:
+def test_the_index_agrees_with_the_pods(pods: tuple[Pod, ...]) -> None:
     found = Pods(pods)
     nodes = {p.spec.node_name for p in pods} - {""}
 
@@ -68,7 +68,7 @@ def test_the_index_says_what_the_pods_say(pods: tuple[Pod, ...]) -> None:
     assert found.fingerprints == fingerprints(Snapshot(pods=pods))
 
 
-def test_pods_of_which_nothing_has_changed_are_not_gone_through_again() -> None:
+def test_unchanged_pods_are_not_indexed_again() -> None:
     reader = SnapshotReader()
     texts = [
         json.dumps({"kind": "List", "items": [{"kind": "Node", "metadata": {"name": "n"}}, *pods]})

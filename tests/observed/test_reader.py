@@ -40,7 +40,7 @@ _objects = st.lists(
 
 @settings(max_examples=examples(500), deadline=None)
 @given(st.lists(_objects, max_size=4))
-def test_each_look_is_what_a_reader_without_a_memory_gives(looks: list[list[Any]]) -> None:
+def test_each_observation_equals_that_of_a_new_reader(looks: list[list[Any]]) -> None:
     reader = SnapshotReader()
 
     for look in looks:
@@ -53,7 +53,7 @@ def test_nothing_changed_is_the_very_same_snapshot() -> None:
     assert reader.read(_text(_pod("a")), "x") is reader.read(_text(_pod("a")), "x")
 
 
-def test_only_what_changed_is_another_value() -> None:
+def test_only_changed_objects_are_new_values() -> None:
     reader = SnapshotReader()
     before = reader.read(_text(_pod("a"), _pod("b")), "x").pods
 
@@ -64,7 +64,7 @@ def test_only_what_changed_is_another_value() -> None:
     assert after[1].spec.node_name == "n1"
 
 
-def test_what_cannot_be_read_leaves_the_last_look_as_it_was() -> None:
+def test_an_unreadable_answer_keeps_the_last_observation() -> None:
     reader = SnapshotReader()
     before = reader.read(_text(_pod("a")), "x")
 
@@ -76,7 +76,7 @@ def test_what_cannot_be_read_leaves_the_last_look_as_it_was() -> None:
 
 @settings(max_examples=examples(500), deadline=None)
 @given(st.lists(_objects, max_size=3))
-def test_lists_whose_items_do_not_say_their_kind_give_the_same(looks: list[list[Any]]) -> None:
+def test_lists_with_items_without_a_kind_are_equivalent(looks: list[list[Any]]) -> None:
     reader = SnapshotReader()
     for look in looks:
         lists = []
@@ -87,7 +87,7 @@ def test_lists_whose_items_do_not_say_their_kind_give_the_same(looks: list[list[
         assert reader.read_lists(lists) == read_snapshot(_text(*alike), "x")
 
 
-def test_an_item_of_a_list_that_cannot_be_read_is_named_with_its_list() -> None:
+def test_an_unreadable_list_item_is_named_with_its_list() -> None:
     broken = json.dumps({"metadata": {"name": "a", "namespace": "shop"}, "spec": 7}).encode()
     seen = SnapshotReader().read_lists(
         [("GET /api/v1/pods", "Pod", [json.dumps(_pod("b")).encode(), broken])]

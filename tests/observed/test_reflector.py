@@ -164,7 +164,7 @@ def test_one_failure_watches_again_and_the_second_lists() -> None:
     assert copy.needs_list(1.0)
 
 
-def test_pauses_grow_until_a_watch_brings_news_but_not_with_each_list() -> None:
+def test_delays_grow_until_a_watch_has_an_event_but_not_with_each_list() -> None:
     server, copy = Server(), a_reflector()
     relist(copy, server)
     pauses = []
@@ -225,7 +225,7 @@ def test_a_list_that_cannot_be_read_changes_nothing() -> None:
     assert copy.needs_list(1.0)
 
 
-def test_an_event_that_was_overtaken_leads_to_a_list() -> None:
+def test_an_outdated_event_leads_to_a_list() -> None:
     server, copy = Server(), a_reflector()
     relist(copy, server)
     server.write("a")
@@ -237,7 +237,7 @@ def test_an_event_that_was_overtaken_leads_to_a_list() -> None:
     assert copy.needs_list(1.0)
 
 
-def test_what_we_wrote_is_shown_before_the_watch_tells_of_it() -> None:
+def test_our_writes_are_visible_before_the_watch_reports_them() -> None:
     server, copy = Server(), a_reflector()
     server.write("a")
     relist(copy, server)
@@ -252,7 +252,7 @@ def test_what_we_wrote_is_shown_before_the_watch_tells_of_it() -> None:
     assert copy.objects() == [ours]
 
 
-def test_what_we_deleted_stays_deleted_while_the_watch_is_late() -> None:
+def test_our_deletions_stay_visible_while_the_watch_lags() -> None:
     server, copy = Server(), a_reflector()
     server.write("a")
     relist(copy, server)
@@ -268,7 +268,7 @@ def test_what_we_deleted_stays_deleted_while_the_watch_is_late() -> None:
     assert copy.objects() == [again]
 
 
-def test_an_answer_that_arrives_after_the_deletion_does_not_bring_the_object_back() -> None:
+def test_an_answer_after_the_deletion_does_not_restore_the_object() -> None:
     server, copy = Server(), a_reflector()
     relist(copy, server)
     answer = server.write("a")
@@ -296,7 +296,7 @@ def test_a_list_that_was_read_before_our_writes_does_not_undo_them() -> None:
     assert copy.objects() == server.rows()
 
 
-def test_the_first_list_does_not_undo_what_we_wrote_while_it_was_read() -> None:
+def test_the_first_list_does_not_undo_concurrent_writes() -> None:
     server, copy = Server(), a_reflector()
     server.write("a")
     copy.begin_list(5.0)
@@ -307,7 +307,7 @@ def test_the_first_list_does_not_undo_what_we_wrote_while_it_was_read() -> None:
     assert copy.objects() == [ours]
 
 
-def test_a_list_decides_about_what_was_deleted_before_it() -> None:
+def test_a_list_settles_earlier_deletions() -> None:
     """A deletion that had no effect must not hide the object for ever."""
     server, copy = Server(), a_reflector()
     server.write("a")
@@ -483,7 +483,7 @@ class Line:
 
 @given(st.lists(MOVES, max_size=60))
 @settings(max_examples=examples(3000), deadline=None)
-def test_whatever_happens_to_events_our_writes_stay_and_a_list_ends_at_the_truth(
+def test_whatever_happens_to_events_our_writes_stay_and_a_list_restores_the_state(
     moves: list[tuple[str, str]],
 ) -> None:
     line = Line()
@@ -508,7 +508,7 @@ def a_pod(version: int, *, leaves: bool = False) -> bytes:
 
 
 @pytest.mark.parametrize("kind", ["MODIFIED", "DELETED"])
-def test_a_copy_is_behind_until_it_shows_that_an_evicted_pod_leaves(kind: str) -> None:
+def test_a_cache_lags_until_it_shows_an_evicted_pod_terminating(kind: str) -> None:
     copy = a_reflector()
     copy.begin_list(0.0)
     copy.complete_list([a_pod(9)], "10")
@@ -533,7 +533,7 @@ def test_an_eviction_without_effect_is_settled_by_the_next_list() -> None:
     assert not copy.is_behind
 
 
-def test_an_eviction_of_an_earlier_pod_of_that_name_expects_nothing() -> None:
+def test_an_eviction_of_an_earlier_pod_of_the_same_name_expects_no_change() -> None:
     copy = a_reflector()
     copy.begin_list(0.0)
     copy.complete_list([a_pod(9)], "10")

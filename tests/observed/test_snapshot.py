@@ -21,7 +21,7 @@ def an_object(kind: str, name: str, **fields: Any) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, **fields}
 
 
-def test_objects_come_out_by_name_whatever_their_order() -> None:
+def test_objects_are_sorted_by_name() -> None:
     pods = [an_object("Pod", name) for name in ("b", "c", "a")]
     forwards = read_snapshot(a_list(*pods), "s")
     backwards = read_snapshot(a_list(*reversed(pods)), "s")
@@ -36,7 +36,7 @@ def test_lists_of_lists_and_several_documents_are_one_snapshot() -> None:
     assert nested == read_snapshot(text.encode(), "s")
 
 
-def test_kinds_that_no_decision_reads_are_counted_and_live_ones_kept_apart() -> None:
+def test_unused_kinds_are_counted_and_live_objects_kept_separate() -> None:
     snapshot = read_snapshot(
         a_list(an_object("ConfigMap", "s"), an_object("Secret", "t"), an_object("NodePool", "p")),
         "s",
@@ -45,7 +45,7 @@ def test_kinds_that_no_decision_reads_are_counted_and_live_ones_kept_apart() -> 
     assert [o["metadata"]["name"] for o in snapshot.live] == ["p"]
 
 
-def test_a_null_field_counts_as_one_that_is_not_there() -> None:
+def test_a_null_field_counts_as_absent() -> None:
     snapshot = read_snapshot(a_list(an_object("Pod", "a", spec={"containers": None})), "s")
     assert snapshot.pods[0].spec.containers == ()
 
@@ -110,7 +110,7 @@ spec: {containers: none}
         ),
     ],
 )
-def test_what_is_not_a_snapshot_is_refused_with_its_place(
+def test_an_invalid_snapshot_is_rejected_with_the_position(
     content: bytes, where: str, says: str
 ) -> None:
     for read in (read_snapshot, SnapshotReader().read):

@@ -35,25 +35,25 @@ def only(*objects: Any, marked: tuple[str, ...] = ()) -> StateNode:
     return node
 
 
-def test_a_node_and_its_claim_are_one_by_their_provider_id() -> None:
+def test_a_node_and_its_claim_are_matched_by_provider_id() -> None:
     node = only(a_node("n", POOL, providerID="aws:///a/i-1"), a_claim("c", "aws:///a/i-1"))
     assert node.is_managed
     assert node.provider_id == "aws:///a/i-1"
 
 
-def test_a_claim_without_an_instance_is_kept_apart() -> None:
+def test_a_claim_without_an_instance_is_separate() -> None:
     state = cluster_state(snapshot_of([a_claim("c")]))
     assert state.nodes == ()
     assert [c.name for c in state.unlaunched] == ["c"]
 
 
-def test_nodes_of_a_pool_that_nobody_can_identify_are_not_tracked() -> None:
+def test_unidentifiable_nodes_of_a_pool_are_not_tracked() -> None:
     without_provider = a_node("n", POOL)
     without_type = a_node("m", POOL, providerID="aws:///a/i-2")
     assert cluster_state(snapshot_of([without_provider, without_type])).nodes == ()
 
 
-def test_the_claim_speaks_for_its_node_until_that_is_registered() -> None:
+def test_the_claim_represents_its_node_until_registration() -> None:
     claim = a_claim("c", "p", taints=[{"key": "team", "effect": "NoSchedule"}])
     joining = only(a_node("n", {}, providerID="p", taints=[{"key": "x"}]), claim)
     assert joining.name == "c"
@@ -65,7 +65,7 @@ def test_the_claim_speaks_for_its_node_until_that_is_registered() -> None:
     assert only(registered, claim).name == "n"
 
 
-def test_taints_that_will_go_do_not_count_before_the_node_is_initialized() -> None:
+def test_temporary_taints_are_ignored_before_initialization() -> None:
     taints = [
         {"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"},
         {"key": "startup", "effect": "NoSchedule"},
@@ -80,7 +80,7 @@ def test_taints_that_will_go_do_not_count_before_the_node_is_initialized() -> No
     assert len(only(a_node("n", ready, providerID="p", taints=taints), claim).taints) == 3
 
 
-def test_zeros_of_a_starting_kubelet_are_filled_from_the_claim() -> None:
+def test_zero_resources_of_a_starting_kubelet_are_filled_from_the_claim() -> None:
     claim = a_claim("c", "p", status={"allocatable": {"cpu": "4", "nvidia.com/gpu": "1"}})
     labels = {"karpenter.sh/registered": "true"}
     status = {"allocatable": {"cpu": "3900m", "nvidia.com/gpu": "0"}}
@@ -88,7 +88,7 @@ def test_zeros_of_a_starting_kubelet_are_filled_from_the_claim() -> None:
     assert node.allocatable == {"cpu": 3900, "nvidia.com/gpu": 1000}
 
 
-def test_terminating_pods_still_take_room_and_finished_ones_do_not() -> None:
+def test_terminating_pods_use_room_and_finished_ones_do_not() -> None:
     finished = decode(
         {"metadata": {"name": "done"}, "spec": {"nodeName": "n"}, "status": {"phase": "Succeeded"}},
         Pod,
@@ -98,7 +98,7 @@ def test_terminating_pods_still_take_room_and_finished_ones_do_not() -> None:
     assert node.available["cpu"] == 3000
 
 
-def test_what_goes_away_is_the_claims_word_and_not_the_nodes() -> None:
+def test_the_claim_and_not_the_node_decides_about_deletion() -> None:
     deleted = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
     node = decode({"metadata": {"name": "n", **deleted}, "spec": {"providerID": "p"}}, Node)
     assert not only(node, a_claim("c", "p")).is_deleting

@@ -1,4 +1,4 @@
-"""Plans with dull defaults: a test names only what it is about."""
+"""Plans with defaults: a test names only what it is about."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def nothing_to_do() -> Plan:
 
 
 def first_nodes() -> Plan:
-    """A new fleet: pods wait, two pools launch."""
+    """A new fleet: pods are pending, two pools launch."""
     pods = [f"web/api-{i}" for i in range(30)] + [f"web/worker-{i}" for i in range(11)]
     claims = tuple(
         a_claim(

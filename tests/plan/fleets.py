@@ -1,4 +1,4 @@
-"""Fleets of many NodePools, planned for real: what a platform team's pull request looks like."""
+"""Real plans of fleets with many NodePools, as in the pull request of a platform team."""
 
 from __future__ import annotations
 

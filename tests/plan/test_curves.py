@@ -1,4 +1,4 @@
-"""Curves over an axis: what is drawn of thousands of steps, and how sides are told apart."""
+"""Curves over an axis: how thousands of steps are drawn, and how sides are distinguished."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_thinned_curve_keeps_its_ends_and_its_extremes(steps: list[Point], mos
         assert extreme(v for _, v in kept) == extreme(v for _, v in steps)
 
 
-def test_a_peak_of_one_step_among_thousands_is_drawn() -> None:
+def test_a_peak_of_one_step_in_thousands_is_drawn() -> None:
     steps = [(n / 50_000, 90.0 if n == 31_003 else float(n % 2)) for n in range(50_000)]
     drawn = chart([Curve("head", steps)], 100, "{:.0f}".format, Markup(""), "about")
     (path,) = re.findall(r'class="curve s0" d="(M[^"]+H730)"', drawn)
@@ -44,7 +44,7 @@ def test_a_peak_of_one_step_among_thousands_is_drawn() -> None:
     assert min(heights) == pytest.approx(226 - 0.9 * 212, abs=0.1)
 
 
-def test_sides_differ_by_more_than_their_colour_and_the_key_names_them() -> None:
+def test_sides_differ_by_more_than_colour_and_are_named_in_the_legend() -> None:
     names = ["head", "base", "<b>"]
     drawn = chart(
         [Curve(n, [(0.0, 1.0)]) for n in names], 1, "{:.0f}".format, Markup(""), "x<y"
@@ -55,13 +55,13 @@ def test_sides_differ_by_more_than_their_colour_and_the_key_names_them() -> None
     assert 'aria-label="x&lt;y"' in drawn
 
 
-def test_a_curve_without_a_point_is_in_the_key_only() -> None:
+def test_a_curve_without_points_is_only_in_the_legend() -> None:
     drawn = chart([Curve("head", [])], 1, "{:.0f}".format, Markup(""), "nothing")
     assert drawn.count("<path") == 1
 
 
 @given(st.floats(0, 400_000_000))
-def test_spans_stand_in_their_order_within_the_width(most: float) -> None:
+def test_spans_keep_their_order_within_the_width(most: float) -> None:
     spans = SpanScale(most)
     moments = [0.0, 0.5, 1.0, 40.0, 3600.0, spans.top]
     places = [spans.share(seconds) for seconds in moments if seconds <= spans.top]

@@ -1,4 +1,4 @@
-"""An explanation says what the decision itself said, for whatever the plan speaks of."""
+"""An explanation repeats the decision's own reasons, for every subject of the plan."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.plan.strategies import plans
 
 @given(plans)
 @settings(max_examples=examples(120), deadline=None)
-def test_every_reason_of_a_plan_is_found_by_the_name_it_is_about(plan: Plan) -> None:
+def test_every_reason_of_a_plan_is_found_by_its_subject(plan: Plan) -> None:
     found = set()
     for name in pod_names(plan):
         answer = explain_pod(plan, name)
@@ -38,7 +38,7 @@ def test_every_reason_of_a_plan_is_found_by_the_name_it_is_about(plan: Plan) -> 
     assert found | nameless == set(decisions_of(plan))
 
 
-def test_reasons_bear_pool_method_and_time() -> None:
+def test_reasons_contain_pool_method_and_time() -> None:
     plan = a_plan(
         unschedulable=(
             UnschedulablePod(
@@ -64,7 +64,7 @@ def test_reasons_bear_pool_method_and_time() -> None:
     ]
 
 
-def test_a_name_may_leave_out_the_namespace_or_stand_for_a_workload() -> None:
+def test_a_name_may_omit_the_namespace_or_name_a_workload() -> None:
     pods = ("web/api-0", "web/api-1", "db/api-0", "web/apiary-0")
     plan = a_plan(placements=tuple(PlacedPod(pod=pod, node="n") for pod in pods))
     assert matching_pods(plan, "web/api-0") == ["web/api-0"]
@@ -74,7 +74,7 @@ def test_a_name_may_leave_out_the_namespace_or_stand_for_a_workload() -> None:
     assert matching_pods(plan, "nothing") == []
 
 
-def test_a_node_that_goes_is_told_with_its_company_and_what_it_waits_for() -> None:
+def test_a_disrupted_node_shows_its_command_and_what_it_waits_for() -> None:
     command = PlannedCommand(
         id="c",
         reason="Expired",
@@ -92,7 +92,7 @@ def test_a_node_that_goes_is_told_with_its_company_and_what_it_waits_for() -> No
     )
 
 
-def test_a_claim_to_come_and_one_that_came_read_differently() -> None:
+def test_planned_and_existing_claims_are_described_differently() -> None:
     plan = a_plan(node_claims=(a_claim("g-1"),))
     coming = explain_node(plan, "", "g-1", "NodeClaim")
     assert (coming.kind, coming.name) == ("NodeClaim", "g-1")
@@ -105,7 +105,7 @@ def test_a_claim_to_come_and_one_that_came_read_differently() -> None:
     )
 
 
-def test_node_and_claim_are_paired_where_the_plan_names_both() -> None:
+def test_a_node_and_its_claim_are_paired_if_the_plan_names_both() -> None:
     plan = a_plan(actions=(Action(id="t", kind="terminate", node_claim="g-1", node="n1"),))
     assert claim_of_node(plan, "n1") == "g-1"
     assert node_of_claim(plan, "g-1") == "n1"

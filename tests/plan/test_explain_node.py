@@ -1,4 +1,4 @@
-"""What is said about one node and one pool: the rules' own answers, beside what the plan did."""
+"""Explanations of one node and one pool: the answers of the rules, and the actions of the plan."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def pool_told(question: Inputs) -> Explanation:
     return explain_node_pool(pool, question.settings, question.cluster.nodes, question.now)
 
 
-def test_a_protected_node_names_whose_protection_it_is_and_what_it_costs() -> None:
+def test_a_protected_node_names_the_owner_and_the_cost_of_its_protection() -> None:
     pod = a_pod("p", 500, "n")
     pod["metadata"] |= {
         "annotations": {PROTECTED: "true"},
@@ -60,7 +60,7 @@ def test_a_protected_node_names_whose_protection_it_is_and_what_it_costs() -> No
     assert facts[4] == "potential savings: $219 a month"
 
 
-def test_a_node_that_is_as_cheap_as_can_be_says_what_would_have_to_change() -> None:
+def test_a_node_at_minimum_cost_states_what_would_have_to_change() -> None:
     node = a_node("n", "medium")
     for item in node:
         item["metadata"]["labels"]["karpenter.sh/capacity-type"] = "spot"
@@ -70,7 +70,7 @@ def test_a_node_that_is_as_cheap_as_can_be_says_what_would_have_to_change() -> N
     assert any(fact.startswith("to allow disruption: allow more") for fact in facts)
 
 
-def test_a_node_that_waits_its_turn_names_the_command_before_it() -> None:
+def test_a_deferred_node_names_the_command_before_it() -> None:
     fleet = [o for n in ("a", "b") for o in (*a_node(n), a_pod(f"p-{n}", 6000, n))]
     question = asked(*fleet)
     [command] = plan_of(question).commands
@@ -81,13 +81,13 @@ def test_a_node_that_waits_its_turn_names_the_command_before_it() -> None:
     assert told(question, command.nodes[0]).verdict.startswith("to be disrupted")
 
 
-def test_a_setting_that_says_no_is_told_with_its_name() -> None:
+def test_a_blocking_setting_is_named() -> None:
     question = asked(*a_node("n"), a_pod("p", 500, "n"), minimumSavings=9)
     answer = told(question, "n")
     assert any("(minimumSavings) (MinimumSavings)" in fact for fact in answer.facts)
 
 
-def test_a_node_that_is_not_there_keeps_its_answer() -> None:
+def test_an_unknown_node_is_reported_as_unknown() -> None:
     question = asked(*a_node("n"))
     plan = plan_of(question)
     answer = explain_node(plan, "gone", "")
@@ -150,7 +150,7 @@ def test_the_calendar_covers_seven_days_without_a_gap() -> None:
         ({"consolidateAfter": "Never"}, {}, "ConsolidationDisabled", "consolidateAfter is Never"),
     ],
 )
-def test_holes_and_contradictions_are_pointed_out(
+def test_gaps_and_conflicts_are_reported(
     rules: dict, config: dict, code: str, message: str
 ) -> None:
     answer = pool_told(asked(*a_node("n"), rules={**ACT, **rules}, **config))
@@ -167,7 +167,7 @@ def guarded(history: History, **config: object) -> Explanation:
     return explain_node_pool(pool, question.settings, nodes, NOW, history)
 
 
-def test_a_day_that_is_used_up_is_a_hole_until_the_first_is_free_again() -> None:
+def test_an_exhausted_daily_maximum_is_a_gap_until_the_next_disruption_is_allowed() -> None:
     taken = (Taken(NOW - timedelta(hours=20), "general"),)
     answer = guarded(History(taken), maximumPerDay="1")
     assert answer.facts[0].endswith("16:00 UTC: Drifted 0, Empty 0, Underutilized 0")
@@ -183,7 +183,7 @@ def test_a_day_that_is_used_up_is_a_hole_until_the_first_is_free_again() -> None
     ]
 
 
-def test_a_rollout_that_stopped_is_a_hole_without_an_end_for_what_moves_pods() -> None:
+def test_a_halted_rollout_is_an_endless_gap_for_methods_that_move_pods() -> None:
     stopped = Rollout("general", failures=3, stopped_at=NOW, stopped_why="no capacity")
     answer = guarded(History(rollouts=(stopped,)), stopAfterFailures=3)
     assert answer.facts[0].endswith(": Drifted 0, Empty 2, Underutilized 0")
@@ -193,7 +193,7 @@ def test_a_rollout_that_stopped_is_a_hole_without_an_end_for_what_moves_pods() -
     }
 
 
-def test_a_wave_that_is_full_is_a_hole_until_its_nodes_have_been_well_for_long_enough() -> None:
+def test_a_full_wave_is_a_gap_until_its_health_gate_passes() -> None:
     move = Move("c", NOW - timedelta(hours=2), ended_at=NOW, healthy_at=NOW)
     wave = Rollout("general", wave=2, size=1, moves=(move,))
     answer = guarded(History(rollouts=(wave,)), waveSize="1", waveSoak="30h")
@@ -204,19 +204,19 @@ def test_a_wave_that_is_full_is_a_hole_until_its_nodes_have_been_well_for_long_e
     assert "wave 2 of NodePool general has disrupted 1 of 1 nodes (waveSize)" in hole
 
 
-def test_nodes_that_consolidation_leaves_alone_for_a_time_are_counted() -> None:
+def test_nodes_temporarily_excluded_from_consolidation_are_counted() -> None:
     answer = guarded(NO_HISTORY, minimumAge="2000h")
     assert [r.code for r in answer.reasons] == ["TooYoung"]
     assert answer.reasons[0].message.startswith("2 nodes younger than minimumAge")
 
 
 def gave_up(*hours_ago: int) -> dict[str, str]:
-    """Return the annotation of a node for which something was given up so many hours ago."""
+    """Return the annotation of a node that replaced an offering that number of hours ago."""
     moments = [(NOW - timedelta(hours=hours)).isoformat() for hours in hours_ago]
     return {"reconciler/gave-up": " ".join(f"small,z-a,spot@{at}" for at in moments)}
 
 
-def test_nodes_that_may_not_become_again_what_was_given_up_are_counted_until_the_last() -> None:
+def test_nodes_under_flap_damping_are_counted() -> None:
     nodes = (
         *a_node("a", **gave_up(20, 3)),  # its later memory ends in 21 hours
         *a_node("b", **gave_up(10)),
@@ -240,20 +240,20 @@ def test_nodes_that_may_not_become_again_what_was_given_up_are_counted_until_the
     assert [r.code for r in answer.reasons] == ["Remembered"]
 
 
-def test_a_calendar_of_too_many_changes_says_how_far_it_looked() -> None:
+def test_a_truncated_calendar_states_its_end() -> None:
     often = {"nodes": "0", "schedule": "*/5 * * * *", "duration": "2m"}
     answer = pool_told(asked(*a_node("n"), rules={**ACT, "budgets": [often]}))
     assert answer.reasons == ()
     assert answer.facts[-1] == ("too many changes for 7 days; shown until 2026-01-04 08:50 UTC")
 
 
-def test_windows_that_overlap_hold_always() -> None:
+def test_overlapping_windows_can_cover_the_complete_week() -> None:
     always = {"nodes": "0", "schedule": "0 * * * *", "duration": "2h"}
     answer = pool_told(asked(*a_node("n"), rules={**ACT, "budgets": [always]}))
     assert answer.reasons[-1].code == "AlwaysHolds"
 
 
-def test_a_pool_without_fault_has_only_its_calendar() -> None:
+def test_a_pool_without_conflicts_has_only_its_calendar() -> None:
     answer = pool_told(asked(*a_node("n")))
     assert answer.reasons == ()
     [row] = answer.facts
@@ -261,6 +261,6 @@ def test_a_pool_without_fault_has_only_its_calendar() -> None:
     assert row.endswith(": Drifted 1, Empty 1, Underutilized 1")
 
 
-def test_the_answer_is_the_same_whatever_was_asked_before() -> None:
+def test_the_answer_does_not_depend_on_earlier_questions() -> None:
     question = asked(*a_node("n"), a_pod("p", 500, "n"))
     assert told(question, "n") == told(replace(question), "n")

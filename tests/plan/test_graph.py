@@ -34,7 +34,7 @@ def test_the_graph_has_every_action_and_dependency(every: tuple[Action, ...]) ->
     assert all(place[before] < place[after] for before, after in graph.edges.edges)
 
 
-def test_a_replacement_is_ready_before_what_it_replaces_goes() -> None:
+def test_a_replacement_is_ready_before_the_old_node_is_terminated() -> None:
     plan = PLANS["pull_request"]()
     edges = ActionGraph.of(plan.actions).edges
     assert any(command.replacements for command in plan.commands)
@@ -56,7 +56,7 @@ def test_a_dependency_on_an_unknown_action_is_an_internal_error() -> None:
         ActionGraph.of([an_action("a", after=("ghost",))])
 
 
-def test_two_actions_of_one_id_are_an_internal_error() -> None:
+def test_a_duplicate_action_id_is_an_internal_error() -> None:
     with pytest.raises(AssertionError, match="duplicate"):
         in_waves([an_action("a"), an_action("a")])
 

@@ -1,4 +1,4 @@
-"""CapacityBuffers in a plan: from git and from the cluster, beside pods, and in disruption."""
+"""CapacityBuffers in a plan: from git and the cluster, together with pods, and in disruption."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def a_plan(*desired: Object, observed: list[Object] | None = None, **fields: Any
     return plan_of(inputs([pool, a_class(), *desired], observed or [], settings=ON, **fields))
 
 
-def test_room_is_launched_for_pods_that_are_not_there() -> None:
+def test_headroom_is_launched_for_virtual_pods() -> None:
     plan = a_plan(THREE, a_template())
 
     (claim,) = plan.node_claims
@@ -93,7 +93,7 @@ def test_room_is_launched_for_pods_that_are_not_there() -> None:
     assert room.node_claims == {claim.name: 3}
 
 
-def test_room_on_nodes_that_are_there_launches_nothing() -> None:
+def test_headroom_on_existing_nodes_launches_nothing() -> None:
     plan = a_plan(THREE, a_template(), observed=a_node("n-1", "medium"))
 
     assert plan.node_claims == ()
@@ -102,7 +102,7 @@ def test_room_on_nodes_that_are_there_launches_nothing() -> None:
     assert room.message == "capacity for 3 pods on existing nodes"
 
 
-def test_real_pods_take_the_room_and_it_is_made_anew() -> None:
+def test_real_pods_use_the_headroom_and_it_is_restored() -> None:
     observed = [*a_node("n-1", "medium"), *(a_pod(f"p-{i}", 1000) for i in range(3))]
 
     plan = a_plan(THREE, a_template(), observed=observed)
@@ -113,7 +113,7 @@ def test_real_pods_take_the_room_and_it_is_made_anew() -> None:
     assert [claim.reason for claim in plan.node_claims] == ["Headroom"]
 
 
-def test_a_claim_for_both_is_for_its_pods_and_holds_the_room_as_well() -> None:
+def test_a_claim_can_serve_pending_pods_and_headroom() -> None:
     plan = a_plan(THREE, a_template(), observed=[a_pod("p-1", 1000)])
 
     (claim,) = plan.node_claims
@@ -121,21 +121,21 @@ def test_a_claim_for_both_is_for_its_pods_and_holds_the_room_as_well() -> None:
     assert claim.requests == {"cpu": "4", "pods": "4"}
 
 
-def test_a_share_is_of_what_the_cluster_runs_now_or_else_of_what_git_says() -> None:
+def test_a_percentage_applies_to_running_replicas_or_those_in_git() -> None:
     in_git = a_plan(HALF, a_deployment(4))
     scaled = a_plan(HALF, a_deployment(4), observed=[a_deployment(10)])
 
     assert [in_git.headroom[0].replicas, scaled.headroom[0].replicas] == [2, 5]
 
 
-def test_a_buffer_of_the_cluster_counts_and_one_of_git_goes_before_it() -> None:
+def test_a_buffer_in_git_takes_precedence_over_one_in_the_cluster() -> None:
     observed = [a_buffer(podTemplateRef={"name": "web"}, replicas=1), a_template()]
 
     assert a_plan(observed=observed).headroom[0].replicas == 1
     assert a_plan(THREE, observed=observed).headroom[0].replicas == 3
 
 
-def test_with_the_gate_off_nothing_happens_and_it_is_said() -> None:
+def test_with_the_gate_disabled_nothing_happens_and_it_is_reported() -> None:
     plan = plan_of(inputs([a_pool(), a_class(), THREE, a_template()]))
 
     assert (plan.node_claims, plan.headroom) == ((), ())
@@ -144,7 +144,7 @@ def test_with_the_gate_off_nothing_happens_and_it_is_said() -> None:
     assert "featureGates.CapacityBuffer=true" in (finding.hint or "")
 
 
-def test_a_buffer_whose_template_is_missing_keeps_no_room_and_is_named() -> None:
+def test_a_buffer_without_its_template_has_no_headroom_and_is_reported() -> None:
     plan = a_plan(THREE)
 
     (room,) = plan.headroom
@@ -153,7 +153,7 @@ def test_a_buffer_whose_template_is_missing_keeps_no_room_and_is_named() -> None
     assert "web/web" in finding.message
 
 
-def test_room_that_nobody_can_give_is_told_with_reasons_and_blocks_no_pod() -> None:
+def test_impossible_headroom_is_reported_and_blocks_no_pod() -> None:
     plan = a_plan(THREE, a_template("9"), observed=[a_pod("p-1", 500)])
 
     (room,) = plan.headroom
@@ -170,7 +170,7 @@ def _moves(plan: Plan) -> list[tuple[str, tuple[str, ...]]]:
     return [(c.reason, c.nodes) for c in plan.commands]
 
 
-def test_an_empty_node_that_holds_room_stays_and_says_for_whom() -> None:
+def test_an_empty_node_with_headroom_stays_and_names_the_buffer() -> None:
     plan = a_plan(a_template(), THREE, observed=a_node("n-1", "medium"))
 
     assert plan.commands == ()
@@ -179,7 +179,7 @@ def test_an_empty_node_that_holds_room_stays_and_says_for_whom() -> None:
     assert any("has buffer pods" in b.message and "web/web" in b.message for b in plan.blocked)
 
 
-def test_an_empty_node_without_room_still_goes() -> None:
+def test_an_empty_node_without_headroom_is_removed() -> None:
     observed = [*a_node("n-1", "medium"), *a_node("n-2", "medium")]
 
     plan = a_plan(a_template(), THREE, observed=observed)
@@ -187,7 +187,7 @@ def test_an_empty_node_without_room_still_goes() -> None:
     assert _moves(plan) == [("Empty", ("n-2",))]
 
 
-def test_room_does_not_keep_a_node_that_costs_too_much_for_it() -> None:
+def test_headroom_does_not_keep_a_node_that_is_too_expensive() -> None:
     """Consolidation finds another place for the room, as it does for pods."""
     small = a_buffer(podTemplateRef={"name": "web"}, replicas=1)
 
@@ -198,7 +198,7 @@ def test_room_does_not_keep_a_node_that_costs_too_much_for_it() -> None:
     assert (claim.launch.instance_type, claim.reason) == ("small", "Underutilized")
 
 
-def test_a_node_is_not_emptied_onto_room_that_is_kept() -> None:
+def test_a_node_is_not_drained_into_headroom() -> None:
     """n-1 has room for three, and a pod of n-2 would take a part of it."""
     observed = [
         *a_node("n-1", "medium"),
@@ -214,7 +214,7 @@ def test_a_node_is_not_emptied_onto_room_that_is_kept() -> None:
     assert _moves(with_room) == []
 
 
-def test_what_is_free_beside_the_room_may_be_used() -> None:
+def test_free_room_beyond_the_headroom_is_used() -> None:
     """The pod of n-2 fits on n-1 beside the pod and the room that are there."""
     room = a_buffer(podTemplateRef={"name": "web"}, replicas=1)
     observed = [
@@ -231,7 +231,7 @@ def test_what_is_free_beside_the_room_may_be_used() -> None:
     assert plan.headroom[0].nodes == {"n-1": 1}
 
 
-def test_a_pod_disruption_budget_says_nothing_about_virtual_pods() -> None:
+def test_pod_disruption_budgets_ignore_virtual_pods() -> None:
     budget = {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
@@ -246,7 +246,7 @@ def test_a_pod_disruption_budget_says_nothing_about_virtual_pods() -> None:
     assert plan.commands[0].pods_evicted == 0
 
 
-def test_once_room_has_moved_it_is_counted_where_it_is_and_nowhere_else() -> None:
+def test_moved_headroom_is_counted_only_at_its_new_node() -> None:
     """Each of two nodes could give its room to the other; only one of them may."""
     room = a_buffer(podTemplateRef={"name": "web"}, replicas=2)
     observed = [
@@ -269,7 +269,7 @@ def test_once_room_has_moved_it_is_counted_where_it_is_and_nowhere_else() -> Non
 
 @given(clusters, st.integers(0, 4), st.integers(100, 2500))
 @settings(max_examples=examples(60), deadline=None)
-def test_with_room_in_it_a_plan_hangs_together(cluster: tuple, count: int, cpu: int) -> None:
+def test_a_plan_with_headroom_is_consistent(cluster: tuple, count: int, cpu: int) -> None:
     buffer = a_buffer(podTemplateRef={"name": "web"}, replicas=count)
     desired = [a_pool(disruption={"budgets": [{"nodes": "100%"}]}), a_class(), buffer]
     observed = [*objects_of(cluster), a_template(f"{cpu}m")]
@@ -305,7 +305,7 @@ def test_the_plan_is_valid_and_reads_back(plan: Plan) -> None:
     assert from_json(text) == plan
 
 
-def test_every_rendering_names_the_buffers_and_where_their_room_is(plan: Plan) -> None:
+def test_every_rendering_shows_the_buffers_and_their_nodes(plan: Plan) -> None:
     text, markdown, html = render_text(plan), render_markdown(plan), render_html(plan)
 
     for rendering in (text, markdown, html):
@@ -316,14 +316,14 @@ def test_every_rendering_names_the_buffers_and_where_their_room_is(plan: Plan) -
     assert "capacity for 2 pods: 2 unschedulable" in text
 
 
-def test_a_plan_without_buffers_does_not_speak_of_them() -> None:
+def test_a_plan_without_buffers_does_not_mention_them() -> None:
     plan = a_plan(observed=[a_pod("p-1")])
 
     assert b"headroom" not in to_json(plan)
     assert "Headroom" not in render_text(plan)
 
 
-def test_explain_tells_of_a_buffer_by_name(plan: Plan) -> None:
+def test_explain_finds_a_buffer_by_name(plan: Plan) -> None:
     full, short = explain_buffer(plan, "web/web"), explain_buffer(plan, "web")
     huge = explain_buffer(plan, "huge")
 

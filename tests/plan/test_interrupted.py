@@ -1,4 +1,4 @@
-"""The word of EC2 that interrupts a node is told wherever the node is."""
+"""The event of EC2 that interrupts a node is shown wherever the node is."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ def interrupted(**fields: str) -> Plan:
     return a_plan(commands=(command,), actions=(action,))
 
 
-def test_explain_names_the_word() -> None:
+def test_explain_names_the_event() -> None:
     said = explain_node(interrupted(message=WORD), "node-1", "web-1")
     assert said.verdict.startswith("to be disrupted: Interrupted")
     assert any(fact.endswith(f"(interrupted by {WORD})") for fact in said.facts)
 
 
-def test_the_text_of_a_plan_names_the_word() -> None:
+def test_the_text_of_a_plan_names_the_event() -> None:
     assert f"Interrupted (forceful): {WORD}" in render_text(interrupted(message=WORD))
 
 
-def test_a_plan_with_a_word_is_read_back_as_it_was_written() -> None:
+def test_a_plan_with_an_event_is_read_back_unchanged() -> None:
     plan = interrupted(message=WORD)
     assert from_json(to_json(plan)) == plan
 
 
-def test_a_command_without_a_word_is_written_as_ever() -> None:
+def test_a_command_without_an_event_omits_the_field() -> None:
     (command,) = json.loads(to_json(interrupted()))["commands"]
     assert "message" not in command
     assert "the cloud provider is reclaiming the instance" in render_text(interrupted())

@@ -1,4 +1,4 @@
-"""A plan as a value: law 9, its digest, and what moved between two of them."""
+"""A plan as a value: law 9, its digest, and the changed inputs between two plans."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def test_a_plan_survives_its_json_and_keeps_the_schema(plan: Plan) -> None:
     validator().validate(json.loads(content))
 
 
-def test_a_plan_leaves_out_what_it_has_nothing_to_say_of() -> None:
-    """Whoever wrote a plan before a field was added wrote these bytes, and approvals name them."""
+def test_a_plan_omits_empty_fields() -> None:
+    """Plans from before a field was added have these bytes, and approvals refer to them."""
     said = json.loads(to_json(a_plan()))
     assert not said.keys() & {"headroom", "blockers", "lock", "nodeClasses", "observed"}
     assert not said.keys() & {"approvedAs", "atRest", "observation"}
@@ -54,9 +54,9 @@ def test_a_plan_leaves_out_what_it_has_nothing_to_say_of() -> None:
     assert said["commands"][0]["savingsPerEviction"] == 0.0
 
 
-def test_every_part_that_leaves_something_out_is_reached_by_the_encoder() -> None:
+def test_the_encoder_handles_every_part_with_omitted_fields() -> None:
     def reaches(part: type[Part]) -> bool:
-        """Return whether a part or one inside it leaves a field out."""
+        """Return whether a part or one inside it omits a field."""
         inside = [reaches(kind) for kinds in parts_of(part).values() for kind in kinds]
         return bool(part.left_out) or any(inside)
 
@@ -86,11 +86,11 @@ def parts_in(kind: object) -> Iterator[type[Part]]:
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_a_plan_as_it_comes_keeps_the_schema(name: str) -> None:
+def test_any_plan_is_valid_under_the_schema(name: str) -> None:
     validator().validate(json.loads(to_json(PLANS[name]())))
 
 
-def test_keys_stand_in_order() -> None:
+def test_keys_are_sorted() -> None:
     def check(value: object) -> None:
         if isinstance(value, dict):
             assert list(value) == sorted(value)
@@ -104,7 +104,7 @@ def test_keys_stand_in_order() -> None:
 
 
 def test_an_approval_given_yesterday_still_holds_today() -> None:
-    """The digest is an interface: people approve by it, and records keep it."""
+    """The digest is an interface: approvals and records refer to it."""
     assert a_plan().digest == "762499086229"
 
 
@@ -113,7 +113,7 @@ def test_another_plan_has_another_digest(field: str) -> None:
     assert a_plan().digest != a_plan(**{field: "other"}).digest
 
 
-def test_it_can_be_said_which_inputs_moved() -> None:
+def test_changed_inputs_are_named() -> None:
     before = InputDigests(git="a", snapshot="b", catalog="c", settings="d", engine="e")
     after = InputDigests(git="x", snapshot="b", catalog="c", settings="y", engine="e")
     assert before.moved(after) == ["git", "settings"]
@@ -131,14 +131,14 @@ def test_it_can_be_said_which_inputs_moved() -> None:
         (to_json(a_plan()).replace(b'"Plan"', b'"Plot"'), "Plot"),
     ],
 )
-def test_what_is_no_plan_is_refused_with_its_place(content: bytes, said: str) -> None:
+def test_an_invalid_plan_is_rejected_with_the_position(content: bytes, said: str) -> None:
     with pytest.raises(UnreadableError, match=r"plan\.json: not a plan") as caught:
         from_json(content, "plan.json")
     assert said in str(caught.value)
 
 
 def test_the_schema_names_every_field() -> None:
-    """Users read the schema: a field that is not in it is a secret."""
+    """Users read the schema, so it must contain every field."""
     schema = json.loads(Path(resource("schemas", "plan.v1.json")).read_bytes())
     plan = PLANS["pull_request"]()
     assert_described(json.loads(to_json(plan)), schema, schema, "plan")

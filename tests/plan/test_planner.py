@@ -1,4 +1,4 @@
-"""What holds of every plan, asked of ``plan_of`` itself."""
+"""Properties of every plan, tested on ``plan_of`` itself."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def objects_of(cluster: tuple) -> list[dict]:
 
 @given(clusters, st.data())
 @settings(max_examples=examples(100), deadline=None)
-def test_a_plan_hangs_together(cluster: tuple, data: st.DataObject) -> None:
+def test_a_plan_is_consistent(cluster: tuple, data: st.DataObject) -> None:
     observed = objects_of(cluster)
     desired = [a_pool(disruption={"budgets": [{"nodes": "100%"}]}), a_class()]
     plan = plan_of(inputs(desired, observed))
@@ -205,7 +205,7 @@ def assert_hangs_together(plan: Plan) -> None:
 
 @given(st.lists(st.integers(1, 9000), min_size=1, max_size=8))
 @settings(max_examples=examples(100), deadline=None)
-def test_where_nothing_runs_the_short_way_decides_the_same(cpus: list[int]) -> None:
+def test_without_nodes_the_shortcut_decides_the_same(cpus: list[int]) -> None:
     waiting = [a_pod(f"p-{i}", cpu) for i, cpu in enumerate(cpus)]
     asked = inputs([a_pool(), a_class()], waiting)
     facts = facts_of(asked)
@@ -215,7 +215,7 @@ def test_where_nothing_runs_the_short_way_decides_the_same(cpus: list[int]) -> N
     assert (whole.commands, whole.blocked, whole.deferred) == ((), (), ())
 
 
-def test_a_replacement_is_launched_before_its_node_goes() -> None:
+def test_a_replacement_is_launched_before_the_old_node_is_terminated() -> None:
     observed = [*a_node("node-0"), a_pod("p-0", 500, "node-0")]
     plan = plan_of(inputs([a_pool(), a_class()], observed))
     assert [a.kind for a in plan.actions] == ["provision", "replace", "terminate"]
@@ -225,14 +225,14 @@ def test_a_replacement_is_launched_before_its_node_goes() -> None:
     assert plan.node_claims[0].reason == "Underutilized"
 
 
-def test_another_state_gives_new_claims_other_names() -> None:
+def test_new_claims_have_other_names_in_another_state() -> None:
     asked = inputs([a_pool(), a_class()], [a_pod("p")])
     first, second = (plan_of(replace(asked, serial=serial)) for serial in (1, 2))
     assert first.node_claims[0].name != second.node_claims[0].name
     assert plan_of(asked) == plan_of(asked)
 
 
-def test_a_name_that_is_taken_is_varied() -> None:
+def test_an_existing_claim_name_is_not_used_again() -> None:
     namer = Namer(["general-1"])
     assert [namer.name("general-1"), namer.name("general-1"), namer.name("general-2")] == [
         "general-1-2",
@@ -255,7 +255,7 @@ NOT_READY = [{"type": "Ready", "status": "False", "reason": "SubnetsNotFound"}]
         ([a_pool(), a_class()], False, None),
     ],
 )
-def test_a_pool_launches_only_with_a_class_that_is_ready(
+def test_a_pool_launches_only_with_a_ready_class(
     desired: list[dict], any_class: bool, code: str | None
 ) -> None:
     plan = plan_of(inputs(desired, [a_pod("p")], any_class=any_class))
@@ -263,13 +263,13 @@ def test_a_pool_launches_only_with_a_class_that_is_ready(
     assert (code is None) or code in {d.code for d in plan.diagnostics}
 
 
-def test_what_was_looked_up_for_a_class_may_stand_in_the_cluster() -> None:
+def test_the_status_of_a_class_can_come_from_the_cluster() -> None:
     observed = [a_pod("p"), a_class(conditions=NOT_READY)]
     plan = plan_of(inputs([a_pool(), a_class()], observed))
     assert plan.node_claims == ()
 
 
-def test_overlays_need_their_gate_and_show_the_price_before() -> None:
+def test_overlays_need_their_gate_and_show_the_original_price() -> None:
     desired = [a_pool(), a_class(), an_overlay("0.01")]
     off = plan_of(inputs(desired, [a_pod("p")]))
     assert off.node_claims[0].launch.price == 0.05
@@ -279,13 +279,13 @@ def test_overlays_need_their_gate_and_show_the_price_before() -> None:
     assert (on.node_claims[0].launch.price, on.node_claims[0].launch.base_price) == (0.01, 0.1)
 
 
-def test_a_refused_offering_is_not_asked_for_again() -> None:
+def test_an_unavailable_offering_is_not_requested_again() -> None:
     refused = [("small", zone, "spot") for zone in ("z-a", "z-b")]
     plan = plan_of(inputs([a_pool(), a_class()], [a_pod("p")], refused=refused))
     assert plan.node_claims[0].launch.price > 0.05
 
 
-def test_static_pools_get_what_they_lack() -> None:
+def test_missing_replicas_of_static_pools_are_launched() -> None:
     static = a_pool("fixed", replicas=2)
     gates = Settings(feature_gates={FeatureGate.STATIC_CAPACITY: True})
     plan = plan_of(inputs([static, a_class()], settings=gates))
@@ -301,7 +301,7 @@ def test_nodes_without_a_price_are_counted() -> None:
     assert (plan.cost.unpriced, plan.cost.before) == (1, 0.0)
 
 
-def test_findings_of_the_files_stand_in_the_plan() -> None:
+def test_findings_about_files_are_in_the_plan() -> None:
     finding = Diagnostic(Severity.WARNING, "odd", "looks odd", Place("a.yaml", 3, 5), "spec.x", "h")
     plan = plan_of(inputs([a_pool(), a_class()], diagnostics=(finding, finding)))
     found = [d for d in plan.diagnostics if d.code == "odd"]
@@ -310,7 +310,7 @@ def test_findings_of_the_files_stand_in_the_plan() -> None:
     ]
 
 
-def test_preferences_that_are_given_up_are_named_with_what_that_saves() -> None:
+def test_dropped_preferences_are_listed_with_their_savings() -> None:
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}
     liked = [{"weight": 1, "podAffinityTerm": term}]
     affinity = {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": liked}}
@@ -337,7 +337,7 @@ def test_the_digest_of_the_inputs_follows_each_of_them() -> None:
     assert len(digests) == len(InputDigests.__struct_fields__)
 
 
-def test_phases_are_told() -> None:
+def test_phases_are_reported() -> None:
     told: list[str] = []
 
     def phase(name: str):

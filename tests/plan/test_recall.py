@@ -1,4 +1,4 @@
-"""What was not computed again is what would have been computed: byte for byte, at every moment."""
+"""A recalled plan equals a recomputed one byte for byte, at any time."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def a_bound_pod(draw: st.DrawFn, name: str, node: str) -> dict[str, Any]:
 
 @st.composite
 def some_config(draw: st.DrawFn) -> dict[str, Any]:
-    """What our own config ties to a time."""
+    """The settings that depend on time."""
     config: dict[str, Any] = {"featureGates": {"NodeRepair": True, "StaticCapacity": True}}
     disruption: dict[str, Any] = {}
     if draw(st.booleans()):
@@ -219,7 +219,7 @@ def some_config(draw: st.DrawFn) -> dict[str, Any]:
 
 
 class World(msgspec.Struct, frozen=True):
-    """What a plan is made from, as a loop reads it anew for each pass."""
+    """The inputs of a plan, as a loop reads them for each pass."""
 
     pools: tuple[dict[str, Any], ...]
     objects: tuple[dict[str, Any], ...]
@@ -321,7 +321,7 @@ def _other_objects(draw: st.DrawFn, objects: tuple[dict[str, Any], ...]) -> tupl
 @pytest.mark.exhaustive
 @settings(max_examples=examples(30), deadline=None)
 @given(worlds(), st.data())
-def test_a_loop_that_recalls_plans_as_one_that_does_not(world: World, data: st.DataObject) -> None:
+def test_recalled_results_do_not_change_plans(world: World, data: st.DataObject) -> None:
     recall, reader, now = Recall(), SnapshotReader(), NOW
 
     for _ in range(4):
@@ -341,7 +341,7 @@ def _moments(inputs: Inputs) -> st.SearchStrategy[datetime]:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(worlds(), LATER)
-def test_no_rule_asks_the_clock_for_a_moment_that_is_not_reckoned_with(
+def test_every_time_dependent_rule_announces_when_it_changes(
     world: World, later: timedelta
 ) -> None:
     inputs = world.inputs(NOW + later)
@@ -369,7 +369,7 @@ def _values(value: Any) -> Iterator[Any]:
         yield value
 
 
-def test_a_commitment_that_ends_is_a_moment_to_plan_anew() -> None:
+def test_the_end_of_a_commitment_causes_a_new_plan() -> None:
     ends = NOW + timedelta(days=3)
     plan = SavingsPlanTerms(COMPUTE, 1.0, used_elsewhere=0.0, until=ends)
     inputs = Inputs(
@@ -383,7 +383,7 @@ def test_a_commitment_that_ends_is_a_moment_to_plan_anew() -> None:
     assert steady_until(inputs) == ends
 
 
-def test_every_module_that_reckons_with_the_present_says_who_knows_its_moments() -> None:
+def test_every_module_that_uses_the_current_time_declares_its_deadlines() -> None:
     root = Path(reconciler.__file__).parent
     floors = ("model", "observed", "catalog", "placement", "disruption", "diff", "plan")
     found = {
@@ -455,7 +455,7 @@ def test_an_unchanged_cluster_is_planned_once() -> None:
     assert len({to_json(replace(plan, at=NOW)) for plan in plans}) == 1
 
 
-def test_a_cluster_that_is_decoded_anew_is_recognized_by_what_it_holds() -> None:
+def test_a_newly_decoded_cluster_is_recognized_by_its_content() -> None:
     world, recall = a_world(), Recall()
 
     _, made = _plans(recall, world.inputs(NOW), world.inputs(NOW), world.inputs(NOW))
@@ -463,7 +463,7 @@ def test_a_cluster_that_is_decoded_anew_is_recognized_by_what_it_holds() -> None
     assert made == 1
 
 
-def test_a_plan_is_made_anew_from_the_moment_on_at_which_a_node_is_quiet() -> None:
+def test_a_new_plan_is_made_when_consolidate_after_has_passed() -> None:
     world, recall = a_world(), Recall()
     due = NOW + timedelta(minutes=6)
 
@@ -473,7 +473,7 @@ def test_a_plan_is_made_anew_from_the_moment_on_at_which_a_node_is_quiet() -> No
     assert (before, then) == (1, 1)
 
 
-def test_a_clock_that_goes_back_is_asked_again() -> None:
+def test_setting_the_clock_back_causes_a_new_plan() -> None:
     world, recall = a_world(), Recall()
 
     _, made = _plans(recall, world.inputs(NOW), world.inputs(NOW - timedelta(seconds=1)))
@@ -492,7 +492,7 @@ def test_a_clock_that_goes_back_is_asked_again() -> None:
     ],
     ids=str,
 )
-def test_whatever_a_plan_is_made_from_is_asked_about(change: dict[str, Any]) -> None:
+def test_every_input_of_a_plan_is_compared(change: dict[str, Any]) -> None:
     world, recall = a_world(), Recall()
 
     _, made = _plans(recall, world.inputs(NOW), replace(world, **change).inputs(NOW))
@@ -501,9 +501,7 @@ def test_whatever_a_plan_is_made_from_is_asked_about(change: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize(("waiting", "expected"), [(0, 1), (9, 2)], ids=["empty", "with a launch"])
-def test_another_serial_is_asked_about_only_where_new_nodes_are_named(
-    waiting: int, expected: int
-) -> None:
+def test_another_serial_matters_only_if_new_nodes_are_named(waiting: int, expected: int) -> None:
     pods = tuple(a_pod(f"w{n}", None, "3") for n in range(waiting))
     world, recall = a_world(), Recall()
     world = replace(world, objects=(*world.objects, *pods))
@@ -523,7 +521,7 @@ def test_another_serial_is_asked_about_only_where_new_nodes_are_named(
     ],
     ids=["an offering is refused", "a setting", "no pools"],
 )
-def test_types_are_gathered_again_only_for_another_question(change: dict[str, Any]) -> None:
+def test_types_are_collected_again_only_for_other_inputs(change: dict[str, Any]) -> None:
     world, recall = a_world(), FactsRecall()
 
     first, again, other = (

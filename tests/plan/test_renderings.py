@@ -1,4 +1,4 @@
-"""What people read of a plan, held word by word."""
+"""The renderings of a plan, compared with golden files."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ NASTY = "a|b`c<script>alert(1)</script>*x*_y_[l](http://e.vil)![i](x)@all #1 \\ 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", PLANS)
-def test_it_reads_as_agreed(name: str, form: str, request: pytest.FixtureRequest) -> None:
+def test_renderings_equal_the_golden_files(
+    name: str, form: str, request: pytest.FixtureRequest
+) -> None:
     golden = GOLDEN / f"{name}.{form}"
     text = FORMS[form](PLANS[name]())
     if request.config.getoption("--update-golden"):
@@ -53,7 +55,7 @@ def test_no_line_is_wider_than_the_terminal(name: str, width: int) -> None:
         assert len(line) <= width or len(line.split()) == 1, line
 
 
-def test_colour_changes_nothing_but_the_colour() -> None:
+def test_colours_change_nothing_else() -> None:
     plan = PLANS["pull_request"]()
     painted = render_text(plan, width=80, colour=True)
     assert "\x1b[" in painted
@@ -106,12 +108,12 @@ def test_a_name_cannot_break_out_of_a_comment() -> None:
 
 
 @pytest.mark.parametrize("character", list("<>&|`*_[]\\@#$~!"))
-def test_what_markdown_would_read_is_written_as_an_entity(character: str) -> None:
+def test_markdown_syntax_is_escaped(character: str) -> None:
     shown = markdown_text(f"a{character}b").replace("&#8203;", "")
     assert shown == f"a&#{ord(character)};b"
 
 
-def test_a_page_shows_names_and_runs_nothing_of_theirs() -> None:
+def test_a_page_shows_names_as_inert_text() -> None:
     page = render_html(nasty_plan())
     assert page.count("<script") == 1
     assert f"<script>{SCRIPT}</script>" in page
@@ -155,7 +157,7 @@ def test_a_chart_label_stays_in_its_quotes() -> None:
     assert box.count('"') == 2
 
 
-def test_a_huge_plan_still_fits_a_comment() -> None:
+def test_a_huge_plan_fits_into_a_comment() -> None:
     pods = tuple(
         UnschedulablePod(
             pod=f"team-{i}/p",
@@ -173,7 +175,7 @@ def test_a_huge_plan_still_fits_a_comment() -> None:
     assert "more (`-o html` lists all)" in text
 
 
-def test_a_comment_with_endless_names_still_fits() -> None:
+def test_a_comment_with_very_long_names_fits() -> None:
     assert len(render_markdown(nasty_plan(times=2000))) <= CHARACTERS_MAX
 
 

@@ -1,4 +1,4 @@
-"""What a change costs between two fleets at rest: properties, and small fleets one by one."""
+"""The cost of a change between two converged fleets: properties, and small examples."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_other_budgets_cost_exactly_nothing(
     assert (found.per_hour, found.replaced, found.rollout) == (0.0, 0, "PT0S")
 
 
-def test_a_base_whose_budget_is_closed_rests_only_after_it_opened() -> None:
+def test_a_base_with_a_closed_budget_converges_only_after_it_opens() -> None:
     """Found by the test above: what the base saves in the evening is not due to the change."""
     closed = {"nodes": "0", "schedule": "0 9 * * *", "duration": "8h"}
 
@@ -174,7 +174,7 @@ def test_the_same_change_has_the_same_answer(
         ),
     ],
 )
-def test_budgets_and_windows_decide_how_long_a_rollout_takes_and_not_what_it_costs(
+def test_budgets_and_windows_affect_the_duration_of_a_rollout_and_not_its_cost(
     budgets: list[dict[str, Any]], rollout: str
 ) -> None:
     web = a_deployment("web", "web", 4)
@@ -251,14 +251,14 @@ CASES: dict[str, tuple[Objects, Objects, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("base", "head", "expected"), CASES.values(), ids=CASES.keys())
-def test_what_a_change_comes_to(base: Objects, head: Objects, expected: dict[str, Any]) -> None:
+def test_the_cost_of_a_change(base: Objects, head: Objects, expected: dict[str, Any]) -> None:
     found = change(base, head)
     for name, value in expected.items():
         known = [s.reason for s in found.stuck] if name == "stuck" else getattr(found, name)
         assert known == (pytest.approx(value) if isinstance(value, float) else value), name
 
 
-def test_a_removed_pool_goes_once_its_removal_is_allowed() -> None:
+def test_a_removed_pool_is_drained_once_removal_is_allowed() -> None:
     base = [a_pool("web", template=SMALL), a_pool("api"), a_deployment("web", "web", 2)]
     inputs = asked(base)
     data = [r.data for r in inputs.fleet.node_pools]
@@ -278,7 +278,7 @@ def test_a_daily_maximum_stretches_the_rollout_over_days() -> None:
     assert (found.replaced, found.rollout) == (4, "P1DT2M")
 
 
-def test_what_waits_longer_than_the_horizon_has_no_end() -> None:
+def test_deferrals_beyond_the_horizon_have_no_end() -> None:
     base = [a_pool("web", template=SMALL, budgets=FREE), a_deployment("web", "web", 4)]
     head = [a_pool("web", template=SMALL, budgets=FREE, after="1000h")]
     found = change(base, head)
@@ -294,7 +294,7 @@ def test_nodes_that_the_base_launches_are_not_drifted_under_the_same_template() 
 
 
 @pytest.mark.parametrize("most", [1, 10_000, 25_000])
-def test_the_limit_of_work_gives_bounds_that_hold_the_truth(most: int) -> None:
+def test_a_search_stopped_at_its_limit_gives_valid_bounds(most: int) -> None:
     web = a_deployment("web", "web", 12)
     base = [a_pool("web", template=SMALL, budgets=FREE), web]
     head = [a_pool("web", template=OTHER, budgets=[{"nodes": "2"}]), web]
@@ -308,7 +308,7 @@ def test_the_limit_of_work_gives_bounds_that_hold_the_truth(most: int) -> None:
     assert found.rollout is None
 
 
-def test_budgets_alone_cost_nothing_even_where_the_limit_ends_the_search() -> None:
+def test_budgets_alone_cost_nothing_even_if_the_search_is_stopped() -> None:
     web = a_deployment("web", "web", 12)
     base = [a_pool("web", budgets=FREE, policy="WhenEmptyOrUnderutilized"), web]
     head = [a_pool("web", budgets=[{"nodes": "10%"}], policy="WhenEmptyOrUnderutilized"), web]
@@ -326,7 +326,7 @@ def test_budgets_alone_cost_nothing_even_where_the_limit_ends_the_search() -> No
         (timedelta(seconds=3725), "PT1H2M5S"),
     ],
 )
-def test_durations_are_written_as_iso_8601_has_them(span: timedelta, text: str) -> None:
+def test_durations_are_written_in_iso_8601(span: timedelta, text: str) -> None:
     assert iso_duration(span) == text
 
 
@@ -341,7 +341,7 @@ AS_SIMULATED = {
 
 
 @pytest.mark.parametrize("case", AS_SIMULATED.values(), ids=AS_SIMULATED.keys())
-def test_the_quick_answer_is_that_of_the_simulation(
+def test_the_quick_answer_equals_the_simulation(
     tmp_path: Path, case: tuple[str, int, str, str, int, str]
 ) -> None:
     def objects(template: str, replicas: int, cpu: str) -> Objects:
@@ -371,7 +371,7 @@ def answer(command: str, folder: Path) -> dict[str, Any]:
     return found
 
 
-def test_nothing_drifts_while_the_feature_gate_is_off() -> None:
+def test_nothing_drifts_with_the_feature_gate_disabled() -> None:
     def fleet(team: str) -> list[dict[str, Any]]:
         return [a_pool("web", template=SMALL, budgets=FREE, labels={"team": team}), web]
 

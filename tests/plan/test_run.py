@@ -1,4 +1,4 @@
-"""The state machine of a plan's actions: whatever happens, it moves along its table."""
+"""The state machine of a plan's actions follows its table, whatever the events."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ events = st.lists(st.tuples(st.integers(0, 7), st.sampled_from(ActionEvent)), ma
 
 
 @given(actions(), events)
-def test_states_move_only_along_the_table(
+def test_states_change_only_according_to_the_table(
     every: Sequence[Action], happened: Sequence[tuple[int, ActionEvent]]
 ) -> None:
     run = PlanRun(every)
@@ -72,7 +72,7 @@ def test_every_legal_order_of_events_ends_and_nothing_starts_early(
     assert rebuilt.states == run.states
 
 
-def test_the_table_says_one_thing_about_each_event() -> None:
+def test_the_table_is_deterministic() -> None:
     assert len(TABLE) == len(TRANSITIONS)
     assert {t.event for t in TRANSITIONS} == set(ActionEvent)
     assert {t.before for t in TRANSITIONS} | {t.after for t in TRANSITIONS} == set(ActionState)
@@ -80,7 +80,7 @@ def test_the_table_says_one_thing_about_each_event() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_state_of_a_kind_is_reached_and_left(kind: str) -> None:
+def test_every_state_is_reachable_and_not_a_dead_end(kind: str) -> None:
     rows = [t for t in TRANSITIONS if t.kind == kind]
     reached = {ActionState.PENDING}
     for _ in rows:
@@ -137,7 +137,7 @@ def test_a_replacement_goes_from_launch_to_termination() -> None:
     assert run.is_finished
 
 
-def test_a_failed_launch_lets_no_node_go() -> None:
+def test_a_failed_launch_terminates_no_node() -> None:
     run, event = replacement(), ActionEvent
     run.mark("c")
     fed(run, ("provision/new", event.REQUESTED), ("provision/new", event.REFUSED))
@@ -158,7 +158,7 @@ def test_a_command_is_not_validated_before_its_replacements_are_ready() -> None:
     assert run.illegal == ("replace/c: validated while waiting before provision/new",)
 
 
-def test_a_message_says_what_is_known_of_a_state() -> None:
+def test_the_message_of_a_state_contains_its_details() -> None:
     run = replacement()
     run.feed(RunEvent("provision/new", ActionEvent.REQUESTED))
     run.feed(RunEvent("provision/new", ActionEvent.LAUNCHED, "no node has joined yet"))

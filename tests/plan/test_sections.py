@@ -1,4 +1,4 @@
-"""The sections of a plan: what they group, and that every painter shows all that they hold."""
+"""The sections of a plan: grouping, and that every renderer shows all rows."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def shown_lines(comment: str) -> int:
 # groups
 
 
-def test_the_same_change_of_fifty_node_pools_is_one_row_that_unfolds() -> None:
+def test_an_identical_change_of_fifty_node_pools_is_one_expandable_row() -> None:
     plan = fleets.the_same_change()
     (row,) = section(plan, "changes")
     assert text_of(row.cells[0]).startswith("50 NodePools: team-00, team-01, team-02")
@@ -96,7 +96,7 @@ def test_a_comment_about_fifty_node_pools_fits_two_screens_and_names_each() -> N
     assert {f"team-{n:02}" for n in range(50)} <= set(re.findall(r"team-\d\d", comment))
 
 
-def test_the_reason_that_matters_is_before_one_line_of_the_other_node_pools() -> None:
+def test_the_main_reason_precedes_one_line_about_other_node_pools() -> None:
     (row,) = section(fleets.pods_that_all_reject(), "unschedulable")
     first, others = row.lines
     assert text_of(first.head) == "team-00"
@@ -109,7 +109,7 @@ def test_the_reason_that_matters_is_before_one_line_of_the_other_node_pools() ->
     assert "**49 NodePools**: does not tolerate the taint" in comment
 
 
-def test_a_terminal_shows_the_reason_that_matters_and_counts_the_other_node_pools() -> None:
+def test_a_terminal_shows_the_main_reason_and_counts_the_other_node_pools() -> None:
     text = render_text(fleets.pods_that_all_reject())
     assert re.search(r"team-00 +NodePool team-00: requests 90 cpu", text)
     assert re.search(r"49 NodePools +does not tolerate the taint", text)
@@ -131,7 +131,7 @@ def test_ten_similar_actions_are_one_row_with_a_count() -> None:
     assert len(row.more) == 10
 
 
-def test_few_node_pools_are_listed_one_by_one_and_many_by_how_they_change() -> None:
+def test_few_node_pools_are_listed_and_many_are_grouped_by_change() -> None:
     def plan(count: int) -> Plan:
         pools = {f"p{n:02}": PoolCost(nodes_after=n, after=n / 4) for n in range(count)}
         return a_plan(cost=Cost(before=0.0, after=9.0, by_node_pool=pools))
@@ -199,7 +199,7 @@ def test_the_page_has_every_name_of_every_row(name: str) -> None:
 
 @given(plans)
 @settings(max_examples=examples(40), deadline=None)
-def test_no_painter_loses_a_row(plan: Plan) -> None:
+def test_no_renderer_loses_a_row(plan: Plan) -> None:
     assert_on_the_page(plan)
     comment, text = render_markdown(plan), render_text(plan, width=200)
     squeezed = " ".join(text.split())
@@ -216,7 +216,7 @@ def test_no_painter_loses_a_row(plan: Plan) -> None:
 
 @given(plans)
 @settings(max_examples=examples(40), deadline=None)
-def test_the_headline_is_the_same_in_every_form(plan: Plan) -> None:
+def test_the_headline_is_the_same_in_every_format(plan: Plan) -> None:
     lines = summary_lines(plan)
     assert json.loads(encode_saved(plan))["summary"]["text"] == lines
     page = render_html(plan)
@@ -236,7 +236,7 @@ def test_no_section_is_wider_than_the_terminal(name: str, width: int) -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 100, 2000])
-def test_a_comment_names_where_all_of_it_stands_when_it_cuts(rows: int) -> None:
+def test_a_truncated_comment_links_to_the_complete_plan(rows: int) -> None:
     pods = tuple(
         UnschedulablePod(
             pod=f"team-{n}/job-{n}",
@@ -256,7 +256,7 @@ class Terminal(StringIO):
 
 
 @pytest.mark.parametrize(("no_colour", "painted"), [("1", False), ("", True), (None, True)])
-def test_a_terminal_gets_colours_unless_it_wants_none(
+def test_a_terminal_gets_colours_unless_disabled(
     no_colour: str | None, painted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -279,7 +279,7 @@ def test_a_verb_has_its_colour(sign: str, code: str) -> None:
 
 
 @given(st.integers(0, 2**31), st.integers(30, 60 * 86_400))
-def test_an_axis_has_a_few_round_times_within_its_ends(start: int, span: int) -> None:
+def test_an_axis_has_a_few_round_times(start: int, span: int) -> None:
     begin = datetime.fromtimestamp(start, UTC)
     axis = Axis(begin, begin + timedelta(seconds=span))
     ticks = axis.ticks()
@@ -292,7 +292,7 @@ def test_an_axis_has_a_few_round_times_within_its_ends(start: int, span: int) ->
     assert places == sorted(places)
 
 
-def test_a_rollout_draws_what_waits_what_is_closed_and_what_a_budget_limits() -> None:
+def test_a_rollout_chart_shows_deferrals_closed_windows_and_budget_limits() -> None:
     (found,) = (s for s in sections_of(PLANS["closed_window"]()) if s.key == "rollout")
     bars = {bar.kind: bar for lane in found.figure.lanes for bar in lane.bars}
     assert set(bars) == {"launch", "remove", "wait", "closed", "limited"}
@@ -301,7 +301,7 @@ def test_a_rollout_draws_what_waits_what_is_closed_and_what_a_budget_limits() ->
     assert "2 of 12 nodes at a time" in bars["limited"].about
 
 
-def test_a_plan_whose_waits_have_no_known_end_has_no_chart() -> None:
+def test_a_plan_with_unknown_waiting_times_has_no_chart() -> None:
     plan = PLANS["pull_request"]()
     timeless = tuple(d for d in plan.deferred if d.not_before is None)
     plan = msgspec.structs.replace(plan, deferred=timeless, budgets=())

@@ -95,7 +95,7 @@ def selector_of(pod: Object, *others: Object) -> Any:
 # whom it holds for
 
 
-def test_pods_without_a_spread_of_their_own_are_spread() -> None:
+def test_default_spread_applies_to_pods_without_constraints() -> None:
     observed = [REPLICA_SET, *pods(4)]
 
     assert zones(a_plan(observed, default())) == [2, 2]
@@ -103,7 +103,7 @@ def test_pods_without_a_spread_of_their_own_are_spread() -> None:
     assert len(a_plan(observed, default(HOST)).node_claims) == 4
 
 
-def test_a_pod_with_one_of_its_own_keeps_to_that_alone() -> None:
+def test_default_spread_does_not_apply_to_pods_with_constraints() -> None:
     own = [{**default(HOST), "maxSkew": 3, "labelSelector": {"matchLabels": APP}}]
 
     plan = a_plan([REPLICA_SET, *pods(3, topologySpreadConstraints=own)], default(HOST))
@@ -111,13 +111,13 @@ def test_a_pod_with_one_of_its_own_keeps_to_that_alone() -> None:
     assert len(plan.node_claims) == 1
 
 
-def test_a_pod_of_nobody_that_no_service_selects_is_left_as_it_is() -> None:
+def test_default_spread_ignores_pods_without_owner_or_service() -> None:
     lone = [a_pod(f"p-{i}") for i in range(3)]
 
     assert len(a_plan(lone, default(HOST)).node_claims) == 1
 
 
-def test_what_cannot_be_kept_is_kept_or_given_up_as_the_default_says() -> None:
+def test_an_unsatisfiable_default_spread_follows_its_setting() -> None:
     observed = [REPLICA_SET, *pods(3)]
     pool = a_pool()
     only = {"key": ZONE, "operator": "In", "values": ["z-a"]}
@@ -133,7 +133,7 @@ def test_what_cannot_be_kept_is_kept_or_given_up_as_the_default_says() -> None:
     assert (len(soft.placements), len(soft.unschedulable)) == (3, 0)
 
 
-def test_pods_that_run_count() -> None:
+def test_running_pods_count_for_default_spread() -> None:
     """Two of the workload stand in z-a: two more go to the other zone."""
     running = [a_pod(f"r-{i}", owned_by(), node="n-1") for i in range(2)]
 
@@ -143,7 +143,7 @@ def test_pods_that_run_count() -> None:
     assert len(plan.placements) == 2
 
 
-def test_each_revision_is_spread_for_itself() -> None:
+def test_each_revision_is_spread_separately() -> None:
     """Their ReplicaSets are not in the snapshot: Kubernetes' own label tells them apart."""
     old = pods(2, owned_by(name="web-old"), labels={**APP, "pod-template-hash": "old"})
     new = [
@@ -158,7 +158,7 @@ def test_each_revision_is_spread_for_itself() -> None:
     assert seats == {(w, z): 1 for w in "pn" for z in ("z-a", "z-b")}
 
 
-def test_workloads_of_git_are_spread_without_any_cluster() -> None:
+def test_workloads_in_git_are_spread_without_a_cluster() -> None:
     template = {"metadata": {"labels": APP}, "spec": pods(1)[0]["spec"] | {"nodeName": None}}
     deployment = {
         "apiVersion": "apps/v1",
@@ -275,13 +275,13 @@ def test_the_selector_is_deduced_as_kube_scheduler_does(name: str) -> None:
         ({"topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule"}, "[0].maxSkew"),
     ],
 )
-def test_what_kube_scheduler_refuses_is_refused(constraint: Object, said: str) -> None:
+def test_constraints_rejected_by_kube_scheduler_are_rejected(constraint: Object, said: str) -> None:
     with pytest.raises(UsageError) as raised:
         configured(constraint)
     assert said in str(raised.value)
 
 
-def test_two_constraints_on_one_key_must_differ_in_what_they_do() -> None:
+def test_two_constraints_on_one_key_must_differ_in_their_action() -> None:
     both = configured(default(), default(action="ScheduleAnyway"))
 
     assert len(both.default_constraints) == 2
@@ -289,7 +289,7 @@ def test_two_constraints_on_one_key_must_differ_in_what_they_do() -> None:
         configured(default(), {**default(), "maxSkew": 2})
 
 
-def test_the_config_shows_them_as_they_were_written() -> None:
+def test_the_config_shows_constraints_as_written() -> None:
     config = {"podTopologySpread": {"defaultConstraints": [default(minDomains=2)]}}
 
     values = resolve(config, {}).values

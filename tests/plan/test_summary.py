@@ -1,4 +1,4 @@
-"""The sentence that says how much cheaper the new nodes could be."""
+"""The sentence about the gap to the minimum cost of new nodes."""
 
 # ruff: noqa: E501 - a case reads best on one line
 
@@ -20,7 +20,7 @@ from tests.plan.builders import a_plan
         (0.5, 0.3, "PodRules", "30% above the theoretical minimum because of topology spread and (anti-)affinity."),
     ],
 )  # fmt: skip
-def test_the_sum_says_how_far_the_nodes_are_above_the_least(
+def test_the_summary_shows_the_gap_to_the_minimum_cost(
     bound: float | None, gap: float | None, held: str | None, said: str | None
 ) -> None:
     cost = Cost(before=0.0, after=1.0, lower_bound=bound, bound_gap=gap, bound_held_by=held)

@@ -1,4 +1,4 @@
-"""Small fleets in files, and the simulated world that the command line builds of them."""
+"""Small fleets in files, and the simulated world that the command line builds from them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ START = "2026-03-02T09:00:00Z"
 
 
 def write_fleet(folder: Path, objects: Sequence[Mapping[str, Any]]) -> None:
-    """Write a fleet with the default node class, and its catalogue beside it."""
+    """Write a fleet with the default node class, and its catalog next to it."""
     fleet = folder / "fleet"
     fleet.mkdir(exist_ok=True)
     text = dump_all([a_node_class(), *objects])
@@ -44,7 +44,7 @@ def words(folder: Path, *more: str) -> list[str]:
 
 @dataclass
 class Parsed:
-    """Builds worlds in a folder of its own."""
+    """Builds worlds in a separate folder."""
 
     folder: Path
 
@@ -66,6 +66,6 @@ class Parsed:
 
 
 def in_a_folder() -> Iterator[Parsed]:
-    """Yield a builder whose folder goes away."""
+    """Yield a builder whose folder is removed afterwards."""
     with TemporaryDirectory() as name:
         yield Parsed(Path(name))

@@ -1,7 +1,7 @@
-"""A simulated world in memory, small enough that a thousand of them live and end in a test.
+"""A simulated world in memory, small enough for a thousand of them in one test.
 
-Git, EC2 and the cluster are told what happens to them; ``look`` is one pass of the engine, and
-every other fact that a test judges by is read off EC2 and the cluster, never off the engine.
+Methods change git, EC2 and the cluster; ``look`` is one pass of the engine. Every fact that a test
+checks is read from EC2 and the cluster, never from the engine.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class SmallWorld:
         self.fleet: SimulatedFleet | None = None
         self._recall = Recall()
 
-    # what happens to it
+    # changes
 
     def commit(
         self,
@@ -130,7 +130,7 @@ class SmallWorld:
         suspended: bool = False,
         removable: Sequence[str] = (),
     ) -> None:
-        """Let git have these objects from now on, and let the cluster run their workloads."""
+        """Commit these objects, and run their workloads in the cluster."""
         content = json.dumps(
             {"apiVersion": "v1", "kind": "List", "items": [a_node_class(), *objects]}
         )
@@ -139,32 +139,32 @@ class SmallWorld:
         self.fleet = replace(fleet, compute=self.compute)
 
     def refuse(self, *refused: Refused) -> None:
-        """Let EC2 refuse just these offerings."""
+        """Make exactly these offerings unavailable in EC2."""
         self.compute.conditions = replace(self.compute.conditions, refused=refused)
 
     def lag(self, *stale: Stale) -> None:
-        """Let EC2's lists be old."""
+        """Make the lists of EC2 stale."""
         self.compute.conditions = replace(self.compute.conditions, stale=stale)
 
     def keep_from_joining(self) -> None:
-        """Let no node join the cluster that is not there yet."""
+        """Prevent new nodes from joining the cluster."""
         known = {record.instance for record in self.cluster._record.nodes.values()}
         conditions = replace(self.cluster._conditions, never_joins=1.0)
         self.cluster._conditions = conditions
         self.cluster._settled = self.cluster._settled | known
 
     def interrupt(self, machine: SimulatedInstance) -> None:
-        """Let EC2 give notice that it takes an instance back."""
+        """Send the notice that EC2 reclaims an instance."""
         machine.notice_at = self.clock.now()
         machine.reclaimed_at = machine.notice_at + NOTICE
 
     def pause(self, seconds: float) -> None:
-        """Let time pass in which nobody looks."""
+        """Advance the clock without a pass."""
         self.clock.advance(seconds)
         self.compute.advance()
 
     def look(self) -> Pass | None:
-        """Make one pass; None where it broke off."""
+        """Run one pass; None if it was aborted."""
         assert self.fleet is not None
         self.compute.advance()
         fleet = self.fleet.at(self.clock.now())
@@ -179,7 +179,7 @@ class SmallWorld:
             return None
 
     def apply(self) -> None:
-        """Look until nothing is left to do now, or the process is killed."""
+        """Run passes until the fleet has converged, or the process is killed."""
         for _ in range(PASSES_AT_MOST):
             taken, done = self.steps.taken, self.look()
             if done is not None and done.is_quiet:
@@ -190,13 +190,13 @@ class SmallWorld:
         raise AssertionError("it moves for ever")
 
     def forget(self) -> None:
-        """Start another process: what the last one knew dies with it."""
+        """Start another process; the memory of the last one is lost."""
         self._recall = Recall()
 
     def play(
         self, span: timedelta | None = None, after_each: Callable[[], None] = lambda: None
     ) -> Played:
-        """Let the daemon run: so long, or until nothing is left to hope for."""
+        """Run the daemon for a time, or until nothing more can change."""
         assert self.fleet is not None
         end = None if span is None else self.clock.now() + span
         most = self.stage.passes + PASSES_AT_MOST
@@ -207,16 +207,16 @@ class SmallWorld:
 
         return play(self.stage, self.fleet.at, Mandate(tags_of(self.fleet.settings)), end, watch)
 
-    # what EC2 and the cluster show of it
+    # facts from EC2 and the cluster
 
     def living(self) -> list[SimulatedInstance]:
-        """Return the instances that run or are about to."""
+        """Return the running and pending instances."""
         return [m for m in self.compute.machines.values() if m.going_at is None]
 
     def cpus(self) -> Counter[str]:
-        """Return the processors that run and are to stay, by NodePool.
+        """Return the vCPUs of running nodes that stay, by NodePool.
 
-        What goes leaves its share of a limit to what replaces it, as in Karpenter.
+        A terminating node does not count towards a limit, as in Karpenter.
         """
         found: Counter[str] = Counter()
         going = self.leaving()
@@ -227,32 +227,32 @@ class SmallWorld:
         return found
 
     def nodes(self) -> Counter[str]:
-        """Return how many nodes the cluster has, by NodePool."""
+        """Return the number of nodes in the cluster, by NodePool."""
         records = self.cluster._record.nodes.values()
         return Counter(r.node.metadata.labels.get(NODEPOOL, "") for r in records)
 
     def leaving(self) -> set[str]:
-        """Return the NodeClaims that will go: tainted, deleted, or taken by a command.
+        """Return the NodeClaims that will be removed: tainted, deleted, or part of a command.
 
-        Where EC2's lists lag, the imitated cluster may lose a node for a while, and its taint.
+        If the lists of EC2 lag, the simulated cluster may lose a node for a while, and its taint.
         """
         running = self.store.commands()
         deleted = {c.name for c in self.store.node_claims() if c.is_deleting}
         return self.tainted() | deleted | {name for c in running for name in c.node_claims}
 
     def left_over(self) -> list[NodeClaim]:
-        """Return the launched NodeClaims that stay though their command was rolled back."""
+        """Return the launched NodeClaims that stay although their command was rolled back."""
         going = self.leaving()
         left = [c for c in self.store.node_claims() if c.is_true(LEFT_OVER)]
         return [c for c in left if c.status.provider_id and c.name not in going]
 
     def taken_back(self) -> set[str]:
-        """Return the NodeClaims that were launched for nothing and go before any pod came."""
+        """Return the NodeClaims that are removed without ever having had a pod."""
         known = ((c, c.condition("DisruptionReason")) for c in self.store.node_claims())
         return {c.name for c, why in known if why is not None and why.reason == "RolledBack"}
 
     def tainted(self) -> set[str]:
-        """Return the NodeClaims whose node takes no more pods because it will go."""
+        """Return the NodeClaims whose node takes no pods because it will be removed."""
         tagged = {m.facts.id: m.facts.tags[CLAIM_TAG] for m in self.living()}
         return {
             tagged[record.instance]

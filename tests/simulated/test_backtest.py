@@ -1,4 +1,4 @@
-"""``simulate --trace``: a recorded workload is replayed, and what it comes to is measured."""
+"""``simulate --trace``: a recorded workload is replayed, and its cost is measured."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_an_empty_trace_costs_nothing(backtest: Run) -> None:
     assert side["utilization"] == {"cpu": 0, "memory": 0}
 
 
-def test_sides_that_are_alike_differ_by_exactly_zero(backtest: Run) -> None:
+def test_identical_sides_differ_by_exactly_zero(backtest: Run) -> None:
     found = backtest(openb(*ROWS), "--against", "karpenter-defaults")["backtest"]
     assert found["sides"]["head"] == found["sides"]["karpenter-defaults"]
     change = found["difference"]
@@ -126,7 +126,7 @@ DAEMON = {
 @pytest.mark.parametrize(
     ("daemons", "milli"), [([], 1500), ([DAEMON], 1700)], ids=["a pod", "beside a DaemonSet"]
 )
-def test_utilization_is_what_is_requested_of_what_is_allocatable(
+def test_utilization_is_requests_divided_by_allocatable(
     backtest: Run, tmp_path: Path, daemons: list[dict[str, Any]], milli: int
 ) -> None:
     """An m7i.large has 1.9 cores and 7.5 GiB allocatable; it joins after 30 s, ready after 40 s."""
@@ -138,7 +138,7 @@ def test_utilization_is_what_is_requested_of_what_is_allocatable(
     assert side["utilization"]["memory"] == pytest.approx(1 / 7.5 * share, abs=1e-6)
 
 
-def test_a_node_that_idles_longer_lowers_the_utilization(backtest: Run, tmp_path: Path) -> None:
+def test_a_longer_idle_time_lowers_the_utilization(backtest: Run, tmp_path: Path) -> None:
     init(tmp_path / "fleet")
     commit_all(tmp_path / "fleet")
     write_fleet(tmp_path, [a_pool("web", policy="WhenEmptyOrUnderutilized", after="20m")])
@@ -158,7 +158,7 @@ def test_several_seeds_have_a_mean_and_a_spread(backtest: Run) -> None:
     assert low < high, "nodes take their own time to join"
 
 
-def test_our_own_form_says_the_same(backtest: Run) -> None:
+def test_our_trace_format_gives_the_same_result(backtest: Run) -> None:
     spec = {
         "containers": [
             {"name": "main", "resources": {"requests": {"cpu": "1500m", "memory": "1024Mi"}}}
@@ -175,7 +175,7 @@ def test_our_own_form_says_the_same(backtest: Run) -> None:
     assert ours["sides"] == backtest(openb(*ROWS))["backtest"]["sides"]
 
 
-def test_the_terminal_shows_the_sides_beside_each_other(
+def test_the_terminal_shows_both_sides_in_columns(
     backtest: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     backtest(openb(*ROWS))
@@ -218,7 +218,7 @@ def test_the_page_shows_the_sentence_the_figures_and_three_charts(
     assert "The curves are those of the first seed." in page
 
 
-def test_the_page_of_one_side_says_what_it_costs(
+def test_the_page_of_one_side_shows_its_cost(
     backtest: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     side = backtest(openb(*ROWS))["backtest"]["sides"]["head"]
@@ -246,7 +246,7 @@ def test_the_page_of_an_empty_trace_has_empty_charts(
         (["--trace", "x.csv"], "x.csv: "),
     ],
 )
-def test_options_that_cannot_be_meant_are_refused(
+def test_implausible_options_are_rejected(
     flags: list[str], problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_fleet(tmp_path, [a_pool("web")])
@@ -254,7 +254,7 @@ def test_options_that_cannot_be_meant_are_refused(
     assert problem in capsys.readouterr().err
 
 
-def test_gpus_of_any_model_are_whole_and_counted() -> None:
+def test_gpus_of_any_model_are_counted_as_complete_devices() -> None:
     rows = ("a,4000,8192,1,460,T4|P100,LS,Running,0,10,1", "b,4000,8192,8,1000,,LS,Running,0,10,1")
     trace = read_trace(openb(*rows), "trace.csv")
     requests = [pod.pod.spec.containers[0].resources.requests for pod in trace.pods]
@@ -286,7 +286,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("content", "where", "problem"), BAD.values(), ids=BAD)
-def test_a_trace_that_cannot_be_read_is_refused_with_its_line(
+def test_an_unreadable_trace_is_rejected_with_its_line(
     content: bytes, where: str, problem: str
 ) -> None:
     with pytest.raises(UnreadableError) as caught:
@@ -295,7 +295,7 @@ def test_a_trace_that_cannot_be_read_is_refused_with_its_line(
     assert caught.value.where == where
 
 
-def test_a_bomb_is_not_decompressed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decompression_bomb_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     assert BYTES_MAX == 2**30
     monkeypatch.setattr("reconciler.cli.backtest.trace.BYTES_MAX", 10_000)
     with pytest.raises(UnreadableError, match="has more than"):
@@ -304,7 +304,7 @@ def test_a_bomb_is_not_decompressed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @given(st.binary(max_size=300))
 @settings(max_examples=100, deadline=None)
-def test_any_bytes_are_a_trace_or_an_error_of_ours(content: bytes) -> None:
+def test_any_bytes_are_a_trace_or_a_clean_error(content: bytes) -> None:
     for text in (content, openb() + content, b'{"apiVersion":"reconciler/v1",' + content):
         with suppress(UnreadableError):
             read_trace(text, "trace.csv")
@@ -317,7 +317,7 @@ rows = st.lists(
 
 @given(rows, st.lists(st.integers(1, 90), min_size=5, max_size=40))
 @settings(max_examples=60, deadline=None)
-def test_each_pod_waits_runs_or_is_gone_at_each_moment(
+def test_each_pod_is_pending_running_or_gone_at_each_time(
     made: Sequence[tuple[int, int, int]], steps: Sequence[int]
 ) -> None:
     lines = [

@@ -1,4 +1,4 @@
-"""Classes of bugs that fleets have suffered from and that no other test holds by itself.
+"""Classes of bugs that fleets have suffered from and that no other test covers.
 
 ``docs/bug-classes.md`` names for each class the guard and the test.
 """
@@ -33,14 +33,14 @@ def versions(world: SmallWorld) -> Counter[tuple[str, str]]:
     return Counter((c.node_pool, c.metadata.labels["version"]) for c in world.store.node_claims())
 
 
-def test_another_wish_never_bears_the_token_of_the_first() -> None:
+def test_a_different_launch_never_reuses_a_client_token() -> None:
     facts = ("revision", 7, Verb.LAUNCH, "web-1")
     assert intent_id(*facts, {"type": "m7i.large"}) == intent_id(*facts, {"type": "m7i.large"})
     assert intent_id(*facts, {"type": "m7i.large"}) != intent_id(*facts, {"type": "c7i.large"})
 
 
 @pytest.mark.parametrize("fault", [Fault.RESET_AFTER, Fault.TIMEOUT_AFTER])
-def test_a_launch_without_an_answer_is_looked_for_before_ec2_is_asked_again(fault: Fault) -> None:
+def test_a_launch_without_an_answer_is_searched_before_it_is_repeated(fault: Fault) -> None:
     """Nothing but the look keeps this EC2 from a second instance: it forgets tokens."""
     world = SmallWorld(0, honours_tokens=False)
     world.compute.faults.add("CreateFleet", fault)
@@ -49,7 +49,7 @@ def test_a_launch_without_an_answer_is_looked_for_before_ec2_is_asked_again(faul
     assert len(world.compute.machines) == 1
 
 
-def test_a_pool_that_may_not_move_keeps_no_other_from_moving() -> None:
+def test_a_blocked_pool_does_not_block_disruption_of_others() -> None:
     closed: dict[str, Any] = {"budgets": [{"nodes": "0"}]}
     world = SmallWorld(0)
     world.commit([*full("a", 2, **closed), *full("b", 2)])
@@ -59,7 +59,7 @@ def test_a_pool_that_may_not_move_keeps_no_other_from_moving() -> None:
     assert versions(world) == {("a", "1"): 2, ("b", "2"): 2}
 
 
-def test_a_pool_without_capacity_keeps_no_other_from_growing() -> None:
+def test_a_pool_without_capacity_does_not_block_launches_of_others() -> None:
     world = SmallWorld(0)
     spot: dict[str, Any] = {"capacity_types": ["spot"]}
     world.commit([*full("a", 0, **spot), *full("b", 0)])
@@ -71,8 +71,8 @@ def test_a_pool_without_capacity_keeps_no_other_from_growing() -> None:
     assert Counter(m.facts.tags[NODEPOOL] for m in world.living()) == {"b": 3}
 
 
-def test_an_outage_is_no_want_of_types() -> None:
-    """EC2 fails for ten minutes: no offering is marked, no pod is said to fit nowhere."""
+def test_an_outage_does_not_make_offerings_unavailable() -> None:
+    """EC2 fails for ten minutes: all offerings stay available, and no pod is unschedulable."""
     world = SmallWorld(0)
     world.compute.faults.add("CreateFleet", Fault.SERVER_ERROR, times=None)
     world.commit(full("web", 2))
@@ -87,8 +87,8 @@ def test_an_outage_is_no_want_of_types() -> None:
 
 
 @pytest.mark.parametrize("most", [12, 40], ids=["limit", "budget"])
-def test_a_new_process_counts_as_the_old_one_did(most: int) -> None:
-    """Budgets and limits are counted anew in each pass: nothing is carried over that may drift."""
+def test_a_restarted_process_continues_the_rate_limits(most: int) -> None:
+    """Budgets and limits are counted again in each pass: no counter is carried over."""
     world = SmallWorld(0)
     spec: dict[str, Any] = {"budgets": [{"nodes": "2"}], "limits": {"cpu": str(most)}}
     world.commit(full("web", 4, **spec))
@@ -117,7 +117,7 @@ def of_two_zones(version: str) -> list[dict[str, Any]]:
     return [pool, *bound]
 
 
-def test_what_a_running_command_has_taken_counts_for_the_budget_of_the_next_pass() -> None:
+def test_nodes_of_a_running_command_count_towards_the_budget_of_the_next_pass() -> None:
     """Its node is neither deleted nor unready yet, and what replaces it helps no other node."""
     world = SmallWorld(0)
     world.commit(of_two_zones("1"))
@@ -131,7 +131,7 @@ def test_what_a_running_command_has_taken_counts_for_the_budget_of_the_next_pass
     assert versions(world) == {("web", "2"): 2}
 
 
-def test_a_replacement_outlives_its_command_and_serves_the_next() -> None:
+def test_a_replacement_is_reused_after_its_command_was_rolled_back() -> None:
     """One of two is refused: the other stays, and is not launched once more for the next try."""
     world = SmallWorld(0)
     spread = {"topologyKey": "topology.kubernetes.io/zone", "maxSkew": 1}
@@ -203,7 +203,7 @@ def undisturbed() -> float:
 
 @pytest.mark.parametrize("fault", [None, Fault.RESET_BEFORE])
 @pytest.mark.parametrize("kills", [(), (20, 5), (27, 31)])
-def test_however_a_roll_out_is_cut_it_costs_no_more_once_it_was_quiet(
+def test_an_interrupted_rollout_does_not_raise_the_final_cost(
     fault: Fault | None, kills: tuple[int, ...], undisturbed: float
 ) -> None:
     """How many nodes ``apply`` ends with follows from where the pods were, killed or not.

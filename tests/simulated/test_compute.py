@@ -53,7 +53,7 @@ class Site:
         return [i.state for i in self.ec2.instances()]
 
 
-def test_an_instance_is_pending_then_runs_then_shuts_down_and_is_listed_no_more() -> None:
+def test_an_instance_passes_through_its_states_until_it_is_no_longer_listed() -> None:
     site = Site()
     instance = site.launched()
     states = [site.states()]
@@ -66,13 +66,13 @@ def test_an_instance_is_pending_then_runs_then_shuts_down_and_is_listed_no_more(
     assert [i.state for i in site.ec2.look_up([instance.id])] == ["terminated"]
 
 
-def test_a_repeated_intent_costs_no_second_instance() -> None:
+def test_a_repeated_intent_launches_no_second_instance() -> None:
     site = Site()
     assert site.launched("same").id == site.launched("same").id
     assert len(site.ec2.machines) == 1
 
 
-def test_a_token_with_other_parameters_is_refused() -> None:
+def test_a_client_token_with_other_parameters_is_rejected() -> None:
     site = Site()
     site.launched("same", "m7g.large")
     (answer,) = site.ec2.launch([site.wish("same", "m7i.large")])
@@ -80,13 +80,13 @@ def test_a_token_with_other_parameters_is_refused() -> None:
     assert "IdempotentParameterMismatch" in str(answer)
 
 
-def test_where_tokens_are_ignored_a_repetition_launches_once_more() -> None:
+def test_without_idempotency_a_repeated_call_launches_again() -> None:
     site = Site(honours_tokens=False)
     assert site.launched("same").id != site.launched("same").id
     assert len(site.ec2.find(["same"])) == 2
 
 
-def test_what_is_refused_stands_beside_the_instance_that_came_instead() -> None:
+def test_an_answer_contains_both_refusals_and_the_launched_instance() -> None:
     window = Period(START, START + timedelta(minutes=5))
     site = Site(refused=(Refused(Offer("m7g.large"), window),))
     answer = site.launch()
@@ -104,7 +104,7 @@ def test_a_refusal_ends_with_its_window() -> None:
 
 
 @pytest.mark.parametrize(("fault", "made"), [(Fault.TIMEOUT_BEFORE, 0), (Fault.TIMEOUT_AFTER, 1)])
-def test_a_lost_answer_says_nothing_about_what_was_done(fault: Fault, made: int) -> None:
+def test_a_call_with_a_lost_answer_may_have_had_its_effect(fault: Fault, made: int) -> None:
     site = Site()
     site.ec2.faults.add("CreateFleet", fault)
     (answer,) = site.ec2.launch([site.wish()])
@@ -112,7 +112,7 @@ def test_a_lost_answer_says_nothing_about_what_was_done(fault: Fault, made: int)
     assert len(site.ec2.find(["one"])) == made
 
 
-def test_a_stale_list_shows_what_was_true() -> None:
+def test_a_stale_list_shows_an_earlier_state() -> None:
     site = Site(stale=(Stale(Period(START), timedelta(seconds=20)),))
     site.launched()
     assert site.states() == []
@@ -120,7 +120,7 @@ def test_a_stale_list_shows_what_was_true() -> None:
     assert site.states() == ["pending"]
 
 
-def test_a_spot_instance_is_taken_back_two_minutes_after_its_notice() -> None:
+def test_a_spot_instance_is_reclaimed_two_minutes_after_its_notice() -> None:
     site = Site(interruptions=1000.0)
     instance = site.launched("one", *("m7g.large",), options=options(capacity_type="spot"))
     machine = site.ec2.machines[instance.id]
@@ -133,7 +133,7 @@ def test_a_spot_instance_is_taken_back_two_minutes_after_its_notice() -> None:
     assert site.states() == ["shutting-down"]
 
 
-def test_an_on_demand_instance_is_never_taken_back() -> None:
+def test_an_on_demand_instance_is_never_reclaimed() -> None:
     site = Site(interruptions=1000.0)
     instance = site.launched()
     assert site.ec2.machines[instance.id].notice_at is None
@@ -149,7 +149,7 @@ def test_an_instance_costs_from_its_launch_until_it_shuts_down() -> None:
     assert cost == pytest.approx(0.08)
 
 
-def test_a_price_that_changes_counts_from_its_moment_on() -> None:
+def test_a_price_change_applies_from_its_time_on() -> None:
     change = PriceChange(Offer(), START + timedelta(hours=1), 3.0)
     site = Site(prices=(change,))
     instance = site.launched("one", "m7g.large")
@@ -159,7 +159,7 @@ def test_a_price_that_changes_counts_from_its_moment_on() -> None:
     assert machine.cost(START, site.clock.now()) == pytest.approx(0.08 + 0.24)
 
 
-def test_chance_is_the_same_for_a_seed_and_another_for_another() -> None:
+def test_random_events_depend_only_on_the_seed() -> None:
     def fate(seed: int) -> object:
         site = Site(seed, interruptions=0.1)
         instance = site.launched("one", "m7g.large", options=options(capacity_type="spot"))

@@ -57,7 +57,7 @@ class Told:
             self.fleet = self.setting.enter(self.parsed.fleet(objects))
 
     def play(self, span: timedelta | None = None) -> Played:
-        """Let time pass: so long, or until nothing is left to hope for."""
+        """Run for a time, or until nothing more can change."""
         assert self.setting is not None
         assert self.fleet is not None
         stage = self.setting.stage
@@ -127,11 +127,11 @@ def swinging(parsed: Parsed, **config: Any) -> Told:
     return told
 
 
-def test_prices_that_swing_move_a_node_to_and_fro_without_a_memory(parsed: Parsed) -> None:
+def test_without_flap_damping_swinging_prices_move_a_node_back_and_forth(parsed: Parsed) -> None:
     assert len(swinging(parsed).voluntary()) == 6
 
 
-def test_what_was_given_up_is_not_taken_back_within_the_period(parsed: Parsed) -> None:
+def test_a_replaced_offering_is_not_used_again_within_the_period(parsed: Parsed) -> None:
     told = swinging(parsed, undoPeriod="24h")
     assert len(told.voluntary()) == 1
     assert told.types() == ["c7i.large"]
@@ -142,7 +142,7 @@ def test_what_was_given_up_is_not_taken_back_within_the_period(parsed: Parsed) -
     assert told.types() == ["m7i.large"], "the period is over, and it is cheaper still"
 
 
-def test_the_memory_survives_a_daemon_that_is_killed(parsed: Parsed) -> None:
+def test_flap_damping_survives_a_killed_daemon(parsed: Parsed) -> None:
     script = {"prices": SWING, "kills": [{"step": step} for step in range(20, 60, 7)]}
     told = Told(parsed, {"undoPeriod": "24h"}, script)
     told.commit(
@@ -157,7 +157,7 @@ def test_the_memory_survives_a_daemon_that_is_killed(parsed: Parsed) -> None:
 # share of a day
 
 
-def test_so_many_nodes_go_in_a_day_and_the_others_when_it_is_over(parsed: Parsed) -> None:
+def test_nodes_beyond_the_daily_maximum_are_disrupted_the_next_day(parsed: Parsed) -> None:
     told = Told(parsed, {"disruption": {"maximumPerDay": "50%"}})
     told.commit(*drifting("1"))
     told.play(HOUR)
@@ -178,7 +178,7 @@ def test_so_many_nodes_go_in_a_day_and_the_others_when_it_is_over(parsed: Parsed
     assert min(c.started_at for c in told.voluntary()[2:]) >= again
 
 
-def test_a_pool_has_a_daily_maximum_of_its_own(parsed: Parsed) -> None:
+def test_a_pool_has_a_separate_daily_maximum(parsed: Parsed) -> None:
     told = Told(parsed, {"nodePools": {"web": {"maximumPerDay": "1"}}})
     told.commit(*drifting("1", 2))
     told.play(HOUR)
@@ -205,7 +205,7 @@ def waving(
     return told
 
 
-def test_a_wave_waits_until_the_one_before_it_is_well_and_has_stayed_so(parsed: Parsed) -> None:
+def test_a_wave_waits_for_the_health_gate_of_the_one_before(parsed: Parsed) -> None:
     told = waving(parsed)
     assert told.play().converged
     commands = told.voluntary()
@@ -218,7 +218,7 @@ def test_a_wave_waits_until_the_one_before_it_is_well_and_has_stayed_so(parsed: 
     ]
 
 
-def test_pods_that_do_not_come_back_keep_the_next_wave_and_stop_the_rollout(
+def test_unavailable_workloads_delay_the_next_wave_and_halt_the_rollout(
     parsed: Parsed,
 ) -> None:
     slow = {"latencies": {"starting": "2h"}}
@@ -230,7 +230,7 @@ def test_pods_that_do_not_come_back_keep_the_next_wave_and_stop_the_rollout(
     assert all("`reconciler resume --node-pool web`" in message for message in told.waiting())
 
 
-def test_replacements_that_never_come_stop_the_rollout_until_it_is_resumed(
+def test_failed_replacements_halt_the_rollout_until_it_is_resumed(
     parsed: Parsed,
 ) -> None:
     refused = [{"instanceType": "*", "from": "1h", "for": "12h"}]
@@ -251,7 +251,7 @@ def test_replacements_that_never_come_stop_the_rollout_until_it_is_resumed(
     assert len({name for c in done for name in c.node_claims}) >= 4
 
 
-def test_a_wave_without_a_failure_starts_the_count_again(parsed: Parsed) -> None:
+def test_a_wave_without_a_failure_resets_the_failure_count(parsed: Parsed) -> None:
     refusals = [{"from": f"{at}m", "for": "1m"} for at in (60, 150, 240)]
     told = Told(parsed, {"waveSize": "1", "stopAfterFailures": 2}, {"refusals": refusals})
     for version in ("1", "2", "3", "4"):
@@ -260,7 +260,7 @@ def test_a_wave_without_a_failure_starts_the_count_again(parsed: Parsed) -> None
     assert not told.kinds("RolloutStopped")
 
 
-def test_empty_nodes_do_not_wait_for_a_wave(parsed: Parsed) -> None:
+def test_removal_of_empty_nodes_does_not_wait_for_a_wave(parsed: Parsed) -> None:
     told = Told(parsed, {"waveSize": "1", "waveSoak": "3h"})
     told.commit(*drifting("1"))
     told.play(HOUR)
@@ -272,7 +272,7 @@ def test_empty_nodes_do_not_wait_for_a_wave(parsed: Parsed) -> None:
 # progress
 
 
-def test_drift_behind_a_budget_is_named_once_its_deadline_has_passed(parsed: Parsed) -> None:
+def test_drift_blocked_by_a_budget_is_reported_after_its_deadline(parsed: Parsed) -> None:
     told = Told(parsed, {"progressDeadline": "4h"})
     closed = a_pdb("web", "web", maxUnavailable=0)
     told.commit(*drifting("1", 1), closed)
@@ -298,10 +298,8 @@ def test_drift_behind_a_budget_is_named_once_its_deadline_has_passed(parsed: Par
 
 
 @pytest.mark.parametrize("grace", [None, "2h"])
-def test_a_node_that_drains_keeps_its_replacement_however_empty_that_is(
-    parsed: Parsed, grace: str | None
-) -> None:
-    """A pod that has been asked to leave waits for no place, and its new node is empty until then.
+def test_the_empty_replacement_of_a_draining_node_stays(parsed: Parsed, grace: str | None) -> None:
+    """A terminating pod is not pending, and its new node is empty until it is replaced.
 
     Taken as empty, the node would be launched again as soon as the pod has left.
     """
@@ -317,7 +315,7 @@ def test_a_node_that_drains_keeps_its_replacement_however_empty_that_is(
     assert {c.reason for c in told.voluntary()} == {"Drifted"}
 
 
-def test_a_drain_that_never_ends_moves_nothing_again_and_again(parsed: Parsed) -> None:
+def test_an_endless_drain_does_not_cause_repeated_moves(parsed: Parsed) -> None:
     """Its pods count as waiting for a place for ever, and the node that has it stays for them."""
     told = Told(parsed, {})
     template = {"requirements": LARGE, "expireAfter": "5h"}
@@ -362,7 +360,7 @@ CONFIGS = st.fixed_dictionaries(
     steps=st.lists(st.integers(1, 120), max_size=3, unique=True),
     never=st.sampled_from([0.0, 0.3]),
 )
-def test_guards_hold_in_any_weather_and_the_fleet_comes_to_rest(
+def test_rate_limits_hold_under_any_faults_and_the_fleet_converges(
     parsed: Parsed,
     config: dict[str, Any],
     replicas: int,

@@ -78,7 +78,7 @@ def weathers(draw: st.DrawFn) -> dict[str, Any]:
 
 @dataclass
 class Witness:
-    """Looks at the world itself after every pass, and counts what must not be."""
+    """Checks the world after every pass, and counts violations."""
 
     setting: Setting
     budgets: dict[str, int]
@@ -129,7 +129,7 @@ def living(setting: Setting) -> list[SimulatedInstance]:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(revisions=histories(), script=weathers(), seed=st.integers(0, 3))
-def test_whatever_goes_wrong_the_fleet_comes_to_rest_within_its_budgets(
+def test_under_any_faults_the_fleet_converges_within_its_budgets(
     parsed: Parsed, revisions: list[list[dict[str, Any]]], script: dict[str, Any], seed: int
 ) -> None:
     setting = parsed.setting(revisions[0], script, seed)

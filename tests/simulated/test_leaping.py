@@ -86,7 +86,7 @@ STORIES = {
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", STORIES)
-def test_leaping_sees_what_looking_all_the_time_sees(parsed: Parsed, name: str) -> None:
+def test_skipping_idle_time_gives_the_result_of_regular_passes(parsed: Parsed, name: str) -> None:
     leapt, looked = (told(parsed, STORIES[name], leaps=leaps) for leaps in (True, False))
     assert [_what(e) for e in leapt] == [_what(e) for e in looked]
     late = [a.at - b.at for a, b in zip(leapt, looked, strict=True)]
@@ -98,7 +98,7 @@ def _what(event: Event) -> tuple[str, str, str]:
     return (event.kind, event.node_pool, event.reason)
 
 
-def test_a_node_that_expires_is_let_go_once_whoever_protects_its_pods(parsed: Parsed) -> None:
+def test_an_expired_node_is_disrupted_once_despite_protected_pods(parsed: Parsed) -> None:
     """Expiry is forceful: asked for their word, protected pods would undo it in every pass."""
     protected = a_deployment("web", "web", 1, annotations={"karpenter.sh/do-not-disrupt": "true"})
     objects = [a_pool("web", template={"expireAfter": "3h"}), protected]
@@ -108,7 +108,7 @@ def test_a_node_that_expires_is_let_go_once_whoever_protects_its_pods(parsed: Pa
     assert "CommandRolledBack" not in kinds
 
 
-def test_a_fleet_rests_only_after_its_closed_windows_have_opened(
+def test_a_fleet_has_converged_only_after_its_closed_windows_have_opened(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """While its budget is closed, consolidation evaluates nothing, so nothing tells of a wait."""

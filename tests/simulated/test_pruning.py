@@ -38,7 +38,7 @@ GUARDS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Step:
-    """What happens, how many passes look at it, and how many hours nobody looks after that."""
+    """An event, the number of passes after it, and the hours without a pass after those."""
 
     version: int
     pods: int
@@ -101,7 +101,7 @@ def look(world: SmallWorld) -> tuple[bytes | None, ...]:
 
 
 def prune(world: SmallWorld, state: DatabaseState) -> int:
-    """Prune as whoever does it by hand: without a look at EC2."""
+    """Prune as the command does: without observing EC2."""
     tallies = state.history.prune(world.clock.now(), timedelta(days=1))
     return sum(tally.gone for tally in tallies)
 
@@ -110,7 +110,7 @@ def prune(world: SmallWorld, state: DatabaseState) -> int:
 @example([Step(1, 3, "lost", 1, 50), Step(1, 3, "", 4, 0)])
 @settings(max_examples=examples(25), deadline=None)
 @given(steps)
-def test_what_is_pruned_around_every_pass_changes_no_decision(history: list[Step]) -> None:
+def test_pruning_around_every_pass_changes_no_decision(history: list[Step]) -> None:
     with recorded() as (whole, kept), recorded() as (short, state):
         for step in history:
             for world in (whole, short):
@@ -132,7 +132,7 @@ def test_what_is_pruned_around_every_pass_changes_no_decision(history: list[Step
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("days", [6, pytest.param(12, marks=pytest.mark.exhaustive)])
-def test_of_a_fleet_that_moves_every_day_no_more_stays_than_of_one_that_is_young(days: int) -> None:
+def test_the_records_of_a_changing_fleet_do_not_grow_with_its_age(days: int) -> None:
     with recorded() as (world, state):
         sizes = []
         for day in range(days):

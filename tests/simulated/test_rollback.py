@@ -22,7 +22,7 @@ def limited(version: str, **spec: Any) -> list[dict[str, Any]]:
     return full("web", LIMIT // 2, version, limits={"cpu": str(LIMIT)}, **spec)
 
 
-def test_what_is_rolled_back_leaves_no_pool_above_its_limit() -> None:
+def test_a_rollback_leaves_no_pool_above_its_limit() -> None:
     """No replacement ever joins: the node is given back, so what was to replace it has to go."""
     world = SmallWorld(0)
     world.commit(limited("1"))
@@ -38,7 +38,7 @@ def test_what_is_rolled_back_leaves_no_pool_above_its_limit() -> None:
 
 
 @pytest.mark.parametrize("quiet", ["0s", "1h", "Never"])
-def test_no_replacement_of_a_command_that_was_rolled_back_idles_for_long(quiet: str) -> None:
+def test_replacements_of_a_rolled_back_command_do_not_stay_idle(quiet: str) -> None:
     """Git moves on while the replacement starts, and drift is closed: then nobody wants it."""
     world = SmallWorld(0)
     world.commit(full("web", 2, after=quiet))
@@ -64,7 +64,7 @@ def spread_with_company(version: str, **spec: Any) -> list[dict[str, Any]]:
     return [pool, bound, free]
 
 
-def test_a_zone_without_capacity_leaves_no_idle_nodes_in_the_other() -> None:
+def test_a_zone_without_capacity_causes_no_idle_nodes_in_another() -> None:
     world = SmallWorld(0)
     world.commit(spread_with_company("1", after="12h"))
     world.play()

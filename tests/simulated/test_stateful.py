@@ -253,7 +253,7 @@ class Histories(RuleBasedStateMachine):
             assert tags[CLAIM_TAG] in claims or tags[INTENT_TAG] in doubtful, tags
 
     def no_limit_is_passed(self) -> None:
-        """Whatever is launched finds room, and what was launched in vain does not take any.
+        """Every launch fits, and failed launches use no room.
 
         A node that is given back may stand beside its replacement only where pods run on both.
         """
@@ -296,14 +296,14 @@ class Histories(RuleBasedStateMachine):
 
 
 def rooms(budget: str, nodes: int) -> int:
-    """Return how many of so many nodes a budget lets go at once, worked out by hand."""
+    """Return the number of nodes that a budget allows to disrupt, computed independently."""
     if budget.endswith("%"):
         return math.ceil(nodes * int(budget[:-1]) / 100)
     return int(budget)
 
 
 @pytest.mark.property
-def test_whatever_happens_the_laws_hold() -> None:
+def test_any_sequence_of_events_respects_the_invariants() -> None:
     run_state_machine_as_test(
         Histories,
         settings=settings(
@@ -319,7 +319,7 @@ def test_whatever_happens_the_laws_hold() -> None:
     )
 
 
-def test_a_pod_whose_seat_somebody_took_is_given_another_place_in_time() -> None:
+def test_a_pod_whose_room_was_taken_is_placed_again_in_time() -> None:
     """A history that was found: a leap went over the moment from which the pod may go elsewhere."""
     history = Histories()
     history.begin(1, 0.4, True, "WhenEmptyOrUnderutilized", SPOT, 3)
@@ -331,7 +331,7 @@ def test_a_pod_whose_seat_somebody_took_is_given_another_place_in_time() -> None
     history.teardown()
 
 
-def test_a_pool_that_left_git_keeps_its_limits() -> None:
+def test_a_pool_removed_from_git_keeps_its_limits() -> None:
     """A history that was found: what a rolled-back command launched stayed beyond the limit."""
     history = Histories()
     history.begin(1, 0.0, True, "WhenEmpty", SPOT, 2)

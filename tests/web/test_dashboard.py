@@ -80,7 +80,7 @@ def rolling() -> Site:
     return site
 
 
-def test_before_the_first_pass_it_says_so() -> None:
+def test_before_the_first_pass_the_dashboard_says_so() -> None:
     text = words(Site().page("/"))
     assert "No pass has ended yet" in text
     assert "Not ready: no pass has ended yet" in text
@@ -153,7 +153,7 @@ def test_any_page_number_is_answered(rolling: Site, number: str) -> None:
     assert "nodes" in words(rolling.page(f"/nodes?page={number}"))
 
 
-def test_what_others_wrote_is_text_and_never_markup(rolling: Site) -> None:
+def test_untrusted_text_is_never_markup(rolling: Site) -> None:
     rolling.dashboard.fleet = "shop <b>"
     evil = '<script>alert(1)</script>"\u202e\x1b[31m'
     at = datetime(2026, 11, 22, tzinfo=UTC)
@@ -167,7 +167,7 @@ def test_what_others_wrote_is_text_and_never_markup(rolling: Site) -> None:
     assert "shop &lt;b&gt;" in rolling.page("/")
 
 
-def test_pages_load_nothing_from_elsewhere_and_may_not_be_framed(rolling: Site) -> None:
+def test_pages_load_no_external_resources_and_cannot_be_framed(rolling: Site) -> None:
     _, page, headers = rolling.get("/")
     assert headers["content-security-policy"].startswith("default-src 'none'")
     assert "frame-ancestors 'none'" in headers["content-security-policy"]
@@ -182,7 +182,7 @@ def test_pages_load_nothing_from_elsewhere_and_may_not_be_framed(rolling: Site) 
 
 
 @pytest.mark.parametrize("path", ["/static/style.css", "/static/live.js"])
-def test_its_files_are_served(rolling: Site, path: str) -> None:
+def test_files_of_the_dashboard_are_served(rolling: Site, path: str) -> None:
     assert rolling.get(path)[0] == 200
 
 
@@ -191,7 +191,7 @@ def test_no_other_file_is_served(rolling: Site, path: str) -> None:
     assert rolling.get(path)[0] == 404
 
 
-def test_a_token_is_asked_for_and_compared() -> None:
+def test_a_token_is_required_and_checked() -> None:
     site = Site(access=DashboardAccess(token="s3cret"))
     assert site.get("/")[0] == 401
     assert site.get("/", Authorization="Bearer wrong")[0] == 401
@@ -231,7 +231,7 @@ def test_a_change_is_pushed_to_the_page() -> None:
     assert b"event: change\n" in lines
 
 
-def test_what_changes_before_the_page_listens_is_pushed_at_once() -> None:
+def test_a_change_before_the_page_subscribes_is_pushed_at_once() -> None:
     site = Site()
     at = datetime(2026, 11, 22, tzinfo=UTC)
     with listening("127.0.0.1:0", site.app) as url:

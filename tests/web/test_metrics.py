@@ -46,7 +46,7 @@ class Daemon:
         self.ports = replace(ports, notifier=notifier)
 
     def passes(self, count: int) -> None:
-        """Run so many passes; without any, the loop ends when it has asked 400 times."""
+        """Run that number of passes; without any, the loop ends after 400 polls."""
         observer, asked = Counted(self.metrics, self.health), iter(range(400))
         run(
             self.ports,
@@ -90,14 +90,14 @@ class Throttled:
         raise TransientCloudError("throttled", where="DescribeInstances")
 
 
-def test_before_the_first_pass_there_is_no_state_to_show() -> None:
+def test_before_the_first_pass_there_are_no_state_metrics() -> None:
     metrics = FleetMetrics().text().decode()
     assert "karpenter_build_info{version=" in metrics
     assert "karpenter_cluster_state_node_count" not in metrics
     assert "reconciler_lease_held 0.0" in metrics
 
 
-def test_a_fleet_that_rests_shows_its_nodes_pods_and_cost() -> None:
+def test_a_converged_fleet_shows_its_nodes_pods_and_cost() -> None:
     world = three_nodes()
     daemon = Daemon(world)
     daemon.passes(1)
@@ -171,7 +171,7 @@ def test_while_a_rollout_runs_its_plan_and_operations_are_shown() -> None:
     assert planned > 0
 
 
-def test_a_failed_pass_is_counted_and_the_last_good_state_stays() -> None:
+def test_a_failed_pass_is_counted_and_the_last_valid_state_stays() -> None:
     world = three_nodes()
     daemon = Daemon(world)
     daemon.passes(1)
@@ -198,7 +198,7 @@ def test_a_standby_shows_no_state_of_the_fleet() -> None:
     assert "reconciler_lease_held 0.0" in text
 
 
-def test_since_when_a_revision_is_invalid_is_shown_until_it_is_fixed() -> None:
+def test_the_age_of_an_invalid_revision_is_shown_until_it_is_fixed() -> None:
     world = three_nodes()
     daemon = Daemon(world)
     daemon.passes(1)

@@ -46,7 +46,7 @@ def test_operations_are_grouped_by_commit_and_command_newest_first() -> None:
     assert (launch.operations, launch.start, launch.length) == ("2 × launch", 0, WIDTH)
 
 
-def test_a_command_is_drawn_where_its_time_is() -> None:
+def test_a_command_is_drawn_at_its_time() -> None:
     entries = [
         entry(8, Verb.LAUNCH, "web-1", "aaa", command="c2", ends=2),
         entry(0, Verb.LAUNCH, "web-0", "aaa", command="c1", ends=5),
@@ -58,7 +58,7 @@ def test_a_command_is_drawn_where_its_time_is() -> None:
     assert commit.commands[0].length > 0
 
 
-def test_a_commit_that_was_reverted_and_came_back_is_listed_twice() -> None:
+def test_a_reverted_and_reapplied_commit_is_listed_twice() -> None:
     entries = [entry(n, Verb.LAUNCH, "web-0", r) for n, r in ((2, "aaa"), (1, "bbb"), (0, "aaa"))]
     assert [c.revision for c in commits_of(entries, NOW)] == ["aaa", "bbb", "aaa"]
     assert commits_of([], NOW) == ()
@@ -90,7 +90,7 @@ def test_the_calendar_has_the_periods_in_which_a_budget_is_closed() -> None:
     assert sum(p.length for p in closed_row.periods) == 1000
 
 
-def test_the_calendar_leaves_out_what_never_changes() -> None:
+def test_the_calendar_omits_settings_that_never_change() -> None:
     assert calendar_of([pool({"nodes": "1"})], {"web": 3}, Settings(), NOW) == ()
 
 

@@ -102,7 +102,7 @@ def test_a_standby_is_ready(url: str, health: DaemonHealth) -> None:
     assert get(f"{url}/readyz") == (200, "standby: another process holds the lease\n")
 
 
-def test_there_is_nothing_else_to_ask_for(url: str) -> None:
+def test_other_paths_are_not_found(url: str) -> None:
     assert get(f"{url}/secrets")[0] == 404
     with pytest.raises(HTTPError) as caught:
         urlopen(f"{url}/metrics", data=b"x", timeout=10)
@@ -119,12 +119,12 @@ def test_there_is_nothing_else_to_ask_for(url: str) -> None:
         ("[::1]:80", ("::1", 80)),
     ],
 )
-def test_addresses(text: str, address: tuple[str, int]) -> None:
+def test_valid_addresses_are_accepted(text: str, address: tuple[str, int]) -> None:
     assert parse_address(text) == address
 
 
 @pytest.mark.parametrize("text", ["", "8080", "localhost", "localhost:http", "x:65536", "x:-1"])
-def test_what_is_not_an_address_is_refused(text: str) -> None:
+def test_invalid_addresses_are_rejected(text: str) -> None:
     with pytest.raises(UsageError, match=r"is not HOST:PORT.*for example"):
         parse_address(text)
 

@@ -1,7 +1,7 @@
 """Check an account before anything is written to it: identity, permissions and resources.
 
-Nothing here changes anything. Calls with ``DryRun`` are tried that way; others are made only if
-they read. What cannot be determined either way is reported as unknown.
+Nothing here changes anything. Calls that support ``DryRun`` are made with it; others are made only
+if they read. What cannot be determined either way is reported as unknown.
 """
 
 from __future__ import annotations

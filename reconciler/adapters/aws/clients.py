@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
 # Rate limiting of EC2 calls: a token bucket for each family of operations.
 #
-# EC2 has such buckets for each account and region. Whoever empties one is throttled until it
-# refills, together with everybody else in the account. The client stays below the limit by itself.
+# EC2 has such buckets for each account and region. A caller that empties one is throttled until it
+# refills, together with all other callers in the account. The client therefore limits its own rate.
 # If EC2 throttles it anyway, others are calling too: the rate is halved, and recovers gradually.
 
 

@@ -129,7 +129,7 @@ class AwsCompute:
         return [i for i in found if self._owner.is_named_by(i.tags) and i.state in _NOT_TERMINATED]
 
     def of_karpenter(self) -> Sequence[Instance]:
-        """Return every instance of the cluster that a NodePool launched, whoever owns it, by id."""
+        """Return every instance of the cluster that was launched for a NodePool, by id."""
         cluster = f"kubernetes.io/cluster/{self._settings.cluster_name}"
         found = self._describe(
             {"Name": "tag-key", "Values": [cluster]},

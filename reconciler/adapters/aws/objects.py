@@ -31,7 +31,7 @@ def read_object(connect: Connect, url: str, most: int) -> bytes:
 
     Raises:
         UsageError: the URL names no object.
-        UnreadableError: S3 does not give it.
+        UnreadableError: S3 does not return it.
     """
     try:
         return _content(connect, url, most)
@@ -79,7 +79,7 @@ def write_object(connect: Connect, url: str, content: bytes) -> None:
 
     Raises:
         UsageError: the URL names no object.
-        UnreadableError: S3 does not take it.
+        UnreadableError: S3 does not accept it.
     """
     bucket, key = location_of(url)
     try:

@@ -47,7 +47,7 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """An AWS operation by its boto3 names; ``why`` explains it to whoever grants the permission.
+    """An AWS operation by its boto3 names; ``why`` explains why the permission is needed.
 
     ``actions`` are the IAM actions that it needs, if they differ from the operation.
     """

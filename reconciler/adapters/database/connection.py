@@ -260,8 +260,8 @@ def connect_sqlite(folder: Path, *, writes: bool = True) -> Engine:
             return _read_only(path)
         return raw
 
-    # The pool must be named: for a URL without a file SQLAlchemy takes one that closes
-    # connections which other threads still use.
+    # The pool must be set: for a URL without a file, SQLAlchemy uses one that closes connections
+    # which other threads still use.
     engine = create_engine("sqlite+pysqlite://", creator=connection, poolclass=QueuePool)
     event.listen(engine, "begin", _begin)
     return engine

@@ -1,6 +1,6 @@
 """The journal of intended effects, written before they are tried.
 
-Rows are only added. A repeated intent keeps its first row. An outcome is a row of its own, and the
+Rows are only added. A repeated intent keeps its first row. An outcome is a separate row, and the
 last outcome of an intent counts.
 """
 

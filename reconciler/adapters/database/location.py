@@ -15,8 +15,8 @@ def is_url(location: str) -> bool:
 
 
 def may_exist(location: str) -> bool:
-    """Return whether there is a state: a server is only known once it is asked.
+    """Return whether there is a state; for a server the answer needs a connection.
 
-    A broken link in its place counts, because whoever opens the state must refuse it.
+    A broken link in its place counts, because opening the state must then fail.
     """
     return is_url(location) or os.path.lexists(os.path.join(location, FILE))

@@ -149,7 +149,7 @@ def pruned_before(database: Database) -> datetime | None:
 
 
 def _surveyed(survey: _Survey) -> Iterator[Tally]:
-    """Decide what is removed, kind by kind: what is kept of one decides about the next."""
+    """Decide about each kind in order: the kept rows of one kind decide about the next."""
     claims = survey.rows(node_claim, node_claim.c.name, node_claim.c.gone_at)
     survey.claims = {row.name: row.gone_at for row in claims}
     for kind, judge in _KINDS:

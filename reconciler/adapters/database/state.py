@@ -101,16 +101,16 @@ def open_state(
 ) -> DatabaseState:
     """Open the state at ``location`` (a folder or a database URL) for the fleet of that name.
 
-    With ``create`` it is made if it is not there, and migrated if an older release wrote it;
-    without, as for a command that only reads, neither happens.
+    With ``create`` it is created if it does not exist, and migrated if an older release wrote it.
+    Without it, as for a command that only reads, neither happens.
 
-    Writing needs the lease. Where ``needs_lease`` is False it does not: for what a person records
-    beside a running engine. In ``locks`` clusters are locked for all state directories.
-    ``server`` has the connections to share where ``location`` is a URL.
+    Writing needs the lease, unless ``needs_lease`` is False: for records that a person adds while
+    an engine runs. In ``locks`` clusters are locked for all state directories. ``server`` has the
+    connections to share where ``location`` is a URL.
 
     Raises:
-        StateError: it cannot be used; the message says why and what to do.
-        LockedError: it is to be migrated while another process holds it.
+        StateError: it cannot be used; the message states the reason and the remedy.
+        LockedError: it needs a migration while another process holds it.
     """
     fence = Fence(required=needs_lease)
     if server is not None:
@@ -157,7 +157,7 @@ def _connect(location: str, fleet: str, fence: Fence, *, create: bool) -> Databa
 
 
 def _make_folder(folder: Path) -> None:
-    """Make the state directory, for its owner only, and out of git's sight."""
+    """Create the state directory, readable only by its owner and ignored by git."""
     with translated(str(folder)):
         nearest = next(place for place in (folder, *folder.parents) if place.exists())
         if not nearest.is_dir():
@@ -171,7 +171,7 @@ def _make_folder(folder: Path) -> None:
             with suppress(FileExistsError):  # another process was faster
                 folder.mkdir(mode=0o700)
         elif folder.name != _HIDDEN:
-            return  # somebody's own folder; what git sees of it is theirs to say
+            return  # a folder of the user, who decides what git tracks in it
         ignore = folder / ".gitignore"
         if not ignore.exists():
             with os.fdopen(open_file(ignore, os.O_WRONLY | os.O_CREAT), "wb") as file:
@@ -179,7 +179,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _make_current(database: Database, *, create: bool) -> None:
-    """Migrate where that is needed and allowed; one starter at a time."""
+    """Migrate if that is needed and allowed; one process at a time."""
     found = revision_of(database.engine, database.place)
     if found == HEAD:
         return
@@ -230,7 +230,7 @@ class SharedStates:
     _states: list[DatabaseState] = field(default_factory=list, init=False)
 
     def open(self, location: str, fleet: str, locks: Path | None = None) -> DatabaseState:
-        """Open a state as ``open_state`` does; closing it leaves the connections open.
+        """Open a state as ``open_state`` does; closing it keeps the connections open.
 
         Raises:
             StateError: it cannot be used, or another fleet of this process uses it.
@@ -262,7 +262,7 @@ class SharedStates:
             return found
 
     def server(self, location: str) -> Server:
-        """Return the connections to the server with this URL; nothing connects before it is asked.
+        """Return the connections to the server with this URL; they connect at the first query.
 
         Raises:
             StateError: the URL is malformed, or its database is not supported.
@@ -271,7 +271,7 @@ class SharedStates:
             server = self._servers.get(location)
             if server is None:
                 engine, place = connect_server(location, self.application, CONNECTIONS_MAX)
-                # Leases have a pool of their own: writers may occupy the other one.
+                # Leases have a separate pool: writers may occupy the other one.
                 renewing, _ = connect_server(location, self.application, 1)
                 server = Server(engine, place, LeaseRenewals(renewing, place))
                 self._servers[location] = server

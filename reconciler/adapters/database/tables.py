@@ -1,9 +1,9 @@
 """The tables of the recorded state after the newest migration.
 
 Every row belongs to a fleet, so several fleets can share a database. A value of the model is stored
-completely, as JSON in ``body``; only what is searched or counted has a column of its own. Times are
-UTC text with microseconds, which sorts chronologically in both databases. The migrations in
-``state/versions`` create these tables; a test compares the two.
+completely, as JSON in ``body``; only values that are searched or counted have separate columns.
+Times are UTC text with microseconds, which sorts chronologically in both databases. The migrations
+in ``state/versions`` create these tables; a test compares the two.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Bare clones of remote repositories, kept in the state directory and only ever fetched.
 
-A clone holds objects and refs, nothing else: no remote is configured in it, so that neither the
-address with its credentials is written to disk nor a setting of the remote's takes effect. A new
-clone is made beside its place and moved there in one step; one process at a time works on it; one
-that git can no longer read is thrown away and made again.
+A clone holds only objects and refs. No remote is configured in it, so the address with its
+credentials is not written to disk, and no setting of the remote takes effect. A new clone is
+created next to its final path and moved there in one step. One process at a time works on it. A
+clone that git cannot read is deleted and created again.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _LOCK_LOOK_S: Final = 0.1
 
 
 class Way(NamedTuple):
-    """How a remote is reached: its address as git is given it, and the environment of git.
+    """How to reach a remote: the address that is passed to git, and the environment of git.
 
     ``secrets`` are texts that no message may show.
     """
@@ -87,19 +87,19 @@ class Way(NamedTuple):
 def address(url: str) -> tuple[str, str]:
     """Return an address without its user and password, and the one protocol that git may use.
 
-    https and ssh are spoken; http and git, which are not encrypted, with this machine only; a
-    repository on this machine only where the address is plainly a path (``/srv/fleet.git``,
+    https and ssh are supported; http and git, which are not encrypted, only for this machine; a
+    repository on this machine only if the address is clearly a path (``/srv/fleet.git``,
     ``./fleet``, ``file:///srv/fleet.git``).
 
     Raises:
-        UsageError: it is another kind of address.
+        UsageError: the address is of another kind.
     """
     target, protocol, _, _ = _parsed(url)
     return target, protocol
 
 
 def _parsed(url: str) -> tuple[str, str, str, str]:
-    """Return address and protocol, and user and password where there are any."""
+    """Return address and protocol, and user and password if there are any."""
     shown = without_secrets(url, is_value=True)
     where = f"--repo {shown}" if shown.isprintable() else "--repo"
     if "::" in url or url.startswith("-") or not url.isprintable() or not url:
@@ -130,7 +130,7 @@ def _parsed_url(url: str, scheme: str, where: str) -> tuple[str, str, str, str]:
         parts = urlsplit(bare_url)
         is_whole = bool(parts.hostname) and parts.port != 0
     except ValueError:
-        # chained to nothing: what urlsplit says may show a part of the password
+        # not chained: the message of urlsplit may contain a part of the password
         what = "the host or the port is malformed"
         raise UsageError(what, where=where, remedy=_REMEDY) from None
     userinfo = url.partition("://")[2].rpartition("@")[0]
@@ -153,7 +153,7 @@ def _parsed_url(url: str, scheme: str, where: str) -> tuple[str, str, str, str]:
 
 @contextmanager
 def reached(url: str) -> Iterator[Way]:
-    """Give the way to a remote; to a repository on this machine it leads through a view of it."""
+    """Yield the address of a remote; for a repository on this machine that of a view of it."""
     target, protocol, user, password = _parsed(url)
     where = without_secrets(url, is_value=True)
     if protocol == "file":
@@ -183,9 +183,9 @@ def _on_this_machine(target: str, where: str) -> Repository:
 
 
 def _credential(target: str, user: str, password: str) -> dict[str, str]:
-    """Return the variables by which git learns user and password, for the one host only.
+    """Return the variables that pass user and password to git, for one host only.
 
-    Neither a command line nor a file shows them. Other helpers are not asked.
+    Neither a command line nor a file contains them. Other credential helpers are not used.
     """
     parts = urlsplit(target)
     key = f"credential.{parts.scheme}://{parts.netloc}.helper"
@@ -229,13 +229,13 @@ def _list(way: Way, *names: str) -> bytes:
 
 
 def with_clone(url: str, ref: str, cache: str, use: Callable[[RepositoryView, str], T]) -> T:
-    """Bring the clone of ``url`` up to date and return ``use(view of the clone, commit)``.
+    """Update the clone of ``url`` and return ``use(view of the clone, commit)``.
 
     ``cache`` is the folder that holds clones. While ``use`` runs, no other process changes it.
 
     Raises:
         UsageError: the address is refused, or the remote has no such ref.
-        UnreadableError: the remote does not answer, or git cannot read what it gave.
+        UnreadableError: the remote does not answer, or git cannot read its answer.
         LockedError: another process has worked on the clone for five minutes.
         StateError: a link is in the place of the clone or its lock.
     """
@@ -249,7 +249,8 @@ def with_clone(url: str, ref: str, cache: str, use: Callable[[RepositoryView, st
         try:
             return _fetch_and_use(way, ref, place, use)
         except UnreadableError:
-            # A clone that was there may be damaged; a remote that is away will say so again.
+            # An existing clone may be damaged; if the remote is unreachable, cloning reports that
+            # again.
             if not known or not _answers(way):
                 raise
             shutil.rmtree(place, ignore_errors=True)
@@ -274,7 +275,7 @@ def _fetch_and_use(way: Way, ref: str, place: Path, use: Callable[[RepositoryVie
 
 
 def _create(way: Way, place: Path, refspecs: tuple[str, ...]) -> None:
-    """Make the clone beside its place and move it there whole, by the remote's kind of hash."""
+    """Create the clone next to its final path, with the remote's hash function, and move it."""
     with tempfile.TemporaryDirectory(prefix=f".{place.stem}-", dir=place.parent) as beside:
         fresh = Path(beside) / "clone"
         for form in ("sha1", "sha256"):
@@ -312,7 +313,7 @@ def _write_config(place: Path) -> None:
 
 
 def _fetch_commit(way: Way, commit: str, place: Path) -> None:
-    """Fetch a commit that no branch or tag leads to any more, if the remote gives it."""
+    """Fetch a commit that no branch or tag reaches any more, if the remote serves it."""
     with suppress(GitFailedError):
         way.run("cat-file", "-e", f"{commit}^{{commit}}", git_dir=str(place))
         return
@@ -329,7 +330,7 @@ def _answers(way: Way) -> bool:
 
 
 def _key(target: str) -> str:
-    """Return the name of a clone's folder; the same whatever credentials the address bears."""
+    """Return the name of a clone's folder; it does not depend on the credentials in the address."""
     plain = re.sub(r"(?<=://)[^/@]*@", "", target)
     stem = re.sub(r"[^A-Za-z0-9_-]+", "-", Path(plain).name.removesuffix(".git"))[:40]
     return f"{stem.strip('-') or 'fleet'}-{hashlib.sha256(plain.encode()).hexdigest()[:12]}.git"
@@ -337,7 +338,7 @@ def _key(target: str) -> str:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold the lock of a clone; the system gives it back when a process dies."""
+    """Hold the lock of a clone; the system releases it when a process dies."""
     import fcntl
 
     with os.fdopen(open_file(path, os.O_RDWR | os.O_CREAT), "r+b") as file:

@@ -1,10 +1,9 @@
 """Running git without letting a repository, a folder or a variable decide what runs.
 
-Every run names its git directory (and its work tree, where it has one), starts in an empty
-folder of its own, and has an environment that is written here. Where only a local repository is
-read, not even the settings of the user count: see ``repository`` and decision 12. Where git
-connects to a remote, the user's own settings count (credentials, proxies), and never those of a
-repository.
+Every run names its git directory (and its work tree, where it has one), starts in a new empty
+folder, and has an environment that is written here. Where only a local repository is read, not even
+the settings of the user count: see ``repository`` and decision 12. Where git connects to a remote,
+the user's own settings count (credentials, proxies), and never those of a repository.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ class GitMissingError(UnreadableError):
 
 
 class GitFailedError(UnreadableError):
-    """git refused; ``said`` is its own message, without secrets."""
+    """git failed; ``said`` is its own message, without secrets."""
 
     def __init__(self, said: str, *, where: str, remedy: str = "") -> None:
         self.said = said
@@ -84,8 +83,8 @@ class GitFailedError(UnreadableError):
 def program(tree: str = "") -> str:
     """Return the absolute path of git.
 
-    A relative entry of PATH (``.``, an empty one) would mean another program in every folder, and
-    one inside the work tree ``tree`` would mean a program of the repository: neither is used.
+    A relative entry of PATH (``.``, an empty one) would select another program in every folder, and
+    one inside the work tree ``tree`` a program of the repository. Neither is used.
 
     Raises:
         GitMissingError: no other entry has a git.
@@ -125,7 +124,7 @@ def local_environment(home: str, tree: str = "") -> dict[str, str]:
 
 
 def users_environment(protocols: str = "", **more: str) -> dict[str, str]:
-    """Return the environment for connecting to a remote as the user: without what steers git.
+    """Return the user's environment for connecting to a remote, without variables that control git.
 
     ``protocols`` are those that git may use, separated by colons.
     """
@@ -166,9 +165,9 @@ def run(
 ) -> bytes:
     """Run ``git ARGUMENTS`` on ``git_dir`` and return what it prints, at most ``OUTPUT_MAX``.
 
-    ``tree`` is a work tree that git itself must not come from, by default ``work_tree``. ``where``
-    is what an error names: the folder or address as the user gave it. ``secrets`` are texts that
-    no message may show.
+    ``tree`` is a work tree that git itself must not come from, by default ``work_tree``. An error
+    names ``where``: the folder or address as the user wrote it. ``secrets`` are texts that no
+    message may show.
 
     Raises:
         GitMissingError: there is no git.
@@ -197,7 +196,7 @@ def chunks(
     timeout_s: float = TIMEOUT_S,
     secrets: Sequence[str] = (),
 ) -> Iterator[bytes]:
-    """Yield what a run of git prints, piece by piece; a reader who stops early ends the run.
+    """Yield the output of a run of git in pieces; a reader that stops early ends the run.
 
     Raises:
         GitFailedError: git refused, or took longer than ``timeout_s``.
@@ -255,7 +254,7 @@ def start(
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """End a run with everything that it started, and take it off the system's list."""
+    """Kill a run with everything that it started, and reap it."""
     if process.poll() is None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, 9)
@@ -268,7 +267,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def failed(stderr: bytes, where: str, secrets: Sequence[str] = ()) -> GitFailedError:
-    """Return what git said when it refused, in one line and without secrets."""
+    """Return the error of a failed git command, in one line and without secrets."""
     text = stderr.decode("utf-8", "replace")
     for secret in sorted(filter(None, secrets), key=len, reverse=True):
         text = text.replace(secret, "***")
@@ -283,7 +282,7 @@ NO_REASON: Final = "git failed without a message"
 
 @contextmanager
 def private_folder() -> Iterator[str]:
-    """Give a new folder that only this user can enter, and remove it afterwards.
+    """Yield a new folder that only this user can enter, and remove it afterwards.
 
     Raises:
         UnreadableError: no folder for temporary files can be written.
@@ -296,7 +295,7 @@ def private_folder() -> Iterator[str]:
 
 
 def _made() -> str:
-    """Return a new private folder; by hand, since importing ``tempfile`` takes 8 ms."""
+    """Return a new private folder, without ``tempfile``, whose import takes 8 ms."""
     for place in (os.environ.get("TMPDIR", ""), "/tmp", "/var/tmp"):  # noqa: S108 - the name is random, the mode 0700
         if os.path.isabs(place):
             folder = os.path.join(os.path.realpath(place), f"reconciler-{os.urandom(12).hex()}")

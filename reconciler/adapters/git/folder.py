@@ -1,8 +1,8 @@
 """A folder of a working tree, read as the content of a fleet.
 
-The content is untrusted: a symbolic link may not lead out of the folder, loops end, and sizes and
-counts are limited. What is refused becomes a diagnostic; what is not YAML or JSON by its name, or
-is hidden, is passed over.
+The content is untrusted: a symbolic link must not lead out of the folder, loops end, and sizes and
+counts are limited. Rejected files become diagnostics; hidden files, and files that are not YAML or
+JSON by name, are skipped.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def is_fleet_file(path: str) -> bool:
 
 
 def read_folder(path: Path | str) -> tuple[list[SourceFile], list[Diagnostic]]:
-    """Return the YAML and JSON files under ``path``, in order of their paths, and what was refused.
+    """Return the YAML and JSON files under ``path`` in order of their paths, and diagnostics.
 
     Raises:
         UnreadableError: ``path`` is not a folder, or cannot be listed.
@@ -71,7 +71,7 @@ class _Reading:
             self._read(relative, real)
 
     def _candidates(self) -> Iterator[tuple[str, str]]:
-        """Yield (relative path, real path) of the files that count, in order; loops end."""
+        """Yield (relative path, real path) of the fleet files, in order; loops end."""
         seen = {self.root}
         stack = [(self.root, "", 0)]
         entries = 0
@@ -106,7 +106,7 @@ class _Reading:
             stack.extend(reversed(below))
 
     def _inside(self, entry: os.DirEntry[str], relative: str) -> str | None:
-        """Return the real path of an entry, None (with a finding) where it is not to be read."""
+        """Return the real path of an entry; None, with a finding, if it must not be read."""
         if not entry.is_symlink():
             return entry.path
         try:
@@ -142,5 +142,5 @@ class _Reading:
 
 
 def _printable(path: str) -> str:
-    """Return a path that can be written out: undecodable bytes of a name become U+FFFD."""
+    """Return a printable path: undecodable bytes of a name become U+FFFD."""
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -53,10 +53,10 @@ def commit_of(view: RepositoryView, ref: str) -> str:
 def read_commit(
     view: RepositoryView, commit: str, folder: str, where: str
 ) -> tuple[list[SourceFile], list[Diagnostic], str]:
-    """Return the fleet files below ``folder`` at ``commit``, what was refused, and its subject.
+    """Return the fleet files below ``folder`` at ``commit``, diagnostics, and the commit's subject.
 
     Raises:
-        UnreadableError: the folder is not there, or the repository cannot be read.
+        UnreadableError: the folder does not exist, or the repository cannot be read.
     """
     with closing(_Objects(view, where)) as objects:
         _, subject = objects.commit(commit)
@@ -90,7 +90,7 @@ class _Objects:
         self._process = self._watchdog = None
 
     def read(self, oid: str, most: int) -> tuple[str, int, bytes | None]:
-        """Return kind, size and content of an object; no content where it is more than ``most``.
+        """Return kind, size and content of an object; no content if it exceeds ``most`` bytes.
 
         Raises:
             UnreadableError: the object is missing or damaged.
@@ -104,7 +104,7 @@ class _Objects:
                 raise self._missing(oid)
             size = int(header[2])
             if size > most:
-                self.close()  # what follows is not worth reading to its end
+                self.close()  # the rest is too large to read
                 return header[1], size, None
             content = stdout.read(size + 1)
         except OSError as error:
@@ -149,7 +149,7 @@ class _Objects:
         return _Entry("", "", "tree", self.commit(commit)[0], self)
 
     def tree(self, entry: _Entry) -> Sequence[_Entry]:
-        """Return what a folder holds, in order of the names."""
+        """Return the entries of a folder, sorted by name."""
         kind, _, content = self.read(entry.oid, _TREE_BYTES_MAX)
         if kind != "tree" or content is None:
             raise self._missing(entry.oid)
@@ -181,7 +181,7 @@ class _Entry:
 
     @cached_property
     def below(self) -> Sequence[_Entry]:
-        """What a folder holds."""
+        """The entries of a folder."""
         return self.objects.tree(self)
 
     def at(self, path: str) -> _Entry | None:
@@ -232,7 +232,7 @@ class _Reading:
             self.files.append(SourceFile(_printable(path), content))
 
     def _blobs(self) -> Iterator[tuple[str, _Entry]]:
-        """Yield (path below the root, blob) of the files that count; loops end."""
+        """Yield (path below the root, blob) of the fleet files; loops end."""
         seen = {self.root.path}
         stack = [("", self.root, 0)]
         entries = 0
@@ -262,7 +262,7 @@ class _Reading:
             stack.extend(reversed(below))
 
     def _followed(self, entry: _Entry, path: str) -> _Entry | None:
-        """Return what an entry leads to; None, perhaps with a finding, for what is not read."""
+        """Return the object of an entry; None if it is not read, possibly with a finding."""
         if entry.name.startswith("."):
             return None
         for _ in range(_LINK_HOPS_MAX):
@@ -287,7 +287,7 @@ class _Reading:
         return None
 
     def _target(self, link: _Entry) -> str | None:
-        """Return where a link leads, below the root; None where it leads out."""
+        """Return the target of a link below the root; None if it is outside."""
         _, _, content = link.objects.read(link.oid, _LINK_BYTES_MAX)
         if content is None:
             return None
@@ -297,7 +297,7 @@ class _Reading:
         return None if target.startswith(("/", "../")) or target == ".." else target
 
     def _refuse_link(self, path: str, code: str, message: str) -> None:
-        """Record a bad link, where it could have been meant as part of the fleet."""
+        """Record a bad link if it could be meant as part of the fleet."""
         if code == "outside-link" or limits.is_fleet_file(path):
             self._refuse(code, path, message)
 

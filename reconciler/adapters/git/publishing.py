@@ -1,4 +1,4 @@
-"""Commits that we make: files changed on a new branch, or one file added to a remote branch.
+"""Creates commits: changed files on a new branch, or one file added to a remote branch.
 
 Neither touches the working tree, its index or its branch, and no hook runs.
 """
@@ -25,7 +25,7 @@ _ROLES: Final = ("AUTHOR", "COMMITTER")
 
 
 class FileChange(NamedTuple):
-    """A file as it is in the work tree, None where there is none, and as it is to be committed."""
+    """A file as it is in the work tree, None if there is none, and as it will be committed."""
 
     before: bytes | None
     after: bytes
@@ -39,9 +39,9 @@ def commit_to_branch(
     The paths of ``changes`` start at ``folder``.
 
     Raises:
-        UsageError: ``folder`` is in no repository, the branch exists or its name is not valid, or a
-            file differs from the one that HEAD has.
-        UnreadableError: git refuses, or does not know who commits.
+        UsageError: ``folder`` is not in a repository, the branch exists or its name is invalid, or
+            a file differs from the one that HEAD has.
+        UnreadableError: git fails, or does not know the author.
     """
     repository = find(folder)
     if repository is None:
@@ -81,13 +81,13 @@ def _is_valid(view: RepositoryView, branch: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _DraftCommit:
-    """A commit that is being made, with an index of its own."""
+    """A commit that is being created, with a separate index."""
 
     view: RepositoryView
     where: str
 
     def git(self, *arguments: str, identity: Mapping[str, str] | None = None) -> str:
-        """Run git on the draft's index and return what it prints."""
+        """Run git on the draft's index and return its output."""
         index = os.path.join(self.view.home, "index")
         return run(
             arguments,
@@ -101,7 +101,7 @@ class _DraftCommit:
         ).decode().strip()  # fmt: skip
 
     def change(self, head: str, path: str, change: FileChange) -> None:
-        """Put a changed file into the index.
+        """Add a changed file to the index.
 
         Raises:
             UsageError: the file in the work tree is not the one of HEAD.
@@ -112,7 +112,7 @@ class _DraftCommit:
             mode, _, oid = entry.partition("\t")[0].split(" ")
             known = self.view.run("cat-file", "blob", oid)
             if change.before is not None and known == change.before.replace(b"\r\n", b"\n"):
-                content = content.replace(b"\r\n", b"\n")  # git converts the ends of lines here
+                content = content.replace(b"\r\n", b"\n")  # git converts line endings here
             elif known != change.before:
                 raise _uncommitted(path)
         elif change.before is not None:
@@ -137,10 +137,10 @@ class _DraftCommit:
         return path
 
     def _identity(self) -> dict[str, str]:
-        """Return who commits, as git reads it from the environment.
+        """Return the author, as git reads it from the environment.
 
         Raises:
-            UnreadableError: nothing says who it is.
+            UnreadableError: no author is configured.
         """
         found: dict[str, str] = {}
         for fact in ("name", "email"):
@@ -184,7 +184,7 @@ def remote_address(folder: str, remote: str) -> str:
     """Return the address of a remote of the repository that ``folder`` is in.
 
     Raises:
-        UsageError: it is in no repository, or that has no such remote.
+        UsageError: it is not in a repository, or the repository has no such remote.
     """
     repository = find(folder)
     remedy = "pass the repository with --repo URL, or a remote with --remote NAME"
@@ -212,10 +212,10 @@ def _common(git_dir: str) -> str:
 
 
 def check(branch: str, path: str, author: str, where: str) -> None:
-    """Refuse a branch, path or author that git would not take, or would take for an option.
+    """Reject a branch, path or author that git would reject, or interpret as an option.
 
     Raises:
-        UsageError: it is one.
+        UsageError: one of them is.
     """
     named = branch.startswith(("-", "+", "refs/")) or branch in ("HEAD", "@")
     if named or not _is_ref(branch):
@@ -232,7 +232,7 @@ def check(branch: str, path: str, author: str, where: str) -> None:
 
 
 def _is_dot_git(part: str) -> bool:
-    """Return whether some file system would take the name for ``.git``."""
+    """Return whether some file system would treat the name as ``.git``."""
     return part.lower().rstrip(". ") in (".git", "git~1")
 
 
@@ -247,11 +247,11 @@ def _is_ref(branch: str) -> bool:
 
 
 def publish(url: str, publication: Publication) -> str | None:
-    """Commit the file and push it; return the commit, None where the branch has it already.
+    """Commit the file and push it; return the commit, None if the branch already has that file.
 
     Raises:
         UsageError: the address, branch, path or author is refused.
-        UnreadableError: the remote does not answer or does not take the commit.
+        UnreadableError: the remote does not answer or rejects the commit.
     """
     asked = f"git:{publication.branch}:{publication.path}"
     check(publication.branch, publication.path, publication.author, asked)
@@ -281,7 +281,7 @@ def publish(url: str, publication: Publication) -> str | None:
 
 
 def _tip(way: Way, branch: str) -> str:
-    """Return the commit that a branch of the remote is at, "" if the branch does not exist."""
+    """Return the commit of a branch of the remote, empty if the branch does not exist."""
     nowhere = os.path.join(way.home, "none")
     ref = f"refs/heads/{branch}"
     said = way.run("ls-remote", "--quiet", "--", way.target, ref, git_dir=nowhere)
@@ -294,7 +294,7 @@ def _tip(way: Way, branch: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Workshop:
-    """A bare repository of our own in which the commit is made, on top of ``tip`` if any."""
+    """A temporary bare repository in which the commit is created, on top of ``tip`` if any."""
 
     way: Way
     folder: str

@@ -1,10 +1,10 @@
 """Where a repository is, whether it is trusted, and a view of it without its settings.
 
-What a repository holds in ``.git`` may come from a stranger just as its files may: in a tarball,
-from a cache of a build, or in a folder that several jobs share. Its ``config`` can name programs
-in dozens of places (filters, monitors, hooks, transports, pagers), so git never reads it. A *view*
-is a git directory of our own, in a private folder: objects, refs and index are links to the real
-ones, while ``config`` is written here and holds a few values of fixed form. See decision 12.
+The contents of ``.git`` may come from a stranger, just as the files may: in a tarball, from a cache
+of a build, or in a folder that several jobs share. Its ``config`` can name programs in dozens of
+places (filters, monitors, hooks, transports, pagers), so git never reads it. A *view* is a git
+directory of our own, in a private folder: objects, refs and index are links to the real ones, while
+``config`` is written here and holds a few values of fixed form. See decision 12.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from reconciler.adapters.git.command import (
 )
 from reconciler.model.errors import UnreadableError
 
-# Whether git tracks anything of a folder: what it tracks may come from a stranger.
+# Whether git tracks any file of a folder: tracked files may come from a stranger.
 
 
 def tracked_in(place: str) -> str | None:
@@ -47,7 +47,7 @@ def tracked_in(place: str) -> str | None:
         return None
     below = os.path.relpath(os.path.join(os.path.realpath(folder), name), repository.top)
     if below == ".":
-        return None  # the top itself holds the fleet, and what git tracks there is that
+        return None  # the root itself is the fleet folder, whose files git is expected to track
     path = below.replace(os.sep, "/")
     with viewed(repository, place) as view:
         head = ("ls-tree", "-r", "-z", "--name-only", "--full-tree", "HEAD", "--", path)
@@ -106,7 +106,7 @@ class Repository(NamedTuple):
 
 
 def find(path: str) -> Repository | None:
-    """Return the repository whose work tree ``path`` lies in; None outside of any.
+    """Return the repository whose work tree contains ``path``, or None.
 
     A folder that merely looks like a bare repository is a folder like any other.
 
@@ -127,7 +127,7 @@ def find(path: str) -> Repository | None:
 
 
 def bare(path: str) -> Repository | None:
-    """Return the bare repository that the folder ``path`` is; None where it is not one."""
+    """Return the folder ``path`` as a bare repository, None if it is not one."""
     return _valid("", os.path.realpath(path))
 
 
@@ -146,7 +146,7 @@ def _opened(top: str, dot_git: str) -> Repository | None:
 
 
 def _valid(top: str, git_dir: str) -> Repository | None:
-    """Return the repository if ``git_dir`` is one, by the same signs that git goes by."""
+    """Return the repository if ``git_dir`` is one, by the same criteria as git."""
     shared = small_text(os.path.join(git_dir, "commondir")).strip()
     common = os.path.realpath(os.path.join(git_dir, shared)) if shared else git_dir
     folders = (os.path.join(common, name) for name in ("objects", "refs"))
@@ -156,7 +156,7 @@ def _valid(top: str, git_dir: str) -> Repository | None:
 
 
 def _head(git_dir: str) -> str:
-    """Return the content of HEAD where it is valid, else nothing."""
+    """Return the content of HEAD if it is valid, else an empty text."""
     path = os.path.join(git_dir, "HEAD")
     if os.path.islink(path):
         target = os.readlink(path)
@@ -166,7 +166,7 @@ def _head(git_dir: str) -> str:
 
 
 def small_text(path: str) -> str:
-    """Return the text of a small regular file; nothing where there is none."""
+    """Return the text of a small regular file, empty if there is none."""
     try:
         number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -192,7 +192,7 @@ class RepositoryView:
     config: Mapping[str, str]
 
     def run(self, *arguments: str, timeout_s: float = TIMEOUT_S) -> bytes:
-        """Run git and return what it prints.
+        """Run git and return its output.
 
         Raises:
             GitMissingError, GitFailedError: as ``command.run``.
@@ -208,7 +208,7 @@ class RepositoryView:
         )
 
     def records(self, *arguments: str) -> Iterator[str]:
-        """Yield what git prints, parted at NUL: however much that is, one record is in memory."""
+        """Yield the output of git, split at NUL, with only one record in memory."""
         rest = b""
         line = self.command(*arguments)
         for part in chunks(line, cwd=self.home, environment=self.environment, where=self.where):
@@ -229,19 +229,19 @@ class RepositoryView:
         return local_environment(self.home, self.repository.top)
 
     def users_setting(self, key: str) -> str:
-        """Return the last value that the user's own settings give ``key``, "" without one."""
+        """Return the last value of ``key`` in the user's own settings, empty without one."""
         values = _users_settings(key, self.repository, self.git_dir, self.home, self.where)
         return values[-1] if values else ""
 
 
 @contextmanager
 def viewed(repository: Repository, where: str) -> Iterator[RepositoryView]:
-    """Give a view of a repository while the block runs.
+    """Yield a view of a repository while the block runs.
 
     Raises:
         GitMissingError: there is no git.
         UnreadableError: the repository belongs to another user, its ``.git`` file leads to a
-            repository that does not know it, or its form is not known here.
+            repository that does not know it, or its format is not supported.
     """
     with private_folder() as folder:
         home, git_dir = (os.path.join(folder, name) for name in ("home", "view"))
@@ -258,7 +258,7 @@ def viewed(repository: Repository, where: str) -> Iterator[RepositoryView]:
 
 
 def _link(repository: Repository, git_dir: str) -> None:
-    """Make the view of objects, refs and index; nothing in it names a program.
+    """Create the view of objects, refs and index; nothing in it names a program.
 
     Raises:
         UnreadableError: one of them is a link to another repository, whose files would show here.
@@ -310,9 +310,9 @@ def _config(settings: Mapping[str, str], *, is_bare: bool) -> str:
 
 
 def _read_config(repository: Repository, git_dir: str, home: str, where: str) -> Mapping[str, str]:
-    """Return what is written in the repository's own config, the last value of each key.
+    """Return the settings in the repository's own config, the last value of each key.
 
-    git reads it as a file like any other: no include is followed, and nothing takes effect.
+    git reads it as an ordinary file: no include is followed, and nothing takes effect.
     """
     found: dict[str, str] = {}
     for file in _config_files(repository, found):
@@ -344,7 +344,7 @@ def _config_files(repository: Repository, found: Mapping[str, str]) -> Iterator[
 
 
 def _check_form(config: Mapping[str, str], where: str) -> None:
-    """Refuse a repository of a form that came after this release.
+    """Reject a repository whose format is newer than this release.
 
     Raises:
         UnreadableError: its version or an extension is not known.
@@ -365,7 +365,7 @@ def _check_form(config: Mapping[str, str], where: str) -> None:
 
 
 def _check_way(repository: Repository, config: Mapping[str, str], where: str) -> None:
-    """Refuse a ``.git`` file that leads to a repository which does not name this work tree.
+    """Reject a ``.git`` file that leads to a repository which does not name this work tree.
 
     Otherwise a folder from a stranger could show the files of any repository on this machine.
 
@@ -384,7 +384,7 @@ def _check_way(repository: Repository, config: Mapping[str, str], where: str) ->
         return
     is_bare = config.get("core.bare", "").lower() not in ("", "false", "no", "off", "0")
     if not (back or claimed or is_bare or os.path.basename(git_dir) == ".git"):
-        return  # `git init --separate-git-dir`: it has no work tree of its own
+        return  # `git init --separate-git-dir`: it names no work tree
     raise UnreadableError(
         f".git leads to {git_dir}, which does not name this folder as its working tree",
         where=where,
@@ -393,9 +393,9 @@ def _check_way(repository: Repository, config: Mapping[str, str], where: str) ->
 
 
 def _check_owner(repository: Repository, git_dir: str, home: str, where: str) -> None:
-    """Hold to git's rule: another user's repository is used only if ``safe.directory`` names it.
+    """Apply git's rule: another user's repository is used only if ``safe.directory`` names it.
 
-    git itself applies it only where it looks for a repository on its own.
+    git itself applies it only when it searches for a repository.
 
     Raises:
         UnreadableError: the repository belongs to another user and is not named.

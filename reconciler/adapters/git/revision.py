@@ -19,7 +19,7 @@ from reconciler.source.document import LIMITS
 
 @dataclass(frozen=True, slots=True)
 class GitRevision:
-    """What desired state was read from.
+    """The revision that the desired state was read from.
 
     ``head`` is a full commit id, None outside any repository and before the first commit.
     ``dirty`` says that fleet files differ from it. ``repo`` is the address, or for a repository
@@ -35,7 +35,7 @@ class GitRevision:
 
 
 def working_revision(path: str, files: Sequence[SourceFile] | None = None) -> GitRevision:
-    """Return where the working tree at ``path`` stands.
+    """Return the revision of the working tree at ``path``.
 
     Without git, and outside any repository, nothing is known: every part is empty. Only files
     that belong to a fleet make it dirty, and files that the repository ignores do not. ``files``
@@ -59,7 +59,7 @@ def working_revision(path: str, files: Sequence[SourceFile] | None = None) -> Gi
 
 
 def read_files(path: str, files: Sequence[SourceFile] | None) -> Mapping[str, bytes]:
-    """Return the content of the fleet's files by their paths."""
+    """Return the content of the fleet's files by path."""
     return dict(read_folder(path)[0] if files is None else files)
 
 
@@ -88,7 +88,7 @@ class _Comparison:
         """
         head, is_changed = self._status()
         if is_changed:
-            # line endings may be converted for this user: git is asked again with that known
+            # line endings may be converted for this user: git runs again with that setting
             converts = "" if "core.autocrlf" in self._view.config else self._users_conversion()
             if converts in ("true", "input"):
                 head, is_changed = self._status("-c", f"core.autocrlf={converts}")
@@ -131,7 +131,7 @@ class _Comparison:
         return False
 
     def _is_other(self, name: str, mode: str, oid: str) -> bool:
-        """Return whether a file is there with another content; one not checked out is not."""
+        """Return whether a file exists and differs; one that is not checked out does not differ."""
         real = os.path.join(self._view.repository.top, self._prefix + name)
         if mode == _LINK:
             if os.path.islink(real):
@@ -146,7 +146,7 @@ class _Comparison:
         )
 
     def _is_other_submodule(self, name: str, oid: str) -> bool:
-        """Return whether files that were read from a submodule are not those of its commit."""
+        """Return whether files that were read from a submodule differ from its commit."""
         below = {
             path.removeprefix(f"{name}/"): content
             for path, content in self._contents.items()
@@ -198,7 +198,7 @@ class ChangedFiles(NamedTuple):
 
 
 def changed_files(folder: str, base: str, folders: tuple[str, ...]) -> ChangedFiles:
-    """Return what the head of the repository around ``folder`` changes.
+    """Return the changes by the head of the repository around ``folder``.
 
     ``folders`` are relative to the top of the repository; ``.`` is the top itself.
 

@@ -19,7 +19,7 @@ from reconciler.model.errors import UnreadableError, UsageError
 
 @dataclass(frozen=True, slots=True)
 class WorkingTree:
-    """A folder as it lies there, committed or not."""
+    """A folder as it is on disk, committed or not."""
 
     path: str = "."
 
@@ -47,7 +47,7 @@ Source = WorkingTree | AtRef | Remote
 
 @dataclass(frozen=True, slots=True)
 class SourceContent:
-    """The fleet files of a source in order of their paths, what was refused, and the revision."""
+    """The fleet files of a source in order of their paths, diagnostics, and the revision."""
 
     files: tuple[SourceFile, ...]
     diagnostics: tuple[Diagnostic, ...]
@@ -55,11 +55,11 @@ class SourceContent:
 
 
 def read(source: Source) -> SourceContent:
-    """Return what the source holds now.
+    """Return the current content of the source.
 
     Raises:
-        UnreadableError: it cannot be read, or holds no YAML or JSON file at all: what is not
-            there must never look like a fleet that was emptied.
+        UnreadableError: it cannot be read, or contains no YAML or JSON file at all: missing files
+            must never look like an emptied fleet.
         UsageError: the ref, the address or the folder is not one.
         LockedError: another process works on the clone.
     """
@@ -132,7 +132,7 @@ def repository_of(path: str) -> Repository:
     """Return the repository that a folder is in.
 
     Raises:
-        UsageError: it is in none.
+        UsageError: it is not in a repository.
     """
     found = find(path)
     if found is None:
@@ -153,9 +153,9 @@ def _checked(
 
 
 def folders_with(source: Source, names: Collection[str]) -> list[str]:
-    """Return the folders below a source that hold a file of one of these names, in order.
+    """Return the folders below a source that contain a file with one of these names, in order.
 
-    They are relative, ``.`` for the source itself. Hidden folders are left out.
+    They are relative, ``.`` for the source itself. Hidden folders are skipped.
 
     Raises:
         UnreadableError: the source cannot be read.

@@ -1,4 +1,4 @@
-"""Being told when a fleet's working tree changes, or its repository moves to another commit."""
+"""Notices changes of a fleet's working tree, and moves of its repository to another commit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOVES: Final = ("HEAD", "packed-refs")
 
 
 class Watch:
-    """Calls back once after each burst of changes, from a thread of its own, until closed.
+    """Calls back once after each burst of changes, from a separate thread, until closed.
 
     A burst ends when nothing has changed for ``quiet_s``, or after ten seconds of changes: an
     editor that saves ten files, or a ``git pull``, is one change. What changes while the callback
@@ -66,7 +66,7 @@ class Watch:
         if event.event_type not in _CHANGES or (
             event.is_directory and event.event_type == "modified"
         ):
-            return  # changes in the folder have events of their own
+            return  # changes in the folder have separate events
         paths = [os.fsdecode(p) for p in (event.src_path, event.dest_path) if p]
         if any(self._matters(path, is_folder=event.is_directory) for path in paths):
             self._changed.set()
@@ -126,7 +126,7 @@ def _observe(
         def on_any_event(self, event: FileSystemEvent) -> None:
             see(event)
 
-    # said where a folder appears while it is being added: watchdog's own race, and harmless
+    # raised if a folder appears while it is being added: a race in watchdog, and harmless
     warnings.filterwarnings("ignore", "Callback with id .* already exists", RuntimeWarning)
     observer: BaseObserver = Observer()
     handler = Handler()

@@ -89,7 +89,7 @@ def _expect_encrypted(server: str) -> None:
 
 
 def _load(settings: Settings, configuration: object) -> str:
-    """Fill the client's configuration, and return what it was filled from."""
+    """Fill the client's configuration, and return its source."""
     from kubernetes import config
     from yaml import YAMLError  # the client reads kubeconfigs with PyYAML, which it requires
 

@@ -1,6 +1,6 @@
 """Calls of the Kubernetes API: repeated where that may help, and bounded in every way.
 
-``reconciler check`` asks whether it answers, and what it allows us.
+``reconciler check`` checks whether it answers, and which permissions it grants us.
 """
 
 from __future__ import annotations
@@ -313,7 +313,7 @@ class Api:
         """End every response that is being read line by line, in any thread, and read no other."""
         self._is_interrupted = True
         for answer in tuple(self._streams):
-            with suppress(ValueError, RuntimeError, OSError):  # it has ended by itself
+            with suppress(ValueError, RuntimeError, OSError):  # it has already ended
                 answer.shutdown()
 
     def _once(self, method: str, target: str, body: object, content: str) -> bytes:

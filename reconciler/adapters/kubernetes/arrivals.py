@@ -1,4 +1,4 @@
-"""Notice of new unbound pods, which starts a pass at once.
+"""Reports new unbound pods, so that a pass starts at once.
 
 Nothing from here is used for a decision: it only wakes the loop, and the pass observes the cluster.
 Without it, a pod waits for the next interval. New pods are reported by the informer of the

@@ -178,7 +178,7 @@ class ClusterMirror:
         self._strange: frozenset[str] = frozenset()
 
     def deleted(self) -> frozenset[str]:
-        """Return the names of the copies that somebody has deleted."""
+        """Return the names of the copies that others have deleted."""
         copies = self._ours(self._read(NODE_CLAIM))
         return frozenset(n for n, c in copies.items() if c.metadata.deletion_timestamp)
 
@@ -262,7 +262,7 @@ class ClusterMirror:
         return _copy_of(self._api.call("POST", NODE_CLAIM.path, body=body))
 
     def _correct(self, claim: NodeClaim, copy: _Copy) -> None:
-        """Update a copy that somebody has changed, or whose claim has changed."""
+        """Update a copy that others have changed, or whose claim has changed."""
         metadata: JsonDict = {}
         for key, wanted, have in (
             ("labels", self._labels(claim), copy.metadata.labels),

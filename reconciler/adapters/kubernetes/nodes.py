@@ -54,7 +54,7 @@ Patch = JsonDict
 def registration(node: Object, claim: NodeClaim) -> Patch | None:
     """Add our finalizer and the claim's labels, annotations and taints; remove the initial taint.
 
-    Taints are added once: a node that is already registered, or whose kubelet was given its taints,
+    Taints are added once: a node that is already registered, or whose kubelet has set its taints,
     keeps those that it has (Karpenter's ``lifecycle/registration.go``).
     """
     have = _labels(node)

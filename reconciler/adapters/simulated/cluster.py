@@ -122,7 +122,7 @@ class EmbeddedCluster:
             self._save()
 
     def register(self, node: str, claim: NodeClaim) -> None:
-        """Give a node that has joined the labels, annotations and taints of its claim."""
+        """Apply the labels, annotations and taints of its claim to a node that has joined."""
         record = self._known(node)
         record.node = node_objects.registered(record.node, claim)
         self._save()

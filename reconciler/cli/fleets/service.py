@@ -36,7 +36,7 @@ def serve(request: RunRequest, roster: FleetRoster) -> int:
     """Serve all fleets until SIGTERM or SIGINT; each finishes its current pass.
 
     Raises:
-        UsageError: the request asks for what only one fleet can have.
+        UsageError: the request uses an option that is for a single fleet only.
         UnreadableError: a folder does not exist, or the fleets cannot be listed.
     """
     from reconciler.adapters.clock import SystemClock
@@ -163,7 +163,7 @@ class FleetService:
         return member
 
     def _remove(self, member: _Member) -> None:
-        """Stop a fleet after its pass; its nodes stay, because nobody asked to remove them."""
+        """Stop a fleet after its pass; its nodes stay, because their removal was not requested."""
         text = (
             f"no longer serving fleet {member.name}: {member.folder} has no fleet any more; "
             "its nodes stay"

@@ -1,4 +1,4 @@
-"""Shares fleets among the replicas of a server: which one asks for a free lease or gives one up."""
+"""Shares fleets among the replicas of a server: which one acquires a free lease or releases one."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """By replica: the free fleets that it should acquire, and those that it should give up."""
+    """By replica: the free fleets that it should acquire, and those that it should release."""
 
     takes: Mapping[str, frozenset[str]]
     gives: Mapping[str, frozenset[str]]
 
 
 def divided(replicas: Mapping[str, Replica], held: frozenset[str]) -> Division:
-    """Return which replica acquires and gives up which fleets; ``held`` have a valid lease.
+    """Return which replica acquires and releases which fleets; ``held`` have a valid lease.
 
     A free fleet goes to the replica with the fewest fleets among those that can serve it. Then
     leases move from the replica with the most to the one with the fewest, for as long as they
@@ -100,7 +100,7 @@ class _Shares:
 
 
 class FleetSharing:
-    """Announces this replica on each server, and decides which leases to acquire or give up.
+    """Announces this replica on each server, and decides which leases to acquire or release.
 
     Thread-safe. ``elapsing`` gives seconds that pass.
     """
@@ -150,7 +150,7 @@ class FleetSharing:
             return fleet in shares.takes or is_anybodys
 
     def gives_up(self, state: DatabaseState) -> bool:
-        """Return whether to give up a lease after the pass, because another replica has fewer."""
+        """Return whether to release a lease after the pass, because another replica has fewer."""
         fleet, place = state.database.fleet, state.database.place
         with self._mutex:
             shares = self._shares.get(place)
@@ -194,7 +194,7 @@ class FleetSharing:
     def _note_gives(
         self, shares: _Shares, wanted: frozenset[str], holds: frozenset[str], held: frozenset[str]
     ) -> None:
-        """Decide which leases to give up, and which returned ones to keep for a while."""
+        """Decide which leases to release, and which returned ones to keep for a while."""
         now = self._elapsing()
         for fleet in sorted(shares.given & holds):
             shares.kept_until[fleet] = now + _KEPT_S

@@ -1,8 +1,8 @@
 """Chooses instance types and prices: from the lock, from AWS, or from the bundled data.
 
 A lock is used wherever there is one. Without it AWS is asked if the settings require it, or if the
-command reads the account anyway. What AWS does not answer comes from the bundled data, and the
-catalog has a note or a warning about it.
+command reads the account anyway. If AWS does not answer, bundled data is used, and the catalog has
+a note or a warning about it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def read_types(
 ) -> Catalog:
     """Return the catalog of ``--catalog``, else that of the region.
 
-    ``asking`` is how AWS is asked, if the settings require it or the command reads the account.
+    ``asking`` requests data from AWS, if the settings require it or the command reads the account.
 
     Raises:
         UnreadableError: the file of ``--catalog`` cannot be read.

@@ -15,7 +15,7 @@ def fleet_folder(path: str | None, below: str | None = None) -> str | None:
     is a folder within ``path``.
 
     Raises:
-        UsageError: the named folder lies inside a fleet, and is not one of its own.
+        UsageError: the named folder is inside a fleet, and is not itself a fleet.
     """
     if path is None and below is None:
         found = _nearest(".")
@@ -36,7 +36,7 @@ def fleet_folder(path: str | None, below: str | None = None) -> str | None:
 def _nearest(folder: str) -> str | None:
     """Return ``folder`` or the nearest one above it with a ``reconciler.yaml``; None if none has.
 
-    The search ends at the top of the repository. A file of another user is not trusted: whoever
+    The search ends at the root of the repository. A file of another user is not trusted: anyone who
     can write to a shared folder such as ``/tmp`` must not configure the fleets below it.
     """
     try:

@@ -1,4 +1,4 @@
-"""Opens the recorded state for the commands that read it, and reads how far plans have come."""
+"""Opens the recorded state for the commands that read it, and reads the progress of plans."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FOLDER: Final = ".reconciler"
 
 
 def name_and_path(words: Sequence[str]) -> tuple[str | None, str | None]:
-    """Return which of the words ``[NAME] [PATH]`` is which; one alone is a path if it looks so.
+    """Return ``[NAME] [PATH]`` from the arguments; a single one is a path if it looks like one.
 
     Raises:
         UsageError: there are more than two.
@@ -47,7 +47,7 @@ def name_and_path(words: Sequence[str]) -> tuple[str | None, str | None]:
 
 
 def _is_path(word: str) -> bool:
-    """Return whether a word means a folder: by its form, or as a folder that is a fleet's.
+    """Return whether an argument is a folder: by its form, or because it is the folder of a fleet.
 
     A folder that only happens to be called like a node pool is not meant.
     """
@@ -145,8 +145,8 @@ def state_location(path: str | None, resolved: Resolved) -> str:
     line or in the environment from where the command runs.
 
     Raises:
-        StateError: git tracks something of the folder, or a link leads to it: a state that comes
-            with a repository is never used.
+        StateError: git tracks a file of the folder, or it is behind a symbolic link: a state that
+            comes with a repository is never used.
     """
     location = _location(path, resolved)
     if "://" not in location:

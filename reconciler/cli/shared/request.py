@@ -37,7 +37,7 @@ class FleetRequest(StateRequest):
     folder within the repository, ``base`` the commit to compare with. ``snapshot`` and
     ``catalog`` are files (``-`` is stdin); a snapshot may also be an object of S3, an https URL or
     a file in git. A snapshot older than ``snapshot_max_age`` causes a warning. ``is_watched`` is
-    whether changes of the folder are noticed at once although ``ref`` names a commit.
+    whether changes of the folder are detected at once although ``ref`` names a commit.
     """
 
     repo: str | None = None

@@ -1,4 +1,4 @@
-"""Reads what a plan is made from: the fleet, the cluster, the catalog, the settings.
+"""Reads the inputs of a plan: the fleet, the cluster, the catalog, the settings.
 
 Shared by every command that plans. Whatever is unreadable stops here: unknown is not empty.
 """

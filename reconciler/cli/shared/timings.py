@@ -46,8 +46,8 @@ PHASES: Final = ("read", "catalog", "placement", "disruption", "render")
 class Timings:
     """Counts the seconds of each phase; the total also has what is between them.
 
-    Phases may stand in each other: time counts for the innermost one. ``entered`` is called with
-    each phase that begins.
+    Phases may be nested: time counts for the innermost one. ``entered`` is called at the start of
+    each phase.
     """
 
     def __init__(self, entered: Callable[[str], None] = lambda _: None) -> None:

@@ -1,6 +1,6 @@
 """Commands that go on until they are stopped: ``--watch`` shows again what has changed.
 
-A signal lets the pass that is under way finish.
+After a signal, the running pass finishes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from reconciler.ports.progress import Progress
 
 
 class Silence:
-    """Informs nobody."""
+    """Informs no one."""
 
     def notify(self, progress: Progress) -> None:
         """Do nothing."""

@@ -57,10 +57,10 @@ from reconciler.ports.state import RecordedObject, Unavailable
 
 @dataclass(frozen=True)
 class SimulatedFleet(PlannedFleet):
-    """Desired state as the engine's own, with what only a simulation adds.
+    """Desired state of the engine, extended for simulations.
 
     ``any_class`` takes node classes that are not in the folder as known, as a plan with a
-    catalog file does. ``compute`` says which instances EC2 is about to take back.
+    catalog file does. ``compute`` reports which instances EC2 is about to reclaim.
     """
 
     any_class: bool = False
@@ -72,8 +72,8 @@ class SimulatedFleet(PlannedFleet):
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the fleet without the caches of this process.
 
-        Node classes go as JSON: what they leave out is left out again in the journal, which a copy
-        of a default value would not be. Ids, and with them chance, depend on it.
+        Node classes are pickled as JSON: fields that they omit are then omitted in the journal as
+        well, unlike copies of default values. Ids, and so random events, depend on it.
         """
         names = {f.name for f in fields(self) if f.init} - {"covering", "phase", "compute"}
         given = {name: getattr(self, name) for name in names - {"classes"}}
@@ -92,7 +92,7 @@ class SimulatedFleet(PlannedFleet):
         return {name: EC2NodeClass(Metadata(name=name)) for name in missing}
 
     def at(self, moment: datetime) -> SimulatedFleet:
-        """Return the fleet at the prices of a moment."""
+        """Return the fleet at the prices of a time."""
         conditions = self.compute.conditions if self.compute is not None else Conditions()
         name = ", ".join(str(p.at) for p in conditions.prices if p.at <= moment)
         changes = conditions.market.count(moment) if self.can_use_spot else 0
@@ -175,10 +175,10 @@ _Classes = dict[str, EC2NodeClass]
 
 @dataclass
 class Setting:
-    """What a simulation starts from: the world, and the revisions that it plays.
+    """The start of a simulation: the world, and the revisions that it simulates.
 
     ``base`` is the fleet at ``--base``, None without it. ``present`` are the workloads that run
-    now: a snapshot's for ever, else those of the revision that is played.
+    now: those of a snapshot forever, else those of the revision that is simulated.
     """
 
     stage: SimulationStage
@@ -189,9 +189,9 @@ class Setting:
     is_captured: bool
 
     def enter(self, fleet: SimulatedFleet) -> SimulatedFleet:
-        """Return a revision as it is in this world, and let its workloads run.
+        """Return a revision in this world, and start its workloads.
 
-        Those of a snapshot run for ever. What is learned in this world is not known in others.
+        Those of a snapshot run forever. Facts discovered in this world are not known in others.
         """
         if not self.is_captured:
             self.present.base = fleet.workloads
@@ -200,7 +200,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class KnownInputs:
-    """What the caller has read: the snapshot, None where there is none, and both catalogs."""
+    """The inputs that the caller has read: the snapshot, if there is one, and both catalogs."""
 
     snapshot: Snapshot | None
     catalog: Catalog
@@ -211,8 +211,8 @@ class KnownInputs:
 class SimulationInputs:
     """Everything that a simulation depends on except faults and the seed; it can be pickled.
 
-    ``snapshot`` is what runs at the ``start``, None where nothing does; ``captured`` is a digest
-    of what it was read from. ``base`` is None without ``--base``.
+    ``snapshot`` is the cluster at the ``start``, None if nothing runs; ``captured`` is a digest of
+    its source. ``base`` is None without ``--base``.
     """
 
     start: datetime
@@ -229,7 +229,7 @@ class SimulationInputs:
 
 
 class PresentWorkloads(Protocol):
-    """The workloads besides a trace, which change with the revision, and what runs at a moment."""
+    """The workloads in addition to a trace, which change with the revision, and those of a time."""
 
     base: Workloads
 
@@ -254,9 +254,9 @@ def read_simulation(
     *,
     is_replay: bool = False,
 ) -> SimulationInputs:
-    """Return what the request names; what is ``known`` is not read again.
+    """Return the inputs that the request names; ``known`` ones are not read again.
 
-    What runs on the cluster is left out of a replay.
+    A replay omits the pods that run on the cluster.
 
     Raises:
         ReconcilerError: an argument is wrong or an input cannot be read, as for a plan.
@@ -282,7 +282,7 @@ def built(
     present: PresentWorkloads | None = None,
     market: RecordedMarket | None = None,
 ) -> Setting:
-    """Return the simulated world at its first moment; ``present`` replays a trace in it.
+    """Return the simulated world at its start; ``present`` replays a trace in it.
 
     A recorded ``market`` has the spot prices and refusals of the trace.
 
@@ -313,11 +313,11 @@ class _Captured(NamedTuple):
 
 
 def _snapshot(request: FleetRequest, *, is_replay: bool) -> _Captured:
-    """Return what runs now: the snapshot of ``--snapshot``, else the running fleet, as for a plan.
+    """Return the current cluster: that of ``--snapshot``, else the running fleet, as for a plan.
 
-    There is no snapshot where there is neither: then the workloads of the folder start on no nodes.
-    So they do with ``--base`` on an embedded cluster, whose workloads are those of a revision. What
-    runs now is not beside a trace, which may well have been recorded on this cluster.
+    There is no snapshot if there is neither: then the workloads of the folder start without nodes.
+    So they do with ``--base`` on an embedded cluster, whose workloads are those of a revision. With
+    a trace, the current pods are omitted: the trace may have been recorded on this cluster.
     """
     if request.snapshot is not None:
         from reconciler.cli.wiring.snapshots import read_content
@@ -427,7 +427,7 @@ def _stage(
 def _record_first(
     stage: SimulationStage, first: FirstState, desired: SimulatedFleet, snapshot: Snapshot
 ) -> None:
-    """Record what the snapshot shows as what was known and done before."""
+    """Record the contents of the snapshot as the history before the simulation."""
     now, chronicle, store = stage.clock.now(), stage.chronicle, stage.world.store
     held: dict[str, list[str]] = {}
     for pod in snapshot.pods:
@@ -462,6 +462,6 @@ def _record_first(
 
 
 def _price(instance: Instance, desired: SimulatedFleet) -> float | None:
-    """Return USD an hour of an instance, as its NodePool's types have it."""
+    """Return the price of an instance in USD an hour, from the types of its NodePool."""
     kind = desired.instance_type(instance.tags.get(NODEPOOL, ""), instance.instance_type)
     return kind.price_of(instance.zone, instance.capacity_type) if kind is not None else None

@@ -57,9 +57,9 @@ class Event(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Chronicle:
-    """Records progress (the port ``Notifier``) as events, each with what it belongs to.
+    """Records progress (the port ``Notifier``) as events, each with its subject.
 
-    ``listener`` is given each event as well, when it happens.
+    ``listener`` also receives each event, when it happens.
     """
 
     def __init__(self, listener: Callable[[Event], None] = lambda _: None) -> None:
@@ -81,7 +81,7 @@ class Chronicle:
             self._expired(event)
 
     def knows(self, claims: Sequence[NodeClaim]) -> list[NodeClaim]:
-        """Learn what belongs to claims, and return those that are new."""
+        """Record the facts of claims, and return the new claims."""
         fresh = [claim for claim in claims if claim.name not in self._pools]
         for claim in claims:
             self._pools[claim.name] = claim.node_pool
@@ -91,13 +91,13 @@ class Chronicle:
         return fresh
 
     def follows(self, command: RunningCommand) -> None:
-        """Learn which claims a command takes and which it waits for."""
+        """Record which claims a command removes and which it waits for."""
         self._commands[command.id] = command
         for name in (*command.node_claims, *command.replacements):
             self._taken_by[name] = command.id
 
     def command_of(self, claim: str) -> RunningCommand | None:
-        """Return the last command that took a claim or waited for it."""
+        """Return the last command that removed a claim or waited for it."""
         return self._commands.get(self._taken_by.get(claim, ""))
 
     def pool_of(self, claim: str) -> str:
@@ -142,7 +142,7 @@ class Chronicle:
 
 
 class ToldStore(MemoryStateStore):
-    """Records in memory that tell the chronicle of claims and commands as they are written."""
+    """Records in memory that pass claims and commands to the chronicle as they are written."""
 
     def __init__(self, chronicle: Chronicle, clock: Clock) -> None:
         super().__init__()
@@ -156,7 +156,7 @@ class ToldStore(MemoryStateStore):
             _notify_of(self._chronicle, claim, self._clock.now())
 
     def put_command(self, command: RunningCommand) -> None:
-        """Record where a command stands."""
+        """Record the progress of a command."""
         super().put_command(command)
         self._chronicle.follows(command)
 
@@ -184,7 +184,7 @@ _REASONS: Final = (
 class RulePeriod(msgspec.Struct, frozen=True, rename="camel"):
     """How many nodes of a NodePool may be disrupted at a time, by reason, in a period.
 
-    Reasons that nothing limits are left out. ``closed`` is whether no reason allows any.
+    Reasons without a limit are omitted. ``closed`` is whether no reason allows any.
     """
 
     node_pool: str

@@ -1,7 +1,7 @@
 """Runs the engine in virtual time, pass after pass, and skips to the next relevant time.
 
-Nothing here decides anything about the fleet: passes are the engine's own, and what happens
-between them is the simulated world's.
+Nothing here decides anything about the fleet: passes belong to the engine, and the simulated world
+determines what happens between them.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from reconciler.ports.journal import Journal, Verb
 from reconciler.ports.progress import EventKind, Progress
 from reconciler.ports.state import StateStore
 
-# When the next pass may decide otherwise though nothing happens until then.
+# When the next pass may decide differently although nothing happens until then.
 #
-# The engine waits for spans of its own: for a node to join, for a replacement, for a quiet while,
-# for a window. Between two such moments a pass that changed nothing would change nothing again,
-# so a simulation leaps over the time between them.
+# The engine waits for certain periods: for a node to join, for a replacement, for consolidateAfter,
+# for a window. Between two such times a pass that changed nothing would change nothing again, so a
+# simulation skips the time between them.
 
 
 _GRACE_S: Final = 30
@@ -60,9 +60,9 @@ _MINUTE: Final = timedelta(minutes=1)
 class Outlook:
     """Relevant times in the future.
 
-    ``hopes`` are those that bring something which the fleet still lacks: what waits for a window
-    or a quiet while, what could not be had. ``others`` come whatever the fleet is like: a node
-    expires, a window opens that nothing waits for.
+    ``hopes`` are those that the fleet waits for: a window, the end of consolidateAfter, an offering
+    that becomes available. ``others`` come regardless of the fleet: a node expires, or a window
+    opens that nothing waits for.
     """
 
     hopes: tuple[datetime, ...]
@@ -73,7 +73,7 @@ class Outlook:
         return min((m for m in (*self.hopes, *self.others) if m > now), default=None)
 
     def is_settled(self, now: datetime) -> bool:
-        """Return whether nothing is ahead that the fleet waits for."""
+        """Return whether the fleet waits for nothing in the future."""
         return not any(m > now for m in self.hopes)
 
 
@@ -192,9 +192,9 @@ _FORCED: Final = frozenset(reason.value for reason in ForcefulReason)
 def next_work(fleet: PlannedFleet, done: Pass, store: StateStore, now: datetime) -> datetime | None:
     """Return when a window opens or closes that allows the planner to act, None without one.
 
-    Consolidation evaluates nothing while its budget is closed, so nothing says that it waits. The
-    planner is therefore asked about the fleet as it is, at each combination of windows that is
-    ahead. Expiry does not count: it never ends.
+    Consolidation evaluates nothing while its budget is closed, so nothing shows that it waits. The
+    planner is therefore asked about the fleet as it is, at each future combination of windows.
+    Expiry does not count: it never ends.
     """
     windows = Windows.of(fleet.node_pools, fleet.settings)
     seen = {windows.in_force(now)}
@@ -213,7 +213,7 @@ def next_work(fleet: PlannedFleet, done: Pass, store: StateStore, now: datetime)
 
 
 class Openings:
-    """The next window that a resting fleet waits for, looked for once while nothing changes."""
+    """The next window that a converged fleet waits for, searched once while nothing changes."""
 
     def __init__(self) -> None:
         self._next: datetime | None = None
@@ -255,7 +255,7 @@ _PAUSE_MAX_S: Final = 60.0
 
 
 class Sample(msgspec.Struct, frozen=True, rename="camel"):
-    """The fleet at a moment: USD an hour, nodes that run, pods without a node."""
+    """The fleet at a time: USD an hour, running nodes, pods without a node."""
 
     at: datetime
     per_hour: float
@@ -267,7 +267,7 @@ class Sample(msgspec.Struct, frozen=True, rename="camel"):
 class SimulationStage:
     """A simulated world, and the engine's view of it.
 
-    ``coming`` tells when the workload changes next by itself, as in a replayed trace.
+    ``coming`` returns when the workload changes next without other events, as in a replayed trace.
     """
 
     clock: SimulatedClock
@@ -280,7 +280,7 @@ class SimulationStage:
     coming: Callable[[datetime], datetime | None] = lambda _: None
 
     def per_hour(self) -> float:
-        """Return what the instances cost now, in USD an hour; what goes costs nothing more."""
+        """Return what the instances cost now, in USD an hour; terminating ones cost nothing."""
         now = self.clock.now()
         return round(sum(m.price(now) or 0.0 for m in self.compute.living()), 9)
 
@@ -297,7 +297,7 @@ class EndlessError(ReconcilerError):
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """The result: the last pass, and whether the fleet came to rest."""
+    """The result: the last pass, and whether the fleet converged."""
 
     last: Pass | None
     ahead: Outlook | None
@@ -315,9 +315,8 @@ def play(
 ) -> Played:
     """Run passes until ``until``, without it until nothing more can change.
 
-    ``desired`` is asked at the beginning of each pass what the fleet shall be.
-    ``watch`` sees every pass that came to its end; there are at most ``passes_max``, by default
-    ``PASSES_MAX``.
+    ``desired`` returns the desired fleet at the beginning of each pass. ``watch`` receives every
+    completed pass; there are at most ``passes_max``, by default ``PASSES_MAX``.
 
     Raises:
         EndlessError: the maximum number of passes is reached.
@@ -333,7 +332,7 @@ def play(
         fleet = desired(stage.clock.now())
         done, pause = _pass(stage, fleet, mandate, recall)
         if done is None:
-            recall = Recall()  # what a process knew dies with it
+            recall = Recall()  # a process loses its memory when it dies
         now = stage.clock.now()
         if done is None or done.all_failed:
             failures += 1
@@ -386,7 +385,7 @@ def _pass(
 
 
 def _mark(stage: SimulationStage) -> tuple[object, ...]:
-    """Return what differs whenever a pass changed something."""
+    """Return a value that differs whenever a pass changed something."""
     journal = stage.world.journal
     newest = journal.entries(limit=1)
     return (
@@ -425,7 +424,7 @@ def _notify_of_interruptions(stage: SimulationStage) -> None:
 
 
 def _sample(stage: SimulationStage) -> None:
-    """Record what the fleet is like where it changed."""
+    """Record the fleet if it changed."""
     nodes = len(stage.compute.living())
     sample = Sample(stage.clock.now(), stage.per_hour(), nodes, stage.cluster.homeless())
     known = stage.samples[-1] if stage.samples else None

@@ -78,7 +78,7 @@ def render_html(report: Report) -> str:
 
 
 def cost_curve(samples: Sequence[Sample], begin: datetime, end: datetime, before: float) -> Markup:
-    """Return the cost over time, as steps; ``before`` is USD an hour at the first moment."""
+    """Return the cost over time, as steps; ``before`` is USD an hour at the start."""
     axis = Axis(begin, end)
     highest = round_above(max([before, *(s.per_hour for s in samples), 1e-9]))
 
@@ -99,7 +99,7 @@ def cost_curve(samples: Sequence[Sample], begin: datetime, end: datetime, before
 
 
 def gantt(report: Report) -> Markup:
-    """Return the lives of the nodes below what limits them; nodes without an event are folded."""
+    """Return the lifetimes of nodes below their limits; nodes without an event are collapsed."""
     lives, begin, end = report.nodes, report.started_at, report.at
     if not lives:
         return el("p", "No nodes.", cls="soft")

@@ -64,7 +64,7 @@ class Money(_Part, frozen=True):
 
 
 class Life(_Part, frozen=True):
-    """A node's time in the simulation, for the pictures: None where it was there before or after.
+    """The lifetime of a node for the charts; None if it existed before the start or after the end.
 
     ``ready_at`` is when it was initialized, ``going_at`` when its drain began.
     """
@@ -107,11 +107,11 @@ class Replaced(_Part, frozen=True):
 
 
 class Merge(_Part, frozen=True):
-    """What happens if the head is merged into a base that has come to rest.
+    """What happens if the head is merged into a base that has converged.
 
-    ``before`` and ``after`` are USD an hour; ``extra`` is what was spent on the way beyond what
-    the base alone would have cost in that time, negative where it was less. ``kept`` counts the
-    nodes of the base that stay.
+    ``before`` and ``after`` are USD an hour; ``extra`` is the cost of the rollout beyond that of
+    the base alone in the same time, negative if it was less. ``kept`` counts the nodes of the base
+    that stay.
     """
 
     base: str

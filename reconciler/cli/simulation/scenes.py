@@ -1,4 +1,4 @@
-"""Plays the revisions of a simulation: one, or the base first and then the head.
+"""Simulates the revisions: one, or the base first and then the head.
 
 The cost of a change is the difference between the two, once nothing is left to do.
 """
@@ -36,9 +36,9 @@ def played(
     timeline: StreamedTimeline | None = None,
     passes_max: int | None = None,
 ) -> Report:
-    """Play it, and return the events from the start of the head revision on.
+    """Run the simulation, and return the events from the start of the head revision on.
 
-    A span ``until`` counts from that moment. ``timeline`` receives what happens meanwhile.
+    A span ``until`` counts from that time. ``timeline`` receives the events as they happen.
     ``passes_max`` limits the passes, by default to those of any simulation.
 
     Raises:
@@ -66,7 +66,7 @@ def played(
 
 
 def _rules(fleet: SimulatedFleet, report: Report) -> tuple[RulePeriod, ...]:
-    """Return when budgets and windows limited the nodes of each NodePool that had some."""
+    """Return when budgets and windows limited the nodes of each NodePool with nodes."""
     totals = {
         name: max(pool.nodes_before, pool.nodes_after)
         for name, pool in report.cost.by_node_pool.items()
@@ -90,7 +90,7 @@ def _scene(
 
 
 def _name(fleet: SimulatedFleet) -> str:
-    """Return a revision as people name it: the short commit, or the working tree."""
+    """Return the display name of a revision: the short commit, or the working tree."""
     if fleet.head.head is None or fleet.head.dirty:
         return "the working tree"
     return fleet.head.head[:12]
@@ -104,7 +104,7 @@ PASSES_MAX: Final = 2_000
 class SimulatedChange:
     """The change that a request with ``--base`` asks about, ready to be simulated.
 
-    It starts at ``now`` from the ``snapshot``, or from no nodes where that is None.
+    It starts at ``now`` from the ``snapshot``, or without nodes if that is None.
     """
 
     request: FleetRequest
@@ -114,7 +114,7 @@ class SimulatedChange:
     base_catalog: Catalog
 
     def __call__(self, *, has_effect: bool) -> AtRest | None:
-        """Return what the change costs (``plan.make.inputs.ChangeSimulation``)."""
+        """Return the cost of the change (``plan.make.inputs.ChangeSimulation``)."""
         from reconciler.cli.simulation.building import KnownInputs, built, read_simulation
         from reconciler.cli.simulation.driver import EndlessError
         from reconciler.cli.simulation.script import Script
@@ -133,7 +133,7 @@ class SimulatedChange:
 
 
 def at_rest_of(report: Report) -> AtRest | None:
-    """Return the cost of the change that was played, None if a side did not come to rest."""
+    """Return the cost of the simulated change, None if a side did not converge."""
     merge = report.merge
     if merge is None or not merge.base_converged or not report.converged:
         return None
@@ -153,13 +153,13 @@ def at_rest_of(report: Report) -> AtRest | None:
 
 
 def _last_action(report: Report) -> datetime:
-    """Return when the last node was ready or gone."""
+    """Return when the last node was ready or removed."""
     moments = (at for life in report.nodes for at in (life.ready_at, life.gone_at))
     return max([report.started_at, *(at for at in moments if at is not None)])
 
 
 def _stuck(report: Report) -> Iterator[StuckNode]:
-    """Yield the nodes that are still drifted or draining, by NodeClaim, with the reason to go."""
+    """Yield the nodes that are still drifted or draining, by NodeClaim, with the reason."""
     nodes = {claim.node_claim: claim.node for claim in report.fleet}
     found = {s.name: s for s in reversed(report.stuck) if s.kind == "NodeClaim"}
     for name in sorted(found):

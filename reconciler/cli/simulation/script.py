@@ -95,7 +95,7 @@ class Latency(_Part, frozen=True):
 class Script(_Part, frozen=True):
     """The whole file. ``interruptions`` is per spot instance and hour, ``never_register`` a share.
 
-    ``duplicates`` lets EC2 ignore client tokens: a repeated call launches once more.
+    With ``duplicates``, EC2 ignores client tokens: a repeated call launches again.
     """
 
     refusals: tuple[CapacityRefusal, ...] = ()
@@ -112,7 +112,7 @@ class Script(_Part, frozen=True):
         """Return the part for the simulated EC2 and cluster.
 
         Raises:
-            UsageError: a time is not one, or a share is out of its range.
+            UsageError: a time is invalid, or a share is out of range.
         """
         if not 0 <= self.never_register <= 1 or self.interruptions < 0:
             raise _wrong("neverRegister must be between 0 and 1, and interruptions at least 0")
@@ -147,10 +147,10 @@ class Script(_Part, frozen=True):
 
 
 def read_script(content: bytes, source: str) -> Script:
-    """Return the script that a file holds.
+    """Return the script in a file.
 
     Raises:
-        UnreadableError: it is not YAML, or not of this form.
+        UnreadableError: it is not valid YAML, or has another form.
     """
     from ruamel.yaml.error import YAMLError
 
@@ -257,7 +257,7 @@ class KilledError(BaseException):
 
 @dataclass
 class Steps:
-    """Counts the steps of the daemon, over all its lives; ``kills`` says after which it dies."""
+    """Counts the steps of the daemon across restarts; after each step in ``kills`` it dies."""
 
     kills: Mapping[int, timedelta]
     taken: int = 0
@@ -266,7 +266,7 @@ class Steps:
         """Count a step.
 
         Raises:
-            KilledError: it was the last of this life.
+            KilledError: the daemon is killed after this step.
         """
         self.taken += 1
         restart = self.kills.get(self.taken)

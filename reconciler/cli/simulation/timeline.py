@@ -45,9 +45,9 @@ _QUIET: Final = frozenset({"NodeClaimCreated", "Registered", "Tainted", "Command
 
 
 class StreamedTimeline:
-    """Prints the timeline while a simulation runs: the lines of a time once it has passed.
+    """Prints the timeline while a simulation runs: the lines of a time after it has passed.
 
-    ``write`` is given complete lines. Nothing is printed for what happens before ``begin``.
+    ``write`` receives complete lines. Events before ``begin`` are not printed.
     """
 
     def __init__(self, write: Callable[[str], None]) -> None:
@@ -58,7 +58,7 @@ class StreamedTimeline:
         self._lines = 0
 
     def begin(self, at: datetime) -> None:
-        """Begin the timeline at the first moment of the planned revision."""
+        """Start the timeline at the start of the planned revision."""
         self._start = at
         self._write(f"Simulation from {_moment(at)}\n\n")
 
@@ -94,10 +94,10 @@ class StreamedTimeline:
 
 
 def story_of(report: Report, *, wall_clock: bool = False) -> list[str]:
-    """Return a line for each moment, kind and NodePool, in the order of the first of them.
+    """Return a line for each time, kind and NodePool, in the order of the first event.
 
-    Nodes are named by their NodeClaims, as everywhere in a report. Times are spans since the first
-    moment, or times of the wall clock.
+    Nodes are named by their NodeClaims, as everywhere in a report. Times are spans since the start,
+    or times of the wall clock.
     """
     claims = {e.node: e.node_claim for e in report.events if e.node and e.node_claim}
     events = (*report.events, *report.notes)
@@ -180,7 +180,7 @@ def outcome_of(report: Report) -> str:
 
 
 def _merge(report: Report) -> list[str]:
-    """Return what the change from base to head does to the nodes that the base had."""
+    """Return the effect of the change from base to head on the nodes of the base."""
     merge = report.merge
     if merge is None:
         return []
@@ -199,7 +199,7 @@ def _merge(report: Report) -> list[str]:
 
 
 def merge_of(merge: Merge) -> str:
-    """Return in one sentence what a merge does to the nodes of the base and to the money."""
+    """Return in one sentence the effect of a merge on the nodes of the base and on the cost."""
     change = merge.after - merge.before
     return (
         f"{len(merge.replaced)} of {len(merge.replaced) + merge.kept} nodes are replaced; "

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @cache
 def connections() -> Connections:
-    """Return the connections of this process: its fleets share rates where they share accounts."""
+    """Return the connections of this process; fleets of one account share its rate limits."""
     from reconciler.adapters.aws.clients import Connections
     from reconciler.adapters.clock import SystemClock
 
@@ -66,7 +66,7 @@ def compute_of(
 
 
 def look_up(request: FleetRequest, resolved: Resolved) -> Callable[[EC2NodeClass], EC2NodeClass]:
-    """Return what finds in the account what a node class selects."""
+    """Return the resolver of node classes in the account."""
     from reconciler.cli.shared.catalogs import CatalogInForce
 
     imitation = Imitation(clock_of(request))
@@ -83,9 +83,9 @@ def asking_of(
     by_default: bool,
     refresh: bool = False,
 ) -> Asking:
-    """Return how AWS is asked for types and prices; nothing connects before it is.
+    """Return what requests types and prices from AWS; nothing connects before the first request.
 
-    With ``refresh`` no earlier answer is used while AWS gives one.
+    With ``refresh``, an earlier answer is used only if AWS does not answer.
     """
     from reconciler.cli.shared.catalogs import Asking
 
@@ -114,7 +114,7 @@ def asking_of(
 def hearing(settings: Settings, imitation: Imitation) -> Iterator[Interruptions]:
     """Receive interruptions while the block runs: from EC2, and from a queue if one is named.
 
-    An imitation in this process has nothing to say that was not put there as a message.
+    A simulated EC2 in this process has no events except those that were sent as messages.
     """
     from reconciler.adapters.aws.events.statuses import Hearing
 

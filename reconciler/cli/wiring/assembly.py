@@ -1,4 +1,4 @@
-"""The ports of one command, put together: to act, to look, or to take over."""
+"""The ports of one command: to act, to observe, or to adopt."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ if TYPE_CHECKING:
     from reconciler.ports.state import Shelf
 
 
-# What ``reconciler check`` looks with.
+# The ports of ``reconciler check``.
 
 
 @dataclass(frozen=True)
 class CheckBench:
-    """What ``reconciler check`` looks with: a fleet's classes, and AWS as it is found there."""
+    """The inputs of ``reconciler check``: the node classes of a fleet, and AWS as they find it."""
 
     settings: Settings
     classes: Sequence[EC2NodeClass]
@@ -63,13 +63,13 @@ class CheckBench:
     catalog: CatalogInForce
 
     def cpus_of(self, instance_type: str) -> float:
-        """Return the vCPUs of an instance type, 0 where the catalog does not know it."""
+        """Return the vCPUs of an instance type, 0 if it is not in the catalog."""
         kind = self.catalog.get(instance_type)
         return 0.0 if kind is None else kind.capacity.get("cpu", 0) / 1000
 
 
 def check_bench(request: FleetRequest, imitation: Imitation | None = None) -> CheckBench:
-    """Return what the checks of a fleet need; nothing of it writes."""
+    """Return the ports of the checks of a fleet; none of them writes."""
     from reconciler.adapters.aws.checks import Checks
     from reconciler.adapters.aws.nodeclass.images import types_of
     from reconciler.adapters.aws.nodeclass.validation import Validation
@@ -101,7 +101,7 @@ UNNAMED: Final = Diagnostic(
 
 @dataclass(frozen=True)
 class Assembly:
-    """A world with what implements it, for one command.
+    """A world with its adapters, for one command.
 
     ``has_threads`` is whether its calls are made at the same time.
     """
@@ -122,10 +122,10 @@ def assembled(
     sleeps: bool = False,
     standby: Standby | None = None,
 ) -> Iterator[Assembly]:
-    """Put a world together, and hold the lease of its fleet for as long as it is used.
+    """Assemble a world, and hold the lease of its fleet while it is used.
 
     A command that ``sleeps`` between two passes is woken by pending pods. With a ``standby`` it
-    waits where another process holds the lease.
+    waits while another process holds the lease.
 
     Raises:
         UnnamedClusterError: nobody has named the cluster of a real account.
@@ -195,7 +195,7 @@ def assembled(
 
 
 def _keeping_usage(shelf: Shelf) -> Callable[[FleetUsage], None]:
-    """Return what writes the usage of the nodes, whenever it differs from the last."""
+    """Return a function that stores the usage of the nodes if it has changed."""
     from reconciler.ports.cluster import SHELF
 
     last: dict[str, NodeUsage] | None = None
@@ -227,7 +227,7 @@ def expect_free(request: FleetRequest) -> None:
 
 @contextmanager
 def _leased(ground: Ground, standby: Standby | None = None) -> Iterator[DatabaseState]:
-    """Open the recorded state of a fleet, and hold the lease for as long as it is open."""
+    """Open the recorded state of a fleet, and hold the lease while it is open."""
     from reconciler.adapters.database.state import open_state
 
     cluster, clock = cluster_id(ground), ground.imitation.clock
@@ -250,7 +250,7 @@ def _renewed(before: Ground, now: Ground) -> Ground:
     """Return the starting point after a long wait, during which git and prices may have changed.
 
     Raises:
-        LeaseLostError: it is another fleet by now, or another state: not that of the lease.
+        LeaseLostError: fleet or state have changed and no longer match the lease.
     """
     if (before.location, before.settings.fleet) != (now.location, now.settings.fleet) or (
         cluster_id(before) != cluster_id(now)
@@ -262,7 +262,7 @@ def _renewed(before: Ground, now: Ground) -> Ground:
 
 @dataclass(frozen=True)
 class Look:
-    """One observation of the running fleet, made as a pass makes it, with nothing written.
+    """One observation of the running fleet, made as in a pass, without writing anything.
 
     ``serial`` is that of the records, which ``world`` has a copy of. ``compute`` looks up node
     classes in the account.
@@ -294,7 +294,7 @@ class Look:
 def look(request: FleetRequest, imitation: Imitation | None = None) -> Look:
     """Observe the running fleet as a pass does, and write nothing anywhere.
 
-    It uses the engine's own code on a copy of the records, because an imitated cluster writes to
+    It uses the engine's own code on a copy of the records, because a simulated cluster writes to
     the state when it is observed, and a preview must not.
 
     Raises:
@@ -329,7 +329,7 @@ def look(request: FleetRequest, imitation: Imitation | None = None) -> Look:
 
 
 def observed(world: World, desired: PlannedFleet, settings: Settings) -> Observation:
-    """Return what a pass sees, with what is remembered of earlier ones."""
+    """Return the observation of a pass, with the recalled results of earlier ones."""
     from reconciler.engine.observation import observe
     from reconciler.engine.reconcile import owner_of, restamp
     from reconciler.engine.records import history_of
@@ -340,7 +340,7 @@ def observed(world: World, desired: PlannedFleet, settings: Settings) -> Observa
 
 
 def live_inputs(request: FleetRequest, imitation: Imitation | None = None) -> Inputs:
-    """Return what a plan of the live fleet is made from, and write nothing anywhere.
+    """Return the inputs of a plan of the live fleet, and write nothing.
 
     With ``--base`` the changes are those since that commit instead of since the last applied
     revision, and the base is planned from the same observation.
@@ -364,7 +364,7 @@ def live_inputs(request: FleetRequest, imitation: Imitation | None = None) -> In
 def taking_over(
     request: FleetRequest, *, writes: bool, imitation: Imitation | None = None
 ) -> Iterator[Takeover]:
-    """Put together what taking over needs; only where it ``writes`` is the state opened for it.
+    """Assemble the ports of an adoption; the state is opened for writing only if it ``writes``.
 
     Raises:
         LeaseHeldError: another process holds this fleet.

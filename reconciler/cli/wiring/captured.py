@@ -1,4 +1,4 @@
-"""What a plan is made from where a snapshot carries what the engine has recorded."""
+"""The inputs of a plan from a snapshot that contains the records of the engine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Captured:
     records: FleetRecords
 
     def inputs(self, desired: PlannedFleet, now: datetime) -> Inputs:
-        """Return what a plan is made from: the engine's own look, at what was captured."""
+        """Return the inputs of a plan: the engine's observation of the captured facts."""
         import msgspec
 
         from reconciler.adapters.kubernetes.cluster import Onlooker
@@ -55,7 +55,7 @@ class Captured:
 
 
 def captured(snapshot: Snapshot) -> Captured | None:
-    """Return the snapshot with its records, None where it was not captured with any.
+    """Return the snapshot with its records, None if it was captured without any.
 
     Raises:
         UnreadableError: they are not records of this release.
@@ -68,10 +68,10 @@ def captured(snapshot: Snapshot) -> Captured | None:
 
 
 def settings_for(records: FleetRecords, resolved: Resolved, place: str) -> Settings:
-    """Return the settings with the name of the fleet whose records these are.
+    """Return the settings with the name of the fleet that the records belong to.
 
-    Where nothing names the fleet, the one that was captured is meant: a checkout in CI often lies
-    in a folder of another name.
+    If no setting names the fleet, the captured name is used: a checkout in CI is often in a folder
+    with another name.
 
     Raises:
         UsageError: the settings name another fleet.

@@ -49,8 +49,8 @@ def anonymous(
 ) -> Sequence[JsonDict]:
     """Return captured objects without names, as ``observed.anonymity`` describes.
 
-    What the files of the fleet name stays. Where there are none, what the NodePools, NodeOverlays
-    and EC2NodeClasses of the cluster name stays.
+    Names in the files of the fleet are kept; without files, those in the NodePools, NodeOverlays
+    and EC2NodeClasses of the cluster.
 
     Raises:
         UsageError: the key is too short.
@@ -137,9 +137,10 @@ _VERSIONS: Final = {
 
 
 def objects_of_fleet(request: FleetRequest) -> list[Any]:
-    """Return what a plan of a fleet is made from: its cluster, its NodeClaims, its records.
+    """Return the inputs of a plan of a fleet: its cluster, its NodeClaims, its records.
 
-    Of each object it is what decisions read, and so nothing of an environment or a mounted file.
+    Objects are reduced to the fields that decisions read, so environments and mounted files are
+    omitted.
 
     Raises:
         ReconcilerError: EC2, the cluster or the state could not be read.
@@ -163,7 +164,7 @@ def objects_of_fleet(request: FleetRequest) -> list[Any]:
 
 
 def _found(node_class: EC2NodeClass) -> dict[str, Any]:
-    """Return what was found for a node class; what it selects by is in git."""
+    """Return the status of a node class; its selectors are in git."""
     import msgspec
 
     name, status = node_class.name, msgspec.to_builtins(node_class.status)
@@ -185,7 +186,7 @@ def _no_cluster() -> UsageError:
 
 
 def _objects(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a snapshot as the API spells them."""
+    """Yield the objects of a snapshot in API form."""
     import msgspec
 
     from reconciler.adapters.kubernetes.kinds import OBSERVED
@@ -196,7 +197,7 @@ def _objects(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
 
 
 def objects_of_snapshot(snapshot: Snapshot) -> Iterator[object]:
-    """Yield everything that a snapshot carries, without the fields that no decision reads."""
+    """Yield all objects of a snapshot, without the fields that no decision reads."""
     import msgspec
 
     from reconciler.engine.records import API_VERSION
@@ -215,7 +216,7 @@ def objects_of_snapshot(snapshot: Snapshot) -> Iterator[object]:
 def objects_of_cluster(request: FleetRequest) -> list[Any]:
     """Return the objects of the cluster that the kubeconfig names, Karpenter's among them.
 
-    Kinds that the cluster does not know are left out.
+    Kinds that the cluster does not have are omitted.
 
     Raises:
         ClusterError: the cluster could not be read.

@@ -72,7 +72,7 @@ def cluster_of(
 
 
 def api_of(settings: Settings, clock: Clock) -> Api:
-    """Return the API of the cluster; nothing connects before it is asked."""
+    """Return the API of the cluster; nothing connects before the first use."""
     from reconciler.adapters.kubernetes.access import access_of
     from reconciler.adapters.kubernetes.api import Api
     from reconciler.cli.wiring.account import connections
@@ -86,7 +86,7 @@ def api_of(settings: Settings, clock: Clock) -> Api:
 
 
 def cluster_checks(settings: Settings, *, writes: bool) -> Iterator[Check]:
-    """Yield what the Kubernetes API says of itself and of our permissions."""
+    """Yield the results of checking the Kubernetes API and our permissions."""
     from reconciler.adapters.clock import SystemClock
     from reconciler.adapters.kubernetes.api import cluster_checks
 
@@ -94,7 +94,7 @@ def cluster_checks(settings: Settings, *, writes: bool) -> Iterator[Check]:
 
 
 def has_threads(settings: Settings, imitation: Imitation) -> bool:
-    """Return whether calls are made at the same time: where the cluster is real."""
+    """Return whether calls are made at the same time, which they are if the cluster is real."""
     from reconciler.model.settings import ClusterKind
 
     return settings.cluster == ClusterKind.KUBECONFIG and imitation.workers > 1
@@ -102,7 +102,7 @@ def has_threads(settings: Settings, imitation: Imitation) -> bool:
 
 @contextmanager
 def calls_of(settings: Settings, imitation: Imitation, *, sleeps: bool) -> Iterator[Calls]:
-    """Make calls on threads where the cluster is real, else one after another.
+    """Make calls on threads if the cluster is real, else one after another.
 
     ``apply``, which unlike ``run`` never ``sleeps``, has to start its plan within one pass.
     """
@@ -119,9 +119,9 @@ def calls_of(settings: Settings, imitation: Imitation, *, sleeps: bool) -> Itera
 
 @dataclass(frozen=True)
 class ClusterWatch:
-    """What a command receives from a real cluster between two passes, while ``listening`` lasts.
+    """The watches of a command on a real cluster between two passes, while ``listening`` runs.
 
-    ``cache`` is None where each pass lists all objects.
+    ``cache`` is None if each pass lists all objects.
     """
 
     arrivals: Arrivals

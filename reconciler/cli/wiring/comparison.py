@@ -1,4 +1,4 @@
-"""The base of a comparison: what the head is asked, asked of another commit."""
+"""The base of a comparison: the request for the head, applied to another commit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def read_types(request: FleetRequest, resolved: Resolved, lock: Lock | None) -> Catalog:
     """Return the catalog of ``--catalog``, else that of the region.
 
-    It is the bundled one, unless there is a lock or the settings say otherwise.
+    It is the bundled one, unless there is a lock or the settings require another one.
     """
     from reconciler.model.settings import DataSource
 
@@ -47,7 +47,7 @@ def read_types(request: FleetRequest, resolved: Resolved, lock: Lock | None) -> 
 def compared_with_base(
     base: sources.Base, request: FleetRequest, facts: Inputs, resolve: Resolve | None = None
 ) -> Inputs:
-    """Return the facts with the changes since ``base``, and with the question for that too."""
+    """Return the facts with the changes since ``base``, and with the inputs of the base."""
     from msgspec.structs import replace
 
     facts = replace(
@@ -63,7 +63,7 @@ def compared_with_base(
 def asked_of(
     base: sources.Base, request: FleetRequest, head: Inputs, resolve: Resolve | None = None
 ) -> Inputs | None:
-    """Return the question that ``head`` asks, asked of the base; None if that is not valid.
+    """Return the inputs of the head with the base's fleet; None if the base is not valid.
 
     Both are asked of one observation. Where there is no real cluster, the base is to run its own
     workloads, on the nodes that are there. ``resolve`` looks the base's own node classes up in the

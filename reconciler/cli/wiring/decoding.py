@@ -1,8 +1,8 @@
 """Prepares all decoders of the engine before several threads decode.
 
-msgspec derives what it needs of a type when the type is decoded for the first time, and publishes
-that before it is complete. A second thread that decodes the same type meanwhile crashes the process
-(seen with 0.22: a segmentation fault in ``msgspec.convert``).
+msgspec derives the facts about a type when it is first decoded, and publishes them before they are
+complete. A second thread that decodes the same type meanwhile crashes the process (seen with 0.22:
+a segmentation fault in ``msgspec.convert``).
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ PREPARED: Final = (
 
 @cache
 def prepare_decoders() -> None:
-    """Import the modules of a daemon, and derive what decoding needs of each of their types.
+    """Import the modules of a daemon, and prepare the decoding of each of their types.
 
-    A module whose extra is not installed decodes nothing and is left out.
+    A module whose extra is not installed decodes nothing and is skipped.
     """
     for name in PREPARED:
         module = import_module(name)

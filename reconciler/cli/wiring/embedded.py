@@ -23,7 +23,7 @@ _PROXIES: Final = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
 
 def expect_installed(asked: str) -> None:
-    """Raise UsageError where the packages that simulate EC2 are missing; ``asked`` needs them."""
+    """Raise UsageError if the packages that simulate EC2 are missing; ``asked`` needs them."""
     from importlib.util import find_spec
 
     from reconciler.model.errors import UsageError
@@ -62,7 +62,7 @@ def isolated() -> Iterator[None]:
 
 @contextmanager
 def simulated(request: FleetRequest) -> Iterator[FleetRequest]:
-    """Yield the request as it acts on an account of its own, which has what the fleet selects.
+    """Yield the request for a separate account with the resources that the fleet selects.
 
     Its state is new. It stays in ``.reconciler/simulated`` of the fleet folder until the next
     time, and is apart from the recorded state of the fleet, which knows real instances.

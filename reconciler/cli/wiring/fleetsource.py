@@ -1,4 +1,4 @@
-"""Desired state, read again and again as the request of a command names it."""
+"""Desired state, read repeatedly from the source that a request names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ POLL_S = 15.0
 
 
 def no_workloads() -> Workloads:
-    """Return what a fleet runs before it was read."""
+    """Return the workloads of a fleet that has not been read yet."""
     from reconciler.desired.workloads.pods import Workloads
 
     return Workloads()
@@ -119,9 +119,9 @@ class FleetSource:
         )
 
     def fingerprint(self) -> str:
-        """Return what changes when a file or the commit does.
+        """Return a value that changes when a file or the commit does.
 
-        A working tree is watched (see ``watched``); a ref or a remote is asked now and then.
+        A working tree is watched (see ``watched``); a ref or a remote is polled.
         """
         if not self._is_polled:
             return str(self._changes)

@@ -64,7 +64,7 @@ def is_real(settings: Settings, imitation: Imitation) -> bool:
 
 
 def expect_cluster_name(ground: Ground) -> None:
-    """Refuse to act in a real account for a cluster that nobody has named (decision 15).
+    """Refuse to act in a real account for a cluster that was not named (decision 15).
 
     Raises:
         UnnamedClusterError: ``clusterName`` is not set.
@@ -97,13 +97,13 @@ def cluster_id(ground: Ground) -> ClusterId:
 
 
 def locks_folder() -> Path:
-    """Return where this user's processes lock clusters, whatever their state directories are."""
+    """Return the folder in which this user's processes lock clusters, for all state directories."""
     home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     return Path(home, "reconciler", "locks")
 
 
 def is_named(resolved: Resolved) -> bool:
-    """Return whether somebody has named the cluster: its default is every cluster's."""
+    """Return whether the cluster was named: the default is the same for every cluster."""
     from reconciler.desired.settings.layers import Layer
 
     origin = resolved.origins["clusterName"]
@@ -128,12 +128,12 @@ def discovery_of(request: FleetRequest, resolved: Resolved, *, keeps: bool = Tru
     try:
         known = msgspec.json.decode(folder.read(name) or b"{}", type=dict[str, dict[str, Memory]])
     except msgspec.MsgspecError:
-        known = {}  # it is seen again soon
+        known = {}  # it will be observed again soon
     return Discovery(known, keep if keeps else forget)
 
 
 def recorded_journal(location: str, fleet: str) -> Journal:
-    """Return a journal that knows what is recorded, and writes nothing there.
+    """Return a journal that reads the recorded one and does not write to it.
 
     It is asked only about instances that no recorded NodeClaim has.
     """
@@ -142,7 +142,7 @@ def recorded_journal(location: str, fleet: str) -> Journal:
     from reconciler.adapters.simulated.memory import MemoryJournal
 
     class RecordedJournal(MemoryJournal):
-        """Entries of the recorded journal, each looked up when it is asked for."""
+        """Entries of the recorded journal, each read when it is needed."""
 
         def entry(self, intent: str) -> JournalEntry | None:
             if not may_exist(location):
@@ -154,7 +154,7 @@ def recorded_journal(location: str, fleet: str) -> Journal:
 
 
 def copy_state(location: str, fleet: str, store: StateStore, shelf: Shelf, now: datetime) -> int:
-    """Copy what is recorded, if anything is, and return its serial."""
+    """Copy the records, if there are any, and return their serial."""
     from reconciler.adapters.database.location import may_exist
     from reconciler.adapters.database.state import open_state
     from reconciler.adapters.simulated.cluster import SHELF_NAME

@@ -29,7 +29,7 @@ class Imitation:
 
 
 def clock_of(request: FleetRequest) -> Clock:
-    """Return the machine's clock, set to ``--now`` where that is given."""
+    """Return the machine's clock, set to ``--now`` if that is given."""
     from reconciler.adapters.clock import SystemClock
 
     return SystemClock() if request.now is None else SystemClock(request.now)

@@ -1,4 +1,4 @@
-"""What a pass may do: everything that is planned, or only what a person has approved."""
+"""The mandate of a pass: everything that is planned, or only what a person has approved."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class Approval(NamedTuple):
     """What a user has approved: a ``plan``, or with None any plan.
 
-    With ``continues``, what is planned after it is approved as well, until converged.
+    With ``continues``, later plans are approved as well, until the fleet has converged.
     """
 
     plan: Plan | None
@@ -27,7 +27,7 @@ NO_PLAN: Final = Approval(None, continues=True)
 
 
 def mandate_of(settings: Settings, approval: Approval = NO_PLAN) -> Mandate:
-    """Return what a pass may do, according to the settings and the approval."""
+    """Return the mandate of a pass, according to the settings and the approval."""
     from reconciler.engine.reconcile import Mandate
     from reconciler.model.settings import RebalanceRecommendation
 

@@ -1,4 +1,4 @@
-"""What watches a daemon: its log, notifications, OpenTelemetry traces, metrics and a dashboard.
+"""Monitoring of a daemon: log, notifications, OpenTelemetry traces, metrics and a dashboard.
 
 A trace has a span for each pass, its steps, and the calls of APIs.
 """
@@ -98,7 +98,7 @@ class PassTraces:
 
 @contextmanager
 def traced(fleet: str, environ: Mapping[str, str]) -> Iterator[PassTraces | None]:
-    """Export traces while the block runs; None where no endpoint is set."""
+    """Export traces while the block runs; None if no endpoint is set."""
     endpoint = next((name for name in ENDPOINTS if environ.get(name)), "")
     if not endpoint or environ.get(_DISABLED, "").lower() == "true":
         yield None
@@ -151,7 +151,7 @@ class DaemonObserver:
     _started: datetime | None = None
 
     def watching(self, assembly: Assembly) -> World:
-        """Return its world, whose plans are named in the log before they are applied."""
+        """Return its world, whose plans are logged before they are applied."""
         self.notices.follow(assembly.state.shelf, assembly.settings)
         world = assembly.world
         keep = world.keep_reasons
@@ -174,7 +174,7 @@ class DaemonObserver:
             self.web.started()
 
     def ended(self, world: World, desired: Desired, result: Pass) -> None:
-        """Log which problems are over, and show the pass."""
+        """Log which problems have ended, and show the pass."""
         if self.traces is not None:
             self.traces.ended(_attributes(desired, result))
         context = self.log.context
@@ -195,7 +195,7 @@ class DaemonObserver:
 
 
 def _attributes(desired: Desired, result: Pass) -> dict[str, str | int | float]:
-    """Return what the span of a pass says about it."""
+    """Return the attributes of the span of a pass."""
     plan = result.plan
     versions = result.seen.snapshot.versions
     return {
@@ -222,7 +222,7 @@ class Monitoring:
 def monitored(
     request: RunRequest, log: LogNotifier, stop: Callable[[], bool]
 ) -> Iterator[Monitoring]:
-    """Serve what watches the daemon while the block runs.
+    """Serve the monitoring of the daemon while the block runs.
 
     Raises:
         UsageError: the address is invalid or in use, or the extra ``web`` is not installed.
@@ -264,7 +264,7 @@ def meter_of(metrics: CallMeter | None, traces: PassTraces | None) -> CallMeter 
 
 @dataclass(frozen=True, slots=True)
 class _WebPages:
-    """What is served about a daemon, and what feeds it."""
+    """The served pages of a daemon, and their data source."""
 
     metrics: FleetMetrics
     health: DaemonHealth

@@ -174,7 +174,7 @@ def _git(place: str, request: FleetRequest, remote: str | None, author: str) -> 
 
 
 def _save(content: bytes, path: str) -> None:
-    """Write the file whole or not at all; a snapshot may show secrets in its environment."""
+    """Write the file completely or not at all; a snapshot may contain secrets of environments."""
     from reconciler.model.errors import UnreadableError
 
     draft = f"{path}.{os.getpid()}.tmp"

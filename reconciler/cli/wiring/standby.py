@@ -24,7 +24,7 @@ _SHORT: Final = timedelta(seconds=2)
 
 
 class LeaseTurns(Protocol):
-    """Decides among replicas which one asks for a free lease, and which one gives one up.
+    """Decides which replica acquires a free lease, and which one releases one.
 
     ``states`` are the recorded states of the fleets of this process.
     """
@@ -33,18 +33,18 @@ class LeaseTurns(Protocol):
     def states(self) -> SharedStates: ...
 
     def may_ask(self, state: DatabaseState, *, has_asked: bool) -> bool:
-        """Return whether to ask for the lease now."""
+        """Return whether to try to acquire the lease now."""
 
     def gives_up(self, state: DatabaseState) -> bool:
-        """Return whether to give up the lease after this pass."""
+        """Return whether to release the lease after this pass."""
 
 
 @dataclass
 class Standby:
-    """Waits where another process holds the lease, until ``stop`` says so.
+    """Waits while another process holds the lease, until ``stop`` returns True.
 
-    It reports who holds the lease once, and again when that is another process. Where replicas
-    share fleets, ``sharing`` decides when it asks.
+    It reports the holder of the lease once, and again when the holder changes. If replicas share
+    fleets, ``sharing`` decides when it tries to acquire the lease.
     """
 
     notifier: Notifier
@@ -56,7 +56,7 @@ class Standby:
 
     @property
     def has_waited(self) -> bool:
-        """Whether the lease was not free when it was first asked for."""
+        """Whether the lease was held by another process at the first attempt."""
         return self._since is not None
 
     def await_turn(self, clock: Clock, state: DatabaseState) -> None:
@@ -83,10 +83,10 @@ class Standby:
         self._has_asked = True
 
     def waits(self, clock: Clock, error: ReconcilerError) -> bool:
-        """Wait for a moment; return whether to ask for the lease again.
+        """Wait for a moment; return whether to try to acquire the lease again.
 
-        A server that fails to answer is asked again only by who has waited before: at the start
-        of a daemon the address of the state may be wrong.
+        A failing server is retried only after an earlier wait: at the start of a daemon the address
+        of the state may be wrong.
         """
         if self.stop() or not (self.has_waited or isinstance(error, LeaseHeldError)):
             return False
@@ -100,7 +100,7 @@ class Standby:
         return not self.stop()
 
     def ended(self, clock: Clock) -> None:
-        """Report that the lease was acquired, if anybody waited for it."""
+        """Report that the lease was acquired, if this process waited for it."""
         self._has_asked = False
         if self._since is None:
             return

@@ -40,14 +40,14 @@ class Takeover:
 
     @property
     def cluster(self) -> str:
-        """The name of the cluster whose instances these are."""
+        """The name of the cluster that the instances belong to."""
         return self.desired.settings.cluster_name
 
     def survey(self, snapshot: Snapshot | None) -> Sequence[Stake]:
         """Return the expected outcome for each instance.
 
         Raises:
-            TransientCloudError, CloudError: EC2 could not be asked.
+            TransientCloudError, CloudError: the request to EC2 failed.
         """
         from reconciler.engine import takeover
         from reconciler.engine.ownership import came_of_a_launch

@@ -1,4 +1,4 @@
-"""What a pass shows in the cluster: Events in Karpenter's words, and NodeClaims as objects.
+"""What a pass shows in the cluster: Events with Karpenter's texts, and NodeClaims as objects.
 
 People can delete the objects, which drains and terminates the node.
 """
@@ -31,7 +31,7 @@ _TEXT_MAX: Final = 1000
 
 
 def announce(world: World, seen: Observation, plan: Plan) -> None:
-    """Publish what the pass has found and begun."""
+    """Publish Events about the findings and actions of the pass."""
     world.announcer.announce([*_of_pods(seen, plan), *_of_nodes(seen, plan), *_of_node_pools(plan)])
 
 
@@ -116,7 +116,7 @@ _NAME: Final = "mirror NodeClaims"
 
 
 def read(effects: Effects, seen: Observation) -> None:
-    """Mark the claims as deleted whose copies somebody has deleted."""
+    """Mark the claims as deleted whose copies were deleted by others."""
     world = effects.world
     try:
         names = world.mirror.deleted()
@@ -141,7 +141,7 @@ def read(effects: Effects, seen: Observation) -> None:
 
 
 def show(world: World, desired: Desired, plan: Plan) -> None:
-    """Begin to bring the copies up to date, and report the result of the last time."""
+    """Start to update the copies, and report the result of the last update."""
     answer = world.calls.answer(_NAME)
     if answer is not None:
         world.mirror_problems.report(world, str(answer.error) if answer.error else "")

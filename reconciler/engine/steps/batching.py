@@ -1,9 +1,9 @@
 """Identical launches of one pass, batched into one CreateFleet call.
 
-A batch is an intent of its own, journalled together with those of its NodeClaims. Its id is the
-client token of the call and a tag of every instance that the call launches. Each claim takes one of
-these instances, and the records say which. Any instance of a batch fits any of its claims, so a
-crash is repaired by assigning the instances without a claim to the claims without an instance.
+A batch has a separate intent, which is journalled together with those of its NodeClaims. Its id is
+the client token of the call and a tag of every instance that the call launches. Each claim takes
+one of these instances, and the records say which. Any instance of a batch fits any of its claims,
+so a crash is repaired by assigning the instances without a claim to the claims without an instance.
 
 Only launches of the same pass are batched: nothing waits for more of them.
 """
@@ -48,7 +48,7 @@ def batch(effects: Effects, calls: Sequence[tuple[Launch, str]], least: int) -> 
     """Return the calls for the launches, each of which comes with its reason.
 
     If there are at least ``least`` launches, identical ones are batched, at most ``MOST`` into one
-    call. With fewer launches, or where ``least`` is 0, each has a call of its own, and its instance
+    call. With fewer launches, or where ``least`` is 0, each has a separate call, and its instance
     has all its tags from the beginning.
     """
     if least == 0 or len(calls) < least:
@@ -139,7 +139,7 @@ def _asked(call: Launch, intent: str, batch: str = "") -> Launch:
 
 
 def _kind(call: Launch, reason: str) -> bytes:
-    """Return what launches must have in common to be batched.
+    """Return the fields that launches must have in common to be batched.
 
     That is the whole request apart from the claim. Of the resources that a claim requests only the
     names count: the amounts have decided the options, which are compared themselves.

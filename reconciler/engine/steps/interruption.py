@@ -5,7 +5,7 @@ An event marks the claim in our records. The planner reads the mark and decides
 after that: a process that dies in between receives it again. An existing mark is left unchanged, so
 a message that is received twice has the effect of one (aws reference 5.2).
 
-Anybody with access to the queue can write to it, so an event is ignored if EC2 contradicts it: a
+Anyone with access to the queue can write to it, so an event is ignored if EC2 contradicts it: a
 spot warning about an instance that is not spot, a state that the instance does not have, an event
 from before its launch or from long ago.
 """
@@ -219,7 +219,8 @@ def _moment(at: datetime) -> str:
 def _by_instance(seen: Observation) -> Mapping[str, NodeClaim]:
     """Return the claims by the id of their instance, including claims that have no id yet.
 
-    The tag that names the claim counts only until the claim has an instance: somebody may copy it.
+    The tag that names the claim counts only until the claim has an instance, because it can be
+    copied.
     """
     names = {claim.name: claim for claim in seen.claims if not claim.status.provider_id}
     found = {

@@ -243,7 +243,7 @@ def _true_labels(claim: NodeClaim, instance: Instance) -> dict[str, str]:
 def is_gone(claim: NodeClaim, instance: Instance | None, now: datetime) -> bool:
     """Return whether the instance of a launched claim is gone.
 
-    It is if EC2 reports it as terminated, or accepted our call to terminate it, or has not listed
+    That is so if EC2 reports it as terminated, accepted our call to terminate it, or has not listed
     it for longer than its list may lag. A single list without the instance proves nothing.
     """
     if not claim.status.provider_id:
@@ -287,7 +287,7 @@ def had_pods(claim: NodeClaim) -> bool:
 
 
 def pods_digest(pods: Iterable[str]) -> str:
-    """Return what tells the pods of a node (``namespace/name``) from others."""
+    """Return a digest of the pods on a node (``namespace/name``)."""
     return sha256("\n".join(sorted(pods)).encode()).hexdigest()[:16]
 
 

@@ -196,7 +196,7 @@ def read_answers(effects: Effects, types: TypeLookup) -> LaunchTally:
 
 
 def under_way(world: World) -> frozenset[str]:
-    """Return the ids of the launches and batches whose calls this process has not ended."""
+    """Return the ids of the launches and batches whose calls in this process are still running."""
     asked = world.asked.values()
     heads = (head.id for group in asked for head in group.heads)
     return frozenset((*heads, *(intent.id for group in asked for intent, _ in group.calls)))

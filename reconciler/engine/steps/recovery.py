@@ -38,7 +38,7 @@ Otherwise a record restored from a backup could launch nodes that were replaced 
 def recover(effects: Effects, types: provision.TypeLookup, owner: Owner) -> provision.LaunchTally:
     """Settle every intent in doubt whose outcome EC2 or the cluster shows.
 
-    Launches of this process whose calls have not ended are left to them. Returns what came of the
+    Launches of this process whose calls have not ended are left to them. Returns the results of the
     launches that have ended since the last pass.
     """
     ended = provision.read_answers(effects, types)
@@ -49,7 +49,7 @@ def recover(effects: Effects, types: provision.TypeLookup, owner: Owner) -> prov
     over: list[Ended] = []
     for entry in doubtful:
         if entry.intent.verb in REQUESTED:
-            continue  # a request that nobody has carried out yet
+            continue  # a request that has not been executed yet
         if entry.intent.id in calling:
             waiting.append(entry.intent)
         elif entry.intent.verb is Verb.LAUNCH:

@@ -2,7 +2,7 @@
 
 A request is an intent in the journal that has no outcome yet. The process that acts for the fleet
 executes it, in the first pass that reads it, and journals the outcome. A drain takes many passes;
-its request stays open until the node is empty, or until somebody uncordons the node.
+its request stays open until the node is empty or uncordoned.
 
 No disruption budget applies: a person has decided. PodDisruptionBudgets and grace periods do. Only
 nodes of recorded NodeClaims whose instance is ours (decision 15) are touched.
@@ -40,7 +40,7 @@ class _Target:
 
 
 def advance(effects: Effects, seen: Observation) -> None:
-    """Carry out the open requests, or as much of them as is possible now."""
+    """Execute the open requests, or as much of them as is possible now."""
     entries = effects.world.journal.in_doubt()
     intents = [e.intent for e in entries if e.intent.verb in REQUESTED]
     cancelled = {i.target for i in intents if i.verb is Verb.UNCORDON}

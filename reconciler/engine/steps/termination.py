@@ -77,7 +77,7 @@ def _launched(world: World, seen: Observation) -> list[NodeClaim]:
 def collect(effects: Effects, seen: Observation) -> None:
     """Delete claims without an instance or node, and instances without a claim.
 
-    A claim is deleted if somebody else terminated its instance, or if its node never joined. An
+    A claim is deleted if its instance was terminated by others, or if its node never joined. An
     instance without a claim is terminated if a journalled launch made it. Any other instance is not
     ours to terminate (``ownership.py``). While there is one, our records may be old, and only
     claims whose instances are gone are deleted.
@@ -244,7 +244,7 @@ def _forget(effects: Effects, gone: Sequence[tuple[NodeClaim, Node | None]]) -> 
     """Delete the Nodes of claims whose instances are gone, then forget the claims.
 
     A claim whose Node could not be deleted stays for the next pass: our finalizer holds the Node,
-    and nobody else would remove it.
+    and no other component would remove it.
     """
     world = effects.world
     deletions = []
@@ -270,7 +270,7 @@ def _reason(claim: NodeClaim) -> str:
 def terminate(effects: Effects, doomed: Sequence[tuple[str, Instance, str]]) -> bool:
     """Request the termination of instances (claim, instance, reason); return whether that worked.
 
-    Each has an intent of its own in the journal; all are in one call.
+    Each has a separate intent in the journal; all are in one call.
     """
     intents = [
         effects.intent(Verb.TERMINATE, claim, {"instance": instance.id}, reason=reason)

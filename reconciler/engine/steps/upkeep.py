@@ -1,4 +1,4 @@
-"""Upkeep of the account: the name tag of a joined node, and deletion of what launches left behind.
+"""Upkeep of the account: the name tag of a joined node, and deletion of unused launch objects.
 
 Unused launch templates and instance profiles count towards quotas.
 """
@@ -68,7 +68,7 @@ def _is_due(claim: NodeClaim) -> bool:
 
 
 def _tag(effects: Effects, claim: NodeClaim, instance: Instance) -> Effect | None:
-    """Return what adds the missing tags of an instance, None if it has them."""
+    """Return the call that adds the missing tags of an instance, None if it has them."""
     wanted = {NAME: claim.status.node_name, NODECLAIM: claim.name}
     missing = {key: value for key, value in wanted.items() if key not in instance.tags}
     if not missing:

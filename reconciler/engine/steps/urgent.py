@@ -58,7 +58,7 @@ class FirstResponse:
                 self._world.notify(EventKind.RETRYING, str(error))
 
     def respond(self) -> None:
-        """Begin with the nodes that new events are about; record the results of earlier ones.
+        """Respond to new events; record the results of earlier responses.
 
         Raises:
             LeaseLostError: another process acts for the fleet; nothing was done.
@@ -82,7 +82,7 @@ class FirstResponse:
         self._world.cluster.drain(node, None, self._world.clock.now())
 
     def _new(self) -> Iterator[tuple[Interruption, NodeClaim]]:
-        """Yield announced reclaims that nobody has responded to, with their claims."""
+        """Yield announced reclaims without a response so far, with their claims."""
         seen, known = self._seen, self._known
         received = self._world.interruptions.arrived() if seen is not None else ()
         self._known &= {(event.id, i) for event in received for i in event.instances}

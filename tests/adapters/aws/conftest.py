@@ -1,4 +1,4 @@
-"""What all tests of the AWS adapter need."""
+"""Fixtures of all tests of the AWS adapter."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from reconciler.adapters.simulated.conditions import SimulatedClock
 
 @pytest.fixture(autouse=True)
 def _impatient(impatient: None) -> None:
-    """Let no test wait for botocore."""
+    """Disable the retry delays of botocore."""
 
 
 @pytest.fixture
 def tireless(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Botocore allows a client so many repetitions in all, and tests share the dear clients."""
+    """Botocore limits the total retries of a client, and tests share clients."""
     monkeypatch.setattr(RetryQuota, "acquire", lambda *_: True)
 
 

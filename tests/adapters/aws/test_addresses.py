@@ -1,4 +1,4 @@
-"""Subnets with few addresses: launches on their way are counted before EC2 counts them."""
+"""Subnets with few addresses: launches in progress are counted before EC2 counts them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tests.contracts.cloud import a_class, a_cloud, a_compute, a_launch
 
 ZONE = "us-east-1a"
 PODS = 29
-"""So many pods, and addresses, the test's instance types have."""
+"""The number of pods, and of addresses, of the test's instance types."""
 
 
 class Site:
-    """A zone with a default subnet of 4,091 free addresses, and others that are made."""
+    """A zone with a default subnet of 4,091 free addresses, and others created by tests."""
 
     def __init__(self) -> None:
         self.clock = SimulatedClock()
@@ -36,7 +36,7 @@ class Site:
         return self.compute.resolve(a_class())
 
     def ask(self, intent: str) -> LaunchAnswer | Exception:
-        """Ask for one instance in the zone."""
+        """Request one instance in the zone."""
         options = (LaunchOption("m7i.large", ZONE, "on-demand", 0.1),)
         (answer,) = self.compute.launch([a_launch(intent, self.node_class(), options=options)])
         return answer
@@ -55,14 +55,14 @@ def site() -> Site:
 
 
 def test_launches_of_one_minute_spread_over_the_subnets_of_a_zone(site: Site) -> None:
-    """By EC2's count of the minute the default subnet is the freest for all of them."""
+    """By EC2's count, the default subnet has the most free addresses for all of them."""
     second = site.subnet("172.31.112.0/20")
     used = [site.launch(f"i{number}") for number in range(4)]
     assert used.count(second) == 2
     assert len(set(used)) == 2
 
 
-def test_a_look_at_ec2_sets_the_counts_right_again(site: Site) -> None:
+def test_an_observation_of_ec2_corrects_the_counts(site: Site) -> None:
     second = site.subnet("172.31.112.0/20")
     first = site.launch("i1")
     assert site.launch("i2") == second or first == second
@@ -74,7 +74,7 @@ def test_a_look_at_ec2_sets_the_counts_right_again(site: Site) -> None:
 
 
 def test_an_unclear_launch_is_repeated_with_the_same_request(site: Site) -> None:
-    """A token that comes back with another subnet would be refused, and the instance be lost."""
+    """A token repeated with another subnet would be rejected, and the instance lost."""
     site.subnet("172.31.112.0/20")
     site.cloud.lag.add("DescribeInstances", times=None)
     site.cloud.faults.add("CreateFleet", Fault.TIMEOUT_AFTER, times=5)
@@ -91,10 +91,10 @@ def test_an_unclear_launch_is_repeated_with_the_same_request(site: Site) -> None
 
 
 @pytest.mark.parametrize(("times", "found"), [(4, True), (None, False)])
-def test_a_launch_of_a_process_that_died_is_found_though_it_would_be_asked_otherwise(
+def test_a_launch_of_a_dead_process_is_found_despite_another_request(
     site: Site, times: int | None, *, found: bool
 ) -> None:
-    """The freest subnet is another one by now: EC2 refuses the token, and has the instance."""
+    """Another subnet has the most addresses by now: EC2 rejects the token, and has the instance."""
     site.cloud.faults.add("CreateFleet", Fault.TIMEOUT_AFTER, times=5)
     site.cloud.lag.add("DescribeInstances", times=None)
     assert isinstance(site.ask("i1"), TransientCloudError)
@@ -114,7 +114,9 @@ def test_a_launch_of_a_process_that_died_is_found_though_it_would_be_asked_other
         assert "IdempotentParameterMismatch" in answer.message
 
 
-def test_a_full_subnet_refuses_no_offering_while_another_of_its_zone_has_room(site: Site) -> None:
+def test_a_full_subnet_makes_no_offering_unavailable_while_another_of_its_zone_has_addresses(
+    site: Site,
+) -> None:
     small = site.subnet("172.31.240.0/28")
     site.node_class()
     addresses = site.compute._launcher._addresses
@@ -132,7 +134,7 @@ def test_a_full_subnet_refuses_no_offering_while_another_of_its_zone_has_room(si
     assert after.instance.subnet_id != small
 
 
-def test_a_zone_whose_every_subnet_is_full_refuses_the_offering(site: Site) -> None:
+def test_a_zone_with_only_full_subnets_makes_the_offering_unavailable(site: Site) -> None:
     small = site.subnet("172.31.240.0/28")
     site.node_class()
     addresses = site.compute._launcher._addresses
@@ -142,7 +144,7 @@ def test_a_zone_whose_every_subnet_is_full_refuses_the_offering(site: Site) -> N
     assert [(r.zone, r.code) for r in full.refused] == [(ZONE, NONE_FREE)]
 
 
-def test_what_a_launch_did_not_use_is_given_back_once() -> None:
+def test_unused_addresses_of_a_launch_are_released_once() -> None:
     addresses = Addresses()
     addresses.seen({"a": 100, "b": 100})
     taken = addresses.take({"a": 29, "b": 29, "unknown": 29})

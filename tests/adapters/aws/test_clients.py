@@ -1,4 +1,4 @@
-"""Clients of several fleets in one process: by region, endpoint and role, and never mixed up."""
+"""Clients of several fleets in one process, separated by region, endpoint and role."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_each_fleet_acts_in_the_account_of_its_role(accounts: Connections) -> No
     assert numbers == ["111111111111", "222222222222", "111111111111"]
 
 
-def test_what_one_fleet_makes_the_other_does_not_see(accounts: Connections) -> None:
+def test_resources_of_one_fleet_are_invisible_to_another(accounts: Connections) -> None:
     one, other = (accounts.of(s)("sqs", 1) for s in (ONE, OTHER))
     one.create_queue(QueueName="ours")
     assert len(one.list_queues()["QueueUrls"]) == 1
@@ -61,7 +61,7 @@ def test_each_fleet_acts_in_its_own_region(accounts: Connections) -> None:
     assert (here.meta.region_name, there.meta.region_name) == ("us-east-1", "eu-west-1")
 
 
-def test_the_price_list_is_asked_where_it_is_published(accounts: Connections) -> None:
+def test_the_price_list_is_requested_in_its_region(accounts: Connections) -> None:
     connect = accounts.of(replace(ONE, region="eu-west-1"))
     assert connect("pricing", 1).meta.region_name == "eu-central-1"
 
@@ -78,7 +78,7 @@ def test_fleets_of_one_account_share_clients_and_those_of_roles_share_the_rate(
     assert set(throttles) == {("111111111111", "us-east-1")}
 
 
-def test_the_models_of_the_api_are_read_once_for_all_accounts(
+def test_api_models_are_loaded_once_for_all_accounts(
     accounts: Connections, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
@@ -99,7 +99,7 @@ def test_the_models_of_the_api_are_read_once_for_all_accounts(
     assert accounts.of(OTHER)("ec2", 1).describe_regions()["Regions"]
 
 
-def test_calls_of_all_roles_of_an_account_wait_for_their_turn_and_those_of_another_do_not(
+def test_roles_of_one_account_share_a_rate_limit_and_accounts_do_not(
     clock: SimulatedClock, accounts: Connections
 ) -> None:
     connections = Connections(clock)
@@ -122,7 +122,7 @@ def test_calls_of_all_roles_of_an_account_wait_for_their_turn_and_those_of_anoth
     assert waited(*[there] * int(rate.burst)) == 0
 
 
-def test_a_session_says_whose_it_is(accounts: Connections) -> None:
+def test_a_session_name_identifies_its_fleet(accounts: Connections) -> None:
     arn = accounts.of(ONE)("sts", 1).get_caller_identity()["Arn"]
     assert arn == "arn:aws:sts::111111111111:assumed-role/fleets/reconciler-one"
 
@@ -163,7 +163,7 @@ def test_threads_get_one_client_with_a_bounded_pool(accounts: Connections) -> No
     assert found[0].meta.config.max_pool_connections == POOL
 
 
-def test_an_endpoint_on_this_machine_takes_anybody_and_has_no_limits(
+def test_a_local_endpoint_needs_no_credentials_and_has_no_rate_limits(
     monkeypatch: pytest.MonkeyPatch, tmp_path: object
 ) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
@@ -178,7 +178,7 @@ def test_an_endpoint_on_this_machine_takes_anybody_and_has_no_limits(
         assert connections._throttles == {}
 
 
-def test_an_account_is_told_apart_by_all_that_decides_who_acts_where() -> None:
+def test_accounts_are_distinguished_by_credentials_region_and_endpoint() -> None:
     assert account_of(ONE) == AwsAccess("us-east-1", "", ONE.role_arn, "", "reconciler-one")
     assert account_of(replace(ONE, role_arn="", external_id="x", session_name="y")) == AwsAccess(
         "us-east-1"
@@ -198,7 +198,7 @@ def test_an_account_is_told_apart_by_all_that_decides_who_acts_where() -> None:
         '"1795508128.25"',
     ],
 )
-def test_times_are_read_in_every_form_of_aws(written: str) -> None:
+def test_every_time_format_of_aws_is_supported(written: str) -> None:
     connections = Connections(SimulatedClock())
     ssm = connections.of(Settings(endpoint_url="http://127.0.0.1:1", region="us-east-1"))("ssm", 1)
 
@@ -212,7 +212,7 @@ def test_times_are_read_in_every_form_of_aws(written: str) -> None:
     assert read == datetime(2026, 11, 24, 8, 15, 28, 250_000, tzinfo=UTC)
 
 
-def test_who_may_no_longer_act_sends_nothing_and_repeats_nothing() -> None:
+def test_a_process_without_the_lease_sends_and_retries_nothing() -> None:
     cloud, left = EmbeddedEC2(SimulatedClock()), [2]
 
     def confirm() -> None:

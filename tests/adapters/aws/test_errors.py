@@ -1,4 +1,4 @@
-"""The border where botocore's errors become ours."""
+"""The translation of botocore's errors into ours."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def client_error(code: str, status: int = 400) -> ClientError:
         (ParamValidationError(report="no such parameter"), Failure.REFUSED, CloudError),
     ],
 )
-def test_each_error_says_what_to_do(
+def test_each_error_contains_advice(
     error: Exception, failure: Failure, kind: type[Exception]
 ) -> None:
     assert failure_of(error) is failure
@@ -79,16 +79,16 @@ def test_an_error_reads_as_one_line_with_call_request_and_advice() -> None:
     assert isinstance(caught.value.__cause__, ClientError)
 
 
-def test_who_has_no_credentials_is_told_where_they_come_from() -> None:
+def test_missing_credentials_are_reported_with_their_possible_sources() -> None:
     assert "AWS_PROFILE" in our_error("ec2:RunIt", NoCredentialsError()).remedy
 
 
-def test_a_bug_of_ours_stays_a_bug() -> None:
+def test_an_internal_error_is_not_reported_as_a_cloud_error() -> None:
     with pytest.raises(KeyError), translated("ec2:RunIt"):
         raise KeyError("oops")
 
 
-def test_waits_double_up_to_a_limit_and_differ_between_claims() -> None:
+def test_delays_double_up_to_a_limit_and_differ_between_claims() -> None:
     waits = [backoff_s("claim", attempt) for attempt in range(12)]
     assert waits == [backoff_s("claim", attempt) for attempt in range(12)]
     assert all(

@@ -1,4 +1,4 @@
-"""What a message of the interruption queue says, whatever somebody put there."""
+"""Decoding of messages in the interruption queue, whatever they contain."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ HEALTH = an_event(
         ),
     ],
 )
-def test_every_kind_is_read(
+def test_every_kind_of_event_is_decoded(
     event: dict[str, Any], kind: InterruptionKind, instances: tuple[str, ...], text: str
 ) -> None:
     message = read_message("m-1", json.dumps(event), NOW)
@@ -138,15 +138,13 @@ def test_every_kind_is_read(
         (an_event("EC2 Fleet Error"), "unknown event: aws.ec2 / EC2 Fleet Error"),
     ],
 )
-def test_what_asks_for_nothing_is_counted_under_what_it_is(
-    event: dict[str, Any], label: str
-) -> None:
+def test_irrelevant_events_are_counted_by_kind(event: dict[str, Any], label: str) -> None:
     message = read_message("m-1", json.dumps(event), NOW)
     assert (message.label, message.interruption) == (label, None)
 
 
 @pytest.mark.parametrize("body", ["", "garbage", "[]", "1", '{"detail-type": 1}', "[" * 100_000])
-def test_garbage_is_unreadable(body: str) -> None:
+def test_invalid_messages_are_unreadable(body: str) -> None:
     assert read_message("m-1", body, NOW).label == UNREADABLE
 
 
@@ -169,7 +167,7 @@ KEYS = ("version", "source", "detail-type", "detail", "time")
 
 @pytest.mark.exhaustive
 @given(st.sampled_from([SPOT, HEALTH]), st.dictionaries(st.sampled_from(KEYS), JSON))
-def test_whatever_stands_in_an_event_it_is_read_without_an_error(
+def test_any_event_is_decoded_without_an_error(
     event: dict[str, Any], changes: dict[str, Any]
 ) -> None:
     message = read_message("m-1", json.dumps({**event, **changes}), NOW)
@@ -180,6 +178,6 @@ def test_whatever_stands_in_an_event_it_is_read_without_an_error(
 
 
 @given(st.dictionaries(st.text(max_size=20), JSON))
-def test_whatever_stands_in_its_detail_it_is_read_without_an_error(detail: dict[str, Any]) -> None:
+def test_any_detail_of_an_event_is_decoded_without_an_error(detail: dict[str, Any]) -> None:
     for event in (SPOT, HEALTH):
         read_message("m-1", json.dumps({**event, "detail": {**event["detail"], **detail}}), NOW)

@@ -1,4 +1,4 @@
-"""Formulas in kubelet settings mean what CEL makes of them, or are refused."""
+"""Expressions in kubelet settings have their CEL value, or are rejected."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ def test_a_formula_has_its_value(text: str, number: int) -> None:
         "timestamp('2026-01-01T00:00:00Z')",
     ],
 )
-def test_what_has_no_value_is_refused(text: str) -> None:
+def test_an_expression_without_a_value_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         evaluate(text, FACTS)
 
 
-def test_a_missing_package_is_named_with_the_way_to_install_it(
+def test_a_missing_package_is_reported_with_the_install_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "cel", None)
@@ -85,7 +85,7 @@ def test_a_missing_package_is_named_with_the_way_to_install_it(
 
 
 @given(st.text(alphabet="0123456789.+-*/%()<>=!&|?:, vcpusmin'a", max_size=40))
-def test_any_text_is_a_number_or_refused(text: str) -> None:
+def test_any_text_is_a_number_or_rejected(text: str) -> None:
     try:
         value = evaluate(text, FACTS)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What AWS says of types and prices: read whole or not at all, kept, and renewed when it is old."""
+"""Types and prices from AWS: read completely or not at all, cached, and refreshed when old."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def price(name: str, zone: str, capacity_type: str) -> float | None:
 
 
 class Account:
-    """An account with a small market, and the facts of it."""
+    """An account with a small market, and its facts."""
 
     def __init__(self, folder: Path, **settings: object) -> None:
         self.clock = SimulatedClock()
@@ -64,8 +64,8 @@ def test_types_come_with_the_zones_that_offer_them(account: Account) -> None:
     assert known.problem == ""
 
 
-def test_the_row_of_a_plain_linux_machine_is_the_price(account: Account) -> None:
-    """Windows, SQL, dedicated tenancy and reserved rows stand beside it at other prices."""
+def test_the_price_is_that_of_shared_linux_without_software(account: Account) -> None:
+    """Rows for Windows, SQL, dedicated tenancy and reservations have other prices."""
     listed = account.facts.on_demand().value
     assert listed is not None
     assert listed["m5.large"] == pytest.approx(0.1, abs=1e-3)
@@ -80,7 +80,7 @@ def test_the_newest_spot_price_of_linux_counts_in_each_zone(account: Account) ->
     assert quoted["m5.large"]["us-east-1b"] == pytest.approx(0.040098, abs=1e-6)
 
 
-def test_an_answer_serves_until_it_is_old_and_in_another_process(account: Account) -> None:
+def test_an_answer_is_cached_across_processes_until_it_expires(account: Account) -> None:
     first = account.facts.spot()
     account.clock.advance(HALF_A_DAY.total_seconds() - 1)
     assert account.refresh().spot() == first
@@ -94,7 +94,7 @@ def test_an_answer_serves_until_it_is_old_and_in_another_process(account: Accoun
 
 
 @pytest.mark.parametrize("call", ["DescribeInstanceTypes", "DescribeInstanceTypeOfferings"])
-def test_a_failed_read_replaces_nothing_and_is_said(account: Account, call: str) -> None:
+def test_a_failed_read_replaces_nothing_and_is_reported(account: Account, call: str) -> None:
     before = account.facts.instance_types()
     account.clock.advance(HALF_A_DAY.total_seconds())
     account.cloud.faults.add(call, Fault.SERVER_ERROR, times=None)
@@ -110,7 +110,7 @@ def test_a_failed_read_replaces_nothing_and_is_said(account: Account, call: str)
     assert account.facts.instance_types().problem == ""
 
 
-def test_a_page_that_fails_leaves_nothing_of_the_list(tmp_path: Path) -> None:
+def test_a_failed_page_discards_the_list(tmp_path: Path) -> None:
     account = Account(tmp_path)
     account.cloud.faults.add("GetProducts", Fault.SERVER_ERROR, times=None, skip=1)
     known = account.facts.on_demand()
@@ -118,7 +118,7 @@ def test_a_page_that_fails_leaves_nothing_of_the_list(tmp_path: Path) -> None:
     assert "pricing:GetProducts" in known.problem
 
 
-def test_an_answer_that_lost_most_of_its_entries_was_cut_short(account: Account) -> None:
+def test_an_answer_without_most_of_its_entries_counts_as_truncated(account: Account) -> None:
     before = account.facts.spot()
     account.cloud.market.price = lambda n, z, c: price(n, z, c) if n == "m5.metal" else None
     account.clock.advance(HALF_A_DAY.total_seconds())
@@ -127,7 +127,7 @@ def test_an_answer_that_lost_most_of_its_entries_was_cut_short(account: Account)
     assert "it is not used" in after.problem
 
 
-def test_a_market_without_any_price_is_an_error_and_not_free(tmp_path: Path) -> None:
+def test_a_market_without_prices_is_an_error(tmp_path: Path) -> None:
     account = Account(tmp_path)
     account.cloud.market.price = lambda *_: 0.0
     assert account.facts.spot().value is None
@@ -135,7 +135,7 @@ def test_a_market_without_any_price_is_an_error_and_not_free(tmp_path: Path) -> 
     assert account.facts.on_demand().value is None
 
 
-def test_without_permission_the_line_names_the_call_and_what_to_allow(account: Account) -> None:
+def test_a_missing_permission_names_the_call_and_the_action_to_allow(account: Account) -> None:
     account.cloud.faults.add("GetProducts", Fault.DENIED, times=None)
     known = account.facts.on_demand()
     assert known.value is None
@@ -143,7 +143,7 @@ def test_without_permission_the_line_names_the_call_and_what_to_allow(account: A
 
 
 @pytest.mark.parametrize("settings", [{"isolated_vpc": True}, {"region": "us-gov-west-1"}])
-def test_where_there_is_no_price_list_nobody_asks_for_it(
+def test_the_price_list_is_not_requested_where_there_is_none(
     tmp_path: Path, settings: dict[str, object]
 ) -> None:
     account = Account(tmp_path, **settings)
@@ -153,7 +153,7 @@ def test_where_there_is_no_price_list_nobody_asks_for_it(
     assert account.cloud.calls == []
 
 
-def test_a_damaged_file_is_read_anew(account: Account) -> None:
+def test_a_damaged_cache_file_is_replaced(account: Account) -> None:
     account.facts.spot()
     for file in account.folder.path.glob("spot*"):
         file.write_bytes(b"\0broken")
@@ -184,12 +184,14 @@ def test_another_region_or_endpoint_is_another_market(tmp_path: Path) -> None:
         ("cn-north-1", "cn-northwest-1", "CNY"),
     ],
 )
-def test_a_price_list_is_asked_where_it_is(region: str, endpoint: str, currency: str) -> None:
+def test_a_price_list_is_requested_at_its_endpoint(
+    region: str, endpoint: str, currency: str
+) -> None:
     assert (pricing_region(region), currency_of(region)) == (endpoint, currency)
 
 
-def test_a_type_that_is_gone_has_to_be_missing_in_two_answers(account: Account) -> None:
-    """Nodes of a type that EC2 does not list are replaced: one short answer must not do that."""
+def test_a_type_is_removed_only_after_two_answers_without_it(account: Account) -> None:
+    """Nodes of a type that EC2 does not list drift: one truncated answer must not cause that."""
     assert account.facts.instance_types().value is not None
     account.clock.advance(HALF_A_DAY.total_seconds())
     market = account.cloud.market
@@ -207,7 +209,7 @@ def test_a_type_that_is_gone_has_to_be_missing_in_two_answers(account: Account) 
     assert account.facts.instance_types().value == known.value
 
 
-def test_a_type_that_two_answers_miss_is_gone(account: Account) -> None:
+def test_a_type_missing_in_two_answers_is_removed(account: Account) -> None:
     assert account.facts.instance_types().value is not None
     account.clock.advance(HALF_A_DAY.total_seconds())
     account.cloud._listings = Listings("us-east-1", account.cloud.market, TYPES[:-1])

@@ -1,7 +1,7 @@
-"""Whatever fails on the way to AWS: each call, each fault, once, three times and for ever.
+"""Faults of AWS calls: each call with each fault, once, three times and forever.
 
-A call that may be repeated is; one that stays refused is an error that names the call, the request
-and what to do; and once the fault is over, the same act ends as if nothing had been.
+A call that may be repeated is retried; a permanent refusal is an error that names the call, the
+request and the remedy; after the fault has ended, the same operation succeeds.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ ONCE_THRICE_FOR_EVER = (1, 3, None)
 
 @dataclass
 class Site:
-    """An account with a little of everything that the calls are about."""
+    """An account with some of each resource that the calls use."""
 
     cloud: EmbeddedEC2
     clock: SimulatedClock
     found: EC2NodeClass
 
     def compute(self, **how: Any) -> AwsCompute:
-        """Return the adapter as a new process has it."""
+        """Return the adapter of a new process."""
         return a_compute(self.cloud, self.clock, **how)
 
     def client(self, service: str) -> Any:
@@ -70,7 +70,7 @@ class Site:
 
 @pytest.fixture
 def site() -> Site:
-    """An account for each call: what acts leave behind would make the later ones slow."""
+    """An account for each call: objects left by earlier operations would slow down later ones."""
     clock = SimulatedClock()
     sold = {**PRICES, "m7i.metal-24xl": 5.0}
     cloud = a_cloud(clock, prices=lambda kind, *_: sold.get(kind), types=tuple(sold))
@@ -110,7 +110,7 @@ def grouping(s: Site) -> None:
 
 
 def by_alias(s: Site) -> None:
-    """Ask for a cluster that is not there: an answer of its own, and no fault."""
+    """Request a missing cluster: this has a separate answer and is not a fault."""
     try:
         AwsCompute(s.cloud.connect, REAL, a_type, s.clock).resolve(a_class())
     except CloudError as error:
@@ -119,7 +119,7 @@ def by_alias(s: Site) -> None:
 
 
 def launch(s: Site) -> None:
-    """Launch one instance for a new intent, with templates that nobody made yet."""
+    """Launch one instance for a new intent, with templates that do not exist yet."""
     number = next(NUMBERS)
     settings = replace(SETTINGS, cluster_name=f"cluster-{number}")
     compute = AwsCompute(s.cloud.connect, settings, a_type, s.clock)
@@ -148,7 +148,7 @@ def terminate(s: Site) -> None:
 
 
 def launched(s: Site, count: int = 1) -> list[str]:
-    """Launch instances past the faults, with one call."""
+    """Launch instances with one call, bypassing the faults."""
     faults, s.cloud.faults._rules = s.cloud.faults._rules, []
     batch = f"spare-{next(NUMBERS)}"
     wishes = [a_launch(f"{batch}-{n}", s.found, batch=batch) for n in range(count)]
@@ -191,7 +191,7 @@ def price_list(s: Site) -> None:
 
 
 def profile(s: Site) -> None:
-    """Make the profile of a new class, with its role."""
+    """Create the profile of a new class, with its role."""
     bare = a_class(f"class-{next(NUMBERS)}")
     status = EC2NodeClassStatus(instance_profile=profile_name(bare, REAL))
     node_class = EC2NodeClass(bare.metadata, bare.spec, status)
@@ -231,7 +231,7 @@ def drop_profile(s: Site) -> None:
 
 
 def hear(s: Site) -> None:
-    """Poll the queue: what is wrong with it is said and stops nothing, and it is asked again."""
+    """Poll the queue: its problems are reported and stop nothing, and polling continues."""
     faults, s.cloud.faults._rules = s.cloud.faults._rules, []
     url = s.client("sqs").get_queue_url(QueueName="words")["QueueUrl"]
     s.client("sqs").send_message(QueueUrl=url, MessageBody="{}")
@@ -242,7 +242,7 @@ def hear(s: Site) -> None:
 
 
 def hand_back(s: Site) -> None:
-    """Leave the queue with a word that nobody has settled: at worst it comes again later."""
+    """Close the queue with an unacknowledged message: at worst it is delivered again later."""
     faults, s.cloud.faults._rules = s.cloud.faults._rules, []
     url = s.client("sqs").get_queue_url(QueueName="words")["QueueUrl"]
     word = {**SPOT, "account": s.cloud._account.number}
@@ -256,7 +256,7 @@ def hand_back(s: Site) -> None:
 
 
 def health(s: Site) -> None:
-    """Ask how instances are: what cannot be known is said, but for what may not be asked."""
+    """Poll instance statuses: unknown ones are reported, except for missing permissions."""
     statuses = InstanceStatuses(s.cloud.connect, s.clock)
     for _ in range(2):
         assert statuses.poll() or statuses.problem() or statuses._is_denied
@@ -325,7 +325,7 @@ NEVER_RAISE = {
     "service-quotas:GetServiceQuota",
     *(name for name in ACTS if name.startswith("sqs")),
 }
-"""What stays unheard or unknown is told where it is asked for, and stops nothing."""
+"""Unread messages and unknown statuses are reported, and stop nothing."""
 
 MOTO_FAILS = "iam:RemoveRoleFromInstanceProfile"
 """moto breaks where AWS says that the role is not there; so its repetition cannot be tried."""
@@ -344,7 +344,7 @@ def test_every_declared_call_is_in_the_table() -> None:
     ],
 )
 @pytest.mark.parametrize("name", list(ACTS))
-def test_a_fault_passes_or_is_told_with_its_call(site: Site, name: str, count: int) -> None:
+def test_a_fault_is_retried_or_reported_with_its_call(site: Site, name: str, count: int) -> None:
     act = ACTS[name]
     for fault in Fault:
         if name != MOTO_FAILS or not fault.takes_effect:
@@ -356,7 +356,7 @@ def test_a_fault_passes_or_is_told_with_its_call(site: Site, name: str, count: i
 def try_with(
     here: Site, act: Callable[[Site], None], name: str, fault: Fault, times: int | None
 ) -> None:
-    """Make a call while it is disturbed so often, judge what came of it, and make it in peace."""
+    """Make a call with that number of faults, check the result, and repeat it without faults."""
     here.cloud.faults.add(name.partition(":")[2], fault, times=times)
     error = error_of(lambda: act(here))
     here.cloud.faults.clear()
@@ -380,7 +380,7 @@ def error_of(act: Callable[[], None]) -> ReconcilerError | None:
 
 
 def assert_addressed(error: ReconcilerError, name: str, fault: Fault) -> None:
-    """The error says whose fault it is, in which call, and under which request id."""
+    """The error states the responsible side, the call, and the request id."""
     assert isinstance(error, CloudError if fault is Fault.DENIED else TransientCloudError)
     place = "request 00000000-0000-4000-8000-" if fault.answer else "no answer"
     assert error.where.startswith(f"{name} ({place}"), (error.where, str(error))

@@ -1,7 +1,7 @@
-"""AWS is consistent in the end only: what was just made is not known yet in the next call.
+"""AWS is eventually consistent: an object that was just created may be unknown to the next call.
 
-Whatever lags, once, three times or for ever: there is one instance for one intent, nothing that
-lives is taken for gone, and when AWS has caught up the same act ends as if nothing had been.
+Whatever lags, once, three times or forever: one intent has one instance, nothing that exists counts
+as gone, and once AWS has caught up the same operation succeeds.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def cloud(clock: SimulatedClock) -> EmbeddedEC2:
 
 
 class Account:
-    """A fleet in an account, and one wish of it."""
+    """A fleet in an account, and one launch of it."""
 
     def __init__(self, cloud: EmbeddedEC2, clock: SimulatedClock, settings: Settings) -> None:
         self.cloud = cloud
@@ -58,7 +58,7 @@ class Account:
         return a_launch("i1", self.node_class)
 
     def make_templates(self) -> None:
-        """Make the templates of the wish, as an earlier launch of the same kind did."""
+        """Create the templates of the launch, as an earlier launch of the same kind did."""
         for template in launch_requests(self.wish, a_type, self.settings).templates:
             self.cloud.connect("ec2", 1).create_launch_template(**template)
 
@@ -73,7 +73,7 @@ def has_instance(answer: LaunchAnswer | Exception) -> bool:
 
 @ONCE_THRICE_FOR_EVER
 @pytest.mark.parametrize("lost", [Fault.SERVER_ERROR_AFTER, Fault.TIMEOUT_AFTER])
-def test_a_launch_whose_instance_is_not_shown_yet_is_not_launched_twice(
+def test_a_launch_whose_instance_is_not_listed_yet_is_not_repeated(
     cloud: EmbeddedEC2, clock: SimulatedClock, times: int | None, lost: Fault
 ) -> None:
     account = Account(cloud, clock, SETTINGS)
@@ -88,7 +88,7 @@ def test_a_launch_whose_instance_is_not_shown_yet_is_not_launched_twice(
 
 
 @ONCE_THRICE_FOR_EVER
-def test_a_template_that_ec2_does_not_know_yet_is_waited_for(
+def test_a_launch_is_retried_until_ec2_knows_its_template(
     cloud: EmbeddedEC2, clock: SimulatedClock, times: int | None
 ) -> None:
     account = Account(cloud, clock, SETTINGS)
@@ -106,10 +106,10 @@ def test_a_template_that_ec2_does_not_know_yet_is_waited_for(
 
 
 @ONCE_THRICE_FOR_EVER
-def test_a_profile_that_ec2_does_not_know_yet_is_waited_for(
+def test_a_launch_is_retried_until_ec2_knows_its_profile(
     cloud: EmbeddedEC2, clock: SimulatedClock, times: int | None
 ) -> None:
-    """The classic: IAM has made it, and EC2 hears of it seconds later."""
+    """The usual case: IAM has created it, and EC2 sees it seconds later."""
     account = Account(cloud, clock, REAL)
     account.make_templates()
     cloud.lag.add("CreateFleet", times=times)
@@ -123,7 +123,7 @@ def test_a_profile_that_ec2_does_not_know_yet_is_waited_for(
     assert len(cloud.living()) == 1
 
 
-def test_a_profile_that_is_not_ours_to_make_is_the_authors(
+def test_a_missing_profile_of_the_user_is_an_author_error(
     cloud: EmbeddedEC2, clock: SimulatedClock
 ) -> None:
     account = Account(cloud, clock, SETTINGS)
@@ -140,7 +140,7 @@ def test_a_profile_that_is_not_ours_to_make_is_the_authors(
 
 @ONCE_THRICE_FOR_EVER
 @pytest.mark.parametrize("call", ["GetInstanceProfile", "AddRoleToInstanceProfile"])
-def test_a_profile_that_iam_does_not_show_yet_gets_its_role_once(
+def test_a_profile_not_visible_in_iam_yet_gets_its_role_once(
     cloud: EmbeddedEC2, clock: SimulatedClock, call: str, times: int | None
 ) -> None:
     del clock
@@ -177,10 +177,10 @@ def test_an_instance_that_cannot_be_tagged_yet_is_tagged_later(
 
 
 @ONCE_THRICE_FOR_EVER
-def test_an_instance_that_ec2_does_not_know_yet_does_not_shield_the_others(
+def test_an_unknown_instance_does_not_block_termination_of_others(
     cloud: EmbeddedEC2, clock: SimulatedClock, times: int | None
 ) -> None:
-    """A call that names one unknown id is refused whole; who is known goes all the same."""
+    """A call with one unknown id is rejected completely; known instances are terminated anyway."""
     account = Account(cloud, clock, SETTINGS)
     old = [instance_of(account.compute, account, f"old-{n}") for n in range(3)]
     cloud.lag.add("TerminateInstances", times=times)
@@ -199,7 +199,7 @@ def instance_of(compute: AwsCompute, account: Account, intent: str) -> str:
     return answer.instance.id
 
 
-def test_a_template_that_is_not_listed_yet_is_collected_when_it_is(
+def test_a_template_listed_late_is_garbage_collected_later(
     cloud: EmbeddedEC2, clock: SimulatedClock
 ) -> None:
     account = Account(cloud, clock, SETTINGS)
@@ -216,7 +216,7 @@ def test_a_template_that_is_not_listed_yet_is_collected_when_it_is(
 
 
 @pytest.mark.parametrize("call", ["ListInstanceProfiles", "GetInstanceProfile"])
-def test_a_profile_that_is_half_known_stays_until_it_is_known(
+def test_a_partially_visible_profile_is_kept_until_it_is_visible(
     cloud: EmbeddedEC2, clock: SimulatedClock, call: str
 ) -> None:
     compute = AwsCompute(cloud.connect, REAL, a_type, clock)
@@ -242,10 +242,10 @@ LOOKS: dict[str, Callable[[EC2NodeClass], Any]] = {
 
 
 @pytest.mark.parametrize("call", list(LOOKS))
-def test_what_one_look_misses_is_still_there_and_what_two_miss_is_gone(
+def test_a_resource_is_gone_only_after_two_observations_without_it(
     clock: SimulatedClock, call: str
 ) -> None:
-    """Nodes drift where their subnet, groups or image are not found any more."""
+    """Nodes drift if their subnet, groups or image are not found any more."""
     cloud = EmbeddedEC2(clock)
     node_class = a_class(ami_selector_terms=(SelectorTerm(name="golden-*"),), ami_family="AL2023")
     cloud.lag.add(call, times=1, skip=1)
@@ -267,7 +267,7 @@ def test_what_one_look_misses_is_still_there_and_what_two_miss_is_gone(
     assert seen == [(whole, True), (whole, True), (whole, True), ((), False), (whole, True)]
 
 
-def test_an_image_that_a_newer_one_replaced_comes_back_for_good_only(
+def test_a_lagging_list_does_not_select_a_replaced_image_again(
     clock: SimulatedClock,
 ) -> None:
     cloud = EmbeddedEC2(clock)

@@ -1,7 +1,7 @@
-"""A list that breaks off is no list: each call that answers by pages, with a page that is lost.
+"""An incomplete list is an error: each paginated call, with a page that is lost.
 
-What reads a list takes it whole or not at all. A shorter one would say that machines, images,
-subnets, prices or instances are not there, and nodes would go for it.
+A list is used completely or not at all. With a shorter one, types, images, subnets, prices or
+instances would seem to be missing, and nodes would be disrupted.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ FAULTS = [fault for fault in Fault if not fault.takes_effect]
 
 @dataclass
 class Site:
-    """An account that has at least three of everything that is listed."""
+    """An account with at least three of each listed resource."""
 
     cloud: EmbeddedEC2
     clock: SimulatedClock
 
     def compute(self) -> AwsCompute:
-        """Return the adapter as a new process has it, which remembers nothing."""
+        """Return the adapter of a new process, without caches."""
         return a_compute(self.cloud, self.clock)
 
     def client(self, service: str) -> Any:
@@ -74,7 +74,7 @@ def furnished() -> Site:
 
 
 def replace_tags(node_class: Any, number: int) -> Any:
-    """Return the class with a tag of its own, so that its launch needs a template of its own."""
+    """Return the class with a unique tag, so that its launch needs a new template."""
     from msgspec.structs import replace as changed
 
     return changed(node_class, spec=changed(node_class.spec, tags={"number": str(number)}))
@@ -148,7 +148,7 @@ READS: dict[str, tuple[str, Callable[[Site], Any], int]] = {
     ],
 )
 @pytest.mark.parametrize("name", list(READS))
-def test_a_list_is_taken_whole_or_not_at_all(site: Site, name: str, count: int) -> None:
+def test_a_list_is_complete_or_an_error(site: Site, name: str, count: int) -> None:
     call, read, least = READS[name]
     whole = read(site)
     assert len(whole) >= least

@@ -1,4 +1,4 @@
-"""The declared calls, the calls that the code makes, and the documents: all say the same."""
+"""The declared calls, the calls in the code, and the documents agree."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def called() -> dict[str, str]:
     return found
 
 
-def test_what_is_called_is_declared_and_what_is_declared_is_called() -> None:
+def test_declared_permissions_match_the_calls_that_are_made() -> None:
     declared = {xform_name(call.operation): call.name for call in CALLS}
     made = called()
     undeclared = {name: place for name, place in made.items() if name not in declared}
@@ -72,13 +72,13 @@ def test_a_policy_allows_every_call_and_fits_into_iam(need: Need) -> None:
     assert len(json.dumps(made, separators=(",", ":"))) <= 6144, "the limit of a managed policy"
 
 
-def test_the_policy_of_a_plan_writes_nothing() -> None:
+def test_the_plan_policy_is_read_only() -> None:
     actions = {a for s in policy(Need.PLAN, Names())["Statement"] for a in s["Action"]}
     verbs = {action.partition(":")[2] for action in actions}
     assert {v for v in verbs if not v.startswith(("Describe", "Get", "List"))} == set()
 
 
-def test_what_changes_or_ends_something_is_bound_to_the_cluster() -> None:
+def test_write_permissions_are_limited_to_the_cluster() -> None:
     made = policy(Need.RUN, Names(cluster="prod"))
     loose = {
         action
@@ -91,7 +91,7 @@ def test_what_changes_or_ends_something_is_bound_to_the_cluster() -> None:
     } == set()
 
 
-def test_the_documents_are_what_the_declaration_makes() -> None:
+def test_the_documents_match_the_declaration() -> None:
     spec = importlib.util.spec_from_file_location("generate", DOCS / "generate.py")
     assert spec is not None
     assert spec.loader is not None
@@ -101,7 +101,7 @@ def test_the_documents_are_what_the_declaration_makes() -> None:
         assert path.read_text(encoding="utf-8") == content, f"run docs/aws/generate.py: {path.name}"
 
 
-def test_every_tag_that_is_put_on_later_is_allowed() -> None:
+def test_every_tag_added_later_is_allowed() -> None:
     put_on = {upkeep.NAME, NODECLAIM, CLUSTER_TAG, FLEET_TAG, takeover.CLAIM_TAG}
     assert put_on == set(TAGGED_LATER)
     statements = policy(Need.RUN, Names())["Statement"]

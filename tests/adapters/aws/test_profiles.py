@@ -1,4 +1,4 @@
-"""The instance profile of a class with a role is made before its first launch, and only then."""
+"""The instance profile of a class with a role is created before its first launch, and only then."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def writes(cloud: EmbeddedEC2) -> list[str]:
     return [c.operation for c in cloud.calls if "InstanceProfile" in c.operation]
 
 
-def test_looking_up_writes_nothing_and_the_first_launch_makes_it_once(
+def test_a_profile_is_created_once_by_the_first_launch_only(
     cloud: EmbeddedEC2, compute: AwsCompute
 ) -> None:
     a_role(cloud)
@@ -69,7 +69,7 @@ def test_looking_up_writes_nothing_and_the_first_launch_makes_it_once(
     assert profiles(cloud) == [(found.status.instance_profile, ["nodes"])]
 
 
-def test_what_was_begun_is_brought_to_its_end(cloud: EmbeddedEC2, compute: AwsCompute) -> None:
+def test_an_incomplete_profile_is_completed(cloud: EmbeddedEC2, compute: AwsCompute) -> None:
     a_role(cloud)
     found = compute.resolve(our_class())
     cloud.faults.add("AddRoleToInstanceProfile", Fault.DENIED)
@@ -82,14 +82,14 @@ def test_what_was_begun_is_brought_to_its_end(cloud: EmbeddedEC2, compute: AwsCo
     assert profiles(cloud) == [(found.status.instance_profile, ["nodes"])]
 
 
-def test_a_role_that_is_not_there_is_named(cloud: EmbeddedEC2, compute: AwsCompute) -> None:
+def test_a_missing_role_is_named(cloud: EmbeddedEC2, compute: AwsCompute) -> None:
     (answer,) = compute.launch([a_launch("i1", compute.resolve(our_class()))])
     assert isinstance(answer, CloudError)
     assert "nodes" in answer.message
     assert cloud.living() == {}
 
 
-def test_a_given_profile_is_left_alone(cloud: EmbeddedEC2, compute: AwsCompute) -> None:
+def test_a_profile_of_the_user_is_left_alone(cloud: EmbeddedEC2, compute: AwsCompute) -> None:
     spec = {"instance_profile": "mine", "role": "", "ami_family": "AL2023"}
     given = a_class(ami_selector_terms=(SelectorTerm(name="nodes-*"),), **spec)
     (answer,) = compute.launch([a_launch("i1", compute.resolve(given))])
@@ -97,7 +97,7 @@ def test_a_given_profile_is_left_alone(cloud: EmbeddedEC2, compute: AwsCompute) 
     assert writes(cloud) == []
 
 
-def test_an_imitated_ec2_is_asked_for_none(cloud: EmbeddedEC2) -> None:
+def test_a_simulated_ec2_needs_no_profile(cloud: EmbeddedEC2) -> None:
     compute = a_compute(cloud, SimulatedClock())
     (answer,) = compute.launch([a_launch("i1", compute.resolve(a_class()))])
     assert isinstance(answer, LaunchAnswer), answer

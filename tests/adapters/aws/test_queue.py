@@ -1,4 +1,4 @@
-"""The interruption queue over a real SQS client: nothing is lost, nothing stays, nothing stops."""
+"""The interruption queue with a real SQS client: no message is lost or left behind."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.engine.processes import wait_for
 
 
 class Site:
-    """An account with a queue, and who listens to it."""
+    """An account with a queue, and its listener."""
 
     def __init__(self) -> None:
         self.strangers = set(threading.enumerate())
@@ -40,7 +40,7 @@ class Site:
             self.sqs.send_message(QueueUrl=self.url, MessageBody=text)
 
     def left(self) -> int:
-        """Return how many messages the queue still has, hidden ones among them."""
+        """Return the number of messages in the queue, including invisible ones."""
         names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
         found = self.sqs.get_queue_attributes(QueueUrl=self.url, AttributeNames=names)
         return sum(int(found["Attributes"][name]) for name in names)
@@ -49,12 +49,12 @@ class Site:
         return [identity for word in self.queue.arrived() for identity in word.instances]
 
     def is_silent(self) -> bool:
-        """Return whether no thread of ours listens any more."""
+        """Return whether none of our threads is listening."""
         ours = set(threading.enumerate()) - self.strangers
         return "interruptions" not in {thread.name for thread in ours}
 
     def show_again(self) -> None:
-        """Let the time be over for which SQS hides what was received."""
+        """End the visibility timeout of received messages."""
         account = self.cloud._account
         for message in sqs_backends[account.number][account.region].queues["web"]._messages:
             message.visible_at = 0
@@ -69,7 +69,7 @@ def spot(instance: str) -> dict[str, object]:
     return {**SPOT, "detail": {"instance-id": instance, "instance-action": "terminate"}}
 
 
-def test_a_word_stays_in_the_queue_until_it_is_settled(site: Site) -> None:
+def test_a_message_stays_in_the_queue_until_it_is_acknowledged(site: Site) -> None:
     site.send(spot("i-1"), spot("i-2"))
     assert site.queue.poll()
     assert sorted(site.heard()) == ["i-1", "i-2"]
@@ -82,7 +82,7 @@ def test_a_word_stays_in_the_queue_until_it_is_settled(site: Site) -> None:
     assert (site.left(), site.queue.deleted) == (0, 2)
 
 
-def test_what_means_nothing_is_counted_and_deleted_and_logged_once_of_its_kind(
+def test_irrelevant_messages_are_counted_deleted_and_logged_once_per_kind(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -97,7 +97,7 @@ def test_what_means_nothing_is_counted_and_deleted_and_logged_once_of_its_kind(
     assert len(caplog.messages) == 2
 
 
-def test_kinds_without_end_are_counted_under_few_names(site: Site) -> None:
+def test_the_number_of_counted_kinds_is_bounded(site: Site) -> None:
     for start in range(0, 120, 10):
         site.send(*(an_event(f"Kind {start + n}") for n in range(10)))
         assert site.queue.poll()
@@ -106,7 +106,7 @@ def test_kinds_without_end_are_counted_under_few_names(site: Site) -> None:
     assert len(site.queue.received) <= 51
 
 
-def test_a_word_that_is_told_again_is_heard_once_until_it_is_settled(site: Site) -> None:
+def test_a_redelivered_message_is_received_once_until_acknowledged(site: Site) -> None:
     site.send(spot("i-1"))
     assert site.queue.poll()
     site.show_again()
@@ -118,7 +118,7 @@ def test_a_word_that_is_told_again_is_heard_once_until_it_is_settled(site: Site)
     assert (site.heard(), site.left()) == ([], 0)
 
 
-def test_more_than_a_batch_is_deleted_in_batches_of_ten(site: Site) -> None:
+def test_messages_are_deleted_in_batches_of_ten(site: Site) -> None:
     site.send(*(spot(f"i-{n}") for n in range(23)))
     for _ in range(3):
         assert site.queue.poll()
@@ -129,7 +129,7 @@ def test_more_than_a_batch_is_deleted_in_batches_of_ten(site: Site) -> None:
     assert site.left() == 0
 
 
-def test_what_could_not_be_deleted_is_deleted_later(site: Site) -> None:
+def test_a_failed_deletion_is_retried(site: Site) -> None:
     site.send(spot("i-1"))
     site.queue.poll()
     site.queue.settle(site.queue.arrived())
@@ -141,7 +141,7 @@ def test_what_could_not_be_deleted_is_deleted_later(site: Site) -> None:
 
 
 @pytest.mark.parametrize("fault", [f for f in Fault if not f.takes_effect])
-def test_a_queue_that_does_not_answer_is_a_problem_that_passes(site: Site, fault: Fault) -> None:
+def test_an_unreachable_queue_is_a_temporary_problem(site: Site, fault: Fault) -> None:
     site.send(spot("i-1"))
     site.cloud.faults.add("ReceiveMessage", fault)
     assert not site.queue.poll()
@@ -152,7 +152,7 @@ def test_a_queue_that_does_not_answer_is_a_problem_that_passes(site: Site, fault
     assert (site.queue.problem(), site.heard()) == ("", ["i-1"])
 
 
-def test_a_queue_that_is_not_there_is_named_once_and_found_when_it_is(
+def test_a_missing_queue_is_reported_once_and_found_when_created(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     queue = InterruptionQueue(site.cloud.connect, "later", site.clock, wait_s=0)
@@ -168,7 +168,7 @@ def test_a_queue_that_is_not_there_is_named_once_and_found_when_it_is(
     assert queue.problem() == ""
 
 
-def test_a_queue_named_by_its_url_is_not_looked_up(site: Site) -> None:
+def test_a_queue_url_needs_no_lookup(site: Site) -> None:
     queue = InterruptionQueue(site.cloud.connect, site.url, site.clock, wait_s=0)
     site.send(spot("i-1"))
     site.cloud.calls.clear()
@@ -177,7 +177,7 @@ def test_a_queue_named_by_its_url_is_not_looked_up(site: Site) -> None:
     assert queue.has_news()
 
 
-def test_a_listener_hears_at_once_and_holds_nobody_up(site: Site) -> None:
+def test_a_listener_receives_at_once_without_blocking_others(site: Site) -> None:
     with serve(site.cloud) as endpoint:
         connect = cache(connector(replace(SETTINGS, endpoint_url=endpoint)))
         queue = InterruptionQueue(connect, "web", site.clock)
@@ -190,7 +190,7 @@ def test_a_listener_hears_at_once_and_holds_nobody_up(site: Site) -> None:
         assert site.left() == 0
 
 
-def test_who_ceases_to_listen_hands_on_what_nobody_has_settled(site: Site) -> None:
+def test_a_closed_listener_releases_unacknowledged_messages(site: Site) -> None:
     site.send(spot("i-1"))
     with site.queue.listening():
         wait_for(site.queue.has_news)
@@ -201,7 +201,7 @@ def test_who_ceases_to_listen_hands_on_what_nobody_has_settled(site: Site) -> No
     assert [w.instances for w in following.arrived()] == [("i-1",)]
 
 
-def test_a_poll_that_outlives_its_listener_keeps_nothing_to_itself(site: Site) -> None:
+def test_a_poll_that_outlives_its_listener_releases_its_messages(site: Site) -> None:
     with serve(site.cloud) as endpoint:
         connect = cache(connector(replace(SETTINGS, endpoint_url=endpoint)))
         former = InterruptionQueue(connect, "web", site.clock, wait_s=3)

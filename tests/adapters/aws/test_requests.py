@@ -86,7 +86,7 @@ def user_data(wish: Launch) -> str:
     return base64.b64decode(str(template(wish)["UserData"])).decode()
 
 
-def test_each_image_has_a_template_and_the_first_compatible_image_counts() -> None:
+def test_each_image_has_a_template_and_the_first_compatible_image_is_used() -> None:
     configs = fleet(a_launch("i", a_resolved_class()))["LaunchTemplateConfigs"]
     assert [
         sorted({(o["ImageId"], o["InstanceType"]) for o in config["Overrides"]})
@@ -110,14 +110,14 @@ def test_an_override_names_type_zone_subnet_image_and_price() -> None:
     ]
 
 
-def test_the_freest_subnet_of_a_zone_is_taken() -> None:
+def test_the_subnet_with_most_free_addresses_is_used() -> None:
     wish = a_launch("i", a_resolved_class(), "m7g.large")
     free = {"subnet-a1": 10, "subnet-a2": 11}
     rows = fleet(wish, subnet_free_addresses=free)["LaunchTemplateConfigs"][0]["Overrides"]
     assert [row["SubnetId"] for row in rows] == ["subnet-a2", "subnet-b"]
 
 
-def test_a_name_follows_from_the_content_alone() -> None:
+def test_the_name_of_a_template_depends_only_on_its_content() -> None:
     def names(wish: Launch) -> list[str]:
         requests = launch_requests(wish, a_type, CONTROL_PLANE)
         return [t["LaunchTemplateName"] for t in requests.templates]
@@ -136,7 +136,7 @@ def test_a_name_follows_from_the_content_alone() -> None:
         ("on-demand", True, "OnDemandOptions", "prioritized"),
     ],
 )
-def test_the_strategy_follows_from_capacity_type_and_overlay(
+def test_the_allocation_strategy_depends_on_capacity_type_and_overlays(
     capacity_type: str, overlaid: bool, side: str, strategy: str
 ) -> None:
     option = LaunchOption("m7g.large", "us-east-1a", capacity_type, 0.1)
@@ -150,7 +150,7 @@ def test_the_strategy_follows_from_capacity_type_and_overlay(
     }
 
 
-def test_tags_of_the_class_cannot_displace_ours() -> None:
+def test_tags_of_the_class_cannot_override_ours() -> None:
     wish = a_launch("i", a_resolved_class(tags={"team": "a", "karpenter.sh/nodepool": "x"}))
     specs = fleet(wish)["TagSpecifications"]
     assert [s["ResourceType"] for s in specs] == ["fleet", "instance", "volume"]
@@ -158,7 +158,7 @@ def test_tags_of_the_class_cannot_displace_ours() -> None:
     assert (tags["team"], tags["karpenter.sh/nodepool"]) == ("a", "general")
 
 
-def test_a_long_intent_becomes_a_token_that_ec2_takes() -> None:
+def test_a_long_intent_id_becomes_a_valid_client_token() -> None:
     token = fleet(a_launch("ü" * 80, a_resolved_class()))["ClientToken"]
     assert len(token) == 64
     assert token.isascii()
@@ -180,7 +180,7 @@ def test_no_more_than_sixty_types_are_offered() -> None:
     assert rows[-1]["InstanceType"] == "m59.large"
 
 
-def test_what_is_missing_is_named() -> None:
+def test_missing_facts_of_a_launch_are_named() -> None:
     no_image = with_fields(
         a_resolved_class(), status=with_fields(a_resolved_class().status, amis=())
     )
@@ -193,7 +193,7 @@ def test_what_is_missing_is_named() -> None:
         launch_requests(a_launch("i", a_resolved_class(), options=(elsewhere,)), a_type, SETTINGS)
 
 
-def test_too_little_choice_for_min_values_is_refused_unless_it_is_best_effort() -> None:
+def test_unsatisfied_min_values_are_rejected_unless_best_effort() -> None:
     asked = NodeSelectorRequirement("kubernetes.io/arch", Operator.EXISTS, min_values=2)
     claim = NodeClaim(Metadata(name="c"), NodeClaimSpec(requirements=(asked,)))
     wide = a_launch("i", a_resolved_class(), node_claim=claim)
@@ -224,7 +224,7 @@ def test_al2023_on_a_real_cluster_needs_its_service_cidr() -> None:
         ("capacity-block", False, "capacity-block", "capacity-block"),
     ],
 )
-def test_a_reservation_has_a_template_of_its_own(
+def test_a_reservation_has_a_separate_template(
     kind: str, interruptible: bool, market: str | None, target: str
 ) -> None:
     options = tuple(
@@ -250,7 +250,7 @@ def test_a_reservation_has_a_template_of_its_own(
     assert ("OnDemandOptions" in requests.fleet) is (target == "on-demand")
 
 
-def test_a_template_stands_once_before_the_first_fleet_that_uses_it() -> None:
+def test_a_template_is_created_once_before_the_first_fleet_that_uses_it() -> None:
     wishes = [a_launch(f"i{n}", a_resolved_class()) for n in range(2)]
     rows = planned_requests(wishes, a_type, CONTROL_PLANE)
     assert [(row["operation"], row["nodeClaim"]) for row in rows] == [
@@ -295,7 +295,7 @@ def test_volumes_are_whole_gibibytes_rounded_up() -> None:
     assert data["BlockDeviceMappings"] == [{"DeviceName": "/dev/xvda", "Ebs": {"VolumeSize": 94}}]
 
 
-def test_a_node_config_tells_the_kubelet_everything() -> None:
+def test_a_node_config_contains_all_kubelet_settings() -> None:
     claim = NodeClaim(
         Metadata(name="c", labels={"team": "a", "kubernetes.io/os": "linux"}),
         NodeClaimSpec(
@@ -335,7 +335,7 @@ def test_a_node_config_tells_the_kubelet_everything() -> None:
     ]
 
 
-def test_own_node_configs_and_own_parts_come_first() -> None:
+def test_node_configs_and_parts_of_the_user_come_first() -> None:
     own = "apiVersion: node.eks.aws/v1alpha1\nkind: NodeConfig\n"
     first, _ = parts_of(user_data(a_launch("i", a_resolved_class(user_data=own), "m7g.large")))
     assert first.content_type == "application/node.eks.aws"
@@ -382,8 +382,8 @@ ARCHIVES = {
 
 
 @pytest.mark.parametrize(("body", "expected"), ARCHIVES.values(), ids=ARCHIVES)
-def test_multi_part_user_data_is_cut_as_go_cuts_it(body: str, expected: list[str]) -> None:
-    """The expectations are what ``mime/multipart`` of Go 1.26 gave for these texts."""
+def test_multi_part_user_data_is_split_as_in_go(body: str, expected: list[str]) -> None:
+    """The expectations are the results of ``mime/multipart`` of Go 1.26 for these texts."""
     parts = parts_of(f'MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="B"\n\n{body}')
     assert [part.body for part in parts] == expected
 
@@ -419,20 +419,20 @@ def test_bottlerocket_keeps_the_users_own_settings_of_kubernetes() -> None:
 
 
 @pytest.mark.parametrize("text", ["settings = 1", "[settings]\nkubernetes = []"])
-def test_bottlerocket_settings_that_are_no_tables_are_refused(text: str) -> None:
+def test_bottlerocket_settings_that_are_not_tables_are_rejected(text: str) -> None:
     with pytest.raises(CloudError, match="where a table is required"):
         user_data(
             a_launch("i", a_resolved_class(ami_family="Bottlerocket", user_data=text), "m7g.large")
         )
 
 
-def test_bottlerocket_settings_that_are_no_toml_are_refused() -> None:
+def test_invalid_toml_in_bottlerocket_settings_is_rejected() -> None:
     node_class = a_resolved_class(ami_family="Bottlerocket", user_data="[settings")
     with pytest.raises(CloudError, match="must be TOML"):
         template(a_launch("i", node_class, "m7g.large"))
 
 
-def test_bottlerocket_settings_read_back_as_they_were_written() -> None:
+def test_bottlerocket_settings_are_read_back_unchanged() -> None:
     own = {
         "a key.with dots": 'quotes " and \\ and \n',
         "empty": {},
@@ -454,7 +454,7 @@ def test_bottlerocket_settings_read_back_as_they_were_written() -> None:
     assert read["settings"] == own
 
 
-def test_aliases_lead_to_the_published_parameters() -> None:
+def test_aliases_resolve_to_the_published_parameters() -> None:
     base = "/aws/service/eks/optimized-ami/1.33/amazon-linux-2023"
     paths = [row.path for row in alias_paths("al2023@latest", "1.33")]
     assert paths[0] == f"{base}/x86_64/standard/recommended/image_id"
@@ -477,8 +477,8 @@ def test_requests_are_built_without_boto3() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_a_class_decides_how_many_pods_its_machines_take() -> None:
-    """What is launched must be what the plan's requests say: the class's own pod density."""
+def test_a_class_sets_the_maximum_number_of_pods() -> None:
+    """The launch must equal the requests of the plan, with the pod density of the class."""
     find = types_of(bundled(), CONTROL_PLANE)
     for kubelet, count in (({}, 29), ({"maxPods": 17}, 17), ({"podsPerCore": 4}, 8)):
         node_class = a_resolved_class(kubelet=kubelet)

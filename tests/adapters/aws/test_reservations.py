@@ -1,4 +1,4 @@
-"""Capacity reservations of a class: which are found, what is left of them, who goes there."""
+"""Capacity reservations of a class: which are found, their remaining capacity, and their use."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def found(cloud: EmbeddedEC2, clock: SimulatedClock, **term: object) -> list[str
     return [reservation.id for reservation in status.capacity_reservations]
 
 
-def test_all_that_is_known_of_a_reservation_stands_in_the_status(
+def test_the_status_contains_all_facts_of_a_reservation(
     cloud: EmbeddedEC2, clock: SimulatedClock
 ) -> None:
     node_class = a_compute(cloud, clock).resolve(reserving(tags={"team": "web"}, owner_id=OWNER))
@@ -97,7 +97,7 @@ def test_all_that_is_known_of_a_reservation_stands_in_the_status(
         ({"instance_match_criteria": "open"}, ["cr-2"]),
     ],
 )
-def test_a_term_selects(
+def test_a_selector_term_selects_reservations(
     cloud: EmbeddedEC2, clock: SimulatedClock, term: dict[str, object], ids: list[str]
 ) -> None:
     assert found(cloud, clock, **term) == ids
@@ -105,7 +105,7 @@ def test_a_term_selects(
     assert found(cloud, clock, **term) == ids
 
 
-def test_none_that_is_found_is_no_lack_and_none_that_is_selected_no_call(
+def test_finding_no_reservation_is_not_an_error_and_no_selector_makes_no_call(
     cloud: EmbeddedEC2, clock: SimulatedClock
 ) -> None:
     node_class = a_compute(cloud, clock).resolve(reserving(tags={"team": "nobody"}))
@@ -157,7 +157,7 @@ def test_a_block_expires_forty_minutes_before_its_end(
     ],
 )
 @pytest.mark.parametrize("term", [{"id": "cr-1"}, {"tags": {"team": "web"}}], ids=["id", "tags"])
-def test_a_reservation_that_cannot_be_read_is_not_gone(
+def test_an_unreadable_reservation_does_not_count_as_gone(
     cloud: EmbeddedEC2,
     clock: SimulatedClock,
     fault: Fault,
@@ -187,9 +187,7 @@ def launch(compute: AwsCompute, node_class: EC2NodeClass, intent: str) -> Launch
     return answer
 
 
-def test_what_is_launched_counts_at_once_and_a_full_reservation_refuses(
-    cloud: EmbeddedEC2, clock: SimulatedClock
-) -> None:
+def test_launches_use_up_a_reservation_at_once(cloud: EmbeddedEC2, clock: SimulatedClock) -> None:
     compute = a_compute(cloud, clock)
 
     def left() -> int | None:
@@ -214,10 +212,10 @@ def test_what_is_launched_counts_at_once_and_a_full_reservation_refuses(
     assert left() == 1
 
 
-def test_two_looks_that_a_launch_brings_close_together_count_as_one(
+def test_two_observations_close_together_count_as_one(
     cloud: EmbeddedEC2, clock: SimulatedClock
 ) -> None:
-    """What is missing is missing for a minute at least before nodes drift for it."""
+    """A resource must be missing for at least a minute before nodes drift."""
     compute = a_compute(cloud, clock)
     whole = compute.resolve(reserving(id="cr-1"))
     kept = replace(cloud.reservations._known["cr-1"])

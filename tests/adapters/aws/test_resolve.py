@@ -1,4 +1,4 @@
-"""From an EC2NodeClass to what the account holds for it, and what is missing."""
+"""Resolution of an EC2NodeClass to resources of the account, and missing ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def reasons(node_class: EC2NodeClass) -> dict[str, str]:
     return {c.type: c.reason for c in node_class.status.conditions if c.status != "True"}
 
 
-def test_what_the_class_selects_is_found(cloud: EmbeddedEC2, clock: SimulatedClock) -> None:
+def test_resources_selected_by_the_class_are_found(
+    cloud: EmbeddedEC2, clock: SimulatedClock
+) -> None:
     cloud.seed(a_class())
     found = resolved(cloud, clock, a_class())
     assert found.is_ready
@@ -47,7 +49,7 @@ def test_what_the_class_selects_is_found(cloud: EmbeddedEC2, clock: SimulatedClo
     assert found.status.instance_profile.startswith("web_")
 
 
-def test_everything_that_is_missing_is_said_at_once(
+def test_all_missing_resources_are_reported_together(
     cloud: EmbeddedEC2, clock: SimulatedClock
 ) -> None:
     node_class = a_class(ami_selector_terms=(SelectorTerm(name="nothing-*"),), role="")
@@ -67,9 +69,7 @@ def test_everything_that_is_missing_is_said_at_once(
     )
 
 
-def test_a_class_with_a_status_is_taken_as_it_stands(
-    cloud: EmbeddedEC2, clock: SimulatedClock
-) -> None:
+def test_a_class_with_a_status_is_used_unchanged(cloud: EmbeddedEC2, clock: SimulatedClock) -> None:
     cloud.seed(a_class())
     known = resolved(cloud, clock, a_class())
     cloud.calls.clear()
@@ -77,9 +77,7 @@ def test_a_class_with_a_status_is_taken_as_it_stands(
     assert cloud.calls == []
 
 
-def test_what_was_found_is_remembered_for_a_minute(
-    cloud: EmbeddedEC2, clock: SimulatedClock
-) -> None:
+def test_lookups_are_cached_for_a_minute(cloud: EmbeddedEC2, clock: SimulatedClock) -> None:
     compute = a_compute(cloud, clock)
     assert not compute.resolve(a_class()).is_ready
     cloud.seed(a_class())
@@ -89,8 +87,8 @@ def test_what_was_found_is_remembered_for_a_minute(
     assert compute.resolve(a_class()).is_ready
 
 
-def test_a_failed_look_up_is_no_finding(cloud: EmbeddedEC2, clock: SimulatedClock) -> None:
-    """Unknown is not «not there»."""
+def test_a_failed_lookup_is_not_a_finding(cloud: EmbeddedEC2, clock: SimulatedClock) -> None:
+    """Unknown does not mean missing."""
     cloud.seed(a_class())
     for call in ("DescribeSubnets", "DescribeSecurityGroups", "DescribeImages"):
         cloud.faults.add(call, Fault.SERVER_ERROR, times=None)
@@ -99,7 +97,7 @@ def test_a_failed_look_up_is_no_finding(cloud: EmbeddedEC2, clock: SimulatedCloc
         cloud.faults.clear()
 
 
-def test_what_was_found_before_holds_while_ec2_does_not_answer(
+def test_earlier_lookups_are_used_while_ec2_is_unreachable(
     cloud: EmbeddedEC2, clock: SimulatedClock
 ) -> None:
     cloud.seed(a_class())
@@ -112,7 +110,9 @@ def test_what_was_found_before_holds_while_ec2_does_not_answer(
     assert compute.resolve(a_class()) != before, "conditions are as old as the look"
 
 
-def test_ids_names_and_any_value(cloud: EmbeddedEC2, clock: SimulatedClock) -> None:
+def test_selectors_accept_ids_names_and_any_value(
+    cloud: EmbeddedEC2, clock: SimulatedClock
+) -> None:
     node_class = a_class(
         subnet_selector_terms=(
             SelectorTerm(id="subnet-0abc"),
@@ -134,7 +134,9 @@ def test_ids_names_and_any_value(cloud: EmbeddedEC2, clock: SimulatedClock) -> N
     assert found.status.instance_profile == "profile"
 
 
-def test_images_by_tags_and_name_and_owner(cloud: EmbeddedEC2, clock: SimulatedClock) -> None:
+def test_images_are_selected_by_tags_name_and_owner(
+    cloud: EmbeddedEC2, clock: SimulatedClock
+) -> None:
     term = SelectorTerm(name="golden-*", tags={"team": "web"}, owner="123456789012")
     node_class = a_class(ami_selector_terms=(term,), ami_family="AL2023")
     cloud.seed(node_class)
@@ -155,7 +157,7 @@ def test_al2023_needs_the_service_cidr_of_a_real_cluster(
     assert a_compute(cloud, clock, told).resolve(node_class).is_ready
 
 
-def test_equal_fleets_find_equal_things(clock: SimulatedClock) -> None:
+def test_equal_fleets_resolve_to_equal_resources(clock: SimulatedClock) -> None:
     def found() -> EC2NodeClass:
         cloud = EmbeddedEC2(clock)
         cloud.seed(a_class())
@@ -184,7 +186,7 @@ def test_a_placement_group_is_found_and_launched_into(
 
 
 @pytest.mark.parametrize("state", ["absent", "pending", "deleting"])
-def test_a_placement_group_that_is_not_there_makes_no_class_ready(
+def test_a_missing_placement_group_makes_the_class_not_ready(
     cloud: EmbeddedEC2, clock: SimulatedClock, state: str
 ) -> None:
     cloud.seed(a_class())
@@ -199,7 +201,7 @@ def test_a_placement_group_that_is_not_there_makes_no_class_ready(
     }
 
 
-def test_a_class_without_a_selector_is_in_no_group_whatever_the_settings_say(
+def test_a_class_without_a_selector_has_no_placement_group(
     cloud: EmbeddedEC2, clock: SimulatedClock
 ) -> None:
     cloud.seed(a_class())

@@ -1,4 +1,4 @@
-"""EC2 asked for what ails instances: all of it or nothing, each thing said once."""
+"""Instance statuses from EC2: complete or not used, and each problem reported once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RETIRES = datetime(2026, 5, 1, 3, tzinfo=UTC)
 
 
 class Site:
-    """An account with three instances, and who asks how they are."""
+    """An account with three instances, and the poller of their statuses."""
 
     def __init__(self) -> None:
         self.clock = SimulatedClock()
@@ -44,7 +44,7 @@ def site() -> Site:
     return Site()
 
 
-def test_instances_that_are_well_are_not_spoken_of(site: Site) -> None:
+def test_healthy_instances_have_no_events(site: Site) -> None:
     assert site.said() == []
     assert not site.statuses.has_news()
     asked = [call.operation for call in site.cloud.calls if call.operation == CALL]
@@ -53,7 +53,7 @@ def test_instances_that_are_well_are_not_spoken_of(site: Site) -> None:
 
 
 @pytest.mark.parametrize("check", ["instance", "system"])
-def test_a_check_counts_once_it_has_failed_for_two_minutes(site: Site, check: str) -> None:
+def test_a_status_check_counts_after_failing_for_two_minutes(site: Site, check: str) -> None:
     ill = site.ids[1]
     site.cloud.health.impair(ill, site.clock.now(), check=check)
     site.clock.advance(IMPAIRED_FOR.total_seconds() - 1)
@@ -79,21 +79,21 @@ def test_a_scheduled_event_counts_at_once(site: Site, code: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["[Completed] The instance", "[Canceled] The instance"])
-def test_an_event_that_is_over_is_still_shown_and_not_heeded(site: Site, text: str) -> None:
+def test_a_completed_event_is_ignored_while_still_listed(site: Site, text: str) -> None:
     site.cloud.health.announce(site.ids[0], "instance-stop", RETIRES, text)
     assert site.said() == []
 
 
-def test_a_filter_that_is_not_heeded_makes_nobody_ill(
+def test_an_ignored_filter_makes_no_instance_unhealthy(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Imitations answer with all instances, whatever is asked for."""
+    """Imitations of EC2 return all instances, whatever the filter."""
     monkeypatch.setattr(site.cloud.health, "_is_asked_for", lambda *_: True)
     site.cloud.health.impair(site.ids[2], site.clock.now() - timedelta(hours=1))
     assert [identity for _, identity, _ in site.said()] == [site.ids[2]]
 
 
-def test_what_is_settled_is_said_again_only_when_it_comes_again(site: Site) -> None:
+def test_an_acknowledged_event_is_reported_again_only_if_it_recurs(site: Site) -> None:
     ill = site.ids[0]
     site.cloud.health.impair(ill, site.clock.now() - timedelta(minutes=5))
     site.cloud.health.announce(ill, "instance-stop", RETIRES)
@@ -107,7 +107,7 @@ def test_what_is_settled_is_said_again_only_when_it_comes_again(site: Site) -> N
     assert [kind for kind, *_ in site.said()] == ["IMPAIRED"]
 
 
-def test_what_ec2_takes_back_before_anybody_heeds_it_is_forgotten(site: Site) -> None:
+def test_an_event_withdrawn_before_it_was_handled_is_dropped(site: Site) -> None:
     site.cloud.health.announce(site.ids[0], "instance-stop", RETIRES)
     assert len(site.said()) == 1
     site.cloud.health.recover(site.ids[0])
@@ -115,7 +115,7 @@ def test_what_ec2_takes_back_before_anybody_heeds_it_is_forgotten(site: Site) ->
 
 
 @pytest.mark.parametrize("skip", [0, 1, 2, 3])
-def test_half_an_answer_changes_nothing(site: Site, skip: int) -> None:
+def test_an_incomplete_answer_changes_nothing(site: Site, skip: int) -> None:
     for identity in site.ids:
         site.cloud.health.announce(identity, "instance-stop", RETIRES)
     whole = site.said()
@@ -132,7 +132,7 @@ def test_half_an_answer_changes_nothing(site: Site, skip: int) -> None:
     assert site.statuses.problem() == ""
 
 
-def test_who_may_not_ask_is_told_once_and_asks_no_more(
+def test_a_missing_permission_is_reported_once_and_polling_stops(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     site.cloud.faults.add(CALL, Fault.DENIED, times=None)
@@ -143,7 +143,7 @@ def test_who_may_not_ask_is_told_once_and_asks_no_more(
     assert site.statuses.problem() == "", "it is the operator's choice"
 
 
-def test_a_listener_asks_until_its_block_ends(site: Site) -> None:
+def test_a_listener_polls_until_it_is_closed(site: Site) -> None:
     statuses = InstanceStatuses(site.cloud.connect, site.clock, every_s=0.01)
     with statuses.listening():
         site.cloud.health.announce(site.ids[0], "instance-stop", RETIRES)
@@ -151,7 +151,7 @@ def test_a_listener_asks_until_its_block_ends(site: Site) -> None:
     assert [w.kind for w in statuses.arrived()] == [InterruptionKind.SCHEDULED_CHANGE]
 
 
-def test_both_ways_are_heard_and_each_settles_its_own(site: Site) -> None:
+def test_both_sources_are_read_and_each_acknowledges_its_events(site: Site) -> None:
     sqs = site.cloud.connect("sqs", 1)
     url = sqs.create_queue(QueueName="web")["QueueUrl"]
     word = {**spot(site.ids[1]), "account": site.cloud._account.number}

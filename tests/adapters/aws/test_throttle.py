@@ -1,4 +1,4 @@
-"""The buckets that keep us below EC2's limits, on a clock that moves only when it is waited for."""
+"""The buckets that keep us below EC2's limits, on a clock that only advances by waiting."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_full_bucket_lets_a_burst_pass_and_then_a_steady_stream() -> None:
     assert round(bucket.take(), 3) == 0.2
 
 
-def test_an_idle_bucket_holds_no_more_than_its_burst() -> None:
+def test_an_idle_bucket_holds_at_most_its_burst() -> None:
     clock = SimulatedClock()
     bucket = Bucket(Rate(5, 10), clock)
     clock.advance(3600)
@@ -56,7 +56,7 @@ def test_an_idle_bucket_holds_no_more_than_its_burst() -> None:
     assert bucket.take() > 0
 
 
-def test_a_refusal_halves_the_rate_and_patience_brings_it_back() -> None:
+def test_throttling_halves_the_rate_and_time_restores_it() -> None:
     clock = SimulatedClock()
     bucket = Bucket(Rate(8, 10), clock)
     bucket.refused()
@@ -73,7 +73,7 @@ def test_a_refusal_halves_the_rate_and_patience_brings_it_back() -> None:
     assert bucket.refill == 8
 
 
-def test_threads_share_a_bucket_and_no_token_is_given_twice() -> None:
+def test_threads_share_a_bucket_and_no_token_is_used_twice() -> None:
     bucket = Bucket(Rate(10, 4), SimulatedClock())
     waits: list[float] = []
     threads = [threading.Thread(target=lambda: waits.append(bucket.take())) for _ in range(16)]

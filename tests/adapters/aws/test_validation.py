@@ -1,4 +1,4 @@
-"""Node classes are tried without effect before anything waits for their nodes."""
+"""Node classes are validated by dry runs before anything waits for their nodes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Site:
         return [c.operation for c in self.cloud.calls if c.operation in TRIED]
 
     def answers(self, operation: str, code: str, message: str) -> None:
-        """Let EC2 answer an operation with an error of its own."""
+        """Make EC2 answer an operation with an error."""
         handle = self.cloud.handle
 
         def other(request: Request) -> Response:
@@ -42,7 +42,7 @@ class Site:
         self.cloud.handle = other  # type: ignore[method-assign]
 
 
-def test_a_class_that_may_launch_is_valid_and_nothing_is_made() -> None:
+def test_a_valid_class_passes_the_dry_run_and_creates_nothing() -> None:
     site = Site()
     assert site.verdict().status == "True"
     assert site.tried() == list(TRIED)
@@ -62,13 +62,13 @@ def test_a_missing_permission_is_named_with_its_call(operation: str) -> None:
     assert (ready.type, ready.status) == ("Ready", "False")
 
 
-def test_one_subnet_in_which_it_may_run_is_enough() -> None:
+def test_one_usable_subnet_is_enough() -> None:
     site = Site()
     site.cloud.faults.add("RunInstances", Fault.DENIED)
     assert site.verdict().status == "True"
 
 
-def test_a_verdict_holds_for_half_an_hour() -> None:
+def test_a_validation_result_is_cached_for_half_an_hour() -> None:
     site = Site()
     for _ in range(20):
         assert site.verdict().status == "True"
@@ -79,7 +79,7 @@ def test_a_verdict_holds_for_half_an_hour() -> None:
     assert len(site.tried()) == 2 * len(TRIED)
 
 
-def test_who_is_allowed_at_last_need_not_wait_for_long() -> None:
+def test_a_granted_permission_is_noticed_within_minutes() -> None:
     site = Site()
     site.cloud.faults.add("CreateFleet", Fault.DENIED)
     assert site.verdict().status == "False"
@@ -87,14 +87,14 @@ def test_who_is_allowed_at_last_need_not_wait_for_long() -> None:
     assert site.verdict().status == "True"
 
 
-def test_a_class_that_changes_is_tried_anew() -> None:
+def test_a_changed_class_is_validated_again() -> None:
     site = Site()
     site.verdict()
     site.verdict(a_class(tags={"team": "web"}))
     assert len(site.tried()) == 2 * len(TRIED)
 
 
-def test_while_ec2_is_busy_the_last_verdict_holds_and_none_is_made_up() -> None:
+def test_while_ec2_is_throttling_the_last_result_is_used() -> None:
     site = Site()
     site.cloud.faults.add("CreateFleet", Fault.THROTTLE, times=None)
     with pytest.raises(TransientCloudError, match="ec2:CreateFleet"):
@@ -106,13 +106,13 @@ def test_while_ec2_is_busy_the_last_verdict_holds_and_none_is_made_up() -> None:
     assert site.verdict().status == "True"
 
 
-def test_what_decides_nothing_is_no_objection() -> None:
+def test_an_inconclusive_answer_is_not_an_objection() -> None:
     site = Site()
     site.answers("CreateFleet", "InvalidLaunchTemplateName.NotFoundException", "no such template")
     assert site.verdict().status == "True"
 
 
-def test_a_profile_of_the_users_own_must_be_there_and_one_of_ours_need_not() -> None:
+def test_only_a_profile_of_the_user_must_already_exist() -> None:
     said = "Value (nodes) for parameter iamInstanceProfile.name is invalid. "
     said += "Invalid IAM Instance Profile name"
     site = Site()
@@ -128,7 +128,7 @@ def test_user_data_that_is_too_long_is_found_before_a_launch() -> None:
     assert site.verdict().reason == "UserDataSizeLimitExceeded"
 
 
-def test_a_class_that_finds_nothing_is_not_tried() -> None:
+def test_a_class_without_resources_is_not_validated_at_ec2() -> None:
     site = Site()
     term = msgspec.structs.replace(
         a_class().spec.subnet_selector_terms[0], tags={"karpenter.sh/discovery": "nowhere"}
@@ -139,7 +139,7 @@ def test_a_class_that_finds_nothing_is_not_tried() -> None:
     assert site.tried() == []
 
 
-def test_who_only_plans_tries_nothing() -> None:
+def test_planning_makes_no_dry_run_calls() -> None:
     site = Site()
     site.compute = a_compute(site.cloud, site.clock)
     assert site.verdict().status == "True"

@@ -1,4 +1,4 @@
-"""Killed at any moment, a write is there whole or not at all, and nothing stays locked."""
+"""A write killed at any time is complete or absent, and nothing stays locked."""
 
 from __future__ import annotations
 
@@ -57,18 +57,18 @@ def running(script: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def last_line(process: subprocess.Popen[str]) -> int:
-    """Return the last turn that the writer said was durable before it was killed."""
+    """Return the last turn that the writer reported as durable before it was killed."""
     assert process.stdout is not None
     return max(map(int, process.stdout.read().split()), default=0)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(6))
-def test_what_was_being_written_is_there_whole_or_not_at_all(tmp_path: Path, seed: int) -> None:
+def test_a_write_interrupted_by_a_crash_is_complete_or_absent(tmp_path: Path, seed: int) -> None:
     with running(WRITER, tmp_path) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        # The moment of death is what the test varies; it decides nothing about the outcome.
+        # The test varies the time of the kill, which does not affect the outcome.
         time.sleep(random.Random(seed).uniform(0.0, 0.05))
         process.send_signal(signal.SIGKILL)
         told = max(1, last_line(process))
@@ -99,7 +99,7 @@ sys.stdin.read()
 """
 
 
-def test_the_kernel_takes_a_dead_holders_lock_back(tmp_path: Path) -> None:
+def test_the_kernel_releases_the_lock_of_a_dead_process(tmp_path: Path) -> None:
     with running(HOLDER, tmp_path) as process, open_state(str(tmp_path), "web") as state:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"

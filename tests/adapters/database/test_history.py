@@ -1,4 +1,4 @@
-"""What is kept of what was: for people, by ``get``, ``describe`` and ``explain``."""
+"""The history that ``get``, ``describe`` and ``explain`` show."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def a_reason(name: str, message: str, kind: str = "Node") -> Decision:
     return Decision(kind=kind, name=name, code="Blocked", message=message)
 
 
-def test_a_claim_that_is_gone_keeps_its_record(state: DatabaseState) -> None:
+def test_a_removed_claim_keeps_its_record(state: DatabaseState) -> None:
     state.store.put_node_claims([a_claim("a"), a_claim("b"), a_claim("c")])
     state.store.forget_node_claims({"a": "the instance is gone"}, after(1))
     state.store.forget_node_claims({"b": "no capacity"}, after(2))
@@ -49,7 +49,7 @@ def test_commands_that_ended_are_remembered(state: DatabaseState) -> None:
     assert state.history.commands()[1] == ended
 
 
-def test_the_revision_that_is_in_force_is_known_with_its_time(state: DatabaseState) -> None:
+def test_the_revision_in_effect_is_recorded_with_its_time(state: DatabaseState) -> None:
     assert state.history.revision() is None
     state.store.put_objects([an_object("a")], "one", NOW)
     state.store.put_objects([an_object("a")], "two", after(1))
@@ -73,7 +73,7 @@ def test_reasons_are_remembered_when_they_change(state: DatabaseState) -> None:
     assert list(history.decisions("Pod", "n1")) == []
 
 
-def test_plans_that_were_never_carried_out_are_forgotten_in_time(
+def test_plans_that_were_never_applied_are_pruned(
     state: DatabaseState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store, "PLANS_KEPT", 3)

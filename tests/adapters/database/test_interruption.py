@@ -1,4 +1,4 @@
-"""Cut after every statement: each method of the ports leaves the new state or the old one."""
+"""Interrupted after any statement, each method of the ports leaves the new state or the old one."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Cut(Exception):  # noqa: N818 - no error, but the end of a process
 
 @contextmanager
 def cut_after(state: DatabaseState, statements: int) -> Iterator[None]:
-    """Let so many statements through and end with the next one, or with the commit."""
+    """Execute that number of statements, and end at the next one, or at the commit."""
     left = [statements]
 
     def count(*_: object) -> None:
@@ -97,7 +97,7 @@ def contents(state: DatabaseState) -> list[str]:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", WRITES)
-def test_a_write_that_is_cut_leaves_the_old_state(name: str, state: DatabaseState) -> None:
+def test_an_interrupted_write_keeps_the_old_state(name: str, state: DatabaseState) -> None:
     before, write = contents(state), WRITES[name]
     for statements in range(100):
         try:
@@ -120,7 +120,7 @@ def lose_the_connection(state: DatabaseState) -> None:
         connection.execute(text("SELECT 1"))
 
 
-def test_a_server_that_drops_a_connection_is_told_and_asked_anew(server: str) -> None:
+def test_a_dropped_connection_is_reported_and_reopened(server: str) -> None:
     with open_state(server, "dropped") as state:
         state.store.put_node_claims([a_claim("a")])
         with pytest.raises(StateError, match=r"terminating connection|closed"):

@@ -1,4 +1,4 @@
-"""One process at a time acts for a fleet, whatever happens to connections, servers and clocks."""
+"""One process at a time acts for a fleet, despite faults of connections, servers and clocks."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def server() -> str:
 
 @contextmanager
 def leader(url: str, fleet: str, lifetime: timedelta = LIFETIME) -> Iterator[DatabaseState]:
-    """Open a state on a server whose lease has a clock of its own, and acquire the lease."""
+    """Open a state on a server whose lease has a separate clock, and acquire the lease."""
     with open_state(url, fleet) as state:
         object.__setattr__(state, "lease", ServerLease(state.database, lifetime, Elapsing()))
         state.lease.acquire()
@@ -172,7 +172,7 @@ def test_a_process_without_the_lease_reads_and_does_not_write(tmp_path: Path) ->
         assert list(state.store.node_claims()) == []
 
 
-def test_a_lease_that_is_found_lost_during_the_check_fences_the_write(server: str) -> None:
+def test_a_lease_lost_during_the_check_fences_the_write(server: str) -> None:
     """A leader that wakes writes and renews at once, in two threads."""
     fleet = "woken"
     with leader(server, fleet) as woken:
@@ -191,7 +191,7 @@ def test_a_lease_that_is_found_lost_during_the_check_fences_the_write(server: st
         assert list(export_lines(woken.database)) == before
 
 
-def test_a_lease_that_was_given_back_is_free_at_once_and_fences_its_holder(server: str) -> None:
+def test_a_released_lease_is_free_at_once_and_fences_its_holder(server: str) -> None:
     with open_state(server, "back") as one, open_state(server, "back") as other:
         one.lease.acquire()
         assert other.lease.holder() == one.lease.holder() is not None
@@ -251,7 +251,7 @@ def test_a_frozen_holder_stops_once_another_has_taken_over(server: str) -> None:
             one.lease.acquire()
 
 
-def test_a_holder_that_was_frozen_and_not_replaced_goes_on_in_its_epoch(server: str) -> None:
+def test_a_resumed_holder_that_was_not_replaced_continues_in_its_epoch(server: str) -> None:
     with leader(server, "thawed") as one, open_state(server, "thawed") as other:
         expire(other)
         freeze(one)
@@ -293,7 +293,7 @@ def test_a_holder_that_freezes_within_a_write_is_replaced(
         assert other.store.serial() == 0
 
 
-def test_the_lease_is_renewed_while_nobody_asks(server: str) -> None:
+def test_the_lease_is_renewed_in_the_background(server: str) -> None:
     lifetime = timedelta(seconds=0.6)
     with open_state(server, "renewed") as one, open_state(server, "renewed") as other:
         object.__setattr__(one, "lease", ServerLease(one.database, lifetime))
@@ -304,7 +304,7 @@ def test_the_lease_is_renewed_while_nobody_asks(server: str) -> None:
             time.sleep(0.05)
 
 
-def test_a_long_write_does_not_keep_the_lease_from_being_renewed(server: str) -> None:
+def test_a_long_write_does_not_block_renewal_of_the_lease(server: str) -> None:
     with leader(server, "long") as one, one.database.writing() as connection:
         freeze(one)
         one.lease.confirm()

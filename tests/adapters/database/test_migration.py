@@ -1,4 +1,4 @@
-"""The recorded state moves forward only, keeps what it holds, and is copied before."""
+"""Migrations of the recorded state go forward only, keep its contents, and back it up first."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def test_the_constant_is_the_newest_migration_and_there_are_no_gaps() -> None:
         assert Path(script.path).name.startswith(f"{script.revision}_")
 
 
-def test_every_older_form_has_a_frozen_state() -> None:
+def test_every_older_schema_has_a_frozen_state() -> None:
     assert [p.stem for p in OLD_STATES] == [f"{n:04}" for n in range(1, int(HEAD))]
 
 
 @pytest.mark.parametrize("dump", OLD_STATES, ids=lambda p: p.stem)
-def test_an_upgraded_state_has_the_form_of_a_fresh_one(tmp_path: Path, dump: Path) -> None:
+def test_an_upgraded_state_has_the_schema_of_a_new_one(tmp_path: Path, dump: Path) -> None:
     old = an_old_state(tmp_path, dump)
     open_state(str(tmp_path), "web").close()
     fresh = tmp_path / "fresh"
@@ -68,7 +68,7 @@ def test_an_upgraded_state_has_the_form_of_a_fresh_one(tmp_path: Path, dump: Pat
 
 
 @pytest.mark.parametrize("dump", OLD_STATES, ids=lambda p: p.stem)
-def test_an_upgraded_state_keeps_what_it_held_and_is_copied_before(
+def test_an_upgraded_state_keeps_its_contents_and_is_backed_up_first(
     tmp_path: Path, dump: Path
 ) -> None:
     an_old_state(tmp_path, dump)
@@ -90,7 +90,7 @@ def test_a_fresh_state_is_not_copied(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_the_migrations_make_the_tables_that_the_code_names(tmp_path: Path, kind: str) -> None:
+def test_the_migrations_create_the_tables_used_by_the_code(tmp_path: Path, kind: str) -> None:
     location = str(tmp_path) if kind == "sqlite" else a_database()
     declared = create_engine("sqlite://")
     metadata.create_all(declared)
@@ -172,7 +172,7 @@ def test_a_migration_that_fails_leaves_the_old_state(
     assert schema_of(old) == before
 
 
-def test_starters_at_the_same_time_migrate_once(tmp_path: Path) -> None:
+def test_processes_starting_at_the_same_time_migrate_once(tmp_path: Path) -> None:
     an_old_state(tmp_path, OLD_STATES[0])
     script = (
         "import sys\n"
@@ -208,14 +208,14 @@ def test_a_state_in_use_by_an_older_release_is_left_alone(
     assert schema_of(old) == before
 
 
-def test_a_server_is_migrated_by_one_of_two_starters() -> None:
+def test_a_server_is_migrated_by_one_of_two_starting_processes() -> None:
     url = a_database()
     with open_state(url, "one") as one, open_state(url, "two") as two:
         one.store.put_node_claims([a_claim("a")])
         assert migrate(two.database.engine, two.database.place, None) == []
 
 
-def test_an_older_state_on_a_server_is_upgraded_with_what_it_holds() -> None:
+def test_an_older_state_on_a_server_is_upgraded_with_its_contents() -> None:
     url = a_database()
     engine = create_engine(url)
     with engine.begin() as connection:

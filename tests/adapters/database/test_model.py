@@ -1,4 +1,4 @@
-"""Whatever is written in whatever order, and reopened in between: what a dict would hold."""
+"""Any writes in any order, with reopening in between, give the contents of a dict."""
 
 from __future__ import annotations
 
@@ -148,11 +148,11 @@ def run(machine: type[Machine], number: int) -> None:
 
 
 @pytest.mark.property
-def test_a_file_holds_what_a_dict_would() -> None:
+def test_a_state_file_behaves_like_a_dict() -> None:
     run(Machine, examples(60))
 
 
 @pytest.mark.exhaustive
 @pytest.mark.property
-def test_a_server_holds_what_a_dict_would() -> None:
+def test_a_state_server_behaves_like_a_dict() -> None:
     run(ServerMachine, examples(25))

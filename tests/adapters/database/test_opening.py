@@ -1,4 +1,4 @@
-"""What stops a state from being opened is told in one line: whose fault, where, what to do."""
+"""Reasons why a state cannot be opened, each reported in one line with a remedy."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def refusal(location: object, *, create: bool = True) -> str:
     return text
 
 
-def test_the_state_directory_is_for_its_owner_only_and_out_of_gits_sight(tmp_path: Path) -> None:
+def test_the_state_directory_is_private_and_ignored_by_git(tmp_path: Path) -> None:
     folder = tmp_path / "deep" / "state"
     open_state(str(folder), "web").close()
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -39,7 +39,7 @@ def test_the_state_directory_is_for_its_owner_only_and_out_of_gits_sight(tmp_pat
     assert (folder / ".gitignore").read_text() == "*\n"
 
 
-def test_only_a_folder_of_ours_is_hidden_from_git(tmp_path: Path) -> None:
+def test_only_our_folder_is_ignored_by_git(tmp_path: Path) -> None:
     for name in (".reconciler", "theirs"):
         (tmp_path / name).mkdir()
         open_state(str(tmp_path / name), "web").close()
@@ -65,7 +65,7 @@ def test_a_commit_is_synced_to_the_disk_and_rows_have_types(tmp_path: Path) -> N
     assert strict == 16
 
 
-def test_a_state_that_is_current_is_opened_without_alembic(tmp_path: Path) -> None:
+def test_a_current_state_is_opened_without_alembic(tmp_path: Path) -> None:
     open_state(str(tmp_path), "web").close()
     script = (
         "import sys\n"
@@ -76,7 +76,9 @@ def test_a_state_that_is_current_is_opened_without_alembic(tmp_path: Path) -> No
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True)
 
 
-def test_a_sqlite_without_types_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_sqlite_without_strict_tables_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 34, 1))
     assert "need 3.37; use a newer Python build" in refusal(tmp_path)
 
@@ -95,7 +97,7 @@ def test_threads_may_share_a_state(tmp_path: Path) -> None:
         assert list(state.journal.in_doubt()) == []
 
 
-def test_a_reader_is_not_kept_waiting_by_a_writer(tmp_path: Path) -> None:
+def test_a_writer_does_not_block_readers(tmp_path: Path) -> None:
     with open_state(str(tmp_path), "web") as state, open_state(str(tmp_path), "web") as other:
         state.store.put_node_claims([a_claim("a")])
         with state.database.writing() as connection:
@@ -104,13 +106,13 @@ def test_a_reader_is_not_kept_waiting_by_a_writer(tmp_path: Path) -> None:
             assert other.store.serial() == 1
 
 
-def test_reading_makes_nothing(tmp_path: Path) -> None:
+def test_reading_creates_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "state"
     assert "no recorded state in this folder yet" in refusal(folder, create=False)
     assert not folder.exists()
 
 
-def test_a_file_is_no_state_directory(tmp_path: Path) -> None:
+def test_a_file_is_not_a_state_directory(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert "this is a file, but the state needs a folder" in refusal(tmp_path / "file")
 
@@ -146,7 +148,7 @@ def test_a_damaged_file_is_refused_when_it_is_read(tmp_path: Path) -> None:
         open_state(str(tmp_path), "web").store.node_claims()
 
 
-def test_a_record_that_another_hand_changed_is_named(tmp_path: Path) -> None:
+def test_a_record_edited_by_others_is_named(tmp_path: Path) -> None:
     with open_state(str(tmp_path), "web") as state:
         state.store.put_node_claims([a_claim("general-1")])
         with closing(sqlite3.connect(tmp_path / "state.db")) as other, other:
@@ -157,7 +159,7 @@ def test_a_record_that_another_hand_changed_is_named(tmp_path: Path) -> None:
 
 @pytest.fixture
 def folder_of_another() -> Iterator[Path]:
-    """A folder that this process may list and not write, even where the tests run as root."""
+    """A folder that this process can list but not write, even if the tests run as root."""
     with TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o555)
@@ -169,12 +171,12 @@ def folder_of_another() -> Iterator[Path]:
         folder.chmod(0o755)
 
 
-def test_a_folder_that_may_not_be_written_is_refused(folder_of_another: Path) -> None:
+def test_a_read_only_folder_is_rejected(folder_of_another: Path) -> None:
     assert "give this user" in refusal(folder_of_another)
     assert "give this user" in refusal(folder_of_another / "state")
 
 
-def test_a_file_that_may_not_be_written_is_refused_when_it_is_written(tmp_path: Path) -> None:
+def test_a_read_only_file_is_rejected_on_the_first_write(tmp_path: Path) -> None:
     open_state(str(tmp_path), "web").close()
     with open_state(str(tmp_path), "web") as state:
         with state.database.reading() as connection:
@@ -183,7 +185,7 @@ def test_a_file_that_may_not_be_written_is_refused_when_it_is_written(tmp_path: 
             state.store.put_node_claims([a_claim("a")])
 
 
-def test_a_full_disk_is_told_and_leaves_the_old_state(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_keeps_the_old_state(tmp_path: Path) -> None:
     with open_state(str(tmp_path), "web") as state:
         state.store.put_node_claims([a_claim("a")])
         with state.database.reading() as connection:
@@ -206,18 +208,18 @@ def test_a_full_disk_is_told_and_leaves_the_old_state(tmp_path: Path) -> None:
         ("postgresql://nobody@no-such-host.invalid/db", "correct the host"),
     ],
 )
-def test_a_wrong_url_is_told_without_its_password(location: str, said: str) -> None:
+def test_an_invalid_url_is_reported_without_its_password(location: str, said: str) -> None:
     text = refusal(location)
     assert said in text
     assert "hunter2" not in text
 
 
-def test_a_database_that_the_server_lacks_is_told() -> None:
+def test_a_missing_database_is_reported() -> None:
     url = a_database().replace("/test_", "/missing_")
     text = refusal(url)
     assert "does not exist" in text
     assert "create it on the server" in text
 
 
-def test_a_server_without_a_state_is_not_made_one_by_reading() -> None:
+def test_reading_a_server_without_a_state_creates_none() -> None:
     assert "no recorded state in this folder yet" in refusal(a_database(), create=False)

@@ -1,4 +1,4 @@
-"""What may be taken out of the records, and what never: on both databases."""
+"""Which records may be pruned, and which never: on both databases."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def effect(state: DatabaseState, name: str, at: object, **fields: object) -> Non
 
 
 def active(state: DatabaseState) -> None:
-    """Let something have been done just now, so that spans count from there."""
+    """Record an effect now, from which ages count."""
     effect(state, "newest", LATER, verb=Verb.TAINT)
 
 
@@ -65,7 +65,7 @@ def names(state: DatabaseState) -> set[str]:
     return {e.intent.id for e in state.journal.entries(limit=1000)} - {"newest"}
 
 
-def test_settled_effects_go_with_all_their_outcomes_once_they_are_old(
+def test_old_settled_intents_are_pruned_with_their_outcomes(
     state: DatabaseState,
 ) -> None:
     for name, at in (("old", OLD), ("young", RECENT)):
@@ -78,7 +78,7 @@ def test_settled_effects_go_with_all_their_outcomes_once_they_are_old(
     assert pruned(state) == {}
 
 
-def test_nothing_in_doubt_goes_however_old_it_is(state: DatabaseState) -> None:
+def test_intents_in_doubt_are_never_pruned(state: DatabaseState) -> None:
     state.journal.begin([an_intent(v.value, verb=v, at=NOW, target="gone") for v in Verb])
     before = state.journal.in_doubt()
     active(state)
@@ -86,7 +86,7 @@ def test_nothing_in_doubt_goes_however_old_it_is(state: DatabaseState) -> None:
     assert state.journal.in_doubt() == before
 
 
-def test_a_launch_stays_for_as_long_as_its_claim_is_there_and_a_while_longer(
+def test_a_launch_is_kept_while_its_claim_exists_and_for_the_retention_after(
     state: DatabaseState,
 ) -> None:
     for name in ("there", "left", "gone", "shown"):
@@ -101,8 +101,8 @@ def test_a_launch_stays_for_as_long_as_its_claim_is_there_and_a_while_longer(
     assert state.history.gone_claim("left") is not None
 
 
-def test_a_launch_is_counted_back_from_what_was_done_last(state: DatabaseState) -> None:
-    """The daemon was away for two months: what it launched last may still be without a claim."""
+def test_the_retention_of_a_launch_counts_from_its_last_operation(state: DatabaseState) -> None:
+    """The daemon was stopped for two months: its last launch may still be without a claim."""
     effect(state, "launch", OLD, target="gone")
     effect(state, "drain", OLD, target="node", verb=Verb.DRAIN)
     effect(state, "last", OLD + DAY, target="node", verb=Verb.TAINT)
@@ -110,7 +110,7 @@ def test_a_launch_is_counted_back_from_what_was_done_last(state: DatabaseState) 
     assert names(state) == {"launch", "last"}
 
 
-def test_a_batch_stays_while_one_of_its_claims_is_there(state: DatabaseState) -> None:
+def test_a_batch_is_kept_while_one_of_its_claims_exists(state: DatabaseState) -> None:
     for number in range(2):
         claims = [f"c{number}0", f"c{number}1"]
         head = {"claims": " ".join(claims), "launch": "{}"}
@@ -125,7 +125,7 @@ def test_a_batch_stays_while_one_of_its_claims_is_there(state: DatabaseState) ->
     assert names(state) == {"h1", "i-c11"}
 
 
-def test_commands_go_when_they_are_over_and_nothing_waits_for_them(state: DatabaseState) -> None:
+def test_completed_commands_without_dependents_are_pruned(state: DatabaseState) -> None:
     def put(name: str, phase: CommandPhase, claim: str, **fields: object) -> None:
         more = {"node_claims": (claim,), "replacements": (), "started_at": OLD, **fields}
         state.store.put_command(a_command(name, phase, **more))
@@ -145,7 +145,7 @@ def test_commands_go_when_they_are_over_and_nothing_waits_for_them(state: Databa
     assert left == {"running", "just-done", "followed", "recent"}
 
 
-def test_the_last_plan_that_was_carried_out_stays_with_all_that_belongs_to_it(
+def test_the_last_applied_plan_is_kept_with_its_records(
     state: DatabaseState,
 ) -> None:
     for number in range(3):
@@ -163,14 +163,14 @@ def test_the_last_plan_that_was_carried_out_stays_with_all_that_belongs_to_it(
     assert state.history.gone_claim("c2") is not None
 
 
-def test_the_newest_plan_stays_and_the_one_that_was_written_last(state: DatabaseState) -> None:
+def test_the_newest_plan_and_the_last_recorded_one_are_kept(state: DatabaseState) -> None:
     for digest, days in (("old", 0), ("newest", 2), ("after the clock went back", 1)):
         state.store.put_plan(a_plan(digest, at=NOW + days * DAY))
     assert pruned(state) == {"plans": 1}
     assert [p.digest for p in state.store.plans()] == ["newest", "after the clock went back"]
 
 
-def test_what_was_said_last_of_each_stays(state: DatabaseState) -> None:
+def test_the_last_reason_about_each_subject_is_kept(state: DatabaseState) -> None:
     def said(code: str, name: str) -> Decision:
         return Decision(kind="Pod", name=name, code=code, message=code)
 
@@ -183,7 +183,7 @@ def test_what_was_said_last_of_each_stays(state: DatabaseState) -> None:
     assert len(state.history.decisions("Pod", "x")) == 1, "it is still what was said last"
 
 
-def test_the_revision_in_force_and_what_is_believed_stay(state: DatabaseState) -> None:
+def test_the_revision_in_effect_and_the_current_records_are_kept(state: DatabaseState) -> None:
     for number in range(3):
         state.store.put_objects([an_object("o")], f"r{number}", NOW + number * DAY)
     state.store.put_unavailable([an_unavailable("a", until=OLD), an_unavailable("b", until=LATER)])
@@ -194,7 +194,7 @@ def test_the_revision_in_force_and_what_is_believed_stay(state: DatabaseState) -
     assert len(state.store.objects()) == 1
 
 
-def test_new_rows_go_on_counting_from_the_last(state: DatabaseState) -> None:
+def test_new_rows_continue_the_numbering(state: DatabaseState) -> None:
     for number in range(3):
         effect(state, f"e{number}", OLD, verb=Verb.TAINT)
     pruned(state)
@@ -202,7 +202,7 @@ def test_new_rows_go_on_counting_from_the_last(state: DatabaseState) -> None:
     assert [e.sequence for e in state.journal.entries()] == [4, 3]
 
 
-def test_a_look_at_what_would_go_removes_nothing(state: DatabaseState) -> None:
+def test_a_dry_run_of_pruning_removes_nothing(state: DatabaseState) -> None:
     effect(state, "old", OLD, verb=Verb.TAINT)
     active(state)
     tallies = state.history.prune(LATER, KEEP, carries_out=False)
@@ -213,7 +213,7 @@ def test_a_look_at_what_would_go_removes_nothing(state: DatabaseState) -> None:
     assert state.history.pruned_before() == LATER - KEEP
 
 
-def test_another_fleet_of_the_database_keeps_its_own() -> None:
+def test_records_of_another_fleet_are_kept() -> None:
     location = a_database()
     with open_state(location, "web") as mine, open_state(location, "other") as theirs:
         for opened in (mine, theirs):
@@ -223,7 +223,7 @@ def test_another_fleet_of_the_database_keeps_its_own() -> None:
         assert names(theirs) == {"old"}
 
 
-def test_less_than_a_day_is_never_kept(state: DatabaseState) -> None:
+def test_a_retention_below_one_day_is_rejected(state: DatabaseState) -> None:
     with pytest.raises(ValueError, match="at least one day"):
         state.history.prune(LATER, timedelta(hours=23))
 
@@ -249,9 +249,7 @@ with open_state(sys.argv[1], "web") as state:
         *(pytest.param(wait_s, marks=pytest.mark.exhaustive) for wait_s in (0.0, 0.05, 0.2)),
     ],
 )
-def test_killed_in_the_middle_it_has_removed_everything_or_nothing(
-    tmp_path: Path, wait_s: float
-) -> None:
+def test_a_killed_pruning_removed_everything_or_nothing(tmp_path: Path, wait_s: float) -> None:
     with open_state(str(tmp_path), "web") as state:
         ids = [f"e{n}" for n in range(300)]
         state.journal.begin([an_intent(i, at=OLD, verb=Verb.TAINT, target=i) for i in ids])
@@ -261,7 +259,7 @@ def test_killed_in_the_middle_it_has_removed_everything_or_nothing(
     with running(PRUNER, tmp_path) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "begins\n"
-        time.sleep(wait_s)  # the moment of death; it decides nothing about what holds
+        time.sleep(wait_s)  # the time of the kill, which does not affect the outcome
         process.send_signal(signal.SIGKILL)
         was_done = "done" in process.stdout.read()
     with open_state(str(tmp_path), "web") as state:

@@ -1,4 +1,4 @@
-"""The fleets of a process share connections; neither their number nor their locks mix them up."""
+"""The fleets of a process share connections, and stay isolated whatever their number and locks."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_the_lease_of_one_fleet_is_lost_alone() -> None:
     shared.close()
 
 
-def test_a_locked_row_keeps_no_other_lease_from_being_renewed() -> None:
+def test_a_locked_row_does_not_block_renewal_of_other_leases() -> None:
     """A standby that freezes while it asks for a lease has the row of that lease locked."""
     url, shared = a_database(), SharedStates("test")
     now = [1000.0]
@@ -120,7 +120,7 @@ def test_a_locked_row_keeps_no_other_lease_from_being_renewed() -> None:
     shared.close()
 
 
-def test_replicas_see_each_other_and_forget_who_is_gone() -> None:
+def test_replicas_see_each_other_and_drop_dead_ones() -> None:
     url, shared = a_database(), SharedStates("test")
     with shared.open(url, "web") as web:
         one, two = (Heartbeat(shared.server(url), name) for name in ("one", "two"))
@@ -146,7 +146,7 @@ def test_replicas_see_each_other_and_forget_who_is_gone() -> None:
     shared.close()
 
 
-def test_a_replica_that_freezes_while_it_announces_itself_holds_up_no_other() -> None:
+def test_a_replica_frozen_during_its_heartbeat_does_not_block_others() -> None:
     """The server ends its transaction: others remove its row after a minute."""
     url, shared, limits = a_database(), SharedStates("test"), []
     with shared.open(url, "web") as web:

@@ -18,7 +18,7 @@ class Repository:
         init(path)
 
     def git(self, *arguments: str) -> str:
-        """Run git as an author who exists nowhere else."""
+        """Run git as an author who exists only here."""
         return git(self.path, *arguments)
 
     def write(self, files: dict[str, str]) -> None:

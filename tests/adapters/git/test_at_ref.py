@@ -67,7 +67,7 @@ def test_links_that_leave_the_folder_are_refused(repository: Repository, tmp_pat
     }
 
 
-def test_a_submodule_is_told_and_not_followed(repository: Repository, tmp_path: Path) -> None:
+def test_a_submodule_is_reported_and_not_followed(repository: Repository, tmp_path: Path) -> None:
     other = Repository(tmp_path / "other")
     other.commit({"x.yaml": POOL})
     repository.commit({"pool.yaml": POOL})
@@ -78,7 +78,7 @@ def test_a_submodule_is_told_and_not_followed(repository: Repository, tmp_path: 
     assert codes(found) == {"vendor": "submodule"}
 
 
-def test_sizes_counts_and_depths_are_limited(
+def test_file_sizes_counts_and_depths_are_limited(
     repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deep = "/".join("d" * (limits.DEPTH_MAX + 2)) + "/x.yaml"
@@ -93,20 +93,20 @@ def test_sizes_counts_and_depths_are_limited(
 
 
 @pytest.mark.parametrize("ref", ["nope", "-x", "--output=/tmp/x", "", "a\nb", "main:pool.yaml"])
-def test_what_is_no_commit_is_refused(repository: Repository, ref: str) -> None:
+def test_a_ref_that_is_not_a_commit_is_rejected(repository: Repository, ref: str) -> None:
     repository.commit({"pool.yaml": POOL})
     with pytest.raises(UsageError):
         read(AtRef(str(repository.path), ref))
 
 
-def test_a_folder_that_the_commit_lacks_is_refused(repository: Repository) -> None:
+def test_a_folder_missing_in_the_commit_is_rejected(repository: Repository) -> None:
     repository.commit({"pool.yaml": POOL})
     repository.write({"fleet/pool.yaml": POOL})
     with pytest.raises(UnreadableError, match="folder fleet does not exist in that commit"):
         read(AtRef(str(repository.path / "fleet"), "HEAD"))
 
 
-def test_a_commit_without_fleet_files_is_never_a_fleet(repository: Repository) -> None:
+def test_a_commit_without_fleet_files_is_an_error(repository: Repository) -> None:
     repository.commit({"README.md": "x"})
     with pytest.raises(UnreadableError, match="no YAML or JSON file"):
         read(AtRef(str(repository.path), "HEAD"))

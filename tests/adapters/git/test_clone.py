@@ -1,4 +1,4 @@
-"""Remote repositories: cached bare clones, and what is never spoken or written down."""
+"""Remote repositories: cached bare clones, refused protocols, and secrets that are never stored."""
 
 import shutil
 import threading
@@ -26,9 +26,7 @@ def clones(cache: Path) -> list[Path]:
     return sorted(path for path in cache.iterdir() if path.is_dir())
 
 
-def test_a_remote_is_cloned_once_and_fetched_from_then_on(
-    repository: Repository, cache: Path
-) -> None:
+def test_a_remote_is_cloned_once_and_then_fetched(repository: Repository, cache: Path) -> None:
     first = repository.commit({"fleet/pool.yaml": POOL}, "one")
     found = read(remote(repository, cache, path="fleet"))
     assert (found.revision.head, found.revision.subject) == (first, "one")
@@ -61,7 +59,7 @@ def test_branches_tags_commits_and_forced_pushes_are_followed(
         read(remote(repository, cache, "feature/x"))
 
 
-def test_a_remote_whose_head_is_no_branch_still_has_branches(
+def test_a_remote_with_a_detached_head_still_has_branches(
     repository: Repository, cache: Path
 ) -> None:
     head = repository.commit({"a.yaml": "1"})
@@ -71,7 +69,7 @@ def test_a_remote_whose_head_is_no_branch_still_has_branches(
         read(remote(repository, cache))
 
 
-def test_a_commit_that_no_branch_leads_to_is_read_where_the_remote_gives_it(
+def test_an_unreachable_commit_is_read_if_the_remote_serves_it(
     repository: Repository, cache: Path
 ) -> None:
     repository.commit({"a.yaml": "1"})
@@ -92,7 +90,7 @@ def test_the_head_is_polled_without_a_clone(repository: Repository, cache: Path)
 
 
 @pytest.mark.parametrize("damage", ["objects", "HEAD", "everything"])
-def test_a_damaged_clone_is_made_again(repository: Repository, cache: Path, damage: str) -> None:
+def test_a_damaged_clone_is_replaced(repository: Repository, cache: Path, damage: str) -> None:
     head = repository.commit({"a.yaml": "1"})
     read(remote(repository, cache))
     (clone,) = clones(cache)
@@ -109,7 +107,7 @@ def test_a_damaged_clone_is_made_again(repository: Repository, cache: Path, dama
     assert clones(cache) == [clone]
 
 
-def test_a_remote_that_is_away_is_unreadable_and_leaves_nothing(
+def test_an_unreachable_remote_is_unreadable_and_leaves_no_clone(
     repository: Repository, cache: Path
 ) -> None:
     repository.commit({"a.yaml": "1"})
@@ -125,7 +123,7 @@ def test_a_remote_that_is_away_is_unreadable_and_leaves_nothing(
     assert clones(cache) == kept
 
 
-def test_readers_at_once_share_one_clone(repository: Repository, cache: Path) -> None:
+def test_concurrent_readers_share_one_clone(repository: Repository, cache: Path) -> None:
     head = repository.commit({"a.yaml": "1"})
     heads: list[str | None] = []
     threads = [
@@ -140,7 +138,7 @@ def test_readers_at_once_share_one_clone(repository: Repository, cache: Path) ->
     assert len(clones(cache)) == 1
 
 
-def test_no_hook_of_a_template_gets_into_a_clone(
+def test_no_template_hook_is_installed_in_a_clone(
     repository: Repository, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository.commit({"a.yaml": "1"})
@@ -166,7 +164,7 @@ def test_no_hook_of_a_template_gets_into_a_clone(
         ("/srv/fleet.git", "file"),
     ],
 )
-def test_these_addresses_are_spoken(url: str, protocol: str) -> None:
+def test_supported_addresses_are_accepted(url: str, protocol: str) -> None:
     assert address(url) == (url, protocol)
 
 
@@ -188,7 +186,7 @@ def test_these_addresses_are_spoken(url: str, protocol: str) -> None:
         "no/such/folder",
     ],
 )
-def test_other_addresses_are_refused(url: str, tmp_path: Path) -> None:
+def test_other_addresses_are_rejected(url: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         read(Remote(url, str(tmp_path / "cache")))
 

@@ -1,4 +1,4 @@
-"""A folder is read without following anything out of it, or for ever."""
+"""A folder is read without following links out of it, and without endless loops."""
 
 import os
 import sys
@@ -16,7 +16,7 @@ def codes(path: Path) -> list[tuple[str, str]]:
     return [(d.code, d.place.file) for d in findings if d.place]
 
 
-def test_files_are_read_by_their_names_and_in_order(tmp_path: Path) -> None:
+def test_files_are_selected_by_name_and_read_in_order(tmp_path: Path) -> None:
     for name in ("b.yaml", "a.yml", "sub/c.json", "README.md", ".git/x.yaml", ".hidden.yaml"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(name)
@@ -31,7 +31,7 @@ def test_files_are_read_by_their_names_and_in_order(tmp_path: Path) -> None:
     assert findings == []
 
 
-def test_links_may_not_lead_out(tmp_path: Path) -> None:
+def test_symbolic_links_cannot_leave_the_folder(tmp_path: Path) -> None:
     (tmp_path / "secret.yaml").write_text("x")
     fleet = tmp_path / "fleet"
     fleet.mkdir()
@@ -57,7 +57,7 @@ def test_a_loop_of_folders_ends(tmp_path: Path) -> None:
     assert codes(tmp_path) == [("broken-link", "self.yaml"), ("directory-loop", "a/b/up")]
 
 
-def test_what_is_no_regular_file_is_not_opened(tmp_path: Path) -> None:
+def test_only_regular_files_are_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.yaml")
     (tmp_path / "folder.yaml").mkdir()
 
@@ -72,7 +72,7 @@ def test_sizes_and_counts_are_limited(tmp_path: Path, monkeypatch: pytest.Monkey
     assert codes(tmp_path) == [("too-large", "3.yaml")]
 
 
-def test_no_folder_is_an_error_and_not_an_empty_fleet(tmp_path: Path) -> None:
+def test_a_missing_folder_is_an_error_and_not_an_empty_fleet(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("")
     for path in (tmp_path / "nope", tmp_path / "a.yaml"):
         with pytest.raises(UnreadableError, match=path.name):
@@ -82,7 +82,7 @@ def test_no_folder_is_an_error_and_not_an_empty_fleet(tmp_path: Path) -> None:
 @pytest.mark.skipif(
     sys.getfilesystemencoding() != "utf-8", reason="every name is text in the locale of this run"
 )
-def test_a_name_that_is_no_text_does_not_stop_the_reading(tmp_path: Path) -> None:
+def test_a_file_name_that_is_not_text_does_not_stop_reading(tmp_path: Path) -> None:
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.yaml")).write_text("a: [")
 
     files, findings = read_folder(tmp_path)

@@ -1,4 +1,4 @@
-"""Being told of changes, and only of those that matter."""
+"""Notification of changes, and only of relevant ones."""
 
 import threading
 from pathlib import Path
@@ -47,7 +47,7 @@ def test_a_commit_of_an_unchanged_folder_counts(repository: Repository) -> None:
         assert calls.reach(1)
 
 
-def test_what_is_not_the_fleet_does_not_count(repository: Repository) -> None:
+def test_changes_outside_the_fleet_are_ignored(repository: Repository) -> None:
     repository.commit({"pool.yaml": POOL})
     calls = Calls()
     with watch(str(repository.path), calls, quiet_s=0.05):
@@ -64,7 +64,7 @@ def test_a_folder_outside_a_repository_is_watched_as_well(tmp_path: Path) -> Non
         assert calls.reach(1)
 
 
-def test_after_closing_nothing_is_called(tmp_path: Path) -> None:
+def test_a_closed_watch_makes_no_calls(tmp_path: Path) -> None:
     calls = Calls()
     watching = watch(str(tmp_path), calls, quiet_s=0.05)
     watching.close()

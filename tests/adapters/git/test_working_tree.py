@@ -1,4 +1,4 @@
-"""Where a working tree stands, and how little git is trusted with on the way."""
+"""The revision of a working tree, read without trusting the repository."""
 
 import os
 import subprocess
@@ -56,7 +56,7 @@ def test_staged_removed_and_renamed_files_make_it_dirty(repository: Repository) 
     assert working_revision(str(repository.path)).dirty
 
 
-def test_outside_a_repository_nothing_is_known(tmp_path: Path) -> None:
+def test_outside_a_repository_the_revision_is_unknown(tmp_path: Path) -> None:
     (tmp_path / "pool.yaml").write_text(POOL)
     assert read(WorkingTree(str(tmp_path))).revision == GitRevision()
     (tmp_path / ".git").mkdir()
@@ -70,7 +70,7 @@ def test_before_the_first_commit_there_is_no_head(repository: Repository) -> Non
     )
 
 
-def test_without_git_the_folder_is_read_all_the_same(
+def test_without_git_the_folder_is_still_read(
     repository: Repository, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     repository.commit({"pool.yaml": POOL})
@@ -79,7 +79,7 @@ def test_without_git_the_folder_is_read_all_the_same(
     assert (found.revision.head, len(found.files)) == (None, 1)
 
 
-def test_a_linked_working_tree_is_one_of_its_own(repository: Repository, tmp_path: Path) -> None:
+def test_a_linked_working_tree_has_its_own_state(repository: Repository, tmp_path: Path) -> None:
     head = repository.commit({"pool.yaml": POOL})
     repository.git("worktree", "add", "--quiet", "--detach", str(tmp_path / "second"))
     assert working_revision(str(tmp_path / "second")) == GitRevision(head, repo="second", path=".")
@@ -106,7 +106,7 @@ def another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("another_user")
-def test_a_repository_of_another_user_is_not_trusted_and_told_how_to_be(
+def test_a_repository_of_another_user_is_rejected_with_advice(
     repository: Repository,
 ) -> None:
     repository.commit({"fleet/pool.yaml": POOL})
@@ -121,7 +121,7 @@ def test_a_repository_of_another_user_is_not_trusted_and_told_how_to_be(
 
 @pytest.mark.usefixtures("another_user")
 @pytest.mark.parametrize("safe", ["{top}", "*", "{parent}/*"])
-def test_a_repository_of_another_user_is_read_where_the_user_says_so(
+def test_a_repository_of_another_user_is_read_if_configured(
     repository: Repository, tmp_path: Path, safe: str
 ) -> None:
     head = repository.commit({"pool.yaml": POOL})
@@ -130,7 +130,7 @@ def test_a_repository_of_another_user_is_read_where_the_user_says_so(
     assert working_revision(str(repository.path)).head == head
 
 
-def test_a_surrounding_git_command_does_not_lead_astray(
+def test_the_environment_of_a_surrounding_git_command_is_ignored(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     head = repository.commit({"pool.yaml": POOL})
@@ -141,7 +141,7 @@ def test_a_surrounding_git_command_does_not_lead_astray(
     assert working_revision(str(repository.path)) == GitRevision(head, repo="shop", path=".")
 
 
-def test_a_repository_that_git_cannot_read_is_an_error_not_a_fleet_without_one(
+def test_an_unreadable_repository_is_an_error(
     repository: Repository,
 ) -> None:
     repository.commit({"pool.yaml": POOL})
@@ -150,7 +150,7 @@ def test_a_repository_that_git_cannot_read_is_an_error_not_a_fleet_without_one(
         read(WorkingTree(str(repository.path)))
 
 
-def test_an_empty_folder_is_never_a_fleet(repository: Repository) -> None:
+def test_an_empty_folder_is_an_error(repository: Repository) -> None:
     repository.commit({"README.md": "nothing here"})
     with pytest.raises(UnreadableError, match="no YAML or JSON file"):
         read(WorkingTree(str(repository.path)))

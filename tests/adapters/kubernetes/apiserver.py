@@ -1,8 +1,8 @@
 """A small Kubernetes API on a port of this machine: objects in memory, and the rules that matter.
 
-It keeps what callers rely on: lists in pages whose tokens run out, versions of objects and
-conflicts between writers, preconditions, evictions that budgets refuse, deletions with grace, RBAC
-by the rules of a ClusterRole. Faults are put in front of calls by whoever tests.
+It implements what callers rely on: paginated lists whose tokens expire, resource versions and
+conflicts between writers, preconditions, evictions refused by budgets, graceful deletion, RBAC with
+the rules of a ClusterRole. Tests insert faults before calls.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _VERBS = {"GET": "get", "POST": "create", "PATCH": "patch", "DELETE": "delete"}
 
 
 class RefusedError(Exception):
-    """An answer that is no success."""
+    """An error response."""
 
     def __init__(self, status: int, reason: str, message: str = "", retry_after: str = "") -> None:
         super().__init__(message)
@@ -67,7 +67,7 @@ class ResetError(Exception):
 
 @dataclass(frozen=True)
 class Call:
-    """A call as it came in."""
+    """A call as received."""
 
     method: str
     path: str
@@ -93,13 +93,13 @@ class Call:
 
 @dataclass
 class Kube:
-    """The objects of a cluster, and who may do what with them.
+    """The objects of a cluster, and the permissions.
 
-    ``fault`` is asked before each call and may raise. ``rules`` are those of a ClusterRole, None
-    where everything is allowed. ``leaving`` keeps deleted pods of a node as terminating until
-    ``sweep``. A watch tells what is there, or what happened after its ``resourceVersion``, then
-    ``told`` line by line and a bookmark, and ends, unless it is to go on (``watches``) with what
-    changes until its time is up. Lists leave out what is ``hidden``.
+    ``fault`` is called before each call and may raise. ``rules`` are those of a ClusterRole, None
+    if everything is allowed. ``leaving`` keeps deleted pods of a node as terminating until
+    ``sweep``. A watch sends the existing objects, or the events after its ``resourceVersion``, then
+    ``told`` line by line and a bookmark, and ends, unless it continues (``watches``) with changes
+    until its timeout. Lists omit ``hidden`` objects.
     """
 
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -129,7 +129,7 @@ class Kube:
     _tokens: dict[str, tuple[int, str, str]] = field(default_factory=dict)
 
     def add(self, item: Object) -> Object:
-        """Let an object be there, in place of one of its name."""
+        """Add an object, replacing one of the same name."""
         with self.lock:
             kind = next(k for k in KINDS.values() if k.kind == item["kind"])
             item = copy.deepcopy(item)
@@ -164,29 +164,29 @@ class Kube:
             self._delete(key, self.objects[key], None)
 
     def remove(self, resource: str, name: str) -> None:
-        """Remove an object whatever its finalizers, as somebody does who strips them."""
+        """Remove an object regardless of its finalizers."""
         with self.lock:
             for key in [k for k in self.objects if (k[1], k[3]) == (resource, name)]:
                 self._remove(key)
 
     def sweep(self) -> None:
-        """Let every pod that was asked to leave be gone."""
+        """Remove every terminating pod."""
         with self.lock:
             for key, item in list(self.objects.items()):
                 if key[1] == "pods" and "deletionTimestamp" in item["metadata"]:
                     self._remove(key)
 
     def expire_tokens(self) -> None:
-        """Let the API forget where its lists were."""
+        """Expire the continue tokens of lists."""
         self._tokens.clear()
 
     def compact(self) -> None:
-        """Let the API forget what happened until now, so that no watch can begin before."""
+        """Drop the event history, so that no watch can start before now."""
         with self.lock:
             self._compacted = self._version
 
     def catch_up(self) -> None:
-        """Return once every open watch has sent what happened until now."""
+        """Return after every open watch has sent all events until now."""
         until = time.monotonic() + 10.0
         with self.progress:
             wanted = len(self._events)
@@ -195,11 +195,11 @@ class Kube:
                 self.progress.wait(0.05)
 
     def made(self) -> list[str]:
-        """Return the calls that were made, in short."""
+        """Return the calls that were made, abbreviated."""
         return [f"{c.method} {c.path}" for c in self.calls]
 
     def answer(self, call: Call) -> Object:
-        """Carry a call out."""
+        """Execute a call."""
         if call.path == "/version":
             return {"gitVersion": "v1.33.2"}
         if call.resource == "selfsubjectaccessreviews":
@@ -266,7 +266,7 @@ class Kube:
         return {"kind": f"{kind.kind}List", "metadata": meta, "items": page or None}
 
     def watched(self, call: Call) -> Iterator[bytes]:
-        """Yield the events of a watch; between two of them everything may change."""
+        """Yield the events of a watch; anything may change between two of them."""
         if "resourceVersion" in call.query:
             yield from self._followed(call, int(call.query["resourceVersion"]))
             return
@@ -291,7 +291,7 @@ class Kube:
             yield b""
 
     def _followed(self, call: Call, version: int) -> Iterator[bytes]:
-        """Yield what happened after a version, and a bookmark at the end."""
+        """Yield the events after a version, and a bookmark at the end."""
         until = time.monotonic() + float(call.query.get("timeoutSeconds", "60"))
         seen, reached, stream = 0, version, id(call)
         try:
@@ -448,7 +448,7 @@ def _merge(into: Object, patch: Object) -> None:
 
 @contextmanager
 def serving(kube: Kube) -> Iterator[str]:
-    """Serve on loopback for as long as the block lasts, and yield the URL."""
+    """Serve on loopback while the block runs, and yield the URL."""
     server = _Server(("127.0.0.1", 0), _Handler)
     server.kube = kube
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
@@ -521,7 +521,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_POST = do_PATCH = do_DELETE = do_GET  # noqa: N815 - as http.server names them
 
     def _admitted(self, call: Call) -> bool:
-        """Let faults happen; return whether the answer is to be lost."""
+        """Apply faults; return whether the answer is lost."""
         if self.headers.get("Authorization") != f"Bearer {self.server.kube.token}":
             raise RefusedError(401, "Unauthorized", "Unauthorized")
         try:

@@ -1,4 +1,4 @@
-"""Which cluster is meant, with whose credentials, and that it is the one that new nodes join."""
+"""Selection of the cluster and its credentials, and the check that new nodes join it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def test_the_setting_goes_before_the_variable_and_that_before_the_home_folder(
+def test_the_setting_precedes_the_variable_and_the_home_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / ".kube").mkdir()
@@ -52,7 +52,7 @@ def test_the_setting_goes_before_the_variable_and_that_before_the_home_folder(
     assert access_of(Settings(kubeconfig=str(one))).server == "https://setting"
 
 
-def test_another_context_leads_elsewhere(tmp_path: Path) -> None:
+def test_another_context_selects_another_cluster(tmp_path: Path) -> None:
     path = write_kubeconfig(tmp_path / "config", "https://one")
     config = load(path.read_text())
     config["clusters"].append({"name": "two", "cluster": {"server": "https://two"}})
@@ -62,13 +62,13 @@ def test_another_context_leads_elsewhere(tmp_path: Path) -> None:
     assert str(found) == "https://two (context other)"
 
 
-def test_without_any_cluster_it_is_said_how_to_name_one() -> None:
+def test_a_missing_cluster_is_reported_with_advice() -> None:
     with pytest.raises(UsageError, match=r"no cluster configured.*set kubernetes\.kubeconfig"):
         access_of(Settings())
 
 
 @pytest.mark.parametrize("content", ["", "[", "clusters: 7", "apiVersion: v1\nkind: Config\n"])
-def test_a_kubeconfig_that_is_none_is_named(tmp_path: Path, content: str) -> None:
+def test_an_invalid_kubeconfig_is_named(tmp_path: Path, content: str) -> None:
     path = tmp_path / "config"
     path.write_text(content)
     with pytest.raises(ClusterError) as caught:
@@ -77,20 +77,20 @@ def test_a_kubeconfig_that_is_none_is_named(tmp_path: Path, content: str) -> Non
     assert "\n" not in str(caught.value)
 
 
-def test_a_context_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_context_is_named(tmp_path: Path) -> None:
     path = write_kubeconfig(tmp_path / "config", "https://one")
     with pytest.raises(ClusterError, match="nope"):
         access_of(Settings(kubeconfig=str(path), kube_context="nope"))
 
 
-def test_without_the_client_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_client_package_is_reported_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "kubernetes.client.api_client", None)
     with pytest.raises(UsageError, match=r"pip install 'reconciler\[kubernetes\]'"):
         access_of(Settings())
 
 
-def test_credentials_that_ran_out_are_renewed_once(tmp_path: Path) -> None:
-    """As an exec plugin gives them: EKS's tokens live for a quarter of an hour."""
+def test_expired_credentials_are_renewed_once(tmp_path: Path) -> None:
+    """As from an exec plugin: tokens of EKS expire after a quarter of an hour."""
     token = tmp_path / "token"
     token.write_text(TOKEN)
     credential = {
@@ -121,7 +121,7 @@ def test_credentials_that_ran_out_are_renewed_once(tmp_path: Path) -> None:
             api.call("GET", "/version")
 
 
-def test_a_server_that_is_not_there_is_told_in_one_line(town: Town) -> None:
+def test_an_unreachable_server_is_a_one_line_error(town: Town) -> None:
     access = replace(town.api.access, server="http://127.0.0.1:9")
     api = Api(lambda: access, town.waited.append)
     with pytest.raises(ClusterError) as caught:
@@ -143,7 +143,7 @@ def test_a_server_that_is_not_there_is_told_in_one_line(town: Town) -> None:
         (a_certificate("AAAA"), SERVER, "", "", False),
     ],
 )
-def test_one_cluster_is_not_looked_at_while_nodes_join_another(
+def test_a_cluster_other_than_the_one_nodes_join_is_rejected(
     authority: str, server: str, bundle: str, endpoint: str, refused: bool
 ) -> None:
     access = Access("context shop", server, authority, None)
@@ -157,7 +157,7 @@ def test_one_cluster_is_not_looked_at_while_nodes_join_another(
         expect_one_cluster(access, joins)
 
 
-def test_a_last_attempt_without_leave_is_told_as_it_is(town: Town) -> None:
+def test_an_unauthorized_answer_to_the_last_attempt_is_reported(town: Town) -> None:
     answers = [503, 503, 503, 401]
 
     def fail(call: Call) -> None:
@@ -168,7 +168,7 @@ def test_a_last_attempt_without_leave_is_told_as_it_is(town: Town) -> None:
         town.api.call("GET", "/version")
 
 
-def test_who_may_no_longer_act_asks_nothing(town: Town) -> None:
+def test_a_process_without_the_lease_makes_no_requests(town: Town) -> None:
     def confirm() -> None:
         raise LeaseLostError("this process no longer holds the lease")
 

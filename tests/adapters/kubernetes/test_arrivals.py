@@ -1,4 +1,4 @@
-"""A watch wakes whoever sleeps, and is believed in nothing."""
+"""A watch only wakes a sleeping daemon; none of its data is used."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def pods(town: Town, clock: SimulatedClock) -> PendingPods:
     return PendingPods(town.api, clock, idle=timedelta(seconds=1), most=timedelta(seconds=10))
 
 
-def test_a_pod_that_waits_is_news_until_a_look_begins(
+def test_a_pending_pod_wakes_until_the_next_observation(
     town: Town, pods: PendingPods, clock: SimulatedClock
 ) -> None:
     town.kube.add(waiting("a"))
@@ -48,7 +48,7 @@ def test_a_pod_that_waits_is_news_until_a_look_begins(
     assert not pods.has_news()
 
 
-def test_only_pods_that_a_node_may_help_are_news(
+def test_only_pods_that_need_a_node_wake(
     town: Town, pods: PendingPods, clock: SimulatedClock
 ) -> None:
     town.kube.add(a_pod("bound"))
@@ -59,7 +59,7 @@ def test_only_pods_that_a_node_may_help_are_news(
     assert not pods.has_news()
 
 
-def test_a_pod_that_goes_on_waiting_is_news_once(
+def test_a_pod_that_stays_pending_wakes_once(
     town: Town, pods: PendingPods, clock: SimulatedClock
 ) -> None:
     town.kube.add(waiting("a"))
@@ -77,7 +77,7 @@ def test_a_pod_that_goes_on_waiting_is_news_once(
     assert pods.has_news()
 
 
-def test_pods_that_keep_coming_are_waited_for_but_not_for_long(
+def test_a_stream_of_new_pods_is_batched_for_a_limited_time(
     town: Town, pods: PendingPods, clock: SimulatedClock
 ) -> None:
     seen = []
@@ -98,7 +98,7 @@ def test_pods_that_keep_coming_are_waited_for_but_not_for_long(
         (b"RESET", "no answer"),
     ],
 )
-def test_a_watch_that_breaks_off_keeps_what_it_has_told(
+def test_a_broken_watch_keeps_its_events(
     town: Town,
     pods: PendingPods,
     clock: SimulatedClock,
@@ -119,7 +119,7 @@ def test_a_watch_that_breaks_off_keeps_what_it_has_told(
     assert pods.follow()
 
 
-def test_a_watch_that_is_forbidden_says_so_once_and_goes_on_asking(
+def test_a_forbidden_watch_is_reported_once_and_retried(
     town: Town, pods: PendingPods, caplog: pytest.LogCaptureFixture
 ) -> None:
     town.kube.rules = []
@@ -131,7 +131,7 @@ def test_a_watch_that_is_forbidden_says_so_once_and_goes_on_asking(
     assert pods.follow()
 
 
-def test_credentials_that_have_run_out_are_found_anew(town: Town, pods: PendingPods) -> None:
+def test_expired_credentials_are_loaded_again(town: Town, pods: PendingPods) -> None:
     def once(call: Call) -> None:
         town.kube.fault = lambda _: None
         raise RefusedError(401, "Unauthorized")
@@ -142,7 +142,7 @@ def test_credentials_that_have_run_out_are_found_anew(town: Town, pods: PendingP
     assert town.api.access is not before
 
 
-def test_pods_that_an_informer_reads_are_news_once(
+def test_pods_read_by_an_informer_wake_once(
     town: Town, pods: PendingPods, clock: SimulatedClock
 ) -> None:
     def is_news() -> bool:
@@ -174,10 +174,10 @@ def test_pods_that_an_informer_reads_are_news_once(
     cache.advance()
     town.kube.change("pods", "a", lambda pod: pod["spec"].pop("nodeName"))
     cache.advance()
-    assert is_news(), "it waits anew"
+    assert is_news(), "it is pending again"
 
 
-def test_a_pod_is_heard_of_while_the_watch_goes_on(town: Town) -> None:
+def test_a_pod_is_noticed_while_the_watch_runs(town: Town) -> None:
     town.kube.watches = True
     clock = SystemClock()
     pods = PendingPods(town.api, clock, idle=timedelta(0), most=timedelta(seconds=10))

@@ -1,4 +1,4 @@
-"""Drains ask by the eviction API, in Karpenter's order, and delete only against a deadline."""
+"""Drains use the eviction API, in Karpenter's order, and delete only at a deadline."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def evicted(town: Town) -> list[str]:
     return [c.name for c in town.kube.calls if c.part == "eviction"]
 
 
-def test_pods_leave_group_after_group(town: Town) -> None:
+def test_pods_are_evicted_group_by_group(town: Town) -> None:
     town.kube.leaving = True
     filled(
         town,
@@ -40,7 +40,7 @@ def test_pods_leave_group_after_group(town: Town) -> None:
     assert len(evicted(town)) == 4
 
 
-def test_other_pods_are_left_where_they_are(town: Town) -> None:
+def test_pods_that_need_no_eviction_stay(town: Town) -> None:
     tolerant = [{"key": "karpenter.sh/disrupted", "operator": "Exists"}]
     mirror = a_pod("mirror")
     mirror["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "Node", "name": "n0"}]
@@ -51,7 +51,7 @@ def test_other_pods_are_left_where_they_are(town: Town) -> None:
     assert town.pods() == ["done", "far", "mirror", "tolerant"]
 
 
-def test_a_budget_lets_go_what_it_allows(town: Town) -> None:
+def test_a_pod_disruption_budget_limits_evictions(town: Town) -> None:
     filled(town, a_pod("a"), a_pod("b"), a_budget("web", 1))
     town.drain()
     assert town.pods() == ["b"]
@@ -63,13 +63,13 @@ def test_a_budget_lets_go_what_it_allows(town: Town) -> None:
     assert town.drain() == 0
 
 
-def test_several_budgets_on_a_pod_hold_it(town: Town) -> None:
+def test_several_budgets_for_one_pod_block_its_eviction(town: Town) -> None:
     filled(town, a_pod("a"), a_budget("one", 1), a_budget("two", 1))
     assert town.drain() == 1
     assert not town.waited
 
 
-def test_do_not_disrupt_holds_until_the_deadline(town: Town) -> None:
+def test_do_not_disrupt_blocks_eviction_until_the_deadline(town: Town) -> None:
     pod = a_pod("a")
     pod["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": "true"}
     filled(town, pod)
@@ -80,7 +80,7 @@ def test_do_not_disrupt_holds_until_the_deadline(town: Town) -> None:
     assert town.pods() == []
 
 
-def test_by_the_deadline_pods_of_all_groups_are_deleted_with_the_grace_that_is_left(
+def test_at_the_deadline_all_pods_are_deleted_with_the_remaining_grace_period(
     town: Town,
 ) -> None:
     town.kube.leaving = True
@@ -97,7 +97,7 @@ def test_by_the_deadline_pods_of_all_groups_are_deleted_with_the_grace_that_is_l
     assert not [c for c in town.kube.calls if c.method == "DELETE"], "they leave in time"
 
 
-def test_a_pod_that_leaves_too_slowly_is_hurried(town: Town) -> None:
+def test_a_slowly_terminating_pod_gets_a_shorter_grace_period(town: Town) -> None:
     town.kube.leaving = True
     filled(town, a_pod("slow", terminationGracePeriodSeconds=600))
     town.drain()
@@ -107,7 +107,7 @@ def test_a_pod_that_leaves_too_slowly_is_hurried(town: Town) -> None:
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
-def test_a_lost_answer_of_an_eviction_is_asked_again(town: Town, late: bool) -> None:
+def test_an_eviction_with_a_lost_answer_is_repeated(town: Town, late: bool) -> None:
     filled(town, a_pod("a"), a_budget("web", 1))
     left = [1]
 
@@ -121,7 +121,7 @@ def test_a_lost_answer_of_an_eviction_is_asked_again(town: Town, late: bool) -> 
     assert town.pods() == []
 
 
-def test_a_successor_of_the_same_name_is_not_evicted(town: Town) -> None:
+def test_a_new_pod_of_the_same_name_is_not_evicted(town: Town) -> None:
     filled(town, a_pod("a"))
     left = [1]
 
@@ -135,7 +135,7 @@ def test_a_successor_of_the_same_name_is_not_evicted(town: Town) -> None:
     assert town.pods() == ["a"]
 
 
-def test_a_pod_that_is_refused_holds_up_no_other(town: Town) -> None:
+def test_a_refused_eviction_does_not_block_others(town: Town) -> None:
     filled(town, a_pod("a"), a_pod("b"))
 
     def refuse(call: Call) -> None:
@@ -148,7 +148,7 @@ def test_a_pod_that_is_refused_holds_up_no_other(town: Town) -> None:
     assert town.pods() == ["a"]
 
 
-def test_a_list_of_pods_that_fails_is_no_empty_node(town: Town) -> None:
+def test_a_failed_list_of_pods_is_not_an_empty_node(town: Town) -> None:
     town.look()
     filled(town, a_pod("a"))
 
@@ -173,7 +173,7 @@ def attached(town: Town, staying: str = "") -> None:
         town.kube.add({"kind": "VolumeAttachment", "metadata": {"name": name}, "spec": spec})
 
 
-def test_volumes_are_waited_for_until_the_deadline(town: Town) -> None:
+def test_a_drain_waits_for_volumes_until_the_deadline(town: Town) -> None:
     attached(town)
     assert town.drain() == 1
     assert town.drain(deadline_s=10) == 1
@@ -182,7 +182,7 @@ def test_volumes_are_waited_for_until_the_deadline(town: Town) -> None:
     assert town.drain() == 0
 
 
-def test_volumes_of_pods_that_stay_are_not(town: Town) -> None:
+def test_a_drain_does_not_wait_for_volumes_of_pods_that_stay(town: Town) -> None:
     attached(town, staying="agent")
     assert town.drain() == 0
 

@@ -1,4 +1,4 @@
-"""Drains beside the passes: none waits for an eviction, and what is read was true at the end."""
+"""Drains alongside passes: no pass waits for an eviction, and reads are consistent."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_pass_does_not_wait_for_evictions(town: Town) -> None:
     assert town.pods() == []
 
 
-def test_a_node_counts_as_empty_only_after_a_step_that_began_tainted(town: Town) -> None:
+def test_a_node_counts_as_empty_only_after_a_step_that_started_tainted(town: Town) -> None:
     assert town.drain() is None
     eventually(lambda: [c for c in town.kube.calls if c.query.get("fieldSelector")] != [], True)
     town.kube.add(a_pod("late"))  # bound after the step has listed the pods
@@ -73,7 +73,7 @@ def test_a_node_counts_as_empty_only_after_a_step_that_began_tainted(town: Town)
     assert town.pods() == [], "the pod that came before the taint was evicted"
 
 
-def test_a_refusal_is_told_by_the_next_pass_and_tried_again(town: Town) -> None:
+def test_a_refused_eviction_is_reported_by_the_next_pass_and_retried(town: Town) -> None:
     left = [1]
 
     def forbid(call: Call) -> None:

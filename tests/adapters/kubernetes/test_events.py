@@ -1,4 +1,4 @@
-"""Kubernetes Events: the same words once in two minutes, and no more than the limits allow."""
+"""Kubernetes Events: identical ones once in two minutes, and within the rate limits."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_an_event_about_a_pod_is_in_its_namespace(town: Town) -> None:
     assert event["reportingInstance"] == "host-7"
 
 
-def test_one_about_a_node_is_in_the_default_namespace(town: Town) -> None:
+def test_an_event_about_a_node_is_in_the_default_namespace(town: Town) -> None:
     events, _ = writer(town)
     events.announce([BLOCKED])
     (event,) = written(town)
@@ -49,7 +49,7 @@ def test_one_about_a_node_is_in_the_default_namespace(town: Town) -> None:
     assert "namespace" not in event["regarding"]
 
 
-def test_the_same_words_are_written_once_in_two_minutes(town: Town) -> None:
+def test_an_identical_event_is_written_once_in_two_minutes(town: Town) -> None:
     events, clock = writer(town)
     for _ in range(11):
         events.announce([BLOCKED])

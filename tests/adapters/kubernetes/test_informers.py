@@ -1,4 +1,4 @@
-"""A look reads a copy that watches keep current, or lists: an old copy is never the truth."""
+"""An observation reads a cache that watches keep current, or lists: an old cache is not used."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FRESH = Freshness(first_list_s=0.0)
 
 @dataclass
 class Watched:
-    """A cluster that is seen through a cache; its watches are read when a test says so."""
+    """A cluster observed through a cache; tests decide when its watches are read."""
 
     town: Town
     cache: ClusterCache
@@ -77,7 +77,7 @@ def watched(town: Town) -> Watched:
     return made
 
 
-def test_a_look_at_what_does_not_change_makes_no_call(watched: Watched) -> None:
+def test_observing_an_unchanged_cluster_makes_no_call(watched: Watched) -> None:
     seen = watched.look()
     assert watched.calls_of(watched.look) == []
     assert [p.key for p in seen.pods] == ["default/a"]
@@ -101,7 +101,7 @@ def test_watches_of_an_unchanged_cluster_transfer_less_than_a_hundredth_of_lists
     assert 0 < kube.sent - before < whole / 100
 
 
-def test_a_look_shows_what_a_list_would_show(watched: Watched, tmp_path: Path) -> None:
+def test_an_observation_equals_a_list(watched: Watched, tmp_path: Path) -> None:
     kube = watched.town.kube
     for name in ("c", "b", "d"):
         kube.add(a_pod(name))
@@ -116,7 +116,7 @@ def test_a_look_shows_what_a_list_would_show(watched: Watched, tmp_path: Path) -
     assert watched.look() == KubernetesCluster(watched.town.api).observe([a_claim()], [])
 
 
-def test_a_look_names_the_versions_that_it_was_made_at(watched: Watched) -> None:
+def test_an_observation_contains_its_resource_versions(watched: Watched) -> None:
     before = watched.look().versions
     assert set(before) == {kind.resource for kind in OBSERVED if not kind.optional}
     assert before == KubernetesCluster(watched.town.api).observe([], []).versions
@@ -127,7 +127,7 @@ def test_a_look_names_the_versions_that_it_was_made_at(watched: Watched) -> None
     assert int(after["pods"]) > int(before["pods"])
 
 
-def test_a_watch_starts_where_the_list_was_and_asks_for_bookmarks(watched: Watched) -> None:
+def test_a_watch_starts_at_the_version_of_the_list_and_requests_bookmarks(watched: Watched) -> None:
     version = watched.look().versions["pods"]
     made = watched.calls_of(watched.advance)
     (pods,) = [c.query for c in made if c.resource == "pods"]
@@ -141,12 +141,12 @@ def test_a_watch_starts_where_the_list_was_and_asks_for_bookmarks(watched: Watch
     assert {c.verb for c in made if c.resource not in absent} == {"watch"}
 
 
-def test_before_the_first_list_a_look_lists_everything(town: Town) -> None:
+def test_before_the_first_list_an_observation_lists_everything(town: Town) -> None:
     watched = watched_town(town)
     assert watched.lists_of_a_look() == {kind.resource for kind in OBSERVED}
 
 
-def test_a_copy_that_nothing_has_confirmed_for_too_long_is_not_used(watched: Watched) -> None:
+def test_a_cache_without_recent_confirmation_is_not_used(watched: Watched) -> None:
     watched.pass_time(30.0)
     assert watched.lists_of_a_look() == set()
     watched.pass_time(0.1)
@@ -155,7 +155,7 @@ def test_a_copy_that_nothing_has_confirmed_for_too_long_is_not_used(watched: Wat
     assert watched.lists_of_a_look() == set()
 
 
-def test_an_api_that_cannot_be_reached_is_the_same_error_as_without_a_copy(
+def test_an_unreachable_api_is_the_same_error_with_and_without_a_cache(
     watched: Watched,
 ) -> None:
     def fail(call: Call) -> None:
@@ -201,7 +201,7 @@ def test_while_a_watch_is_broken_its_kind_is_listed(
         b'{"type":"ADDED","object":{"metadata":{"name":"x","resourceVersion":"1"}}}\n',
     ],
 )
-def test_a_copy_is_not_used_after_an_event_that_does_not_fit(watched: Watched, line: bytes) -> None:
+def test_a_cache_is_not_used_after_an_inconsistent_event(watched: Watched, line: bytes) -> None:
     watched.town.kube.told = [line]
     watched.advance()
     watched.town.kube.told = []
@@ -212,7 +212,7 @@ def test_a_copy_is_not_used_after_an_event_that_does_not_fit(watched: Watched, l
     assert watched.look().pods == ()
 
 
-def test_what_a_list_has_shown_is_not_unseen_by_a_copy_that_lags(watched: Watched) -> None:
+def test_a_lagging_cache_does_not_hide_what_a_list_has_shown(watched: Watched) -> None:
     kube = watched.town.kube
     kube.told = [b"RESET"]
     watched.advance()
@@ -259,7 +259,7 @@ def test_all_pages_are_read_again_at_an_interval(watched: Watched) -> None:
     assert len(watched.look().pods) == 6
 
 
-def test_who_may_not_watch_lists_as_before_and_the_log_says_so_once(
+def test_a_missing_watch_permission_falls_back_to_lists_and_is_logged_once(
     town: Town, caplog: pytest.LogCaptureFixture
 ) -> None:
     every = [{"apiGroups": [k.group], "resources": [k.resource], "verbs": []} for k in OBSERVED]
@@ -276,7 +276,7 @@ def test_who_may_not_watch_lists_as_before_and_the_log_says_so_once(
     assert watched.lists_of_a_look() == set()
 
 
-def test_a_kind_that_the_cluster_gets_later_is_seen(watched: Watched) -> None:
+def test_a_kind_installed_later_is_observed(watched: Watched) -> None:
     kube = watched.town.kube
     buffer = {
         "kind": "CapacityBuffer",
@@ -291,7 +291,7 @@ def test_a_kind_that_the_cluster_gets_later_is_seen(watched: Watched) -> None:
     assert [b.metadata.name for b in watched.look().capacity_buffers] == ["spare"]
 
 
-def test_a_taint_of_ours_is_seen_before_the_watch_tells_of_it(watched: Watched) -> None:
+def test_our_taint_is_visible_before_the_watch_reports_it(watched: Watched) -> None:
     watched.look()
     watched.town.cluster.taint("n0")
     assert watched.lists_of_a_look() == set()
@@ -301,7 +301,7 @@ def test_a_taint_of_ours_is_seen_before_the_watch_tells_of_it(watched: Watched) 
     assert watched.look().nodes == (node,)
 
 
-def test_a_change_that_another_writer_made_in_between_is_seen_too(watched: Watched) -> None:
+def test_a_concurrent_change_of_another_writer_is_visible_too(watched: Watched) -> None:
     watched.look()
     watched.town.kube.change("nodes", "n0", lambda n: n["metadata"]["labels"].update(by="them"))
     watched.town.cluster.taint("n0")
@@ -310,7 +310,7 @@ def test_a_change_that_another_writer_made_in_between_is_seen_too(watched: Watch
     assert node.spec.taints
 
 
-def test_a_write_whose_answer_was_lost_is_seen(watched: Watched) -> None:
+def test_a_write_with_a_lost_answer_is_visible(watched: Watched) -> None:
     watched.look()
 
     def lose_once(call: Call) -> None:
@@ -325,7 +325,7 @@ def test_a_write_whose_answer_was_lost_is_seen(watched: Watched) -> None:
 
 
 @pytest.mark.parametrize("is_lost", [False, True])
-def test_a_node_that_we_deleted_is_gone_before_the_watch_tells_of_it(
+def test_a_deleted_node_is_gone_before_the_watch_reports_it(
     watched: Watched, is_lost: bool
 ) -> None:
     watched.look()
@@ -344,7 +344,7 @@ def test_a_node_that_we_deleted_is_gone_before_the_watch_tells_of_it(
     assert [n.spec.provider_id for n in watched.look().nodes] == ["aws:///us-east-1a/i-7"]
 
 
-def test_a_node_that_a_foreign_finalizer_keeps_stays_visible(watched: Watched) -> None:
+def test_a_node_kept_by_a_foreign_finalizer_stays_visible(watched: Watched) -> None:
     watched.town.kube.change("nodes", "n0", lambda n: n["metadata"].update(finalizers=["x.io/y"]))
     watched.advance()
     watched.look()
@@ -353,7 +353,7 @@ def test_a_node_that_a_foreign_finalizer_keeps_stays_visible(watched: Watched) -
     assert node.metadata.deletion_timestamp is not None
 
 
-def test_pods_are_listed_after_an_eviction_until_the_watch_tells_of_it(watched: Watched) -> None:
+def test_after_an_eviction_pods_are_listed_until_the_watch_reports_it(watched: Watched) -> None:
     watched.town.kube.leaving = True
     assert watched.town.drain() == 1
     assert watched.lists_of_a_look() == {"pods"}
@@ -364,7 +364,7 @@ def test_pods_are_listed_after_an_eviction_until_the_watch_tells_of_it(watched: 
     assert watched.look().pods == (pod,)
 
 
-def test_a_pod_that_we_deleted_is_terminating_before_the_watch_tells_of_it(
+def test_a_deleted_pod_is_terminating_before_the_watch_reports_it(
     watched: Watched,
 ) -> None:
     watched.town.kube.leaving = True
@@ -375,7 +375,7 @@ def test_a_pod_that_we_deleted_is_terminating_before_the_watch_tells_of_it(
     assert pod.metadata.deletion_timestamp is not None
 
 
-def test_new_and_changed_pods_are_told_of(watched: Watched) -> None:
+def test_new_and_changed_pods_are_reported(watched: Watched) -> None:
     assert watched.heard == [(["default/a"], True)]
     watched.town.kube.add(a_pod("b"))
     watched.town.kube.remove("pods", "a")
@@ -383,7 +383,7 @@ def test_new_and_changed_pods_are_told_of(watched: Watched) -> None:
     assert watched.heard[1:] == [(["default/b"], False)]
 
 
-def test_before_each_look_the_lease_is_confirmed(watched: Watched) -> None:
+def test_the_lease_is_confirmed_before_each_observation(watched: Watched) -> None:
     def refuse() -> None:
         raise ClusterError("another process acts")
 
@@ -392,7 +392,7 @@ def test_before_each_look_the_lease_is_confirmed(watched: Watched) -> None:
         watched.look()
 
 
-def test_what_changes_is_seen_while_the_watches_go_on_and_they_end_with_the_block(
+def test_changes_are_observed_while_the_watches_run_and_they_end_with_the_block(
     town: Town,
 ) -> None:
     town.kube.watches = True

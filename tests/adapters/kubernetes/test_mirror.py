@@ -1,4 +1,4 @@
-"""The copies of our NodeClaims where watches keep the lists: quiet ones cost no call."""
+"""The copies of our NodeClaims with a watch cache: unchanged ones need no call."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from tests.adapters.kubernetes.town import Town, a_claim, a_town
 
 @pytest.fixture
 def town(tmp_path: Path) -> Iterator[Town]:
-    """A cluster that knows Karpenter's kinds, with a cache that is current."""
+    """A cluster with Karpenter's CRDs, and a current cache."""
     with a_town(tmp_path, has_cache=True) as made:
         made.kube.absent = frozenset()
         made.look()
         yield made
 
 
-def test_copies_that_nobody_has_changed_cost_no_call(town: Town) -> None:
+def test_unchanged_copies_need_no_call(town: Town) -> None:
     mirror = town.cluster.mirror("shop")
     mirror.show([a_claim()], {})
     assert list(town.kube.of("nodeclaims")) == [a_claim().name]
     town.kube.calls.clear()
-    mirror.show([a_claim()], {})  # no watch has told about the copy yet
+    mirror.show([a_claim()], {})  # no watch has reported the copy yet
     assert mirror.deleted() == mirror.node_pools() == frozenset()
     assert town.kube.made() == []
 
 
-def test_what_a_watch_tells_is_corrected(town: Town) -> None:
+def test_a_change_reported_by_a_watch_is_reverted(town: Town) -> None:
     mirror = town.cluster.mirror("shop")
     mirror.show([a_claim()], {})
     town.kube.change("nodeclaims", a_claim().name, lambda c: c["metadata"]["labels"].clear())
@@ -40,7 +40,7 @@ def test_what_a_watch_tells_is_corrected(town: Town) -> None:
     assert labels["reconciler/fleet"] == "shop"
 
 
-def test_a_copy_goes_with_its_claim_although_the_watch_lags(town: Town) -> None:
+def test_a_copy_is_removed_with_its_claim_despite_a_lagging_watch(town: Town) -> None:
     mirror = town.cluster.mirror("shop")
     mirror.show([a_claim()], {})
     mirror.show([], {})

@@ -1,4 +1,4 @@
-"""What is written to nodes: once however often it is asked, and never over another's words."""
+"""Writes to nodes: idempotent, and without overwriting other writers."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ pytestmark = pytest.mark.parametrize("town", ["listed", "cached"], indirect=True
 
 @pytest.fixture
 def joined(town: Town) -> Town:
-    """The node has joined, is quarantined and was marked for disruption by somebody else."""
+    """The node has joined, is unregistered, and was marked for disruption by another controller."""
     other = {"key": "other", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"}
     town.kube.add(a_node(taints=[UNREGISTERED, other]))
     town.look()
     return town
 
 
-def test_registration_gives_what_the_claim_has_and_ends_the_quarantine(joined: Town) -> None:
+def test_registration_copies_labels_and_taints_and_removes_the_unregistered_taint(
+    joined: Town,
+) -> None:
     joined.cluster.register("n0", a_claim())
     node = joined.node()
     assert node["metadata"]["labels"] == {
@@ -45,14 +47,14 @@ def test_registration_gives_what_the_claim_has_and_ends_the_quarantine(joined: T
     assert node["spec"]["taints"][0]["timeAdded"], "fields that we do not know stay"
 
 
-def test_a_startup_taint_that_was_taken_away_does_not_come_back(joined: Town) -> None:
+def test_a_removed_startup_taint_is_not_added_again(joined: Town) -> None:
     joined.cluster.register("n0", a_claim())
     joined.kube.change("nodes", "n0", lambda node: node["spec"].update(taints=[]))
     joined.cluster.register("n0", a_claim())
     assert joined.taints() == []
 
 
-def test_a_kubelet_that_was_given_its_taints_keeps_them(joined: Town) -> None:
+def test_taints_set_by_the_kubelet_are_kept(joined: Town) -> None:
     label = {"karpenter.sh/do-not-sync-taints": "true"}
     joined.kube.change("nodes", "n0", lambda node: node["metadata"]["labels"].update(label))
     joined.cluster.register("n0", a_claim())
@@ -64,7 +66,7 @@ def test_the_node_of_another_instance_is_not_registered(joined: Town) -> None:
         joined.cluster.register("n0", a_claim("aws:///us-east-1a/i-1"))
 
 
-def test_the_taint_comes_and_goes(joined: Town) -> None:
+def test_the_taint_is_added_and_removed(joined: Town) -> None:
     joined.cluster.taint("n0")
     assert joined.taints()[-1] == "karpenter.sh/disrupted:NoSchedule"
     joined.cluster.untaint("n0")
@@ -78,7 +80,7 @@ def test_a_taint_of_our_key_with_another_effect_is_replaced(joined: Town) -> Non
     assert joined.taints() == ["karpenter.sh/disrupted:NoSchedule"]
 
 
-def test_a_reprieve_takes_back_what_the_drain_said_to_load_balancers(joined: Town) -> None:
+def test_untainting_removes_the_load_balancer_exclusion_of_the_drain(joined: Town) -> None:
     joined.cluster.drain("n0", None, joined.kube.now())
     key = "node.kubernetes.io/exclude-from-external-load-balancers"
     assert joined.node()["metadata"]["labels"][key] == "karpenter"
@@ -87,7 +89,7 @@ def test_a_reprieve_takes_back_what_the_drain_said_to_load_balancers(joined: Tow
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_twice_is_once(joined: Town, verb: str) -> None:
+def test_every_node_operation_is_idempotent(joined: Town, verb: str) -> None:
     VERBS[verb](joined.cluster)
     after, version = joined.kube.of("nodes"), str(joined.kube.of("nodes"))
     VERBS[verb](joined.cluster)
@@ -134,7 +136,7 @@ def test_another_writer_is_not_overwritten(joined: Town, verb: str) -> None:
     assert "late:NoSchedule" in joined.taints()
 
 
-def test_a_writer_who_never_rests_is_given_way_to(joined: Town) -> None:
+def test_constant_conflicts_with_another_writer_end_with_an_error(joined: Town) -> None:
     def write_always(call: Call) -> None:
         if call.method == "PATCH":
             joined.kube.change("nodes", "n0", lambda node: None)
@@ -163,7 +165,7 @@ def test_a_refusal_is_one_line_with_the_call_and_the_reason(
     assert "\n" not in said
 
 
-def test_what_is_gone_is_no_error_where_it_should_go(town: Town) -> None:
+def test_deleting_a_missing_node_is_not_an_error(town: Town) -> None:
     town.look()
     town.kube.objects.clear()
     town.cluster.untaint("n0")
@@ -179,7 +181,7 @@ def test_what_is_gone_is_no_error_where_it_should_go(town: Town) -> None:
 
 
 def test_a_later_node_of_the_same_name_is_left_alone(town: Town) -> None:
-    """The name is an address, which another instance may have by now."""
+    """The name is derived from an address, which another instance may have by now."""
     town.look()
     town.kube.objects.clear()
     town.kube.add(a_node())
@@ -191,8 +193,8 @@ def test_a_later_node_of_the_same_name_is_left_alone(town: Town) -> None:
     assert town.taints() == []
 
 
-def test_a_node_that_was_karpenters_is_let_go(town: Town) -> None:
-    """Nobody else would take its finalizer off once Karpenter is gone; another's stays."""
+def test_the_finalizer_of_karpenter_is_removed_from_an_adopted_node(town: Town) -> None:
+    """Without Karpenter, nothing else would remove its finalizer; other finalizers stay."""
     node = a_node()
     node["metadata"]["finalizers"] = ["karpenter.sh/termination"]
     town.kube.add(node)

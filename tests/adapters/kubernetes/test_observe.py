@@ -1,4 +1,4 @@
-"""A look lists everything, or fails: a part is never taken for the whole."""
+"""An observation lists everything, or fails: a part never counts as complete."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ either_way = pytest.mark.parametrize("town", ["listed", "cached"], indirect=True
 
 
 @either_way
-def test_a_look_shows_what_runs_and_our_claims(town: Town) -> None:
+def test_an_observation_contains_the_cluster_and_our_claims(town: Town) -> None:
     town.kube.add(a_pod("b"))
     town.kube.add(a_pod("a", node=""))
     seen = town.look()
@@ -37,13 +37,13 @@ def test_pages_are_read_to_the_end(town: Town) -> None:
 
 
 @either_way
-def test_what_did_not_change_is_the_same_value(town: Town) -> None:
+def test_unchanged_objects_are_the_same_value(town: Town) -> None:
     town.kube.add(a_pod("a"))
     assert town.look().pods is town.look().pods
 
 
 @either_way
-def test_a_token_that_ran_out_begins_the_list_again(town: Town) -> None:
+def test_an_expired_continue_token_restarts_the_list(town: Town) -> None:
     for number in range(5):
         town.kube.add(a_pod(f"p{number}"))
     town.kube.page_max = 2
@@ -59,7 +59,7 @@ def test_a_token_that_ran_out_begins_the_list_again(town: Town) -> None:
 
 
 @either_way
-def test_a_token_that_always_runs_out_fails_the_look(town: Town) -> None:
+def test_a_continue_token_that_always_expires_is_an_error(town: Town) -> None:
     for number in range(5):
         town.kube.add(a_pod(f"p{number}"))
     town.kube.page_max = 2
@@ -69,7 +69,7 @@ def test_a_token_that_always_runs_out_fails_the_look(town: Town) -> None:
 
 
 @either_way
-def test_a_kind_that_a_cluster_need_not_have_is_empty(town: Town) -> None:
+def test_a_missing_optional_kind_is_empty(town: Town) -> None:
     assert town.look().capacity_buffers == ()
     town.kube.absent = frozenset({"poddisruptionbudgets"})
     with pytest.raises(ClusterError, match=r"GET /apis/policy/v1/poddisruptionbudgets.*404"):
@@ -79,7 +79,7 @@ def test_a_kind_that_a_cluster_need_not_have_is_empty(town: Town) -> None:
 @either_way
 @pytest.mark.parametrize("kind", OBSERVED, ids=lambda kind: kind.resource)
 @pytest.mark.parametrize("fault", ["forbidden", "broken", "reset"])
-def test_no_list_may_fail_unnoticed(town: Town, kind, fault: str) -> None:
+def test_no_list_fails_silently(town: Town, kind, fault: str) -> None:
     town.kube.absent = frozenset()
     errors = {
         "forbidden": RefusedError(403, "Forbidden", "User cannot list"),
@@ -106,7 +106,7 @@ def test_no_list_may_fail_unnoticed(town: Town, kind, fault: str) -> None:
 
 
 @either_way
-def test_a_page_that_fails_fails_the_look(town: Town) -> None:
+def test_a_failed_page_fails_the_observation(town: Town) -> None:
     for number in range(5):
         town.kube.add(a_pod(f"p{number}"))
     town.kube.page_max = 2
@@ -133,17 +133,17 @@ def test_a_page_that_fails_fails_the_look(town: Town) -> None:
     ],
     ids=["success", "other-list"],
 )
-def test_an_answer_that_is_no_list_of_the_kind_is_no_empty_list(
+def test_an_answer_of_another_kind_is_not_an_empty_list(
     town: Town, kind, said: Object, problem: str
 ) -> None:
-    """What stands between us and the API may answer everything with a success of its own."""
+    """A proxy in front of the API may answer everything with a success."""
     answer = town.kube.answer
     town.kube.answer = lambda call: said if call.resource == kind.resource else answer(call)
     with pytest.raises(ClusterError, match=f"GET {kind.path}: {problem}"):
         town.look()
 
 
-def test_a_list_that_never_ends_fails_the_look(town: Town) -> None:
+def test_an_endless_list_fails_the_observation(town: Town) -> None:
     for number in range(5):
         town.kube.add(a_pod(f"p{number}"))
     town.kube.page_max = 2
@@ -159,7 +159,7 @@ def test_a_list_that_never_ends_fails_the_look(town: Town) -> None:
         town.look()
 
 
-def test_a_short_outage_is_waited_out(town: Town) -> None:
+def test_a_short_outage_is_retried(town: Town) -> None:
     faults = [
         RefusedError(503, "ServiceUnavailable"),
         ResetError(),
@@ -176,7 +176,7 @@ def test_a_short_outage_is_waited_out(town: Town) -> None:
 
 
 @either_way
-def test_an_object_of_another_shape_is_named(town: Town) -> None:
+def test_a_malformed_object_is_named(town: Town) -> None:
     town.kube.add({**a_pod("odd"), "spec": {"nodeName": "n", "priority": "high"}})
     [finding] = town.look().findings
     assert re.match(r"GET /api/v1/pods: .*Pod default/odd", finding.message)

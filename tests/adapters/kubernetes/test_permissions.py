@@ -1,4 +1,4 @@
-"""What is declared is what is called, what is documented, and what ``check`` asks for."""
+"""Declared permissions match the calls, the documents, and the requests of ``check``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.adapters.kubernetes.town import NOW, Town, a_claim, a_pod
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "kubernetes"
 
 
-def test_the_documents_are_what_the_declaration_makes() -> None:
+def test_the_documents_match_the_declaration() -> None:
     spec = importlib.util.spec_from_file_location("generate", DOCS / "generate.py")
     assert spec is not None
     assert spec.loader is not None
@@ -58,7 +58,7 @@ def test_every_declared_call_is_made_and_no_other(town: Town) -> None:
 
 
 @pytest.mark.parametrize("writes", [False, True])
-def test_the_roles_are_enough_for_what_they_are_for(town: Town, writes: bool) -> None:
+def test_the_roles_contain_every_required_permission(town: Town, writes: bool) -> None:
     town.kube.rules = cluster_role("any", writes=writes)["rules"]
     rows = list(cluster_checks(town.api, Settings(), writes=writes))
     assert {row.verdict for row in rows} == {Verdict.PASSED}
@@ -66,7 +66,7 @@ def test_the_roles_are_enough_for_what_they_are_for(town: Town, writes: bool) ->
     assert len(rows) == 1 + sum(writes or not p.writes for p in PERMISSIONS)
 
 
-def test_a_permission_that_is_missing_is_named(town: Town) -> None:
+def test_a_missing_permission_is_named(town: Town) -> None:
     town.kube.rules = cluster_role("any", writes=False)["rules"]
     rows = list(cluster_checks(town.api, Settings(), writes=True))
     missing = [row.name for row in rows if row.verdict is Verdict.FAILED]
@@ -76,7 +76,7 @@ def test_a_permission_that_is_missing_is_named(town: Town) -> None:
     assert not [c for c in town.kube.calls if c.method in ("PATCH", "DELETE")]
 
 
-def test_an_api_that_does_not_answer_is_one_row(town: Town) -> None:
+def test_an_unreachable_api_is_one_row(town: Town) -> None:
     def fail(call: Call) -> None:
         raise RefusedError(503, "ServiceUnavailable", "later")
 
@@ -86,7 +86,7 @@ def test_an_api_that_does_not_answer_is_one_row(town: Town) -> None:
     assert "GET /version: HTTP 503 ServiceUnavailable: later" in row.message
 
 
-def test_an_onlooker_shows_everything_and_changes_nothing(town: Town) -> None:
+def test_a_read_only_cluster_shows_everything_and_changes_nothing(town: Town) -> None:
     town.kube.add(a_pod("a"))
     onlooker = Onlooker(town.cluster)
     assert onlooker.observe([a_claim()], []) == town.look()

@@ -1,4 +1,4 @@
-"""A cluster behind the small API, reached as a user reaches it: by a kubeconfig."""
+"""A cluster behind the small API, accessed by a kubeconfig."""
 
 from __future__ import annotations
 
@@ -76,14 +76,14 @@ class Town:
     cache: ClusterCache | None = None
 
     def look(self) -> Snapshot:
-        """Observe the cluster; watches have told everything until now."""
+        """Observe the cluster, after watches have sent all events until now."""
         if self.cache is not None:
             self.cache.advance()
             self.cache.advance()
         return self.cluster.observe([a_claim()], [])
 
     def drain(self, deadline_s: float | None = None, node: str = "n0") -> int:
-        """Look, and take a step of a drain whose deadline is so many seconds away."""
+        """Observe, and take a step of a drain whose deadline is that number of seconds away."""
         self.look()
         deadline = None if deadline_s is None else NOW + timedelta(seconds=deadline_s)
         return self.cluster.drain(node, deadline, NOW)
@@ -102,7 +102,7 @@ class Town:
 
 
 def a_cache(api: Api) -> ClusterCache:
-    """Return a cache over connections of its own, whose first lists nobody waits for."""
+    """Return a cache with separate connections, without waiting for its first lists."""
     own = Api(api.connect, lambda _: None, timeout_s=5.0)
     return ClusterCache(own, Freshness(first_list_s=0.0))
 

@@ -1,4 +1,4 @@
-"""A cluster's parts with dull defaults: a test names only what it is about."""
+"""Parts of a cluster with defaults: a test names only what it is about."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pods get nodes by Kubernetes' rules, written anew so that they check the planner's."""
+"""Pods are bound by Kubernetes' rules, implemented independently of the planner."""
 
 from __future__ import annotations
 
@@ -59,26 +59,26 @@ def near(key: str = HOST, app: str = "web", **fields: object) -> PodAffinity:
     return PodAffinity(required=(PodAffinityTerm(key, LabelSelector({"app": app}), **fields),))
 
 
-def test_pods_are_packed_the_large_ones_first() -> None:
+def test_large_pods_are_bound_first() -> None:
     town = a_town(a_pod("a", "1"), a_pod("b", "3"), a_pod("c", "2"), a_pod("d", "2"), nodes=2)
     places = town.places()
     assert places["a"] == places["b"]
     assert places["c"] == places["d"]
 
 
-def test_the_more_important_pod_goes_first() -> None:
+def test_the_pod_with_higher_priority_is_bound_first() -> None:
     town = a_town(a_pod("a", "3"), a_pod("b", "3", priority=10), nodes=1)
     assert town.places() == {"a": "", "b": "n0.internal"}
 
 
-def test_what_does_not_fit_stays_pending() -> None:
+def test_pods_that_do_not_fit_stay_pending() -> None:
     town = a_town(a_pod("big", "5"), *pods(11, "100m"), nodes=1)
     places = town.places()
     assert places.pop("big") == ""
     assert sorted(places.values()).count("n0.internal") == 10, "ten pods is the type's limit"
 
 
-def test_node_selector_and_affinity_hold() -> None:
+def test_node_selectors_and_affinity_are_respected() -> None:
     town = a_town(
         a_pod("selector", node_selector={ZONE: "us-east-1b"}),
         a_pod("in", affinity=required(ZONE, "In", "us-east-1b")),
@@ -98,18 +98,18 @@ def test_node_selector_and_affinity_hold() -> None:
     }
 
 
-def test_host_ports_are_had_once_a_node() -> None:
+def test_a_host_port_is_used_once_per_node() -> None:
     ports = (Container(ports=(ContainerPort(80, 8080),)),)
     places = a_town(*pods(3, containers=ports), nodes=2).places()
     assert sorted(places.values()) == ["", "n0.internal", "n1.internal"]
 
 
-def test_spread_is_kept_over_zones() -> None:
+def test_pods_are_spread_over_zones() -> None:
     places = a_town(*pods(6, "500m", **spread()), nodes=3).places()
     assert sorted(places.values()) == sorted([f"n{n}.internal" for n in range(3)] * 2)
 
 
-def test_spread_holds_back_what_would_break_it() -> None:
+def test_a_pod_that_would_violate_the_spread_stays_pending() -> None:
     places = a_town(*pods(8, "2", **spread()), nodes=2).places()
     assert sorted(places.values()).count("") == 4
     wanting = a_town(*pods(2, **spread(min_domains=2)), nodes=1).places()
@@ -125,7 +125,7 @@ def test_spread_counts_only_the_zones_that_the_pod_may_use() -> None:
     assert sorted(held.values()) == ["", "", "n0.internal"]
 
 
-def test_a_soft_spread_is_no_rule() -> None:
+def test_a_soft_spread_does_not_block_binding() -> None:
     soft = spread(when_unsatisfiable="ScheduleAnyway")
     places = a_town(*pods(4, **soft), nodes=2).places()
     assert len(places) == 4
@@ -140,7 +140,7 @@ def test_anti_affinity_keeps_pods_apart_both_ways() -> None:
     assert a_town(lonely, a_pod("web"), nodes=1).places() == {"a-lonely": "n0.internal", "web": ""}
 
 
-def test_affinity_brings_pods_together_and_may_start_a_group() -> None:
+def test_affinity_groups_pods_and_the_first_pod_may_start_a_group() -> None:
     together = Affinity(pod_affinity=near(ZONE))
     places = a_town(*pods(4, affinity=together), nodes=3).places()
     assert len(set(places.values())) == 1
@@ -148,7 +148,7 @@ def test_affinity_brings_pods_together_and_may_start_a_group() -> None:
     assert a_town(alone, nodes=1).places() == {"x": ""}
 
 
-def test_affinity_looks_into_the_namespaces_it_names() -> None:
+def test_affinity_applies_to_the_namespaces_that_it_names() -> None:
     db = a_pod("db", "3", app="db")
     other = Pod(with_fields(db.metadata, namespace="data"), db.spec)
     for fields, placed in (
@@ -177,7 +177,7 @@ def a_claim_for(volume: str = "", kind: str = "gp3") -> PersistentVolumeClaim:
 LATE = StorageClass(Metadata(name="gp3"), "ebs.csi.aws.com", "WaitForFirstConsumer")
 
 
-def test_a_bound_volume_ties_its_pod_to_its_zone() -> None:
+def test_a_bound_volume_restricts_its_pod_to_its_zone() -> None:
     volume = PersistentVolume(
         Metadata(name="vol"), VolumeSpec(VolumeNodeAffinity(in_zone("us-east-1b")))
     )
@@ -187,7 +187,7 @@ def test_a_bound_volume_ties_its_pod_to_its_zone() -> None:
     assert town.places() == {"db": "n1.internal"}
 
 
-def test_a_new_volume_is_made_where_its_pod_goes_and_holds_it_there() -> None:
+def test_a_new_volume_is_created_in_the_zone_of_its_pod() -> None:
     town = a_town(
         with_volume("db"), nodes=2, volume_claims=(a_claim_for(),), storage_classes=(LATE,)
     )
@@ -203,7 +203,7 @@ def test_a_new_volume_is_made_where_its_pod_goes_and_holds_it_there() -> None:
     assert town.places() == {"db": "n0.internal"}
 
 
-def test_a_storage_class_may_allow_only_some_zones() -> None:
+def test_a_storage_class_can_restrict_zones() -> None:
     term = TopologyTerm((TopologyExpression("topology.ebs.csi.aws.com/zone", ("us-east-1b",)),))
     kind = with_fields(LATE, allowed_topologies=(term,))
     town = a_town(
@@ -212,7 +212,7 @@ def test_a_storage_class_may_allow_only_some_zones() -> None:
     assert town.places() == {"db": "n1.internal"}
 
 
-def test_a_pod_whose_claim_is_not_there_waits() -> None:
+def test_a_pod_with_a_missing_volume_claim_stays_pending() -> None:
     assert a_town(with_volume("db"), nodes=1).places() == {"db": ""}
 
 

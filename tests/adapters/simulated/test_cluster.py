@@ -1,4 +1,4 @@
-"""Nodes join and vanish, pods find nodes, and a killed process goes on where it was."""
+"""Nodes join and disappear, pods are bound, and a killed process resumes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_node_joins_unregistered_and_takes_pods_once_it_is_registered() -> Non
     assert town.places() == {"web": "n0.internal"}
 
 
-def test_a_node_bears_the_labels_of_kubelet_cloud_and_claim() -> None:
+def test_a_node_has_the_labels_of_kubelet_cloud_and_claim() -> None:
     town = a_town(nodes=1)
     labels = town.observe().nodes[0].metadata.labels
     assert labels == {
@@ -53,7 +53,7 @@ def test_a_node_bears_the_labels_of_kubelet_cloud_and_claim() -> None:
     assert node.spec.taints == ()
 
 
-def test_startup_taints_go_once_the_node_is_ready_and_others_stay() -> None:
+def test_startup_taints_are_removed_when_the_node_is_ready() -> None:
     town = a_town(nodes=1, ready_s=10)
     startup, own = Taint("example.com/agent", "NoExecute"), Taint("team", "NoSchedule", "a")
     town.claims["i-n0"] = a_claim(town.instances[0], taints=(own,), startup_taints=(startup,))
@@ -62,7 +62,7 @@ def test_startup_taints_go_once_the_node_is_ready_and_others_stay() -> None:
     assert town.look().nodes[0].spec.taints == (own,)
 
 
-def test_joining_and_becoming_ready_take_their_time() -> None:
+def test_joining_and_becoming_ready_take_time() -> None:
     town = a_town(a_pod("web"), nodes=1, joining_s=30, ready_s=20)
     ready = []
     for seconds in (0, 29, 1, 19, 1):
@@ -78,7 +78,7 @@ def test_a_pending_instance_has_no_node_yet() -> None:
     assert town.observe().nodes == ()
 
 
-def test_a_node_whose_instance_shuts_down_is_not_ready_and_vanishes_with_it() -> None:
+def test_a_node_becomes_not_ready_and_disappears_with_its_instance() -> None:
     town = a_town(*pods(2), nodes=1)
     assert set(town.places().values()) == {"n0.internal"}
     town.instances = [replace(town.instances[0], state="shutting-down")]
@@ -102,7 +102,7 @@ def test_two_instances_with_one_dns_name_are_two_nodes() -> None:
     assert [n.name for n in town.observe().nodes] == ["a.internal", "i-b"]
 
 
-def test_a_killed_process_goes_on_where_it_was() -> None:
+def test_a_killed_process_resumes_where_it_stopped() -> None:
     town = a_town(*pods(5), nodes=3, daemon_sets=(a_daemon(),))
     town.look()
     town.cluster.initialize("n0.internal")
@@ -113,12 +113,12 @@ def test_a_killed_process_goes_on_where_it_was() -> None:
     assert town.observe() == before
 
 
-def test_looking_again_changes_nothing() -> None:
+def test_observing_again_changes_nothing() -> None:
     town = a_town(*pods(5), nodes=2, daemon_sets=(a_daemon(),))
     assert town.look() == town.observe() == town.observe()
 
 
-def test_pods_follow_the_workloads() -> None:
+def test_pods_match_the_workloads() -> None:
     town = a_town(*pods(3), nodes=1)
     town.look()
     town.clock.advance(60)
@@ -139,12 +139,12 @@ def test_a_pod_whose_spec_changed_is_replaced() -> None:
     assert pod.spec.node_name == "n0.internal"
 
 
-def test_gated_pods_wait() -> None:
+def test_gated_pods_stay_pending() -> None:
     town = a_town(a_pod("web", scheduling_gates=(SchedulingGate("example.com/quota"),)), nodes=1)
     assert town.places() == {"web": ""}
 
 
-def test_a_running_pod_is_ready_after_its_start() -> None:
+def test_a_running_pod_becomes_ready_after_its_startup_time() -> None:
     town = a_town(a_pod("web"), nodes=1, starting_s=5)
     (pod,) = town.look().pods
     assert (pod.status.phase, pod.spec.node_name) == ("Pending", "n0.internal")
@@ -154,7 +154,7 @@ def test_a_running_pod_is_ready_after_its_start() -> None:
     assert [c.status for c in pod.status.conditions if c.type == "Ready"] == ["True"]
 
 
-def test_daemons_run_on_every_node_that_suits_them() -> None:
+def test_daemons_run_on_every_matching_node() -> None:
     only_a = {"topology.kubernetes.io/zone": "us-east-1a"}
     town = a_town(nodes=2, daemon_sets=(a_daemon("all"), a_daemon("some", node_selector=only_a)))
     seen = {p.metadata.name: p for p in town.look().pods}
@@ -167,14 +167,14 @@ def test_daemons_come_before_pods() -> None:
     assert sorted(town.places().values()) == ["", "n0.internal", "n0.internal", "n0.internal"]
 
 
-def test_a_daemon_that_is_no_longer_wanted_goes() -> None:
+def test_a_daemon_that_no_longer_matches_is_removed() -> None:
     town = a_town(nodes=1, daemon_sets=(a_daemon(),))
     assert len(town.look().pods) == 1
     town.workloads = replace(town.workloads, daemon_sets=())
     assert town.look().pods == ()
 
 
-def test_a_disrupted_node_takes_no_more_pods_until_it_is_let_off() -> None:
+def test_a_disrupted_node_takes_no_pods_until_it_is_untainted() -> None:
     town = a_town(nodes=1)
     town.look()
     town.cluster.taint("n0.internal")
@@ -194,7 +194,7 @@ def test_a_pod_that_tolerates_the_taint_stays_through_a_drain() -> None:
     assert town.places() == {"web": "n0.internal"}
 
 
-def test_a_deleted_node_does_not_come_back_while_its_instance_ends() -> None:
+def test_a_deleted_node_does_not_reappear_while_its_instance_shuts_down() -> None:
     town = a_town(*pods(1), nodes=1)
     town.look()
     town.cluster.delete_node("n0.internal")
@@ -204,7 +204,7 @@ def test_a_deleted_node_does_not_come_back_while_its_instance_ends() -> None:
     assert seen.pods[0].is_provisionable
 
 
-def test_what_is_done_to_a_node_that_is_gone() -> None:
+def test_operations_on_a_missing_node() -> None:
     town = a_town(nodes=0)
     town.cluster.untaint("gone")
     assert town.cluster.drain("gone", None, town.now) == 0

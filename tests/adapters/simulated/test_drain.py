@@ -1,4 +1,4 @@
-"""Drains ask pods to leave in order, and budgets say how many at once."""
+"""Drains evict pods in order, within PodDisruptionBudgets."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def tainted(town: Town) -> Town:
     return town
 
 
-def test_without_a_budget_all_pods_leave_at_once() -> None:
+def test_without_a_budget_all_pods_are_evicted_at_once() -> None:
     town = tainted(a_town(*pods(3), nodes=1))
     assert drained(town) == 0
     assert set(town.places().values()) == {""}
 
 
-def test_a_budget_lets_them_go_one_by_one() -> None:
+def test_a_budget_allows_evictions_one_by_one() -> None:
     town = tainted(a_town(*pods(3), nodes=2, pod_disruption_budgets=(a_budget(max_unavailable=1),)))
     left = []
     for _ in range(4):
@@ -41,7 +41,7 @@ def test_a_budget_lets_them_go_one_by_one() -> None:
     assert left == [2, 1, 0, 0]
 
 
-def test_a_budget_waits_until_the_successors_are_ready() -> None:
+def test_a_budget_waits_until_the_new_pods_are_ready() -> None:
     town = tainted(
         a_town(
             *pods(3), nodes=2, starting_s=10, pod_disruption_budgets=(a_budget(max_unavailable=1),)
@@ -55,14 +55,14 @@ def test_a_budget_waits_until_the_successors_are_ready() -> None:
     assert drained(town) == 1
 
 
-def test_a_budget_that_allows_nothing_holds_until_the_deadline() -> None:
+def test_a_budget_that_allows_nothing_blocks_until_the_deadline() -> None:
     town = tainted(a_town(*pods(2), nodes=2, pod_disruption_budgets=(a_budget(min_available=2),)))
     assert drained(town) == 2
     assert drained(town, after=31) == 2
     assert drained(town, after=30) == 0, "pods get their 30 s of grace before the deadline"
 
 
-def test_do_not_disrupt_holds_until_the_deadline_too() -> None:
+def test_do_not_disrupt_also_blocks_until_the_deadline() -> None:
     pod = a_pod("web")
     pod.metadata.annotations["karpenter.sh/do-not-disrupt"] = "true"
     town = tainted(a_town(pod, nodes=1))
@@ -70,7 +70,7 @@ def test_do_not_disrupt_holds_until_the_deadline_too() -> None:
     assert drained(town, after=0) == 0
 
 
-def test_a_pod_that_leaves_slowly_is_waited_for() -> None:
+def test_a_drain_waits_for_slowly_terminating_pods() -> None:
     town = tainted(a_town(a_pod("web"), nodes=1, leaving_s=20))
     assert drained(town) == 1
     (pod,) = town.look().pods
@@ -80,7 +80,7 @@ def test_a_pod_that_leaves_slowly_is_waited_for() -> None:
     assert town.places() == {"web": ""}
 
 
-def test_daemons_leave_after_the_others_and_do_not_come_back() -> None:
+def test_daemons_are_evicted_last_and_do_not_return() -> None:
     town = tainted(
         a_town(
             *pods(1),
@@ -95,7 +95,7 @@ def test_daemons_leave_after_the_others_and_do_not_come_back() -> None:
     assert [p.metadata.name for p in town.look().pods] == ["web-0"]
 
 
-def test_critical_pods_leave_last() -> None:
+def test_critical_pods_are_evicted_last() -> None:
     critical = a_pod("dns", app="dns", priority=2_000_000_000)
     town = tainted(
         a_town(
@@ -112,7 +112,7 @@ def test_two_budgets_on_one_pod_are_refused_as_the_api_does() -> None:
     assert drained(town) == 1
 
 
-def test_an_unhealthy_pod_may_leave_where_its_policy_says_so() -> None:
+def test_an_unhealthy_pod_can_be_evicted_if_its_policy_allows_it() -> None:
     for policy, left in (("", 1), ("AlwaysAllow", 0)):
         budget = a_budget(min_available=1, unhealthy_pod_eviction_policy=policy)
         town = tainted(a_town(*pods(1), nodes=1, starting_s=60, pod_disruption_budgets=(budget,)))
@@ -133,11 +133,13 @@ def test_an_unhealthy_pod_may_leave_where_its_policy_says_so() -> None:
         ({}, 3, 0),
     ],
 )
-def test_how_many_must_stay_healthy(spec: dict[str, object], expected: int, healthy: int) -> None:
+def test_the_required_number_of_healthy_pods(
+    spec: dict[str, object], expected: int, healthy: int
+) -> None:
     assert desired_healthy(a_budget(**spec), expected) == healthy
 
 
-def test_the_snapshot_says_what_a_budget_allows_now() -> None:
+def test_the_snapshot_shows_the_allowed_disruptions() -> None:
     town = a_town(*pods(4), nodes=1, pod_disruption_budgets=(a_budget(max_unavailable="50%"),))
     assert town.observe().pod_disruption_budgets[0].status.disruptions_allowed == 0
     assert town.look().pod_disruption_budgets[0].status.disruptions_allowed == 2
@@ -154,7 +156,7 @@ def test_the_snapshot_says_what_a_budget_allows_now() -> None:
     steps=st.lists(st.tuples(st.integers(0, 2), st.booleans()), max_size=12),
 )
 @settings(max_examples=examples(300), deadline=None)
-def test_no_drain_takes_more_than_the_budget_leaves(
+def test_no_drain_exceeds_the_budget(
     count: int, nodes: int, budget: dict[str, object], steps: list[tuple[int, bool]]
 ) -> None:
     rule = a_budget(**budget)
@@ -171,6 +173,6 @@ def test_no_drain_takes_more_than_the_budget_leaves(
 
 
 def bound(town: Town) -> int:
-    """How many pods have a node, by what was kept."""
+    """The number of bound pods, by cached state."""
     record = decoded(town.shelf.read(SHELF_NAME))
     return sum(bool(pod.node) for pod in record.pods.values())

@@ -1,4 +1,4 @@
-"""Where moto does not tell what EC2 would say, the imitation does."""
+"""Behaviour of EC2 that is added to moto."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def cloud(clock: SimulatedClock) -> EmbeddedEC2:
 
 
 def fleet(cloud: EmbeddedEC2, *overrides: tuple[str, str, float], **fields: Any) -> dict[str, Any]:
-    """Ask for one instance out of (type, zone letter, priority)."""
+    """Request one instance out of (type, zone letter, priority)."""
     capacity_type = fields.pop("capacity_type", "spot")
     strategy = {"AllocationStrategy": fields.pop("strategy", "price-capacity-optimized")}
     options = (
@@ -87,14 +87,14 @@ EVERYTHING = (("c5.large", "a", 1.0), ("m5.large", "a", 2.0), ("m5.large", "b", 
         ("on-demand", "prioritized", ("c5.large", "a")),
     ],
 )
-def test_the_strategy_chooses(
+def test_the_allocation_strategy_selects_the_offering(
     cloud: EmbeddedEC2, capacity_type: str, strategy: str, pool: tuple[str, str]
 ) -> None:
     answer = fleet(cloud, *EVERYTHING, capacity_type=capacity_type, strategy=strategy)
     assert taken(answer) == pool
 
 
-def test_without_prices_the_priorities_serve_as_prices(clock: SimulatedClock) -> None:
+def test_without_prices_priorities_are_used_as_prices(clock: SimulatedClock) -> None:
     cloud = EmbeddedEC2(clock)
     data = {"ImageId": "ami-0000000000000a64d"}
     cloud.connect("ec2", 1).create_launch_template(
@@ -103,13 +103,13 @@ def test_without_prices_the_priorities_serve_as_prices(clock: SimulatedClock) ->
     assert taken(fleet(cloud, ("m5.large", "a", 0.2), ("x9.huge", "b", 0.1))) == ("x9.huge", "b")
 
 
-def test_what_is_not_sold_there_is_an_error_of_its_own(cloud: EmbeddedEC2) -> None:
+def test_an_offering_not_sold_in_the_zone_has_its_own_error(cloud: EmbeddedEC2) -> None:
     answer = fleet(cloud, ("c5.large", "b", 1.0))
     assert answer["Instances"] == []
     assert [e["ErrorCode"] for e in answer["Errors"]] == ["InvalidFleetConfiguration"]
 
 
-def test_refused_pools_are_tried_named_and_passed_over(cloud: EmbeddedEC2) -> None:
+def test_unavailable_pools_are_reported_and_skipped(cloud: EmbeddedEC2) -> None:
     cloud.market.refuse("m5.large", "us-east-1b", "spot")
     answer = fleet(cloud, *EVERYTHING)
     assert taken(answer) == ("m5.large", "a")
@@ -122,13 +122,13 @@ def test_refused_pools_are_tried_named_and_passed_over(cloud: EmbeddedEC2) -> No
     assert not fleet(cloud, *EVERYTHING).get("Errors")
 
 
-def test_a_zone_without_a_subnet_means_its_default_one(cloud: EmbeddedEC2) -> None:
+def test_a_zone_without_a_subnet_uses_its_default_subnet(cloud: EmbeddedEC2) -> None:
     fleet(cloud, ("m5.large", "b", 1.0))
     (row,) = cloud.connect("ec2", 1).describe_instances()["Reservations"]
     assert row["Instances"][0]["Placement"]["AvailabilityZone"] == "us-east-1b"
 
 
-def test_a_subnet_without_addresses_is_passed_over(cloud: EmbeddedEC2) -> None:
+def test_a_subnet_without_addresses_is_skipped(cloud: EmbeddedEC2) -> None:
     ec2 = cloud.connect("ec2", 1)
     vpc = ec2.describe_vpcs()["Vpcs"][0]["VpcId"]
     subnet = ec2.create_subnet(
@@ -150,7 +150,9 @@ def test_a_subnet_without_addresses_is_passed_over(cloud: EmbeddedEC2) -> None:
     assert [e["ErrorCode"] for e in answers[-1]["Errors"]] == ["InsufficientFreeAddressesInSubnet"]
 
 
-def test_a_client_token_repeats_its_answer_and_holds_to_its_parameters(cloud: EmbeddedEC2) -> None:
+def test_a_client_token_repeats_its_answer_and_requires_equal_parameters(
+    cloud: EmbeddedEC2,
+) -> None:
     first = fleet(cloud, ("m5.large", "a", 1.0), ClientToken="once")
     again = fleet(cloud, ("m5.large", "a", 1.0), ClientToken="once")
     assert first["FleetId"] == again["FleetId"]
@@ -159,7 +161,7 @@ def test_a_client_token_repeats_its_answer_and_holds_to_its_parameters(cloud: Em
         fleet(cloud, ("m5.large", "b", 1.0), ClientToken="once")
 
 
-def test_a_template_that_is_not_there_is_said_before_anything_is_launched(
+def test_a_missing_template_is_an_error_before_any_launch(
     cloud: EmbeddedEC2,
 ) -> None:
     cloud.connect("ec2", 1).delete_launch_template(LaunchTemplateName="nodes")
@@ -167,21 +169,21 @@ def test_a_template_that_is_not_there_is_said_before_anything_is_launched(
         fleet(cloud, ("m5.large", "a", 1.0))
 
 
-def test_every_call_has_a_request_id_of_its_own(cloud: EmbeddedEC2) -> None:
+def test_every_call_has_a_unique_request_id(cloud: EmbeddedEC2) -> None:
     answers = [fleet(cloud, ("m5.large", "a", 1.0)) for _ in range(2)]
     ids = [answer["ResponseMetadata"]["RequestId"] for answer in answers]
     assert ids == [call.request_id for call in cloud.calls[-2:]]
     assert len(set(ids)) == 2
 
 
-def test_accounts_do_not_know_each_other(cloud: EmbeddedEC2, clock: SimulatedClock) -> None:
+def test_accounts_are_isolated(cloud: EmbeddedEC2, clock: SimulatedClock) -> None:
     fleet(cloud, ("m5.large", "a", 1.0))
     other = EmbeddedEC2(clock)
     assert other.living() == {}
     assert other.connect("ec2", 1).describe_instances()["Reservations"] == []
 
 
-def test_what_vanishes_is_gone_and_what_is_long_gone_is_forgotten(
+def test_terminated_instances_are_listed_for_a_while_only(
     cloud: EmbeddedEC2, clock: SimulatedClock
 ) -> None:
     fleet(cloud, ("m5.large", "a", 1.0))
@@ -227,7 +229,7 @@ def test_nothing_of_a_long_list_is_left_out(cloud: EmbeddedEC2, page: dict[str, 
     assert len(listed(iam, "list_instance_profiles", "InstanceProfiles")) == 101
 
 
-def test_other_services_are_there_as_well(cloud: EmbeddedEC2) -> None:
+def test_other_services_are_available(cloud: EmbeddedEC2) -> None:
     path = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-x86_64"
     value = cloud.connect("ssm", 1).get_parameter(Name=path)["Parameter"]["Value"]
     assert value.startswith("ami-")
@@ -253,7 +255,7 @@ def test_faults_are_used_up_in_order() -> None:
     ("service", "operation"),
     [("ec2", "DescribeVpcs"), ("iam", "ListRoles"), ("ssm", "DescribeParameters")],
 )
-def test_every_service_fails_in_its_own_words(
+def test_every_service_has_its_own_error_format(
     cloud: EmbeddedEC2, service: str, operation: str
 ) -> None:
     cloud.faults.add(operation, Fault.DENIED)
@@ -264,7 +266,7 @@ def test_every_service_fails_in_its_own_words(
     assert caught.value.response["ResponseMetadata"]["RequestId"] == cloud.calls[-1].request_id
 
 
-def test_an_account_ends_with_the_last_reference_to_it(clock: SimulatedClock) -> None:
+def test_an_account_is_freed_with_its_last_reference(clock: SimulatedClock) -> None:
     gone, kept = EmbeddedEC2(clock), EmbeddedEC2(clock)
     gone.connect("ec2", 1).describe_subnets()
     kept.connect("ec2", 1).create_launch_template(
@@ -280,7 +282,7 @@ def test_an_account_ends_with_the_last_reference_to_it(clock: SimulatedClock) ->
     assert template["LaunchTemplateName"] == "nodes"
 
 
-def test_tags_are_found_by_id_by_pattern_and_in_lists_of_instances(cloud: EmbeddedEC2) -> None:
+def test_tags_are_found_by_id_pattern_and_in_instance_lists(cloud: EmbeddedEC2) -> None:
     ec2: Any = cloud.connect("ec2", 1)
     for name in ("one", "two"):
         tags = [{"Key": "name", "Value": name}, {"Key": "team", "Value": "web"}]

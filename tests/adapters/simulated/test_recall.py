@@ -1,4 +1,4 @@
-"""A cluster that keeps what has not changed shows what one shows that has just been started."""
+"""A cluster with cached results shows the same as one that was just started."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _change_node(town: Town, step: str, name: str) -> None:
 
 @settings(max_examples=examples(25), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 11)), max_size=8))
-def test_what_is_kept_is_what_would_be_computed_anew(steps: list[tuple[str, int]]) -> None:
+def test_cached_results_equal_recomputed_ones(steps: list[tuple[str, int]]) -> None:
     lasting, restarted = _town(), _town()
 
     for step, number in [("look", 0), *steps, ("wait", 1), ("wait", 2)]:

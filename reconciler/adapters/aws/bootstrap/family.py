@@ -44,7 +44,7 @@ def parts_of(text: str) -> list[MimePart]:
     that is multi-part itself stays whole. Only ``quoted-printable`` is decoded.
 
     Raises:
-        CloudError: a part has no end, or something else stands where a part should begin.
+        CloudError: a part has no end, or other text is where a part should begin.
     """
     import quopri
     from email.parser import HeaderParser

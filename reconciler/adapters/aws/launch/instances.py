@@ -221,7 +221,7 @@ class Launcher:
         raise last
 
     def _translated(self, launch: Launch, error: Exception) -> ReconcilerError:
-        """Return our error; EC2 may not know a resource yet that was just created."""
+        """Return our error; a resource that was just created may not be visible in EC2 yet."""
         translated, failure = our_error(_CALL, error), failure_of(error)
         unseen = failure is Failure.TEMPLATE_NOT_FOUND
         if failure is Failure.PROFILE_NOT_FOUND:

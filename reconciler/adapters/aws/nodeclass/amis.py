@@ -201,8 +201,8 @@ class ImageFinder:
     def _stand_ins(self) -> list[_Candidate]:
         """Return the Amazon Linux 2023 image of each architecture with the greatest name.
 
-        Imitations of EC2 do not have EKS' images, and none of theirs will boot. Some give all
-        images the same creation time, or a new one at each call.
+        Imitations of EC2 do not have the images of EKS, and none of their images boots. Some return
+        all images the same creation time, or a new one at each call.
         """
         best: dict[NodeSelectorRequirement, ImageTypeDef] = {}
         filters: list[FilterTypeDef] = [{"Name": "name", "Values": [_STAND_IN]}]

@@ -1,4 +1,4 @@
-"""Fencing: a write of a process that no longer holds the lease changes nothing.
+"""Fencing: a write by a process that has lost the lease changes nothing.
 
 Each acquisition of a lease increases the epoch in the row of its fleet. Every transaction that
 writes locks this row first and compares the epoch with the one that its process acquired. The
@@ -37,8 +37,8 @@ _CHECKED_IN_FILE: Final = text("SELECT epoch FROM fleet WHERE name = :fleet")
 class Fence:
     """The epoch in which this process may write for one fleet.
 
-    ``epoch`` is None while the process does not hold the lease. Where ``required`` is False, it
-    may write without one: for what a person records beside a running engine.
+    ``epoch`` is None while the process does not hold the lease. If ``required`` is False, it may
+    write without one: for records that a person adds while an engine runs.
     """
 
     def __init__(self, *, required: bool = True) -> None:

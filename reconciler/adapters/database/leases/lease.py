@@ -128,7 +128,7 @@ class FileLease:
         self._lock.release()
 
     def _lock_cluster(self, cluster: ClusterId) -> None:
-        """Lock the cluster on this machine: another checkout has a state directory of its own."""
+        """Lock the cluster on this machine: another checkout has another state directory."""
         if self.locks is None or not cluster:
             return
         try:
@@ -162,7 +162,7 @@ def _cluster_lock(locks: Path, cluster: ClusterId, fleet: str) -> FileLock:
 class ServerLease:
     """A row on the server, renewed by a thread and on a connection that only renew.
 
-    ``clock`` gives seconds that pass; it decides about the deadline of this process alone.
+    ``clock`` returns elapsed seconds; it decides only about the deadline of this process.
     ``renewals`` are shared by the leases of a process; without them, the lease has its own.
     """
 
@@ -190,7 +190,7 @@ class ServerLease:
         self._own.add(self, self._share_s(_RENEWED_AFTER) / 2)
 
     def confirm(self) -> None:
-        """Return if the lease is held, after renewing it where that is due.
+        """Return if the lease is held, after renewing it if that is due.
 
         Raises:
             LeaseLostError: another process acquired it, or it could not be renewed in time.
@@ -307,8 +307,8 @@ class ServerLease:
     def _renew(self) -> None:
         """Renew the row of this epoch.
 
-        A row that another process has locked for a moment is not waited for: other leases are
-        renewed on the same connection.
+        It does not wait for a row that another process has locked for a moment, because other
+        leases are renewed on the same connection.
 
         Raises:
             LeaseLostError: the row has another epoch.

@@ -1,7 +1,7 @@
 """The renewal of leases on a server: one thread and one connection for all leases of a process.
 
 The connection is not one of the pool, whose connections writers may occupy. No statement on it
-waits for a lock: a row that somebody has locked is renewed a moment later.
+waits for a lock: a row that is locked is renewed a moment later.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from reconciler.model.errors import ReconcilerError
 
 
 class Renewable(Protocol):
-    """A lease that must be renewed now and then."""
+    """A lease that must be renewed from time to time."""
 
     def confirm(self) -> None:
         """Renew the lease if that is due.
@@ -29,7 +29,7 @@ class Renewable(Protocol):
 
 
 class LeaseRenewals:
-    """Renews the leases that are held on one server, on a connection of its own.
+    """Renews the leases that are held on one server, on a separate connection.
 
     Thread-safe. The thread and the connection exist for as long as there is a lease.
     """
@@ -58,7 +58,7 @@ class LeaseRenewals:
                 self._thread.start()
 
     def remove(self, lease: Renewable) -> None:
-        """Renew a lease no longer; after the last one the connection is closed."""
+        """Stop renewing a lease; after the last one the connection is closed."""
         with self._changes:
             self._leases = [other for other in self._leases if other is not lease]
             if self._leases:

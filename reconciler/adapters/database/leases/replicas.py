@@ -1,8 +1,8 @@
-"""The processes that share the fleets of a server, as they announce themselves to each other.
+"""The processes that share the fleets of a server, and their heartbeats.
 
 Each replica writes a row every second: which fleets it can act for, and which leases it holds. The
-rows only decide who asks for a lease, and who gives one up. Who acts is decided by the lease
-itself, so a row that is wrong or old costs a detour at most.
+rows only decide which replica asks for a lease, and which releases one. The lease itself decides
+which one acts, so a wrong or old row at most causes a delay.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _BEGUN: Final = text(f"SELECT {NOW_MS}, {LIMIT_IDLE}")
 class Replica(msgspec.Struct, frozen=True):
     """The fleets that a process can act for, and those whose lease it holds.
 
-    It ``keeps`` those that nobody took when it gave them up.
+    It ``keeps`` released ones that no other replica acquired.
     """
 
     serves: frozenset[str] = frozenset()
@@ -44,7 +44,7 @@ class Replica(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """The replicas that are alive, by their ids, and the fleets whose lease somebody holds."""
+    """The replicas that are alive, by their ids, and the fleets whose lease is held."""
 
     alive: Mapping[str, Replica]
     held: frozenset[str]
@@ -64,7 +64,7 @@ class Heartbeat:
             StateError: the server does not answer.
         """
         with translated(self.server.place), begin_writing(self.server.engine) as connection:
-            # A replica that freezes here has its row locked, which the others forget in the end.
+            # A replica that freezes here keeps its row locked; the others drop it eventually.
             now = int(connection.execute(_BEGUN, IDLE_MAX).scalar_one())
             body = msgspec.json.encode(replica, order="deterministic").decode()
             row = insert(connection, tables.replica).values(
@@ -92,7 +92,7 @@ class Heartbeat:
 
 
 def _alive(connection: Connection, now: int) -> dict[str, Replica]:
-    """Return the replicas seen lately, and remove those that were not seen for a minute."""
+    """Return the live replicas, and remove those without a heartbeat for a minute."""
     alive, forgotten = {}, []
     for row in connection.execute(select(tables.replica).order_by(tables.replica.c.id)):
         age = abs(now - row.seen_ms)
