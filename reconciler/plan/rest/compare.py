@@ -6,7 +6,7 @@ node costs what it cost when it was launched or first seen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace as with_fields
 from datetime import timedelta
 from typing import Final
@@ -124,13 +124,15 @@ def _range(rest: Rest, side: RestingSide) -> tuple[float, float]:
     if not rest.ended:
         return side.reached, side.reached
     owned = rest.owned()
-    dearer = (
+    pools = rest.facts.types.by_name
+    prices = {name: _launch_prices(pool) for name, pool in pools.items()}
+    extra = (
         max(0.0, price - owned[node.claim.name])
         for node in _outstanding(rest)
         if node.claim is not None
-        and (price := _alone(node, rest.facts.types.by_name.get(node.node_pool))) is not None
+        and (price := _alone(node, prices.get(node.node_pool, ()))) is not None
     )
-    return min(_least(rest), side.reached), money([side.reached, *dearer])
+    return min(_least(rest), side.reached), money([side.reached, *extra])
 
 
 def _outstanding(rest: Rest) -> list[StateNode]:
@@ -146,19 +148,21 @@ def _outstanding(rest: Rest) -> list[StateNode]:
     ]
 
 
-def _alone(node: StateNode, pool: LaunchPool | None) -> float | None:
-    """Return the price of the cheapest node of the pool that takes all pods of this one."""
-    if pool is None:
-        return None
-    wanted: Resources = node.used
+def _launch_prices(pool: LaunchPool) -> list[tuple[float, Resources]]:
+    """Return the price and the allocatable resources of each type of a pool, cheapest first."""
     requirements = pool.node_pool.requirements()
-    prices = (
-        offering.price
+    found = [
+        (offering.price, kind.allocatable)
         for kind in pool.types.types
-        if kind.requirements.intersects(requirements) and fits(wanted, kind.allocatable)
+        if kind.requirements.intersects(requirements)
         if (offering := kind.cheapest(requirements)) is not None
-    )
-    return min(prices, default=None)
+    ]
+    return sorted(found, key=lambda row: row[0])
+
+
+def _alone(node: StateNode, prices: Sequence[tuple[float, Resources]]) -> float | None:
+    """Return the price of the cheapest node of its pool that takes all pods of this one."""
+    return next((price for price, room in prices if fits(node.used, room)), None)
 
 
 def _least(rest: Rest) -> float:
@@ -239,11 +243,9 @@ def _stuck(node: StateNode, reason: str, message: str) -> StuckNode:
 
 
 _WORK: Final = 5_500_000
-_WORK_FOR_A_NODE: Final = 350
-"""The work limit of both sides in evaluated nodes: a constant, and an amount for each node.
+"""The work limit of both sides together, in evaluated nodes.
 
-That is enough for three hundred nodes that are far from rest, and twice the limit of one plan of
-ten thousand (``deliberation.WORK_MAX``).
+That is enough for three hundred nodes that are far from rest, and for a few plans of ten thousand.
 """
 _MANY: Final = 100
 """A budget that allows none of this many nodes allows none at all."""
@@ -281,7 +283,7 @@ def _first_cost(base: Inputs) -> Cost:
 
 
 def _carried_both(inputs: Inputs, base: Inputs, most: int | None) -> tuple[AtRest, Cost]:
-    most = most or _WORK + _WORK_FOR_A_NODE * len(base.cluster.nodes)
+    most = most or _WORK
     work = Work(most // 2)
     world = RestingFleet(base.cluster, instances=base.instances)
     before = carried(base, world, base.now, base.history or History(), work)
@@ -310,8 +312,7 @@ class RestedBase:
     """
 
     def __init__(self, base: Inputs, most: int | None = None, *, anew: bool = False) -> None:
-        total = _WORK + _WORK_FOR_A_NODE * len(base.cluster.nodes)
-        self._most = most or total // 2
+        self._most = most or _WORK // 2
         self._anew = anew
         self._base = base
         self._from = self._carried_anew(base)

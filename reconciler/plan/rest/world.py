@@ -107,7 +107,7 @@ def _quiet_from(node: StateNode, pods: tuple[Pod, ...], now: datetime) -> StateN
 # a pod. A pod for which it finds no node runs where the planner intended.
 
 
-_PAIRS_MAX: Final = 5_000_000
+_PAIRS_MAX: Final = 1_000_000
 """From this many pairs of a pod and a node on, pods run where the planner intended: evaluating each
 pair would take longer than the plan."""
 
