@@ -162,7 +162,8 @@ def _report(found: Sequence[Review], fleets: Sequence[str], base: str | None) ->
         pods = counted(one.unschedulable, "unschedulable pod") if one.unschedulable else ""
         verdict = "" if one.code == exitcode.DONE else f"exit code {one.code}"
         facts = ", ".join(filter(None, (cost, pods, verdict)))
-        print(one_line("  " + " ".join(filter(None, (f"{one.fleet}:", facts, one.file)))))
+        line = " ".join(filter(None, (f"{one.fleet}:", facts, one.file)))
+        print(f"  {one_line(line)}")
         if one.error:
             print(f"Error: {one_line(f'{one.fleet}: {one.error}')}", file=sys.stderr)
     text = "\n".join(one.markdown for one in found) or "No fleet changed.\n"
