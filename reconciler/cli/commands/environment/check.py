@@ -229,7 +229,11 @@ def checks(request: FleetRequest, need: Need, imitation: Imitation | None = None
         return [*rows, *_cluster(bench.settings, writes=need is Need.RUN)]
     rows.append(bench.checks.region())
     resolved, problems = _resolved(bench)
-    rows += bench.checks.permissions(need, resolved, bench.validation)
+    try:
+        rows += bench.checks.permissions(need, resolved, bench.validation)
+    except ReconcilerError as error:  # a launch cannot be tried, such as without clusterCIDR
+        text = ": ".join(filter(None, (error.where, error.message)))
+        rows.append(failed("permission", "", text, error.remedy))
     rows += problems
     for node_class in resolved:
         rows += node_class_checks(node_class)
