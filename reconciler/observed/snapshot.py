@@ -234,6 +234,14 @@ def _too_deep(where: str) -> UnreadableError:
 
 _LISTS_MAX: Final = 100
 """The maximum nesting of Lists; kubectl nests none."""
+_CAPTURE: Final = "capture it with `reconciler snapshot` or `kubectl get … -A -o json`"
+_UTF16: Final = ("UTF-16, as PowerShell writes it", "save it as UTF-8")
+_FORMS: Final = {
+    b"\x1f\x8b": ("compressed with gzip", "decompress it with gunzip"),
+    b"\xff\xfe": _UTF16,
+    b"\xfe\xff": _UTF16,
+}
+"""The first bytes of files that are not text in UTF-8, what they are, and what to do."""
 
 
 class Skipped(str):
@@ -346,6 +354,9 @@ def items_of(content: bytes, source: str) -> Iterator[bytes | msgspec.Raw]:
         UnreadableError: it is neither JSON nor YAML, or has no List and no several objects.
     """
     text = content.lstrip()
+    for start, (form, remedy) in _FORMS.items():
+        if text.startswith(start):
+            raise UnreadableError(f"the snapshot is {form}", where=source, remedy=remedy)
     if not text:
         raise UnreadableError(
             "the snapshot is empty",
@@ -395,7 +406,7 @@ def _no_list(kind: str, source: str) -> UnreadableError:
     return UnreadableError(
         f"not a snapshot: expected a List of objects, found {found}",
         where=source,
-        remedy="capture it with `reconciler snapshot` or `kubectl get … -A -o json`",
+        remedy=_CAPTURE,
     )
 
 
@@ -412,7 +423,9 @@ def _yaml_documents(text: bytes, source: str) -> list[bytes]:
     for number, document in enumerate(documents, 1):
         if not isinstance(document, dict):
             raise UnreadableError(
-                f"not a snapshot: document {number} is not an object", where=source
+                f"not a snapshot: document {number} is not an object",
+                where=source,
+                remedy=_CAPTURE,
             )
     return [_as_json(d, f"document {n}", source) for n, d in enumerate(documents, 1)]
 
@@ -447,7 +460,8 @@ def _decoded(raw: bytes | msgspec.Raw, kind: type, named: str, place: SnapshotPl
         try:
             return decode(msgspec.json.decode(raw), kind)
         except msgspec.ValidationError as error:
-            text = f"item {place.number}, {named} {_name_of(raw, place)}: {error}"
+            called = f"{named} {_name_of(raw, place)}".rstrip()
+            text = f"item {place.number}, {called}: {error}"
             raise UnreadableError(text, where=place.of(raw)) from error
 
 

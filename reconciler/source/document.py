@@ -123,12 +123,9 @@ def _text(file: str, content: bytes, limits: FileLimits) -> tuple[str, Diagnosti
         return "", Diagnostic(Severity.ERROR, code, message, place, hint=hint)
 
     if len(content) > limits.bytes_max:
-        size, most = len(content) / 2**20, limits.bytes_max / 2**20
-        return refuse(
-            "too-large",
-            f"the file has {size:.1f} MiB; at most {most:.0f} MiB are allowed",
-            hint="split it",
-        )
+        most = limits.bytes_max / 2**20  # the size is not known: reading ended at the limit
+        message = f"the file is too large; at most {most:.0f} MiB are allowed"
+        return refuse("too-large", message, hint="split it")
     if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return refuse("not-utf8", "the file is UTF-16", hint="save it as UTF-8")
     nul = content.find(b"\0")

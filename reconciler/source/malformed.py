@@ -64,7 +64,8 @@ def _slip(indent: int, above: Sequence[str]) -> Slip | None:
         message = f"the line is indented by {_columns(indent)}, deeper than what it belongs to"
         return Slip(message, indent + 1, expected)
     if indent < deepest and indent not in levels:
-        known = " or ".join(str(level) for level in sorted(levels))
+        *others, last = map(str, sorted(levels))
+        known = f"{', '.join(others)} or {last}" if others else last
         message = f"the line is indented by {_columns(indent)} and lines up with no line above"
         return Slip(message, indent + 1, f"indent it by {known} columns")
     return None

@@ -42,6 +42,8 @@ def load_all(content: bytes) -> list[object]:
     try:
         text = content.decode().removeprefix("\ufeff")
         return [d for d in _Reader(text).documents() if d is not None]
+    except UnicodeDecodeError as error:
+        raise YAMLError(f"byte 0x{content[error.start]:02x} is not UTF-8") from error
     except (ValueError, RecursionError) as error:
         raise YAMLError(str(error)) from error
 

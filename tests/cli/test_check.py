@@ -231,3 +231,15 @@ def test_placeholders_of_the_policy_are_filled_in(
     policy = json.loads(capsys.readouterr().out)
     assert "kubernetes.io/cluster/prod" in json.dumps(policy)
     assert site.cloud.calls == []
+
+
+def test_without_a_cluster_every_other_check_is_made(
+    site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    rows = site.rows(capsys, "--set", "cluster=kubeconfig")
+    assert rows["cluster"]["verdict"] == "failed"
+    assert rows["permission"]["remedy"] == "set clusterCIDR"
+    assert rows["endpoint"]["verdict"] == "unknown"
+    assert rows["desired"]["message"] == "found 1 EC2NodeClass"

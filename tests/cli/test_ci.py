@@ -83,6 +83,19 @@ def test_a_fleet_removed_by_the_branch_has_no_plan(
     assert "0 of 2 fleets planned" in capsys.readouterr().out
 
 
+def test_a_fleet_whose_plan_fails_is_not_counted_as_planned(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (repository / "a" / "reconciler.yaml").open("a") as file:
+        file.write("cluster: kubeconfig\nkubernetes: {timeout: 1s}\n")
+    commit_all(repository)
+    code = main(["ci", "a", "--base", "main", "--out", "plans", "--snapshot", "none.json"])
+    out, err = capsys.readouterr()
+    assert code == 1
+    assert "0 of 1 fleet planned compared with main\n  a: exit code 1\n" in out
+    assert "none.json: No such file" in err
+
+
 def test_a_fleet_that_never_existed_is_an_error(
     repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -125,6 +138,7 @@ def test_a_policy_of_the_base_forbids_the_plan(
     out, err = capsys.readouterr()
     assert code == 3, out + err
     assert "policy cheap forbids this plan" in err
+    assert "\n  a: +0.00 $/month, exit code 3 plans/a.json\n" in out
     assert Path("plans/a.json").is_file()
 
 

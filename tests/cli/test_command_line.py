@@ -23,6 +23,7 @@ from reconciler.cli.parser.commandline import COMMANDS
 from reconciler.cli.parser.examples import EXAMPLES
 from tests.cli.commandlines import request_of
 from tests.cli.test_plan import CATALOG, DEPLOYMENT, a_fleet
+from tests.repositories import commit_all, init
 
 NOW = "2026-03-02T12:00:00Z"
 EVERY = [
@@ -99,6 +100,10 @@ def test_a_usage_error_of_any_command_exits_1(
         ("help plam", 'unknown command "plam" (did you mean plan?)'),
         ("--state x plan", 'option "--state" must be written after the command'),
         ("apply --snapshot x", "apply: unrecognized arguments: --snapshot"),
+        ("apply nofile.json", "apply: 'nofile.json' does not exist; pass a plan saved with"),
+        ("plan --bse main", "plan: unrecognized arguments: --bse (did you mean --base?); run"),
+        ("plan --zzzz main", "plan: unrecognized arguments: --zzzz; run"),
+        ("hash nofile", "nofile: No such file or directory; pass a readable file or folder"),
         ("demo --fast --pause", "demo: argument --pause: not allowed with argument --fast"),
         ("completion tcsh", 'completion: SHELL: invalid value "tcsh"'),
         ("health", "--heartbeat: no heartbeat file is named"),
@@ -430,6 +435,20 @@ def test_the_next_step_printed_for_a_folder_without_a_cluster_works(
     named = [str(folder), "--catalog", catalog, "--set", "packing=cheapest"]
     step = next_step(capsys, *named)
     assert step == ["simulate", *named]
+    assert main(step) == 0
+
+
+def test_the_next_step_of_a_change_simulates_the_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    folder = a_fleet(tmp_path, DEPLOYMENT, CATALOG)
+    init(folder)
+    commit_all(folder)
+    named = [str(folder), "--catalog", str(tmp_path / "catalog.json")]
+    step = next_step(capsys, *named, "--base", "HEAD")
+    assert step == ["simulate", *named, "--base", "HEAD"]
     assert main(step) == 0
 
 

@@ -102,7 +102,7 @@ def test_a_rule_of_a_schema_is_explained(capsys: pytest.CaptureFixture[str]) -> 
     [
         (["unknown-feild"], "did you mean unknown-field?"),
         (["qwertz"], "use one of pod, node, nodeclaim, nodepool, buffer, or a code"),
-        (["pod"], "which pod?; write `reconciler explain pod NAME`"),
+        (["pod"], "the name of the pod is missing; write `reconciler explain pod NAME`"),
         (["unknown-field", "web"], "unknown-field takes no name"),
     ],
     ids=["typo", "nothing like it", "no name", "a name"],

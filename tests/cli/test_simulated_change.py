@@ -99,6 +99,35 @@ def test_permanently_blocked_nodes_are_stuck(capsys: Capture, tmp_path: Path) ->
     assert "do-not-disrupt" in stuck["message"]
 
 
+def test_the_nodes_of_a_pool_that_is_removed_from_git_are_stuck(
+    capsys: Capture, tmp_path: Path
+) -> None:
+    anywhere = a_deployment("web", "web", 4)
+    del anywhere["spec"]["template"]["spec"]["nodeSelector"]
+    a_change(
+        tmp_path,
+        [a_pool("web", template=SMALL), anywhere],
+        [a_pool("renamed", template=SMALL), anywhere],
+    )
+    change = answer(capsys, "plan", tmp_path)["atRest"]
+    assert len(change["stuck"]) == change["after"]["nodes"]
+    assert {one["reason"] for one in change["stuck"]} == {"NodePoolDeleted"}
+    assert all("`--allow-removal web`" in one["message"] for one in change["stuck"])
+
+    allowed = answer(capsys, "plan", tmp_path, "--allow-removal", "web")["atRest"]
+    assert allowed["stuck"] == []
+    assert allowed["replaced"] == change["after"]["nodes"]
+
+
+def test_pods_that_need_a_removed_pool_keep_its_nodes(capsys: Capture, tmp_path: Path) -> None:
+    a_change(
+        tmp_path, [a_pool("web", template=SMALL), WEB], [a_pool("renamed", template=SMALL), WEB]
+    )
+    change = answer(capsys, "plan", tmp_path, "--allow-removal", "web")["atRest"]
+    assert (change["replaced"], len(change["stuck"])) == (0, change["after"]["nodes"])
+    assert {one["reason"] for one in change["stuck"]} == {"NodePoolDeleted"}
+
+
 def test_unschedulable_pods_are_named(capsys: Capture, tmp_path: Path) -> None:
     pool = a_pool("web", template=SMALL)
     a_change(tmp_path, [pool, WEB], [pool, WEB, a_deployment("huge", "web", 2, cpu="90")])

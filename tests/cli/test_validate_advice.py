@@ -172,6 +172,7 @@ def test_a_wrong_indentation_is_named(
     assert finding["code"] == "indentation"
     assert f"{finding['line']}:{finding['column']}" == place
     assert words in finding["message"]
+    assert " or " not in finding["hint"].replace(" or ", "", 1)
 
 
 @pytest.mark.parametrize(

@@ -205,7 +205,7 @@ REFUSED: dict[str, tuple[Callable[[], dict[str, str]], str]] = {
     ),
     "a file of five megabytes": (
         lambda: {"long": "a: " + "x" * 5_000_000},
-        "at most 4 MiB are allowed",
+        "the file is too large; at most 4 MiB are allowed",
     ),
     "fifty thousand unknown fields": (
         lambda: {"pool": POOL + "".join(f"  unknown{i}: 1\n" for i in range(50_000))},

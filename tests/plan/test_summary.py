@@ -5,7 +5,7 @@
 import pytest
 
 from reconciler.plan.render.summary import summary_lines
-from reconciler.plan.value.costs import Cost
+from reconciler.plan.value.costs import AtRest, Cost, FleetAtRest, StuckNode
 from tests.plan.builders import a_plan
 
 
@@ -25,3 +25,27 @@ def test_the_summary_shows_the_gap_to_the_minimum_cost(
 ) -> None:
     cost = Cost(before=0.0, after=1.0, lower_bound=bound, bound_gap=gap, bound_held_by=held)
     assert summary_lines(a_plan(cost=cost))[2:] == ([said] if said else [])
+
+
+def stuck(*messages: str) -> str:
+    """Return the line on nodes that are stuck, each for one of the messages."""
+    fleet = FleetAtRest(nodes=len(messages), per_hour=1.0)
+    nodes = tuple(
+        StuckNode(node_claim=f"c{n}", node=f"n{n}", reason="Drifted", message=text)
+        for n, text in enumerate(messages, 1)
+    )
+    change = AtRest(before=fleet, after=fleet, per_hour=0.0, per_month=0.0, stuck=nodes)
+    (line,) = (one for one in summary_lines(a_plan(at_rest=change)) if "stuck" in one)
+    return line
+
+
+def test_nodes_that_are_stuck_for_one_reason_are_named_together() -> None:
+    assert stuck("a") == "1 node stuck: n1 (a)."
+    assert stuck("a", "b", "a") == "3 nodes stuck: n1, n3 (a); n2 (b)."
+
+
+def test_a_cut_list_of_stuck_nodes_names_where_all_of_it_is() -> None:
+    everything = "`-o json` lists everything."
+    assert stuck(*"aaaaa") == f"5 nodes stuck: n1, n2, n3 and 2 more (a). {everything}"
+    assert stuck(*"abcdd").endswith(f"n3 (c); and 2 more. {everything}")
+    assert stuck("x" * 500).endswith(f"…). {everything}")

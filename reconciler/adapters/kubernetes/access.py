@@ -123,8 +123,8 @@ def _load_service_account(configuration: object) -> str:
             "no cluster configured: there is no kubeconfig, and this is not a pod",
             where="cluster",
             remedy=(
-                "set kubernetes.kubeconfig, or try --set cluster=embedded, which simulates a "
-                "cluster"
+                "set kubernetes.kubeconfig, or pass --set cluster=none to plan the workloads of "
+                "the folder, or --set cluster=embedded to simulate a cluster on EC2"
             ),
         )
     try:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Final, NoReturn
 
+_UNRECOGNIZED: Final = "unrecognized arguments: "
 _CHOICE: Final = re.compile(r"invalid choice: '(?P<word>[^']*)' \(choose from (?P<known>.*)\)")
 
 
@@ -32,7 +33,19 @@ class Arguments(argparse.ArgumentParser):
         from reconciler.model.errors import UsageError
 
         remedy = f"run `{self.prog} --help`"
-        raise UsageError(_rewritten(message), where=self.prog.partition(" ")[2], remedy=remedy)
+        text = _rewritten(message) + self._nearest_option(message)
+        raise UsageError(text, where=self.prog.partition(" ")[2], remedy=remedy)
+
+    def _nearest_option(self, message: str) -> str:
+        """Return a suggestion for the first misspelt option in argparse's message."""
+        words = message.removeprefix(_UNRECOGNIZED).split() if _UNRECOGNIZED in message else []
+        option = next((word.partition("=")[0] for word in words if word.startswith("--")), "")
+        if not option:
+            return ""
+        from reconciler.model.text.nearest import did_you_mean
+
+        advice = did_you_mean(option, list(self._option_string_actions))
+        return f" ({advice})" if advice else ""
 
 
 def formatter(prog: str) -> argparse.HelpFormatter:

@@ -12,6 +12,7 @@ import msgspec
 from reconciler.adapters.simulated.compute import CLAIM_TAG, SimulatedInstance
 from reconciler.cli.simulation.chronicle import Event, RulePeriod
 from reconciler.cli.simulation.driver import Played, Sample, SimulationStage
+from reconciler.disruption.command import ForcefulReason
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import NODEPOOL
 from reconciler.model.karpenter.nodeclaim import NodeClaim
@@ -257,7 +258,10 @@ def _lives(stage: SimulationStage, start: datetime) -> tuple[Life, ...]:
 
 
 def _stuck(played: Played) -> tuple[Stuck, ...]:
-    """Return what is stuck: unschedulable pods, stalled drains, blocked nodes."""
+    """Return what is stuck: unschedulable pods, stalled drains, blocked nodes.
+
+    A node of a NodePool that was removed from git is stuck until its removal is allowed.
+    """
     if played.last is None:
         return ()
     plan, seen = played.last.plan, played.last.seen
@@ -280,6 +284,14 @@ def _stuck(played: Played) -> tuple[Stuck, ...]:
         )
         for d in plan.drift
         if d.node_claim not in going
+    ]
+    removed = str(ForcefulReason.NODE_POOL_DELETED)
+    kept = {b.node: b.message for b in plan.blocked if b.reason == removed}
+    kept |= {d.node or "": d.message for d in plan.deferred if d.reason == removed}
+    found += [
+        Stuck("NodeClaim", c.name, c.node_pool, removed, kept[c.status.node_name])
+        for c in seen.claims
+        if c.status.node_name in kept and c.name not in going
     ]
     found += [
         Stuck("NodeClaim", c.name, c.node_pool, DRAINING, _drain(c))

@@ -17,6 +17,7 @@ from reconciler.cli.simulation.driver import Played, play
 from reconciler.cli.simulation.report import DRAINING, Report, merge_of, report_of
 from reconciler.cli.simulation.timeline import StreamedTimeline
 from reconciler.cli.wiring.mandate import mandate_of
+from reconciler.disruption.command import ForcefulReason
 from reconciler.model.duration import iso_duration
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.plan.make.costs import money
@@ -96,6 +97,8 @@ def _name(fleet: SimulatedFleet) -> str:
     return fleet.head.head[:12]
 
 
+_HELD: Final = frozenset({DRAINING, ForcefulReason.NODE_POOL_DELETED.value})
+"""The reasons of stuck nodes that are stated as they are; all others are kinds of drift."""
 PASSES_MAX: Final = 2_000
 """The maximum number of passes of both sides; most changes take less than a hundred."""
 
@@ -159,7 +162,7 @@ def _last_action(report: Report) -> datetime:
 
 
 def _stuck(report: Report) -> Iterator[StuckNode]:
-    """Yield the nodes that are still drifted or draining, by NodeClaim, with the reason."""
+    """Yield the nodes that are still to be disrupted, by NodeClaim, with the reason."""
     nodes = {claim.node_claim: claim.node for claim in report.fleet}
     found = {s.name: s for s in reversed(report.stuck) if s.kind == "NodeClaim"}
     for name in sorted(found):
@@ -168,6 +171,6 @@ def _stuck(report: Report) -> Iterator[StuckNode]:
             node_claim=name,
             node=nodes.get(name) or None,
             node_pool=one.node_pool,
-            reason=one.reason if one.reason == DRAINING else DisruptionReason.DRIFTED.value,
+            reason=one.reason if one.reason in _HELD else DisruptionReason.DRIFTED.value,
             message=one.message,
         )

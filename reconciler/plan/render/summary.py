@@ -202,13 +202,24 @@ def _rollout(change: AtRest) -> str:
 def _stuck_in(change: AtRest) -> list[str]:
     if not change.stuck:
         return []
-    named = [
-        _clipped(f"{short_node(one.node or one.node_claim)} ({one.message})", _STUCK_WIDTH)
-        for one in change.stuck[:_STUCK_NAMED]
-    ]
-    more = len(change.stuck) - len(named)
+    alike: dict[str, list[str]] = {}
+    for one in change.stuck:
+        alike.setdefault(one.message, []).append(short_node(one.node or one.node_claim))
+    shown = list(alike.items())[:_STUCK_NAMED]
+    named = [f"{_some(nodes)} ({_clipped(message, _STUCK_WIDTH)})" for message, nodes in shown]
+    more = len(change.stuck) - sum(len(nodes) for _, nodes in shown)
     rest = f"; and {more:,} more" if more else ""
-    return [f"{counted(len(change.stuck), 'node')} stuck: {'; '.join(named)}{rest}."]
+    line = f"{counted(len(change.stuck), 'node')} stuck: {'; '.join(named)}{rest}."
+    is_cut = more or any(len(nodes) > _STUCK_NAMED for _, nodes in shown)
+    is_cut = is_cut or any(len(message) > _STUCK_WIDTH for message, _ in shown)
+    return [f"{line} `-o json` lists everything." if is_cut else line]
+
+
+def _some(names: list[str]) -> str:
+    """Return the first names, and the number of the others."""
+    more = len(names) - _STUCK_NAMED
+    rest = f" and {more:,} more" if more > 0 else ""
+    return ", ".join(names[:_STUCK_NAMED]) + rest
 
 
 def _clipped(text: str, width: int) -> str:

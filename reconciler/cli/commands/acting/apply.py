@@ -9,6 +9,7 @@ run continues from the journal.
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TextIO
@@ -190,6 +191,13 @@ def _expect_approval(request: ApplyRequest) -> None:
         return
     from reconciler.model.errors import UsageError
 
+    path = request.fleet.path
+    if path and not os.path.exists(path):
+        raise UsageError(
+            f"{path!r} does not exist",
+            where="apply",
+            remedy="pass a plan saved with `reconciler plan --out FILE`, or the fleet folder",
+        )
     raise UsageError(
         "cannot ask for approval, because stdin is not a terminal",
         where="apply",

@@ -93,7 +93,8 @@ def _files(path: str) -> list[SourceFile]:
         with open(path, "rb") as file:
             return [SourceFile(path, file.read())]
     except OSError as error:
-        raise UnreadableError(str(error.strerror), where=path) from error
+        remedy = "pass a readable file or folder"
+        raise UnreadableError(str(error.strerror), where=path, remedy=remedy) from error
 
 
 def _entries(file: SourceFile) -> list[Entry]:

@@ -225,7 +225,8 @@ def next_command(plan: Plan, request: PlanRequest, observation: object) -> str:
     if observation == "snapshot":
         return "save this plan with `--out plan.json`, then run `reconciler apply plan.json`"
     if observation == "workloads":
-        return _command_line("reconciler", "simulate", *words)
+        base = ("--base", request.fleet.base) if request.fleet.base else ()
+        return _command_line("reconciler", "simulate", *words, *base)
     return _command_line("reconciler", "apply", *words)
 
 

@@ -19,6 +19,7 @@ from reconciler.cli.wiring.cluster import cluster_checks
 from reconciler.cli.wiring.imitation import Imitation
 from reconciler.model.diagnostics import Check, Verdict, failed, passed, unknown
 from reconciler.model.errors import ReconcilerError
+from reconciler.plan.render.wording import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -218,7 +219,8 @@ def checks(request: FleetRequest, need: Need, imitation: Imitation | None = None
     from reconciler.adapters.aws.permissions import Need
 
     bench = check_bench(request, imitation)
-    rows = [passed("desired", "", f"found {len(bench.classes)} EC2NodeClasses")]
+    found = f"found {counted(len(bench.classes), 'EC2NodeClass', 'EC2NodeClasses')}"
+    rows = [passed("desired", "", found)]
     known = bench.checks.identity()
     rows += known
     if any(row.verdict is Verdict.FAILED for row in known if row.kind == "credentials"):
@@ -227,7 +229,11 @@ def checks(request: FleetRequest, need: Need, imitation: Imitation | None = None
         return [*rows, *_cluster(bench.settings, writes=need is Need.RUN)]
     rows.append(bench.checks.region())
     resolved, problems = _resolved(bench)
-    rows += bench.checks.permissions(need, resolved, bench.validation)
+    try:
+        rows += bench.checks.permissions(need, resolved, bench.validation)
+    except ReconcilerError as error:  # a launch cannot be tried, such as without clusterCIDR
+        text = ": ".join(filter(None, (error.where, error.message)))
+        rows.append(failed("permission", "", text, error.remedy))
     rows += problems
     for node_class in resolved:
         rows += node_class_checks(node_class)

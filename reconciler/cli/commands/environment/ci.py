@@ -152,14 +152,18 @@ def _report(found: Sequence[Review], fleets: Sequence[str], base: str | None) ->
     """Print one line for each fleet, and write the summary of a job of GitHub Actions."""
     from reconciler.cli.pullrequest.event import append
     from reconciler.model.text.visible import one_line
+    from reconciler.plan.render.wording import counted
 
     compared = f" compared with {base}" if base else ""
-    print(f"{len(found)} of {len(fleets)} fleets planned{compared}")
+    planned = sum(1 for one in found if one.file)
+    print(f"{planned} of {counted(len(fleets), 'fleet')} planned{compared}")
     for one in found:
-        cost = "" if one.per_month is None else f" {one.per_month:+,.2f} $/month"
-        pods = f", {one.unschedulable} unschedulable pods" if one.unschedulable else ""
-        verdict = "" if one.code == exitcode.DONE else f", exit code {one.code}"
-        print(one_line(f"  {one.fleet}:{cost}{pods}{verdict} {one.file}"))
+        cost = "" if one.per_month is None else f"{one.per_month:+,.2f} $/month"
+        pods = counted(one.unschedulable, "unschedulable pod") if one.unschedulable else ""
+        verdict = "" if one.code == exitcode.DONE else f"exit code {one.code}"
+        facts = ", ".join(filter(None, (cost, pods, verdict)))
+        line = " ".join(filter(None, (f"{one.fleet}:", facts, one.file)))
+        print(f"  {one_line(line)}")
         if one.error:
             print(f"Error: {one_line(f'{one.fleet}: {one.error}')}", file=sys.stderr)
     text = "\n".join(one.markdown for one in found) or "No fleet changed.\n"

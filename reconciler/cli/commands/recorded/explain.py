@@ -113,7 +113,7 @@ def request_of(args: argparse.Namespace) -> ExplainRequest:
     is_code = args.kind not in _NAMED
     if is_code != (args.name is None):
         raise UsageError(
-            f"{args.kind} takes no name" if is_code else f"which {args.kind}?",
+            f"{args.kind} takes no name" if is_code else f"the name of the {args.kind} is missing",
             where="explain",
             remedy=f"write `reconciler explain {args.kind}{'' if is_code else ' NAME'}`",
         )
