@@ -369,6 +369,29 @@ def test_a_base_shows_what_a_pull_request_changes(plan, repository: Path) -> Non
     assert f"{first[:8]} → working tree" in plan("--base", "HEAD~1").out
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "path"),
+    [
+        ("al2023@latest", "al2023@v20250920", "spec.amiSelectorTerms"),
+        ("subnet-0123456789abcdef0", "subnet-1123456789abcdef0", "spec.subnetSelectorTerms"),
+        ("sg-0123456789abcdef0", "sg-1123456789abcdef0", "spec.securityGroupSelectorTerms"),
+    ],
+)
+def test_replacements_that_nothing_was_looked_up_for_are_not_denied(
+    plan, repository: Path, old: str, new: str, path: str
+) -> None:
+    """Whether nodes drift depends on what AWS returns for the selector, which a file cannot say."""
+    (repository / "class.yaml").write_text(CLASS.replace(old, new))
+    commit_all(repository)
+    found = json.loads(plan("-o", "json", "--base", "HEAD~1").out)
+    (warning,) = [d for d in found["diagnostics"] if d["code"] == "selection-unknown"]
+    assert (warning["severity"], warning["path"]) == ("warning", path)
+    assert warning["file"] == "class.yaml"
+    assert any(line.startswith("Not included: nodes") for line in found["summary"]["text"])
+    same = json.loads(plan("-o", "json", "--base", "HEAD").out)
+    assert [d for d in same["diagnostics"] if d["code"] == "selection-unknown"] == []
+
+
 def test_the_costs_of_base_and_head_are_shown_side_by_side(plan, repository: Path) -> None:
     (repository / "app.yaml").write_text(DEPLOYMENT.replace("replicas: 3", "replicas: 30"))
     cost = json.loads(plan("-o", "json", "--base", "HEAD").out)["cost"]

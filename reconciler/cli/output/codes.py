@@ -366,6 +366,10 @@ _PLAN: Final = {
         "A rollout has not progressed within its deadline.",
         "`reconciler status` shows what it waits for; `reconciler resume` continues it.",
     ),
+    "selection-unknown": (
+        "The change selects other images, subnets or security groups, which were not looked up.",
+        "Plan with access to AWS, or pin both commits with `reconciler lock`.",
+    ),
     "spot-estimated": (
         "Spot prices are estimates, because the prices of the account were not read.",
         "Allow ec2:DescribeSpotPriceHistory, or accept the estimate.",

@@ -16,6 +16,7 @@ from reconciler.catalog.catalog import Catalog
 from reconciler.disruption.methods.drift import drifted_since
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import PoolOption, Settings
 from reconciler.observed.state import ClusterState
 from reconciler.placement.nodes.daemons import unreadable
@@ -27,7 +28,13 @@ from reconciler.plan.render.wording import (
     format_price_source,
     moment,
 )
-from reconciler.plan.value.actions import BlockedNode, DeferredClaim, DriftedClaim, PlannedCommand
+from reconciler.plan.value.actions import (
+    BlockedNode,
+    DeferredClaim,
+    DriftedClaim,
+    PlannedChange,
+    PlannedCommand,
+)
 from reconciler.plan.value.nodes import PlannedNodeClaim
 from reconciler.plan.value.plan import PlanFinding, PlannedLock
 from reconciler.source.resource import LOCK_FILE
@@ -60,6 +67,42 @@ def of_lock(lock: PlannedLock | None) -> Iterator[PlanFinding]:
     if lock is not None:
         message = f"images, subnets and prices locked at {moment(lock.at)}"
         yield PlanFinding(severity="info", code="locked", message=message, file=LOCK_FILE)
+
+
+_LOOKED_UP: Final = {
+    "spec.amiSelectorTerms": ("amis", "images"),
+    "spec.subnetSelectorTerms": ("subnets", "subnets"),
+    "spec.securityGroupSelectorTerms": ("security_groups", "security groups"),
+}
+"""The selectors of a node class whose drift follows from what they find, and not from a hash."""
+
+
+def of_changed_selectors(
+    changes: Iterable[PlannedChange], classes: Mapping[str, EC2NodeClass]
+) -> Iterator[PlanFinding]:
+    """Warn about changed selectors of node classes for which nothing was looked up.
+
+    Whether nodes drift is then unknown, and a plan must not read as if they did not.
+    """
+    for change in changes:
+        node_class = classes.get(change.name)
+        if change.kind != "EC2NodeClass" or change.op != "update" or node_class is None:
+            continue
+        paths = [field.path for field in change.fields]
+        for selector, (found, what) in _LOOKED_UP.items():
+            if getattr(node_class.status, found) or not any(p.startswith(selector) for p in paths):
+                continue
+            yield PlanFinding(
+                severity="warning",
+                code="selection-unknown",
+                message=f"EC2NodeClass {change.name} selects other {what}, which were not looked "
+                "up: nodes that do not match them will be replaced, and this plan does not "
+                "include that",
+                path=selector,
+                file=change.file,
+                line=change.line,
+                hint="plan with access to AWS, or run `reconciler lock` on both commits",
+            )
 
 
 def of_catalog(catalog: Catalog, claims: Sequence[PlannedNodeClaim]) -> Iterator[PlanFinding]:

@@ -254,6 +254,7 @@ def _findings(
 ) -> tuple[PlanFinding, ...]:
     found = (
         *facts.findings,
+        *findings.of_changed_selectors(facts.changes, facts.classes),
         *findings.of_decisions(decisions),
         *findings.of_lock(facts.lock),
         *findings.of_catalog(facts.catalog, claims),

@@ -159,7 +159,15 @@ def _change_lines(plan: Plan) -> list[str]:
     price = _price_of(change)
     if replayed and price == _NO_EFFECT:
         price = "This change does not affect the cost of the fleet as it is now."
-    return [price, *replayed, _nodes_of(change), *_stuck_in(change)]
+    return [price, *replayed, _nodes_of(change), *_unknown_in(plan), *_stuck_in(change)]
+
+
+def _unknown_in(plan: Plan) -> list[str]:
+    """Return what the comparison cannot know, because selectors were not looked up."""
+    if not any(finding.code == "selection-unknown" for finding in plan.diagnostics):
+        return []
+    what = "nodes to be replaced because they no longer match a changed selector"
+    return [f"Not included: {what} of their EC2NodeClass (see the warning)."]
 
 
 def _price_of(change: AtRest) -> str:
