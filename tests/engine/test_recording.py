@@ -384,13 +384,13 @@ def test_spot_prices_and_refusals_are_recorded_as_differences() -> None:
     ports = world.engine().ports
     desired = world.engine().source.read()
     begin = world.clock.now()
-    dearer = repriced(
+    raised = repriced(
         desired.catalog, lambda _kind, zone, _type: 2.0 if zone.endswith("a") else 1.0, "2"
     )
     refusal = Refusal("m7i.large", "us-east-1a", "spot", "InsufficientInstanceCapacity", "")
     log = Kept()
     recorder = WorkloadRecorder(log)
-    for n, fleet in enumerate((desired, desired, replace(desired, catalog=dearer))):
+    for n, fleet in enumerate((desired, desired, replace(desired, catalog=raised))):
         recorder.after(ports, Observation(ports.clock.now(), (), Snapshot(), ()), fleet)
         world.clock.advance(20)
         if n == 1:

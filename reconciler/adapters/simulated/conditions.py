@@ -53,7 +53,7 @@ What = TypeVar("What")
 class Turn(Generic[What]):
     """``what`` happens to the next calls of a name.
 
-    ``call`` is an operation, or ``*`` for every one; ``times`` None is for ever; the first ``skip``
+    ``call`` is an operation, or ``*`` for every one; ``times`` None is forever; the first ``skip``
     calls are spared.
     """
 
@@ -121,7 +121,7 @@ class Faults:
     def add(self, call: str, fault: Fault, *, times: int | None = 1, skip: int = 0) -> None:
         """Let the next calls fail.
 
-        ``call`` is an operation such as ``CreateFleet``, or ``*``; ``times`` None means for ever;
+        ``call`` is an operation such as ``CreateFleet``, or ``*``; ``times`` None means forever;
         the first ``skip`` calls still succeed.
         """
         self._rules.append(Turn(call, fault, times, skip))
