@@ -38,7 +38,7 @@ def test_use_of_any_does_not_grow() -> None:
 
 def test_no_folder_has_too_many_modules() -> None:
     count, folder = structure().largest_folder()
-    assert count <= 17, folder
+    assert count <= 15, folder
 
 
 def test_every_module_named_in_the_architecture_exists() -> None:

@@ -280,7 +280,7 @@ def render_requests(plan: Plan, inputs: Inputs) -> str:
         CloudError: the facts of the cluster are unknown, so launches cannot be requested.
     """
     from reconciler.adapters.aws.launch.requests import RequestRow, once_each, request_rows
-    from reconciler.engine.steps.preview import launches_of
+    from reconciler.engine.preview import launches_of
     from reconciler.model.errors import CloudError
 
     rows: list[RequestRow] = []
