@@ -122,7 +122,7 @@ class _Asked(NamedTuple):
         """
         from msgspec.structs import replace
 
-        from reconciler.cli.wiring.captured import captured, classes_of, settings_for
+        from reconciler.cli.wiring.capturing import captured, classes_of, settings_for
 
         found = captured(snapshot)
         if found is None:

@@ -30,7 +30,7 @@ from reconciler.cli.shared.request import FleetRequest
 from reconciler.cli.simulation.chronicle import Chronicle, ToldStore
 from reconciler.cli.simulation.driver import SimulationStage
 from reconciler.cli.simulation.script import Script, Steps, mortal
-from reconciler.cli.wiring.captured import captured, classes_of, settings_for
+from reconciler.cli.wiring.capturing import captured, classes_of, settings_for
 from reconciler.cli.wiring.comparison import read_types
 from reconciler.desired.hash import object_hash
 from reconciler.desired.objects import node_classes, node_pools
