@@ -191,6 +191,7 @@ def test_nodes_are_listed_with_price_utilization_and_pods(shop: Shop) -> None:
     assert pool["status"]["usage"]["pricePerHour"] == sum(u["pricePerHour"] for u in usage)
 
 
+@pytest.mark.exhaustive
 def test_a_simulated_apply_starts_empty_and_does_not_touch_the_recorded_fleet(shop: Shop) -> None:
     shop.say("apply", "--auto-approve")
     recorded, calls = shop.ask("status"), len(shop.cloud.calls)

@@ -23,7 +23,7 @@ from reconciler.ports.journal import JournalEntry, Outcome, Verb
 from reconciler.ports.state import CommandPhase, RunningCommand
 from tests.states import open_state
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.exhaustive  # a default run plays the demo as the tutorial does
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 180

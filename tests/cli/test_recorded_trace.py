@@ -26,6 +26,7 @@ def _flag(words: list[str], flag: str) -> list[str]:
     return words[at : at + 2]
 
 
+@pytest.mark.exhaustive
 def test_the_workload_of_a_cluster_is_replayed(site: Site, tmp_path: Path, capsys: Capture) -> None:
     town = started(site)
     town.replicas = 4

@@ -307,7 +307,7 @@ def test_any_sequence_of_events_respects_the_invariants() -> None:
     run_state_machine_as_test(
         Histories,
         settings=settings(
-            max_examples=examples(1000, usual=50),
+            max_examples=examples(1000, usual=30),
             phases=[Phase.generate],  # seven steps are short enough to read: none is shrunk
             report_multiple_bugs=False,
             stateful_step_count=7,
