@@ -181,7 +181,7 @@ def test_a_repeatedly_killed_process_is_an_error_with_advice(
     told = running.communicate(timeout=30)[1]
     assert running.returncode == 1
     assert told == (
-        "Error: --workers: the process that evaluated was killed; "
+        "Error: --workers: the evaluation process was killed; "
         "use fewer processes if memory is short\n"
     )
     wait_for(lambda: not any(plays(child) for child in killed))
