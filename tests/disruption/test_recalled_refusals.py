@@ -30,6 +30,7 @@ from tests.disruption.builders import (
     a_pool,
     a_situation,
 )
+from tests.examples import examples
 
 Spec = dict[str, Any]
 HOST = "kubernetes.io/hostname"
@@ -70,6 +71,7 @@ RULES: Sequence[Spec] = (
 AMOUNTS = ("0.5", "1", "1.5", "1.5", "3", "3.5")
 CHANGES = ("comes", "goes", "goes", "goes", "moves", "node", "pool", "rule", "nothing")
 HISTORIES = 60
+"""How many generated histories an exhaustive run compares."""
 
 
 def a_drawn_node(rng: random.Random) -> Spec:
@@ -139,9 +141,10 @@ def situation(world: Spec, **facts: Any) -> Any:
     return a_situation(a_cluster(*objects), [pool], settings=settings, **facts)
 
 
+@pytest.mark.property
 def test_passes_that_remember_decide_as_those_that_do_not() -> None:
     rng = random.Random(21)
-    for _ in range(HISTORIES):
+    for _ in range(examples(HISTORIES, usual=20)):
         recall = RefusalRecall()
         for world in histories(rng):
             remembering = decide(situation(world, refusals=recall, catalog=CATALOG))
@@ -241,10 +244,11 @@ def test_a_starting_node_is_asked_about_only_if_it_takes_a_pod() -> None:
     assert asked(recall, "3.5") == 0, "the node has gone again"
 
 
+@pytest.mark.property
 def test_nodes_that_are_said_not_to_share_one_cannot_be_replaced_by_one() -> None:
     rng = random.Random(33)
     certain = doubtful = 0
-    for _ in range(HISTORIES):
+    for _ in range(examples(HISTORIES, usual=20)):
         for world in islice(histories(rng), 0, None, 3):
             drawn = situation(world, catalog=CATALOG)
             work = open_pass(drawn).work
