@@ -74,6 +74,7 @@ def test_without_a_terminal_the_flag_is_required(
     assert kube.calls == []
 
 
+@pytest.mark.exhaustive  # it waits between attempts, as the command does
 def test_an_incomplete_list_is_an_error(kube: Kube, capsys: pytest.CaptureFixture[str]) -> None:
     def cut(call: Call) -> None:
         if "continue" in call.query:
