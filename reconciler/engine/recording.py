@@ -185,6 +185,18 @@ class _Fleet:
     launched: frozenset[str]
 
 
+@dataclass(frozen=True, slots=True)
+class _PodMoves:
+    """The pods that came, were bound and have gone by a pass; ``nodes`` are those of the fleet."""
+
+    at: datetime
+    nodes: frozenset[str]
+    volumes: _BoundVolumes
+    arrived: list[PodArrival] = field(default_factory=list)
+    bound: dict[str, datetime] = field(default_factory=dict)
+    gone: list[str] = field(default_factory=list)
+
+
 @dataclass
 class WorkloadRecorder:
     """Writes a batch after each pass that observed a change, and a complete one each day.
@@ -315,44 +327,32 @@ class WorkloadRecorder:
             known = [pod for pod in pods if pod.spec.node_name in moved and id(pod) not in new]
             fresh += known
             lost |= {pod.key for pod in known}
-        volumes = _BoundVolumes(seen.snapshot)
-        arrived: list[PodArrival] = []
-        bound: dict[str, datetime] = {}
-        gone: list[str] = []
+        moves = _PodMoves(seen.at, ours.names, _BoundVolumes(seen.snapshot))
         for pod in fresh:
-            key = pod.key
-            lost.discard(key)
-            self._meet(pod, key, seen.at, ours.names, volumes, arrived, bound, gone)
+            lost.discard(pod.key)
+            self._meet(pod, moves)
         for key in sorted(lost & self._pods.keys()):
-            gone.append(key)
+            moves.gone.append(key)
             del self._pods[key]
-        return tuple(arrived), bound, tuple(gone)
+        return tuple(moves.arrived), moves.bound, tuple(moves.gone)
 
-    def _meet(
-        self,
-        pod: Pod,
-        key: str,
-        now: datetime,
-        ours: frozenset[str],
-        volumes: _BoundVolumes,
-        arrived: list[PodArrival],
-        bound: dict[str, datetime],
-        gone: list[str],
-    ) -> None:
+    def _meet(self, pod: Pod, moves: _PodMoves) -> None:
         """Compare a pod with what is recorded of it, and record it as it is."""
-        known, host = self._pods.get(key), pod.spec.node_name
+        key, host = pod.key, pod.spec.node_name
+        known = self._pods.get(key)
         if known is not None and known.pod.metadata.uid != pod.metadata.uid:
             known = None  # another pod of that name, in the place of the one before
-        if not _counts(pod, ours, is_known=known is not None):
+        if not _counts(pod, moves.nodes, is_known=known is not None):
             if self._pods.pop(key, None) is not None:
-                gone.append(key)
+                moves.gone.append(key)
             return
         if known is None:
-            gone += [key] if key in self._pods else []
-            arrival = self._arrival(pod, now, volumes)
-            arrived.append(arrival)
+            if key in self._pods:
+                moves.gone.append(key)
+            arrival = self._arrival(pod, moves.at, moves.volumes)
+            moves.arrived.append(arrival)
         elif host and known.arrival.bound is None:
-            at = bound[key] = _bound_at(pod, known.arrival.created, now)
+            at = moves.bound[key] = _bound_at(pod, known.arrival.created, moves.at)
             arrival = msgspec.structs.replace(known.arrival, bound=at)
         else:
             arrival = known.arrival

@@ -13,6 +13,8 @@ from typing import Final
 
 from reconciler.model.karpenter.labels import ON_DEMAND, SPOT
 
+HOURS_A_MONTH: Final = 730
+
 # What the user has committed to pay AWS for: savings plans and reserved instances.
 #
 # How much of each is used outside this fleet has to be known before its unused part can influence a

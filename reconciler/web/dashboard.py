@@ -26,9 +26,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from reconciler.engine.desired import Desired
 from reconciler.engine.reconcile import Pass
+from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.duration import format_duration
 from reconciler.model.text.visible import visible
-from reconciler.plan.value.costs import HOURS_A_MONTH
 from reconciler.ports.progress import EventKind, Progress
 from reconciler.web.health import DaemonHealth
 from reconciler.web.view import CommitView, FleetView, NodeView, view_of

@@ -17,6 +17,7 @@ from reconciler.engine.desired import Desired
 from reconciler.engine.reconcile import Pass
 from reconciler.engine.steps.bookkeeping import usage_of
 from reconciler.engine.steps.lifecycle import INITIALIZED
+from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.karpenter.budget import DisruptionReason, allowance, next_change_of
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from reconciler.model.karpenter.nodepool import NodePool
@@ -25,7 +26,7 @@ from reconciler.model.settings import Settings
 from reconciler.observed.state import StateNode
 from reconciler.plan.render.wording import NoteText, findings_of
 from reconciler.plan.value.actions import Action, PlannedBlocker, PoolBudget
-from reconciler.plan.value.costs import HOURS_A_MONTH, PoolCost
+from reconciler.plan.value.costs import PoolCost
 from reconciler.plan.value.nodes import UnschedulablePod
 from reconciler.ports.journal import JournalEntry, Outcome
 

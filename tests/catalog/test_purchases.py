@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.catalog.commitments.purchases import (
-    HOURS_A_MONTH,
     Purchase,
     PurchaseKind,
     UsageStep,
     purchases,
 )
+from reconciler.model.billing import HOURS_A_MONTH
 
 PRICES = {"m5.large": 0.1, "m5.xlarge": 0.2, "c5.large": 0.08}
 _COUNTS = st.fixed_dictionaries({kind: st.integers(0, 5) for kind in PRICES})

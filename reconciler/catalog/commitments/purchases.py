@@ -14,9 +14,8 @@ from typing import Final
 
 import msgspec
 
-from reconciler.model.billing import COMPUTE, EC2_INSTANCE
+from reconciler.model.billing import COMPUTE, EC2_INSTANCE, HOURS_A_MONTH
 
-HOURS_A_MONTH: Final = 730
 _DIGITS: Final = 6
 
 

@@ -39,10 +39,10 @@ from reconciler.cli.shared import policies, sources
 from reconciler.cli.shared.timings import Timings
 from reconciler.cli.sweeps.sweep import Progress, Sweep, unseen
 from reconciler.desired.objects import node_pools
+from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.policy import PolicySource
 from reconciler.plan.make.gather import facts_of
 from reconciler.plan.policies import binding
-from reconciler.plan.value.costs import HOURS_A_MONTH
 
 
 @dataclass(frozen=True, slots=True)

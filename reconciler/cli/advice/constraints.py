@@ -16,9 +16,10 @@ import msgspec
 from reconciler.model.karpenter.labels import DO_NOT_DISRUPT
 from reconciler.model.kubernetes.cluster import PodDisruptionBudget
 from reconciler.model.kubernetes.eviction import desired_healthy
-from reconciler.model.kubernetes.pod import Affinity, Pod, PodSpec, TopologySpreadConstraint
+from reconciler.model.kubernetes.pod import Affinity, Pod, PodSpec
 from reconciler.model.resources import CPU
 from reconciler.observed.state import ClusterState, StateNode
+from reconciler.placement.explain.loosening import ConstraintKind, has_kind, spec_without_kind
 
 _HASH: Final = "pod-template-hash"
 
@@ -150,39 +151,15 @@ def _of_spec(change: Callable[[PodSpec], PodSpec]) -> _Loosened:
     return loosened
 
 
-def _of_affinity(change: Callable[[Affinity], Affinity]) -> _Loosened:
-    return _of_spec(
-        lambda spec: msgspec.structs.replace(
-            spec, affinity=None if spec.affinity is None else change(spec.affinity)
-        )
+def _without_node_affinity(spec: PodSpec) -> PodSpec:
+    affinity = spec.affinity
+    own = None if affinity is None else affinity.node_affinity
+    if affinity is None or own is None:
+        return spec
+    kept = msgspec.structs.replace(own, required=None)
+    return msgspec.structs.replace(
+        spec, affinity=msgspec.structs.replace(affinity, node_affinity=kept)
     )
-
-
-def _without_node_affinity(affinity: Affinity) -> Affinity:
-    own = affinity.node_affinity
-    kept = None if own is None else msgspec.structs.replace(own, required=None)
-    return msgspec.structs.replace(affinity, node_affinity=kept)
-
-
-def _without_pod_affinity(affinity: Affinity) -> Affinity:
-    own = affinity.pod_affinity
-    kept = None if own is None else msgspec.structs.replace(own, required=())
-    return msgspec.structs.replace(affinity, pod_affinity=kept)
-
-
-def _without_anti_affinity(affinity: Affinity) -> Affinity:
-    own = affinity.pod_anti_affinity
-    kept = None if own is None else msgspec.structs.replace(own, required=())
-    return msgspec.structs.replace(affinity, pod_anti_affinity=kept)
-
-
-def _without_spread(spec: PodSpec) -> PodSpec:
-    soft = tuple(t for t in spec.topology_spread_constraints if not _is_hard(t))
-    return msgspec.structs.replace(spec, topology_spread_constraints=soft)
-
-
-def _is_hard(spread: TopologySpreadConstraint) -> bool:
-    return spread.when_unsatisfiable == "DoNotSchedule"
 
 
 def _may_be_disrupted(pod: Pod, _: dict[int, PodSpec]) -> Pod:
@@ -191,39 +168,36 @@ def _may_be_disrupted(pod: Pod, _: dict[int, PodSpec]) -> Pod:
     return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(meta, annotations=kept))
 
 
-def _affinity(pod: Pod) -> Affinity:
-    return pod.spec.affinity or Affinity()
-
-
 def _has_node_affinity(pod: Pod) -> bool:
-    nodes = _affinity(pod).node_affinity
+    nodes = (pod.spec.affinity or Affinity()).node_affinity
     return nodes is not None and nodes.required is not None
 
 
-def _has_pod_affinity(pod: Pod) -> bool:
-    pods = _affinity(pod).pod_affinity
-    return pods is not None and bool(pods.required)
+_KINDS: Final = {
+    Loosening.POD_AFFINITY: ConstraintKind.AFFINITY,
+    Loosening.ANTI_AFFINITY: ConstraintKind.ANTI_AFFINITY,
+    Loosening.TOPOLOGY_SPREAD: ConstraintKind.SPREAD,
+}
 
 
-def _has_anti_affinity(pod: Pod) -> bool:
-    pods = _affinity(pod).pod_anti_affinity
-    return pods is not None and bool(pods.required)
+def _without(kind: ConstraintKind) -> _Loosened:
+    return _of_spec(lambda spec: spec_without_kind(spec, kind))
+
+
+def _has(kind: ConstraintKind) -> Callable[[Pod], bool]:
+    return lambda pod: has_kind(pod.spec, kind)
 
 
 _LOOSENED: Final[Mapping[Loosening, _Loosened]] = {
     Loosening.NODE_SELECTOR: _of_spec(lambda s: msgspec.structs.replace(s, node_selector={})),
-    Loosening.NODE_AFFINITY: _of_affinity(_without_node_affinity),
-    Loosening.POD_AFFINITY: _of_affinity(_without_pod_affinity),
-    Loosening.ANTI_AFFINITY: _of_affinity(_without_anti_affinity),
-    Loosening.TOPOLOGY_SPREAD: _of_spec(_without_spread),
+    Loosening.NODE_AFFINITY: _of_spec(_without_node_affinity),
+    **{loosening: _without(kind) for loosening, kind in _KINDS.items()},
     Loosening.DO_NOT_DISRUPT: _may_be_disrupted,
 }
 _HAS: Final[Mapping[Loosening, Callable[[Pod], bool]]] = {
     Loosening.NODE_SELECTOR: lambda pod: bool(pod.spec.node_selector),
     Loosening.NODE_AFFINITY: _has_node_affinity,
-    Loosening.POD_AFFINITY: _has_pod_affinity,
-    Loosening.ANTI_AFFINITY: _has_anti_affinity,
-    Loosening.TOPOLOGY_SPREAD: lambda p: any(map(_is_hard, p.spec.topology_spread_constraints)),
+    **{loosening: _has(kind) for loosening, kind in _KINDS.items()},
     Loosening.DO_NOT_DISRUPT: lambda pod: DO_NOT_DISRUPT in pod.metadata.annotations,
 }
 _WORDS: Final[Mapping[Loosening, tuple[str, str]]] = {

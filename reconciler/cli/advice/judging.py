@@ -21,6 +21,7 @@ from reconciler.cli.shared import policies, sources
 from reconciler.cli.wiring.comparison import read_types
 from reconciler.desired.fleet import Fleet, read_fleet
 from reconciler.desired.objects import file_objects
+from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.diagnostics import Severity
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from reconciler.model.policy import Policy
@@ -34,7 +35,7 @@ from reconciler.plan.render.wording import counted
 from reconciler.plan.rest.carry import Rest
 from reconciler.plan.rest.compare import Exposure, RestedBase, exposure_of
 from reconciler.plan.rest.world import without_nodes
-from reconciler.plan.value.costs import HOURS_A_MONTH, AtRest
+from reconciler.plan.value.costs import AtRest
 from reconciler.source.rewrite import RewriteError
 
 LEAST_SAVING: Final = 1.0
@@ -133,14 +134,10 @@ class Judge:
 
     def judged(self, changes: Iterable[DesiredChange]) -> ChangeVerdict:
         """Return what the changes come to when they are made together."""
-        try:
-            files = with_changes(self.files, changes)
-        except RewriteError as error:
-            return ChangeVerdict(refusal=f"the files cannot be edited: {error}", is_impossible=True)
-        fleet = self.read(files)
-        if isinstance(fleet, str):
-            return ChangeVerdict(files, refusal=fleet, is_impossible=True)
-        inputs = self.inputs_of(fleet)
+        made = self._made(changes)
+        if isinstance(made, ChangeVerdict):
+            return made
+        files, inputs = made
         if self._cannot_save(inputs):
             return ChangeVerdict(files)
         change, rest = self.rested.changed_to(inputs)
@@ -156,6 +153,15 @@ class Judge:
 
     def unfolding(self, changes: Iterable[DesiredChange]) -> ChangeVerdict:
         """Return a change that shows nothing at rest: its files, and whether policies allow it."""
+        made = self._made(changes)
+        if isinstance(made, ChangeVerdict):
+            return made
+        files, inputs = made
+        refusal, warnings = self._policies(inputs, self.at_rest)
+        return ChangeVerdict(files, self.at_rest, self.exposure, refusal, warnings=warnings)
+
+    def _made(self, changes: Iterable[DesiredChange]) -> tuple[Files, Inputs] | ChangeVerdict:
+        """Return the files with the changes and their question, or why they are impossible."""
         try:
             files = with_changes(self.files, changes)
         except RewriteError as error:
@@ -163,8 +169,7 @@ class Judge:
         fleet = self.read(files)
         if isinstance(fleet, str):
             return ChangeVerdict(files, refusal=fleet, is_impossible=True)
-        refusal, warnings = self._policies(self.inputs_of(fleet), self.at_rest)
-        return ChangeVerdict(files, self.at_rest, self.exposure, refusal, warnings=warnings)
+        return files, self.inputs_of(fleet)
 
     def loosened(self, constraint: WorkloadConstraint) -> ChangeVerdict:
         """Return what it comes to if a workload does without a constraint; the files stay."""

@@ -9,9 +9,9 @@ from reconciler.cli.advice.changes import changed, patch
 from reconciler.cli.advice.judging import Judge
 from reconciler.cli.advice.result import Advice, AdviceBacktest, Level
 from reconciler.cli.advice.search import Judged
+from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.plan.render.wording import counted
 from reconciler.plan.rest.compare import Exposure
-from reconciler.plan.value.costs import HOURS_A_MONTH
 
 COMBINATION: Final = "combination"
 _SPOT_HIGH: Final = 25.0

@@ -19,7 +19,7 @@ from reconciler.cli.advice.changes import DesiredChange, digests_of_files, with_
 from reconciler.cli.advice.judging import LEAST_SAVING, ChangeVerdict, Judge
 from reconciler.cli.sweeps.evaluation import address_of
 from reconciler.cli.sweeps.sweep import Sweep
-from reconciler.plan.value.costs import HOURS_A_MONTH
+from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.source.rewrite import RewriteError
 
 Selection = tuple[AdviceCandidate, ...]

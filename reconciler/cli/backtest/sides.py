@@ -17,6 +17,7 @@ from reconciler.cli.simulation.report import Report, report_of
 from reconciler.cli.wiring.mandate import mandate_of
 from reconciler.desired.objects import node_overlays
 from reconciler.engine.reconcile import Pass
+from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.karpenter.labels import NODEPOOL
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod, PodSpec
@@ -26,7 +27,7 @@ from reconciler.observed.snapshot import Snapshot
 from reconciler.observed.state import cluster_state
 from reconciler.placement.scheduler import Scheduler
 from reconciler.plan.make.pools import pool_types
-from reconciler.plan.value.costs import HOURS_A_MONTH, SideResult, Utilization, WaitingSeconds
+from reconciler.plan.value.costs import SideResult, Utilization, WaitingSeconds
 from reconciler.plan.value.plan import InputDigests, Revision
 from reconciler.ports.progress import EventKind
 

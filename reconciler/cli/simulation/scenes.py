@@ -18,10 +18,11 @@ from reconciler.cli.simulation.report import DRAINING, Report, merge_of, report_
 from reconciler.cli.simulation.timeline import StreamedTimeline
 from reconciler.cli.wiring.mandate import mandate_of
 from reconciler.disruption.command import ForcefulReason
+from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.duration import iso_duration
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.plan.make.costs import money
-from reconciler.plan.value.costs import HOURS_A_MONTH, AtRest, FleetAtRest, StuckNode
+from reconciler.plan.value.costs import AtRest, FleetAtRest, StuckNode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -184,6 +184,11 @@ class TopologySpreadConstraint(_Struct, frozen=True):
     node_affinity_policy: str | None = None
     node_taints_policy: str | None = None
 
+    @property
+    def is_hard(self) -> bool:
+        """Whether a pod that would violate it stays pending."""
+        return self.when_unsatisfiable == "DoNotSchedule"
+
 
 class PersistentVolumeClaimSource(_Struct, frozen=True):
     claim_name: str = ""

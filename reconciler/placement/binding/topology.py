@@ -139,11 +139,7 @@ class Neighbourhood:
 
     def standing(self, pod: Pod) -> Eligibility:
         """Return the domains that a pod's rules, and those of other pods, allow."""
-        hard = [
-            rule
-            for rule in pod.spec.topology_spread_constraints
-            if rule.when_unsatisfiable == "DoNotSchedule"
-        ]
+        hard = [rule for rule in pod.spec.topology_spread_constraints if rule.is_hard]
         near, anywhere = self._near(pod)
         return Eligibility(
             tuple(self._spread(pod, rule) for rule in hard), near, anywhere, self._far(pod)

@@ -79,7 +79,7 @@ def _of_spec(spec: PodSpec) -> Iterator[Constraint]:
             yield Constraint(ConstraintKind.LABEL, normalized(expression.key))
     soft = bool(node.preferred)
     for constraint in spec.topology_spread_constraints:
-        if constraint.when_unsatisfiable == "DoNotSchedule":
+        if constraint.is_hard:
             yield Constraint(ConstraintKind.SPREAD, normalized(constraint.topology_key))
         else:
             soft = True
@@ -95,6 +95,18 @@ def _of_spec(spec: PodSpec) -> Iterator[Constraint]:
         yield Constraint(ConstraintKind.PREFERENCES)
 
 
+def has_kind(spec: PodSpec, kind: ConstraintKind) -> bool:
+    """Return whether a pod's spec has a constraint of a kind."""
+    return any(constraint.kind is kind for constraint in _of_spec(spec))
+
+
+def spec_without_kind(spec: PodSpec, kind: ConstraintKind) -> PodSpec:
+    """Return a pod's spec without all constraints of a kind."""
+    for constraint in {one for one in _of_spec(spec) if one.kind is kind}:
+        spec = spec_without(spec, constraint)
+    return spec
+
+
 def spec_without(spec: PodSpec, constraint: Constraint) -> PodSpec:
     """Return a pod's spec without a constraint; the same spec if it does not have it."""
     if constraint not in set(_of_spec(spec)):
@@ -105,8 +117,7 @@ def spec_without(spec: PodSpec, constraint: Constraint) -> PodSpec:
             kept = tuple(
                 c
                 for c in spec.topology_spread_constraints
-                if c.when_unsatisfiable != "DoNotSchedule"
-                or normalized(c.topology_key) != constraint.key
+                if not c.is_hard or normalized(c.topology_key) != constraint.key
             )
             return replace(spec, topology_spread_constraints=kept)
         case ConstraintKind.AFFINITY:
@@ -149,9 +160,7 @@ def _node_without(node: NodeAffinity | None, key: str) -> NodeAffinity | None:
 
 
 def _without_preferences(spec: PodSpec, affinity: Affinity) -> PodSpec:
-    hard = tuple(
-        c for c in spec.topology_spread_constraints if c.when_unsatisfiable == "DoNotSchedule"
-    )
+    hard = tuple(c for c in spec.topology_spread_constraints if c.is_hard)
     sides = {
         name: replace(side, preferred=())
         for name in ("node_affinity", "pod_affinity", "pod_anti_affinity")

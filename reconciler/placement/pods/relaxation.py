@@ -32,7 +32,6 @@ from reconciler.placement.topology.rules import (
     spread_rule,
 )
 
-DO_NOT_SCHEDULE = "DoNotSchedule"
 PREFER_NO_SCHEDULE = Toleration(operator="Exists", effect="PreferNoSchedule")
 
 
@@ -104,11 +103,7 @@ def _asked(spec: PodSpec, respect: bool) -> _Asked:
         preferred=tuple(t.preference for t in preferred) if respect else (),
         near=_by_weight(near.preferred) if near and respect else (),
         apart=_by_weight(apart.preferred) if apart and respect else (),
-        spreads=tuple(
-            c
-            for c in spec.topology_spread_constraints
-            if respect or c.when_unsatisfiable == DO_NOT_SCHEDULE
-        ),
+        spreads=tuple(c for c in spec.topology_spread_constraints if respect or c.is_hard),
         tolerations=spec.tolerations,
     )
 
@@ -136,7 +131,7 @@ def _next(asked: _Asked, tolerate_soft_taints: bool) -> tuple[_Asked, str] | Non
             f"preferred node affinity {_term(asked.preferred[0])}"
         )
     for index, constraint in enumerate(asked.spreads):
-        if constraint.when_unsatisfiable != DO_NOT_SCHEDULE:
+        if not constraint.is_hard:
             return replaced(asked, spreads=_without(asked.spreads, index)), (
                 f"topology spread on {constraint.topology_key}"
             )

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
+from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.json import JsonDict
 from reconciler.plan.value.actions import PlannedChange
-from reconciler.plan.value.costs import HOURS_A_MONTH
 from reconciler.plan.value.nodes import PlannedImage, PriceSource
 from reconciler.plan.value.plan import JudgedPolicy, Plan, PlanFinding
 

@@ -17,6 +17,7 @@ from reconciler.desired.fleet import Fleet
 from reconciler.desired.objects import node_pools
 from reconciler.disruption.command import ForcefulReason, WaitsFor
 from reconciler.disruption.gates.pdb import PodDisruptionBudgets
+from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.duration import iso_duration
 from reconciler.model.history import History
 from reconciler.model.karpenter.budget import DisruptionReason, allowance
@@ -29,7 +30,7 @@ from reconciler.plan.make.costs import money
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.rest.carry import Rest, Work, carried
 from reconciler.plan.rest.world import RestingFleet, holders, with_workloads, without_nodes
-from reconciler.plan.value.costs import HOURS_A_MONTH, AtRest, Cost, FleetAtRest, StuckNode
+from reconciler.plan.value.costs import AtRest, Cost, FleetAtRest, StuckNode
 
 
 class Exposure(msgspec.Struct, frozen=True, rename="camel"):
@@ -123,12 +124,13 @@ def interval(
 def _range(rest: Rest, side: RestingSide) -> tuple[float, float]:
     if not rest.ended:
         return side.reached, side.reached
-    owned = rest.owned()
+    owned, left = rest.owned(), _outstanding(rest)
     pools = rest.facts.types.by_name
-    prices = {name: _launch_prices(pool) for name, pool in pools.items()}
+    names = {node.node_pool for node in left} & pools.keys()
+    prices = {name: _launch_prices(pools[name]) for name in names}
     extra = (
         max(0.0, price - owned[node.claim.name])
-        for node in _outstanding(rest)
+        for node in left
         if node.claim is not None
         and (price := _alone(node, prices.get(node.node_pool, ()))) is not None
     )

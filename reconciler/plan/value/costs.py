@@ -9,8 +9,6 @@ import msgspec
 
 from reconciler.plan.value.part import Part
 
-HOURS_A_MONTH: Final = 730
-
 
 class PoolCost(Part, frozen=True, kw_only=True):
     """The nodes of a NodePool and their cost in USD an hour, before and after the plan.

@@ -94,10 +94,11 @@ class EmbeddedAccount:
         """Return moto's own answer."""
         if request.service not in _REMEMBERED:
             return self._answered(request)
-        if not request.operation.startswith(_READS):
+        operation = request.operation
+        if not operation.startswith(_READS):
             self.forget_answers()
             return self._answered(request)
-        asked = request.service, request.operation, request.body
+        asked = request.service, operation, request.body
         answer = self._answers.get(asked)
         if answer is None:
             if len(self._answers) >= _ANSWERS_MAX:
