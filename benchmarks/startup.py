@@ -21,7 +21,7 @@ COMPILED = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE
 """Modules are compiled once, as in an installation."""
 LIBRARIES = (
     *("argparse", "msgspec", "ruamel.yaml", "jsonschema", "tomli_w", "networkx"),
-    *("boto3", "sqlalchemy", "git", "cel"),
+    *("boto3", "sqlalchemy", "cel"),
 )
 
 

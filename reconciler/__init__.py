@@ -12,9 +12,24 @@ else:
         """Return the version that was installed, which the build took from the tags of git."""
         if name != "__version__":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from importlib.metadata import PackageNotFoundError, version
+        return _installed_version() or "0.0.0"  # a tree that runs without having been installed
 
+
+def _installed_version() -> str:
+    """Return the version in the name of the installation's folder, empty if there is none.
+
+    A wheel is installed beside ``NAME-VERSION.dist-info``. Importing ``importlib.metadata`` for
+    the same answer would take as long as starting Python twice.
+    """
+    import os
+    import sys
+
+    for path in sys.path:
         try:
-            return version(__name__)
-        except PackageNotFoundError:
-            return "0.0.0"  # a tree that runs without having been installed
+            names = os.listdir(path or ".")
+        except OSError:
+            continue
+        for name in names:
+            if name.startswith(f"{__name__}-") and name.endswith(".dist-info"):
+                return name.removesuffix(".dist-info").partition("-")[2]
+    return ""
