@@ -38,11 +38,6 @@ def eviction_costs(pods: Iterable[Pod]) -> float:
     return sum(max(0.0, pod.eviction_cost()) for pod in pods)
 
 
-def reschedule_cost(pods: Iterable[Pod]) -> float:
-    """Return the disruption cost of a node with these pods, at least ``BASE_COST``."""
-    return BASE_COST + eviction_costs(pod for pod in pods if pod.is_reschedulable)
-
-
 def is_empty(cost: float) -> bool:
     """Return whether a node with that cost has no pod with an eviction cost."""
     return cost <= BASE_COST
@@ -151,10 +146,10 @@ class Candidate:
             return None
         return self.pod_refusal
 
-    @cached_property
+    @property
     def reschedulable(self) -> tuple[Pod, ...]:
         """The pods that need another node when this one is removed."""
-        return tuple(pod for pod in self.node.pods if pod.is_reschedulable)
+        return self.node.reschedulable
 
     @cached_property
     def moving(self) -> tuple[Pod, ...]:
@@ -169,7 +164,7 @@ class Candidate:
     @cached_property
     def cost(self) -> float:
         """The disruption cost, 1 for a node without pods."""
-        return reschedule_cost(self.reschedulable)
+        return BASE_COST + eviction_costs(self.reschedulable)
 
     @cached_property
     def price(self) -> float:

@@ -239,6 +239,11 @@ class Pods(tuple[Pod, ...]):  # noqa: SLOT001 - computed values are kept in its 
         }
 
     @cached_property
+    def provisionable(self) -> Mapping[str, Pod]:
+        """The pods for which the scheduler found no node, by ``namespace/name``."""
+        return {pod.key: pod for pod in self if pod.is_provisionable}
+
+    @cached_property
     def fingerprints(self) -> Mapping[str, str]:
         """The fingerprint of each pod that has not completed; completed pods have no effect."""
         return {f"Pod {p.key}": fingerprint(pod_facts(p)) for p in self if not p.is_terminal}

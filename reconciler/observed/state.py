@@ -7,7 +7,7 @@ which taints still count, what a starting node will offer, and what is left on i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 
@@ -113,7 +113,7 @@ class StateNode:
             return False
         return self.claim.is_deleting and bool(self.claim.status.node_name)
 
-    @property
+    @cached_property
     def is_deleting(self) -> bool:
         """Whether it is being removed: by a command, or as its claim (or lone Node) is deleted.
 
@@ -157,6 +157,11 @@ class StateNode:
             return own
         promised = parse_resources(getattr(self.claim.status, kind))
         return {**promised, **{name: amount for name, amount in own.items() if amount}}
+
+    @cached_property
+    def reschedulable(self) -> tuple[Pod, ...]:
+        """The pods that need another node when this one is removed."""
+        return tuple(pod for pod in self.pods if pod.is_reschedulable)
 
     @cached_property
     def used(self) -> Resources:
@@ -205,7 +210,19 @@ class ClusterState:
     @cached_property
     def pending(self) -> tuple[Pod, ...]:
         """The pods for which the scheduler found no node."""
-        return tuple(pod for pod in self.pods if pod.is_provisionable)
+        return tuple(Pods.of(self.pods).provisionable.values())
+
+    def sharing(self, earlier: ClusterState) -> ClusterState:
+        """Return this state with the equal nodes of an earlier one in place of its own.
+
+        What was computed from those nodes does not have to be computed again.
+        """
+        known = earlier.by_name
+        nodes = tuple(
+            alike if (alike := known.get(node.name)) == node and alike is not None else node
+            for node in self.nodes
+        )
+        return replace(self, nodes=nodes)
 
 
 def cluster_state(snapshot: Snapshot, marked: Iterable[str] = ()) -> ClusterState:

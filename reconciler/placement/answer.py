@@ -86,12 +86,12 @@ class Finisher:
     ) -> Requirements:
         known = self._named.get((space, mask))
         if known is None:
-            capacity_types = {o.capacity_type for o in space.offers if o.mask & mask}
+            capacity_types = tuple(space.capacity_types(mask))
             names = tuple(table.names[i] for i in order)
             known = space.requirements.without(_SIMULATED).adding(
                 [
                     requirement(INSTANCE_TYPE, Operator.IN, names),
-                    requirement(CAPACITY_TYPE, Operator.IN, tuple(sorted(capacity_types))),
+                    requirement(CAPACITY_TYPE, Operator.IN, capacity_types),
                 ]
             )
             self._named[space, mask] = known

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.catalog.table import any_of, table_of
 from reconciler.model.karpenter.labels import NODEPOOL
 from reconciler.model.kubernetes.pod import Pod
-from reconciler.model.resources import Resources, add, subtract
+from reconciler.model.resources import Resources
 from reconciler.model.settings import FeatureGate, MinValuesPolicy, PreferencePolicy, Settings
 from reconciler.observed.state import ClusterState, StateNode, quiet_since
 from reconciler.placement.answer import Attempt, answer
@@ -120,12 +120,11 @@ class Scheduler:
         return Nodes([*running, *self._promised], self._daemons, self._cluster.csi_nodes)
 
     def _target(self, node: StateNode) -> Target:
-        used = add(*(self._shapes.requests(p) for p in node.pods if not p.is_terminal))
         return Target(
             name=node.name,
             labels=dict(node.labels),
             taints=node.taints,
-            left=subtract(node.allocatable, used),
+            left=node.available,
             is_initialized=node.is_initialized,
             state=node,
         )
@@ -420,11 +419,12 @@ def _with_all_namespaces(cluster: ClusterState) -> ClusterState:
     A snapshot may contain pods without Namespace objects; the label that Kubernetes sets on each
     namespace is known anyway.
     """
-    missing = {pod.namespace for pod in cluster.pods} - cluster.namespaces.keys()
+    named = {pod.metadata.namespace or "default" for pod in cluster.pods}
+    missing = named - cluster.namespaces.keys()
     if not missing:
         return cluster
-    named = {name: {NAMESPACE_NAME: name} for name in sorted(missing)}
-    return replace(cluster, namespaces={**cluster.namespaces, **named})
+    added = {name: {NAMESPACE_NAME: name} for name in sorted(missing)}
+    return replace(cluster, namespaces={**cluster.namespaces, **added})
 
 
 def _counted(shapes: Shapes, pods: Iterable[Pod]) -> dict[Shape, int]:

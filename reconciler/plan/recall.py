@@ -82,6 +82,9 @@ class Recall:
     def plan(self, inputs: Inputs, phase: Phase = untimed) -> Plan:
         """Return what ``plan_of`` returns for ``inputs``, byte for byte."""
         last = self._last
+        if last is not None:
+            shared = inputs.cluster.sharing(last.inputs.cluster)
+            inputs = replace(inputs, cluster=shared)
         if last is None or not last.holds_for(inputs):
             self._last = None  # release the old plan before the work, which needs the memory most
             plan = plan_of(inputs, phase, self._facts)

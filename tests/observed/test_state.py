@@ -105,3 +105,13 @@ def test_the_claim_and_not_the_node_decides_about_deletion() -> None:
     assert only(node).is_deleting
     assert only(a_node("n", providerID="p"), a_claim("c", "p", metadata=deleted)).is_deleting
     assert only(a_node("n", providerID="p"), a_claim("c", "p"), marked=("c",)).is_deleting
+
+
+def test_equal_nodes_of_an_earlier_state_are_reused() -> None:
+    objects = [a_node("a"), a_node("b"), a_pod("p", "a"), a_pod("q", "b")]
+    earlier = cluster_state(snapshot_of(objects))
+    later = cluster_state(snapshot_of([*objects, a_pod("new", "b")]))
+    shared = later.sharing(earlier)
+    assert shared == later
+    assert shared.by_name["a"] is earlier.by_name["a"]
+    assert [pod.metadata.name for pod in shared.by_name["b"].pods] == ["q", "new"]

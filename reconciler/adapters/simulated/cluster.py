@@ -26,6 +26,7 @@ from reconciler.model.kubernetes.eviction import (
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.kubernetes.taint import Taint
+from reconciler.observed.fingerprint import Pods
 from reconciler.observed.snapshot import Snapshot
 from reconciler.placement.binding.selection import volumes_of
 from reconciler.ports.clock import Clock
@@ -84,7 +85,7 @@ class EmbeddedCluster:
         return Snapshot(
             nodes=tuple(self._nodes()),
             node_claims=tuple(sorted(claims, key=lambda c: c.name)),
-            pods=tuple(sorted(pods, key=lambda p: (p.metadata.namespace, p.metadata.name))),
+            pods=Pods(sorted(pods, key=lambda p: (p.metadata.namespace, p.metadata.name))),
             daemon_sets=workloads.daemon_sets,
             pod_disruption_budgets=self._pods.counted(workloads.pod_disruption_budgets, pods),
             volume_claims=volume_claims,

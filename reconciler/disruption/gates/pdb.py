@@ -41,7 +41,8 @@ class PodDisruptionBudgets:
         near = list(self._by_namespace.get(namespace, ()))
         for key, value in pod.metadata.labels.items():
             near += self._by_label.get((namespace, key, value), ())
-        return sorted((b for b in near if b.selects(pod)), key=lambda b: b.key)
+        found = [budget for budget in near if budget.selects(pod)]
+        return sorted(found, key=lambda b: b.key) if len(found) > 1 else found
 
     def refusal(self, pod: Pod, now: datetime) -> str | None:
         """Return why the eviction API would reject the pod now, or None."""

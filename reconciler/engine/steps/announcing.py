@@ -37,7 +37,7 @@ def announce(world: World, seen: Observation, plan: Plan) -> None:
 
 def _of_pods(seen: Observation, plan: Plan) -> Iterator[Announcement]:
     """Yield why pods cannot be scheduled, and where pending ones should be scheduled."""
-    pending = {p.key: p for p in seen.snapshot.pods if p.is_provisionable}
+    pending = seen.snapshot.indexed_pods.provisionable
     for item in plan.unschedulable:
         pod = pending.get(item.pod)
         if pod is not None:

@@ -40,7 +40,7 @@ def seated(snapshot: Snapshot, now: datetime) -> Snapshot:
     seats = nominations(snapshot, now)
     if not seats:
         return snapshot
-    pods = tuple(_on(pod, seats[pod.key]) if pod.key in seats else pod for pod in snapshot.pods)
+    pods = Pods(_on(pod, seats[pod.key]) if pod.key in seats else pod for pod in snapshot.pods)
     return with_fields(snapshot, pods=pods)
 
 
@@ -54,11 +54,11 @@ def nominations(snapshot: Snapshot, now: datetime) -> dict[str, str]:
         for claim in snapshot.node_claims
         if claim.metadata.annotations.get(NOMINATED) and _is_expected(claim, now)
     ]
-    pending = {p.key: p for p in snapshot.pods if p.is_provisionable} if expected else {}
+    pods = snapshot.indexed_pods
+    pending = pods.provisionable if expected else {}
     if not pending:
         return {}
     nodes = {n.spec.provider_id: n for n in snapshot.nodes if n.spec.provider_id}
-    pods = Pods.of(snapshot.pods)
     seats: dict[str, str] = {}
     for claim in expected:
         nominated = claim.metadata.annotations[NOMINATED].split()

@@ -69,8 +69,10 @@ def condition(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
 
 def is_true(conditions: tuple[Condition, ...], kind: str) -> bool:
     """Return whether the condition exists and is True."""
-    known = condition(conditions, kind)
-    return known is not None and known.status == "True"
+    for known in conditions:
+        if known.type == kind:
+            return known.status == "True"
+    return False
 
 
 class SelectorExpression(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

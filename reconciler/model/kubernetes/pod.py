@@ -393,13 +393,19 @@ class Pod(_Struct, frozen=True):
         sidecars started so far. A pod-level request replaces cpu, memory and huge pages. The
         runtime's overhead is added (Kubernetes component-helpers ``PodRequests``).
         """
+        spec = self.spec
         statuses = {s.name: s for s in self.status.container_statuses}
         infeasible = self.status.resize == "Infeasible"
-        running = [_container(c, statuses.get(c.name), infeasible) for c in self.spec.containers]
-        total = with_init_containers(
-            add(*running), [(_requests(c), c.restart_policy) for c in self.spec.init_containers]
-        )
-        return _with_pod_level(self.spec, total)
+        total = add(*(_container(c, statuses.get(c.name), infeasible) for c in spec.containers))
+        if spec.init_containers:
+            inits = [(_requests(c), c.restart_policy) for c in spec.init_containers]
+            total = with_init_containers(total, inits)
+        if spec.resources is not None:
+            total |= _pod_level(spec.resources)
+        if spec.overhead:
+            total = add(total, parse_resources(spec.overhead))
+        total[PODS] = total.get(PODS, 0) + pods(1)
+        return total
 
 
 def _requests(container: Container) -> Resources:
@@ -441,13 +447,10 @@ def with_init_containers(
     return largest([add(containers, sidecars), *peaks])
 
 
-def _with_pod_level(spec: PodSpec, total: Resources) -> Resources:
-    if spec.resources is not None:
-        asked = parse_resources({**spec.resources.limits, **spec.resources.requests})
-        total |= {n: v for n, v in asked.items() if n in (CPU, MEMORY) or n.startswith(HUGEPAGES)}
-    total = add(total, parse_resources(spec.overhead))
-    total[PODS] = total.get(PODS, 0) + pods(1)
-    return total
+def _pod_level(declared: ResourceRequirements) -> Resources:
+    """Return the requests of a pod as a whole, which replace those of its containers."""
+    asked = parse_resources({**declared.limits, **declared.requests})
+    return {n: v for n, v in asked.items() if n in (CPU, MEMORY) or n.startswith(HUGEPAGES)}
 
 
 def is_ready_false(pod: Pod) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import msgspec
 
@@ -120,12 +121,14 @@ class Neighbourhood:
     nodes: Sequence[Node]
     namespaces: Mapping[str, Mapping[str, str]]
     _placed: dict[_Kind, _Alike] = field(default_factory=dict)
+    _repelling: list[_Alike] = field(default_factory=list)
     _tallies: dict[bytes, _Tally] = field(default_factory=dict)
 
     def copy(self) -> Neighbourhood:
         """Return the neighbourhood as it is now, which others do not change."""
         placed = {k: _Alike(a.pod, list(a.nodes), a.counts) for k, a in self._placed.items()}
-        return Neighbourhood(self.nodes, self.namespaces, placed)
+        repelling = [alike for alike in placed.values() if _anti_affinity(alike.pod)]
+        return Neighbourhood(self.nodes, self.namespaces, placed, repelling)
 
     def add(self, pod: Pod, node: Node) -> None:
         """Record a pod that is bound to a node."""
@@ -133,6 +136,8 @@ class Neighbourhood:
         alike = self._placed.get(kind)
         if alike is None:
             alike = self._placed[kind] = _Alike(pod, [], _counts_pod(pod))
+            if _anti_affinity(pod):
+                self._repelling.append(alike)
         alike.nodes.append(node)
         for tally in self._tallies.values():
             tally.add(alike, (node,))
@@ -189,15 +194,23 @@ class Neighbourhood:
 
     def _far(self, pod: Pod) -> frozenset[tuple[str, str]]:
         """Return the domains of pods that this one repels, or that repel it."""
-        own = _anti_affinity(pod)
-        far: set[tuple[str, str]] = set()
-        for alike in self._placed.values():
-            mine = ((term, pod, alike.pod) for term in own)
-            theirs = ((term, alike.pod, pod) for term in _anti_affinity(alike.pod))
-            for term, owner, other in (*mine, *theirs):
-                if self._selects(term, owner, other):
-                    far |= {(term.topology_key, d) for d in alike.domains(term.topology_key)}
-        return frozenset(far)
+        mine = (
+            (term, alike)
+            for term in _anti_affinity(pod)
+            for alike in self._placed.values()
+            if self._selects(term, pod, alike.pod)
+        )
+        theirs = (
+            (term, alike)
+            for alike in self._repelling
+            for term in _anti_affinity(alike.pod)
+            if self._selects(term, alike.pod, pod)
+        )
+        return frozenset(
+            (term.topology_key, domain)
+            for term, alike in chain(mine, theirs)
+            for domain in alike.domains(term.topology_key)
+        )
 
     def _selects(self, term: PodAffinityTerm, owner: Pod, other: Pod) -> bool:
         """Return whether a term of ``owner`` selects ``other``."""

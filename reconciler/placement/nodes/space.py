@@ -70,7 +70,15 @@ class Space:
     those offerings' classes.
     """
 
-    __slots__ = ("_book", "_narrowed", "has_min_values", "mask", "offers", "requirements")
+    __slots__ = (
+        "_book",
+        "_by_capacity_type",
+        "_narrowed",
+        "has_min_values",
+        "mask",
+        "offers",
+        "requirements",
+    )
 
     def __init__(self, book: SpaceBook, requirements: Requirements) -> None:
         self._book = book
@@ -82,6 +90,7 @@ class Space:
         self.mask = available & book.table.meeting(requirements)
         self.has_min_values = requirements.has_min_values()
         self._narrowed: dict[Demand, Space | None] = {}
+        self._by_capacity_type: dict[str, int] = {}
 
     def narrowed(self, demand: Demand) -> Space | None:
         """Return the space narrowed by ``demand``, or None if it cannot be met.
@@ -93,6 +102,14 @@ class Space:
         except KeyError:
             result = self._narrowed[demand] = self._book.narrow(self, demand)
             return result
+
+    def capacity_types(self, types: int) -> list[str]:
+        """Return the capacity types in which one of ``types`` is available, sorted."""
+        known = self._by_capacity_type
+        if not known:
+            for offering in self.offers:
+                known[offering.capacity_type] = known.get(offering.capacity_type, 0) | offering.mask
+        return sorted(name for name, mask in known.items() if mask & types)
 
     def values(self, key: str, types: int) -> frozenset[str]:
         """Return the values that a label may have when one of ``types`` is launched.

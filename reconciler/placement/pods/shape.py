@@ -105,7 +105,6 @@ class Shapes:
         self._known: dict[int, tuple[Pod, Shape]] = {}  # by identity; the entry keeps the id in use
         self._read: set[bytes] = set()
         self._shapes: dict[object, Shape] = {}
-        self._requests: dict[bytes, Resources] = {}
 
     def sorted(self, pods: Iterable[Pod]) -> dict[Shape, list[Pod]]:
         """Return the pods by shape, in the order in which each first occurs."""
@@ -175,7 +174,7 @@ class Shapes:
                 respect=self._respect,
                 tolerate_soft_taints=self._tolerate_soft_taints,
             )
-            shape = Shape(pod, labels, volumes, self.requests(pod))
+            shape = Shape(pod, labels, volumes, pod.requests())
             shape.steps = tuple(RelaxedShape(w, self._demands) for w in relaxed)
         except ValueError as error:
             shape = Shape(pod, labels, NO_VOLUMES, {})
@@ -184,17 +183,6 @@ class Shapes:
         shape.volume_demands = tuple(self._demands.of(a) for a in volumes.alternatives)
         shape.repels = repelling_rules(pod, self._cluster.namespaces)
         return shape
-
-    def requests(self, pod: Pod) -> Resources:
-        """Return what the pod requests; computed once for equal containers."""
-        spec = pod.spec
-        if any(s.resources is not None for s in pod.status.container_statuses):
-            return pod.requests()
-        key = _encode((spec.containers, spec.init_containers, spec.overhead, spec.resources))
-        known = self._requests.get(key)
-        if known is None:
-            known = self._requests[key] = pod.requests()
-        return known
 
 
 def repelling_rules(pod: Pod, namespaces: Mapping[str, Mapping[str, str]]) -> tuple[Rule, ...]:

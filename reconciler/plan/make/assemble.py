@@ -119,6 +119,8 @@ class Seating:
 
     def node_claims(self, pods: Iterable[Pod]) -> tuple[PlannedNodeClaim, ...]:
         """Return the claims by name, each with all pods placed on it."""
+        if not self._claims:
+            return ()
         by_key = {pod.key: pod for pod in pods}
         seated: dict[str, list[str]] = {}
         for pod, seat in self._seats.items():
