@@ -114,4 +114,4 @@ def test_equal_nodes_of_an_earlier_state_are_reused() -> None:
     shared = later.sharing(earlier)
     assert shared == later
     assert shared.by_name["a"] is earlier.by_name["a"]
-    assert [pod.metadata.name for pod in shared.by_name["b"].pods] == ["q", "new"]
+    assert [pod.metadata.name for pod in shared.by_name["b"].pods] == ["new", "q"]
