@@ -10,9 +10,10 @@ most labels never are.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
-from typing import Protocol, overload
+from itertools import compress
+from typing import Final, Protocol, overload
 
 from reconciler.catalog.columns import Columns, columns_of
 from reconciler.model.karpenter.instancetype import InstanceType, Offering
@@ -23,6 +24,9 @@ from reconciler.model.resources import Resources, largest
 _FAR = float("inf")
 _ANSWERS_MAX = 4096
 """The maximum number of answers of one kind that a table keeps."""
+_DENSE: Final = 5
+"""In a set with more than one of so many positions, looking at each is faster than searching."""
+_FLAGS: Final = bytes.maketrans(b"01", b"\0\1")
 
 
 class TypeSource(Protocol):
@@ -43,6 +47,11 @@ def bits(indices: Iterable[int]) -> int:
     return mask
 
 
+def where(flags: Iterable[bool]) -> int:
+    """Return the set of the positions at which ``flags`` is true."""
+    return int("".join(["1" if flag else "0" for flag in flags])[::-1] or "0", 2)
+
+
 def any_of(masks: Iterable[int]) -> int:
     """Return the members of any of these sets."""
     found = 0
@@ -53,7 +62,19 @@ def any_of(masks: Iterable[int]) -> int:
 
 def indices(mask: int) -> list[int]:
     """Return the members of a set of bits, in order."""
-    return [i for i, digit in enumerate(reversed(f"{mask:b}")) if digit == "1"]
+    if mask.bit_count() * _DENSE <= mask.bit_length():
+        return list(members_of(mask))
+    digits = f"{mask:b}"[::-1].encode()
+    return list(compress(range(len(digits)), digits.translate(_FLAGS)))
+
+
+def members_of(mask: int) -> Iterator[int]:
+    """Yield the members of a set of bits in order, for those who may need only the first."""
+    digits = f"{mask:b}"[::-1]
+    at = digits.find("1")
+    while at >= 0:
+        yield at
+        at = digits.find("1", at + 1)
 
 
 class ChosenTypes(Sequence[InstanceType]):

@@ -13,7 +13,7 @@ The rules are Karpenter's (``pkg/controllers/nodeclaim/disruption/drift.go`` and
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -23,6 +23,7 @@ from reconciler.desired.hash import NODE_POOL_HASH_VERSION
 from reconciler.diff.changes import FieldChange, dotted
 from reconciler.diff.nodeclass import ClassState, class_drift
 from reconciler.model.duration import parse_nillable
+from reconciler.model.karpenter.instancetype import InstanceType
 from reconciler.model.karpenter.labels import (
     CAPACITY_TYPE,
     INSTANCE_TYPE,
@@ -37,7 +38,7 @@ from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.karpenter.requirements import Requirements, requirement
 from reconciler.model.kubernetes.taint import Taint
 from reconciler.observed.state import ClusterState, StateNode
-from reconciler.placement.question import LaunchCatalog, LaunchPool
+from reconciler.placement.question import LaunchPool
 
 
 def template_fields(claim: NodeClaim, pool: NodePool) -> tuple[FieldChange, ...]:
@@ -203,7 +204,7 @@ def find_drift(
     """
     recall = recall or DriftRecall()
     recall.begin(desired)
-    pools = {pool.node_pool.name: pool for pool in desired.pools}
+    pools = {pool.node_pool.name: _PoolChecks(pool) for pool in desired.pools}
     found: list[Drift] = []
     kept: dict[str, _Known] = {}
     for node in cluster.nodes:
@@ -259,15 +260,53 @@ def _drift(node: StateNode, claim: NodeClaim, finding: _Finding) -> Drift:
     )
 
 
+class _PoolChecks:
+    """The checks of a NodePool's claims that read labels, made once for equal labels."""
+
+    def __init__(self, pool: LaunchPool) -> None:
+        self.pool = pool
+        self._wanted = pool.node_pool.requirements()
+        self._by_requirements: dict[tuple[str | None, ...], _Finding] = {}
+        self._by_offerings: dict[tuple[str | None, ...], bool] = {}
+        self._offering_keys: dict[str, list[str]] = {}
+
+    def requirements(self, labels: Mapping[str, str]) -> _Finding:
+        """Check whether labels satisfy the requirements: a missing label satisfies none."""
+        read = tuple(map(labels.get, self._wanted))
+        known = self._by_requirements.get(read)
+        if known is None:
+            own = {key: labels[key] for key in self._wanted if key in labels}
+            known = self._by_requirements[read] = _requirement_drift(own, self._wanted)
+        return known
+
+    def has_offering(self, labels: Mapping[str, str]) -> bool:
+        """Return whether the catalog still has the offering of a claim with these labels."""
+        name = labels.get(INSTANCE_TYPE, "")
+        kind = self.pool.types.get(name)
+        if kind is None:
+            return False
+        keys = self._offering_keys.get(name)
+        if keys is None:
+            keys = sorted({k for o in kind.offerings for k in o.requirements} | _OFFERING_KEYS)
+            self._offering_keys[name] = keys
+        read = (name, *map(labels.get, keys))
+        known = self._by_offerings.get(read)
+        if known is None:
+            own = {key: labels[key] for key in keys if key in labels}
+            known = self._by_offerings[read] = _is_offered(own, kind, self.pool.types.well_known)
+        return known
+
+
 def _claim_drift(
-    node: StateNode, claim: NodeClaim, pool: LaunchPool, desired: DesiredObjects, now: datetime
+    node: StateNode, claim: NodeClaim, checked: _PoolChecks, desired: DesiredObjects, now: datetime
 ) -> _Finding | None:
     if not claim.is_true("Launched") or claim.is_deleting or node.marked:
         return None
+    pool = checked.pool
     checks = {
         NODE_POOL_DRIFTED: _hash_drift(claim, pool.node_pool, desired.pool_hashes),
-        REQUIREMENTS_DRIFTED: _requirement_drift(claim, pool.node_pool),
-        INSTANCE_TYPE_NOT_FOUND: _type_drift(claim, pool.types, now),
+        REQUIREMENTS_DRIFTED: checked.requirements(claim.metadata.labels),
+        INSTANCE_TYPE_NOT_FOUND: _type_drift(claim, checked, now),
     }
     for finding in checks.values():
         if finding is not None and finding.reason is not None:
@@ -309,40 +348,43 @@ def _hash_drift(claim: NodeClaim, pool: NodePool, hashes: Mapping[str, str]) -> 
     return _Finding(NODE_POOL_DRIFTED, recorded, desired, template_fields(claim, pool))
 
 
-def _requirement_drift(claim: NodeClaim, pool: NodePool) -> _Finding:
-    """Check whether the claim's labels satisfy the requirements: a missing label satisfies none."""
-    labels = Requirements.from_labels(claim.metadata.labels)
-    conflict = labels.first_conflict(pool.requirements())
+def _requirement_drift(labels: Mapping[str, str], wanted: Requirements) -> _Finding:
+    conflict = Requirements.from_labels(labels).first_conflict(wanted)
     if conflict is None:
         return _IN_ORDER
-    old = claim.metadata.labels.get(conflict.key)
+    old = labels.get(conflict.key)
     change = FieldChange(_REQUIREMENTS_PATH, old, str(conflict.wanted), drifts=True)
     return _Finding(REQUIREMENTS_DRIFTED, fields=(change,))
 
 
-def _type_drift(claim: NodeClaim, types: LaunchCatalog, now: datetime) -> _Finding | None:
+def _type_drift(claim: NodeClaim, checked: _PoolChecks, now: datetime) -> _Finding | None:
     """Check whether the catalog still has the claim's offering, available or not.
 
     As in Karpenter, only claims older than an hour are checked. Without any types there is no
     result.
     """
     created = claim.metadata.creation_timestamp
-    if not types.types:
+    if not checked.pool.types.types:
         return None
     if created is None or now - created <= _TYPE_CHECK_AGE:
         return _IN_ORDER
-    name = claim.metadata.labels.get(INSTANCE_TYPE, "")
-    kind = types.get(name)
-    if kind is not None:
-        labels = dict(claim.metadata.labels)
-        wanted = Requirements.from_labels(labels)
-        if labels.get(CAPACITY_TYPE) == RESERVED:
-            # it may have been demoted to on-demand, and its reservation is set by the provider
-            either = requirement(CAPACITY_TYPE, "In", (RESERVED, ON_DEMAND))
-            own = {r.key for o in kind.offerings for r in o.extra if o.capacity_type == RESERVED}
-            rest = wanted.without(own | {CAPACITY_TYPE, RESERVATION_ID})
-            wanted = rest.adding([either])
-        if any(wanted.compatible(o.requirements, types.well_known) for o in kind.offerings):
-            return _IN_ORDER
-    change = FieldChange(INSTANCE_TYPE, name or None, None, drifts=True)
+    labels = claim.metadata.labels
+    if checked.has_offering(labels):
+        return _IN_ORDER
+    change = FieldChange(INSTANCE_TYPE, labels.get(INSTANCE_TYPE) or None, None, drifts=True)
     return _Finding(INSTANCE_TYPE_NOT_FOUND, fields=(change,), side=Side.WORLD)
+
+
+_OFFERING_KEYS: Final = frozenset({CAPACITY_TYPE, RESERVATION_ID})
+
+
+def _is_offered(labels: Mapping[str, str], kind: InstanceType, well_known: Collection[str]) -> bool:
+    """Return whether a type has an offering with these labels, available or not."""
+    wanted = Requirements.from_labels(labels)
+    if labels.get(CAPACITY_TYPE) == RESERVED:
+        # it may have been demoted to on-demand, and its reservation is set by the provider
+        either = requirement(CAPACITY_TYPE, "In", (RESERVED, ON_DEMAND))
+        own = {r.key for o in kind.offerings for r in o.extra if o.capacity_type == RESERVED}
+        rest = wanted.without(own | _OFFERING_KEYS)
+        wanted = rest.adding([either])
+    return any(wanted.compatible(o.requirements, well_known) for o in kind.offerings)

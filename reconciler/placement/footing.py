@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from reconciler.catalog.table import any_of, indices
+from reconciler.catalog.table import any_of, indices, members_of
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.kubernetes.taint import untolerated
 from reconciler.model.resources import Resources
@@ -129,7 +129,7 @@ def _held(shape: Shape, most: int, hosts: int, nodes: Nodes) -> int:
     """Return how many pods of a shape these nodes hold if they take no others, up to ``most``."""
     held = 0
     least = [(name, amount) for name, amount in shape.requests.items() if amount > 0]
-    for index in indices(hosts):
+    for index in members_of(hosts):
         left = nodes.rows[index].left
         held += min((left.get(name, 0) // amount for name, amount in least), default=most)
         if held >= most:

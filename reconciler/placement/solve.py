@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from reconciler.catalog.table import any_of, indices
+from reconciler.catalog.table import any_of, members_of
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.placement.nodes.claims import (
     Entry,
@@ -218,7 +218,7 @@ class _Serving:
         if not mask:
             return
         cpu, memory, enough_cpu, enough_memory = use.cpu, use.memory, shape.cpu, shape.memory
-        for i in indices(mask & use.nodes.with_room(shape)):
+        for i in members_of(mask & use.nodes.with_room(shape)):
             if cpu[i] >= enough_cpu and memory[i] >= enough_memory:
                 yield i
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.catalog.catalog import bundled
-from reconciler.catalog.table import TypeTable, bits, indices
+from reconciler.catalog.table import TypeTable, bits, indices, where
 from reconciler.model.karpenter.instancetype import InstanceType
 from reconciler.model.karpenter.requirements import Requirements, requirement
 from reconciler.model.resources import fits
@@ -95,3 +95,10 @@ def test_zones_and_capacity_types_follow_from_available_offerings() -> None:
     table = TypeTable(a_catalog(TYPES))
     assert indices(table.matching(requirement(ZONE, "In", ("zone-b",)))) == [0, 1, 2, 3, 4]
     assert set(table.values(CAPACITY_TYPE)) == {"on-demand", "spot"}
+
+
+@given(st.sets(st.integers(0, 700)))
+def test_sets_of_positions_keep_their_members_in_order(members: set[int]) -> None:
+    mask = bits(members)
+    assert indices(mask) == sorted(members)
+    assert where(i in members for i in range(701)) == mask

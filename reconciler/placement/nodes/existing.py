@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from reconciler.catalog.table import bits, indices
+from reconciler.catalog.table import bits, indices, where
 from reconciler.model.karpenter.labels import HOSTNAME
 from reconciler.model.karpenter.requirements import Requirement, Requirements
 from reconciler.model.kubernetes.node import CSINode
@@ -226,14 +226,13 @@ class Nodes:
         )
         self._suited: dict[tuple[Demand, tuple[Toleration, ...]], int] = {}
         self._roomy: dict[Shape, int] = {}
+        self._rich: dict[tuple[str, int], int] = {}
         self.rows = self._less_daemons(tuple(daemons))
         self.index = {row.name: index for index, row in enumerate(rows)}
         self.cpu = [row.left.get(CPU, 0) for row in self.rows]
         self.memory = [row.left.get(MEMORY, 0) for row in self.rows]
-        self.initialized = bits(i for i, row in enumerate(rows) if row.is_initialized)
-        self.open = bits(
-            i for i, row in enumerate(self.rows) if all(v >= 0 for v in row.left.values())
-        )
+        self.initialized = where(row.is_initialized for row in rows)
+        self.open = where(all(v >= 0 for v in row.left.values()) for row in self.rows)
 
     def _less_daemons(self, daemons: tuple[Daemon, ...]) -> list[Target]:
         """Return the targets minus the requests of daemons that do not run there yet."""
@@ -279,15 +278,19 @@ class Nodes:
         """Return the nodes that have room for a pod of a shape before any pod is placed."""
         known = self._roomy.get(shape)
         if known is None:
-            least = [(name, amount) for name, amount in shape.requests.items() if amount > 0]
-            cpu, memory = shape.cpu, shape.memory
-            known = self._roomy[shape] = bits(
-                index
-                for index, row in enumerate(self.rows)
-                if self.cpu[index] >= cpu
-                and self.memory[index] >= memory
-                and all(row.left.get(name, 0) >= amount for name, amount in least)
-            )
+            known = self.labels.all
+            for name, amount in shape.requests.items():
+                if amount > 0:
+                    known &= self._having(name, amount)
+            self._roomy[shape] = known
+        return known
+
+    def _having(self, name: str, amount: int) -> int:
+        """Return the nodes on which at least so much is left; pods ask for few amounts."""
+        known = self._rich.get((name, amount))
+        if known is None:
+            known = where(row.left.get(name, 0) >= amount for row in self.rows)
+            self._rich[name, amount] = known
         return known
 
     def meeting(self, demand: Demand) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 
-from reconciler.catalog.table import TypeTable, bits
+from reconciler.catalog.table import TypeTable, bits, where
 from reconciler.model.karpenter.labels import HOSTNAME
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.karpenter.requirements import Requirements, equals
@@ -163,7 +163,7 @@ class Census:
 
     @cached_property
     def _staying(self) -> int:
-        return bits(i for i, node in enumerate(self._nodes) if not node.is_deleting)
+        return where(not node.is_deleting for node in self._nodes)
 
     def staying(self, without: Iterable[str]) -> int:
         """Return the nodes left after some are removed, as a bit set for ``domains``."""
