@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import copy_context
-from typing import Final
+from typing import Final, cast
 
 from reconciler.model.errors import LeaseLostError, ReconcilerError
-from reconciler.ports.calls import Answer, Call, UnansweredError
+from reconciler.ports.calls import Answer, Call, T, UnansweredError
 
 _ENDS_WITHIN_S: Final = 0.2
 """How long the end of a block waits for its thread before it abandons it."""
@@ -56,7 +56,7 @@ _AT_LEAST_S: Final = 0.1
 
 
 class ThreadedCalls:
-    """The port ``Calls`` over two pools of threads, so that drains do not hold up taints.
+    """The port ``Calls`` over pools of threads, so that drains do not hold up taints.
 
     A call keeps the context of who makes it, which traces need.
     """
@@ -64,10 +64,12 @@ class ThreadedCalls:
     def __init__(self, workers: int = WORKERS, within_s: float = WITHIN_S) -> None:
         self._short = ThreadPoolExecutor(workers, "short-call")
         self._long = ThreadPoolExecutor(workers, "long-call")
+        self._reader = ThreadPoolExecutor(1, "read-call")
         self._within_s = within_s
         self._left_s = within_s
         self._late: dict[str, Future[object]] = {}
         self._open: dict[str, Future[object]] = {}
+        self._reads: dict[str, Future[object]] = {}
         self._lock = threading.Lock()
 
     def renew(self) -> None:
@@ -99,6 +101,19 @@ class ThreadedCalls:
                     self._late[name] = future
         return answers
 
+    def read(self, name: str, call: Callable[[], T], within_s: float | None) -> T | None:
+        """Return what a call returns, or None if it has not ended within that time."""
+        known = self._reads.pop(name, None)
+        if known is None or (known.done() and known.exception() is not None):
+            future = self._reader.submit(copy_context().run, call)
+        else:
+            future = cast("Future[T]", known)
+        wait([future], timeout=within_s)
+        if future.done():
+            return future.result()
+        self._reads[name] = cast("Future[object]", future)
+        return None
+
     def start(self, name: str, call: Call) -> None:
         """Start a long call, unless one of that name runs or its answer was not read."""
         with self._lock:
@@ -121,7 +136,7 @@ class ThreadedCalls:
 
     def close(self) -> None:
         """Begin no more calls; those that run are left to end by themselves."""
-        for pool in (self._short, self._long):
+        for pool in (self._short, self._long, self._reader):
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _idle(self, calls: Mapping[str, Call]) -> dict[str, Call]:

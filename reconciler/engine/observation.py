@@ -12,6 +12,7 @@ from datetime import datetime
 from functools import cached_property, partial
 from typing import Final
 
+from reconciler.engine.listing import ListedInstances
 from reconciler.engine.ownership import NO_DOUBTS, Doubts, doubts
 from reconciler.engine.steps import lifecycle
 from reconciler.engine.steps.nomination import seated
@@ -128,7 +129,8 @@ class Observation:
     ``findings`` are about facts that could not be observed and that decisions do not need.
     ``history`` is the recorded past. ``owner`` is the fleet that observes, and ``doubts`` are the
     instances that may or may not belong to it. ``disputed`` are the claims that several Nodes
-    match. ``before`` holds our records before the observation.
+    match. ``before`` holds our records before the observation. The list of instances was begun at
+    ``listed_at``, None for at the same time.
     """
 
     at: datetime
@@ -141,10 +143,15 @@ class Observation:
     doubts: Doubts = NO_DOUBTS
     disputed: frozenset[str] = frozenset()
     before: Before = NOTHING_BEFORE
+    listed_at: datetime | None = None
 
     @property
     def claims(self) -> tuple[NodeClaim, ...]:
         return self.snapshot.node_claims
+
+    def is_gone(self, claim: NodeClaim) -> bool:
+        """Return whether the instance of a launched claim is gone."""
+        return lifecycle.is_gone(claim, self.instance_of(claim), self.listed_at or self.at)
 
     def instance_of(self, claim: NodeClaim) -> Instance | None:
         """Return the instance of a claim by its id, in any state; None if EC2 lacks it."""
@@ -182,21 +189,18 @@ def observe(world: World, pools: Sequence[NodePool], owner: Owner) -> Observatio
     EC2 is listed before our records are read. An instance in the list is therefore in the records
     already, unless its launch was not recorded at all (Karpenter lists in this order too).
     """
-    listed = tuple(world.compute.instances())
     recorded = tuple(world.store.node_claims())
     commands = tuple(world.store.commands())
-    instances = (*listed, *_unlisted(world, recorded, listed))
+    listed = world.lists.read(world, recorded)
+    instances = listed.instances
     by_id = {instance.id: instance for instance in instances}
-    at = world.clock.now()
-    claims = [
-        lifecycle.with_instance(claim, by_id.get(lifecycle.instance_id(claim)), at)
-        for claim in recorded
-    ]
+    claims = [_listed(claim, by_id.get(lifecycle.instance_id(claim)), listed) for claim in recorded]
     whole = world.cluster.observe(claims, instances)
     known = identified(whole, {i.id: i.private_dns_name for i in instances if i.private_dns_name})
     seen = known.snapshot
     now = world.clock.now()
-    nodes = {n.spec.provider_id: n for n in seen.nodes if n.spec.provider_id}
+    unseen = _unseen(claims, by_id)
+    nodes = {n.spec.provider_id: n for n in seen.nodes if n.spec.provider_id not in unseen}
     lost = lost_nodes(world, _joined(claims, by_id), {n.name for n in whole.nodes}, now)
     welcomed = _welcome(world, claims, nodes, now)
     pods = Pods.of(seen.pods).holding
@@ -221,6 +225,7 @@ def observe(world: World, pools: Sequence[NodePool], owner: Owner) -> Observatio
         doubts=doubts(instances, updated, world.journal, owner, now),
         disputed=known.disputed,
         before=Before(recorded, commands),
+        listed_at=listed.at,
     )
 
 
@@ -239,17 +244,21 @@ def _unheard(world: World) -> tuple[Diagnostic, ...]:
     )
 
 
-def _unlisted(
-    world: World, claims: Iterable[NodeClaim], listed: Iterable[Instance]
-) -> Sequence[Instance]:
-    """Return the instances of our claims that EC2 shows by id although its list lacks them.
+def _listed(claim: NodeClaim, instance: Instance | None, listed: ListedInstances) -> NodeClaim:
+    """Return the claim updated from its instance; a list says nothing about later launches."""
+    if instance is None and not listed.covers(claim):
+        return claim
+    return lifecycle.with_instance(claim, instance, listed.at)
 
-    The list leaves out terminated instances, and it may lag behind.
+
+def _unseen(claims: Iterable[NodeClaim], instances: Mapping[str, Instance]) -> frozenset[str]:
+    """Return the provider ids whose Nodes do not join yet, and none.
+
+    The name of a Node that joins is compared with its instance, which EC2 has to show for that.
     """
-    known = {instance.id for instance in listed}
-    wanted = {lifecycle.instance_id(c) for c in claims if c.status.provider_id}
-    missing = sorted(wanted - known)
-    return world.compute.look_up(missing) if missing else ()
+    waiting = (c for c in claims if not c.is_true(lifecycle.REGISTERED))
+    ids = (c.status.provider_id for c in waiting if lifecycle.instance_id(c) not in instances)
+    return frozenset({"", *ids})
 
 
 def _joined(claims: Iterable[NodeClaim], instances: Mapping[str, Instance]) -> list[NodeClaim]:

@@ -18,7 +18,7 @@ from reconciler.model.errors import ReconcilerError
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.ownership import FLEET_TAG, Owner
 from reconciler.ports.cloud import Instance, Launch, LaunchOption
-from reconciler.ports.journal import Intent, Journal, Verb
+from reconciler.ports.journal import Intent, Journal, JournalEntry, Verb
 
 INTENT_TAG: Final = "reconciler/intent"
 CLAIM_TAG: Final = "karpenter.sh/nodeclaim"
@@ -140,29 +140,37 @@ def doubts(
     those, whatever became of the launch.
     """
     recorded = {lifecycle.instance_id(claim) for claim in claims if claim.status.provider_id}
-    unknown, contested = [], []
+    strange, contested = [], []
     for instance in sorted(instances, key=lambda i: i.id):
         if instance.is_going:
             continue
-        if instance.id in recorded:
-            if not owner.owns(instance.tags) and now - instance.launched_at >= TAGS_SHOWN_AFTER:
-                contested.append(instance)
-        elif owner.is_named_by(instance.tags) and not came_of_a_launch(instance, journal, owner):
-            unknown.append(instance)
+        if instance.id not in recorded:
+            strange.append(instance)
+        elif not owner.owns(instance.tags) and now - instance.launched_at >= TAGS_SHOWN_AFTER:
+            contested.append(instance)
+    launched = launches_of(strange, journal, owner)
+    unknown = [i for i in strange if owner.is_named_by(i.tags) and i.id not in launched]
     return Doubts(tuple(unknown), tuple(contested))
 
 
-def came_of_a_launch(instance: Instance, journal: Journal, owner: Owner) -> bool:
-    """Return whether a journalled launch made the instance.
+def launches_of(
+    instances: Iterable[Instance], journal: Journal, owner: Owner
+) -> Mapping[str, JournalEntry]:
+    """Return the journalled launch that made each instance, by its id; others have none.
 
     Anyone who can read our tags can copy the id of an intent to another instance. Therefore its
     type and zone must be among those that the launch requested, and the times must match.
     """
-    if not owner.owns(instance.tags):
-        return False
-    entry = journal.entry(instance.tags.get(INTENT_TAG, ""))
-    if entry is None:
-        return False
+    ours = [(i, i.tags.get(INTENT_TAG, "")) for i in instances if owner.owns(i.tags)]
+    entries = journal.known({intent for _, intent in ours}) if ours else {}
+    return {
+        instance.id: entry
+        for instance, intent in ours
+        if (entry := entries.get(intent)) is not None and _made(entry, instance)
+    }
+
+
+def _made(entry: JournalEntry, instance: Instance) -> bool:
     until = None if entry.finished_at is None else entry.finished_at + FOUND_WITHIN
     return could_have_made(entry.intent, instance, until)
 

@@ -16,7 +16,7 @@ import msgspec
 
 from reconciler.catalog.adjusted.discovered import Discoveries, Memory, discovered, memory_of
 from reconciler.engine.observation import Observation
-from reconciler.engine.ownership import INTENT_TAG, came_of_a_launch
+from reconciler.engine.ownership import launches_of
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.errors import UnreadableError
 from reconciler.model.history import DAY, History, Obstacle, Rollout, Taken
@@ -193,13 +193,10 @@ def _commands(store: StateStore, now: datetime) -> tuple[RunningCommand, ...]:
 def _launches(seen: Observation, journal: Journal) -> Iterable[JournalEntry]:
     """Yield the launches of instances without a NodeClaim, so that a plan knows their owner."""
     claimed = {c.status.provider_id.rpartition("/")[2] for c in seen.claims}
-    for instance in seen.instances:
-        if instance.id in claimed or not came_of_a_launch(instance, journal, seen.owner):
-            continue
-        entry = journal.entry(instance.tags.get(INTENT_TAG, ""))
-        if entry is not None:
-            plain = msgspec.structs.replace(entry.intent, parameters={})
-            yield msgspec.structs.replace(entry, intent=plain, message="")
+    strange = [instance for instance in seen.instances if instance.id not in claimed]
+    for entry in launches_of(strange, journal, seen.owner).values():
+        plain = msgspec.structs.replace(entry.intent, parameters={})
+        yield msgspec.structs.replace(entry, intent=plain, message="")
 
 
 def read_records(raw: RawRecords) -> FleetRecords:

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from reconciler.engine.listing import InstanceLists
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.plan.value.plan import Plan
@@ -129,10 +130,10 @@ class World:
     ``keep_reasons`` receives each plan with new content, ``keep_usage`` the usage of the nodes
     after each pass. ``prune`` removes settled records that are older than a span, except the given
     intents, and returns the number of removed rows. ``confirm`` raises LeaseLostError unless this
-    process still holds the lease of the fleet. ``calls`` decides how calls are made,
-    and ``asked`` are the launches of this process whose answers no pass has read yet. ``span`` is
-    entered around each step of a pass, for traces of the calls. ``trace`` keeps how the workload
-    changes, None where nothing does.
+    process still holds the lease of the fleet. ``calls`` decides how calls are made, ``asked`` are
+    the launches of this process whose answers no pass has read yet, and ``lists`` has what EC2
+    listed last. ``span`` is entered around each step of a pass, for traces of the calls. ``trace``
+    keeps how the workload changes, None where nothing does.
     """
 
     clock: Clock
@@ -151,6 +152,7 @@ class World:
     span: Callable[[str], AbstractContextManager[object]] = nullcontext
     calls: Calls = field(default_factory=InlineCalls)
     asked: dict[str, AskedLaunches] = field(default_factory=dict)
+    lists: InstanceLists = field(default_factory=InstanceLists)
     trace: TraceLog | None = None
     announcer: Announcer = field(default_factory=NoAnnouncer)
     mirror: Mirror = field(default_factory=NoMirror)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from reconciler.model.errors import LeaseLostError, ReconcilerError, TransientCloudError
 
 Call = Callable[[], object]
+T = TypeVar("T")
 
 
 class UnansweredError(TransientCloudError):
@@ -48,6 +49,16 @@ class Calls(Protocol):
             LeaseLostError: another process acts for the fleet.
         """
 
+    def read(self, name: str, call: Callable[[], T], within_s: float | None) -> T | None:
+        """Return what a call returns, or None if it has not ended within that time.
+
+        The call goes on then, and the next one of that name returns what it returned. None as the
+        time waits for it. If such an earlier call has failed, it is made again.
+
+        Raises:
+            ReconcilerError: the call failed.
+        """
+
     def start(self, name: str, call: Call) -> None:
         """Start a long call, unless one of that name runs or its answer was not read."""
 
@@ -74,6 +85,11 @@ class InlineCalls:
     def together(self, calls: Mapping[str, Call]) -> Mapping[str, Answer]:
         """Make the calls in their order."""
         return {name: _made(call) for name, call in calls.items()}
+
+    def read(self, name: str, call: Callable[[], T], within_s: float | None) -> T | None:
+        """Make the call."""
+        del name, within_s
+        return call()
 
     def start(self, name: str, call: Call) -> None:
         """Make the call at once."""

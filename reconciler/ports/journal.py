@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
@@ -84,8 +84,8 @@ class Journal(Protocol):
     def finish(self, ended: Sequence[Ended], at: datetime) -> None:
         """Append the outcomes of intents, all or none."""
 
-    def entry(self, intent: str) -> JournalEntry | None:
-        """Return the entry of an intent, None if there is none."""
+    def known(self, intents: Collection[str]) -> Mapping[str, JournalEntry]:
+        """Return the entries of intents by their ids, without those that there are none of."""
 
     def in_doubt(self) -> Sequence[JournalEntry]:
         """Return the intents without an outcome, oldest first."""

@@ -102,3 +102,34 @@ def test_a_lost_lease_ends_the_pass(calls: ThreadedCalls, how: str) -> None:
 
     with pytest.raises(LeaseLostError):
         make()
+
+
+def test_a_read_that_takes_long_is_read_later(calls: ThreadedCalls) -> None:
+    release = Event()
+
+    def slow() -> str:
+        release.wait(20)
+        return "first"
+
+    assert calls.read("list", slow, 0.01) is None
+    release.set()
+    assert calls.read("list", lambda: "second", None) == "first"
+    assert calls.read("list", lambda: "second", None) == "second"
+
+
+def test_a_read_raises_its_own_error_but_not_that_of_an_earlier_pass(
+    calls: ThreadedCalls,
+) -> None:
+    release = Event()
+
+    def fail() -> str:
+        release.wait(20)
+        raise ClusterError("forbidden", where="GET /api/v1/nodes")
+
+    assert calls.read("list", fail, 0.01) is None
+    release.set()
+    ended_read = Event()
+    calls.read("another", ended_read.set, None)  # one read at a time: the first has ended
+    assert calls.read("list", lambda: "again", None) == "again"
+    with pytest.raises(ClusterError):
+        calls.read("list", fail, None)

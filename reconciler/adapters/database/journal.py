@@ -6,9 +6,10 @@ last outcome of an intent counts.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from sqlalchemy import (
     BindParameter,
@@ -35,6 +36,8 @@ from reconciler.adapters.database.connection import (
 from reconciler.adapters.database.tables import intent as intents_table
 from reconciler.adapters.database.tables import outcome as outcomes_table
 from reconciler.ports.journal import Ended, Intent, JournalEntry, Outcome
+
+_IDS_OF_A_QUERY: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +93,13 @@ class DatabaseJournal:
             numbers = [{"ended": row["intent"], "number": row["sequence"]} for row in rows]
             connection.execute(last_outcome, numbers)
 
-    def entry(self, intent: str) -> JournalEntry | None:
-        found = self._read(self._entries().where(self._is(intent)))
-        return found[0] if found else None
+    def known(self, intents: Collection[str]) -> Mapping[str, JournalEntry]:
+        wanted, found = sorted(set(intents)), dict[str, JournalEntry]()
+        for start in range(0, len(wanted), _IDS_OF_A_QUERY):
+            some = wanted[start : start + _IDS_OF_A_QUERY]
+            for entry in self._read(self._entries().where(intents_table.c.id.in_(some))):
+                found[entry.intent.id] = entry
+        return found
 
     def in_doubt(self) -> Sequence[JournalEntry]:
         query = self._entries().where(intents_table.c.last_outcome.is_(None))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left, insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from operator import itemgetter
@@ -78,9 +78,9 @@ class MemoryJournal:
         """Return the intents without an outcome, oldest first."""
         return [self._entries[intent] for intent in self._open]
 
-    def entry(self, intent: str) -> JournalEntry | None:
-        """Return what is known of an intent, None if it was never written here."""
-        return self._entries.get(intent)
+    def known(self, intents: Collection[str]) -> Mapping[str, JournalEntry]:
+        """Return the entries of intents by their ids, without those never written here."""
+        return {intent: self._entries[intent] for intent in intents if intent in self._entries}
 
     def entries(self, *, limit: int = 100, target: str | None = None) -> Sequence[JournalEntry]:
         """Return the newest entries, newest first."""

@@ -134,7 +134,7 @@ def _carry_out(request: NodeRequest, intent: Intent) -> int:
                 pulse=Pulse(),
                 stop=stop,
             )
-            entry = journal.entry(intent.id)
+            entry = journal.known([intent.id]).get(intent.id)
     except LeaseHeldError as error:
         print(f"Recorded; another process has begun to act and executes it ({error.message}).")
         return exitcode.DONE

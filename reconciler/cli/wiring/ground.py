@@ -12,6 +12,8 @@ from reconciler.cli.wiring.account import asking_of
 from reconciler.cli.wiring.imitation import Imitation, clock_of
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
     from reconciler.catalog.adjusted.discovered import Discoveries
     from reconciler.cli.shared.catalogs import CatalogInForce
     from reconciler.cli.shared.request import FleetRequest
@@ -142,13 +144,13 @@ def recorded_journal(location: str, fleet: str) -> Journal:
     from reconciler.adapters.simulated.memory import MemoryJournal
 
     class RecordedJournal(MemoryJournal):
-        """Entries of the recorded journal, each read when it is needed."""
+        """Entries of the recorded journal, read when they are needed."""
 
-        def entry(self, intent: str) -> JournalEntry | None:
+        def known(self, intents: Collection[str]) -> Mapping[str, JournalEntry]:
             if not may_exist(location):
-                return None
+                return {}
             with open_state(location, fleet, create=False) as state:
-                return state.journal.entry(intent)
+                return state.journal.known(intents)
 
     return RecordedJournal()
 

@@ -50,12 +50,12 @@ class Takeover:
             TransientCloudError, CloudError: the request to EC2 failed.
         """
         from reconciler.engine import takeover
-        from reconciler.engine.ownership import came_of_a_launch
+        from reconciler.engine.ownership import launches_of
 
         desired, owner = self.desired, self.owner
         ours = takeover.Claims(
             owner=owner,
-            is_settled=lambda instance: came_of_a_launch(instance, self.journal, owner),
+            is_settled=lambda instance: bool(launches_of([instance], self.journal, owner)),
             pools={pool.name: pool for pool in desired.node_pools},
             classes=frozenset(desired.classes),
             recorded=self.store.node_claims(),

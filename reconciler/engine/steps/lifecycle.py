@@ -240,8 +240,8 @@ def _true_labels(claim: NodeClaim, instance: Instance) -> dict[str, str]:
     return labels
 
 
-def is_gone(claim: NodeClaim, instance: Instance | None, now: datetime) -> bool:
-    """Return whether the instance of a launched claim is gone.
+def is_gone(claim: NodeClaim, instance: Instance | None, listed_at: datetime) -> bool:
+    """Return whether the instance of a launched claim is gone, by a list begun at ``listed_at``.
 
     That is so if EC2 reports it as terminated, accepted our call to terminate it, or has not listed
     it for longer than its list may lag. A single list without the instance proves nothing.
@@ -250,9 +250,9 @@ def is_gone(claim: NodeClaim, instance: Instance | None, now: datetime) -> bool:
         return False
     if instance is not None:
         return instance.state == "terminated"
-    if claim.is_true(TERMINATING) and _lasted(claim, LAUNCHED, VANISHED_AFTER, now):
+    if claim.is_true(TERMINATING) and _lasted(claim, LAUNCHED, VANISHED_AFTER, listed_at):
         return True
-    return _lasted(claim, MISSING, VANISHED_AFTER, now)
+    return _lasted(claim, MISSING, VANISHED_AFTER, listed_at)
 
 
 def _lasted(claim: NodeClaim, kind: str, span: timedelta, now: datetime) -> bool:

@@ -14,7 +14,7 @@ from functools import partial
 from reconciler.disruption.command import ForcefulReason
 from reconciler.engine.effects import Effects
 from reconciler.engine.observation import Observation
-from reconciler.engine.ownership import CLAIM_TAG, INTENT_TAG, came_of_a_launch
+from reconciler.engine.ownership import CLAIM_TAG, launches_of
 from reconciler.engine.steps import lifecycle
 from reconciler.engine.steps.commands import because
 from reconciler.engine.world import World
@@ -43,7 +43,7 @@ def advance(effects: Effects, seen: Observation) -> None:
     leaving: list[tuple[NodeClaim, Instance, Node | None]] = []
     for claim in _launched(world, seen):
         instance, node = seen.instance_of(claim), nodes.get(claim.status.provider_id)
-        if lifecycle.is_gone(claim, instance, seen.at):
+        if seen.is_gone(claim):
             gone.append((claim, node))
         elif instance is not None and not instance.is_going and _may_go(claim, instance, seen):
             leaving.append((claim, instance, node))
@@ -88,9 +88,7 @@ def collect(effects: Effects, seen: Observation) -> None:
         if claim.metadata.deletion_timestamp is not None:
             continue
         instance = seen.instance_of(claim)
-        if (instance is not None and instance.is_going) or lifecycle.is_gone(
-            claim, instance, seen.at
-        ):
+        if (instance is not None and instance.is_going) or seen.is_gone(claim):
             world.notify(
                 EventKind.VANISHED, f"the instance of {claim.name} is gone", node_claim=claim.name
             )
@@ -107,7 +105,7 @@ def collect(effects: Effects, seen: Observation) -> None:
         changed.append(lifecycle.deleted(claim, seen.at))
     if changed:
         world.store.put_node_claims(changed)
-    left_over = [i for i in strangers(seen) if _is_spare(world, i, seen)]
+    left_over = _spare(world, seen)
     if left_over and not seen.doubts:
         reason = ForcefulReason.ORPHANED
         terminate(effects, [(i.tags.get(CLAIM_TAG, i.id), i, reason) for i in left_over])
@@ -130,16 +128,15 @@ def _may_go(claim: NodeClaim, instance: Instance, seen: Observation) -> bool:
     return not seen.doubts or claim.is_true(lifecycle.INTERRUPTED)
 
 
-def _is_spare(world: World, instance: Instance, seen: Observation) -> bool:
-    """Return whether a journalled launch made an instance that nothing needs.
+def _spare(world: World, seen: Observation) -> list[Instance]:
+    """Return the instances that journalled launches made and that nothing needs.
 
     The claim of a launch that has ended is recorded. A launch in doubt has not ended:
     ``recovery.py`` will find its instance.
     """
-    if not came_of_a_launch(instance, world.journal, seen.owner):
-        return False
-    entry = world.journal.entry(instance.tags.get(INTENT_TAG, ""))
-    return entry is not None and entry.outcome is not None
+    strange = strangers(seen)
+    launches = launches_of(strange, world.journal, seen.owner)
+    return [i for i in strange if i.id in launches and launches[i.id].outcome is not None]
 
 
 def _taint(effects: Effects, leaving: Sequence[tuple[NodeClaim, Node]]) -> None:
