@@ -25,7 +25,7 @@ _FAR = float("inf")
 _ANSWERS_MAX = 4096
 """The maximum number of answers of one kind that a table keeps."""
 _DENSE: Final = 5
-"""In a set with more than one of so many positions, looking at each is faster than searching."""
+"""If more than one of this number of positions is set, visiting each is faster than searching."""
 _FLAGS: Final = bytes.maketrans(b"01", b"\0\1")
 
 
