@@ -7,7 +7,7 @@ stale. Recording a plan does not change the serial either.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, TypeVar
 
@@ -95,11 +95,22 @@ PLANS_KEPT: Final = 500
 _OVER: Final = (CommandPhase.DONE.value, CommandPhase.ROLLED_BACK.value)
 
 
+@dataclass(slots=True)
+class _ClaimsRead:
+    """The NodeClaims that were read last, by name, each with the text that it was decoded from."""
+
+    by_name: Mapping[str, tuple[str, NodeClaim]] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True)
 class DatabaseStateStore:
-    """The StateStore of a fleet."""
+    """The StateStore of a fleet.
+
+    A pass reads all NodeClaims several times; those whose text is unchanged are decoded once.
+    """
 
     database: Database
+    _read: _ClaimsRead = field(default_factory=_ClaimsRead, repr=False, compare=False)
 
     def serial(self) -> int:
         query = select(fleet.c.serial).where(fleet.c.name == self.database.fleet)
@@ -112,7 +123,17 @@ class DatabaseStateStore:
             .where(self._is_ours(node_claim), node_claim.c.gone_at.is_(None))
             .order_by(node_claim.c.name)
         )
-        return self._values(query, NodeClaim, "NodeClaim")
+        with self.database.reading() as connection:
+            rows = connection.execute(query).all()
+        known, place = self._read.by_name, self.database.place
+        read: dict[str, tuple[str, NodeClaim]] = {}
+        for name, body in rows:
+            last = known.get(name)
+            if last is None or last[0] != body:
+                last = (body, value_of(body, NodeClaim, name=f"NodeClaim {name}", place=place))
+            read[name] = last
+        self._read.by_name = read
+        return [claim for _, claim in read.values()]
 
     def put_node_claims(self, claims: Sequence[NodeClaim]) -> None:
         rows = {claim.name: self._claim_row(claim) for claim in claims}
