@@ -392,6 +392,81 @@ def test_replacements_that_nothing_was_looked_up_for_are_not_denied(
     assert [d for d in same["diagnostics"] if d["code"] == "selection-unknown"] == []
 
 
+CONFIG = """\
+apiVersion: reconciler/v1
+kind: Configuration
+aws: {region: us-east-1}
+"""
+
+
+def set_region(repository: Path, region: str) -> None:
+    (repository / "reconciler.yaml").write_text(CONFIG.replace("us-east-1", region))
+
+
+@pytest.fixture
+def moved(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A fleet whose working tree names another region than its last commit."""
+    monkeypatch.delenv("AWS_REGION", raising=False)
+    set_region(repository, "us-east-1")
+    commit_all(repository)
+    set_region(repository, "eu-central-1")
+    return repository
+
+
+def test_another_region_is_not_priced_as_no_effect(plan, moved: Path) -> None:
+    found = json.loads(plan("-o", "json", "--base", "HEAD", catalog=False).out)
+    (warning,) = [d for d in found["diagnostics"] if d["code"] == "region-changed"]
+    assert (warning["severity"], warning["path"]) == ("warning", "aws.region")
+    assert (warning["file"], warning["line"]) == ("reconciler.yaml", 3)
+    assert "the region changes from us-east-1 to eu-central-1" in warning["message"]
+    text = found["summary"]["text"]
+    assert text[0].startswith("This change sets another region; `apply` and `run` refuse it while")
+    assert "Not included: the move of nodes and pods to the other region." in text
+    assert not [line for line in text if "does not affect cost" in line or "replaced" in line]
+    assert validator().is_valid(found)
+    same = json.loads(plan("-o", "json", "--base", "HEAD", "--set", "aws.region=us-east-1").out)
+    assert [d for d in same["diagnostics"] if d["code"] == "region-changed"] == []
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "html"])
+def test_another_region_is_shown_in_every_format(plan, moved: Path, form: str) -> None:
+    out = unescape(plan("-o", form, "--base", "HEAD").out)
+    assert "Not included: the move of nodes and pods to the other region." in out
+    assert "warning" in out
+    assert "keep us-east-1 here, and create another fleet in eu-central-1" in " ".join(out.split())
+
+
+def test_each_side_has_the_offerings_of_its_region(plan, moved: Path) -> None:
+    zone = "        - {key: topology.kubernetes.io/zone, operator: In, values: [us-east-1a]}\n"
+    (moved / "pool.yaml").write_text(POOL + zone)
+    commit_all(moved)
+    set_region(moved, "us-east-1")
+    commit_all(moved)
+    set_region(moved, "eu-central-1")
+    change = json.loads(plan("-o", "json", "--base", "HEAD", catalog=False).out)["atRest"]
+    assert (change["before"]["nodes"], change["after"]["nodes"]) == (1, 0)
+
+
+def test_nothing_is_done_to_nodes_of_the_old_region(plan, moved: Path, tmp_path: Path) -> None:
+    """The observed nodes are those of the old region; `apply` refuses the new one."""
+    snapshot = a_snapshot(tmp_path / "snapshot.json", *a_node("general-1"))
+    found = json.loads(plan("-o", "json", "--base", "HEAD", "--snapshot", snapshot).out)
+    assert found["actions"] == found["commands"] == []
+    stays = json.loads(plan("-o", "json", "--snapshot", snapshot).out)
+    assert stays["actions"] != []
+
+
+def test_a_move_is_not_simulated_with_the_nodes_of_the_old_region(
+    plan, moved: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["simulate", str(moved), "--base", "HEAD"]) == 1
+    message = capsys.readouterr().err
+    assert "aws.region: the region changes from us-east-1 to eu-central-1" in message
+    next_step = plan("--base", "HEAD").out.splitlines()[-1]
+    assert next_step.startswith("Next: reconciler simulate")
+    assert "--base" not in next_step
+
+
 def test_the_costs_of_base_and_head_are_shown_side_by_side(plan, repository: Path) -> None:
     (repository / "app.yaml").write_text(DEPLOYMENT.replace("replicas: 3", "replicas: 30"))
     cost = json.loads(plan("-o", "json", "--base", "HEAD").out)["cost"]

@@ -366,6 +366,10 @@ _PLAN: Final = {
         "A rollout has not progressed within its deadline.",
         "`reconciler status` shows what it waits for; `reconciler resume` continues it.",
     ),
+    "region-changed": (
+        "The change moves the fleet to another region, where its nodes are not seen.",
+        "Keep the region, and create another fleet in the new one.",
+    ),
     "selection-unknown": (
         "The change selects other images, subnets or security groups, which were not looked up.",
         "Plan with access to AWS, or pin both commits with `reconciler lock`.",

@@ -225,7 +225,8 @@ def next_command(plan: Plan, request: PlanRequest, observation: object) -> str:
     if observation == "snapshot":
         return "save this plan with `--out plan.json`, then run `reconciler apply plan.json`"
     if observation == "workloads":
-        base = ("--base", request.fleet.base) if request.fleet.base else ()
+        moves = any(finding.code == "region-changed" for finding in plan.diagnostics)
+        base = ("--base", request.fleet.base) if request.fleet.base and not moves else ()
         return _command_line("reconciler", "simulate", *words, *base)
     return _command_line("reconciler", "apply", *words)
 
