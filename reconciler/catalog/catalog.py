@@ -313,9 +313,13 @@ def bundled(region: str = "us-east-1", facts: ClassFacts = DEFAULT_FACTS) -> Cat
     """
     header, bundle = _load()
     if region not in bundle.regions:
+        from reconciler.model.text.nearest import did_you_mean
+
+        known = sorted(bundle.regions)
+        otherwise = f"use one of {', '.join(known)}, or give --catalog FILE"
         raise UsageError(
             f"the bundled catalog does not know the region {region!r}",
             where="aws.region",
-            remedy=f"use one of {', '.join(sorted(bundle.regions))}, or give --catalog FILE",
+            remedy=did_you_mean(region, known, otherwise, cutoff=0.85),
         )
     return BundledCatalog(header, bundle, region, facts)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from reconciler.cli.shared.fixing import Fixed
-    from reconciler.desired.fleet import SourceFile
+    from reconciler.desired.fleet import FolderEntries, SourceFile
     from reconciler.model.diagnostics import Diagnostic
     from reconciler.model.json import JsonDict
     from reconciler.source.finding import Finding
@@ -102,7 +102,15 @@ class _Advice:
 
     sets: tuple[str, ...]
 
-    def __call__(
+    def __call__(self, entries: FolderEntries) -> Iterator[tuple[Entry, Finding]]:
+        if entries.config_file is not None:
+            from reconciler.catalog.regions import unknown_regions
+
+            for finding in unknown_regions(entries.config_file.plain):
+                yield entries.config_file, finding
+        yield from self._on_objects(entries.config, entries.objects)
+
+    def _on_objects(
         self, config: JsonDict, entries: Sequence[Entry]
     ) -> Iterator[tuple[Entry, Finding]]:
         import os

@@ -103,8 +103,19 @@ class SourceFile(NamedTuple):
     content: bytes
 
 
-Advice = Callable[[JsonDict, Sequence[Entry]], Iterable[tuple[Entry, Finding]]]
-"""Returns findings on objects of a folder, valid or not, given them all and the configuration."""
+class FolderEntries(NamedTuple):
+    """The ``objects`` of a folder and its configuration file, valid or not.
+
+    ``config`` is the data of that file if it is valid, else empty.
+    """
+
+    config: JsonDict
+    objects: Sequence[Entry]
+    config_file: Entry | None
+
+
+Advice = Callable[[FolderEntries], Iterable[tuple[Entry, Finding]]]
+"""Returns findings on entries of a folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +223,7 @@ class _Reading:
         self.seen: dict[tuple[str, str, str], Entry] = {}
         self.skipped: dict[str, int] = {}
         self.config: JsonDict = {}
+        self.config_entry: Entry | None = None
         self.unread: list[Place] = []
         self.config_file = ""
         self.policies: tuple[Policy, ...] = ()
@@ -229,6 +241,7 @@ class _Reading:
             if number:
                 self._add(entry, Finding("extra-document", (), "only the first document is read"))
             else:
+                self.config_entry = entry
                 faults = schema.check("reconciler.v1", entry.plain)
                 if isinstance(entry.plain, dict):
                     if not faults:
@@ -349,7 +362,8 @@ class _Reading:
 
     def take_advice(self, advise: Advice) -> None:
         """Add what ``advise`` finds."""
-        for entry, finding in advise(self.config, [self.seen[key] for key in sorted(self.seen)]):
+        objects = [self.seen[key] for key in sorted(self.seen)]
+        for entry, finding in advise(FolderEntries(self.config, objects, self.config_entry)):
             if not self._is_covered(entry, finding):
                 self._add(entry, finding)
 

@@ -193,6 +193,10 @@ _OBJECTS: Final = {
         "Correct the name; ignore this if AWS has added the type since.",
     ),
     "unknown-kind": ("The kind of an object is unknown.", "Correct the kind."),
+    "unknown-region": (
+        "AWS has no region of this name.",
+        "Correct the name; ignore this if AWS has added the region since.",
+    ),
     "unknown-zone": (
         "The zone is not in the bundled catalog.",
         "Correct the name; ignore this if AWS has added the zone since.",
