@@ -52,9 +52,14 @@ def checked(request: ValidateRequest) -> tuple[str, bool]:
         files, refused = read_folder(request.path)
     fleet, diagnostics = read_fleet(files, refused=refused, advise=_Advice(request.settings))
     if fleet.policies:
-        from reconciler.cli.shared.policies import compile_findings
+        from reconciler.cli.shared.policies import compile_findings, field_findings
 
-        found = (*diagnostics, *compile_findings(fleet.policies))
+        sources = {file.path: file.content for file in files}
+        found = (
+            *diagnostics,
+            *compile_findings(fleet.policies),
+            *field_findings(fleet.policies, sources),
+        )
         diagnostics = tuple(sorted(found, key=lambda d: d.order))
     if fixed is not None:
         _report(fixed, sys.stdout if request.output == "text" else sys.stderr)

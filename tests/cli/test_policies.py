@@ -371,7 +371,7 @@ def test_an_exemption_names_its_owner_and_reason(
     ("policy", "words"),
     [
         ({"expression": "plan.cost.("}, "policy a: expression: Syntax error"),
-        ({"expression": "plan.cst.after > 1.0"}, "no such field: 'cst'"),
+        ({"expression": "plan.cst.after > 1.0"}, "no such field: 'cst' (did you mean plan.cost?)"),
         ({"expression": "plen.cost.after > 1.0"}, "unknown name 'plen'"),
         ({"expression": "plan.cost.after"}, "must be true or false"),
         ({"expression": "plan.cost.after / 0 > 1"}, "policy a: expression: "),
@@ -404,6 +404,34 @@ def test_an_expression_without_a_value_is_an_error_and_never_a_pass(
     (line,) = captured.err.splitlines()
     assert line.startswith(f"Error: {file}:1:")
     assert words in line
+
+
+def test_validate_reports_fields_that_no_plan_has(
+    fleet: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (fleet / "reconciler.yaml").write_text(
+        "policies:\n"
+        "- name: a\n"
+        "  expression: >-\n"
+        "    has(plan.atRest) ||\n"
+        "      plan.cost.after < 5.0 && plan.cost.aftr < 5.0\n"
+        "  messageExpression: 'string(plan.unschedulabel)'\n"
+        "- name: b\n"
+        '  expression: "!has(plan.tax) || plan.tax < 5.0"\n'
+        "  exemptions:\n"
+        "  - {owner: a, expires: 2026-12-31, when: plan.fleet == plan.cst}\n"
+    )
+
+    assert main(["validate", str(fleet), "-o", "json"]) == 3
+
+    found = json.loads(capsys.readouterr().out)["diagnostics"]
+    assert [(d["severity"], d["line"], d["column"]) for d in found] == [
+        ("error", 5, 42), ("error", 6, 35), ("warning", 8, 26), ("error", 10, 62),
+    ]  # fmt: skip
+    assert {d["code"] for d in found} == {"unknown-plan-field"}
+    assert found[0]["message"] == 'policy a: expression: plan.cost has no field "aftr"'
+    assert [d["hint"] for d in found[:2]] == ["did you mean after?", "did you mean unschedulable?"]
+    assert found[3]["message"] == 'policy b: exemptions[0].when: plan has no field "cst"'
 
 
 def test_validate_reports_an_expression_that_does_not_compile(

@@ -13,7 +13,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from importlib.util import find_spec
 from typing import Final
@@ -130,7 +130,28 @@ def _failed(policy: Policy, answer: JsonDict) -> UsageError:
     inside = f" at {at[0]}:{at[1]} of the expression" if at else ""
     message = f"policy {policy.name}: {answer['part']}: {answer['error']}{inside}"
     where = str(_place_of(policy, answer["part"]))
-    return UsageError(message, where=where, remedy="docs/policies.md describes the language")
+    return UsageError(message, where=where, remedy=_remedy(policy, answer))
+
+
+def _remedy(policy: Policy, answer: JsonDict) -> str:
+    """Return what to do about a failure: the field that was probably meant, if it is about one."""
+    from reconciler.adapters.cel.fields import unknown_fields
+
+    text = next(text for part, text, _ in parts_of(policy) if part == answer["part"])
+    for one in unknown_fields(text):
+        if one.near and answer["error"] == f"no such field: '{one.name}'":
+            return f"did you mean {one.owner}.{one.near}?"
+    return "docs/policies.md describes the language"
+
+
+def parts_of(policy: Policy) -> Iterator[tuple[str, str, Place]]:
+    """Yield the expressions of a policy: the name of each part, its text and its place."""
+    texts = {"expression": policy.expression, "messageExpression": policy.message_expression}
+    for index, exemption in enumerate(policy.exemptions):
+        texts[f"exemptions[{index}].when"] = exemption.when
+    for part, text in texts.items():
+        if text:
+            yield part, text, _place_of(policy, part)
 
 
 def _place_of(policy: Policy, part: str) -> Place:

@@ -282,6 +282,10 @@ _INIT: Final = {
 
 _POLICIES: Final = {
     "bad-expression": ("The expression of a policy cannot be evaluated.", "Correct it."),
+    "unknown-plan-field": (
+        "The expression of a policy names a field that no plan has.",
+        "Correct the name; `schemas/plan.v1.json` lists the fields of a plan.",
+    ),
     "unchecked-policy": (
         "A policy was not checked.",
         "Install `reconciler[cel]`, or pass what the policy needs.",
