@@ -177,7 +177,7 @@ def diagnostics_of(plan: Plan) -> tuple[Diagnostic, ...]:
     The place of a policy of the operator is not in the repository, and is left out.
     """
     from reconciler.model.diagnostics import Diagnostic, Place, Severity
-    from reconciler.plan.render.wording import verdict_of
+    from reconciler.plan.render.verdicts import full_verdict_of
 
     found = [
         Diagnostic(
@@ -197,6 +197,6 @@ def diagnostics_of(plan: Plan) -> tuple[Diagnostic, ...]:
         place = None
         if policy.source != "operator" and policy.file:
             place = Place(policy.file, policy.line or 1, policy.column or 1)
-        message = f"policy {policy.name}: {verdict_of(policy)}"
+        message = f"policy {policy.name}: {full_verdict_of(policy)}"
         found.append(Diagnostic(severity, f"policy-{policy.name}", message, place))
     return tuple(found)

@@ -8,13 +8,13 @@ from typing import Final
 import msgspec
 
 from reconciler.model.duration import iso_duration
+from reconciler.plan.render.verdicts import policy_lines
 from reconciler.plan.render.wording import (
     counted,
     dollars,
     format_pods,
     hourly,
     monthly,
-    policy_lines,
     readable_duration,
     short_node,
 )
