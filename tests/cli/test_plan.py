@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 from functools import cache
@@ -20,8 +21,11 @@ from reconciler.cli.main import main
 from reconciler.model.errors import UnreadableError
 from reconciler.plan.approval import read_saved
 from reconciler.plan.value.plan import from_json
+from tests.contracts.records import a_claim
 from tests.repositories import commit_all, git, init
+from tests.states import open_state
 
+DEMO = Path(__file__).parents[2] / "reconciler" / "cli" / "demo" / "fleet"
 NOW = "2026-01-03T12:00:00Z"
 POOL = """\
 apiVersion: karpenter.sh/v1
@@ -390,6 +394,21 @@ def test_replacements_that_nothing_was_looked_up_for_are_not_denied(
     assert any(line.startswith("Not included: nodes") for line in found["summary"]["text"])
     same = json.loads(plan("-o", "json", "--base", "HEAD").out)
     assert [d for d in same["diagnostics"] if d["code"] == "selection-unknown"] == []
+
+
+def test_the_fleet_of_the_demo_is_planned_without_the_cluster_of_the_demo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A recorded state means a running fleet, but that of the demo has ended."""
+    for name in ("AWS_REGION", "KUBECONFIG", "RECONCILER_STATE"):
+        monkeypatch.delenv(name, raising=False)
+    folder = tmp_path / "shop"
+    shutil.copytree(DEMO, folder)
+    with open_state(str(folder / ".reconciler"), "shop") as state:
+        state.store.put_node_claims([a_claim("web-1")])
+    for command in ("plan", "simulate"):
+        assert main([command, str(folder)]) == 0
+    assert "no cluster: workloads of the folder" in capsys.readouterr().out
 
 
 CONFIG = """\
