@@ -21,6 +21,7 @@ from reconciler.model.errors import UsageError
 from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.instancetype import InstanceType, PriceOrigin
 from reconciler.model.karpenter.labels import WELL_KNOWN_AWS
+from reconciler.model.text.quoting import quoted
 
 if TYPE_CHECKING:
     from reconciler.catalog.aws.prices import Pricing
@@ -180,7 +181,7 @@ class BundledCatalog(Catalog):
     ) -> None:
         pricing = pricing or None
         origin, pricer = PriceOrigin("bundled", _published(header)), None
-        key = f"{header.digest} {region} {facts!r}"
+        key = f"{header.digest} {region} {facts}"
         if pricing is not None:
             from reconciler.catalog.aws.prices import Pricer
 
@@ -318,7 +319,7 @@ def bundled(region: str = "us-east-1", facts: ClassFacts = DEFAULT_FACTS) -> Cat
         known = sorted(bundle.regions)
         otherwise = f"use one of {', '.join(known)}, or give --catalog FILE"
         raise UsageError(
-            f"the bundled catalog does not know the region {region!r}",
+            f"the bundled catalog does not know the region {quoted(region)}",
             where="aws.region",
             remedy=did_you_mean(region, known, otherwise, cutoff=0.85),
         )

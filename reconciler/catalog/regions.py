@@ -12,8 +12,9 @@ from typing import Final
 
 from reconciler.model.diagnostics import Severity
 from reconciler.model.text.nearest import did_you_mean
+from reconciler.model.text.quoting import quoted
 from reconciler.source.document import Pointer
-from reconciler.source.finding import Finding, shown
+from reconciler.source.finding import Finding
 
 REGIONS: Final = frozenset({
     "af-south-1",
@@ -53,7 +54,7 @@ def unknown_regions(config: object) -> Iterator[Finding]:
     for setting in _SETTINGS:
         for pointer, region in _named(config, setting, ()):
             if region not in REGIONS:
-                message = f"region {shown(region)} is not known"
+                message = f"region {quoted(region)} is not known"
                 hint = did_you_mean(
                     region, sorted(REGIONS), "ignore this if AWS has added it since", _LIKE
                 )

@@ -556,7 +556,7 @@ def test_an_invalid_base_is_still_compared(plan, repository: Path) -> None:
 
 
 BAD = [
-    (("--now", "tomorrow"), 1, "--now: invalid time 'tomorrow'"),
+    (("--now", "tomorrow"), 1, '--now: invalid time "tomorrow"'),
     (("--now", "2026-01-01"), 1, "--now: invalid time"),
     (("--now", "2026-01-01T00:00:00"), 1, "--now: invalid time"),
     (("--set", "packing"), 1, "packing"),

@@ -417,8 +417,8 @@ def test_an_exemption_names_its_owner_and_reason(
     ("policy", "words"),
     [
         ({"expression": "plan.cost.("}, "policy a: expression: Syntax error"),
-        ({"expression": "plan.cst.after > 1.0"}, "no such field: 'cst' (did you mean plan.cost?)"),
-        ({"expression": "plen.cost.after > 1.0"}, "unknown name 'plen'"),
+        ({"expression": "plan.cst.after > 1.0"}, 'no such field: "cst" (did you mean plan.cost?)'),
+        ({"expression": "plen.cost.after > 1.0"}, 'unknown name "plen"'),
         ({"expression": "plan.cost.after"}, "must be true or false"),
         ({"expression": "plan.cost.after / 0 > 1"}, "policy a: expression: "),
         ({"expression": "frobnicate(plan)"}, "frobnicate"),
@@ -430,7 +430,7 @@ def test_an_exemption_names_its_owner_and_reason(
                 "expression": "false",
                 "exemptions": [{"owner": "a", "expires": "2027-01-01", "when": "plan.x"}],
             },
-            "exemptions[0].when: no such field: 'x'",
+            'exemptions[0].when: no such field: "x"',
         ),
     ],
 )

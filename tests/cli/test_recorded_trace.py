@@ -79,8 +79,8 @@ def test_an_export_begins_at_a_time_or_a_duration_before_its_end(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--since", "soon"], "--since: neither a duration nor a time: 'soon'"),
-        (["--since", "2026-01-01"], "--since: invalid time '2026-01-01'"),
+        (["--since", "soon"], '--since: neither a duration nor a time: "soon"'),
+        (["--since", "2026-01-01"], '--since: invalid time "2026-01-01"'),
         (["--since", "99999999d"], "--since"),
         (["--since", "2026-99-01T00:00:00Z"], "--since: invalid time"),
         (["--until", "2020-01-01T00:00:00Z"], "there is no record of the workload"),

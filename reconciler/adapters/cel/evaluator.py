@@ -158,7 +158,7 @@ def _compiled(cel: ModuleType, part: str, text: str) -> Compiled | None:
     except (RuntimeError, TypeError, ValueError) as error:
         raise _error(part, error) from error
     if unknown:
-        raise ExpressionError(part, f"unknown name {unknown[0]!r} (there are plan and now)")
+        raise ExpressionError(part, f'unknown name "{unknown[0]}" (there are plan and now)')
     return Compiled(part, program)
 
 
@@ -176,7 +176,7 @@ def _value(compiled: Compiled | None, context: object, kind: type[T]) -> T:
         raise _error(part, error) from error
     if not isinstance(value, kind):
         wanted = _WANTED.get(kind, "a string")
-        raise ExpressionError(part, f"must be {wanted}, not {str(value)[:60]!r}")
+        raise ExpressionError(part, f'must be {wanted}, not "{str(value)[:60]}"')
     return value
 
 
@@ -186,7 +186,7 @@ def _error(part: str, error: Exception) -> ExpressionError:
     if "Recursion limit" in text:
         return ExpressionError(part, "nested too deeply")
     if isinstance(error, KeyError):
-        text = f"no such field: {text}"
+        text = f'no such field: "{error.args[0]}"'
     if found is None:
         return ExpressionError(part, text)
     return ExpressionError(part, text[found.end() :], (int(found[1]), int(found[2])))

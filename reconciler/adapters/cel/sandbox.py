@@ -163,7 +163,7 @@ def _remedy(policy: Policy, answer: JsonDict) -> str:
 
     text = next(text for part, text, _ in parts_of(policy) if part == answer["part"])
     for one in unknown_fields(text):
-        if one.near and answer["error"] == f"no such field: '{one.name}'":
+        if one.near and answer["error"] == f'no such field: "{one.name}"':
             return f"did you mean {one.owner}.{one.near}?"
     return "docs/policies.md describes the language"
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.cli.parser import inputs
 from reconciler.cli.shared import exitcode
 from reconciler.cli.shared.request import FleetRequest, SweepRequest
+from reconciler.model.text.quoting import quoted
 
 if TYPE_CHECKING:
     import argparse
@@ -224,11 +225,11 @@ def _until(text: str | None, start: datetime) -> datetime | timedelta | None:
     until = read_time_or_span(text, "--until")
     span = until if isinstance(until, timedelta) else until - start
     if span <= timedelta(0):
-        what = f"{text[:60]!r} is not after the start of the simulation"
+        what = f"{quoted(text)} is not after the start of the simulation"
         raise UsageError(what, where="--until", remedy="pass a later time")
     if span > SPAN_MAX:
         raise UsageError(
-            f"{text[:60]!r} is longer than {SPAN_MAX.days} days",
+            f"{quoted(text)} is longer than {SPAN_MAX.days} days",
             where="--until",
             remedy="simulate a shorter time",
         )
