@@ -11,7 +11,7 @@ else:
     def __getattr__(name: str) -> str:
         """Return the version that was installed, which the build took from the tags of git."""
         if name != "__version__":
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            raise AttributeError(f'module "{__name__}" has no attribute "{name}"')
         return _installed_version() or "0.0.0"  # a tree that runs without having been installed
 
 

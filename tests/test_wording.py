@@ -197,6 +197,82 @@ def faults(folder: str, forms: Mapping[str, str]) -> list[str]:
     ]
 
 
+QUOTED = re.compile(r"(?<![\w='\"])'[\w.…/#?-]+(?: [\w.…-]+){0,3}'(?![\w'\"])")
+"""A word or a few between single quotes."""
+
+OF_OTHERS = (
+    "adapters/aws/bootstrap/family.py",
+    "adapters/database",
+    "adapters/simulated/moto",
+    "cli/initialization/pipelines.py",
+    "cli/parser/examples.py",
+    "plan/render/page.py",
+    "web/dashboard.py",
+)
+"""Modules of ``reconciler`` with text in other languages: shells, SQL, YAML, HTTP headers, and
+messages as AWS words them."""
+
+
+def single_quotes(source: str) -> list[tuple[int, str]]:
+    """Return the line and the text of each quotation in single quotes, ``{x!r}`` among them.
+
+    Docstrings, assertions, ``__repr__`` and code between backticks are left out.
+    """
+    if QUOTED.search(source) is None and not re.search(r"!r}|'{", source):
+        return []
+    tree = ast.parse(source)
+    lines = {line for node in ast.walk(tree) for line in unchecked(node)}
+    found = [
+        (node.lineno, f"{{{ast.unparse(node.value)}!r}}")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FormattedValue) and node.conversion == ord("r")
+    ]
+    for line, text in texts(source):
+        match = QUOTED.search(re.sub(r"`[^`]*`", "", text))
+        found += [(line, match[0])] if match is not None else []
+    return [(line, text) for line, text in found if line not in lines]
+
+
+def unchecked(node: ast.AST) -> range:
+    """Return the lines of a node that are no message: an assertion, a docstring, a ``__repr__``."""
+    if isinstance(node, ast.Assert) or getattr(node, "name", "") == "__repr__":
+        return range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    first = node.body[0] if isinstance(node, DOCUMENTED) and node.body else None
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+        return range(first.lineno, first.lineno + 1)
+    return range(0)
+
+
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def test_messages_quote_values_with_double_quotes() -> None:
+    """``model/text/quoting.py`` does so; the names of fields are between backticks."""
+    found = [
+        f"{path.relative_to(ROOT)}, line {line}: {text}"
+        for path in sorted((ROOT / "reconciler").rglob("*.py"))
+        if not path.relative_to(ROOT / "reconciler").as_posix().startswith(OF_OTHERS)
+        for line, text in single_quotes(path.read_text(encoding="utf-8"))
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ('x = f"invalid time {text[:60]!r}"', "{text[:60]!r}"),
+        ("x = f\"no such field: '{name}'\"", "'…'"),
+        ("x = \"only 'limits.nodes' is supported\"", "'limits.nodes'"),
+        ("x = \"run `pip install 'a'`\"", None),
+        ("x = \"the fleet's nodes and the pods' requests\"", None),
+        ('def f():\n    """Return what \'x\' means."""', None),
+        ('assert x, f"no date in {x!r}"', None),
+    ],
+)
+def test_single_quotes_are_found(source: str, found: str | None) -> None:
+    assert [text for _, text in single_quotes(source)] == ([found] if found else [])
+
+
 @pytest.mark.parametrize("folder", REWRITTEN)
 def test_text_avoids_the_words_that_the_guide_forbids(folder: str) -> None:
     found = faults(folder, FORBIDDEN)

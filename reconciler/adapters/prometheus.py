@@ -15,6 +15,7 @@ import urllib3
 
 from reconciler.adapters.http import pause_asked_for, pool_of
 from reconciler.model.errors import UnreadableError, UsageError
+from reconciler.model.text.quoting import quoted
 from reconciler.model.text.urls import is_unencrypted
 from reconciler.model.text.visible import one_line
 from reconciler.ports.metrics import MetricSample, TooMuchDataError
@@ -166,7 +167,7 @@ class Prometheus:
             answer = self._decoder.decode(body)
             if answer.status != "success" or answer.data is None:
                 raise self._wrong(
-                    f"status {answer.status[:40]!r}: {self._shown(answer.error)}",
+                    f"status {quoted(answer.status, 40)}: {self._shown(answer.error)}",
                     "check the server",
                 )
             self._keep(answer.warnings or [])

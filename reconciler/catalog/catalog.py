@@ -21,6 +21,7 @@ from reconciler.model.errors import UsageError
 from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.instancetype import InstanceType, PriceOrigin
 from reconciler.model.karpenter.labels import WELL_KNOWN_AWS
+from reconciler.model.text.quoting import quoted
 
 if TYPE_CHECKING:
     from reconciler.catalog.aws.prices import Pricing
@@ -180,7 +181,7 @@ class BundledCatalog(Catalog):
     ) -> None:
         pricing = pricing or None
         origin, pricer = PriceOrigin("bundled", _published(header)), None
-        key = f"{header.digest} {region} {facts!r}"
+        key = f"{header.digest} {region} {facts}"
         if pricing is not None:
             from reconciler.catalog.aws.prices import Pricer
 
@@ -313,9 +314,13 @@ def bundled(region: str = "us-east-1", facts: ClassFacts = DEFAULT_FACTS) -> Cat
     """
     header, bundle = _load()
     if region not in bundle.regions:
+        from reconciler.model.text.nearest import did_you_mean
+
+        known = sorted(bundle.regions)
+        otherwise = f"use one of {', '.join(known)}, or give --catalog FILE"
         raise UsageError(
-            f"the bundled catalog does not know the region {region!r}",
+            f"the bundled catalog does not know the region {quoted(region)}",
             where="aws.region",
-            remedy=f"use one of {', '.join(sorted(bundle.regions))}, or give --catalog FILE",
+            remedy=did_you_mean(region, known, otherwise, cutoff=0.85),
         )
     return BundledCatalog(header, bundle, region, facts)

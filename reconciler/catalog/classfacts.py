@@ -14,6 +14,7 @@ import msgspec
 from reconciler.model.karpenter.nodeclass import BlockDeviceMapping, EC2NodeClass
 from reconciler.model.resources import parse_quantity
 from reconciler.model.settings import FeatureGate, PlacementGroup, Settings
+from reconciler.model.text.quoting import quoted
 
 GIB: Final = 2**30 * 1000
 _DEFAULT_VOLUME: Final = 20 * GIB
@@ -201,11 +202,11 @@ def _kubelet_problem(kubelet: Mapping[str, object]) -> str | None:
     for name in ("maxPods", "podsPerCore"):
         value = kubelet.get(name)
         if value is not None and _count(value) is None:
-            return f"spec.kubelet.{name} is not a number: {value!r}"
+            return f"spec.kubelet.{name} is not a number: {quoted(value)}"
     for name in ("kubeReserved", "systemReserved", "evictionHard"):
         for key, text in _texts(kubelet.get(name)):
             if not _is_amount(text, share=name == "evictionHard"):
-                return f"spec.kubelet.{name}.{key} is not a quantity: {text!r}"
+                return f"spec.kubelet.{name}.{key} is not a quantity: {quoted(text)}"
     return None
 
 

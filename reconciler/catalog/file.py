@@ -26,6 +26,7 @@ from reconciler.model.karpenter.labels import (
 )
 from reconciler.model.karpenter.requirements import Operator, Requirement, Requirements, requirement
 from reconciler.model.resources import HUGEPAGES, MEMORY, Resources, parse_quantity
+from reconciler.model.text.quoting import quoted
 
 Quantities = dict[str, str | int | float]
 Price = Annotated[float, msgspec.Meta(ge=0)]
@@ -125,7 +126,7 @@ def _repeated(types: Iterable[_Type]) -> list[str]:
     """Return a note for each duplicate name, which Karpenter's providers allow."""
     counts = Counter(kind.name for kind in types)
     return [
-        f"the instance type {name!r} is listed {count} times; the first entry is used"
+        f"the instance type {quoted(name)} is listed {count} times; the first entry is used"
         for name, count in counts.items()
         if count > 1
     ]
@@ -138,7 +139,7 @@ def _check_quantities(texts: Quantities, path: str) -> None:
         except ValueError as error:
             raise ValueError(f"{path}.{name}: {error}") from None
         if amount < 0:
-            raise ValueError(f"{path}.{name}: a quantity cannot be negative: {text!r}")
+            raise ValueError(f"{path}.{name}: a quantity cannot be negative: {quoted(text)}")
 
 
 def _check_requirements(items: tuple[_Requirement, ...], path: str) -> None:

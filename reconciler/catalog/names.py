@@ -14,8 +14,9 @@ from typing import Final
 from reconciler.model.diagnostics import Severity
 from reconciler.model.karpenter.labels import INSTANCE_TYPE, ZONE, ZONE_ID, normalized
 from reconciler.model.text.nearest import nearest
+from reconciler.model.text.quoting import quoted
 from reconciler.source.document import Pointer
-from reconciler.source.finding import Finding, shown
+from reconciler.source.finding import Finding
 from reconciler.source.objects import Entry
 from reconciler.source.schema import value_at
 
@@ -128,7 +129,7 @@ def _finding(
         return _elsewhere(names, region, pointer, key, value)
     if key == ZONE and not _is_judged(value, names):
         return None
-    message = f"{what} {shown(value)} is not in the bundled catalog of {names.as_of}"
+    message = f"{what} {quoted(value)} is not in the bundled catalog of {names.as_of}"
     near = nearest(value, sorted(known), _LIKE)
     hint = f"did you mean {near}?" if near else "ignore this if AWS has added it since"
     return Finding(code, pointer, message, hint, Severity.WARNING)
@@ -141,7 +142,7 @@ def _elsewhere(
     own = names.zones.get(region)
     if key != ZONE or own is None or value in own:
         return None
-    message = f"zone {shown(value)} is not in the region of this fleet, {region}"
+    message = f"zone {quoted(value)} is not in the region of this fleet, {region}"
     hint = f"the zones of {region} are {', '.join(sorted(own))}"
     return Finding("zone-of-another-region", pointer, message, hint, Severity.WARNING)
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from reconciler.cli.shared.fixing import Fixed
-    from reconciler.desired.fleet import SourceFile
+    from reconciler.desired.fleet import FolderEntries, SourceFile
     from reconciler.model.diagnostics import Diagnostic
     from reconciler.model.json import JsonDict
     from reconciler.source.finding import Finding
@@ -52,9 +52,14 @@ def checked(request: ValidateRequest) -> tuple[str, bool]:
         files, refused = read_folder(request.path)
     fleet, diagnostics = read_fleet(files, refused=refused, advise=_Advice(request.settings))
     if fleet.policies:
-        from reconciler.cli.shared.policies import compile_findings
+        from reconciler.cli.shared.policies import compile_findings, field_findings
 
-        found = (*diagnostics, *compile_findings(fleet.policies))
+        sources = {file.path: file.content for file in files}
+        found = (
+            *diagnostics,
+            *compile_findings(fleet.policies),
+            *field_findings(fleet.policies, sources),
+        )
         diagnostics = tuple(sorted(found, key=lambda d: d.order))
     if fixed is not None:
         _report(fixed, sys.stdout if request.output == "text" else sys.stderr)
@@ -102,7 +107,15 @@ class _Advice:
 
     sets: tuple[str, ...]
 
-    def __call__(
+    def __call__(self, entries: FolderEntries) -> Iterator[tuple[Entry, Finding]]:
+        if entries.config_file is not None:
+            from reconciler.catalog.regions import unknown_regions
+
+            for finding in unknown_regions(entries.config_file.plain):
+                yield entries.config_file, finding
+        yield from self._on_objects(entries.config, entries.objects)
+
+    def _on_objects(
         self, config: JsonDict, entries: Sequence[Entry]
     ) -> Iterator[tuple[Entry, Finding]]:
         import os

@@ -17,8 +17,9 @@ from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.json import JsonDict, JsonObject
 from reconciler.model.policy import Policy, PolicySource
 from reconciler.model.text.nearest import nearest
+from reconciler.model.text.quoting import quoted
 from reconciler.source.document import Document, Pointer, parse_documents
-from reconciler.source.finding import Finding, field_path, shown
+from reconciler.source.finding import Finding, field_path
 from reconciler.source.objects import Entry, entries
 from reconciler.source.resource import (
     CONFIG_FILES,
@@ -103,8 +104,19 @@ class SourceFile(NamedTuple):
     content: bytes
 
 
-Advice = Callable[[JsonDict, Sequence[Entry]], Iterable[tuple[Entry, Finding]]]
-"""Returns findings on objects of a folder, valid or not, given them all and the configuration."""
+class FolderEntries(NamedTuple):
+    """The ``objects`` of a folder and its configuration file, valid or not.
+
+    ``config`` is the data of that file if it is valid, else empty.
+    """
+
+    config: JsonDict
+    objects: Sequence[Entry]
+    config_file: Entry | None
+
+
+Advice = Callable[[FolderEntries], Iterable[tuple[Entry, Finding]]]
+"""Returns findings on entries of a folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +224,7 @@ class _Reading:
         self.seen: dict[tuple[str, str, str], Entry] = {}
         self.skipped: dict[str, int] = {}
         self.config: JsonDict = {}
+        self.config_entry: Entry | None = None
         self.unread: list[Place] = []
         self.config_file = ""
         self.policies: tuple[Policy, ...] = ()
@@ -229,6 +242,7 @@ class _Reading:
             if number:
                 self._add(entry, Finding("extra-document", (), "only the first document is read"))
             else:
+                self.config_entry = entry
                 faults = schema.check("reconciler.v1", entry.plain)
                 if isinstance(entry.plain, dict):
                     if not faults:
@@ -297,7 +311,7 @@ class _Reading:
         first = self.seen.setdefault(key, entry)
         if first is not entry:
             where = first.place(("metadata", "name"))
-            message = f"duplicate {entry.kind} {shown(entry.name)}, first defined at {where}"
+            message = f"duplicate {entry.kind} {quoted(entry.name)}, first defined at {where}"
             pointer = ("metadata", "name")
             self._add(entry, Finding("duplicate-name", pointer, message, "rename or remove one"))
         elif not any(f.severity is Severity.ERROR for f in findings):
@@ -349,7 +363,8 @@ class _Reading:
 
     def take_advice(self, advise: Advice) -> None:
         """Add what ``advise`` finds."""
-        for entry, finding in advise(self.config, [self.seen[key] for key in sorted(self.seen)]):
+        objects = [self.seen[key] for key in sorted(self.seen)]
+        for entry, finding in advise(FolderEntries(self.config, objects, self.config_entry)):
             if not self._is_covered(entry, finding):
                 self._add(entry, finding)
 
@@ -402,12 +417,12 @@ class _Reading:
         group, kind, name = ref["group"], ref["kind"], ref["name"]
         if group != "karpenter.k8s.aws" or (kind, "", name) in self.seen:
             return
-        message = f"{kind} {shown(name)} not found in this folder"
+        message = f"{kind} {quoted(name)} not found in this folder"
         others = [n for k, _, n in sorted(self.seen) if k == kind]
         near = nearest(name, others)
         existing = f"existing: {', '.join(others[:3])}"
         hint = existing if others else "add it, or create it in the cluster"
-        hint = f"did you mean {shown(near)}?" if near else hint
+        hint = f"did you mean {quoted(near)}?" if near else hint
         self._add(
             entry, Finding("missing-nodeclass", (*at, "name"), message, hint, Severity.WARNING)
         )
@@ -447,7 +462,7 @@ def _as_written(entry: Entry, finding: Finding) -> Finding:
     word = entry.document.word((*entry.base, *finding.pointer))
     if not word or not finding.hint.startswith("quote"):
         return finding
-    message = f"YAML reads the unquoted `{word}` as the boolean {shown(value)}"
+    message = f"YAML reads the unquoted `{word}` as the boolean {quoted(value)}"
     return finding._replace(message=message, hint=f'write "{word}"')
 
 

@@ -8,8 +8,9 @@ from typing import Final
 
 from reconciler.model.json import JsonDict
 from reconciler.model.policy import Exemption, Policy, PolicySeverity, PolicySource
+from reconciler.model.text.quoting import quoted
 from reconciler.source.document import Pointer
-from reconciler.source.finding import Finding, shown
+from reconciler.source.finding import Finding
 from reconciler.source.objects import Entry
 
 RESERVED: Final = ("unschedulable", "warnings")
@@ -24,16 +25,16 @@ def check(data: JsonDict) -> Iterator[Finding]:
         at: Pointer = ("policies", index)
         name = policy["name"]
         if name in RESERVED:
-            message = f"{shown(name)} has a meaning of its own in --fail-on"
+            message = f"{quoted(name)} has a meaning of its own in --fail-on"
             yield Finding("reserved-name", (*at, "name"), message, "choose another name")
         if name in names:
-            yield Finding("duplicate-name", (*at, "name"), f"duplicate policy {shown(name)}")
+            yield Finding("duplicate-name", (*at, "name"), f"duplicate policy {quoted(name)}")
         names.add(name)
         for number, exemption in enumerate(policy.get("exemptions") or ()):
             text = exemption["expires"]
             if _moment(text) is None:
                 where = (*at, "exemptions", number, "expires")
-                message = f"{shown(text)} is not a date, or a time with its UTC offset"
+                message = f"{quoted(text)} is not a date, or a time with its UTC offset"
                 yield Finding("bad-time", where, message, _EXAMPLES)
 
 

@@ -23,6 +23,7 @@ from reconciler.model.history import DAY, History, Obstacle, Rollout, Taken
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import Settings
+from reconciler.model.text.quoting import quoted
 from reconciler.observed.snapshot import RECORDS_KIND, RawRecords
 from reconciler.observed.state import StateNode
 from reconciler.plan.make.pools import MemoryByType
@@ -214,7 +215,7 @@ def read_records(raw: RawRecords) -> FleetRecords:
         ) from error
     if records.api_version != API_VERSION:
         raise UnreadableError(
-            f"unsupported {RECORDS_KIND} of apiVersion {records.api_version[:60]!r}",
+            f"unsupported {RECORDS_KIND} of apiVersion {quoted(records.api_version)}",
             where=raw.place,
             remedy=remedy,
         )

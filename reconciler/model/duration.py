@@ -7,6 +7,8 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Final, Self
 
+from reconciler.model.text.quoting import quoted
+
 NEVER: Final = "Never"
 
 _PART: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
@@ -41,7 +43,7 @@ def parse_nanoseconds(text: str) -> int:
         ValueError: ``text`` is not a Go duration, or is longer than one can be.
     """
     if len(text) > LENGTH_MAX:
-        raise ValueError(f"not a duration: {text[:60]!r}… has {len(text)} characters")
+        raise ValueError(f"not a duration: {quoted(text)}… has {len(text)} characters")
     sign, body = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
     if body == "0":
         return 0
@@ -55,9 +57,9 @@ def parse_nanoseconds(text: str) -> int:
         total += int(fraction) * unit // 10 ** len(fraction) if fraction else 0
         end = part.end()
     if not body or end != len(body):
-        raise ValueError(f"not a duration: {text[:60]!r} (examples: 30s, 72h, 1h30m)")
+        raise ValueError(f"not a duration: {quoted(text)} (examples: 30s, 72h, 1h30m)")
     if total > NANOSECONDS_MAX:
-        raise ValueError(f"duration out of range: {text[:60]!r} ({_TOO_LONG})")
+        raise ValueError(f"duration out of range: {quoted(text)} ({_TOO_LONG})")
     return sign * total
 
 
@@ -83,7 +85,7 @@ def parse_span(text: str) -> timedelta:
     if not separator or not (days.isascii() and days.isdigit()):
         return parse_duration(text)
     if len(days) > _DAY_DIGITS_MAX or int(days) > _DAYS_MAX:
-        raise ValueError(f"duration out of range: {text[:60]!r} ({_TOO_LONG})")
+        raise ValueError(f"duration out of range: {quoted(text)} ({_TOO_LONG})")
     return timedelta(days=int(days)) + (parse_duration(rest) if rest else timedelta(0))
 
 

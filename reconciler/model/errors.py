@@ -86,6 +86,10 @@ class FleetConflictError(ReconcilerError):
     """Another fleet has nodes in the cluster, and one cluster has one fleet."""
 
 
+class FleetMovedError(ReconcilerError):
+    """The fleet has nodes in another account or region, where it would lose sight of them."""
+
+
 class LeaseLostError(ReconcilerError):
     """The process may no longer act for the fleet: it must stop, and acquire the lease again.
 

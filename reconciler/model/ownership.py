@@ -97,6 +97,16 @@ class ClusterId:
             self.account == other.account or not self.account or not other.account
         )
 
+    def is_elsewhere(self, other: ClusterId) -> bool:
+        """Return whether the instances of one cannot be seen from the other.
+
+        That is so in another region or account. An unknown account may be any.
+        """
+        if not self or not other:
+            return False
+        is_other_account = self.account != other.account and self.account and other.account
+        return self.region != other.region or bool(is_other_account)
+
 
 NO_CLUSTER: Final = ClusterId("", "", "")
 """No cluster of a real account: EC2 is simulated, or nothing is launched."""

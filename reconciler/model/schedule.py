@@ -15,6 +15,8 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import Final
 
+from reconciler.model.text.quoting import quoted
+
 _MONTHS: Final = (
     "jan",
     "feb",
@@ -135,10 +137,12 @@ def parse_schedule(text: str) -> Schedule:
         raise ValueError(f"not a schedule: {len(text)} characters, at most {LENGTH_MAX} are read")
     line = _DESCRIPTORS.get(text, text)
     if line.startswith("@"):
-        raise ValueError(f"unrecognized descriptor: {text!r} (one of {', '.join(_DESCRIPTORS)})")
+        raise ValueError(
+            f"unrecognized descriptor: {quoted(text)} (one of {', '.join(_DESCRIPTORS)})"
+        )
     parts = line.split()
     if len(parts) != len(_FIELDS):
-        raise ValueError(f"expected exactly 5 fields, found {len(parts)}: {text!r}")
+        raise ValueError(f"expected exactly 5 fields, found {len(parts)}: {quoted(text)}")
     minutes, hours, days, months, weekdays = (
         frozenset(v for item in part.split(",") for v in _values(item, field))
         for part, field in zip(parts, _FIELDS, strict=True)
@@ -157,18 +161,22 @@ def _values(item: str, field: _Field) -> range:
     span, slash, step_text = item.partition("/")
     step = _number(step_text, field, {}) if slash else 1
     if step == 0:
-        raise ValueError(f"step of range should be a positive number: {item!r}")
+        raise ValueError(f"step of range should be a positive number: {quoted(item)}")
     if span in ("*", "?"):
         return range(field.low, field.high + 1, step)
     first_text, dash, last_text = span.partition("-")
     first = _number(first_text, field, field.names)
     last = _number(last_text, field, field.names) if dash else field.high if slash else first
     if first < field.low:
-        raise ValueError(f"beginning of range ({first}) below minimum ({field.low}): {item!r}")
+        raise ValueError(
+            f"beginning of range ({first}) below minimum ({field.low}): {quoted(item)}"
+        )
     if last > field.high:
-        raise ValueError(f"end of range ({last}) above maximum ({field.high}): {item!r}")
+        raise ValueError(f"end of range ({last}) above maximum ({field.high}): {quoted(item)}")
     if first > last:
-        raise ValueError(f"beginning of range ({first}) beyond end of range ({last}): {item!r}")
+        raise ValueError(
+            f"beginning of range ({first}) beyond end of range ({last}): {quoted(item)}"
+        )
     return range(first, last + 1, step)
 
 
@@ -177,7 +185,7 @@ def _number(text: str, field: _Field, names: dict[str, int]) -> int:
     if known is not None:
         return known
     if not (text.isascii() and text.isdigit()) or len(text) > 9:
-        raise ValueError(f"failed to parse {field.name} from {text!r}")
+        raise ValueError(f"failed to parse {field.name} from {quoted(text)}")
     return int(text)
 
 
@@ -194,7 +202,9 @@ def time_zone(name: str | None) -> tzinfo:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise ValueError(f"no such time zone: {name!r} (an IANA name: Europe/Berlin)") from error
+        raise ValueError(
+            f"no such time zone: {quoted(name)} (an IANA name: Europe/Berlin)"
+        ) from error
 
 
 def is_open(schedule: Schedule, duration: timedelta, now: datetime, zone: tzinfo = UTC) -> bool:

@@ -30,6 +30,7 @@ from reconciler.model.karpenter.labels import (
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.node import Node, NodeStatus
 from reconciler.model.resources import format_resources, parse_resources
+from reconciler.model.text.quoting import quoted
 from reconciler.observed.snapshot import Snapshot
 
 PROVIDER_ID: Final = "node-provider-id"
@@ -124,7 +125,7 @@ def instance_of(provider_id: str) -> str:
 
 def shown(text: str) -> str:
     """Return a text from a Node for display, short and without control characters."""
-    return ascii(text if len(text) <= 80 else f"{text[:80]}…")
+    return quoted(text.encode("ascii", "backslashreplace").decode(), 80)
 
 
 def _contradiction(
@@ -207,7 +208,10 @@ def _with_labels(node: Node, claim: NodeClaim | None, findings: list[Diagnostic]
             differing[key] = ours
             if (key, theirs, ours) != (CAPACITY_TYPE, RESERVED, ON_DEMAND):
                 assert claim is not None
-                why = f"its label {key} is {shown(theirs)}, but NodeClaim {claim.name} has {ours!r}"
+                why = (
+                    f"its label {key} is {shown(theirs)}, but NodeClaim {claim.name} has "
+                    f"{quoted(ours)}"
+                )
                 findings.append(_finding(LABELS, node, why))
     findings += (
         _finding(LABELS, node, f"its taint {shown(str(taint))} is not valid")

@@ -38,6 +38,7 @@ from reconciler.model.kubernetes.metadata import Condition, HasMetadata, LabelSe
 from reconciler.model.kubernetes.node import Node, NodeStatus
 from reconciler.model.kubernetes.pod import NodeSelectorExpression, Pod, PodSpec, PodStatus
 from reconciler.model.resources import parse_quantity
+from reconciler.model.text.quoting import quoted
 
 # The position of an error in a snapshot, computed only if there is one.
 
@@ -304,7 +305,7 @@ def _selector(selector: LabelSelector) -> None:
     for expression in selector.match_expressions:
         if expression.operator not in _OPERATORS:
             known = ", ".join(_OPERATORS)
-            raise ValueError(f"not an operator: {expression.operator[:60]!r} (one of {known})")
+            raise ValueError(f"not an operator: {quoted(expression.operator)} (one of {known})")
 
 
 def _quantities(texts: Mapping[str, str | int | float] | None) -> None:

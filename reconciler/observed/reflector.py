@@ -24,6 +24,7 @@ from typing import Final
 import msgspec
 
 from reconciler.model.errors import ClusterError
+from reconciler.model.text.quoting import quoted
 
 _GONE: Final = 410
 _FAILURES_UNTIL_LIST: Final = 2
@@ -305,7 +306,8 @@ class Reflector:
             return int(version)
         self._is_expired = True
         raise ClusterError(
-            f"resourceVersion {version[:80]!r} is not a number, so versions cannot be compared",
+            f"resourceVersion {quoted(version, 80)} is not a number, so versions cannot be "
+            "compared",
             where=self._source,
             remedy="set kubernetes.watch to false",
         )

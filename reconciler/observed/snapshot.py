@@ -39,6 +39,7 @@ from reconciler.model.kubernetes.cluster import (
 from reconciler.model.kubernetes.metadata import HasMetadata
 from reconciler.model.kubernetes.node import CSINode, Node
 from reconciler.model.kubernetes.pod import Pod
+from reconciler.model.text.quoting import quoted
 from reconciler.observed.fingerprint import Pods
 from reconciler.observed.isolation import (
     Isolated,
@@ -400,7 +401,7 @@ def _unrolled(
 
 
 def _no_list(kind: str, source: str) -> UnreadableError:
-    found = f"a single object of kind {kind[:60]!r}" if kind else "no Kubernetes object"
+    found = f"a single object of kind {quoted(kind)}" if kind else "no Kubernetes object"
     if kind == "List":
         found = "a List without items"
     return UnreadableError(

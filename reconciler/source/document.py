@@ -13,6 +13,7 @@ from math import isfinite
 from typing import Any, Final, NamedTuple
 
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
+from reconciler.model.text.quoting import quoted
 from reconciler.source.scalars import integer, key_text, real, resolve
 from reconciler.source.yamlevents import YamlEvent, YamlParser, parser_of
 
@@ -315,7 +316,7 @@ class _Composer:
 
     def _duplicate(self, key: str, at: tuple[int, int], first: tuple[int, int]) -> None:
         where = f"line {first[0]}, column {first[1]}"
-        message = f"duplicate key {_shown(key)}, first defined at {where}"
+        message = f"duplicate key {quoted(key)}, first defined at {where}"
         self._find("duplicate-key", message, at, "remove one of them")
 
     def _merge(
@@ -373,7 +374,7 @@ class _Composer:
                 self._find("unsupported-tag", f"the tag {_shown_tag(tag)} is not supported", at)
                 return text
         if value is None:
-            self._find("bad-tag", f"{_shown(text)} is not a {_shown_tag(tag)}", at)
+            self._find("bad-tag", f"{quoted(text)} is not a {_shown_tag(tag)}", at)
             return text
         return value
 
@@ -458,10 +459,6 @@ def _at(event: YamlEvent) -> tuple[int, int]:
     """Return where an event starts, counted from 1."""
     mark = event.start_mark
     return mark.line + 1, mark.column + 1
-
-
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= 60 else text[:57] + "...")
 
 
 def _shown_tag(tag: str) -> str:

@@ -36,22 +36,3 @@ def field_path(pointer: Iterable[str | int]) -> str:
         else:
             text += f"[{step[:80]}]"
     return text
-
-
-def shown(value: object, width: int = 60) -> str:
-    """Return a value as it was written, cut to ``width``."""
-    if isinstance(value, bool):
-        text = "true" if value else "false"
-    elif value is None:
-        text = "null"
-    elif isinstance(value, str):
-        text = f'"{value}"'
-    elif isinstance(value, dict):
-        text = "a mapping"
-    elif isinstance(value, list):
-        text = "a list"
-    else:
-        text = str(value)
-    if len(text) <= width:
-        return text
-    return text[: width - 3] + ("…" + '"' if isinstance(value, str) else "…")

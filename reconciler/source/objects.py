@@ -7,8 +7,9 @@ from typing import Any, Final, NamedTuple
 
 from reconciler.model.diagnostics import Place
 from reconciler.model.text.nearest import did_you_mean, nearest
+from reconciler.model.text.quoting import quoted
 from reconciler.source.document import Document, Pointer
-from reconciler.source.finding import Finding, shown
+from reconciler.source.finding import Finding
 from reconciler.source.resource import OURS, SUCCESSORS, WORKLOADS, group_of, is_other_class
 
 _KUSTOMIZE: Final = ("kustomization.yaml", "kustomization.yml", "Kustomization")
@@ -76,7 +77,7 @@ def _entries(
 ) -> Iterator[tuple[Entry, Finding | None]]:
     entry = Entry(document, base, data)
     if not isinstance(data, dict):
-        message = f"{shown(data)} is not a Kubernetes object"
+        message = f"{quoted(data)} is not a Kubernetes object"
         hint = "an object is a mapping with apiVersion and kind"
         yield entry, Finding("not-an-object", (), message, hint)
         return
@@ -88,7 +89,7 @@ def _entries(
     items = data.get("items")
     if kind.endswith("List") and "items" in data and depth < _LIST_DEPTH_MAX:
         if items is not None and not isinstance(items, list):
-            yield entry, Finding("wrong-type", ("items",), f"must be a list, not {shown(items)}")
+            yield entry, Finding("wrong-type", ("items",), f"must be a list, not {quoted(items)}")
         for index, item in enumerate(items or ()):
             yield from _entries(document, (*base, "items", index), item, depth + 1)
         return
@@ -106,7 +107,7 @@ def _header(data: dict[str, object]) -> Finding | None:
         return Finding("missing-kind", (lacking[0],), message, hint)
     for field in ("apiVersion", "kind"):
         if not isinstance(data[field], str):
-            return Finding("wrong-type", (field,), f"must be a string, not {shown(data[field])}")
+            return Finding("wrong-type", (field,), f"must be a string, not {quoted(data[field])}")
     return None
 
 
@@ -122,14 +123,14 @@ def _version_fault(kind: str, api_version: str) -> Finding | None:
         wanted = "/".join(OURS[kind])
         if api_version != wanted and not (is_other_class(api_version, kind)):
             is_old = group == OURS[kind][0]
-            message = f"unsupported apiVersion {shown(api_version)[1:-1]}"
+            message = f"unsupported apiVersion {quoted(api_version)[1:-1]}"
             hint = f"migrate to {wanted}" if is_old else f"{kind} is {wanted}"
             return Finding(
                 "old-version" if is_old else "wrong-version", ("apiVersion",), message, hint
             )
     if kind in WORKLOADS and api_version != WORKLOADS[kind]:
         wanted = WORKLOADS[kind]
-        message = f"unsupported apiVersion {shown(api_version)[1:-1]}"
+        message = f"unsupported apiVersion {quoted(api_version)[1:-1]}"
         if group in ("", group_of(wanted), "extensions"):
             return Finding("old-version", ("apiVersion",), message, f"migrate to {wanted}")
         if nearest(group, [group_of(wanted)], _SLIP) is not None:
@@ -146,11 +147,11 @@ def _kind_fault(kind: str, api_version: str) -> Finding | None:
     group = group_of(api_version)
     ours = [name for name, (its_group, _) in OURS.items() if its_group == group]
     if ours and kind not in OURS:
-        message = f"{group} has no kind {shown(kind)}"
+        message = f"{group} has no kind {quoted(kind)}"
         return Finding("unknown-kind", ("kind",), message, did_you_mean(kind, ours))
     theirs = [name for name, version in WORKLOADS.items() if version == api_version]
     meant = nearest(kind, theirs, _SLIP) if kind not in WORKLOADS else None
     if meant is not None:
-        message = f"{api_version} has no kind {shown(kind)}"
+        message = f"{api_version} has no kind {quoted(kind)}"
         return Finding("unknown-kind", ("kind",), message, f"did you mean {meant}?")
     return None

@@ -20,8 +20,9 @@ from reconciler.model.duration import NEVER, parse_nillable, parse_span
 from reconciler.model.json import JsonDict
 from reconciler.model.resources import parse_quantity
 from reconciler.model.text.nearest import LIKE, did_you_mean, nearest
+from reconciler.model.text.quoting import quoted
 from reconciler.source.document import Pointer
-from reconciler.source.finding import Finding, field_path, shown
+from reconciler.source.finding import Finding, field_path
 
 if TYPE_CHECKING:
     from jsonschema import ValidationError
@@ -99,7 +100,7 @@ def _go_pattern(_: Validator, pattern: str, value: object, __: Schema) -> Iterat
     from jsonschema import ValidationError
 
     if isinstance(value, str) and _pattern(pattern).search(value) is None:
-        yield ValidationError(f"{value!r} does not match {pattern!r}")
+        yield ValidationError(f"does not match {pattern}")
 
 
 @lru_cache(maxsize=128)
@@ -149,7 +150,7 @@ PRICE_MAX: Final = 1_000_000
 
 def _price(text: str) -> None:
     if abs(float(text.removesuffix("%"))) > PRICE_MAX:
-        raise ValueError(f"price {shown(text)} is out of range: at most {PRICE_MAX:,}")
+        raise ValueError(f"price {quoted(text)} is out of range: at most {PRICE_MAX:,}")
 
 
 _FORMATS: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
@@ -195,11 +196,11 @@ def _wrong_type(pointer: Pointer, value: object, wanted: str | list[str]) -> Fin
     hint = ""
     is_scalar = not isinstance(value, (dict, list)) and value is not None
     if "string" in types and is_scalar:
-        hint = f'quote it: "{shown(value, 40)}"'
+        hint = f'quote it: "{quoted(value, 40)}"'
     elif isinstance(value, str) and _reads_as(value, types):
         hint = "write it without quotes"
     elif "array" in types and is_scalar:
-        hint = f"write it as a list: [{shown(value, 40)}]"
+        hint = f"write it as a list: [{quoted(value, 40)}]"
     message = f"must be {words}, not {_kind(value)}"
     if value is None:
         message = f"is empty; must be {words}"
@@ -219,12 +220,12 @@ def _reads_as(text: str, types: list[str]) -> bool:
 
 def _kind(value: object) -> str:
     if isinstance(value, bool):
-        return f"the boolean {shown(value)}"
+        return f"the boolean {quoted(value)}"
     if isinstance(value, str):
-        return f"the string {shown(value)}"
+        return f"the string {quoted(value)}"
     if isinstance(value, (int, float)):
-        return f"the number {shown(value)}"
-    return shown(value)
+        return f"the number {quoted(value)}"
+    return quoted(value)
 
 
 def _mapping(errors: Errors, value: dict[str, object], pointer: Pointer) -> Iterator[Finding]:
@@ -297,7 +298,7 @@ def _list(errors: Errors, value: list[object], pointer: Pointer) -> Iterator[Fin
     if "uniqueItems" in errors:
         for index, item in enumerate(value):
             if item in value[:index]:
-                message = f"duplicate entry {shown(item)}"
+                message = f"duplicate entry {quoted(item)}"
                 yield Finding("duplicate-entry", (*pointer, index), message, "remove one")
 
 
@@ -305,7 +306,7 @@ def _not_allowed(errors: Errors, value: object, pointer: Pointer) -> Finding:
     allowed = (
         errors["enum"].validator_value if "enum" in errors else [errors["const"].validator_value]
     )
-    message = f"{shown(value)} is not allowed; must be {_choice(allowed)}"
+    message = f"{quoted(value)} is not allowed; must be {_choice(allowed)}"
     return Finding("not-allowed", pointer, message, did_you_mean(value, allowed))
 
 
@@ -332,10 +333,10 @@ def _bad_format(node: Schema, value: str, pointer: Pointer) -> Finding:
     examples = ", ".join(str(e) for e in node.get("examples", ()))
     hint = f"examples: {examples}" if examples else ""
     noun = _NOUNS.get(node.get("x-format", ""), "value")
-    message = f"invalid {noun} {shown(value)}"
+    message = f"invalid {noun} {quoted(value)}"
     suffix = _SUFFIX.fullmatch(value) if noun == "quantity" else None
     if suffix is not None:
-        message += f": unknown suffix {shown(suffix[2])}"
+        message += f": unknown suffix {quoted(suffix[2])}"
         hint = _quantities(*suffix.groups()) or hint
     return Finding("bad-format", pointer, message, hint)
 

@@ -102,7 +102,7 @@ REFUSALS: dict[str, tuple[Answer, str, str]] = {
     ),
     "no number": ((200, NO_NUMBER, {}), "could not convert", "/api/v1"),
     "nested": ((200, b'{"x":' + b"[" * 200_000, {}), "not one of Prometheus", "/api/v1"),
-    "an error with 200": (failed(200, "internal", "broken"), "status 'error': broken", "server"),
+    "an error with 200": (failed(200, "internal", "broken"), 'status "error": broken', "server"),
 }
 
 

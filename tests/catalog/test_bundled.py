@@ -86,8 +86,10 @@ def test_a_damaged_file_is_an_error_that_names_it(content: bytes) -> None:
 
 
 def test_an_unknown_region_lists_the_known_ones() -> None:
-    with pytest.raises(UsageError, match=r"'mars-north-1'.*eu-west-1"):
+    with pytest.raises(UsageError, match=r'"mars-north-1".*eu-west-1'):
         bundled("mars-north-1")
+    with pytest.raises(UsageError, match=r'"eu-west1" \(did you mean eu-west-1\?\)'):
+        bundled("eu-west1")
 
 
 @pytest.mark.exhaustive

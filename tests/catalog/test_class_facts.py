@@ -54,19 +54,19 @@ def test_kubelet_settings_count() -> None:
 @pytest.mark.parametrize(
     ("kubelet", "problem"),
     [
-        ({"maxPods": "vcpus * 8"}, "spec.kubelet.maxPods is not a number: 'vcpus * 8'"),
-        ({"podsPerCore": True}, "spec.kubelet.podsPerCore is not a number: True"),
+        ({"maxPods": "vcpus * 8"}, 'spec.kubelet.maxPods is not a number: "vcpus * 8"'),
+        ({"podsPerCore": True}, "spec.kubelet.podsPerCore is not a number: true"),
         (
             {"kubeReserved": {"cpu": "max_pods * 10"}},
-            "spec.kubelet.kubeReserved.cpu is not a quantity: 'max_pods * 10'",
+            'spec.kubelet.kubeReserved.cpu is not a quantity: "max_pods * 10"',
         ),
         (
             {"systemReserved": {"memory": "-1Gi"}},
-            "spec.kubelet.systemReserved.memory is not a quantity: '-1Gi'",
+            'spec.kubelet.systemReserved.memory is not a quantity: "-1Gi"',
         ),
         (
             {"evictionHard": {"memory.available": "x%"}},
-            "spec.kubelet.evictionHard.memory.available is not a quantity: 'x%'",
+            'spec.kubelet.evictionHard.memory.available is not a quantity: "x%"',
         ),
         ({"evictionHard": {"memory.available": "5%", "nodefs.available": "1Gi"}}, None),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import resource
+import shlex
 import signal
 import subprocess
 import sys
@@ -207,12 +208,18 @@ def test_after_the_crash_existing_instances_are_recovered_and_the_rest_launched(
     assert sorted(Counter(ready[e.intent.target] for e in night).values()) == [3, 3]
 
 
-def test_read_only_commands_work_on_the_folder_of_the_demo(
+def test_the_commands_that_the_demo_suggests_run_as_they_are_printed(
     played: Played, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delenv("RECONCILER_STATE", raising=False)
-    for words in (["status"], ["history"], ["get", "nodeclaims"]):
-        assert main([*words, str(played.stage)]) == 0
+    for name in ("RECONCILER_STATE", "KUBECONFIG", "AWS_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    ending = played.out[played.out.index("Try:") :]
+    suggested = re.findall(r"\$ reconciler (.*)", ending)
+    assert [words.split()[0] for words in suggested] == [
+        "status", "history", "get", "plan", "simulate", "advise",
+    ]  # fmt: skip
+    for words in suggested:
+        assert main(shlex.split(words)) == 0, words
     out, err = capsys.readouterr()
     assert out.count("web-") >= 12
     assert err == ""

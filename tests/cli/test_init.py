@@ -180,7 +180,7 @@ def test_on_a_terminal_the_prompt_repeats_until_the_answer_is_valid(
     monkeypatch.setattr("sys.stdin", answers)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     assert main(["init", "fleet"]) == 0
-    assert "'nowhere' is not a region" in capsys.readouterr().out
+    assert '"nowhere" is not a region' in capsys.readouterr().out
     assert written("fleet/reconciler.yaml")["fleet"] == "shop"
     assert written("fleet/reconciler.yaml")["aws"]["region"] == "eu-west-1"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 from functools import cache
@@ -20,8 +21,11 @@ from reconciler.cli.main import main
 from reconciler.model.errors import UnreadableError
 from reconciler.plan.approval import read_saved
 from reconciler.plan.value.plan import from_json
+from tests.contracts.records import a_claim
 from tests.repositories import commit_all, git, init
+from tests.states import open_state
 
+DEMO = Path(__file__).parents[2] / "reconciler" / "cli" / "demo" / "fleet"
 NOW = "2026-01-03T12:00:00Z"
 POOL = """\
 apiVersion: karpenter.sh/v1
@@ -392,6 +396,96 @@ def test_replacements_that_nothing_was_looked_up_for_are_not_denied(
     assert [d for d in same["diagnostics"] if d["code"] == "selection-unknown"] == []
 
 
+def test_the_fleet_of_the_demo_is_planned_without_the_cluster_of_the_demo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A recorded state means a running fleet, but that of the demo has ended."""
+    for name in ("AWS_REGION", "KUBECONFIG", "RECONCILER_STATE"):
+        monkeypatch.delenv(name, raising=False)
+    folder = tmp_path / "shop"
+    shutil.copytree(DEMO, folder)
+    with open_state(str(folder / ".reconciler"), "shop") as state:
+        state.store.put_node_claims([a_claim("web-1")])
+    for command in ("plan", "simulate"):
+        assert main([command, str(folder)]) == 0
+    assert "no cluster: workloads of the folder" in capsys.readouterr().out
+
+
+CONFIG = """\
+apiVersion: reconciler/v1
+kind: Configuration
+aws: {region: us-east-1}
+"""
+
+
+def set_region(repository: Path, region: str) -> None:
+    (repository / "reconciler.yaml").write_text(CONFIG.replace("us-east-1", region))
+
+
+@pytest.fixture
+def moved(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A fleet whose working tree names another region than its last commit."""
+    monkeypatch.delenv("AWS_REGION", raising=False)
+    set_region(repository, "us-east-1")
+    commit_all(repository)
+    set_region(repository, "eu-central-1")
+    return repository
+
+
+def test_another_region_is_not_priced_as_no_effect(plan, moved: Path) -> None:
+    found = json.loads(plan("-o", "json", "--base", "HEAD", catalog=False).out)
+    (warning,) = [d for d in found["diagnostics"] if d["code"] == "region-changed"]
+    assert (warning["severity"], warning["path"]) == ("warning", "aws.region")
+    assert (warning["file"], warning["line"]) == ("reconciler.yaml", 3)
+    assert "the region changes from us-east-1 to eu-central-1" in warning["message"]
+    text = found["summary"]["text"]
+    assert text[0].startswith("This change sets another region; `apply` and `run` refuse it while")
+    assert "Not included: the move of nodes and pods to the other region." in text
+    assert not [line for line in text if "does not affect cost" in line or "replaced" in line]
+    assert validator().is_valid(found)
+    same = json.loads(plan("-o", "json", "--base", "HEAD", "--set", "aws.region=us-east-1").out)
+    assert [d for d in same["diagnostics"] if d["code"] == "region-changed"] == []
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "html"])
+def test_another_region_is_shown_in_every_format(plan, moved: Path, form: str) -> None:
+    out = unescape(plan("-o", form, "--base", "HEAD").out)
+    assert "Not included: the move of nodes and pods to the other region." in out
+    assert "warning" in out
+    assert "keep us-east-1 here, and create another fleet in eu-central-1" in " ".join(out.split())
+
+
+def test_each_side_has_the_offerings_of_its_region(plan, moved: Path) -> None:
+    zone = "        - {key: topology.kubernetes.io/zone, operator: In, values: [us-east-1a]}\n"
+    (moved / "pool.yaml").write_text(POOL + zone)
+    commit_all(moved)
+    set_region(moved, "us-east-1")
+    commit_all(moved)
+    set_region(moved, "eu-central-1")
+    change = json.loads(plan("-o", "json", "--base", "HEAD", catalog=False).out)["atRest"]
+    assert (change["before"]["nodes"], change["after"]["nodes"]) == (1, 0)
+
+
+def test_nothing_is_done_to_nodes_of_the_old_region(plan, moved: Path, tmp_path: Path) -> None:
+    """The observed nodes are those of the old region; `apply` refuses the new one."""
+    snapshot = a_snapshot(tmp_path / "snapshot.json", *a_node("general-1"))
+    found = json.loads(plan("-o", "json", "--base", "HEAD", "--snapshot", snapshot).out)
+    assert found["actions"] == found["commands"] == []
+    stays = json.loads(plan("-o", "json", "--snapshot", snapshot).out)
+    assert stays["actions"] != []
+
+
+def test_a_move_is_not_simulated_with_the_nodes_of_the_old_region(
+    plan, moved: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["simulate", str(moved), "--base", "HEAD"]) == 1
+    message = capsys.readouterr().err
+    assert "aws.region: the region changes from us-east-1 to eu-central-1" in message
+    next_step = plan("--base", "HEAD").out.splitlines()[-1]
+    assert next_step.startswith("Next: reconciler simulate")
+    assert "--base" not in next_step
+
+
 def test_the_costs_of_base_and_head_are_shown_side_by_side(plan, repository: Path) -> None:
     (repository / "app.yaml").write_text(DEPLOYMENT.replace("replicas: 3", "replicas: 30"))
     cost = json.loads(plan("-o", "json", "--base", "HEAD").out)["cost"]
@@ -462,7 +556,7 @@ def test_an_invalid_base_is_still_compared(plan, repository: Path) -> None:
 
 
 BAD = [
-    (("--now", "tomorrow"), 1, "--now: invalid time 'tomorrow'"),
+    (("--now", "tomorrow"), 1, '--now: invalid time "tomorrow"'),
     (("--now", "2026-01-01"), 1, "--now: invalid time"),
     (("--now", "2026-01-01T00:00:00"), 1, "--now: invalid time"),
     (("--set", "packing"), 1, "packing"),

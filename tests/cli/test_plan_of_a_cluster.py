@@ -246,7 +246,7 @@ def test_the_records_of_another_fleet_are_refused(
     file = captured(site)
     capsys.readouterr()
     assert main([*site.words("plan"), "--snapshot", file, "--set", "fleet=other"]) == 1
-    assert "records of fleet 'shop', but this is fleet 'other'" in capsys.readouterr().err
+    assert 'records of fleet "shop", but this is fleet "other"' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -223,8 +224,53 @@ def test_policies_of_the_configuration_judge_the_plan(
     assert verdict["message"] == "not true: size(plan.nodeClaims) == 0"
     assert captured.err == (
         "Error: reconciler.yaml:4:15: policy never forbids this plan: "
-        "not true: size(plan.nodeClaims) == 0\n"
+        "not true: size(plan.nodeClaims) == 0 (nodeClaims has 8 entries, the rule requires 0)\n"
     )
+
+
+COST = {"name": "cost", "expression": "plan.atRest.perMonth <= 100.0"}
+COST_FOUND = "atRest.perMonth is $1,168 a month, the rule allows at most $100 a month"
+FAMILY = {"name": "family", "expression": "plan.nodeClaims.all(c, c.launch.zone == 'z-b')"}
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "html", "github", "sarif"])
+def test_each_format_shows_the_values_that_a_violated_policy_compares(
+    form: str, fleet: Path, plan: Plan, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more_pods(fleet)
+    assert plan("--policy", write(fleet.parent, COST), "-o", form) == 3
+    out, err = capsys.readouterr()
+    shown = unescape(out).replace("\u200b", "").replace("**", "")
+    for text in (shown, err):
+        assert COST_FOUND in " ".join(text.split())
+
+
+def test_the_json_has_the_values_that_a_violated_policy_compares(
+    fleet: Path, plan: Plan, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more_pods(fleet)
+    assert plan("--policy", write(fleet.parent, COST, FAMILY), "-o", "json") == 3
+    document = json.loads(capsys.readouterr().out)
+    cost, family = document["policies"]
+    (value,) = cost["values"]
+    amount = document["atRest"]["perMonth"]
+    assert value == {
+        "path": "atRest.perMonth", "value": amount, "operator": "<=", "limit": 100.0,
+    }  # fmt: skip
+    (listed,) = family["values"]
+    assert (listed["path"], listed["count"], listed["violating"]) == ("nodeClaims", 40, 40)
+    names = {claim["name"] for claim in document["nodeClaims"]}
+    assert len(listed["names"]) == 5
+    assert set(listed["names"]) <= names
+
+
+def test_a_rule_about_each_entry_names_those_that_violate_it(
+    fleet: Path, plan: Plan, capsys: pytest.CaptureFixture[str]
+) -> None:
+    without_batch(fleet)
+    rule = "!plan.changes.exists(c, c.op == 'delete')"
+    assert plan("--policy", write(fleet.parent, {"name": "a", "expression": rule})) == 3
+    assert "(1 of 1 entry in changes violates the rule: batch)" in capsys.readouterr().err
 
 
 def test_the_plan_with_verdicts_has_the_form_of_the_schema(
@@ -371,8 +417,8 @@ def test_an_exemption_names_its_owner_and_reason(
     ("policy", "words"),
     [
         ({"expression": "plan.cost.("}, "policy a: expression: Syntax error"),
-        ({"expression": "plan.cst.after > 1.0"}, "no such field: 'cst'"),
-        ({"expression": "plen.cost.after > 1.0"}, "unknown name 'plen'"),
+        ({"expression": "plan.cst.after > 1.0"}, 'no such field: "cst" (did you mean plan.cost?)'),
+        ({"expression": "plen.cost.after > 1.0"}, 'unknown name "plen"'),
         ({"expression": "plan.cost.after"}, "must be true or false"),
         ({"expression": "plan.cost.after / 0 > 1"}, "policy a: expression: "),
         ({"expression": "frobnicate(plan)"}, "frobnicate"),
@@ -384,7 +430,7 @@ def test_an_exemption_names_its_owner_and_reason(
                 "expression": "false",
                 "exemptions": [{"owner": "a", "expires": "2027-01-01", "when": "plan.x"}],
             },
-            "exemptions[0].when: no such field: 'x'",
+            'exemptions[0].when: no such field: "x"',
         ),
     ],
 )
@@ -404,6 +450,46 @@ def test_an_expression_without_a_value_is_an_error_and_never_a_pass(
     (line,) = captured.err.splitlines()
     assert line.startswith(f"Error: {file}:1:")
     assert words in line
+
+
+def test_an_error_in_a_policy_of_the_base_names_that_revision(
+    fleet: Path, plan: Plan, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The planned revision may have corrected it, and its file looks right."""
+    config = "policies: [{name: a, expression: plan.cst.after > 1.0}]\n"
+    (fleet / "reconciler.yaml").write_text(config)
+    commit_all(fleet)
+    (fleet / "reconciler.yaml").write_text(config.replace("cst", "cost"))
+    assert plan() == 1
+    assert capsys.readouterr().err.startswith("Error: reconciler.yaml:1:34 of the base revision: ")
+
+
+def test_validate_reports_fields_that_no_plan_has(
+    fleet: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (fleet / "reconciler.yaml").write_text(
+        "policies:\n"
+        "- name: a\n"
+        "  expression: >-\n"
+        "    has(plan.atRest) ||\n"
+        "      plan.cost.after < 5.0 && plan.cost.aftr < 5.0\n"
+        "  messageExpression: 'string(plan.unschedulabel)'\n"
+        "- name: b\n"
+        '  expression: "!has(plan.tax) || plan.tax < 5.0"\n'
+        "  exemptions:\n"
+        "  - {owner: a, expires: 2026-12-31, when: plan.fleet == plan.cst}\n"
+    )
+
+    assert main(["validate", str(fleet), "-o", "json"]) == 3
+
+    found = json.loads(capsys.readouterr().out)["diagnostics"]
+    assert [(d["severity"], d["line"], d["column"]) for d in found] == [
+        ("error", 5, 42), ("error", 6, 35), ("warning", 8, 26), ("error", 10, 62),
+    ]  # fmt: skip
+    assert {d["code"] for d in found} == {"unknown-plan-field"}
+    assert found[0]["message"] == 'policy a: expression: plan.cost has no field "aftr"'
+    assert [d["hint"] for d in found[:2]] == ["did you mean after?", "did you mean unschedulable?"]
+    assert found[3]["message"] == 'policy b: exemptions[0].when: plan has no field "cst"'
 
 
 def test_validate_reports_an_expression_that_does_not_compile(

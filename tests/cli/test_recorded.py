@@ -173,11 +173,11 @@ REFUSALS = {
         "no recorded state in this folder yet; it is created",
     ),
     "no-folder": (["get", "nodes", "./nowhere"], 1, 'nowhere" does not exist'),
-    "no-kind": (["get", "pods"], 1, "unknown kind 'pods' (use one of nodeclaims"),
-    "no-time": (["status", "--now", "noon"], 1, "invalid time 'noon'"),
-    "no-count": (["history", "--limit", "0"], 1, "'0' is not a count"),
+    "no-kind": (["get", "pods"], 1, 'unknown kind "pods" (use one of nodeclaims'),
+    "no-time": (["status", "--now", "noon"], 1, 'invalid time "noon"'),
+    "no-count": (["history", "--limit", "0"], 1, '"0" is not a count'),
     "no-setting": (["status", "--set", "fleeet=x"], 1, "did you mean fleet?"),
-    "too-many": (["get", "nodes", "a", "b", "c"], 1, "unexpected argument 'c'"),
+    "too-many": (["get", "nodes", "a", "b", "c"], 1, 'unexpected argument "c"'),
     "bad-url": (["status", "--state", "mysql://h/d"], 1, "unsupported database mysql"),
 }
 

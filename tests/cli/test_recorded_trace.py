@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -62,15 +63,29 @@ def test_an_anonymized_export_contains_no_names(
     assert "ip-172" not in text
 
 
+@pytest.mark.parametrize("form", ["%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dt%H:%M:%S+00:00"])
+def test_an_export_begins_at_a_time_or_a_duration_before_its_end(
+    site: Site, tmp_path: Path, capsys: Capture, form: str
+) -> None:
+    started(site)
+    site.keep_for(40)
+    by_time, by_duration = tmp_path / "time.jsonl", tmp_path / "duration.jsonl"
+    since = site.clock.now() - timedelta(hours=1)
+    assert export(site, by_time, "--since", since.strftime(form)) == 0, capsys.readouterr().err
+    assert export(site, by_duration, "--since", "1h") == 0, capsys.readouterr().err
+    assert by_time.read_text() == by_duration.read_text()
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--since", "soon"], "--since: not a duration: 'soon'"),
+        (["--since", "soon"], '--since: neither a duration nor a time: "soon"'),
+        (["--since", "2026-01-01"], '--since: invalid time "2026-01-01"'),
         (["--since", "99999999d"], "--since"),
         (["--since", "2026-99-01T00:00:00Z"], "--since: invalid time"),
         (["--until", "2020-01-01T00:00:00Z"], "there is no record of the workload"),
     ],
-    ids=["no span", "before all time", "no time", "before the record"],
+    ids=["no duration", "a date", "before all time", "no time", "before the record"],
 )
 def test_a_time_that_cannot_be_exported_is_refused(
     site: Site, tmp_path: Path, capsys: Capture, words: list[str], message: str

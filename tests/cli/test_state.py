@@ -120,7 +120,7 @@ SPOILT = {
             lines[0],
             {"table": "revision", "row": {"sequence": "1", "revision": "a", "at": "b"}},
         ],
-        "line 2: sequence is '1'",
+        'line 2: sequence is "1"',
     ),
 }
 
@@ -230,7 +230,7 @@ def exported_history(capsys: pytest.CaptureFixture[str]) -> str:
     ("words", "code", "said"),
     [
         (["--keep", "23h"], 1, "23h is shorter than a day"),
-        (["--keep", "soon"], 1, "invalid duration 'soon'"),
+        (["--keep", "soon"], 1, 'invalid duration "soon"'),
         (["--set", "history.keep=Never"], 1, "set how long to keep"),
     ],
 )

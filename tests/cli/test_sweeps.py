@@ -169,12 +169,12 @@ def test_results_are_shared_through_s3(
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
-        (["--cache", "ftp://x/y", "--trace", "t"], "results are not kept at 'ftp://x/y'"),
+        (["--cache", "ftp://x/y", "--trace", "t"], 'results are not kept at "ftp://x/y"'),
         (["--cache", "s3://", "--trace", "t"], "not an S3 object"),
         (["--cache", "/dev/null/x", "--trace", "t"], "Not a directory"),
         (["--cache", "here"], "--cache: needs a trace"),
         (["--scheduler", "tcp://h:1"], "--scheduler: needs a trace"),
-        (["--scheduler", "h:1", "--trace", "t"], "invalid address 'h:1'"),
+        (["--scheduler", "h:1", "--trace", "t"], 'invalid address "h:1"'),
         (["--scheduler", "tcp://u:p@h:1", "--trace", "t"], "invalid address"),
         (["--scheduler", "tcp://h:1", "--workers", "2", "--trace", "t"], "cannot be used with"),
     ],

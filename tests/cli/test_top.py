@@ -72,7 +72,7 @@ def test_the_sums_are_those_of_the_nodes_shown(top: Top) -> None:
 
 
 def test_a_label_without_a_value_is_refused() -> None:
-    with pytest.raises(UsageError, match="'spot' is not LABEL=VALUE"):
+    with pytest.raises(UsageError, match='"spot" is not LABEL=VALUE'):
         request_of(["top", "-l", "spot"])
 
 

@@ -247,9 +247,9 @@ def test_pods_with_gpus_tolerate_their_taint_where_tolerations_are_not_recorded(
     ("more", "problem"),
     [
         (["week.csv"], "trace import: FILE and --prometheus exclude each other"),
-        (["--match", "cluster=prod"], "--match: cannot be read from 'cluster=prod' on"),
-        (["--match", 'a="b"} or up{c="d"'], "--match: cannot be read from '} or up"),
-        (["--step", "soon"], "--step: not a duration: 'soon'"),
+        (["--match", "cluster=prod"], '--match: cannot be read from "cluster=prod" on'),
+        (["--match", 'a="b"} or up{c="d"'], '--match: cannot be read from "} or up'),
+        (["--step", "soon"], '--step: not a duration: "soon"'),
         (["--step", "100ms"], "--step: 100ms is not between 1s and 1h"),
         (["--since", "2027-01-15T10:00:00Z"], "--since: a trace from 2027-01-15 10:00 to"),
         (["--since", "1990-01-15T10:00:00Z"], "is empty or too long"),

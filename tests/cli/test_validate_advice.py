@@ -6,8 +6,11 @@ import stat
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
 
+from reconciler.catalog.catalog import bundled_regions
+from reconciler.catalog.regions import REGIONS
 from reconciler.cli.main import main
 from reconciler.desired.fleet import Fleet, SourceFile, read_fleet
 from tests.cli.test_validate_bad_input import CLASS, POOL
@@ -102,6 +105,52 @@ def test_a_zone_of_another_region_is_a_warning_where_the_fleet_names_its_region(
     assert finding["code"] == "zone-of-another-region"
     assert "eu-west-1a, eu-west-1b, eu-west-1c" in finding["hint"]
     assert found(folder, capsys, "--set", "aws.region=us-east-1") == []
+
+
+@pytest.mark.parametrize(
+    ("region", "hint"),
+    [
+        ("eu-west1", "did you mean eu-west-1?"),
+        ("us-east-1a", "did you mean us-east-1?"),
+        ("mars-1", "ignore this if AWS has added it since"),
+    ],
+)
+def test_an_unknown_region_is_a_warning_with_the_nearest_known_one(
+    region: str, hint: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "reconciler.yaml").write_text(f"fleet: web\naws:\n  region: {region}\n")
+
+    (finding,) = found(folder, capsys)
+
+    assert (finding["code"], finding["severity"]) == ("unknown-region", "warning")
+    assert finding["message"] == f'region "{region}" is not known'
+    assert finding["hint"] == hint
+    assert (finding["path"], finding["file"]) == ("aws.region", "reconciler.yaml")
+    assert (finding["line"], finding["column"]) == (3, 11)
+
+
+def test_regions_of_prices_and_commitments_are_judged_beside_other_errors(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "reconciler.yaml").write_text(
+        "priceBook: {rules: [{regions: [us-east-1, us-eats-1], discountPercent: 3}]}\n"
+        "commitments:\n"
+        "  savingsPlans: [{type: EC2Instance, commitment: 1, family: m5, region: eu-wset-1}]\n"
+        "  reservedInstances: [{instanceType: m5.large, count: 1, region: eu-west-3}]\n"
+        "clustername: web\n"
+    )
+    unknown = [f["path"] for f in found(folder, capsys) if f["code"] == "unknown-region"]
+    assert unknown == ["priceBook.rules[0].regions[1]", "commitments.savingsPlans[0].region"]
+
+
+def test_every_region_of_aws_is_known() -> None:
+    session = boto3.session.Session()
+    aws = {
+        region
+        for partition in session.get_available_partitions()
+        for region in session.get_available_regions("ec2", partition_name=partition)
+    }
+    assert aws | set(bundled_regions()) <= REGIONS
 
 
 def test_names_in_a_fleet_of_another_provider_are_not_judged(

@@ -95,8 +95,8 @@ def test_webhooks_are_read_from_the_settings() -> None:
     [
         ({}, "urlVariable: required"),
         ({"urlVariable": "https://hooks.example.com/T0/s3cr3t"}, "must be the name of an env"),
-        ({"urlVariable": "U", "format": "xml"}, "format: 'xml' is not allowed"),
-        ({"urlVariable": "U", "events": ["Launched"]}, "events: 'Launched' is not allowed"),
+        ({"urlVariable": "U", "format": "xml"}, 'format: "xml" is not allowed'),
+        ({"urlVariable": "U", "events": ["Launched"]}, 'events: "Launched" is not allowed'),
         ({"urlVariable": "U", "secretVariable": "S"}, "only requests in the format json"),
         ({"urlVariable": "U", "template": "$100"}, "write \\$\\$ for a dollar sign"),
         ({"urlVariable": "U", "template": "$secret"}, "\\$secret is unknown"),

@@ -127,7 +127,7 @@ def test_the_calendar_covers_seven_days_without_a_gap() -> None:
             {"budgets": [{"nodes": "0", "schedule": "0 0 31 2 *", "duration": "1h"}]},
             {},
             "NeverHits",
-            "budgets[0]: schedule '0 0 31 2 *' never starts, so it always applies",
+            'budgets[0]: schedule "0 0 31 2 *" never starts, so it always applies',
         ),
         (
             {"budgets": [{"nodes": "0", "schedule": "0 0 1 6 *", "duration": "1h"}]},

@@ -265,12 +265,12 @@ def test_gpus_of_any_model_are_counted_as_complete_devices() -> None:
 BAD = {
     "other columns": (b"a,b,c\n1,2,3\n", "trace.csv:1", "is not a trace"),
     "empty": (b"", "trace.csv:1", "is not a trace"),
-    "no number": (openb("a,x,1,0,0,,LS,Running,0,1,0"), "trace.csv:2", "cpu_milli: 'x'"),
+    "no number": (openb("a,x,1,0,0,,LS,Running,0,1,0"), "trace.csv:2", 'cpu_milli: "x"'),
     "negative": (openb("a,-1,1,0,0,,LS,Running,0,1,0"), "trace.csv:2", "cpu_milli"),
     "infinite": (openb("a,1,1,0,0,,LS,Running,0,inf,0"), "trace.csv:2", "deletion_time"),
     "too short": (openb("a,1"), "trace.csv:2", "does not have as many fields"),
     "too long": (openb("a,1,1,0,0,,LS,Running,0,1,0,7"), "trace.csv:2", "not have as many fields"),
-    "twice": (openb(*[ROWS[0]] * 2), "trace.csv:3", "'a' is empty or not unique"),
+    "twice": (openb(*[ROWS[0]] * 2), "trace.csv:3", '"a" is empty or not unique'),
     "ends first": (openb("a,1,1,0,0,,LS,Running,9,1,"), "trace.csv:2", "not in the order"),
     "open quote": (openb('"a,1,1,0,0,,LS,Running,0,1,0'), "trace.csv:2", "cannot be read as CSV"),
     "no UTF-8": (openb(*ROWS) + b"\xff", "trace.csv:5", "is not UTF-8"),
@@ -280,7 +280,7 @@ BAD = {
     "unknown class": (
         b'{"apiVersion":"reconciler/v1","kind":"Trace","seconds":9}\n{"pod":"a","class":"x","created":1}',
         "trace.csv:2",
-        "class 'x' is not defined",
+        'class "x" is not defined',
     ),
 }
 

@@ -17,11 +17,19 @@ from types import ModuleType
 from typing import NamedTuple, Protocol, TypeVar
 
 MESSAGE_MAX = 500
+NAMES_MAX = 5
+NAME_MAX = 100
+ELEMENTS_MAX = 500
+"""The maximum length of a list whose violating elements are searched: CEL filters in quadratic
+time."""
+_NAMING = ("name", "nodeClaim", "node", "pod", "id", "buffer", "path")
+"""The fields that may name an element of a list, the first one first."""
 _AT = re.compile(r"<input>:(\d+):(\d+): ?")
 _DATE = re.compile(r"(?<![0-9])20[0-9]{6}(?![0-9])")
 
 
 T = TypeVar("T")
+_WANTED: dict[type, str] = {bool: "true or false", list: "a list"}
 
 
 class Expression(Protocol):
@@ -59,7 +67,11 @@ def main() -> None:
         now = datetime.fromisoformat(header["now"])
         context = cel.Context({"plan": plan, "now": now}, FUNCTIONS)
     for question in header["questions"]:
-        sys.stdout.write(json.dumps(_answer(cel, context, **question)) + "\n")
+        each = question.pop("each")
+        answer = _answer(cel, context, **question)
+        if each is not None and answer.get("holds") is False:
+            answer["violating"] = _violating(cel, context, plan, **each)
+        sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
 
 
@@ -113,6 +125,29 @@ def _answer(
         return {"error": str(error)[:MESSAGE_MAX], "part": error.part, "at": error.at}
 
 
+def _violating(
+    cel: ModuleType, context: object, plan: object, steps: list[str], expression: str
+) -> dict[str, object] | None:
+    """Return how many elements of a list violate a rule, of how many, and the first names."""
+    elements = _at(plan, steps)
+    if not isinstance(elements, list) or len(elements) > ELEMENTS_MAX:
+        return None
+    try:
+        found = _value(_compiled(cel, "expression", expression), context, list)
+    except ExpressionError:
+        return None
+    names = [_name_of(element)[:NAME_MAX] for element in found[:NAMES_MAX]]
+    return {"count": len(elements), "violating": len(found), "names": names}
+
+
+def _name_of(element: object) -> str:
+    """Return how an element of a list is named in a message."""
+    if isinstance(element, dict):
+        named = (element[key] for key in _NAMING if element.get(key))
+        return str(next(named, json.dumps(element, default=str)))
+    return str(element)
+
+
 def _compiled(cel: ModuleType, part: str, text: str) -> Compiled | None:
     """Return the program of an expression, None for an empty text."""
     if not text:
@@ -123,7 +158,7 @@ def _compiled(cel: ModuleType, part: str, text: str) -> Compiled | None:
     except (RuntimeError, TypeError, ValueError) as error:
         raise _error(part, error) from error
     if unknown:
-        raise ExpressionError(part, f"unknown name {unknown[0]!r} (there are plan and now)")
+        raise ExpressionError(part, f'unknown name "{unknown[0]}" (there are plan and now)')
     return Compiled(part, program)
 
 
@@ -140,8 +175,8 @@ def _value(compiled: Compiled | None, context: object, kind: type[T]) -> T:
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise _error(part, error) from error
     if not isinstance(value, kind):
-        wanted = "true or false" if kind is bool else "a string"
-        raise ExpressionError(part, f"must be {wanted}, not {str(value)[:60]!r}")
+        wanted = _WANTED.get(kind, "a string")
+        raise ExpressionError(part, f'must be {wanted}, not "{str(value)[:60]}"')
     return value
 
 
@@ -151,7 +186,7 @@ def _error(part: str, error: Exception) -> ExpressionError:
     if "Recursion limit" in text:
         return ExpressionError(part, "nested too deeply")
     if isinstance(error, KeyError):
-        text = f"no such field: {text}"
+        text = f'no such field: "{error.args[0]}"'
     if found is None:
         return ExpressionError(part, text)
     return ExpressionError(part, text[found.end() :], (int(found[1]), int(found[2])))

@@ -13,7 +13,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from importlib.util import find_spec
 from typing import Final
@@ -21,7 +21,7 @@ from typing import Final
 from reconciler.model.diagnostics import Place
 from reconciler.model.errors import UnreadableError, UsageError
 from reconciler.model.json import JsonDict
-from reconciler.model.policy import Policy, PolicyAnswer
+from reconciler.model.policy import FoundValue, Policy, PolicyAnswer, PolicySource
 
 CPU_SECONDS: Final = 10
 """How long the policies of a small plan may be evaluated, all together."""
@@ -45,7 +45,26 @@ def evaluate(policies: Sequence[Policy], plan: bytes, now: datetime) -> list[Pol
     for policy, answer in zip(policies, answers, strict=True):
         if "error" in answer:
             raise _failed(policy, answer)
-    return [PolicyAnswer(a["holds"], a["message"], tuple(a["exempted"])) for a in answers]
+    is_violated = any(not answer["holds"] for answer in answers)
+    facts = json.loads(plan) if is_violated else {}
+    return [
+        PolicyAnswer(
+            answer["holds"],
+            answer["message"],
+            tuple(answer["exempted"]),
+            () if answer["holds"] else _compared(policy, answer, facts),
+        )
+        for policy, answer in zip(policies, answers, strict=True)
+    ]
+
+
+def _compared(policy: Policy, answer: JsonDict, plan: JsonDict) -> tuple[FoundValue, ...]:
+    """Return the values of the plan that a violated policy has compared."""
+    from reconciler.adapters.cel.values import found_in, listed
+
+    each = answer.get("violating")
+    found = found_in(policy.expression, plan)
+    return found if each is None else (listed(policy.expression, each), *found)
 
 
 def compile_errors(policies: Sequence[Policy]) -> list[tuple[Place, UsageError]]:
@@ -88,10 +107,14 @@ def _ask(policies: Sequence[Policy], plan: bytes, now: datetime | None) -> list[
 
 
 def _question(policy: Policy) -> dict[str, object]:
+    from reconciler.adapters.cel.values import quantified
+
+    each = quantified(policy.expression)
     return {
         "expression": policy.expression,
         "message": policy.message_expression,
         "when": [exemption.when for exemption in policy.exemptions],
+        "each": each._asdict() if each is not None else None,
     }
 
 
@@ -129,8 +152,30 @@ def _failed(policy: Policy, answer: JsonDict) -> UsageError:
     at = answer["at"]
     inside = f" at {at[0]}:{at[1]} of the expression" if at else ""
     message = f"policy {policy.name}: {answer['part']}: {answer['error']}{inside}"
-    where = str(_place_of(policy, answer["part"]))
-    return UsageError(message, where=where, remedy="docs/policies.md describes the language")
+    where = _place_of(policy, answer["part"])
+    revision = " of the base revision" if policy.source is PolicySource.BASE else ""
+    return UsageError(message, where=f"{where}{revision}", remedy=_remedy(policy, answer))
+
+
+def _remedy(policy: Policy, answer: JsonDict) -> str:
+    """Return what to do about a failure: the field that was probably meant, if it is about one."""
+    from reconciler.adapters.cel.fields import unknown_fields
+
+    text = next(text for part, text, _ in parts_of(policy) if part == answer["part"])
+    for one in unknown_fields(text):
+        if one.near and answer["error"] == f'no such field: "{one.name}"':
+            return f"did you mean {one.owner}.{one.near}?"
+    return "docs/policies.md describes the language"
+
+
+def parts_of(policy: Policy) -> Iterator[tuple[str, str, Place]]:
+    """Yield the expressions of a policy: the name of each part, its text and its place."""
+    texts = {"expression": policy.expression, "messageExpression": policy.message_expression}
+    for index, exemption in enumerate(policy.exemptions):
+        texts[f"exemptions[{index}].when"] = exemption.when
+    for part, text in texts.items():
+        if text:
+            yield part, text, _place_of(policy, part)
 
 
 def _place_of(policy: Policy, part: str) -> Place:

@@ -35,6 +35,7 @@ from reconciler.model.errors import StateError, UnreadableError
 from reconciler.model.history import Obstacle, Rollout
 from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.text.quoting import quoted
 from reconciler.plan.value.plan import Plan
 from reconciler.ports.journal import Intent
 from reconciler.ports.state import RecordedObject, RunningCommand
@@ -322,7 +323,7 @@ def _row(table: Table, entry: JsonDict, number: int, source: str) -> JsonDict:
             except (ValueError, TypeError) as error:
                 raise _unreadable(f"line {number}: {name} is not base64", source) from error
         elif not _fits(value, column.type.python_type, nullable=bool(column.nullable)):
-            raise _unreadable(f"line {number}: {name} is {value!r}"[:200], source)
+            raise _unreadable(f"line {number}: {name} is {quoted(value)}"[:200], source)
     return row
 
 

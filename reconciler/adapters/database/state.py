@@ -25,7 +25,12 @@ from reconciler.adapters.database.connection import (
 from reconciler.adapters.database.history import DatabaseHistory, DatabaseTrace
 from reconciler.adapters.database.journal import DatabaseJournal
 from reconciler.adapters.database.leases.fence import Fence
-from reconciler.adapters.database.leases.lease import LOCK, FileLease, ServerLease
+from reconciler.adapters.database.leases.lease import (
+    LOCK,
+    FileLease,
+    ServerLease,
+    recorded_cluster,
+)
 from reconciler.adapters.database.leases.lock import FileLock
 from reconciler.adapters.database.leases.renewal import LeaseRenewals
 from reconciler.adapters.database.location import FILE, is_url
@@ -33,6 +38,7 @@ from reconciler.adapters.database.migration import HEAD, migrate, revision_of
 from reconciler.adapters.database.store import DatabaseShelf, DatabaseStateStore
 from reconciler.adapters.nofollow import open_file
 from reconciler.model.errors import FleetConflictError, StateError
+from reconciler.model.ownership import ClusterId
 
 _HIDDEN: Final = ".reconciler"
 """The state directory in a fleet folder; it may contain a clone before it contains a state."""
@@ -69,6 +75,11 @@ class DatabaseState:
     lease: FileLease | ServerLease
     is_shared: bool = False
     on_close: list[Callable[[], None]] = field(default_factory=list)
+
+    def cluster(self) -> ClusterId:
+        """Return the cluster that the fleet acted for last, none if EC2 was simulated."""
+        with self.database.reading() as connection:
+            return recorded_cluster(connection, self.database.fleet)
 
     def close(self) -> None:
         """Release the lease, and close all connections that are not shared."""

@@ -135,7 +135,7 @@ def _parsed_url(url: str, scheme: str, where: str) -> tuple[str, str, str, str]:
         raise UsageError(what, where=where, remedy=_REMEDY) from None
     userinfo = url.partition("://")[2].rpartition("@")[0]
     if re.search(r"[/?#\s]", userinfo) or parts.query or parts.fragment:
-        what = "a repository URL must not contain '?', '#' or a space, nor '/' in a password"
+        what = "a repository URL must not contain ?, # or a space, nor / in a password"
         remedy = "percent-encode them (/ is %2F, # is %23, ? is %3F)"
         raise UsageError(what, where=where, remedy=remedy)
     if not is_whole or not (user + password).isprintable():

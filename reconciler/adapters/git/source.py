@@ -15,6 +15,7 @@ from reconciler.adapters.git.revision import GitRevision, working_revision
 from reconciler.desired.fleet import SourceFile
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.errors import UnreadableError, UsageError
+from reconciler.model.text.quoting import quoted
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ def _read_remote(source: Remote) -> SourceContent:
 
     folder = posixpath.normpath(source.path or ".")
     if folder.startswith(("/", "../")) or folder == "..":
-        raise UsageError(f"{source.path!r} leads out of the repository", where="--path")
+        raise UsageError(f"{quoted(source.path)} leads out of the repository", where="--path")
     repo = without_secrets(source.url, is_value=True)
     where = f"{repo} at {source.ref}"
 
@@ -174,7 +175,7 @@ def folders_with(source: Source, names: Collection[str]) -> list[str]:
 
             below = posixpath.normpath(path or ".")
             if below.startswith(("/", "../")) or below == "..":
-                raise UsageError(f"{path!r} leads out of the repository", where="--path")
+                raise UsageError(f"{quoted(path)} leads out of the repository", where="--path")
             return with_clone(
                 url, ref, cache, lambda view, commit: _chosen(_listed(view, commit, below), names)
             )

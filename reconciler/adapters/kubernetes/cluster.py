@@ -35,6 +35,7 @@ from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.labels import DISRUPTED_TAINT
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.node import Node
+from reconciler.model.text.quoting import quoted
 from reconciler.observed.reader import SnapshotReader
 from reconciler.observed.snapshot import Snapshot
 from reconciler.ports.calls import Calls, InlineCalls
@@ -307,7 +308,7 @@ class KubernetesCluster:
         known = self._seen.get(node)
         if known is not None and node not in self._ours:
             raise ClusterError(
-                f"no instance of this fleet has providerID {known.spec.provider_id!r}",
+                f"no instance of this fleet has providerID {quoted(known.spec.provider_id)}",
                 where=f"Node {node}",
                 remedy="the node was not changed",
             )

@@ -34,6 +34,7 @@ from reconciler.model.karpenter.nodeoverlay import NodeOverlay
 from reconciler.model.karpenter.nodepool import NodePool, NodeSelectorRequirement, requirements_of
 from reconciler.model.karpenter.requirements import Operator, Requirement, Requirements
 from reconciler.model.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, Resources
+from reconciler.model.text.quoting import quoted
 
 # Problems of a NodeOverlay that the API's schema accepts.
 #
@@ -88,7 +89,7 @@ def _of_requirement(entry: NodeSelectorRequirement) -> Iterator[tuple[str, str]]
         yield "values", f"{entry.operator} needs one integer of at least 0"
     for value in values:
         if value and not _NAME.fullmatch(value):
-            yield "values", f"{value!r} is not a label value"
+            yield "values", f"{quoted(value)} is not a label value"
     if (
         entry.key == CAPACITY_TYPE
         and entry.operator is Operator.IN
@@ -101,9 +102,9 @@ def _of_requirement(entry: NodeSelectorRequirement) -> Iterator[tuple[str, str]]
 def _bad_key(key: str) -> str | None:
     prefix, slash, name = key.rpartition("/")
     if slash and not (len(prefix) <= _PREFIX_LENGTH_MAX and _PREFIX.fullmatch(prefix)):
-        return f"{prefix!r} is not the prefix of a label key"
+        return f"{quoted(prefix)} is not the prefix of a label key"
     if not _NAME.fullmatch(name):
-        return f"{name!r} is not the name of a label key (63 characters at most)"
+        return f"{quoted(name)} is not the name of a label key (63 characters at most)"
     if key != NODEPOOL and is_restricted(key):
         return f"{key} is reserved"
     return None

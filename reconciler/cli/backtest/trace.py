@@ -35,6 +35,7 @@ from reconciler.model.kubernetes.metadata import Metadata, OwnerReference
 from reconciler.model.kubernetes.pod import Container, Pod, PodSpec, ResourceRequirements
 from reconciler.model.kubernetes.taint import Toleration
 from reconciler.model.resources import CPU, MEMORY
+from reconciler.model.text.quoting import quoted
 from reconciler.model.text.visible import one_line
 
 API: Final = "reconciler/v1"
@@ -180,7 +181,7 @@ def read_trace(content: bytes, where: str) -> Trace:
     if set(_OPENB) <= set(columns):
         return replace(_openb(text, where), digest=digest)
     raise UnreadableError(
-        f"is not a trace: its first line is {one_line(first[:80])!r}",
+        f"is not a trace: its first line is {quoted(first, 80)}",
         where=f"{where}:1",
         remedy=f"pass a trace of reconciler, or a CSV with the columns {', '.join(_OPENB)}",
     )
@@ -245,7 +246,7 @@ def _own(text: str, where: str) -> Trace:
             else:
                 row = msgspec.json.decode(line, type=TraceRow)
                 if row.pod in names:
-                    raise _wrong(where, number, f"pod {one_line(row.pod[:80])!r} is defined twice")
+                    raise _wrong(where, number, f"pod {quoted(row.pod, 80)} is defined twice")
                 names.add(row.pod)
                 pods.append(_traced(row, classes, where, number))
         except msgspec.MsgspecError as error:
@@ -347,7 +348,7 @@ def _traced(row: TraceRow, classes: Mapping[str, TraceClass], where: str, line: 
     kind = classes.get(row.pod_class)
     if kind is None or kind.is_daemon_set:
         name = one_line(row.pod_class[:80])
-        raise _wrong(where, line, f"class {name!r} is not defined on a line before")
+        raise _wrong(where, line, f"class {quoted(name)} is not defined on a line before")
     _expect_order(row.created, row.bound, row.deleted, where, line)
     return traced_pod(row.pod, kind, row.created, row.bound, row.deleted)
 
@@ -394,7 +395,7 @@ def _openb(text: str, where: str) -> Trace:
         facts = _numbers(row, where, number)
         name = str(row["name"])
         if not name or name in names:
-            raise _wrong(where, number, f"name: {one_line(name[:80])!r} is empty or not unique")
+            raise _wrong(where, number, f"name: {quoted(name, 80)} is empty or not unique")
         names.add(name)
         gpus = int(facts["num_gpu"])
         rounded += gpus == 1 and 0 < facts["gpu_milli"] < 1000
@@ -433,9 +434,7 @@ def _numbers(row: Mapping[str, str], where: str, line: int) -> dict[str, float]:
         except ValueError:
             number = float("nan")
         if not 0 <= number <= _AMOUNT_MAX:
-            raise _wrong(
-                where, line, f"{column}: {one_line(text[:40])!r} is not a non-negative number"
-            )
+            raise _wrong(where, line, f"{column}: {quoted(text, 40)} is not a non-negative number")
         found[column] = number
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from shlex import quote
 from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.demo.stage import FLEET, START, DemoStage, launched_twice
@@ -188,10 +189,14 @@ def _ending(stage: DemoStage, narrator: Narrator, last: Pass, kept: str | None) 
         )
     else:
         narrator.say("The repository and the recorded state are kept. Try:")
-    folder = kept or FLEET
-    narrator.command(
-        *(f"reconciler {command} {folder}" for command in ("status", "history", "get nodeclaims"))
-    )
+    _suggest(narrator, kept or FLEET, "status", "history", "get nodeclaims")
+    narrator.say("The simulated cluster ends with the demo. Plans are then made from the files:")
+    _suggest(narrator, kept or FLEET, "plan", "simulate", "advise")
+
+
+def _suggest(narrator: Narrator, folder: str, *commands: str) -> None:
+    """Show commands for the folder of the fleet, as they can be typed."""
+    narrator.command(*(f"reconciler {command} {quote(folder)}" for command in commands))
 
 
 def _counts(words: Iterable[str], between: str) -> str:

@@ -19,6 +19,7 @@ from reconciler.cli.shared import sources
 from reconciler.cli.shared.timings import present
 from reconciler.cli.shared.watching import on_signal
 from reconciler.model.errors import ReconcilerError, UnreadableError
+from reconciler.model.text.quoting import quoted
 from reconciler.model.text.visible import one_line
 from reconciler.source.plainyaml import dump
 
@@ -105,7 +106,7 @@ def _expect_a_name(name: str, reason: str) -> None:
         from reconciler.model.errors import UsageError
 
         raise UsageError(
-            f"the NodeOverlay would have the invalid name {name[:80]!r}",
+            f"the NodeOverlay would have the invalid name {quoted(name, 80)}",
             where=reason[:80],
             remedy="correct the instance type, family, zone or NodePool that it contains",
         )

@@ -193,6 +193,10 @@ _OBJECTS: Final = {
         "Correct the name; ignore this if AWS has added the type since.",
     ),
     "unknown-kind": ("The kind of an object is unknown.", "Correct the kind."),
+    "unknown-region": (
+        "AWS has no region of this name.",
+        "Correct the name; ignore this if AWS has added the region since.",
+    ),
     "unknown-zone": (
         "The zone is not in the bundled catalog.",
         "Correct the name; ignore this if AWS has added the zone since.",
@@ -278,6 +282,10 @@ _INIT: Final = {
 
 _POLICIES: Final = {
     "bad-expression": ("The expression of a policy cannot be evaluated.", "Correct it."),
+    "unknown-plan-field": (
+        "The expression of a policy names a field that no plan has.",
+        "Correct the name; `schemas/plan.v1.json` lists the fields of a plan.",
+    ),
     "unchecked-policy": (
         "A policy was not checked.",
         "Install `reconciler[cel]`, or pass what the policy needs.",
@@ -365,6 +373,10 @@ _PLAN: Final = {
     "progress-deadline": (
         "A rollout has not progressed within its deadline.",
         "`reconciler status` shows what it waits for; `reconciler resume` continues it.",
+    ),
+    "region-changed": (
+        "The change moves the fleet to another region, where its nodes are not seen.",
+        "Keep the region, and create another fleet in the new one.",
     ),
     "selection-unknown": (
         "The change selects other images, subnets or security groups, which were not looked up.",

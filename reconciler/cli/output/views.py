@@ -13,6 +13,7 @@ import msgspec
 from reconciler.cli.output.listing import Item, Listing, age, clock_time, stamp
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from reconciler.model.karpenter.nodeclaim import NodeClaim
+from reconciler.model.text.quoting import quoted
 from reconciler.plan.render.wording import listed, short
 from reconciler.ports.cluster import SHELF, FleetUsage, NodeUsage
 
@@ -228,7 +229,7 @@ def kind_of(word: str) -> str:
     """
     plural = word.lower().removesuffix("s") + "s"
     if plural not in VIEWS:
-        raise ValueError(f"unknown kind {word[:60]!r} (use one of {', '.join(VIEWS)})")
+        raise ValueError(f"unknown kind {quoted(word)} (use one of {', '.join(VIEWS)})")
     return plural
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Final, NoReturn
 
 _UNRECOGNIZED: Final = "unrecognized arguments: "
+_TYPE: Final = re.compile(r"invalid (\w+) value: '([^']*)'")
 _CHOICE: Final = re.compile(r"invalid choice: '(?P<word>[^']*)' \(choose from (?P<known>.*)\)")
 
 
@@ -62,6 +63,7 @@ def formatter(prog: str) -> argparse.HelpFormatter:
 
 def _rewritten(message: str) -> str:
     """Return argparse's message, with the nearest choice instead of a long list of them."""
+    message = _TYPE.sub(r'invalid \1 value "\2"', message).replace("invalid int", "invalid integer")
     found = _CHOICE.search(message)
     if found is None:
         return message

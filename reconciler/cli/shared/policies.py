@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.shared import operatorfile
 from reconciler.model.errors import UsageError
 
 if TYPE_CHECKING:
+    from reconciler.adapters.cel.fields import UnknownField
     from reconciler.cli.shared.request import FleetRequest
-    from reconciler.model.diagnostics import Diagnostic
+    from reconciler.model.diagnostics import Diagnostic, Place
     from reconciler.model.policy import Policy
     from reconciler.plan.make.inputs import Inputs
     from reconciler.plan.value.plan import JudgedPolicy, Plan
@@ -122,13 +123,61 @@ def compile_findings(policies: Sequence[Policy]) -> list[Diagnostic]:
     ]
 
 
+def field_findings(
+    policies: Sequence[Policy], sources: Mapping[str, bytes]
+) -> Iterator[Diagnostic]:
+    """Yield a finding for each field in an expression that no plan has.
+
+    A field that the expression tests with ``has()`` may be one of another release: that is only a
+    warning. ``sources`` are the contents of the files by path.
+    """
+    from reconciler.adapters.cel.fields import unknown_fields
+    from reconciler.adapters.cel.sandbox import parts_of
+    from reconciler.model.diagnostics import Diagnostic, Severity
+
+    for policy in policies:
+        for part, text, place in parts_of(policy):
+            for one in unknown_fields(text):
+                where = _place_within(sources.get(place.file, b""), place, text, one)
+                yield Diagnostic(
+                    Severity.WARNING if one.is_tested else Severity.ERROR,
+                    "unknown-plan-field",
+                    f'policy {policy.name}: {part}: {one.owner} has no field "{one.name}"',
+                    where,
+                    hint=f"did you mean {one.near}?"
+                    if one.near
+                    else "schemas/plan.v1.json lists the fields of a plan",
+                )
+
+
+def _place_within(content: bytes, place: Place, text: str, unknown: UnknownField) -> Place:
+    """Return the place of an unknown field in the file; that of the expression if not found there.
+
+    YAML may fold lines and escape quotes, but leaves names as they are, so names are counted.
+    """
+    import re
+
+    from reconciler.model.diagnostics import Place
+
+    name = re.compile(rf"\b{re.escape(unknown.name)}\b")
+    before = len(name.findall(text[: unknown.offset]))
+    lines = content.decode(errors="replace").splitlines()
+    for number, line in enumerate(lines[place.line - 1 :], place.line):
+        begin = place.column - 1 if number == place.line else 0
+        for match in name.finditer(line, begin):
+            if not before:
+                return Place(place.file, number, match.start() + 1)
+            before -= 1
+    return place
+
+
 def diagnostics_of(plan: Plan) -> tuple[Diagnostic, ...]:
     """Return the findings of a plan and of its policies, for annotations and code scanning.
 
     The place of a policy of the operator is not in the repository, and is left out.
     """
     from reconciler.model.diagnostics import Diagnostic, Place, Severity
-    from reconciler.plan.render.wording import verdict_of
+    from reconciler.plan.render.verdicts import full_verdict_of
 
     found = [
         Diagnostic(
@@ -148,6 +197,6 @@ def diagnostics_of(plan: Plan) -> tuple[Diagnostic, ...]:
         place = None
         if policy.source != "operator" and policy.file:
             place = Place(policy.file, policy.line or 1, policy.column or 1)
-        message = f"policy {policy.name}: {verdict_of(policy)}"
+        message = f"policy {policy.name}: {full_verdict_of(policy)}"
         found.append(Diagnostic(severity, f"policy-{policy.name}", message, place))
     return tuple(found)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from reconciler.cli.shared import operatorfile
+from reconciler.model.text.quoting import quoted
 from reconciler.plan.value.actions import ActionKind
 from reconciler.ports.journal import Verb
 
@@ -39,7 +40,9 @@ def name_and_path(words: Sequence[str]) -> tuple[str | None, str | None]:
     if len(words) > 2:
         from reconciler.model.errors import UsageError
 
-        raise UsageError(f"unexpected argument {words[2]!r}", remedy="pass only NAME and PATH")
+        raise UsageError(
+            f"unexpected argument {quoted(words[2])}", remedy="pass only NAME and PATH"
+        )
     if len(words) == 1 and _is_path(words[0]):
         return None, words[0]
     name, path = (*words, None, None)[:2]

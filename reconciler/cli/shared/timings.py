@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from time import perf_counter
 from typing import Final
+
+from reconciler.model.text.quoting import quoted
 
 YEARS: Final = range(1970, 2201)
 """The years that the command line accepts: every duration can be added to such a time."""
@@ -26,19 +29,45 @@ def read_time(text: str, flag: str) -> datetime:
     from reconciler.model.errors import UsageError
 
     try:
-        moment = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text.upper())
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None or "T" not in text.upper():
         raise UsageError(
-            f"invalid time {text[:60]!r}", where=flag, remedy="write it as 2026-01-31T12:00:00Z"
+            f"invalid time {quoted(text)}", where=flag, remedy="write it as 2026-01-31T12:00:00Z"
         )
     if moment.year not in YEARS:
         raise UsageError(
-            f"time {text[:60]!r} is not between the years {YEARS[0]} and {YEARS[-1]}", where=flag
+            f"time {quoted(text)} is not between the years {YEARS[0]} and {YEARS[-1]}", where=flag
         )
     return moment.astimezone(UTC)
 
+
+def read_time_or_span(text: str, flag: str) -> datetime | timedelta:
+    """Return the value of a flag that takes a duration or a time.
+
+    Raises:
+        UsageError: the text is neither.
+    """
+    from reconciler.model.duration import parse_span
+    from reconciler.model.errors import UsageError
+
+    if _DATE.match(text):
+        return read_time(text, flag)
+    try:
+        return parse_span(text)
+    except ValueError as error:
+        if _NUMBER.match(text):  # the error says what is wrong with the duration
+            raise UsageError(str(error), where=flag) from error
+        raise UsageError(
+            f"neither a duration nor a time: {quoted(text)}",
+            where=flag,
+            remedy="write a duration such as 24h or 7d, or a time such as 2026-01-31T12:00:00Z",
+        ) from error
+
+
+_DATE: Final = re.compile(r"\d{4}-")
+_NUMBER: Final = re.compile(r"[-+]?\d")
 
 PHASES: Final = ("read", "catalog", "placement", "disruption", "render")
 

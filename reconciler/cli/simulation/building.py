@@ -41,6 +41,7 @@ from reconciler.engine.reconcile import owner_of
 from reconciler.engine.records import Discovery, recollect
 from reconciler.engine.steps import lifecycle
 from reconciler.engine.world import World
+from reconciler.model.errors import UsageError
 from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, NODEPOOL, SPOT
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
@@ -272,7 +273,23 @@ def read_simulation(
         if request.base:
             catalog = known.base_catalog if known is not None else None
             base = fleet_of(replace(request, ref=request.base), found, phase, catalog)
+            _expect_one_region(base.settings.region, head.settings.region)
     return SimulationInputs(start, found, head, base, captured_as)
+
+
+def _expect_one_region(before: str, after: str) -> None:
+    """Refuse to simulate what an engine would refuse to do.
+
+    Raises:
+        UsageError: the regions differ.
+    """
+    if before != after:
+        raise UsageError(
+            f"the region changes from {before} to {after}, which `apply` and `run` refuse while "
+            "the fleet has nodes",
+            where="aws.region",
+            remedy="simulate each commit without --base",
+        )
 
 
 def built(

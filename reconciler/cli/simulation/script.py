@@ -28,6 +28,7 @@ from reconciler.adapters.simulated.market import ANY, NO_CAPACITY
 from reconciler.engine.world import World
 from reconciler.model.duration import parse_duration
 from reconciler.model.errors import UnreadableError, UsageError
+from reconciler.model.text.quoting import quoted
 
 _OPERATIONS = ("CreateFleet", "DescribeInstances", "TerminateInstances", "CreateTags", ANY)
 
@@ -137,7 +138,9 @@ class Script(_Part, frozen=True):
         faults = Faults()
         for call in self.calls:
             if call.call not in _OPERATIONS:
-                raise _wrong(f"unknown call {call.call!r} (use one of {', '.join(_OPERATIONS)})")
+                raise _wrong(
+                    f"unknown call {quoted(call.call)} (use one of {', '.join(_OPERATIONS)})"
+                )
             faults.add(call.call, call.fault, times=call.times, skip=call.skip)
         return faults
 
@@ -186,9 +189,9 @@ def _moment(text: str, start: datetime) -> datetime:
         try:
             moment = datetime.fromisoformat(text)
         except ValueError as error:
-            raise _wrong(f"invalid time {text[:60]!r}") from error
+            raise _wrong(f"invalid time {quoted(text)}") from error
         if moment.tzinfo is None:
-            raise _wrong(f"time {text!r} has no time zone")
+            raise _wrong(f"time {quoted(text)} has no time zone")
         return moment.astimezone(start.tzinfo)
     return start + _span(text)
 

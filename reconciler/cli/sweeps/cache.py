@@ -16,6 +16,7 @@ import msgspec
 
 from reconciler.cli.sweeps.evaluation import V
 from reconciler.model.errors import UnreadableError, UsageError
+from reconciler.model.text.quoting import quoted
 
 RESULT_BYTES_MAX: Final = 2**28
 _REMEDY: Final = "pass a folder or s3://BUCKET/FOLDER"
@@ -69,7 +70,9 @@ def cache_at(place: str) -> ResultCache:
     if place.startswith("s3://"):
         return ResultCache(_Bucket(place))
     if not place or re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", place):
-        raise UsageError(f"results are not kept at {place[:60]!r}", where="--cache", remedy=_REMEDY)
+        raise UsageError(
+            f"results are not kept at {quoted(place)}", where="--cache", remedy=_REMEDY
+        )
     return ResultCache(_Folder(place))
 
 

@@ -131,6 +131,7 @@ def assembled(
         UnnamedClusterError: nobody has named the cluster of a real account.
         LeaseHeldError: another process holds this fleet.
         FleetConflictError: another fleet has nodes in the cluster.
+        FleetMovedError: this fleet has nodes in another account or region.
         StateError: the recorded state cannot be opened.
     """
     from socket import gethostname
@@ -151,7 +152,9 @@ def assembled(
             prepare_decoders()
         confirm = state.lease.confirm
         compute = compute_of(settings, catalog, imitation, acts=True, confirm=confirm)
-        source = FleetSource(request, compute, catalog, discovery_of(request, ground.resolved))
+        source = FleetSource(
+            request, compute, catalog, settings.region, discovery_of(request, ground.resolved)
+        )
         calls = resources.enter_context(calls_of(settings, imitation, sleeps=sleeps))
         watch = cluster_watch_of(settings, imitation.clock, sleeps=sleeps)
         cluster = cluster_of(
@@ -265,7 +268,7 @@ class Look:
     """One observation of the running fleet, made as in a pass, without writing anything.
 
     ``serial`` is that of the records, which ``world`` has a copy of. ``compute`` looks up node
-    classes in the account.
+    classes in the account. ``region`` is the one that the fleet acted in last, empty if unknown.
     """
 
     world: World
@@ -274,6 +277,7 @@ class Look:
     seen: Observation
     serial: int
     settings: Settings
+    region: str = ""
 
     def inputs(self) -> Inputs:
         """Return what a plan is made from."""
@@ -288,6 +292,7 @@ class Look:
             facts,
             observation="cluster" if is_real else "embedded",
             observed=desired.evidence(seen),
+            region_before=self.region if seen.claims else "",
         )
 
 
@@ -309,11 +314,10 @@ def look(request: FleetRequest, imitation: Imitation | None = None) -> Look:
     ground = ground_of(request, imitation)
     settings, catalog, imitation = ground.settings, ground.catalog, ground.imitation
     clock, store, shelf = imitation.clock, MemoryStateStore(), MemoryShelf()
-    serial = copy_state(ground.location, settings.fleet, store, shelf, clock.now())
+    copied = copy_state(ground.location, settings.fleet, store, shelf, clock.now())
     compute = compute_of(settings, catalog, imitation)
-    source = FleetSource(
-        request, compute, catalog, discovery_of(request, ground.resolved, keeps=False)
-    )
+    discovery = discovery_of(request, ground.resolved, keeps=False)
+    source = FleetSource(request, compute, catalog, settings.region, discovery)
     cluster = cluster_of(settings, catalog, imitation, shelf, source)
     if settings.cluster == ClusterKind.KUBECONFIG:
         from reconciler.adapters.kubernetes.cluster import Onlooker
@@ -325,7 +329,7 @@ def look(request: FleetRequest, imitation: Imitation | None = None) -> Look:
     journal = recorded_journal(ground.location, settings.fleet)
     world = World(clock, compute, cluster, store, journal, Silence())
     seen = observed(world, desired, settings)
-    return Look(world, compute, desired, seen, serial, settings)
+    return Look(world, compute, desired, seen, copied.serial, settings, copied.cluster.region)
 
 
 def observed(world: World, desired: PlannedFleet, settings: Settings) -> Observation:
@@ -369,6 +373,7 @@ def taking_over(
     Raises:
         LeaseHeldError: another process holds this fleet.
         FleetConflictError: another fleet has nodes in the cluster.
+        FleetMovedError: this fleet has nodes in another account or region.
         StateError: the recorded state cannot be opened.
     """
     from reconciler.adapters.simulated.memory import MemoryShelf, MemoryStateStore
@@ -379,7 +384,7 @@ def taking_over(
     expect_cluster_name(ground)
     if not writes:
         compute = compute_of(settings, ground.catalog, ground.imitation)
-        desired = FleetSource(request, compute, ground.catalog).read()
+        desired = FleetSource(request, compute, ground.catalog, settings.region).read()
         store = MemoryStateStore()
         copy_state(ground.location, settings.fleet, store, MemoryShelf(), clock.now())
         journal = recorded_journal(ground.location, settings.fleet)
@@ -388,5 +393,5 @@ def taking_over(
     with _leased(ground) as state:
         confirm = state.lease.confirm
         compute = compute_of(settings, ground.catalog, ground.imitation, confirm=confirm)
-        desired = FleetSource(request, compute, ground.catalog).read()
+        desired = FleetSource(request, compute, ground.catalog, settings.region).read()
         yield Takeover(compute, desired, state.store, state.journal, clock)

@@ -14,6 +14,7 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.model.errors import UsageError
+from reconciler.model.text.quoting import quoted
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -322,8 +323,8 @@ def settings_for(records: FleetRecords, resolved: Resolved, place: str) -> Setti
     settings = resolved.settings
     if settings.fleet != records.fleet and resolved.origins["fleet"] != DEFAULT:
         raise UsageError(
-            f"the snapshot has the records of fleet {records.fleet[:80]!r}, "
-            f"but this is fleet {settings.fleet!r}",
+            f"the snapshot has the records of fleet {quoted(records.fleet, 80)}, "
+            f"but this is fleet {quoted(settings.fleet)}",
             where=place,
             remedy="pass the snapshot of this fleet, or --set fleet=NAME",
         )

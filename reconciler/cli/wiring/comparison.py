@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from reconciler.cli.shared import sources
 from reconciler.cli.wiring.snapshots import read_cluster
+from reconciler.model.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,7 +64,7 @@ def compared_with_base(
 def asked_of(
     base: sources.Base, request: FleetRequest, head: Inputs, resolve: Resolve | None = None
 ) -> Inputs | None:
-    """Return the inputs of the head with the base's fleet; None if the base is not valid.
+    """Return the inputs of the head with the base's fleet; None if the base cannot be planned.
 
     Both are asked of one observation. Where there is no real cluster, the base is to run its own
     workloads, on the nodes that are there. ``resolve`` looks the base's own node classes up in the
@@ -90,8 +91,12 @@ def asked_of(
         live = [looked_up(resolve(c)) for c in node_classes(base.fleet)]
     resolved = sources.settings_of(request, base.fleet)
     catalog = head.catalog
-    if _locked(base.fleet) != _locked(head.fleet):
-        catalog = read_types(request, resolved, base.fleet.lock)
+    moves = resolved.settings.region != head.settings.region
+    if moves or _locked(base.fleet) != _locked(head.fleet):
+        try:
+            catalog = read_types(request, resolved, base.fleet.lock)
+        except UsageError:
+            return None  # its region does not exist
     return replace(
         head,
         fleet=base.fleet,
@@ -101,6 +106,7 @@ def asked_of(
         base=None,
         live=live,
         diagnostics=(),
+        region_before="",
     )
 
 

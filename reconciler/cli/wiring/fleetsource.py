@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from reconciler.cli.shared.catalogs import CatalogInForce
     from reconciler.cli.shared.request import FleetRequest
+    from reconciler.desired.settings.layers import Resolved
     from reconciler.desired.workloads.pods import Workloads
     from reconciler.engine.planning import PlannedFleet
     from reconciler.engine.records import Discovery
@@ -67,12 +68,14 @@ def follow_commits(request: FleetRequest) -> FleetRequest:
 class FleetSource:
     """Desired state as the request names it (``engine.desired.DesiredSource``).
 
-    ``workloads`` are those of the last read: an imitated cluster runs them.
+    ``region`` is the one that ``compute`` acts in. ``workloads`` are those of the last read: an
+    imitated cluster runs them.
     """
 
     request: FleetRequest
     compute: Compute
     catalogs: CatalogInForce
+    region: str
     discovery: Discovery | None = None
     workloads: Workloads = field(default_factory=no_workloads)
     _changes: int = 0
@@ -85,6 +88,7 @@ class FleetSource:
         Raises:
             InvalidFleetError: it cannot be planned.
             UnreadableError: it cannot be read.
+            UsageError: a setting is wrong, or names another region.
         """
         from reconciler.cli.shared import sources
         from reconciler.desired.objects import node_classes, node_pools
@@ -95,6 +99,7 @@ class FleetSource:
         source = sources.read_source(self.request)
         fleet, findings = sources.read_desired(source, any_class=False)
         resolved = sources.settings_of(self.request, fleet)
+        self._expect_region(resolved)
         catalog = self.catalogs.read(resolved, fleet.lock)
         self.workloads, more = expand(fleet.workloads)
         classes = {c.name: self.compute.resolve(c) for c in node_classes(fleet)}
@@ -116,6 +121,25 @@ class FleetSource:
             allow_removal=self.request.allow_removal,
             digests=digests,
             discovery=self.discovery or Discovery({}),
+        )
+
+    def _expect_region(self, resolved: Resolved) -> None:
+        """Refuse a revision for another region: this process would not see its instances there.
+
+        Raises:
+            UsageError: it is for another region.
+        """
+        region = resolved.settings.region
+        if region == self.region:
+            return
+        from reconciler.desired.settings.layers import DEFAULT
+        from reconciler.model.errors import UsageError
+
+        origin = resolved.origins["aws.region"]
+        raise UsageError(
+            f"aws.region is now {region}, but this process acts in {self.region}",
+            where="" if origin == DEFAULT else str(origin),
+            remedy=f"set aws.region to {self.region}, or restart it once the fleet has no nodes",
         )
 
     def fingerprint(self) -> str:

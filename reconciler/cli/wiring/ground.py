@@ -155,15 +155,25 @@ def recorded_journal(location: str, fleet: str) -> Journal:
     return RecordedJournal()
 
 
-def copy_state(location: str, fleet: str, store: StateStore, shelf: Shelf, now: datetime) -> int:
-    """Copy the records, if there are any, and return their serial."""
+class CopiedState(NamedTuple):
+    """The serial of the records that were copied, and the cluster that the fleet acted for last."""
+
+    serial: int
+    cluster: ClusterId
+
+
+def copy_state(
+    location: str, fleet: str, store: StateStore, shelf: Shelf, now: datetime
+) -> CopiedState:
+    """Copy the records, if there are any."""
     from reconciler.adapters.database.location import may_exist
     from reconciler.adapters.database.state import open_state
     from reconciler.adapters.simulated.cluster import SHELF_NAME
     from reconciler.model.history import DAY
+    from reconciler.model.ownership import NO_CLUSTER
 
     if not may_exist(location):
-        return 0
+        return CopiedState(0, NO_CLUSTER)
     with open_state(location, fleet, create=False) as state:
         store.put_node_claims(state.store.node_claims())
         for command in (*state.store.commands(), *state.store.commands_since(now - DAY)):
@@ -177,4 +187,4 @@ def copy_state(location: str, fleet: str, store: StateStore, shelf: Shelf, now: 
         kept = state.shelf.read(SHELF_NAME)
         if kept is not None:
             shelf.write(SHELF_NAME, kept)
-        return state.store.serial()
+        return CopiedState(state.store.serial(), state.cluster())

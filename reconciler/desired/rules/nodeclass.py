@@ -13,7 +13,7 @@ from typing import Final
 
 from reconciler.desired.rules.nodepool import Predicate, Violation, not_empty
 from reconciler.model.json import JsonDict
-from reconciler.source.finding import shown
+from reconciler.model.text.quoting import quoted
 
 
 def _list_not_empty(terms: list[JsonDict]) -> Iterator[Violation]:
@@ -72,7 +72,7 @@ def _together(
 ) -> Iterator[Violation]:
     extra = [other for other in others if other in term]
     if field in term and extra:
-        message = f"'{field}' is mutually exclusive with {', '.join(extra)}"
+        message = f"`{field}` is mutually exclusive with {', '.join(f'`{e}`' for e in extra)}"
         yield (index,), message, f"keep {field}, or the others"
 
 
@@ -80,7 +80,7 @@ def _alias_alone(terms: list[JsonDict]) -> Iterator[Violation]:
     if len(terms) > 1:
         for index, term in enumerate(terms):
             if "alias" in term:
-                message = "'alias' is mutually exclusive with other terms"
+                message = "`alias` is mutually exclusive with other terms"
                 yield (
                     (index, "alias"),
                     message,
@@ -101,7 +101,7 @@ _ALIAS_FAMILIES: Final = {
 
 def _alias_format(alias: str) -> Iterator[Violation]:
     if re.match(r"[a-zA-Z0-9]+@[^\n]+$", alias) is None:
-        yield (), f"invalid alias {shown(alias)}; must be family@version", "al2023@v20250610"
+        yield (), f"invalid alias {quoted(alias)}; must be family@version", "al2023@v20250610"
 
 
 def _alias_family(alias: str) -> Iterator[Violation]:
@@ -109,7 +109,7 @@ def _alias_family(alias: str) -> Iterator[Violation]:
     if family not in _ALIAS_FAMILIES:
         yield (
             (),
-            f"unsupported family {shown(family)}",
+            f"unsupported family {quoted(family)}",
             f"one of {', '.join(_ALIAS_FAMILIES)}",
         )
 
@@ -119,7 +119,7 @@ def _alias_windows(alias: str) -> Iterator[Violation]:
     if family.startswith("windows") and family in _ALIAS_FAMILIES and version[:1] != ["latest"]:
         yield (
             (),
-            f"unsupported alias {shown(alias)}; Windows only has version latest",
+            f"unsupported alias {quoted(alias)}; Windows only has version latest",
             f"{family}@latest",
         )
 
@@ -150,10 +150,10 @@ def _family_missing(spec: JsonDict) -> Iterator[Violation]:
 
 def _role_or_profile(spec: dict[str, object]) -> Iterator[Violation]:
     if "role" in spec and "instanceProfile" in spec:
-        message = "must specify exactly one of 'role' and 'instanceProfile', not both"
+        message = "must specify exactly one of `role` and `instanceProfile`, not both"
         yield ("instanceProfile",), message, "remove one of them"
     elif "role" not in spec and "instanceProfile" not in spec:
-        yield ("role",), "must specify exactly one of 'role' and 'instanceProfile'", ""
+        yield ("role",), "must specify exactly one of `role` and `instanceProfile`", ""
 
 
 def _selector_tags(tags: dict[str, object]) -> Iterator[Violation]:
@@ -172,7 +172,7 @@ def _no_tag(refused: str) -> Predicate:
         if refused in tags:
             yield (
                 (refused,),
-                f"tag {shown(refused)} is not allowed: the engine sets it",
+                f"tag {quoted(refused)} is not allowed: the engine sets it",
                 "remove it",
             )
 
@@ -187,7 +187,7 @@ def _no_cluster_tag(tags: dict[str, object]) -> Iterator[Violation]:
 
 def _group_exclusive(value: dict[str, object]) -> Iterator[Violation]:
     if "name" in value and "id" in value:
-        yield ("id",), "'name' and 'id' are mutually exclusive", "keep one of them"
+        yield ("id",), "`name` and `id` are mutually exclusive", "keep one of them"
 
 
 def _volume_source(ebs: dict[str, object]) -> Iterator[Violation]:

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from reconciler.model.json import JsonDict
 from reconciler.model.text.nearest import nearest
+from reconciler.model.text.quoting import quoted
 from reconciler.source.document import Pointer
-from reconciler.source.finding import shown
 
 Violation = tuple[Pointer, str, str]
 Predicate = Callable[[Any], Iterator[Violation]]
@@ -58,7 +58,7 @@ def _in_domain(key: str, domain: str) -> bool:
 def _key_domain(domain: str, allowed: frozenset[str]) -> Predicate:
     def check(key: str) -> Iterator[Violation]:
         if key not in allowed and _in_domain(key, domain):
-            message = f"label {shown(key)} is not allowed: the {domain} domain is reserved"
+            message = f"label {quoted(key)} is not allowed: the {domain} domain is reserved"
             near = nearest(key.rpartition("/")[2], [k.rpartition("/")[2] for k in allowed], _SLIP)
             meant = next((k for k in sorted(allowed) if near and k.endswith(f"/{near}")), "")
             advice = f"did you mean {meant}?" if meant else "use your own domain"
@@ -81,7 +81,7 @@ def _map_domain(domain: str, allowed: frozenset[str]) -> Predicate:
 def _not_key(refused: str, why: str) -> Predicate:
     def check(key: str) -> Iterator[Violation]:
         if key == refused:
-            yield (), f"label {shown(refused)} is not allowed: {why}", "remove it"
+            yield (), f"label {quoted(refused)} is not allowed: {why}", "remove it"
 
     return check
 
@@ -89,7 +89,7 @@ def _not_key(refused: str, why: str) -> Predicate:
 def _not_in_map(refused: str, why: str) -> Predicate:
     def check(labels: JsonDict) -> Iterator[Violation]:
         if refused in labels:
-            yield (refused,), f"label {shown(refused)} is not allowed: {why}", "remove it"
+            yield (refused,), f"label {quoted(refused)} is not allowed: {why}", "remove it"
 
     return check
 
@@ -117,7 +117,7 @@ def _bound(requirements: list[JsonDict]) -> Iterator[Violation]:
             message = f"{operator} needs exactly one value, not {len(values)}"
             yield (index, "values"), message, "write one non-negative integer, in quotes"
         elif not is_natural(values[0]):
-            message = f"{operator} needs a non-negative integer, not {shown(values[0])}"
+            message = f"{operator} needs a non-negative integer, not {quoted(values[0])}"
             yield (index, "values", 0), message, ""
 
 
@@ -141,7 +141,7 @@ def _budgets(budgets: list[JsonDict]) -> Iterator[Violation]:
         if has_schedule != has_duration:
             missing = "duration" if has_schedule else "schedule"
             present = "schedule" if has_schedule else "duration"
-            message = f"'schedule' must be set with 'duration'; only {present} is set"
+            message = f"`schedule` and `duration` must be set together; only `{present}` is set"
             yield (index, missing), message, f"set both, or remove {present}"
 
 
@@ -149,7 +149,7 @@ def _static_limits(spec: JsonDict) -> Iterator[Violation]:
     limits = spec.get("limits")
     if "replicas" in spec and limits and set(limits) != {"nodes"}:
         for key in sorted(set(limits) - {"nodes"}):
-            message = "only 'limits.nodes' is supported on a static NodePool (replicas is set)"
+            message = "only `limits.nodes` is supported on a static NodePool (replicas is set)"
             yield ("limits", key), message, "remove it"
 
 
@@ -177,7 +177,7 @@ def _overlay_price(spec: dict[str, object]) -> Iterator[Violation]:
     if "price" in spec and "priceAdjustment" in spec:
         yield (
             ("priceAdjustment",),
-            "cannot set both 'price' and 'priceAdjustment'",
+            "cannot set both `price` and `priceAdjustment`",
             "keep one of them",
         )
 

@@ -17,8 +17,9 @@ from reconciler.model.duration import parse_nanoseconds
 from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, ON_DEMAND, RESERVED, SPOT, normalized
 from reconciler.model.resources import parse_quantity
+from reconciler.model.text.quoting import quoted
 from reconciler.source.document import Pointer
-from reconciler.source.finding import Finding, shown
+from reconciler.source.finding import Finding
 
 _AT: Final[Pointer] = ("spec", "kubelet")
 _SIGNALS: Final = (
@@ -80,12 +81,12 @@ def _signals(kubelet: JsonDict, field: str, fault_of: Callable[[str], str]) -> I
     for signal, value in kubelet.get(field, {}).items():
         at = (*_AT, field, signal)
         if signal not in _SIGNALS:
-            message = f"{shown(signal)} is not an eviction signal"
+            message = f"{quoted(signal)} is not an eviction signal"
             yield Finding(
                 "kubelet-signal", at, message, f"one of {', '.join(_SIGNALS)}", of_key=True
             )
         elif fault := fault_of(value):
-            yield Finding("kubelet-value", at, f"invalid value {shown(value)}; {fault}")
+            yield Finding("kubelet-value", at, f"invalid value {quoted(value)}; {fault}")
 
 
 def _threshold_fault(value: str) -> str:
@@ -128,12 +129,12 @@ def _reserved(kubelet: JsonDict, field: str) -> Iterator[Finding]:
     for name, value in kubelet.get(field, {}).items():
         at = (*_AT, field, name)
         if name not in _RESERVABLE:
-            message = f"{shown(name)} cannot be reserved"
+            message = f"{quoted(name)} cannot be reserved"
             hint = f"one of {', '.join(_RESERVABLE)}"
             yield Finding("kubelet-reserved", at, message, hint, of_key=True)
         elif value.startswith("-"):
             yield Finding(
-                "kubelet-value", at, f"invalid value {shown(value)}; a quantity cannot be negative"
+                "kubelet-value", at, f"invalid value {quoted(value)}; a quantity cannot be negative"
             )
         else:
             yield from _expression(at, value, is_quantity(value))
@@ -150,7 +151,7 @@ def is_quantity(text: str) -> bool:
 
 def _expression(at: Pointer, text: str, is_plain: bool) -> Iterator[Finding]:
     if not is_plain:
-        message = f"{shown(text)} is an expression, which requires the feature gate NodeClassCEL"
+        message = f"{quoted(text)} is an expression, which requires the feature gate NodeClassCEL"
         hint = "set featureGates.NodeClassCEL: true in reconciler.yaml"
         yield Finding("kubelet-expression", at, message, hint, Severity.INFO)
 
@@ -225,7 +226,7 @@ def key_fault(key: str) -> str:
     if not 0 < len(name) <= 63:
         return f"the name has {len(name)} characters; it must have 1 to 63"
     if _NAME.fullmatch(name) is None:
-        return "use letters, digits, '-', '_' and '.', with a letter or digit at both ends"
+        return "use letters, digits, `-`, `_` and `.`, with a letter or digit at both ends"
     return ""
 
 
@@ -234,7 +235,7 @@ def value_fault(value: str) -> str:
     if len(value) > 63:
         return f"the value has {len(value)} characters; at most 63 are allowed"
     if _VALUE.fullmatch(value) is None:
-        return "use letters, digits, '-', '_' and '.', with a letter or digit at both ends"
+        return "use letters, digits, `-`, `_` and `.`, with a letter or digit at both ends"
     return ""
 
 
@@ -244,7 +245,7 @@ def _labels(data: dict[str, object]) -> Iterator[Finding]:
         fault = key_fault(key)
         if fault:
             yield Finding(
-                "bad-label-key", (*at, key), f"invalid label {shown(key)}: {fault}", of_key=True
+                "bad-label-key", (*at, key), f"invalid label {quoted(key)}: {fault}", of_key=True
             )
 
 
@@ -258,7 +259,7 @@ def _taints(at: Pointer) -> Rule:
                 for part in ("key", "value"):
                     fault = key_fault(taint[part]) if taint.get(part) else ""
                     if fault:
-                        message = f"invalid taint {part} {shown(taint[part])}: {fault}"
+                        message = f"invalid taint {part} {quoted(taint[part])}: {fault}"
                         yield Finding("bad-taint", (*here, part), message)
                 pair = (taint["key"], taint.get("effect", ""))
                 if pair in seen:
@@ -276,12 +277,12 @@ def _requirements(at: Pointer) -> Rule:
             here = (*at, index)
             fault = key_fault(requirement["key"])
             if fault:
-                message = f"invalid label {shown(requirement['key'])}: {fault}"
+                message = f"invalid label {quoted(requirement['key'])}: {fault}"
                 yield Finding("bad-label-key", (*here, "key"), message)
             for number, value in enumerate(requirement.get("values", ())):
                 fault = value_fault(value)
                 if fault:
-                    message = f"invalid label value {shown(value)}: {fault}"
+                    message = f"invalid label value {quoted(value)}: {fault}"
                     yield Finding("bad-label-value", (*here, "values", number), message)
             if requirement.get("operator") in _WITHOUT_VALUES and requirement.get("values"):
                 message = f"has no effect with operator {requirement['operator']}"
@@ -301,7 +302,7 @@ def _capacity_types(requirement: JsonDict, here: Pointer) -> Iterator[Finding]:
     known = [v for v in values if v in _CAPACITY_TYPES]
     words = ", ".join(_CAPACITY_TYPES)
     if values and not known:
-        message = f"none of {', '.join(map(shown, values[:5]))} is a capacity type"
+        message = f"none of {', '.join(map(quoted, values[:5]))} is a capacity type"
         yield Finding("unknown-capacity-type", (*here, "values"), message, f"one of {words}")
         return
     least = requirement.get("minValues")
@@ -311,7 +312,7 @@ def _capacity_types(requirement: JsonDict, here: Pointer) -> Iterator[Finding]:
     for number, value in enumerate(values):
         if value not in _CAPACITY_TYPES:
             at = (*here, "values", number)
-            message = f"{shown(value)} is not a capacity type and is ignored"
+            message = f"{quoted(value)} is not a capacity type and is ignored"
             hint = f"one of {words}"
             yield Finding("unknown-capacity-type", at, message, hint, Severity.WARNING)
 

@@ -15,6 +15,7 @@ from reconciler.model.billing import (
 )
 from reconciler.model.json import JsonObject
 from reconciler.model.karpenter.labels import ON_DEMAND, SPOT
+from reconciler.model.text.quoting import quoted
 
 # Reads savings plans and reserved instances from our config.
 
@@ -47,7 +48,7 @@ def reserved_instances(value: object) -> tuple[ReservedInstancesTerms, ...]:
 def _plan(entry: Mapping[str, object]) -> SavingsPlanTerms:
     kind, family = text_in(entry, "type"), text_in(entry, "family")
     if kind not in (COMPUTE, EC2_INSTANCE):
-        raise ValueError(f"type: {kind!r} is not allowed (one of {COMPUTE}, {EC2_INSTANCE})")
+        raise ValueError(f"type: {quoted(kind)} is not allowed (one of {COMPUTE}, {EC2_INSTANCE})")
     if bool(family) is not (kind == EC2_INSTANCE):
         raise ValueError(f"family: required with type {EC2_INSTANCE}, and not allowed otherwise")
     commitment = _number(entry, "commitment")
@@ -70,7 +71,7 @@ def _reserved(entry: JsonObject) -> ReservedInstancesTerms:
     instance_type = text_in(entry, "instanceType")
     if "." not in instance_type:
         raise ValueError(
-            f"instanceType: {instance_type!r} is not an instance type (example: m5.large)"
+            f"instanceType: {quoted(instance_type)} is not an instance type (example: m5.large)"
         )
     count = _count(entry, "count")
     if not count:
@@ -100,14 +101,14 @@ def _number(entry: JsonObject, key: str, most: float = 1e9) -> float | None:
         return None
     value = entry[key]
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
-        raise ValueError(f"{key}: {value!r} must be a number from 0 to {most:g}")
+        raise ValueError(f"{key}: {quoted(value)} must be a number from 0 to {most:g}")
     return float(value)
 
 
 def _count(entry: JsonObject, key: str) -> int | None:
     number = _number(entry, key)
     if number is not None and number != int(number):
-        raise ValueError(f"{key}: {entry[key]!r} must be an integer")
+        raise ValueError(f"{key}: {quoted(entry[key])} must be an integer")
     return None if number is None else int(number)
 
 
@@ -127,7 +128,7 @@ def discount(value: Any) -> float:
     except (TypeError, ValueError):
         number = float("nan")
     if isinstance(value, bool) or not -1000 <= number < 100:
-        raise ValueError(f"{value!r} must be a percentage from -1000 to below 100")
+        raise ValueError(f"{quoted(value)} must be a percentage from -1000 to below 100")
     return number
 
 
@@ -161,5 +162,5 @@ def _rule(entry: Mapping[str, object]) -> PriceRule:
 def _price(value: Any) -> float:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not is_number or not 0 < value < float("inf"):
-        raise ValueError(f"price: {value!r} must be a price in USD an hour above 0")
+        raise ValueError(f"price: {quoted(value)} must be a price in USD an hour above 0")
     return float(value)

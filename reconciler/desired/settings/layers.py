@@ -47,6 +47,7 @@ from reconciler.model.settings import (
     PoolOptions,
     Settings,
 )
+from reconciler.model.text.quoting import quoted
 from reconciler.model.text.urls import without_secrets
 
 OPERATOR_ONLY: Final = frozenset(
@@ -341,7 +342,7 @@ def _from_flags(sets: Sequence[str]) -> Iterator[_Given]:
         key, equals, value = text.partition("=")
         if not equals or not key:
             shown = without_secrets(text, is_value=True)
-            raise UsageError(f"--set {shown!r} is not key=value (example: packing=cheapest)")
+            raise UsageError(f"--set {quoted(shown)} is not key=value (example: packing=cheapest)")
         spelled = f"--set {without_secrets(text, is_value=True)}"
         yield from _expanded(key.strip(), value, Origin(Layer.FLAG, "--set"), spelled)
 
@@ -354,5 +355,5 @@ def _expanded(key: str, value: str, origin: Origin, spelled: str) -> Iterator[_G
     for part in filter(None, map(str.strip, value.split(","))):
         name, equals, text = part.partition("=")
         if not equals:
-            raise UsageError(f"{key}: {part!r} is not name=value", where=spelled)
+            raise UsageError(f"{key}: {quoted(part)} is not name=value", where=spelled)
         yield _Given(f"{key}.{name}", text, origin, spelled)

@@ -16,6 +16,7 @@ from reconciler.model.duration import Duration, parse_duration
 from reconciler.model.json import JsonObject
 from reconciler.model.schedule import parse_schedule, time_zone
 from reconciler.model.settings import UNLIMITED, NodeLimit, Suspension, Window
+from reconciler.model.text.quoting import quoted
 
 if TYPE_CHECKING:
     from reconciler.model.karpenter.budget import Budget, DisruptionReason
@@ -33,7 +34,7 @@ def nodes(value: object) -> NodeLimit:
     """
     text = str(value)
     if isinstance(value, (bool, float)) or (text and not _NODES.fullmatch(text)):
-        raise ValueError(f"{text[:40]!r} is not a number or percentage (5, 10%)")
+        raise ValueError(f"{quoted(text, 40)} is not a number or percentage (5, 10%)")
     if not text:
         return UNLIMITED
     return NodeLimit(int(text.removesuffix("%")), is_percentage=text.endswith("%"))
@@ -51,7 +52,7 @@ def budgets(value: object) -> tuple[Budget, ...]:
     for entry in list_entries(value, ("nodes", "reasons", "schedule", "duration", "timeZone")):
         limit = str(entry.get("nodes", "10%"))
         if not _NODES.fullmatch(limit):
-            raise ValueError(f"nodes: {limit[:40]!r} is not a number or percentage (5, 10%)")
+            raise ValueError(f"nodes: {quoted(limit, 40)} is not a number or percentage (5, 10%)")
         if ("schedule" in entry) is not ("duration" in entry):
             raise ValueError("schedule and duration must be set together")
         if "schedule" in entry:
@@ -171,7 +172,7 @@ def _from_json(text: str) -> object:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"must be a list in JSON, not {text[:40]!r}") from error
+        raise ValueError(f"must be a list in JSON, not {quoted(text, 40)}") from error
 
 
 def names_in(
@@ -187,7 +188,9 @@ def names_in(
         raise ValueError(f"{key}: must be a list of names")
     wrong = [name for name in value if allowed and name not in allowed]
     if wrong:
-        raise ValueError(f"{key}: {wrong[0][:40]!r} is not allowed (one of {', '.join(allowed)})")
+        raise ValueError(
+            f"{key}: {quoted(wrong[0], 40)} is not allowed (one of {', '.join(allowed)})"
+        )
     return tuple(value)
 
 
@@ -230,7 +233,7 @@ def until(value: object) -> datetime:
         moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
     except ValueError as error:
         raise ValueError(
-            f"until: {str(value)[:40]!r} is not a time (example: 2026-03-01T06:00:00Z)"
+            f"until: {quoted(str(value), 40)} is not a time (example: 2026-03-01T06:00:00Z)"
         ) from error
     if moment.tzinfo is None:
         raise ValueError("until: the time needs a UTC offset (example: 2026-03-01T06:00:00Z)")

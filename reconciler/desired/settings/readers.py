@@ -20,6 +20,7 @@ from reconciler.model.duration import NEVER, Duration, parse_nanoseconds
 from reconciler.model.json import JsonObject
 from reconciler.model.notification import NoticeKind, Webhook, WebhookFormat
 from reconciler.model.settings import DefaultConstraint
+from reconciler.model.text.quoting import quoted
 from reconciler.model.text.urls import is_unencrypted
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def _webhook(entry: Mapping[str, object]) -> Webhook:
         raise ValueError("urlVariable: required field is missing")
     form = text_in(entry, "format") or WebhookFormat.SLACK.value
     if form not in tuple(WebhookFormat):
-        raise ValueError(f"format: {form[:40]!r} is not allowed (one of slack, json)")
+        raise ValueError(f"format: {quoted(form, 40)} is not allowed (one of slack, json)")
     if secret and form != WebhookFormat.JSON:
         raise ValueError("secretVariable: only requests in the format json are signed")
     kinds = names_in(entry, "events", tuple(kind.value for kind in NoticeKind))
@@ -106,7 +107,7 @@ def _constraint(entry: Mapping[str, object]) -> DefaultConstraint:
     key = text_in(entry, "topologyKey")
     fault = key_fault(key) if key else "must be a label"
     if fault:
-        raise ValueError(f"topologyKey: {key[:80]!r}: {fault}")
+        raise ValueError(f"topologyKey: {quoted(key, 80)}: {fault}")
     skew = _positive(entry, "maxSkew")
     if skew is None:
         raise ValueError("maxSkew: must be an integer of at least 1")
@@ -123,7 +124,7 @@ def _constraint(entry: Mapping[str, object]) -> DefaultConstraint:
 def _positive(entry: Mapping[str, object], key: str) -> int | None:
     value = entry.get(key)
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise ValueError(f"{key}: {value!r} must be an integer of at least 1")
+        raise ValueError(f"{key}: {quoted(value)} must be an integer of at least 1")
     return value
 
 
@@ -134,7 +135,7 @@ def _one_of(
     if value is None and optional:
         return None
     if value not in allowed:
-        raise ValueError(f"{key}: {value!r} is not allowed (one of {', '.join(allowed)})")
+        raise ValueError(f"{key}: {quoted(value)} is not allowed (one of {', '.join(allowed)})")
     return str(value)
 
 
@@ -146,7 +147,7 @@ _URL: Final = r"https?://(?:[^/?#\s@:\[\]]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?(?:/
 def read_text(value: object) -> str:
     """Return a text; values that YAML reads as another type are rejected."""
     if not isinstance(value, str):
-        raise ValueError(f"must be a string, not {value!r}")  # noqa: TRY004 - of the author's making
+        raise ValueError(f"must be a string, not {quoted(value)}")  # noqa: TRY004 - of the author's making
     return value
 
 
@@ -155,7 +156,7 @@ def read_name(value: object) -> str:
     text = read_text(value)
     if not re.fullmatch(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", text, re.ASCII):
         raise ValueError(
-            f"{text[:80]!r} is not a valid name: use letters, digits and '-', at most 63 characters"
+            f"{quoted(text, 80)} is not a valid name: use at most 63 letters, digits and -"
         )
     return text
 
@@ -166,7 +167,7 @@ def one_of(choices: type[_Choice]) -> Callable[[object], _Choice]:
 
     def read(value: object) -> _Choice:
         if value not in allowed:
-            raise ValueError(f"{value!r} is not allowed (one of {', '.join(allowed)})")
+            raise ValueError(f"{quoted(value)} is not allowed (one of {', '.join(allowed)})")
         return choices(value)
 
     return read
@@ -178,14 +179,14 @@ def read_flag(value: object) -> bool:
         return value
     if isinstance(value, str) and value.lower() in ("true", "false"):
         return value.lower() == "true"
-    raise ValueError(f"{value!r} must be true or false")
+    raise ValueError(f"{quoted(value)} must be true or false")
 
 
 def read_count(value: object) -> int:
     """Return an integer of at least 0."""
     text = str(value)
     if isinstance(value, bool) or not re.fullmatch(r"[0-9]{1,12}", text, re.ASCII):
-        raise ValueError(f"{value!r} must be an integer of at least 0")
+        raise ValueError(f"{quoted(value)} must be an integer of at least 0")
     return int(text)
 
 
@@ -193,14 +194,14 @@ def read_share(value: object) -> float:
     """Return a share from 0 to 1."""
     number = read_amount(value)
     if number > 1:
-        raise ValueError(f"{value!r} must be a number from 0 to 1 (7.5% is 0.075)")
+        raise ValueError(f"{quoted(value)} must be a number from 0 to 1 (7.5% is 0.075)")
     return number
 
 
 def read_amount(value: Any) -> float:
     """Return a number of at least 0."""
     if isinstance(value, bool) or not re.fullmatch(r"[0-9]+(\.[0-9]+)?", str(value), re.ASCII):
-        raise ValueError(f"{value!r} must be a number of at least 0")
+        raise ValueError(f"{quoted(value)} must be a number of at least 0")
     return float(value)
 
 
@@ -208,7 +209,7 @@ def read_duration(value: object) -> Duration:
     """Return a duration longer than zero."""
     text = read_text(value)
     if parse_nanoseconds(text) <= 0:
-        raise ValueError(f"{text!r} must be longer than 0s")
+        raise ValueError(f"{quoted(text)} must be longer than 0s")
     return Duration(text)
 
 
@@ -216,7 +217,7 @@ def read_wait(value: object) -> Duration:
     """Return a duration that may be zero, which disables its option."""
     text = read_text(value)
     if parse_nanoseconds(text) < 0:
-        raise ValueError(f"{text!r} must not be negative")
+        raise ValueError(f"{quoted(text)} must not be negative")
     return Duration(text)
 
 
@@ -237,7 +238,7 @@ def _days_or_never(value: object, reason: str) -> Duration | None:
         return None
     kept = Duration(text)
     if kept < _DAY:
-        raise ValueError(f"{text!r} must be at least 24h{reason}")
+        raise ValueError(f"{quoted(text)} must be at least 24h{reason}")
     return kept
 
 
@@ -245,7 +246,7 @@ def read_percent(value: object) -> float:
     """Return a percentage from 0 to 100."""
     number = read_amount(value)
     if number > 100:
-        raise ValueError(f"{value!r} must be a percentage from 0 to 100")
+        raise ValueError(f"{quoted(value)} must be a percentage from 0 to 100")
     return number
 
 
@@ -258,7 +259,7 @@ def read_region(value: object) -> str:
     """Return the name of a region."""
     text = read_text(value)
     if not re.fullmatch(r"[a-z]{2,}(-[a-z0-9]+)+", text, re.ASCII):
-        raise ValueError(f"{text[:80]!r} is not a region (example: eu-central-1)")
+        raise ValueError(f"{quoted(text, 80)} is not a region (example: eu-central-1)")
     return text
 
 
@@ -317,7 +318,7 @@ def read_role(value: object) -> str:
     """Return the ARN of a role."""
     text = read_text(value)
     if not re.fullmatch(r"arn:[a-z-]+:iam::[0-9]{12}:role/\S+", text, re.ASCII):
-        raise ValueError(f"{text[:80]!r} is not a role ARN (arn:aws:iam::ACCOUNT:role/NAME)")
+        raise ValueError(f"{quoted(text, 80)} is not a role ARN (arn:aws:iam::ACCOUNT:role/NAME)")
     return text
 
 
@@ -326,6 +327,6 @@ def read_session(value: object) -> str:
     text = read_text(value)
     if not re.fullmatch(r"[A-Za-z0-9_+=,.@-]{2,64}", text, re.ASCII):
         raise ValueError(
-            f"{text[:80]!r} is not a valid session name: use 2 to 64 of A-Z a-z 0-9 _+=,.@-"
+            f"{quoted(text, 80)} is not a valid session name: use 2 to 64 of A-Z a-z 0-9 _+=,.@-"
         )
     return text

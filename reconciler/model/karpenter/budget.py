@@ -18,6 +18,7 @@ import msgspec
 
 from reconciler.model.duration import parse_duration
 from reconciler.model.schedule import is_open, next_change, parse_schedule, steady_until, time_zone
+from reconciler.model.text.quoting import quoted
 
 UNBOUNDED: Final = 2147483647
 _SHARE: Final = re.compile(r"(100|[0-9]{1,2})%", re.ASCII)
@@ -79,7 +80,9 @@ class Budget(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
             return -(-int(share[1]) * total // 100)
         if self.nodes.isascii() and self.nodes.isdigit():
             return int(self.nodes)
-        raise ValueError(f"not a count or a share of nodes: {self.nodes!r} (examples: 5, 10%)")
+        raise ValueError(
+            f"not a count or a share of nodes: {quoted(self.nodes)} (examples: 5, 10%)"
+        )
 
     def next_change(self, now: datetime) -> datetime | None:
         """Return when its window opens or closes next, None if never (or if it is invalid)."""

@@ -48,7 +48,7 @@ def taken_apart(url: str) -> Address:
         raise ValueError("there are several @ in the address; write @ in a password as %40")
     userinfo, _, host = rest.partition("@")
     if re.search(r"[?&][A-Za-z_]+=", userinfo):
-        raise ValueError("there is an @ behind a '?' in the address; write @ as %40, and ? as %3F")
+        raise ValueError("there is an @ behind a ? in the address; write @ as %40, and ? as %3F")
     user, _, password = userinfo.partition(":")
     return Address(f"{scheme}://{host}", unquote(user), unquote(password))
 

@@ -25,6 +25,7 @@ from reconciler.model.karpenter.budget import Budget, DisruptionReason, allowanc
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.schedule import parse_schedule
 from reconciler.model.settings import PoolOption, Settings
+from reconciler.model.text.quoting import quoted
 from reconciler.observed.state import StateNode
 from reconciler.plan.explain.answer import Decision, Explanation
 from reconciler.plan.render.wording import counted, moment
@@ -318,7 +319,9 @@ def _contradictions(pool: NodePool, now: datetime, total: int) -> Iterator[tuple
         if budget.schedule is not None and change is None and is_active:
             hits = parse_schedule(budget.schedule).next_after(now) is not None
             why = "starts again before it ends" if hits else "never starts"
-            text = f"budgets[{index}]: schedule {budget.schedule!r} {why}, so it always applies"
+            text = (
+                f"budgets[{index}]: schedule {quoted(budget.schedule)} {why}, so it always applies"
+            )
             yield "AlwaysHolds" if hits else "NeverHits", text
         elif budget.schedule is not None and not is_active and change and change > now + SPAN:
             yield "OutOfSeason", f"budgets[{index}] next applies at {moment(change)}"

@@ -56,8 +56,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     Of both: the NodeClaims that drifted, what git ``changes``, and what the change since a base
     costs (``base_cost``). ``findings`` are about these facts; those of CapacityBuffers are
-    separate, because they come last in a plan. ``withheld`` is the reason why nothing may be
-    launched or removed now.
+    separate, because they come last in a plan. ``left_region`` is the region that the fleet leaves
+    with its nodes, empty if it stays. ``withheld`` is the reason why nothing may be launched or
+    removed now.
     """
 
     now: datetime
@@ -83,6 +84,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     base_cost: BaseCost | None = None
     findings: tuple[PlanFinding, ...] = ()
     buffer_findings: tuple[PlanFinding, ...] = ()
+    left_region: str = ""
     withheld: str = ""
     revision: Revision = Revision()
     compared_with: ComparedWith = ""

@@ -105,6 +105,33 @@ def of_changed_selectors(
             )
 
 
+_REGION: Final = "aws.region"
+
+
+def of_changed_region(
+    before: str, after: str, changes: Iterable[PlannedChange]
+) -> Iterator[PlanFinding]:
+    """Warn that the nodes of the region ``before`` are abandoned; it is empty if none is left.
+
+    Pods and nodes cannot be moved to another region by disruption, and a plan must not read as if
+    they were.
+    """
+    if not before:
+        return
+    where = next((c for c in changes if any(f.path == _REGION for f in c.fields)), None)
+    yield PlanFinding(
+        severity="warning",
+        code="region-changed",
+        message=f"the region changes from {before} to {after}: nodes in {before} are then neither "
+        "observed nor managed, so `apply` and `run` refuse to act until the fleet has no nodes; "
+        "the cost is that of new nodes in each region, and does not include the move",
+        path=_REGION,
+        file=where.file if where is not None else None,
+        line=where.line if where is not None else None,
+        hint=f"keep {before} here, and create another fleet in {after}",
+    )
+
+
 def of_catalog(catalog: Catalog, claims: Sequence[PlannedNodeClaim]) -> Iterator[PlanFinding]:
     """Report where prices come from, and how many launches use an estimate."""
     for warning in catalog.warnings:

@@ -181,7 +181,8 @@ def _facts(inputs: Inputs, recall: FactsRecall | None = None) -> Facts:
         uncovered=lambda: priced().by_name,
         lock=_lock(inputs),
         cluster=inputs.cluster,
-        withheld=inputs.withheld,
+        left_region=inputs.left_region,
+        withheld=inputs.withheld or _left_behind(inputs),
         revision=inputs.revision,
         compared_with=inputs.compared_with,
         serial=inputs.serial,
@@ -191,6 +192,16 @@ def _facts(inputs: Inputs, recall: FactsRecall | None = None) -> Facts:
         observed=inputs.observed,
     )
     return _observed(facts, inputs, coverage)
+
+
+def _left_behind(inputs: Inputs) -> str:
+    """Return why nothing may be done if the fleet has nodes in a region that it leaves."""
+    cluster = inputs.cluster
+    has_nodes = inputs.region_before or any(node.is_managed for node in cluster.nodes)
+    if not inputs.left_region or not has_nodes:
+        return ""
+    here, there = inputs.left_region, inputs.settings.region
+    return f"the fleet has nodes in {here}, and aws.region is {there}"
 
 
 def with_cluster(facts: Facts, inputs: Inputs, recall: FactsRecall | None = None) -> Facts:

@@ -58,6 +58,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     snapshot of it was captured, if known, and ``observed`` what an approval of the plan covers: a
     fingerprint for each object. ``withheld`` is the reason why nothing may be launched or removed
     now, empty if there is none. ``base_policies`` are the policies of the base revision.
+    ``region_before`` is the region in which the fleet has its nodes, empty if that is unknown.
     """
 
     fleet: Fleet
@@ -90,8 +91,19 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     observed_at: datetime | None = None
     observed: Mapping[str, str] = {}
     base_policies: tuple[Policy, ...] = ()
+    region_before: str = ""
 
     @property
     def known_before(self) -> tuple[Object, ...]:
         """The objects of the cluster and of the base, those of the base last."""
         return (*self.live, *(self.base or ()))
+
+    @property
+    def left_region(self) -> str:
+        """The region that the fleet leaves with its nodes, empty if it stays where it is.
+
+        It is the recorded one, else that of the base.
+        """
+        against = self.against.settings.region if self.against is not None else ""
+        before = self.region_before or against
+        return "" if before == self.settings.region else before

@@ -254,6 +254,7 @@ def _findings(
 ) -> tuple[PlanFinding, ...]:
     found = (
         *facts.findings,
+        *findings.of_changed_region(facts.left_region, facts.settings.region, facts.changes),
         *findings.of_changed_selectors(facts.changes, facts.classes),
         *findings.of_decisions(decisions),
         *findings.of_lock(facts.lock),

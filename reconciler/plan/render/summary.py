@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 import msgspec
 
 from reconciler.model.duration import iso_duration
+from reconciler.plan.render.verdicts import policy_lines
 from reconciler.plan.render.wording import (
     counted,
     dollars,
     format_pods,
     hourly,
     monthly,
-    policy_lines,
     readable_duration,
     short_node,
 )
@@ -63,6 +63,11 @@ _BECAUSE: Final[dict[object, str]] = {
     "WholeNodes": " because nodes are bought whole",
 }
 _NO_EFFECT: Final = "This change does not affect cost."
+_LEFT_REGION: Final = (
+    "This change sets another region; `apply` and `run` refuse it while the fleet has nodes (see "
+    "the warning)."
+)
+_NO_MOVE: Final = "Not included: the move of nodes and pods to the other region."
 _STUCK_NAMED: Final = 3
 _STUCK_WIDTH: Final = 160
 _PODS_WIDTH: Final = 300
@@ -159,12 +164,16 @@ def _change_lines(plan: Plan) -> list[str]:
     price = _price_of(change)
     if replayed and price == _NO_EFFECT:
         price = "This change does not affect the cost of the fleet as it is now."
-    return [price, *replayed, _nodes_of(change), *_unknown_in(plan), *_stuck_in(change)]
+    codes = {finding.code for finding in plan.diagnostics}
+    if "region-changed" in codes:
+        price = "New nodes for all pods cost the same there." if price == _NO_EFFECT else price
+        return [_LEFT_REGION, price, *replayed, _NO_MOVE]
+    return [price, *replayed, _nodes_of(change), *_unknown_in(codes), *_stuck_in(change)]
 
 
-def _unknown_in(plan: Plan) -> list[str]:
+def _unknown_in(codes: Collection[str]) -> list[str]:
     """Return what the comparison cannot know, because selectors were not looked up."""
-    if not any(finding.code == "selection-unknown" for finding in plan.diagnostics):
+    if "selection-unknown" not in codes:
         return []
     what = "nodes to be replaced because they no longer match a changed selector"
     return [f"Not included: {what} of their EC2NodeClass (see the warning)."]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.json import JsonDict
 from reconciler.plan.value.actions import PlannedChange
 from reconciler.plan.value.nodes import PlannedImage, PriceSource
-from reconciler.plan.value.plan import JudgedPolicy, Plan, PlanFinding
+from reconciler.plan.value.plan import Plan, PlanFinding
 
 _REASONS = {
     "Unschedulable": "pending pods",
@@ -354,39 +354,9 @@ def _finding(places: list[str], path: str | None, message: str, hint: str | None
     return f"{where}{what}{message}{advice}"
 
 
-_NAMED: Final = 5
-
-
 def code_spans(text: str) -> list[tuple[str, bool]]:
     """Return the parts of a text in order, and whether each is code: it was between backticks."""
     parts = text.split("`")
     if len(parts) % 2 == 0:  # one backtick has no partner
         return [(text, False)]
     return [(part, number % 2 == 1) for number, part in enumerate(parts) if part]
-
-
-def verdict_of(policy: JudgedPolicy) -> str:
-    """Return the message of a policy, with the exemption that applies or has expired."""
-    exemption = policy.exemption
-    if exemption is None:
-        return policy.message
-    ends = moment(exemption.expires)
-    if exemption.expired:
-        return f"{policy.message} (the exemption of {exemption.owner} expired at {ends})"
-    reason = f": {exemption.reason}" if exemption.reason else ""
-    return f"{policy.message} (exempted by {exemption.owner} until {ends}{reason})"
-
-
-def policy_lines(plan: Plan) -> list[str]:
-    """Return the headline on policies: those that forbid the plan, and how many only warn."""
-    forbidding = [policy.name for policy in plan.policies if policy.forbids]
-    warning = sum(p.result == "failed" and not p.forbids for p in plan.policies)
-    lines = []
-    if forbidding:
-        rest = len(forbidding) - _NAMED
-        more = f" and {rest} more" if rest > 0 else ""
-        names = ", ".join(forbidding[:_NAMED])
-        lines.append(f"{counted(len(forbidding), 'policy', 'policies')} violated: {names}{more}.")
-    if warning:
-        lines.append(f"{counted(warning, 'policy warning')}.")
-    return lines

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from reconciler.desired.fleet import Fleet
 from reconciler.desired.objects import node_pools
@@ -261,14 +262,28 @@ _SIMULATED_PODS_MAX: Final = 1_500
 def compared(inputs: Inputs, base: Inputs, most: int | None = None) -> tuple[AtRest, Cost]:
     """Return the cost of the change from ``base`` to ``inputs``, and that after the base's plan.
 
-    The change of a small fleet is simulated if possible. ``most`` is the work limit otherwise.
+    The change of a small fleet is simulated if possible. ``most`` is the work limit otherwise. In
+    two regions, new nodes for all pods are compared.
     """
+    if base.settings.region != inputs.settings.region:
+        return _compared_anew(inputs, base, most), _first_cost(base)
     simulation = inputs.simulation
     if simulation is not None and _is_small(base) and _is_small(inputs):
         found = simulation(has_effect=not _decides_alike(base, inputs))
         if found is not None:
             return found, _first_cost(base)
     return _carried_both(inputs, base, most)
+
+
+def _compared_anew(inputs: Inputs, base: Inputs, most: int | None) -> AtRest:
+    """Return the difference of two fleets that launch nodes for all pods."""
+    work = (most or _WORK) // 2
+    one, other = (
+        replace(side, cluster=without_nodes(side.cluster)[0], against=None, region_before="")
+        for side in (base, inputs)
+    )
+    change, _ = RestedBase(one, work, anew=True).changed_to(other)
+    return change
 
 
 def _is_small(inputs: Inputs) -> bool:

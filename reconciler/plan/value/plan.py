@@ -42,10 +42,30 @@ class PlannedExemption(Part, frozen=True, kw_only=True):
     left_out: ClassVar = ("reason",)
 
 
-class JudgedPolicy(Part, frozen=True, kw_only=True):
-    """One policy and whether the plan complies; ``message`` is empty if it does.
+class ComparedValue(Part, frozen=True, kw_only=True):
+    """A value of the plan that a violated policy has compared; ``path`` is within the plan.
 
-    ``source`` is who set the policy. A failed policy with severity ``error`` forbids the plan.
+    Of a list there is the ``count`` of its entries. If the policy is about each of them,
+    ``violating`` counts those that violate it, and ``names`` are the first of them. ``operator``
+    and ``limit`` are the comparison that does not hold, where it is one with a literal.
+    """
+
+    path: str
+    value: str | int | float | bool | None = None
+    count: int | None = None
+    violating: int | None = None
+    names: tuple[str, ...] = ()
+    operator: str = ""
+    limit: str | int | float | bool | None = None
+
+    left_out: ClassVar = ("value", "count", "violating", "names", "operator", "limit")
+
+
+class JudgedPolicy(Part, frozen=True, kw_only=True):
+    """One policy and whether the plan complies; ``message`` and ``values`` are empty if it does.
+
+    ``values`` are those that the policy has compared. ``source`` is who set the policy. A failed
+    policy with severity ``error`` forbids the plan.
     """
 
     name: str
@@ -57,9 +77,10 @@ class JudgedPolicy(Part, frozen=True, kw_only=True):
     line: int | None = None
     column: int | None = None
     exemption: PlannedExemption | None = None
+    values: tuple[ComparedValue, ...] = ()
 
-    left_out: ClassVar = ("exemption",)
-    parts: ClassVar = ("exemption",)
+    left_out: ClassVar = ("exemption", "values")
+    parts: ClassVar = ("exemption", "values")
 
     @property
     def forbids(self) -> bool:

@@ -18,6 +18,7 @@ from reconciler.adapters.database.maintenance import export_lines
 from reconciler.adapters.database.state import DatabaseState, open_state
 from reconciler.model.errors import (
     FleetConflictError,
+    FleetMovedError,
     LeaseHeldError,
     LeaseLostError,
     StateError,
@@ -339,6 +340,47 @@ def test_a_cluster_with_nodes_of_another_fleet_is_refused(tmp_path: Path, kind: 
         state.store.forget_node_claims({"a": "gone"}, NOW)
     with open_state(location, "checkout-2") as second:
         second.lease.acquire(SHOP)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+@pytest.mark.parametrize(
+    ("elsewhere", "message"),
+    [
+        (
+            ClusterId(SHOP.account, "eu-west-1", "shop"),
+            (
+                r"fleet web has 1 NodeClaim in eu-central-1, and would act in eu-west-1, where it "
+                r"cannot see their instances; set aws.region to eu-central-1"
+            ),
+        ),
+        (
+            ClusterId("444455556666", SHOP.region, "shop"),
+            (
+                r"fleet web has 1 NodeClaim in account 111122223333, and would act in account "
+                r"444455556666, where it cannot see their instances; use credentials of account "
+                r"111122223333"
+            ),
+        ),
+    ],
+    ids=["region", "account"],
+)
+def test_a_fleet_with_nodes_elsewhere_is_refused(
+    tmp_path: Path, kind: str, elsewhere: ClusterId, message: str
+) -> None:
+    """Its instances would count as gone, and would run on without anybody who knows them."""
+    location = str(tmp_path) if kind == "sqlite" else a_database()
+    with open_state(location, "web") as state:
+        state.lease.acquire(SHOP)
+        state.store.put_node_claims([a_claim("a")])
+    with open_state(location, "web") as state:
+        with pytest.raises(FleetMovedError, match=message):
+            state.lease.acquire(elsewhere)
+        assert state.lease.holder() is None
+        state.lease.acquire(ClusterId("", SHOP.region, "shop"))
+        state.store.forget_node_claims({"a": "gone"}, NOW)
+    with open_state(location, "web") as state:
+        state.lease.acquire(elsewhere)
+        assert state.cluster() == elsewhere
 
 
 def test_a_cluster_that_another_fleet_acts_for_is_refused(server: str) -> None:

@@ -17,6 +17,7 @@ from reconciler.adapters.aws.bootstrap.setup import Setup
 from reconciler.model.errors import CloudError
 from reconciler.model.json import JsonDict
 from reconciler.model.kubernetes.taint import Taint
+from reconciler.model.text.quoting import quoted
 
 NODE_CONFIG: Final = "application/node.eks.aws"
 _EMPTY_LINE: Final = re.compile(r"^\r?\n", re.MULTILINE)
@@ -99,7 +100,7 @@ def _cut(text: str, dashes: str) -> Iterator[str]:
         if next_one is None and "\n" not in text[resume:]:
             return  # what is left of a line does not count
         if next_one is None:
-            raise _unreadable(f"a part should begin at {text[resume : resume + 40]!r}")
+            raise _unreadable(f"a part should begin at {quoted(text[resume : resume + 40])}")
         if next_one[1]:
             return
         at = next_one.end()

@@ -15,6 +15,7 @@ from reconciler.model.errors import UsageError
 from reconciler.model.json import JsonDict, JsonObject
 from reconciler.model.karpenter.instancetype import InstanceType
 from reconciler.model.resources import MILLI, PODS, parse_quantity
+from reconciler.model.text.quoting import quoted
 
 Value = int | float | str | bool
 
@@ -41,11 +42,11 @@ def evaluate(text: str, facts: Mapping[str, Value]) -> int:
         unknown = [name for name in program.variables() if name not in facts]
         value: Any = None if unknown else program.execute(cel.Context(dict(facts), functions))
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        raise ValueError(f"{text!r} has no value: {_message_of(error)}") from error
+        raise ValueError(f"{quoted(text)} has no value: {_message_of(error)}") from error
     if unknown:
-        raise ValueError(f"unknown name {unknown[0]} in {text!r}")
+        raise ValueError(f"unknown name {unknown[0]} in {quoted(text)}")
     if type(value) not in (int, float) or not math.isfinite(value):
-        raise ValueError(f"{text!r} must be a number, not {value!r}")
+        raise ValueError(f"{quoted(text)} must be a number, not {quoted(value)}")
     return int(value)
 
 
@@ -76,10 +77,12 @@ def _check(text: str) -> None:
         raise ValueError(f"an expression has at most {LENGTH_MAX} characters, not {len(text)}")
     for sign in _UNREADABLE:
         if sign in text:
-            raise ValueError(f"{sign} is not supported in the expression {text!r}")
+            raise ValueError(f"{sign} is not supported in the expression {quoted(text)}")
     for sign in "[{":
         if sign in _STRING.sub("", text):
-            raise ValueError(f"lists and mappings are not supported in the expression {text!r}")
+            raise ValueError(
+                f"lists and mappings are not supported in the expression {quoted(text)}"
+            )
 
 
 def _extreme(choose: Any) -> Any:

@@ -32,6 +32,7 @@ from reconciler.adapters.database.leases.lock import REMEDY, FileLock, command
 from reconciler.adapters.database.leases.renewal import LeaseRenewals
 from reconciler.model.errors import (
     FleetConflictError,
+    FleetMovedError,
     LeaseHeldError,
     LeaseLostError,
     ReconcilerError,
@@ -100,6 +101,7 @@ class FileLease:
             self._lock_cluster(cluster)
             with translated(self.database.place), begin_writing(self.database.engine) as connection:
                 _add_rows(connection, self.database.fleet)
+                _expect_own_nodes(connection, self.database, cluster)
                 _expect_no_other_fleet(connection, self.database, cluster, 0)
                 epoch = _raise_epoch(connection, self.database.fleet, cluster)
         except BaseException:
@@ -279,6 +281,7 @@ class ServerLease:
             text("SELECT pg_try_advisory_xact_lock(:key)"), {"key": key}
         ).scalar():
             raise self._held(_older_holder(connection, database.fleet) or "an older release")
+        _expect_own_nodes(connection, database, cluster)
         _expect_no_other_fleet(connection, database, cluster, now)
         epoch = _raise_epoch(connection, database.fleet, cluster)
         since = connection.execute(
@@ -383,10 +386,7 @@ def _expect_no_other_fleet(
                 where=database.place,
                 remedy="stop it, or run this fleet under that name with --set fleet=NAME",
             )
-        claim = tables.node_claim.c
-        count = connection.execute(
-            select(func.count()).where(claim.fleet == other.name, claim.gone_at.is_(None))
-        ).scalar_one()
+        count = _count_claims(connection, other.name)
         if count:
             raise FleetConflictError(
                 f"fleet {other.name} has {count} NodeClaims in cluster {cluster}",
@@ -396,6 +396,50 @@ def _expect_no_other_fleet(
                 ),
             )
         connection.execute(update(fleet).where(fleet.c.name == other.name).values(cluster=""))
+
+
+def _expect_own_nodes(connection: Connection, database: Database, cluster: ClusterId) -> None:
+    """Refuse an account or region other than the one in which the fleet has its nodes.
+
+    There EC2 lists none of them. They would count as gone and be forgotten, and their instances
+    would run on without an owner.
+
+    Raises:
+        FleetMovedError: the fleet has NodeClaims elsewhere.
+    """
+    before = recorded_cluster(connection, database.fleet)
+    count = _count_claims(connection, database.fleet) if before.is_elsewhere(cluster) else 0
+    if not count:
+        return
+    region_changed = before.region != cluster.region
+    where, there, remedy = (
+        (before.region, cluster.region, f"set aws.region to {before.region}")
+        if region_changed
+        else (
+            f"account {before.account}",
+            f"account {cluster.account}",
+            f"use credentials of account {before.account}",
+        )
+    )
+    raise FleetMovedError(
+        f"fleet {database.fleet} has {count} NodeClaim{'' if count == 1 else 's'} in {where}, and "
+        f"would act in {there}, where it cannot see their instances",
+        where=database.place,
+        remedy=f"{remedy} until the fleet has no nodes, or create another fleet",
+    )
+
+
+def recorded_cluster(connection: Connection, fleet: str) -> ClusterId:
+    """Return the cluster that the last holder of the lease acted for, none if EC2 was simulated."""
+    row = tables.fleet.c
+    key = connection.execute(select(row.cluster).where(row.name == fleet)).scalar_one_or_none()
+    return ClusterId.of_key(key or "")
+
+
+def _count_claims(connection: Connection, fleet: str) -> int:
+    claim = tables.node_claim.c
+    query = select(func.count()).where(claim.fleet == fleet, claim.gone_at.is_(None))
+    return int(connection.execute(query).scalar_one())
 
 
 NOW_MS: Final = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"

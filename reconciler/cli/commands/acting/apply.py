@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from reconciler.cli.parser import inputs
 from reconciler.cli.wiring.mandate import Approval, mandate_of
+from reconciler.model.text.quoting import quoted
 
 if TYPE_CHECKING:
     import argparse
@@ -94,7 +95,7 @@ def request_of(args: argparse.Namespace) -> ApplyRequest:
     folders = [word for word in args.words if word not in files]
     if len(folders) > 1:
         raise UsageError(
-            f"{folders[0]!r} and {folders[1]!r} both look like the fleet folder",
+            f"{quoted(folders[0])} and {quoted(folders[1])} both look like the fleet folder",
             remedy="pass one saved plan and one folder, as in `reconciler apply plan.json fleet`",
         )
     return ApplyRequest(
@@ -194,7 +195,7 @@ def _expect_approval(request: ApplyRequest) -> None:
     path = request.fleet.path
     if path and not os.path.exists(path):
         raise UsageError(
-            f"{path!r} does not exist",
+            f"{quoted(path)} does not exist",
             where="apply",
             remedy="pass a plan saved with `reconciler plan --out FILE`, or the fleet folder",
         )
@@ -298,9 +299,8 @@ def refuse_other_fleet(request: FleetRequest, approved: Plan, file: str) -> None
         raise
     name = sources.settings_of(request, fleet).settings.fleet
     if name != approved.fleet:
-        what = (
-            f"the saved plan belongs to fleet {approved.fleet[:80]!r}, but this is fleet {name!r}"
-        )
+        saved = quoted(approved.fleet, 80)
+        what = f"the saved plan belongs to fleet {saved}, but this is fleet {quoted(name)}"
         raise UnreadableError(what, where=where, remedy=remedy)
 
 

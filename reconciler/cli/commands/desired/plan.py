@@ -138,10 +138,12 @@ def _report(plan: Plan, refused: Sequence[JudgedPolicy], request: PlanRequest) -
     """Print on stderr why the plan is refused, and return whether it is."""
     from reconciler.cli.shared.policies import UNSCHEDULABLE, place_of
     from reconciler.model.text.visible import one_line
-    from reconciler.plan.render.wording import verdict_of
+    from reconciler.plan.render.verdicts import full_verdict_of
 
     for policy in refused:
-        what = f"{place_of(policy)}: policy {policy.name} forbids this plan: {verdict_of(policy)}"
+        what = (
+            f"{place_of(policy)}: policy {policy.name} forbids this plan: {full_verdict_of(policy)}"
+        )
         print(f"Error: {one_line(what)}", file=sys.stderr)
     if refused and request.file:
         print(f"Error: {one_line(request.file)}: the plan was not saved", file=sys.stderr)
@@ -225,7 +227,8 @@ def next_command(plan: Plan, request: PlanRequest, observation: object) -> str:
     if observation == "snapshot":
         return "save this plan with `--out plan.json`, then run `reconciler apply plan.json`"
     if observation == "workloads":
-        base = ("--base", request.fleet.base) if request.fleet.base else ()
+        moves = any(finding.code == "region-changed" for finding in plan.diagnostics)
+        base = ("--base", request.fleet.base) if request.fleet.base and not moves else ()
         return _command_line("reconciler", "simulate", *words, *base)
     return _command_line("reconciler", "apply", *words)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from reconciler.cli.parser import inputs
 from reconciler.cli.shared import exitcode
 from reconciler.cli.shared.request import FleetRequest, SweepRequest
+from reconciler.model.text.quoting import quoted
 
 if TYPE_CHECKING:
     import argparse
@@ -218,31 +219,18 @@ def _until(text: str | None, start: datetime) -> datetime | timedelta | None:
     """
     if text is None:
         return None
-    from reconciler.cli.shared.timings import read_time
+    from reconciler.cli.shared.timings import read_time_or_span
     from reconciler.model.errors import UsageError
 
-    wrong = UsageError(
-        f"invalid end {text[:60]!r}",
-        where="--until",
-        remedy="write a duration such as 24h or 7d, or a time after the start",
-    )
-    is_time = "-" in text and "T" in text.upper()
-    span = read_time(text, "--until") - start if is_time else _span(text, wrong)
+    until = read_time_or_span(text, "--until")
+    span = until if isinstance(until, timedelta) else until - start
     if span <= timedelta(0):
-        raise wrong
+        what = f"{quoted(text)} is not after the start of the simulation"
+        raise UsageError(what, where="--until", remedy="pass a later time")
     if span > SPAN_MAX:
         raise UsageError(
-            f"{text[:60]!r} is longer than {SPAN_MAX.days} days",
+            f"{quoted(text)} is longer than {SPAN_MAX.days} days",
             where="--until",
             remedy="simulate a shorter time",
         )
-    return start + span if is_time else span
-
-
-def _span(text: str, wrong: Exception) -> timedelta:
-    from reconciler.model.duration import parse_span
-
-    try:
-        return parse_span(text)
-    except ValueError as error:
-        raise wrong from error
+    return until

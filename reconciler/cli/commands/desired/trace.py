@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.parser import inputs
 from reconciler.cli.shared import exitcode
-from reconciler.cli.shared.timings import read_time
+from reconciler.cli.shared.timings import read_time, read_time_or_span
+from reconciler.model.text.quoting import quoted
 
 if TYPE_CHECKING:
     import argparse
@@ -62,8 +63,8 @@ def add_subcommand(parser: argparse.ArgumentParser, name: str) -> None:
     if name == "export":
         inputs.add_path(parser)
         add(
-            "--since", metavar="TIME|SPAN", default="7d",
-            help="when the trace begins: a time, or a span before its end (default: 7d)",
+            "--since", metavar="DURATION|TIME", default="7d",
+            help="when the trace begins: a time, or a duration before its end (default: 7d)",
         )  # fmt: skip
         add("--until", metavar="TIME", help="when the trace ends (default: now)")
     else:
@@ -100,8 +101,8 @@ def _add_prometheus(parser: argparse.ArgumentParser) -> None:
         ),
     )  # fmt: skip
     add(
-        "--since", metavar="TIME|SPAN",
-        help="with --prometheus, when the trace begins: a time, or a span before its end "
+        "--since", metavar="DURATION|TIME",
+        help="with --prometheus, when the trace begins: a time, or a duration before its end "
         "(default: 7d)",
     )  # fmt: skip
     add("--until", metavar="TIME", help="with --prometheus, when the trace ends (default: now)")
@@ -244,18 +245,16 @@ def _since(text: str, until: datetime) -> datetime:
     Raises:
         UsageError: it is neither.
     """
-    from reconciler.model.duration import Duration
+    from datetime import datetime
+
     from reconciler.model.errors import UsageError
 
-    if "T" in text:
-        return read_time(text, "--since")
+    since = read_time_or_span(text, "--since")
     try:
-        return until - Duration(text)
-    except ValueError as error:
-        raise UsageError(str(error), where="--since") from error
+        return since if isinstance(since, datetime) else until - since
     except OverflowError as error:
-        why = f"{text[:60]!r} is before the year 1"
-        raise UsageError(why, where="--since", remedy="pass a shorter span") from error
+        why = f"{quoted(text)} is before the year 1"
+        raise UsageError(why, where="--since", remedy="pass a shorter duration") from error
 
 
 def _print_summary(output: str, found: object) -> None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.cli.parser import inputs
 from reconciler.cli.shared import exitcode, records
+from reconciler.model.text.quoting import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -137,7 +138,7 @@ def kind(word: str) -> str:
         return code
     near = nearest(code, [*KINDS, *codes], _LIKE)
     advice = f"did you mean {near}?" if near else f"use one of {', '.join(_NAMED)}, or a code"
-    raise argparse.ArgumentTypeError(f"unknown kind or code {word[:60]!r} ({advice})")
+    raise argparse.ArgumentTypeError(f"unknown kind or code {quoted(word)} ({advice})")
 
 
 def run(request: ExplainRequest) -> int:

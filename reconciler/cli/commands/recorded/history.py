@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from reconciler.cli.output.listing import verb_of
 from reconciler.cli.parser import inputs
 from reconciler.cli.shared import exitcode, records
+from reconciler.model.text.quoting import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +59,7 @@ def request_of(args: argparse.Namespace) -> HistoryRequest:
 def limit(text: str) -> int:
     """Return a count of at least 1, for argparse."""
     if not (text.isascii() and text.isdigit() and 0 < int(text) <= 1_000_000):
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a count from 1 to 1000000")
+        raise argparse.ArgumentTypeError(f"{quoted(text, 40)} is not a count from 1 to 1000000")
     return int(text)
 
 

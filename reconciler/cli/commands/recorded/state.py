@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from reconciler.cli.parser import inputs
 from reconciler.cli.shared import exitcode, records
+from reconciler.model.text.quoting import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -261,7 +262,7 @@ def _keep(request: PruningRequest) -> timedelta:
             keep = None if request.keep == NEVER else Duration(request.keep)
         except ValueError as error:
             raise UsageError(
-                f"invalid duration {request.keep[:60]!r}",
+                f"invalid duration {quoted(request.keep)}",
                 where="--keep",
                 remedy="write it as 30d or 36h",
             ) from error

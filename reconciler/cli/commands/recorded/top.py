@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.cli.parser import inputs
 from reconciler.cli.shared import exitcode, records, watching
+from reconciler.model.text.quoting import quoted
 
 if TYPE_CHECKING:
     from reconciler.cli.shared.records import Recorded
@@ -112,7 +113,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _label(word: str) -> tuple[str, str]:
     key, equals, value = word.partition("=")
     if not equals or not key:
-        raise argparse.ArgumentTypeError(f"{word[:60]!r} is not LABEL=VALUE")
+        raise argparse.ArgumentTypeError(f"{quoted(word)} is not LABEL=VALUE")
     return key, value
 
 

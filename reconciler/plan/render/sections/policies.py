@@ -13,7 +13,8 @@ from reconciler.plan.render.sections.cells import (
     Text,
     Tone,
 )
-from reconciler.plan.render.wording import counted, verdict_of
+from reconciler.plan.render.verdicts import compared_values, verdict_of
+from reconciler.plan.render.wording import counted
 from reconciler.plan.value.plan import JudgedPolicy, Plan
 
 _SOURCES: Final = {
@@ -60,7 +61,7 @@ def others(plan: Plan) -> Section | None:
 
 def _row(policy: JudgedPolicy) -> SectionRow:
     failed = policy.result == "failed"
-    message = () if policy.result == "passed" else (Line(cells=(Text(verdict_of(policy)),)),)
+    texts = () if policy.result == "passed" else (verdict_of(policy), compared_values(policy))
     tone: Tone = "soft" if policy.result == "passed" else ""
     return SectionRow(
         verb=policy.severity if failed else "",
@@ -69,5 +70,5 @@ def _row(policy: JudgedPolicy) -> SectionRow:
             Text("violated" if failed else policy.result, tone),
             Text(_SOURCES[policy.source], "soft"),
         ),
-        lines=message,
+        lines=tuple(Line(cells=(Text(text),)) for text in texts if text),
     )

@@ -1,0 +1,244 @@
+"""The values that a violated rule has compared: those of the paths in its expression.
+
+Of ``has(plan.x) ? a : b`` and ``plan.x == null ? a : b`` only the branch that applies is read. A
+limit is stated where a path is compared with a literal, and all parts of the rule have to hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from reconciler.adapters.cel.paths import PathReader, PathUse, Scope, Steps, pairs_of, tokens_of
+from reconciler.model.json import JsonDict
+from reconciler.model.policy import FoundValue, Scalar
+
+VALUES_MAX: Final = 8
+"""The maximum number of values that are shown for a rule."""
+_ABSENT: Final = object()
+_MIRRORED: Final = {"<=": ">=", "<": ">", ">=": "<=", ">": "<", "==": "==", "!=": "!="}
+_BOUNDARIES: Final = frozenset(("", "(", "[", "{", ",", ":", "?"))
+_AROUND: Final = frozenset(("", "(", ")", "&&", ":", "?"))
+"""What may stand before and after a comparison that has to hold for the whole rule to hold."""
+_CONVERSIONS: Final = frozenset(("double", "int", "size", "uint"))
+
+
+class Quantified(NamedTuple):
+    """A rule about all elements of a list: which list, and an expression for those that violate."""
+
+    steps: Steps
+    expression: str
+
+
+def quantified(expression: str) -> Quantified | None:
+    """Return what a rule of the form ``list.all(x, …)`` or ``!list.exists(x, …)`` is about."""
+    tokens = tokens_of(expression)
+    pairs = pairs_of(tokens)
+    if not tokens or pairs is None:
+        return None
+    reader = PathReader(tokens, pairs)
+    begin = 1 if tokens[0].text == "!" else 0
+    macro = "exists" if begin else "all"
+    reader.read(begin, len(tokens))
+    use = next((u for u in reader.uses if u.begin == begin and u.macro == macro), None)
+    if use is None or pairs[use.end + 2] != len(tokens) - 1 or reader.text(use.end + 4) != ",":
+        return None
+    variable, body = use.end + 3, tokens[use.end + 5].offset
+    rule = expression[body : tokens[-1].offset]
+    each = f"({rule})" if macro == "exists" else f"!({rule})"
+    listed = expression[tokens[begin].offset : tokens[use.end].offset]
+    return Quantified(use.steps, f"{listed}.filter({tokens[variable].text}, {each})")
+
+
+def listed(expression: str, each: JsonDict) -> FoundValue:
+    """Return what was found in the list that a rule is about."""
+    rule = quantified(expression)
+    assert rule is not None, "only such rules are asked about"
+    return FoundValue(
+        _path(rule.steps),
+        count=each["count"],
+        violating=each["violating"],
+        names=tuple(each["names"]),
+    )
+
+
+def found_in(expression: str, plan: JsonDict) -> tuple[FoundValue, ...]:
+    """Return the values of the paths in a violated rule, each path once, at most 8."""
+    tokens = tokens_of(expression)
+    pairs = pairs_of(tokens)
+    if pairs is None:
+        return ()
+    reader = _AppliedReader(tokens, pairs, plan=plan)
+    reader.read(0, len(tokens))
+    found: dict[Steps, FoundValue] = {}
+    for use in reader.uses:
+        value = _value_at(plan, use.steps)
+        if not (use.is_tested or use.macro) and isinstance(value, (str, int, float, list)):
+            measured = len(value) if isinstance(value, list) else value
+            one = _found(use.steps, value, *_limit(reader, use, measured))
+            if use.steps not in found or one.operator:
+                found[use.steps] = one
+    return tuple(found.values())[:VALUES_MAX]
+
+
+def _found(
+    steps: Steps, value: Scalar | list[object], sign: str = "", limit: Scalar | None = None
+) -> FoundValue:
+    path = _path(steps)
+    if isinstance(value, list):
+        return FoundValue(path, count=len(value), operator=sign, limit=limit)
+    return FoundValue(path, value, operator=sign, limit=limit)
+
+
+def _path(steps: Steps) -> str:
+    return "".join(_step(step) for step in steps).removeprefix(".")
+
+
+def _step(step: str | int) -> str:
+    if isinstance(step, int):
+        return f"[{step}]"
+    return f".{step}" if step.isidentifier() else f'["{step}"]'
+
+
+def _value_at(plan: JsonDict, steps: Steps) -> object:
+    value: object = plan
+    for step in steps:
+        if isinstance(value, dict):
+            value = value.get(step, _ABSENT)
+        elif isinstance(value, list) and isinstance(step, int):
+            value = value[step] if step < len(value) else _ABSENT
+        else:
+            return _ABSENT
+    return value
+
+
+@dataclass
+class _AppliedReader(PathReader):
+    """Reads only the branches of ``?:`` that apply to a plan, where that is easily known.
+
+    ``is_strict`` is whether all parts that were read have to hold.
+    """
+
+    plan: JsonDict | None = None
+    is_strict: bool = True
+
+    def read(self, begin: int, end: int, scope: Scope | None = None) -> None:
+        """Read the tokens, without the branches that do not apply."""
+        for branch in self._branches(begin, end):
+            self._read_all(begin, branch.begin, scope)
+            self.read(branch.taken_from, branch.taken_to, scope)
+            begin = branch.end
+        self._read_all(begin, end, scope)
+
+    def _read_all(self, begin: int, end: int, scope: Scope | None) -> None:
+        self.is_strict &= not any(self.text(i) in ("||", "?") for i in range(begin, end))
+        super().read(begin, end, scope)
+
+    def _branches(self, begin: int, end: int) -> Iterator[_Branch]:
+        index = begin
+        while index < end:
+            branch = self._branch(index, end)
+            if branch is not None:
+                yield branch
+            index = branch.end if branch is not None else index + 1
+
+    def _branch(self, index: int, end: int) -> _Branch | None:
+        """Return the conditional that begins at ``index``, None if there is none or unknown."""
+        if self.text(index - 1) not in _BOUNDARIES:
+            return None
+        holds, after = self._condition(index)
+        if holds is None or self.text(after) != "?":
+            return None
+        middle = self._skipped(after + 1, end, (":",))
+        last = self._skipped(middle + 1, end, (":", ","))
+        taken = (after + 1, middle) if holds else (middle + 1, last)
+        return _Branch(index, last, *taken)
+
+    def _condition(self, index: int) -> tuple[bool | None, int]:
+        """Return whether a test at ``index`` holds, and the index after it."""
+        is_test = self.text(index) == "has" and self.text(index + 1) == "("
+        first = index + 2 if is_test else index
+        path = PathReader(self.tokens, self.pairs)
+        after = path.read_path(first, {"plan": {}}) if self.text(first) == "plan" else first
+        if not path.uses:
+            return None, index
+        value = _value_at(self.plan or {}, path.uses[-1].steps)
+        if is_test:
+            return value is not _ABSENT, after + 1
+        if self.text(after) in ("==", "!=") and self.text(after + 1) == "null":
+            return (value is None) is (self.text(after) == "=="), after + 2
+        return None, index
+
+    def _skipped(self, index: int, end: int, signs: tuple[str, ...]) -> int:
+        """Return the index of the first of the signs that belongs to no inner conditional."""
+        inner = 0
+        while index < end:
+            text = self.text(index)
+            if index in self.pairs:
+                index = self.pairs[index]
+            elif text == "?":
+                inner += 1
+            elif text == ":" and inner:
+                inner -= 1
+            elif (text in signs and not inner) or text in (")", "]", "}"):
+                return index
+            index += 1
+        return end
+
+
+class _Branch(NamedTuple):
+    """A conditional, and the part of it that applies, as indexes of tokens."""
+
+    begin: int
+    end: int
+    taken_from: int
+    taken_to: int
+
+
+def _limit(reader: _AppliedReader, use: PathUse, value: Scalar) -> tuple[str, Scalar] | tuple[()]:
+    """Return the comparison with a literal that the value violates."""
+    begin, end = use.begin, use.end
+    if reader.text(begin - 1) == "(" and reader.text(begin - 2) in _CONVERSIONS:
+        begin, end = begin - 2, end + 1
+    for sign, at, before, after in (
+        (reader.text(end), end + 1, begin - 1, end + 2),
+        (_MIRRORED.get(reader.text(begin - 1), ""), begin - 2, begin - 3, end),
+    ):
+        is_whole = {reader.text(before), reader.text(after)} <= _AROUND
+        if not reader.is_strict or sign not in _MIRRORED or not is_whole:
+            continue
+        limit = _literal(reader, at)
+        if limit is not None and not _holds(value, sign, limit):
+            return sign, limit
+    return ()
+
+
+def _literal(reader: PathReader, index: int) -> Scalar | None:
+    token = reader.tokens[index] if 0 <= index < len(reader.tokens) else None
+    if token is None:
+        return None
+    if token.kind == "number":
+        text = token.text.rstrip("uU")
+        return int(text) if text.isdecimal() else float(text)
+    if token.kind == "string":
+        return token.unquoted
+    return {"true": True, "false": False}.get(token.text)
+
+
+def _holds(value: Scalar, sign: str, limit: Scalar) -> bool:
+    """Return whether a comparison holds; values of different kinds are not compared."""
+    if isinstance(value, str) or isinstance(limit, str):
+        return value != limit if sign == "!=" else value == limit
+    match sign:
+        case "<=":
+            return value <= limit
+        case "<":
+            return value < limit
+        case ">=":
+            return value >= limit
+        case ">":
+            return value > limit
+        case "==":
+            return value == limit
+    return value != limit

@@ -1,0 +1,75 @@
+"""The regions of AWS by name, and the settings that name unknown ones.
+
+The bundled catalog takes longer to load than everything else that ``validate`` does with most
+fleets, and has only regions with known instance types. So the names are listed here; a test
+compares them with those of botocore.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from reconciler.model.diagnostics import Severity
+from reconciler.model.text.nearest import did_you_mean
+from reconciler.model.text.quoting import quoted
+from reconciler.source.document import Pointer
+from reconciler.source.finding import Finding
+
+REGIONS: Final = frozenset({
+    "af-south-1",
+    "ap-east-1", "ap-east-2",
+    "ap-northeast-1", "ap-northeast-2", "ap-northeast-3",
+    "ap-south-1", "ap-south-2",
+    "ap-southeast-1", "ap-southeast-2", "ap-southeast-3", "ap-southeast-4",
+    "ap-southeast-5", "ap-southeast-6", "ap-southeast-7",
+    "ca-central-1", "ca-west-1",
+    "cn-north-1", "cn-northwest-1",
+    "eu-central-1", "eu-central-2", "eu-north-1", "eu-south-1", "eu-south-2",
+    "eu-west-1", "eu-west-2", "eu-west-3",
+    "eu-isoe-west-1", "eusc-de-east-1",
+    "il-central-1",
+    "me-central-1", "me-south-1",
+    "mx-central-1",
+    "sa-east-1",
+    "us-east-1", "us-east-2", "us-west-1", "us-west-2",
+    "us-gov-east-1", "us-gov-west-1",
+    "us-iso-east-1", "us-iso-west-1", "us-isob-east-1", "us-isob-west-1",
+    "us-isof-east-1", "us-isof-south-1",
+})  # fmt: skip
+"""The regions of all partitions."""
+
+_LIKE: Final = 0.7
+_SETTINGS: Final[tuple[Pointer, ...]] = (
+    ("aws", "region"),
+    ("priceBook", "rules", "*", "regions", "*"),
+    ("commitments", "savingsPlans", "*", "region"),
+    ("commitments", "reservedInstances", "*", "region"),
+)
+"""Where the configuration names a region; ``*`` is each element of a list."""
+
+
+def unknown_regions(config: object) -> Iterator[Finding]:
+    """Yield a warning for each region in the data of ``reconciler.yaml`` that AWS does not have."""
+    for setting in _SETTINGS:
+        for pointer, region in _named(config, setting, ()):
+            if region not in REGIONS:
+                message = f"region {quoted(region)} is not known"
+                hint = did_you_mean(
+                    region, sorted(REGIONS), "ignore this if AWS has added it since", _LIKE
+                )
+                yield Finding("unknown-region", pointer, message, hint, Severity.WARNING)
+
+
+def _named(data: object, steps: Pointer, above: Pointer) -> Iterator[tuple[Pointer, str]]:
+    """Yield the strings at a path, each with its place."""
+    if not steps:
+        if isinstance(data, str):
+            yield above, data
+        return
+    step, *rest = steps
+    if step == "*":
+        for index, item in enumerate(data if isinstance(data, list) else ()):
+            yield from _named(item, tuple(rest), (*above, index))
+    elif isinstance(data, dict) and step in data:
+        yield from _named(data[step], tuple(rest), (*above, step))
