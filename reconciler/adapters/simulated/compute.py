@@ -253,7 +253,7 @@ class SimulatedCompute:
 
     def _forget_gone(self, now: datetime) -> None:
         """Let go of instances that no call shows any more, so that a long run stays fast."""
-        before = now - SHOWN_FOR - self.conditions.lag(now) - _MARGIN
+        before = now - SHOWN_FOR - self.conditions.longest_lag - _MARGIN
         gone = [
             identity
             for identity, machine in self._current.items()
@@ -402,8 +402,8 @@ class SimulatedCompute:
 
 
 _MOMENT: Final = timedelta(microseconds=1)
-_MARGIN: Final = timedelta(days=1)
-"""How much longer than EC2 a simulation remembers; the lag of reads may still change."""
+_MARGIN: Final = timedelta(minutes=5)
+"""How much longer than EC2 a simulation remembers, in case its conditions change."""
 
 
 def _digest(request: Launch) -> str:

@@ -346,6 +346,11 @@ class Conditions:
         """Return how old the answers of EC2's lists are now."""
         return max((s.lag for s in self.stale if s.window.holds(now)), default=timedelta(0))
 
+    @property
+    def longest_lag(self) -> timedelta:
+        """The age of the oldest answer that EC2's lists ever give."""
+        return max((s.lag for s in self.stale), default=timedelta(0))
+
     def edges(self) -> tuple[datetime, ...]:
         """Return every time at which a condition changes, without those of the market."""
         windows = [r.window for r in self.refused] + [s.window for s in self.stale]

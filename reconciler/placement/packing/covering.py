@@ -27,7 +27,6 @@ LOADS_MAX = 24
 
 _TINY = 1e-9
 _FAR = 2**31
-_NO_PROOF = float("inf")
 ROUNDS = 40
 _CUTS_A_ROUND = 8
 
@@ -141,25 +140,63 @@ def kinds_of(
     loads: Sequence[Load], templates: Iterable[PoolTemplate], goal: Goal, names: Sequence[str]
 ) -> list[NodeKind]:
     """Return every node worth buying; ``names`` are the resources in the order of the loads."""
-    found: list[NodeKind] = []
+    found: dict[NodeKind, None] = {}
     for template in templates:
         extra = goal.cost_of_node(template)
         suits, members = _suits(loads, template)
-        for signature, rows in _worth_buying(suits, template, names).items():
+        for signature, offers in _worth_buying(suits, template, names).items():
             shared = sum(mask for i, mask in enumerate(members) if signature >> i & 1)
-            for price, room in rows:
-                most = tuple(
-                    _held(load, room) if shared >> i & 1 else 0 for i, load in enumerate(loads)
-                )
+            held = [
+                offers.held(load) if shared >> i & 1 else offers.nothing
+                for i, load in enumerate(loads)
+            ]
+            every = zip(*held, strict=True)
+            for price, room, most in zip(offers.prices, offers.rooms, every, strict=True):
                 if any(most):
-                    found.append(NodeKind(price + extra, room, most))
-    return list(dict.fromkeys(found))
+                    found[NodeKind(price + extra, room, most)] = None
+    return list(found)
+
+
+_HELD_MAX = 1024
+
+
+class _Offers:
+    """The types worth buying for the same loads: their prices, and their rooms besides daemons."""
+
+    def __init__(self) -> None:
+        self.prices: list[float] = []
+        self.rooms: list[tuple[int, ...]] = []
+        self._held: dict[tuple[tuple[int, ...], bool], list[int]] = {}
+
+    @property
+    def nothing(self) -> list[int]:
+        """The pods that each type holds of a load that it does not suit."""
+        return [0] * len(self.rooms)
+
+    def add(self, price: float, room: tuple[int, ...]) -> None:
+        """Add a type."""
+        self.prices.append(price)
+        self.rooms.append(room)
+
+    def held(self, load: Load) -> list[int]:
+        """Return how many pods of a load each type holds.
+
+        Loads come back with other counts all the time, so this is computed once for each request.
+        """
+        key = load.wanted, load.fluid
+        known = self._held.get(key)
+        if known is None:
+            if len(self._held) >= _HELD_MAX:
+                self._held.clear()
+            known = self._held[key] = [_fitting(*key, room) for room in self.rooms]
+        most = load.most
+        return [min(one, most) for one in known]
 
 
 _Suit = tuple[Space, ...]
 """The spaces of a NodePool that suit some loads."""
-_Buys = dict[int, list[tuple[float, tuple[int, ...]]]]
-"""By the set of suits that can share a node: lowest price and room of each type worth buying."""
+_Buys = dict[int, _Offers]
+"""By the set of suits that can share a node: the types worth buying."""
 
 
 def _suits(loads: Sequence[Load], template: PoolTemplate) -> tuple[list[_Suit], list[int]]:
@@ -199,7 +236,7 @@ def _found_worth_buying(
             if covering & cheaper:
                 continue
             cheaper |= 1 << index
-            found.setdefault(signature, []).append((prices[index], room))
+            found.setdefault(signature, _Offers()).add(prices[index], room)
     return found
 
 
@@ -241,46 +278,63 @@ def _room(
     return room if min(room) >= 0 else None
 
 
-def _held(load: Load, room: Sequence[int]) -> int:
-    """Return how many pods of a load fit into a room, rounded up for a fluid load."""
-    most, fluid = load.most, load.fluid
-    for wanted, amount in zip(load.wanted, room, strict=True):
-        if wanted > 0:
-            held = -(-amount // wanted) if fluid else amount // wanted
+def _fitting(wanted: Sequence[int], fluid: bool, room: Sequence[int]) -> int:
+    """Return how many pods with these requests fit into a room, rounded up for a fluid load."""
+    most = _FAR
+    for request, amount in zip(wanted, room, strict=True):
+        if request > 0:
+            held = -(-amount // request) if fluid else amount // request
             most = min(most, held)
     return most
+
+
+class _Proof:
+    """Shadow prices of resources, and the value that each pod has beyond them.
+
+    They bound the value that any kind of node holds: many kinds are checked with the same prices.
+    """
+
+    __slots__ = ("_priced", "_surplus")
+
+    def __init__(
+        self, values: Sequence[float], shadow: Sequence[float], loads: Sequence[Load]
+    ) -> None:
+        self._priced = [(r, price) for r, price in enumerate(shadow) if price]
+        self._surplus: list[tuple[int, float]] = []
+        for number, value in enumerate(values):
+            surplus, wanted = value, loads[number].wanted
+            for r, price in self._priced:
+                surplus -= price * wanted[r]
+            if surplus > 0:
+                self._surplus.append((number, surplus))
+
+    def ceiling(self, kind: NodeKind) -> float:
+        """Return a value that the kind cannot exceed."""
+        room, most, total = kind.room, kind.most, 0.0
+        for r, price in self._priced:
+            total += price * room[r]
+        for number, surplus in self._surplus:
+            total += surplus * most[number]
+        return total
 
 
 class _Pricing:
     """For one kind of node: the most value that it holds, and shadow prices that prove it."""
 
-    __slots__ = ("_rows", "kind", "loads", "numbers", "shadow")
+    __slots__ = ("kind", "loads", "numbers", "shadow")
 
     def __init__(self, kind: NodeKind, loads: Sequence[Load]) -> None:
         self.kind = kind
         self.loads = loads
         self.numbers = [i for i, most in enumerate(kind.most) if most]
         self.shadow: list[float] = []
-        self._rows = [(i, kind.most[i], loads[i].wanted) for i in self.numbers]
 
-    def ceiling(self, values: Sequence[float], shadow: Sequence[float]) -> float:
-        """Return a value that the kind cannot exceed, as proved by some shadow prices."""
-        if not shadow:
-            return _NO_PROOF
-        priced = [(r, price) for r, price in enumerate(shadow) if price]
-        room, total = self.kind.room, 0.0
-        for r, price in priced:
-            total += price * room[r]
-        for i, most, wanted in self._rows:  # a loop: most of the time of a bound is spent here
-            surplus = values[i]
-            for r, price in priced:
-                surplus -= price * wanted[r]
-            if surplus > 0:
-                total += surplus * most
-        return total
+    def proof(self, values: Sequence[float]) -> _Proof:
+        """Return the last shadow prices with the present values of pods."""
+        return _Proof(values, self.shadow, self.loads)
 
-    def fill(self, values: Sequence[float]) -> tuple[float, list[float]]:
-        """Return the most value with fractional pods, and how many pods of each load make it up."""
+    def fill(self, values: Sequence[float]) -> list[float]:
+        """Return how many pods of each load, or fractions, make up the most value."""
         kind, numbers, loads = self.kind, self.numbers, self.loads
         used = [r for r in range(len(kind.room)) if any(loads[i].wanted[r] for i in numbers)]
         scale = [float(kind.room[r]) or 1.0 for r in used]
@@ -299,34 +353,34 @@ class _Pricing:
         column = [0.0] * len(kind.most)
         for i, share in zip(numbers, optimum.variables, strict=True):
             column[i] = share * kind.most[i]
-        return self.ceiling(values, self.shadow), column
+        return column
 
 
 def solve(loads: Sequence[Load], kinds: Sequence[NodeKind], rounds: int = ROUNDS) -> Dual:
     """Return values of pods that no kind of node exceeds, with as high a total as was found."""
     counts = [float(load.count) for load in loads]
     pricings = [_Pricing(kind, loads) for kind in kinds]
-    program = Program(counts)
-    for row, limit in _first_rows(loads, kinds):
-        program.add(row, limit)
+    program = Program(counts, _first_rows(loads, kinds))
     best = Dual(0.0, tuple(0.0 for _ in loads))
     for _ in range(rounds):
         optimum = program.solved()
         values = [max(v, 0.0) for v in optimum.variables]
         over: list[tuple[float, int, list[float]]] = []
         factor = 1.0
-        lately: list[float] = []
+        lately: _Proof | None = None
         for number, pricing in enumerate(pricings):
-            most = pricing.kind.cost * (1 + _TINY)
-            if pricing.ceiling(values, pricing.shadow) <= most:
+            kind = pricing.kind
+            most = kind.cost * (1 + _TINY)
+            if pricing.shadow and pricing.proof(values).ceiling(kind) <= most:
                 continue
-            if pricing.ceiling(values, lately) <= most:
+            if lately is not None and lately.ceiling(kind) <= most:
                 continue
-            ceiling, column = pricing.fill(values)
-            lately = pricing.shadow
+            column = pricing.fill(values)
+            lately = pricing.proof(values)
+            ceiling = lately.ceiling(kind)
             if ceiling > most:
-                over.append((pricing.kind.cost / ceiling, number, column))
-                factor = min(factor, pricing.kind.cost / ceiling)
+                over.append((kind.cost / ceiling, number, column))
+                factor = min(factor, kind.cost / ceiling)
         factor *= 1 - _TINY
         reached = sum(v * c for v, c in zip(values, counts, strict=True)) * factor
         if reached > best.cost:
@@ -355,4 +409,6 @@ def worth(room: Sequence[int], loads: Sequence[Load], values: Sequence[float]) -
     """Return an upper bound on the value of pods in a free room."""
     counts = tuple(ceil(load.count) for load in loads)
     kind = NodeKind(0.0, tuple(room), counts)
-    return _Pricing(kind, loads).fill(values)[0]
+    pricing = _Pricing(kind, loads)
+    pricing.fill(values)
+    return pricing.proof(values).ceiling(kind)

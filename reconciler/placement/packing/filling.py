@@ -6,7 +6,7 @@ Whether it is possible is decided when the draft is placed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import lt
 
 from reconciler.model.kubernetes.pod import HostPort
@@ -25,6 +25,8 @@ _ORDERS_MAX = 12
 _LOTS_TO_REORDER = 100
 _GAIN = 1e-9
 _ROUGHLY = 32
+_STATES_MAX = 128
+"""The number of states for which fillings are kept: many beginnings lead to the same states."""
 
 
 class Site:
@@ -184,8 +186,17 @@ class Sites:
         return found
 
 
+_FULL, _ROUGH, _BEST = range(3)
+"""The ways to fill a node."""
+_Fillings = dict[tuple[int, int, PoolOffers], tuple[PaperNode, int]]
+"""Filled nodes of one state of the lots, by way, type and shelf, with the work that each took."""
+
+
 class Filler:
-    """Fills nodes from the remaining lots, the most valuable units first."""
+    """Fills nodes from the remaining lots, the most valuable units first.
+
+    Nodes that it returns are shared: a node to which something is added is copied before.
+    """
 
     def __init__(self, market: PackingMarket, lots: Iterable[Lot], effort: Effort) -> None:
         self.market = market
@@ -198,6 +209,7 @@ class Filler:
         }
         amounts = [market.amounts(lot.requests) for lot in self.left]
         self._least = [min(column) for column in zip(*amounts, strict=True)]
+        self._states: dict[object, _Fillings] = {}
         self._rank()
         self._limits: dict[str, list[int]] = {}
 
@@ -210,6 +222,8 @@ class Filler:
     def _rank(self) -> None:
         self._all = sorted(self.left, key=lambda lot: (-lot.value, lot.number))
         self.order = self._all
+        self._states.clear()
+        self._here: _Fillings | None = None
 
     def affords(self, template: PoolTemplate, row: Row) -> bool:
         """Return whether the remaining limits of the NodePool allow such a node."""
@@ -224,25 +238,45 @@ class Filler:
             left = self._limits[template.name] = list(self.market.limits(template))
         return left
 
-    def filled(
-        self,
-        shelf: PoolOffers,
-        row: Row,
-        order: Sequence[Lot] | None = None,
-        *,
-        roughly: bool = False,
-    ) -> PaperNode:
-        """Return a node filled from the remaining lots; nothing is taken from the lots yet.
+    def filled(self, shelf: PoolOffers, row: Row, *, roughly: bool = False) -> PaperNode:
+        """Return a node filled from the remaining lots, the most valuable first.
 
-        ``order`` is the order of the lots, by default the most valuable first. ``roughly`` stops
-        when the node is nearly full.
+        Nothing is taken from the lots yet. ``roughly`` stops when the node is nearly full.
         """
+        kind = _ROUGH if roughly else _FULL
+        return self._known(kind, shelf, row, lambda: self.filled_by(shelf, row, self.order, kind))
+
+    def _known(
+        self, kind: int, shelf: PoolOffers, row: Row, fill: Callable[[], PaperNode]
+    ) -> PaperNode:
+        """Return a filling of the present state; one that is known counts as the same work."""
+        here = self._here
+        if here is None:
+            here = self._here = self._fillings()
+        known = here.get((kind, row.index, shelf))
+        if known is None:
+            before = self.effort.done
+            node = fill()
+            here[kind, row.index, shelf] = (node, self.effort.done - before)
+            return node
+        self.effort.done += known[1]
+        return known[0]
+
+    def _fillings(self) -> _Fillings:
+        """Return the known fillings of what is left now."""
+        if len(self._states) >= _STATES_MAX:
+            self._states.clear()
+        state = tuple(self.left.values()), tuple([lot.number for lot in self.order])
+        return self._states.setdefault(state, {})
+
+    def filled_by(
+        self, shelf: PoolOffers, row: Row, order: Sequence[Lot], kind: int = 0
+    ) -> PaperNode:
+        """Return a node filled from the remaining lots in an order of them."""
         node = PaperNode(self.sites.of(shelf.template, shelf.space), row)
         left, needs, sites = self.left, self.needs, self.sites
-        if order is None:
-            order = self.order
         room, least = node.room, self._least
-        if roughly:
+        if kind == _ROUGH:
             least = [max(a, amount // _ROUGHLY) for a, amount in zip(least, room, strict=True)]
         seen = 0
         for lot in order:
@@ -273,6 +307,9 @@ class Filler:
 
     def best_filled(self, shelf: PoolOffers, row: Row) -> PaperNode:
         """Return the most valuable filling over several orders: each lot first or last."""
+        return self._known(_BEST, shelf, row, lambda: self._best_filled(shelf, row))
+
+    def _best_filled(self, shelf: PoolOffers, row: Row) -> PaperNode:
         before = self.effort.done
         best = self.filled(shelf, row)
         seen = self.effort.done - before
@@ -289,7 +326,7 @@ class Filler:
             if lot in best.taken:
                 orders.append([*others, lot])
             for order in orders:
-                node = self.filled(shelf, row, order)
+                node = self.filled_by(shelf, row, order)
                 if node.value > worth + _GAIN:
                     best, worth = node, node.value
         return best
@@ -298,6 +335,7 @@ class Filler:
         """Take the units of ``times`` such nodes from the lots; a negative number returns them."""
         for lot, count in node.taken.items():
             self.left[lot] -= count * times
+        self._here = None
         self.charge(node, times)
 
     def limits(self) -> tuple[tuple[str, Charge], ...]:
@@ -328,6 +366,7 @@ class Filler:
     def tidy(self) -> None:
         """Drop lots of which nothing is left."""
         self.order = [lot for lot in self.order if self.left[lot]]
+        self._here = None
 
     def restart(self) -> None:
         """Restore all lots and limits to their initial state."""
@@ -339,3 +378,4 @@ class Filler:
         for lot in self.left:
             self.left[lot] = left.get(lot, 0)
         self.order = [lot for lot in self._all if self.left[lot]]
+        self._here = None

@@ -74,9 +74,13 @@ def duals(filler: Filler, work_max: int) -> Worth | None:
         return None
     filler.restart()
     until = filler.effort.done + work_max
-    program = Program([float(lot.units) for lot in lots])
-    for number, cost in enumerate(_alone(filler, lots)):
-        program.add([1.0 if i == number else 0.0 for i in range(len(lots))], cost)
+    program = Program(
+        [float(lot.units) for lot in lots],
+        [
+            ([1.0 if i == number else 0.0 for i in range(len(lots))], cost)
+            for number, cost in enumerate(_alone(filler, lots))
+        ],
+    )
     columns: dict[object, PaperNode] = {}
     optimum = program.solved()
     least_cost = None
@@ -117,7 +121,7 @@ def _alone(filler: Filler, lots: Iterable[Lot]) -> Iterator[float]:
             for shelves in lot.shelves[:1]
             for shelf in shelves
             for row in shelf.rows
-            for node in (filler.filled(shelf, row, [lot]),)
+            for node in (filler.filled_by(shelf, row, [lot]),)
             if (count := node.taken.get(lot, 0))
         ]
         yield min(costs, default=lot.share)

@@ -7,7 +7,7 @@ must hold is verified with the numbers found (``bound.py``).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -31,21 +31,21 @@ def maximum(
     ``limits`` are not negative, so ``x = 0`` is feasible. The number of steps is limited. When it
     is reached, the current solution is returned: it is feasible, but its prices may not be.
     """
-    program = Program(objective)
-    for row, limit in zip(rows, limits, strict=True):
-        program.add(row, limit)
-    return program.solved()
+    return Program(objective, zip(rows, limits, strict=True)).solved()
 
 
 class Program:
     """The maximum of ``objective · x`` with ``x >= 0``; rows can be added between solutions.
 
-    Each solution starts from the previous one: a violated new row costs a few steps.
+    ``rows`` are the first constraints, each with its limit. Each solution starts from the previous
+    one: a violated new row costs a few steps.
     """
 
-    def __init__(self, objective: Sequence[float]) -> None:
+    def __init__(
+        self, objective: Sequence[float], rows: Iterable[tuple[Sequence[float], float]] = ()
+    ) -> None:
         self._objective = list(objective)
-        self._rows: list[tuple[Sequence[float], float]] = []
+        self._rows = list(rows)
         self._restart()
 
     def add(self, row: Sequence[float], limit: float) -> None:
@@ -57,8 +57,6 @@ class Program:
         """Return the optimum, or the feasible solution found when the step limit is reached."""
         if not self._is_repaired():
             self._restart()
-            for row, limit in self._rows:
-                self._enter(row, limit)
         self._climb()
         count = len(self._objective)
         variables = [0.0] * count
@@ -69,10 +67,16 @@ class Program:
         return Optimum(value, variables, self._goal[count:])
 
     def _restart(self) -> None:
-        self._goal = [-c for c in self._objective]
+        """Build the tableau of all rows, in which no variable is in the basis yet."""
+        width, count = len(self._objective), len(self._rows)
+        self._goal = [-c for c in self._objective] + [0.0] * count
         self._table: list[list[float]] = []
-        self._limits: list[float] = []
-        self._basis: list[int] = []
+        for number, (row, _) in enumerate(self._rows):
+            line = [*row, *([0.0] * count)]
+            line[width + number] = 1.0
+            self._table.append(line)
+        self._limits = [limit for _, limit in self._rows]
+        self._basis = list(range(width, width + count))
 
     def _enter(self, row: Sequence[float], limit: float) -> None:
         """Add a row to the tableau, expressed in the non-basic variables."""
