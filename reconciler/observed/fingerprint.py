@@ -217,6 +217,25 @@ class Pods(tuple[Pod, ...]):  # noqa: SLOT001 - computed values are kept in its 
         """Return the pods with their index; pods that have one are returned unchanged."""
         return pods if isinstance(pods, Pods) else cls(pods)
 
+    @classmethod
+    def following(cls, pods: Iterable[Pod], earlier: Pods) -> Pods:
+        """Return the pods with their index, of which the unchanged nodes are those of ``earlier``.
+
+        What was computed from the pods of a node is valid while it has the same tuple.
+        """
+        found = cls(pods)
+        known, held = earlier.by_node, earlier.holding
+        by_node = {
+            name: alike if (alike := known.get(name)) is not None and alike == on_node else on_node
+            for name, on_node in found.by_node.items()
+        }
+        found.__dict__["by_node"] = by_node
+        found.__dict__["holding"] = {
+            name: held[name] if on_node is known.get(name) else _holding(on_node)
+            for name, on_node in by_node.items()
+        }
+        return found
+
     @cached_property
     def by_node(self) -> Mapping[str, tuple[Pod, ...]]:
         """The pods that are bound to each node, by its name, in their order here."""
@@ -233,10 +252,7 @@ class Pods(tuple[Pod, ...]):  # noqa: SLOT001 - computed values are kept in its 
     @cached_property
     def holding(self) -> Mapping[str, tuple[str, ...]]:
         """The names of the pods that block each node, without daemons and completed pods."""
-        return {
-            name: tuple([p.key for p in pods if not p.is_terminal and not p.is_daemon])
-            for name, pods in self.by_node.items()
-        }
+        return {name: _holding(pods) for name, pods in self.by_node.items()}
 
     @cached_property
     def provisionable(self) -> Mapping[str, Pod]:
@@ -247,3 +263,7 @@ class Pods(tuple[Pod, ...]):  # noqa: SLOT001 - computed values are kept in its 
     def fingerprints(self) -> Mapping[str, str]:
         """The fingerprint of each pod that has not completed; completed pods have no effect."""
         return {f"Pod {p.key}": fingerprint(pod_facts(p)) for p in self if not p.is_terminal}
+
+
+def _holding(pods: Iterable[Pod]) -> tuple[str, ...]:
+    return tuple([p.key for p in pods if not p.is_terminal and not p.is_daemon])

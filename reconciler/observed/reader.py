@@ -8,11 +8,13 @@ observations then costs nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
 import msgspec
 
+from reconciler.observed.fingerprint import Pods
 from reconciler.observed.isolation import SnapshotPlace
 from reconciler.observed.snapshot import Snapshot, assembled, decoded, decoded_as, items_of
 
@@ -69,6 +71,8 @@ class SnapshotReader:
     def _settled(self, fresh: dict[bytes, object], order: list[bytes]) -> Snapshot:
         """Keep what was read, and return the snapshot of it."""
         if order != self._order:
-            self._last = assembled(fresh[key] for key in order)
+            read = assembled(fresh[key] for key in order)
+            pods = Pods.following(read.pods, self._last.indexed_pods)
+            self._last = replace(read, pods=pods)
         self._known, self._order = fresh, order
         return self._last

@@ -159,6 +159,16 @@ class StateNode:
         return {**promised, **{name: amount for name, amount in own.items() if amount}}
 
     @cached_property
+    def kinds(self) -> Mapping[tuple[str, frozenset[tuple[str, str]]], int]:
+        """The number of its pods by namespace and labels, without ended and terminating ones."""
+        found: dict[tuple[str, frozenset[tuple[str, str]]], int] = {}
+        for pod in self.pods:
+            if pod.is_active:
+                kind = (pod.namespace, frozenset(pod.metadata.labels.items()))
+                found[kind] = found.get(kind, 0) + 1
+        return found
+
+    @cached_property
     def reschedulable(self) -> tuple[Pod, ...]:
         """The pods that need another node when this one is removed."""
         return tuple(pod for pod in self.pods if pod.is_reschedulable)

@@ -81,3 +81,15 @@ def test_unchanged_pods_are_not_indexed_again() -> None:
     assert cluster_state(again).nodes[0].pods is kept.by_node["n"]
     assert Pods.of(moved.pods).by_node == {"m": moved.pods}
     assert [node.pods for node in cluster_state(moved).nodes] == [()]
+
+
+@given(some_pods(), some_pods())
+def test_pods_that_follow_others_have_the_same_index(
+    before: tuple[Pod, ...], pods: tuple[Pod, ...]
+) -> None:
+    earlier = Pods(before)
+    later, plain = Pods.following(pods, earlier), Pods(pods)
+    assert (later, later.by_node, later.holding) == (plain, plain.by_node, plain.holding)
+    for name, on_node in later.by_node.items():
+        if earlier.by_node.get(name) == on_node:
+            assert on_node is earlier.by_node[name]

@@ -66,6 +66,7 @@ class EmbeddedCluster:
         self._ready = timedelta(seconds=ready_s)
         self._kept = shelf.read(SHELF_NAME)
         self._record = decoded(self._kept)
+        self._last = Pods()
         self._pods = PodBook(
             self._record,
             starting=timedelta(seconds=starting_s),
@@ -85,7 +86,7 @@ class EmbeddedCluster:
         return Snapshot(
             nodes=tuple(self._nodes()),
             node_claims=tuple(sorted(claims, key=lambda c: c.name)),
-            pods=Pods(sorted(pods, key=lambda p: (p.metadata.namespace, p.metadata.name))),
+            pods=self._indexed(pods),
             daemon_sets=workloads.daemon_sets,
             pod_disruption_budgets=self._pods.counted(workloads.pod_disruption_budgets, pods),
             volume_claims=volume_claims,
@@ -95,6 +96,11 @@ class EmbeddedCluster:
             namespaces=workloads.namespaces,
             priority_classes=workloads.priority_classes,
         )
+
+    def _indexed(self, pods: Iterable[Pod]) -> Pods:
+        ordered = sorted(pods, key=lambda p: (p.metadata.namespace, p.metadata.name))
+        self._last = Pods.following(ordered, self._last)
+        return self._last
 
     def taint(self, node: str) -> None:
         """Put the taint ``karpenter.sh/disrupted:NoSchedule`` on a node; twice is once."""

@@ -40,8 +40,8 @@ def seated(snapshot: Snapshot, now: datetime) -> Snapshot:
     seats = nominations(snapshot, now)
     if not seats:
         return snapshot
-    pods = Pods(_on(pod, seats[pod.key]) if pod.key in seats else pod for pod in snapshot.pods)
-    return with_fields(snapshot, pods=pods)
+    pods = (_on(pod, seats[pod.key]) if pod.key in seats else pod for pod in snapshot.pods)
+    return with_fields(snapshot, pods=Pods.following(pods, snapshot.indexed_pods))
 
 
 def nominations(snapshot: Snapshot, now: datetime) -> dict[str, str]:

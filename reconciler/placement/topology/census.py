@@ -100,15 +100,12 @@ class Census:
     def _entries(self) -> list[_Entry]:
         found: dict[tuple[str, frozenset[tuple[str, str]]], _Entry] = {}
         for index, node in enumerate(self._nodes):
-            for pod in node.pods:
-                if not pod.is_active:
-                    continue
-                labels = pod.metadata.labels
-                key = (pod.namespace, frozenset(labels.items()))
-                entry = found.get(key)
+            for kind, count in node.kinds.items():
+                entry = found.get(kind)
                 if entry is None:
-                    entry = found[key] = _Entry(pod.namespace, labels)
-                entry.on_nodes[index] = entry.on_nodes.get(index, 0) + 1
+                    namespace, labels = kind
+                    entry = found[kind] = _Entry(namespace, dict(labels))
+                entry.on_nodes[index] = count
         return list(found.values())
 
     @cached_property
