@@ -175,6 +175,9 @@ def compare(fleet: Path, trace: Path) -> None:
         )
     print(f"{base['pods']:,} pods, {base['unplaced']} without a node, least possible cost "
           f"${base['lowerBound']:,.0f}")  # fmt: skip
+    for part in base["gap"]:
+        amounts = (f"{side['gap'][part]:>12,.2f}" for side, _ in found.values())
+        print(f"{part:22}", *amounts)
 
 
 def played(fleet: Path, trace: Path, *more: str) -> tuple[dict[str, Any], float]:

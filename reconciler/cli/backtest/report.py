@@ -28,6 +28,7 @@ from reconciler.plan.value.costs import (
     HEAD,
     KARPENTER,
     Backtest,
+    CostGap,
     Difference,
     DollarSpread,
     SideResult,
@@ -77,8 +78,20 @@ def _mean(results: Sequence[SideResult]) -> SideResult:
         *(round(fmean(getattr(wait, p) for wait in waits), 3) for p in ("p50", "p95", "p99"))
     )
     return msgspec.structs.replace(
-        results[0], **values, utilization=utilization, waiting_seconds=waiting
+        results[0],
+        **values,
+        utilization=utilization,
+        waiting_seconds=waiting,
+        gap=_mean_gap([result.gap for result in results if result.gap is not None]),
     )
+
+
+def _mean_gap(gaps: Sequence[CostGap]) -> CostGap | None:
+    """Return the mean of each part."""
+    if not gaps:
+        return None
+    names = CostGap.__struct_fields__
+    return CostGap(*(round(fmean(getattr(gap, name) for gap in gaps), 6) for name in names))
 
 
 def _difference(head: SideResult, other: SideResult, name: str) -> Difference:
@@ -113,6 +126,9 @@ def as_text(backtest: Backtest) -> str:
     ]
     for note in notes_of(backtest):
         lines += ["", note]
+    gaps = gap_rows(backtest)
+    if gaps:
+        lines += ["", GAP_TITLE, "", *table(gaps, "<" + ">" * len(backtest.sides))]
     if backtest.difference is not None:
         lines += ["", sentence(backtest)]
     return "\n".join(lines) + "\n"
@@ -129,6 +145,39 @@ def rows_of(backtest: Backtest) -> list[list[str]]:
         cells = [f"{dollars(spread[n].low)} to {dollars(spread[n].high)}" for n in names]
         rows.append([f"cost over {backtest.seeds} seeds", *cells])
     return rows
+
+
+def gap_rows(backtest: Backtest) -> list[list[str]]:
+    """Return the causes of the cost with one column for each side; empty if they are not known."""
+    sides = {name: side for name, side in backtest.sides.items() if side.gap is not None}
+    if not sides:
+        return []
+    rows = [["", *sides]]
+    for label, name in _GAP_LINES:
+        rows.append([label, *(_part(side, name) for side in sides.values())])
+    return rows
+
+
+def _part(side: SideResult, name: str) -> str:
+    """Return an amount of the gap, and its share in the cost of the side."""
+    amount: float = getattr(side.gap, name)
+    share = amount / side.dollars if side.dollars else 0.0
+    return f"{dollars(amount)} ({share:.1%})"
+
+
+GAP_TITLE: Final = "What the cost consists of"
+_GAP_LINES: Final = (
+    ("minimum without any constraint", "unconstrained"),
+    ("DaemonSets and system overhead", "overhead"),
+    ("capacity types of NodePools", "capacity_types"),
+    ("other requirements of NodePools", "node_pool_requirements"),
+    ("requirements of pods", "pod_requirements"),
+    ("limits of pods on one host", "host_rules"),
+    ("whole nodes only", "whole_nodes"),
+    ("other rules between pods", "pod_rules"),
+    ("past decisions", "past_decisions"),
+    ("nodes without pods", "idle_nodes"),
+)
 
 
 def notes_of(backtest: Backtest) -> list[str]:
@@ -183,6 +232,7 @@ def render_html(backtest: Backtest, curves: Mapping[str, SideCurves]) -> str:
         el("h2", "Results", _of_seeds(backtest)),
         _table(rows_of(backtest)),
         *(el("p", note, cls="soft") for note in notes_of(backtest)),
+        _gap(backtest),
         _cost(curves, begin, until),
         _utilization(curves, begin, until),
         _waiting(curves),
@@ -210,6 +260,14 @@ def _table(rows: Sequence[Sequence[str]]) -> Markup:
         el("tbody", *body),
         cls="sides",
     )
+
+
+def _gap(backtest: Backtest) -> Markup:
+    rows = gap_rows(backtest)
+    if not rows:
+        return Markup("")
+    about = el("small", "and their shares in the cost")
+    return joined(el("h2", GAP_TITLE, about), _table(rows))
 
 
 def _cost(curves: Mapping[str, SideCurves], begin: datetime, until: datetime) -> Markup:

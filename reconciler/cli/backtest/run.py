@@ -69,7 +69,8 @@ class Replays:
         def build(replay: Replay) -> Setting:
             return built(self.inputs, self.script, key.seed, replay, replay.market)
 
-        return play_side(build, _SIDES[key.side], self.trace, self.inputs.start, self.end)
+        start, choose = self.inputs.start, _SIDES[key.side]
+        return play_side(build, choose, self.trace, start, self.end, explains=True)
 
     def address(self, key: Play) -> str:
         """Return the address of the result of a play."""

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from heapq import merge
 from math import ceil, fsum
 from typing import Final
 
+from reconciler.cli.backtest.bound import lower_bounds
+from reconciler.cli.backtest.gap import BusyRecorder, explained
 from reconciler.cli.backtest.replay import Replay, Stay
 from reconciler.cli.backtest.trace import Trace
 from reconciler.cli.simulation.building import Setting, SimulatedFleet
 from reconciler.cli.simulation.driver import Sample, play
 from reconciler.cli.simulation.report import Report, report_of
 from reconciler.cli.wiring.mandate import mandate_of
-from reconciler.desired.objects import node_overlays
 from reconciler.engine.reconcile import Pass
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.karpenter.labels import NODEPOOL
@@ -23,10 +23,6 @@ from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod, PodSpec
 from reconciler.model.resources import CPU, MEMORY, Resources, parse_resources
 from reconciler.model.settings import ConsolidationSearch, Packing
-from reconciler.observed.snapshot import Snapshot
-from reconciler.observed.state import cluster_state
-from reconciler.placement.scheduler import Scheduler
-from reconciler.plan.make.pools import pool_types
 from reconciler.plan.value.costs import SideResult, Utilization, WaitingSeconds
 from reconciler.plan.value.plan import InputDigests, Revision
 from reconciler.ports.progress import EventKind
@@ -175,8 +171,12 @@ def play_side(
     trace: Trace,
     start: datetime,
     end: datetime,
+    *,
+    explains: bool = False,
 ) -> PlayedSide:
     """Play the trace from ``start`` to ``end`` in a separate environment.
+
+    ``explains`` is whether the result has the causes of its cost.
 
     Chance goes by the names of nodes, and these by the commit and the digests of the inputs. All
     sides have the same ones here, so that sides that decide alike also fare alike.
@@ -191,10 +191,13 @@ def play_side(
     stage = setting.stage
     stage.chronicle.listener = replay.heard
     stage.coming = replay.next_moment
-    fullness = FullnessRecorder()
-    outcome = play(
-        stage, fleet.at, mandate_of(fleet.settings), end, fullness.saw, passes_max=PASSES_MAX
-    )
+    fullness, busy = FullnessRecorder(), BusyRecorder(stage.compute)
+
+    def watch(done: Pass) -> None:
+        fullness.saw(done)
+        busy.saw(done)
+
+    outcome = play(stage, fleet.at, mandate_of(fleet.settings), end, watch, passes_max=PASSES_MAX)
     samples = tuple(stage.samples)
     kinds = [event.kind for event in stage.chronicle.events]
     stays = replay.stays
@@ -203,10 +206,11 @@ def play_side(
     dollars = _integral(samples, end, lambda sample: sample.per_hour)
     hours = (end - start) / _HOUR
     waits = _waits(stays.values())
+    bounds = lower_bounds(fleet, stays.values(), end)
     result = SideResult(
         dollars=round(dollars, 6),
         dollars_per_month=round(dollars / hours * HOURS_A_MONTH, 6) if hours else 0.0,
-        lower_bound=round(_lower_bound(fleet, stays.values(), end), 6),
+        lower_bound=round(fsum(bounds), 6),
         node_hours=round(_integral(samples, end, lambda sample: sample.nodes), 6),
         utilization=utilization(fullness.steps, end),
         waiting_seconds=_percentiles(waits),
@@ -217,6 +221,7 @@ def play_side(
         pods=len(stays),
         unplaced=sum(stay.bound is None for stay in stays.values()),
         passes=stage.passes,
+        gap=explained(fleet, stays.values(), end, bounds, busy, dollars) if explains else None,
     )
     curves = SideCurves(samples, tuple(fullness.steps), waits, len(stays))
     return PlayedSide(result, report_of(stage, outcome, start), curves)
@@ -250,76 +255,3 @@ def _percentiles(waits: Sequence[float]) -> WaitingSeconds:
         return round(waits[ceil(share * len(waits)) - 1], 3)
 
     return WaitingSeconds(percentile(0.5), percentile(0.95), percentile(0.99))
-
-
-def _lower_bound(fleet: SimulatedFleet, stays: Iterable[Stay], end: datetime) -> float:
-    """Return the integral of the lowest price of nodes for the running pods, in USD.
-
-    The prices are those of each moment.
-    """
-    moments = [*_comings_and_goings(stays, end)]
-    if not moments:
-        return 0.0
-    priced = [(at, "", None) for at in fleet.price_moments() if moments[0][0] < at < end]
-    running: dict[str, Pod] = {}
-    total: list[float] = []
-    least, before = _LeastPrice(fleet.at(moments[0][0])), moments[0][0]
-    for at, key, pod in merge(priced, moments, key=_time):
-        if at > before and running:
-            total.append(least.of(running) * ((at - before) / _HOUR))
-        before = at
-        if not key:
-            least = _LeastPrice(fleet.at(at))
-        elif pod is None:
-            del running[key]
-        else:
-            running[key] = pod
-    return fsum(total)
-
-
-def _time(moment: tuple[datetime, str, Pod | None]) -> datetime:
-    return moment[0]
-
-
-def _comings_and_goings(
-    stays: Iterable[Stay], end: datetime
-) -> Iterator[tuple[datetime, str, Pod | None]]:
-    """Yield when pods start and end, in order; ends come first."""
-    moments: list[tuple[datetime, int, str, Pod | None]] = []
-    for stay in stays:
-        if stay.bound is None or stay.bound >= end:
-            continue
-        key = stay.traced.pod.key
-        until = min(stay.ended or end, end)
-        if until > stay.bound:
-            moments += [(stay.bound, 1, key, stay.traced.pod), (until, 0, key, None)]
-    moments.sort(key=lambda moment: moment[:3])
-    for at, _, key, pod in moments:
-        yield at, key, pod
-
-
-class _LeastPrice:
-    """The lowest price of nodes for sets of pods, computed once for equal sets."""
-
-    def __init__(self, fleet: SimulatedFleet) -> None:
-        types = pool_types(
-            fleet.node_pools,
-            {**fleet.classes, **fleet.stand_ins},
-            node_overlays(fleet.fleet),
-            fleet.catalog,
-            fleet.settings,
-        )
-        empty = cluster_state(Snapshot(daemon_sets=fleet.workloads.daemon_sets))
-        now = datetime.fromisoformat("2000-01-01T00:00:00+00:00")
-        self._scheduler = Scheduler(types.ready, empty, fleet.settings, now)
-        self._known: dict[tuple[tuple[int, int], ...], float] = {}
-
-    def of(self, pods: Mapping[str, Pod]) -> float:
-        """Return USD an hour."""
-        counts: dict[int, int] = {}
-        for pod in pods.values():  # pods of one class share their spec
-            counts[id(pod.spec)] = counts.get(id(pod.spec), 0) + 1
-        kind = tuple(sorted(counts.items()))
-        if kind not in self._known:
-            self._known[kind] = self._scheduler.bound(pods.values()).cost
-        return self._known[kind]

@@ -118,11 +118,41 @@ class Utilization(msgspec.Struct, frozen=True, rename="camel"):
     memory: float = 0.0
 
 
-class SideResult(msgspec.Struct, frozen=True, rename="camel"):
+class CostGap(msgspec.Struct, frozen=True, rename="camel"):
+    """Why a side costs more than the minimum without any constraint, in USD.
+
+    The parts and the minimum add up to the dollars of the side; the first four add up to what these
+    are above its lower bound.
+
+    ``unconstrained`` is that minimum: for nodes of any type without overhead, bought in fractions.
+    ``idle_nodes`` is the cost of nodes without pods: they start, or wait for their removal.
+    ``past_decisions`` is what the other nodes cost more than the cheapest packing that is found for
+    the same pods, from scratch at each moment. ``pod_rules`` is the cost of rules between pods,
+    ``whole_nodes`` of nodes that cannot be bought in fractions, ``host_rules`` of the rules between
+    pods that the lower bound counts, ``pod_requirements`` of what pods require of nodes,
+    ``node_pool_requirements`` of what NodePools require except for the capacity type,
+    ``capacity_types`` of that requirement, and ``overhead`` of DaemonSets and of what nodes reserve
+    for the system.
+    """
+
+    unconstrained: float
+    idle_nodes: float
+    past_decisions: float
+    pod_rules: float
+    whole_nodes: float
+    host_rules: float
+    pod_requirements: float
+    node_pool_requirements: float
+    capacity_types: float
+    overhead: float
+
+
+class SideResult(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The results of one side over the period; money is USD.
 
     ``lower_bound`` is the integral of the minimum price of nodes for the pods that ran.
-    ``pods`` were created, and ``unplaced`` of them never got a node.
+    ``pods`` were created, and ``unplaced`` of them never got a node. ``gap`` is None if it was not
+    asked for.
     """
 
     dollars: float
@@ -138,6 +168,7 @@ class SideResult(msgspec.Struct, frozen=True, rename="camel"):
     pods: int
     unplaced: int
     passes: int
+    gap: CostGap | None = None
 
 
 class Difference(msgspec.Struct, frozen=True, rename="camel"):
