@@ -196,6 +196,26 @@ def test_blocked_drifted_nodes_are_listed_as_stuck(capsys: Capture, tmp_path: Pa
     assert report["merge"]["kept"] == 1
 
 
+def test_nodes_that_are_stuck_for_one_reason_are_one_line(capsys: Capture, tmp_path: Path) -> None:
+    """As in the headline of a plan: a removed NodePool has one reason for all of its nodes."""
+    anywhere = a_deployment("web", "web", 6)
+    del anywhere["spec"]["template"]["spec"]["nodeSelector"]
+    write_fleet(tmp_path, [a_pool("web", template=SMALL), anywhere])
+    init(tmp_path / "fleet")
+    commit_all(tmp_path / "fleet")
+    write_fleet(tmp_path, [a_pool("renamed", template=SMALL), anywhere])
+    names = [one["name"] for one in simulated(capsys, tmp_path, "--base", "HEAD")["stuck"]]
+    assert len(names) == 6
+
+    assert main(["simulate", *words(tmp_path, "--base", "HEAD")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    heading = lines.index("Stuck:")
+    assert lines[heading + 1].startswith(
+        f"  NodeClaims {', '.join(names[:3])} and 3 more (NodePoolDeleted): "
+    )
+    assert lines[heading + 2] == ""
+
+
 def test_a_script_of_faults_is_followed(capsys: Capture, fleet: Path) -> None:
     script = {
         "refusals": [{"instanceType": "m7i.large", "for": "1h"}],

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.json import JsonDict
 from reconciler.plan.value.actions import PlannedChange
 from reconciler.plan.value.nodes import PlannedImage, PriceSource
 from reconciler.plan.value.plan import Plan, PlanFinding
+
+Group = TypeVar("Group")
 
 _REASONS = {
     "Unschedulable": "pending pods",
@@ -97,6 +99,14 @@ def listed(names: Iterable[str], most: int = 5) -> str:
     if len(every) <= most + 1:
         return ", ".join(every)
     return f"{', '.join(every[:most])} and {len(every) - most:,} more"
+
+
+def grouped(rows: Iterable[tuple[Group, str]]) -> dict[Group, list[str]]:
+    """Return the names by what they have in common, such as a reason; both in order of the rows."""
+    groups: dict[Group, list[str]] = {}
+    for group, name in rows:
+        groups.setdefault(group, []).append(name)
+    return groups
 
 
 def zones_text(zones: Sequence[str]) -> str:
