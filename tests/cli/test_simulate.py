@@ -76,9 +76,9 @@ def test_an_empty_cluster_scales_up_for_the_workloads(capsys: Capture, fleet: Pa
 def test_the_events_of_a_node_have_the_expected_order(capsys: Capture, fleet: Path) -> None:
     report = simulated(capsys, fleet)
     claim = report["fleet"][0]["nodeClaim"]
-    told = kinds(report, claim)
-    assert told[:3] == ["NodeClaimCreated", "Launched", "Registered"]
-    assert sorted(told[3:]) == ["Initialized", "PodBound"]
+    output = kinds(report, claim)
+    assert output[:3] == ["NodeClaimCreated", "Launched", "Registered"]
+    assert sorted(output[3:]) == ["Initialized", "PodBound"]
     times = [e["at"] for e in report["events"]]
     assert times == sorted(times)
 
@@ -253,9 +253,9 @@ def test_a_fleet_reacts_to_changing_prices(capsys: Capture, tmp_path: Path) -> N
 def test_an_invalid_script_is_rejected(capsys: Capture, fleet: Path, text: str) -> None:
     (fleet / "faults.yaml").write_text(text)
     assert main(["simulate", *words(fleet, "--faults", str(fleet / "faults.yaml"))]) in (1, 2)
-    told = capsys.readouterr()
-    assert told.err.startswith("Error: ")
-    assert "internal error" not in told.err
+    output = capsys.readouterr()
+    assert output.err.startswith("Error: ")
+    assert "internal error" not in output.err
 
 
 def test_timings_name_the_phases(capsys: Capture, fleet: Path) -> None:
