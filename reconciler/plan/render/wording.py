@@ -73,8 +73,12 @@ def hourly(amount: float, *, signed: bool = False) -> str:
 
 def monthly(amount: float, *, signed: bool = False) -> str:
     """Return an hourly price as a price of a month of 730 hours, in whole dollars."""
-    month = amount * HOURS_A_MONTH
-    return f"{_sign(month, 0, signed=signed)}${abs(month):,.0f}"
+    return whole_dollars(amount * HOURS_A_MONTH, signed=signed)
+
+
+def whole_dollars(amount: float, *, signed: bool = False) -> str:
+    """Return USD without cents, as sums of a month are shown: ``$1,204``."""
+    return f"{_sign(amount, 0, signed=signed)}${abs(amount):,.0f}"
 
 
 def _sign(amount: float, digits: int, *, signed: bool) -> str:
