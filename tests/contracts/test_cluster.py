@@ -61,7 +61,7 @@ def embedded(_: Path, pods: int, held: bool) -> Iterator[Stage]:
     sandbox.observe()
     (claim,) = sandbox.claims.values()
     if pods:
-        sandbox.observe()
+        sandbox.observe_registered()
     yield Stage(sandbox.cluster, claim, sandbox.observe, sandbox.now)
 
 

@@ -180,7 +180,7 @@ def test_a_temporarily_unreadable_revision_is_applied_later() -> None:
         next_change=lambda _: None,
     )
     assert not before & set(world.instances())
-    reported = [p.at for p in world.recorder.news if p.kind == "Revision"]
+    reported = [p.at for p in world.recorder.events if p.kind == "Revision"]
     assert reported[-1] - started < READ_AGAIN
 
 
