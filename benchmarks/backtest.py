@@ -173,7 +173,7 @@ def compare(fleet: Path, trace: Path) -> None:
                 f"{seconds:.0f}",
             )
         )
-    print(f"{base['pods']:,} pods, {base['unplaced']} without a node, least possible cost "
+    print(f"{base['pods']:,} pods, {base['unplaced']} without a node, theoretical minimum cost "
           f"${base['lowerBound']:,.0f}")  # fmt: skip
     for part in base["gap"]:
         amounts = (f"{side['gap'][part]:>12,.2f}" for side, _ in found.values())

@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.adapters.kubernetes.town import a_claim, a_node, a_pod, a_town
+from tests.adapters.kubernetes.sandbox import a_claim, a_node, a_pod, a_sandbox
 
 SHARE_MAX = 0.01
 
@@ -31,20 +31,23 @@ def filled(kind: dict[str, object], size: int) -> dict[str, object]:
 
 def main(nodes: int, pods: int) -> int:
     os.environ.pop("KUBECONFIG", None)
-    with tempfile.TemporaryDirectory() as folder, a_town(Path(folder), has_cache=True) as town:
-        cache = town.cache
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        a_sandbox(Path(folder), has_cache=True) as sandbox,
+    ):
+        cache = sandbox.cache
         assert cache is not None
         for number in range(nodes):
             name, machine = f"n{number}", f"aws:///us-east-1a/i-{number}"
-            town.kube.add(filled(a_node(name, machine), 8000))
+            sandbox.kube.add(filled(a_node(name, machine), 8000))
         for number in range(pods):
-            town.kube.add(filled(a_pod(f"p{number}", f"n{number % nodes}"), 5000))
+            sandbox.kube.add(filled(a_pod(f"p{number}", f"n{number % nodes}"), 5000))
 
         def observed(what: str) -> int:
-            before, begin = town.kube.sent, time.perf_counter()
-            seen = town.cluster.observe([a_claim()], [])
+            before, begin = sandbox.kube.sent, time.perf_counter()
+            seen = sandbox.cluster.observe([a_claim()], [])
             assert (len(seen.nodes), len(seen.pods)) == (nodes, pods)
-            sent, seconds = town.kube.sent - before, time.perf_counter() - begin
+            sent, seconds = sandbox.kube.sent - before, time.perf_counter() - begin
             print(f"{what:34} {sent:>12,} bytes  {seconds:6.2f} s")
             return sent
 
@@ -52,14 +55,14 @@ def main(nodes: int, pods: int) -> int:
         lists = observed("complete lists, unchanged")
         cache.advance()
         observed("watches, unchanged")
-        before = town.kube.sent
+        before = sandbox.kube.sent
         cache.advance()
-        bookmarks = town.kube.sent - before
+        bookmarks = sandbox.kube.sent - before
         watches = observed("watches, unchanged, again") + bookmarks
-        town.kube.change("pods", "p0", lambda pod: pod["status"].update(phase="Failed"))
-        before = town.kube.sent
+        sandbox.kube.change("pods", "p0", lambda pod: pod["status"].update(phase="Failed"))
+        before = sandbox.kube.sent
         cache.advance()
-        print(f"{'one pod changed':34} {town.kube.sent - before - bookmarks:>12,} bytes")
+        print(f"{'one pod changed':34} {sandbox.kube.sent - before - bookmarks:>12,} bytes")
         print(f"bookmarks of all kinds in 20 s: {bookmarks:,} bytes")
         print(f"an unchanged observation transfers {watches / lists:.4%} of complete lists")
         return 0 if watches <= lists * SHARE_MAX else 1

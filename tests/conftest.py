@@ -117,8 +117,8 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    told = ", ".join(f"{name} {peak:.0f} MB" for name, peak in sorted(_peaks.items()))
-    terminalreporter.write_line(f"peak memory: {told}")
+    peaks = ", ".join(f"{name} {peak:.0f} MB" for name, peak in sorted(_peaks.items()))
+    terminalreporter.write_line(f"peak memory: {peaks}")
 
 
 @pytest.fixture

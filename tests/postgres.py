@@ -91,8 +91,8 @@ class Server:
             check=False,
         )
         if done.returncode:
-            said = (done.stderr or b"").decode(errors="replace").strip().replace("\n", "; ")
-            raise OSError(f"{program} failed with exit status {done.returncode}: {said}")
+            message = (done.stderr or b"").decode(errors="replace").strip().replace("\n", "; ")
+            raise OSError(f"{program} failed with exit status {done.returncode}: {message}")
 
 
 @cache

@@ -65,13 +65,13 @@ def _git(folder: Path, *words: str) -> None:
     subprocess.run(["git", *identity, *words], cwd=folder, check=True, capture_output=True)
 
 
-def _version(folder: Path, **told: str) -> str:
+def _version(folder: Path, **reported: str) -> str:
     """Return the version that a build in a folder gets."""
     names = ("SOURCE_VERSION", "SOURCE_COMMIT", "SOURCE_DATE_EPOCH")
     kept = {name: value for name, value in os.environ.items() if name not in names}
     shown = subprocess.run(
         [sys.executable, "-c", "import hatch_build; print(hatch_build.version())"],
-        env=kept | told,
+        env=kept | reported,
         cwd=folder,
         check=False,
         capture_output=True,

@@ -11,7 +11,7 @@ import pytest
 from reconciler.web.server import listening
 from tests.browser.conftest import Window
 from tests.browser.test_pages import CONTRASTS, UNFOLD, schemes, widths
-from tests.engine.trouble import three_nodes
+from tests.engine.faults import three_nodes
 from tests.web.test_dashboard import Site
 
 pytestmark = pytest.mark.exhaustive

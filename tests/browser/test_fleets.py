@@ -17,7 +17,7 @@ from reconciler.web.observer import WebNotifier, WebObserver
 from reconciler.web.server import app_of_fleets, listening
 from tests.browser.conftest import Window
 from tests.browser.test_pages import CONTRASTS, UNFOLD, schemes, widths
-from tests.engine.trouble import three_nodes
+from tests.engine.faults import three_nodes
 from tests.engine.world import TAGS
 
 pytestmark = pytest.mark.exhaustive

@@ -51,7 +51,7 @@ def settings(given: Case) -> CommitmentSettings:
     return CommitmentSettings(**{k: v for k, v in known.items() if v is not None})
 
 
-def said(decision: OverlayDecision) -> Case:
+def as_case(decision: OverlayDecision) -> Case:
     return {
         "name": decision.name,
         "capacity_type": str(decision.kind),
@@ -76,16 +76,16 @@ def savings_plan(given: Case) -> Case:
     where = {key: given[key] for key in ("family", "region") if key in given}
     plans = [SavingsPlan(p["commitment"], p["remaining"], **where) for p in given["plans"]]
     if given["type"] == "compute":
-        return said(decide_compute(plans, settings(given)))
+        return as_case(decide_compute(plans, settings(given)))
     [decision] = decide_ec2_instance(plans, settings(given))
-    return said(decision)
+    return as_case(decision)
 
 
 def reserved_instances(given: Case) -> Case:
     entries = [
         ReservedInstances(e["instance_type"], e["region"], e["count"]) for e in given["entries"]
     ]
-    return {"decisions": [said(d) for d in decide_reserved(entries, settings(given))]}
+    return {"decisions": [as_case(d) for d in decide_reserved(entries, settings(given))]}
 
 
 def decision(fields: Case) -> OverlayDecision:
@@ -181,15 +181,15 @@ def applying(given: Case) -> Case:
 
 
 def pre_check(given: Case) -> Case:
-    told = given["overlay"]
+    stated = given["overlay"]
     requirements = tuple(
         NodeSelectorRequirement(r.get("key", ""), r.get("operator"), tuple(r.get("values") or ()))
-        for r in told.get("requirements") or ()
+        for r in stated.get("requirements") or ()
     )
     spec = NodeOverlaySpec(
-        requirements=requirements, price=told.get("price"), weight=told.get("weight")
+        requirements=requirements, price=stated.get("price"), weight=stated.get("weight")
     )
-    metadata = Metadata(name=told.get("name", ""), labels=told.get("labels") or {})
+    metadata = Metadata(name=stated.get("name", ""), labels=stated.get("labels") or {})
     return {"error_fields": [fault.field for fault in faults(NodeOverlay(metadata, spec))]}
 
 

@@ -36,7 +36,7 @@ def matcher(requirement: Any) -> Case:
     }
 
 
-def said(preference: Preference) -> Case:
+def as_case(preference: Preference) -> Case:
     return {
         "number": preference.number,
         "nodepool": preference.node_pool,
@@ -66,7 +66,7 @@ def overlay(fields: Case) -> NodeOverlay:
 def parse_nodepool(given: Case) -> Case:
     preferences, errors = parse_preferences(given["nodepool"], given["annotations"])
     return {
-        "preferences": [said(p) for p in preferences],
+        "preferences": [as_case(p) for p in preferences],
         "preferences_count": len(preferences),
         "overlay_names": sorted({overlay_of(p).name for p in preferences}),
         "errors": [{"annotation": e.annotation, "class": str(e.problem)} for e in errors],

@@ -15,7 +15,7 @@ def twice(*_: str) -> float:
     return 2.0
 
 
-def told(catalog: Catalog) -> dict[str, object]:
+def traits_of(catalog: Catalog) -> dict[str, object]:
     return {key: value for key, value in catalog.traits().items() if "overlaid" not in key}
 
 
@@ -28,7 +28,7 @@ def test_overlaid_types_are_retained_by_derived_catalogs() -> None:
     for catalog in (overlaid, repriced, again):
         assert first in catalog.price_overlaid
         assert second in catalog.capacity_overlaid
-        assert told(catalog) == told(base)
+        assert traits_of(catalog) == traits_of(base)
     assert base.names[2] in again.capacity_overlaid
     assert len({c.digest for c in (base, overlaid, repriced, again)}) == 4
     assert repriced.types[0].offerings[0].price == 3.0
@@ -60,5 +60,5 @@ def test_derived_catalogs_inherit_all_fields() -> None:
     """This also covers fields that are added later."""
     base = bundled("us-east-1")
     own = {"rows", "types", "names", "digest", "columns"}
-    said = {name for name in vars(base) if not name.startswith("_")} - own - {"pricing"}
-    assert said == base.traits().keys()
+    attributes = {name for name in vars(base) if not name.startswith("_")} - own - {"pricing"}
+    assert attributes == base.traits().keys()

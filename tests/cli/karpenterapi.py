@@ -24,11 +24,11 @@ def serving(lists: Lists) -> Iterator[str]:
             found = lists.get(url.path, 404)
             name = parse_qs(url.query).get("fieldSelector", [""])[0].removeprefix("metadata.name=")
             if isinstance(found, int):
-                status, said = found, {"kind": "Status", "reason": "Refused", "message": url.path}
+                status, answer = found, {"kind": "Status", "reason": "Refused", "message": url.path}
             else:
                 items = [o for o in found if not name or o["metadata"]["name"] == name]
-                status, said = 200, {"kind": "List", "metadata": {}, "items": items}
-            body = json.dumps(said).encode()
+                status, answer = 200, {"kind": "List", "metadata": {}, "items": items}
+            body = json.dumps(answer).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

@@ -41,7 +41,7 @@ class Recording:
     """
 
     series: dict[tuple[str, tuple[tuple[str, str], ...]], list[Point]] = field(default_factory=dict)
-    asked: list[tuple[str, int]] = field(default_factory=list)
+    requested: list[tuple[str, int]] = field(default_factory=list)
     is_closed: bool = False
 
     def add(self, name: str, labels: Labels, points: Iterable[Point]) -> None:
@@ -54,7 +54,7 @@ class Recording:
             del self.series[key]
 
     def query(self, expression: str, at: int) -> list[MetricSample]:
-        self.asked.append((expression, at))
+        self.requested.append((expression, at))
         grouped = _GROUPED.fullmatch(expression)
         if grouped is None:
             return [MetricSample(labels, value) for labels, value in self._range(expression, at)]
@@ -147,10 +147,12 @@ def serving(server: Server, certificate: Path | None = None) -> Iterator[Server]
     class Queries(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
-            asked = parse_qs(self.rfile.read(length).decode())
+            requested = parse_qs(self.rfile.read(length).decode())
             server.tokens.append(self.headers.get("Authorization"))
             server.paths.append(self.path)
-            status, content, headers = server.answer(asked["query"][0], int(asked["time"][0]))
+            status, content, headers = server.answer(
+                requested["query"][0], int(requested["time"][0])
+            )
             self.send_response(status)
             for name, value in {"Content-Length": str(len(content)), **headers}.items():
                 self.send_header(name, value)

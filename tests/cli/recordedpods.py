@@ -73,8 +73,8 @@ def _times(pod: RecordedPod) -> Iterator[_Series]:
     if pod.finished is not None:
         yield "kube_pod_completion_time", {}, SINCE + pod.finished, pod.finished
     if pod.deleted is not None:
-        asked = pod.deleted - pod.grace
-        yield "kube_pod_deletion_timestamp", {}, SINCE + pod.deleted, asked
+        requested = pod.deleted - pod.grace
+        yield "kube_pod_deletion_timestamp", {}, SINCE + pod.deleted, requested
 
 
 def _phases(pod: RecordedPod) -> Iterator[_Series]:

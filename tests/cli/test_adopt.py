@@ -203,9 +203,9 @@ def test_the_list_writes_nothing(site: Site, capsys: pytest.CaptureFixture[str])
     instance = site.launch("web-1")
     before = site.tags(instance)
     assert site.adopt() == 0
-    said = capsys.readouterr().out
-    assert "1 of 1 can be adopted." in said
-    assert next(w for w in said.splitlines() if instance in w).split()[-2:] == ["web-1", "ours"]
+    output = capsys.readouterr().out
+    assert "1 of 1 can be adopted." in output
+    assert next(w for w in output.splitlines() if instance in w).split()[-2:] == ["web-1", "ours"]
     assert site.tags(instance) == before
     assert not (site.folder / ".reconciler").exists()
 
@@ -270,12 +270,12 @@ def test_instances_of_others_are_refused_with_the_reason(
     del site.claims[3]
     twin = [site.launch("web-5"), site.launch("web-5")]
     assert site.adopt("--yes") == 0
-    said = {w.split()[0]: w for w in capsys.readouterr().out.splitlines() if w.startswith("i-")}
-    assert "refused: it belongs to fleet other" in said[other]
-    assert "refused: git has no NodePool gone" in said[lost]
-    assert "refused: Karpenter is deleting NodeClaim web-3" in said[going]
-    assert "refused: the snapshot has no NodeClaim for it" in said[stray]
-    assert sorted("another NodeClaim is named web-5" in said[i] for i in twin) == [False, True]
+    output = {w.split()[0]: w for w in capsys.readouterr().out.splitlines() if w.startswith("i-")}
+    assert "refused: it belongs to fleet other" in output[other]
+    assert "refused: git has no NodePool gone" in output[lost]
+    assert "refused: Karpenter is deleting NodeClaim web-3" in output[going]
+    assert "refused: the snapshot has no NodeClaim for it" in output[stray]
+    assert sorted("another NodeClaim is named web-5" in output[i] for i in twin) == [False, True]
     ours = [i for i, t in site.cloud.living().items() if t.get("reconciler/fleet") == "web"]
     assert ours == [min(twin)]
 
@@ -328,14 +328,14 @@ def test_the_json_output_equals_the_text_output(
     mine = site.launch("web-1")
     theirs = site.launch("web-2", pool="elsewhere")
 
-    def said(*words: str) -> dict[str, Any]:
+    def adoption(*words: str) -> dict[str, Any]:
         code = site.adopt("-o", "json", *words)
         assert code == (1 if denied and words else 0)
         value: dict[str, Any] = json.loads(capsys.readouterr().out)
         jsonschema.validate(value, schema)
         return value
 
-    shown = said()
+    shown = adoption()
     assert (shown["fleet"], shown["done"]) == ("web", False)
     assert {row["id"]: row["becomes"] for row in shown["instances"]} == {
         mine: "ours",
@@ -343,7 +343,7 @@ def test_the_json_output_equals_the_text_output(
     }
     if denied:
         site.cloud.faults.add("CreateTags", Fault.DENIED, times=None)
-    done = said("--yes")
+    done = adoption("--yes")
     assert done["done"]
     assert [mine in problem for problem in done["problems"]] == [True] * denied
     if denied:
@@ -359,6 +359,6 @@ def adopted_again(site: Site, capsys: pytest.CaptureFixture[str]) -> str:
 
 def test_the_help_names_the_required_confirmation(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["state", "adopt", "--help"]) == 0
-    said = capsys.readouterr().out
-    assert "--yes" in said
-    assert "--karpenter-is-gone" in said
+    output = capsys.readouterr().out
+    assert "--yes" in output
+    assert "--karpenter-is-gone" in output

@@ -76,9 +76,9 @@ def test_the_plan_is_shown_and_applied_after_yes(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer(monkeypatch, "yes\n")
-    out = shop.say("apply", *QUICK)
-    shown, asked, done = out.partition("Apply this plan? Only `yes` is accepted: ")
-    assert asked
+    out = shop.run("apply", *QUICK)
+    shown, requested, done = out.partition("Apply this plan? Only `yes` is accepted: ")
+    assert requested
     assert "+ launch 2 × " in shown
     assert "converged" in done
     assert shop.rests(2)
@@ -89,7 +89,7 @@ def test_any_other_answer_changes_nothing(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     answer(monkeypatch, text)
-    out = shop.say("apply", *QUICK, codes=(1,))
+    out = shop.run("apply", *QUICK, codes=(1,))
     assert out.endswith("Cancelled. Nothing was changed.\n")
     assert shop.cloud.living() == {}
     assert not has_state(shop)
@@ -98,11 +98,11 @@ def test_any_other_answer_changes_nothing(
 def test_a_declined_apply_keeps_the_existing_state(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shop.say("apply", "--auto-approve", *QUICK)
+    shop.run("apply", "--auto-approve", *QUICK)
     before = shop.cloud.living().keys()
     shop.commit(3)
     answer(monkeypatch, "no\n")
-    assert "+ launch 1 × " in shop.say("apply", *QUICK, codes=(1,))
+    assert "+ launch 1 × " in shop.run("apply", *QUICK, codes=(1,))
     assert shop.cloud.living().keys() == before
     assert len(listed(shop, "nodes")) == 2
 
@@ -118,16 +118,16 @@ def test_changes_made_during_the_prompt_are_not_applied(
 
 
 def test_there_is_no_prompt_without_actions(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    shop.say("apply", "--auto-approve", *QUICK)
+    shop.run("apply", "--auto-approve", *QUICK)
     answer(monkeypatch, "")
-    assert "Apply this plan?" not in shop.say("apply", *QUICK)
+    assert "Apply this plan?" not in shop.run("apply", *QUICK)
     assert shop.rests(2)
 
 
 def test_a_saved_plan_is_an_approval(shop: Shop, tmp_path: Path) -> None:
     file = str(tmp_path / "plan.json")
-    shop.say("plan", "--out", file)
-    assert "Apply this plan?" not in shop.say("apply", "--plan", file, *QUICK)
+    shop.run("plan", "--out", file)
+    assert "Apply this plan?" not in shop.run("apply", "--plan", file, *QUICK)
     assert shop.rests(2)
 
 
@@ -155,15 +155,15 @@ def test_a_first_apply_that_fails_leaves_no_state(
     monkeypatch.setenv("KUBECONFIG", str(shop.folder.parent / "missing"))
     for name in ("AWS_MAX_ATTEMPTS", "AWS_RETRY_MODE"):
         monkeypatch.delenv(name, raising=False)
-    shop.say("apply", "--auto-approve", "-q", *more, codes=(code,))
+    shop.run("apply", "--auto-approve", "-q", *more, codes=(code,))
     assert not has_state(shop)
 
 
 def test_a_stale_plan_leaves_no_state(shop: Shop, tmp_path: Path) -> None:
     file = str(tmp_path / "plan.json")
-    shop.say("plan", "--out", file)
+    shop.run("plan", "--out", file)
     shop.commit(3)
-    shop.say("apply", "--plan", file, codes=(4,))
+    shop.run("apply", "--plan", file, codes=(4,))
     assert not has_state(shop)
 
 
@@ -177,7 +177,7 @@ def test_an_invalid_duration_is_a_usage_error(
 
 
 def test_nodes_are_listed_with_price_utilization_and_pods(shop: Shop) -> None:
-    shop.say("apply", "--auto-approve", *QUICK)
+    shop.run("apply", "--auto-approve", *QUICK)
     header, *rows = table(shop, "nodes")
     titles = header.split()
     assert titles[titles.index("STATUS") + 1 :] == ["$/HOUR", "CPU", "MEMORY", "PODS", "AGE"]
@@ -193,8 +193,8 @@ def test_nodes_are_listed_with_price_utilization_and_pods(shop: Shop) -> None:
 
 @pytest.mark.exhaustive
 def test_a_simulated_apply_starts_empty_and_does_not_touch_the_recorded_fleet(shop: Shop) -> None:
-    shop.say("apply", "--auto-approve")
-    recorded, calls = shop.ask("status"), len(shop.cloud.calls)
+    shop.run("apply", "--auto-approve")
+    recorded, calls = shop.query("status"), len(shop.cloud.calls)
     words = ["apply", str(shop.folder), "--simulated", "--auto-approve", "-o", "json"]
     for _ in range(2):
         shop.capsys.readouterr()
@@ -202,7 +202,7 @@ def test_a_simulated_apply_starts_empty_and_does_not_touch_the_recorded_fleet(sh
         answer = json.loads(shop.capsys.readouterr().out)
         assert answer["actions"] == {"succeeded": 2}
     assert len(shop.cloud.calls) == calls
-    assert shop.ask("status") == recorded
+    assert shop.query("status") == recorded
 
 
 @pytest.mark.parametrize(

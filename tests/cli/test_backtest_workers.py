@@ -46,7 +46,7 @@ def fleet(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def asked(folder: Path, *more: str) -> list[str]:
+def command_line(folder: Path, *more: str) -> list[str]:
     return ["simulate", *words(folder, "--trace", str(folder / "trace.csv"), *more)]
 
 
@@ -57,7 +57,7 @@ def test_two_processes_give_the_same_bytes_as_one(
     shown = []
     for workers in ("1", "2"):
         more = ("--base", "HEAD", "--seeds", "2", "-o", form, "--workers", workers)
-        assert main(asked(fleet, *more)) == 0
+        assert main(command_line(fleet, *more)) == 0
         shown.append(capsys.readouterr().out)
     assert len(shown[0]) > 1000
     assert shown[0] == shown[1]
@@ -66,13 +66,13 @@ def test_two_processes_give_the_same_bytes_as_one(
 def test_an_error_in_a_worker_process_equals_the_error_without_workers(
     fleet: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = []
+    output = []
     for workers in ("1", "2"):
-        assert main(asked(fleet, "--base", "nowhere", "--workers", workers)) == 1
-        told.append(capsys.readouterr().err)
-    assert told[0].startswith("Error: ")
-    assert told[0].count("\n") == 1
-    assert told[0] == told[1]
+        assert main(command_line(fleet, "--base", "nowhere", "--workers", workers)) == 1
+        output.append(capsys.readouterr().err)
+    assert output[0].startswith("Error: ")
+    assert output[0].count("\n") == 1
+    assert output[0] == output[1]
 
 
 FINDING = Diagnostic(Severity.ERROR, "bad-name", "it is wrong", Place("a.yaml", 3, 1))
@@ -143,7 +143,12 @@ def running(fleet: Path) -> Iterator[subprocess.Popen[str]]:
         pytest.skip("processes are found in /proc")
     rows = [f"p{n},1500,1024,0,0,{n * 300},{n * 300 + 9000}," for n in range(3000)]
     (fleet / "trace.csv").write_text("\n".join([COLUMNS, *rows, ""]))
-    command = [sys.executable, "-m", "reconciler", *asked(fleet, "--seeds", "2", "--workers", "2")]
+    command = [
+        sys.executable,
+        "-m",
+        "reconciler",
+        *command_line(fleet, "--seeds", "2", "--workers", "2"),
+    ]
     with subprocess.Popen(
         command,
         stderr=subprocess.PIPE,
@@ -162,10 +167,10 @@ def test_the_processes_end_with_the_command(
 ) -> None:
     found = playing(running.pid)
     running.send_signal(end)
-    told = running.communicate(timeout=30)[1]
-    assert len(found) == 2, told
+    output = running.communicate(timeout=30)[1]
+    assert len(found) == 2, output
     assert running.returncode in (130, -end)
-    assert "Traceback" not in told
+    assert "Traceback" not in output
     wait_for(lambda: not any(plays(child) for child in found))
 
 
@@ -178,9 +183,9 @@ def test_a_repeatedly_killed_process_is_an_error_with_advice(
         for process in set(playing(running.pid)) - killed:
             os.kill(process, signal.SIGKILL)
             killed.add(process)
-    told = running.communicate(timeout=30)[1]
+    output = running.communicate(timeout=30)[1]
     assert running.returncode == 1
-    assert told == (
+    assert output == (
         "Error: --workers: the evaluation process was killed; "
         "use fewer processes if memory is short\n"
     )
@@ -195,7 +200,7 @@ def test_a_process_killed_once_loses_only_its_evaluation(
         pytest.skip("processes are found in /proc")
     rows = [f"p{n},1500,1024,0,0,{n * 300},{n * 300 + 9000}," for n in range(100)]
     (fleet / "trace.csv").write_text("\n".join([COLUMNS, *rows, ""]))
-    line = asked(fleet, "--seeds", "3", "-o", "json")
+    line = command_line(fleet, "--seeds", "3", "-o", "json")
     assert main(line) == 0
     expected = capsys.readouterr().out
     command = [sys.executable, "-m", "reconciler", *line, "--workers", "2"]

@@ -139,6 +139,6 @@ def test_a_missing_permission_to_read_commitments_is_named(
 ) -> None:
     cloud.faults.add("DescribeReservedInstances", Fault.DENIED, times=None)
     assert main(words) == 1
-    said = capsys.readouterr().err
-    assert "allow ec2:DescribeReservedInstances for these credentials" in said
-    assert len(said.splitlines()) == 1
+    output = capsys.readouterr().err
+    assert "allow ec2:DescribeReservedInstances for these credentials" in output
+    assert len(output.splitlines()) == 1

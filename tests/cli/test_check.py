@@ -29,7 +29,7 @@ WRITES = ("CreateTags", "TerminateInstances", "DeleteMessageBatch", "CreateInsta
 CPUS = {"m7i.large": 2, "m7i.xlarge": 4, "m7g.large": 2}
 
 
-def catalogue() -> str:
+def catalog_file() -> str:
     """Three types in three zones, for fast plans."""
 
     def is_(key: str, value: str) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Embedded
     """An account with the resources of the example's classes; its clients are slow to create."""
     folder = tmp_path_factory.mktemp("check") / "web"
     shutil.copytree(REPOSITORY / "examples" / "web", folder)
-    (folder.parent / "types.json").write_text(catalogue())
+    (folder.parent / "types.json").write_text(catalog_file())
     cloud = EmbeddedEC2(SystemClock())
     files = [SourceFile(str(p.relative_to(folder)), p.read_bytes()) for p in folder.rglob("*.yaml")]
     fleet, _ = read_fleet(files)
@@ -112,11 +112,11 @@ def site(account: tuple[EmbeddedEC2, str, Path], monkeypatch: pytest.MonkeyPatch
 
 def test_a_successful_check_exits_with_0(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     assert site.check() == 0
-    said = capsys.readouterr().out
-    assert "✓ credentials" in said
-    assert "✓ permission ec2:CreateFleet" in said
-    assert "✗" not in said
-    assert said.splitlines()[-1].endswith("unknown.")
+    output = capsys.readouterr().out
+    assert "✓ credentials" in output
+    assert "✓ permission ec2:CreateFleet" in output
+    assert "✗" not in output
+    assert output.splitlines()[-1].endswith("unknown.")
 
 
 def test_it_writes_nothing(site: Site) -> None:

@@ -175,6 +175,6 @@ def test_a_trace_is_replayed_for_each_fleet_of_the_base(
     plans = {name: json.loads(Path(f"plans/{name}.json").read_text()) for name in ("a", "new")}
     assert plans["a"]["backtest"]["difference"]["dollars"] == 0
     assert "backtest" not in plans["new"]
-    said = "Over 10 min, this change would have cost the same"
-    assert said in Path("plans/a.md").read_text()
-    assert said in Path("plans/a.html").read_text()
+    sentence = "Over 10 min, this change would have cost the same"
+    assert sentence in Path("plans/a.md").read_text()
+    assert sentence in Path("plans/a.html").read_text()

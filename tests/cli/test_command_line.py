@@ -341,11 +341,11 @@ def test_the_completion_script_knows_every_command(
 def completions(script: str, *words: str) -> list[str]:
     """Return the completions of bash for the last word."""
     line = " ".join(map(shlex.quote, words))
-    asked = f"COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _shtab_reconciler; "
+    requested = f"COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _shtab_reconciler; "
     offered = 'printf "%s\\n" "${COMPREPLY[@]}"'
     done = subprocess.run(
         ["bash", "--norc"],
-        input=f"{script}\n{asked}{offered}\n",
+        input=f"{script}\n{requested}{offered}\n",
         text=True,
         capture_output=True,
         check=True,

@@ -214,8 +214,8 @@ def test_a_rate_limited_request_is_retried_after_the_limit(
 def test_a_rate_limit_that_lasts_too_long_is_an_error(
     url: str, forge: ForgeImitation, plans: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = {"message": "API rate limit exceeded"}
-    forge.fault = lambda _method, _path: (403, said, {"Retry-After": "3600"})
+    payload = {"message": "API rate limit exceeded"}
+    forge.fault = lambda _method, _path: (403, payload, {"Retry-After": "3600"})
     assert github(plans["web"]) == 1
     assert "the rate limit ends in 3600 s; run the command again then" in capsys.readouterr().err
 

@@ -139,7 +139,7 @@ def test_the_discount_of_a_savings_plan_extends_its_coverage(plan) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "covered"),
+    ("stated", "covered"),
     [
         ("usedElsewhere: 0.14", 1),
         ("usedElsewhere: 0.24", 0),  # beyond the threshold
@@ -151,9 +151,9 @@ def test_the_discount_of_a_savings_plan_extends_its_coverage(plan) -> None:
     ],
 )
 def test_only_unused_commitments_of_this_region_and_time_count(
-    plan, told: str, covered: int
+    plan, stated: str, covered: int
 ) -> None:
-    answer = plan(savingsPlans=f"[{PLAN.replace('usedElsewhere: 0', told)}]")
+    answer = plan(savingsPlans=f"[{PLAN.replace('usedElsewhere: 0', stated)}]")
     assert answer.types["m7i.large"] == covered
     assert answer.types.total() == 4
 
@@ -266,14 +266,14 @@ def test_an_invalid_preference_is_reported_and_the_others_apply(plan, fleet: Pat
     )
     answer = plan()
     assert answer.types == {"r7i.large": 4}
-    said = [d for d in answer.plan["diagnostics"] if d["code"].startswith("preference-")]
-    assert [d["code"] for d in said] == [
+    findings = [d for d in answer.plan["diagnostics"] if d["code"].startswith("preference-")]
+    assert [d["code"] for d in findings] == [
         "preference-invalid",
         "preference-invalid",
         "preference-rounded",
     ]
-    assert "preference.2" in said[0]["message"]
-    assert "preference.3" in said[1]["message"]
+    assert "preference.2" in findings[0]["message"]
+    assert "preference.3" in findings[1]["message"]
 
 
 def test_a_preference_that_is_also_an_overlay_in_git_counts_once(plan, fleet: Path) -> None:
@@ -288,7 +288,7 @@ def test_a_preference_that_is_also_an_overlay_in_git_counts_once(plan, fleet: Pa
 
 
 @pytest.mark.parametrize(
-    ("key", "entry", "said"),
+    ("key", "entry", "findings"),
     [
         ("savingsPlans", "{type: Compute, commitment: 1, family: m7i}", "family"),
         ("savingsPlans", "{type: EC2Instance, commitment: 1}", "family"),
@@ -303,7 +303,7 @@ def test_a_preference_that_is_also_an_overlay_in_git_counts_once(plan, fleet: Pa
         ("reservedInstances", "{instanceType: m7i.large, count: 1.5}", "count"),
     ],
 )
-def test_implausible_commitments_are_rejected(plan, key: str, entry: str, said: str) -> None:
+def test_implausible_commitments_are_rejected(plan, key: str, entry: str, findings: str) -> None:
     answer = plan(**{key: f"[{entry}]"})
     assert answer.code != 0
-    assert said in answer.err
+    assert findings in answer.err

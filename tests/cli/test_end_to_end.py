@@ -134,15 +134,15 @@ class Shop:
             endpoint += ["--catalog", str(self.folder.parent / "types.json")]
         return [command, str(self.folder), *now, *endpoint, *more]
 
-    def say(self, command: str, *more: str, codes: tuple[int, ...] = (0,)) -> str:
+    def run(self, command: str, *more: str, codes: tuple[int, ...] = (0,)) -> str:
         self.capsys.readouterr()
         code = main(self.words(command, *more))
-        said = self.capsys.readouterr()
-        assert code in codes, said.err
-        return said.out
+        printed = self.capsys.readouterr()
+        assert code in codes, printed.err
+        return printed.out
 
-    def ask(self, *words: str) -> Any:
-        return json.loads(self.say(*words, "-o", "json"))
+    def query(self, *words: str) -> Any:
+        return json.loads(self.run(*words, "-o", "json"))
 
     def images(self) -> set[str]:
         rows = self.cloud.connect("ec2", 1).describe_instances(
@@ -218,11 +218,11 @@ def shop(
 
 
 def test_a_fleet_goes_through_its_life_cycle_and_leaves_nothing_behind(shop: Shop) -> None:
-    planned = shop.ask("plan")
+    planned = shop.query("plan")
     assert [a["kind"] for a in planned["actions"]] == ["provision", "provision"]
     assert shop.templates() == []
 
-    applied = shop.ask("apply", "--auto-approve")
+    applied = shop.query("apply", "--auto-approve")
     assert (applied["converged"], applied["actions"]) == (True, {"succeeded": 2})
     assert shop.rests(2)
     assert shop.images() == {"ami-first"}
@@ -232,7 +232,7 @@ def test_a_fleet_goes_through_its_life_cycle_and_leaves_nothing_behind(shop: Sho
 
     def publish() -> None:
         shop.cloud.publish("ami-second", "shop-2", shop.clock.now())
-        drift = shop.ask("plan")["drift"]
+        drift = shop.query("plan")["drift"]
         assert [(d["reason"], d["side"]) for d in drift] == [("AMIDrift", "world")] * 2
 
     def interrupt() -> None:
@@ -252,11 +252,11 @@ def test_a_fleet_goes_through_its_life_cycle_and_leaves_nothing_behind(shop: Sho
         (lambda: interrupted[0] not in shop.cloud.living() and shop.rests(2), scale_down),
         (lambda: shop.rests(0), lambda: None),
         (lambda: shop.templates() == [], lambda: None),
-        (lambda: shop.ask("status")["commands"] == [], lambda: None),
+        (lambda: shop.query("status")["commands"] == [], lambda: None),
     )
 
     assert shop.cloud.living() == {}
-    history = shop.ask("history", "--limit", "1000")["items"]
+    history = shop.query("history", "--limit", "1000")["items"]
     reasons = {row["spec"]["reason"].partition(":")[0] for row in history}
     assert {"Unschedulable", "Drifted", "Interrupted", "Empty", "Unused"} <= reasons
     because = {r["spec"]["reason"] for r in history if r["spec"]["verb"] == "terminate"}
@@ -264,7 +264,7 @@ def test_a_fleet_goes_through_its_life_cycle_and_leaves_nothing_behind(shop: Sho
         r.startswith("Interrupted: spot interruption warning at 2026-03-02") for r in because
     )
     assert {row["status"]["outcome"] for row in history} == {"succeeded"}
-    status = shop.ask("status")
+    status = shop.query("status")
     assert (status["commands"], status["inDoubt"]) == ([], [])
     assert status["progress"]["finished"]
     assert set(status["progress"]["states"]) == {"succeeded"}

@@ -14,7 +14,7 @@ site = live.site
 
 def events(site: Site, reason: str) -> list[tuple[str, str, str]]:
     """Return type, object and note of the Events of a reason."""
-    found = site.town.kube.of("events").values()
+    found = site.sandbox.kube.of("events").values()
     return [
         (e["type"], f"{e['regarding']['kind']}/{e['regarding']['name']}", e["note"])
         for e in found
@@ -24,24 +24,24 @@ def events(site: Site, reason: str) -> list[tuple[str, str, str]]:
 
 def test_a_pending_pod_has_an_event_that_names_its_node(site: Site) -> None:
     started(site)
-    told = events(site, "Nominated")
-    assert {about for _, about, _ in told} >= {"Pod/web-1", "Pod/web-2"}
-    assert all(note.startswith("Pod should schedule on: ") for _, _, note in told)
-    assert any("nodeclaim/web-" in note for _, _, note in told)
-    pod = site.town.kube.of("pods")["web-1"]["metadata"]
+    reported = events(site, "Nominated")
+    assert {about for _, about, _ in reported} >= {"Pod/web-1", "Pod/web-2"}
+    assert all(note.startswith("Pod should schedule on: ") for _, _, note in reported)
+    assert any("nodeclaim/web-" in note for _, _, note in reported)
+    pod = site.sandbox.kube.of("pods")["web-1"]["metadata"]
     (uid,) = {
         e["regarding"]["uid"]
-        for e in site.town.kube.of("events").values()
+        for e in site.sandbox.kube.of("events").values()
         if e["regarding"]["name"] == "web-1"
     }
     assert uid == pod["uid"]
 
 
 def test_an_unschedulable_pod_has_an_event_with_the_reason(site: Site) -> None:
-    town = started(site)
+    sandbox = started(site)
     waits = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
     container = {"name": "main", "resources": {"requests": {"cpu": "900"}}}
-    town.kube.add(
+    sandbox.kube.add(
         {
             "kind": "Pod",
             "metadata": {"name": "giant", "labels": {"app": "giant"}},
@@ -58,8 +58,8 @@ def test_an_unschedulable_pod_has_an_event_with_the_reason(site: Site) -> None:
 
 @pytest.mark.slow
 def test_a_disrupted_node_has_events_about_its_disruption(site: Site) -> None:
-    town = started(site)
-    town.cloud.publish("ami-second", "shop-2", site.clock.now())
+    sandbox = started(site)
+    sandbox.cloud.publish("ami-second", "shop-2", site.clock.now())
     site.clock.advance(timedelta(minutes=10).total_seconds())
     site.keep(lambda: bool(events(site, "DisruptionTerminating")))
     ((_, about, note), *_) = events(site, "DisruptionLaunching")

@@ -42,7 +42,7 @@ def _dearer_outside_a(kind: Object) -> Object:
 
 @pytest.fixture
 def explain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Explain:
-    def asked(
+    def explained(
         kind: str, name: str, *objects: Object, code: int = 0, form: str = "text", chosen: str = ""
     ) -> str:
         folder = tmp_path / "fleet"
@@ -59,10 +59,10 @@ def explain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Explain:
         words += ["--snapshot", str(tmp_path / "snapshot.json")]
         words += ["--set", chosen] if chosen else []
         assert main([*words, "--catalog", str(tmp_path / "catalog.json")]) == code
-        said = capsys.readouterr()
-        return said.out if code == 0 else said.err
+        printed = capsys.readouterr()
+        return printed.out if code == 0 else printed.err
 
-    return asked
+    return explained
 
 
 def _document(text: str) -> dict[str, Any]:
@@ -117,10 +117,10 @@ def test_a_running_pod_lists_other_possible_nodes(explain: Explain) -> None:
 def test_a_pod_lists_preferences_dropped_for_their_cost(explain: Explain) -> None:
     liked = {"podAntiAffinity": {PREFERRED: [{"weight": 1, "podAffinityTerm": rule(HOST)}]}}
     world = [a_pool(), *pods(4, affinity=liked)]
-    said = explain("pod", "app-00", *world, chosen="packing=cheapest")
+    printed = explain("pod", "app-00", *world, chosen="packing=cheapest")
     dropped = f"dropped preference: preferred pod anti-affinity on {HOST} (honouring it costs more"
-    assert dropped in " ".join(said.split())
-    assert "maximumPreferenceCostPercent" in said
+    assert dropped in " ".join(printed.split())
+    assert "maximumPreferenceCostPercent" in printed
     kept = explain("pod", "app-00", *world)
     assert "given up" not in kept
 

@@ -14,7 +14,7 @@ from reconciler._resources import resource
 from reconciler.cli.main import main
 from tests.disruption.builders import SIZES, a_node, a_pod
 
-Ask = Callable[..., str]
+Explain = Callable[..., str]
 POOL = {
     "apiVersion": "karpenter.sh/v1",
     "kind": "NodePool",
@@ -36,7 +36,7 @@ POOL = {
 
 
 @pytest.fixture
-def ask(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Ask:
+def explain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Explain:
     fleet = tmp_path / "fleet"
     fleet.mkdir()
     (fleet / "pool.yaml").write_text(json.dumps(POOL))
@@ -55,16 +55,16 @@ def ask(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Ask:
     ]
     (tmp_path / "catalog.json").write_text(json.dumps(types))
 
-    def asked(kind: str, name: str, *more: str, code: int = 0) -> str:
+    def explained(kind: str, name: str, *more: str, code: int = 0) -> str:
         words = ["explain", kind, name, str(fleet), "--now", "2026-01-05T12:00:00Z", *more]
         if "--plan" not in more:
             words += ["--snapshot", str(tmp_path / "snapshot.json")]
             words += ["--catalog", str(tmp_path / "catalog.json")]
         assert main(words) == code
-        said = capsys.readouterr()
-        return said.err if code else said.out
+        printed = capsys.readouterr()
+        return printed.err if code else printed.out
 
-    return asked
+    return explained
 
 
 def _document(text: str) -> dict[str, Any]:
@@ -74,30 +74,32 @@ def _document(text: str) -> dict[str, Any]:
     return found
 
 
-def test_a_node_shows_its_replacement_and_its_budgets(ask: Ask) -> None:
-    text = ask("node", "n")
+def test_a_node_shows_its_replacement_and_its_budgets(explain: Explain) -> None:
+    text = explain("node", "n")
     assert "Node n: to be disrupted: Underutilized" in text
     assert "cheapest replacement considered: small for $0.1000 an hour" in text
     assert "budget of default: 1 of 1 node may be disrupted for drift now" in text
-    assert _document(ask("node", "n", "-o", "json"))["about"] == {"kind": "Node", "name": "n"}
+    assert _document(explain("node", "n", "-o", "json"))["about"] == {"kind": "Node", "name": "n"}
 
 
-def test_a_pool_shows_its_calendar_and_conflicting_settings(ask: Ask) -> None:
-    text = ask("nodepool", "default")
+def test_a_pool_shows_its_calendar_and_conflicting_settings(explain: Explain) -> None:
+    text = explain("nodepool", "default")
     assert "2026-01-05 12:00 UTC to 2026-01-12 12:00 UTC: Drifted 1, Empty 1" in text
     assert (
         "Gaps and conflicts in the disruption settings:\n  Shadowed  budgets[1] has no effect"
         in text
     )
-    found = _document(ask("nodepool", "default", "-o", "json"))
+    found = _document(explain("nodepool", "default", "-o", "json"))
     assert [reason["code"] for reason in found["reasons"]] == ["Shadowed"]
 
 
-def test_the_config_is_part_of_the_calendar(ask: Ask) -> None:
+def test_the_config_is_part_of_the_calendar(explain: Explain) -> None:
     suspend = 'disruption.suspend=[{"owner": "me"}]'
-    assert "no disruption for drift" in ask("nodepool", "default", "--set", suspend)
+    assert "no disruption for drift" in explain("nodepool", "default", "--set", suspend)
 
 
-def test_a_missing_pool_and_a_saved_plan_are_rejected(ask: Ask) -> None:
-    assert "did you mean default?" in ask("nodepool", "defalt", code=1)
-    assert "--plan: a saved plan does not contain" in ask("nodepool", "x", "--plan", "p", code=1)
+def test_a_missing_pool_and_a_saved_plan_are_rejected(explain: Explain) -> None:
+    assert "did you mean default?" in explain("nodepool", "defalt", code=1)
+    assert "--plan: a saved plan does not contain" in explain(
+        "nodepool", "x", "--plan", "p", code=1
+    )

@@ -21,7 +21,7 @@ def replicas(**holds: int) -> dict[str, Replica]:
     }
 
 
-def held(found: dict[str, Replica]) -> frozenset[str]:
+def held_fleets(found: dict[str, Replica]) -> frozenset[str]:
     return frozenset(fleet for replica in found.values() for fleet in replica.holds)
 
 
@@ -52,20 +52,20 @@ def test_a_replica_with_more_than_its_share_releases_the_surplus(
     before: dict[str, int], gives: dict[str, int]
 ) -> None:
     found = replicas(**before)
-    division = divided(found, held(found))
+    division = divided(found, held_fleets(found))
     assert {name: len(fleets) for name, fleets in division.gives.items()} == gives
 
 
 def test_fleets_of_a_dead_replica_go_to_replicas_with_fewer() -> None:
     found = replicas(a=6, b=4)
-    division = divided(found, held(found))
+    division = divided(found, held_fleets(found))
     assert counts(after(found, division)) == [10, 10]
     assert division.gives == {"a": frozenset(), "b": frozenset()}
 
 
 def test_a_replica_takes_only_fleets_that_it_serves() -> None:
     found = replicas(a=20) | {"b": Replica(frozenset({"fleet-00", "another"}))}
-    division = divided(found, held(found))
+    division = divided(found, held_fleets(found))
     assert division.gives["a"] == {"fleet-00"} or division.takes["b"] == {"another"}
     assert division.takes == {"a": frozenset(), "b": frozenset({"another"})}
     assert division.gives["a"] <= {"fleet-00"}
@@ -96,10 +96,10 @@ def test_the_distribution_is_stable_after_one_step(
         taken |= holds
         found[name] = Replica(frozenset(fleets), frozenset(holds))
     for _ in range(len(TWENTY)):
-        division = divided(found, held(found))
+        division = divided(found, held_fleets(found))
         if not any((*division.takes.values(), *division.gives.values())):
             break
         found = after(found, division)
     else:
         pytest.fail("leases wander")
-    assert held(found) == {fleet for r in found.values() for fleet in r.serves}
+    assert held_fleets(found) == {fleet for r in found.values() for fleet in r.serves}

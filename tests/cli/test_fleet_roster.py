@@ -109,10 +109,10 @@ def test_settings_for_a_single_fleet_are_rejected_for_several(
     a_fleet(tmp_path / "web")
     a_fleet(tmp_path / "shop")
     assert main(["run", str(tmp_path), *words]) == 1
-    said = capsys.readouterr().err
-    assert len(said.splitlines()) == 1
-    assert message.split(" (", maxsplit=1)[0] in said
-    assert message.split(" (")[1].rstrip(")") in said
+    output = capsys.readouterr().err
+    assert len(output.splitlines()) == 1
+    assert message.split(" (", maxsplit=1)[0] in output
+    assert message.split(" (")[1].rstrip(")") in output
 
 
 def test_a_folder_that_does_not_exist_is_refused_before_anything_starts(
@@ -120,9 +120,9 @@ def test_a_folder_that_does_not_exist_is_refused_before_anything_starts(
 ) -> None:
     a_fleet(tmp_path / "web")
     assert main(["run", str(tmp_path / "web"), str(tmp_path / "shpo")]) == 1
-    said = capsys.readouterr().err
-    assert len(said.splitlines()) == 1
-    assert f'folder "{tmp_path / "shpo"}" does not exist' in said
+    output = capsys.readouterr().err
+    assert len(output.splitlines()) == 1
+    assert f'folder "{tmp_path / "shpo"}" does not exist' in output
 
 
 OF_COMMANDS = ("reconciler.cli.", "reconciler.adapters.prometheus")

@@ -55,8 +55,8 @@ def test_a_pool_that_is_not_halted_cannot_be_resumed(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["resume", str(folder), "--node-pool", "web"]) == 1
-    said = capsys.readouterr().err
-    assert "NodePool web is not halted" in said
-    assert "halted NodePools: batch" in said
+    output = capsys.readouterr().err
+    assert "NodePool web is not halted" in output
+    assert "halted NodePools: batch" in output
     with open_state(str(folder / ".reconciler"), "web") as state:
         assert [r.stopped_at is not None for r in state.store.rollouts()] == [True, False]

@@ -53,8 +53,8 @@ def test_invalid_arguments_are_an_error(wrong: list[str], monkeypatch: pytest.Mo
 
 
 def test_a_stop_request_is_passed_on(tmp_path: Path) -> None:
-    asked = with_heartbeat(str(tmp_path / "heartbeat"), lambda: True)
-    assert asked() is True
+    requested = with_heartbeat(str(tmp_path / "heartbeat"), lambda: True)
+    assert requested() is True
     assert with_heartbeat(None, lambda: True)() is True
 
 

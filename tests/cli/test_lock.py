@@ -147,9 +147,9 @@ def test_a_damaged_lock_is_a_one_line_error_and_an_update_repairs_it(
     file.write_bytes(file.read_bytes().replace(b"0.07,", b"0.01,"))
     capsys.readouterr()
     assert main(["plan", str(folder), "--now", NOW]) == 1
-    said = capsys.readouterr().err.splitlines()
-    assert len(said) == 1
-    assert said[0].startswith("reconciler.lock:1:1: error: wrong digest")
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("reconciler.lock:1:1: error: wrong digest")
     assert main(["validate", str(folder)]) == 3
     assert lock(folder, endpoint) == 1
     assert lock(folder, endpoint, "--update") == 0

@@ -45,14 +45,14 @@ class Site:
     def commit(self) -> None:
         commit_all(self.folder)
 
-    def say(self, *words: str) -> int:
+    def run(self, *words: str) -> int:
         command, *more = words
         settings = ["--set", f"aws.endpointUrl={self.url}", "--set", "aws.prices=live"]
         return main([command, str(self.folder), *more, *settings])
 
     def apply(self) -> None:
         assert (
-            self.say("apply", "--auto-approve", "--state", str(self.folder.parent / "state")) == 0
+            self.run("apply", "--auto-approve", "--state", str(self.folder.parent / "state")) == 0
         )
 
     def images(self) -> list[str]:
@@ -78,7 +78,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
 def test_a_newer_image_causes_drift_only_after_its_lock_is_committed(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert site.say("lock") == 0
+    assert site.run("lock") == 0
     site.commit()
     site.apply()
     (before,) = site.cloud.living()
@@ -88,7 +88,7 @@ def test_a_newer_image_causes_drift_only_after_its_lock_is_committed(
     site.apply()
     assert list(site.cloud.living()) == [before], "what the account publishes is no commit"
 
-    assert site.say("lock", "--update") == 0
+    assert site.run("lock", "--update") == 0
     assert NEW in site.read("reconciler.lock")
     git(site.folder, "stash", "-q")
     site.apply()
@@ -97,7 +97,7 @@ def test_a_newer_image_causes_drift_only_after_its_lock_is_committed(
     git(site.folder, "stash", "pop", "-q")
     site.commit()
     capsys.readouterr()
-    assert site.say("plan", "--state", str(site.folder.parent / "state")) == 0
+    assert site.run("plan", "--state", str(site.folder.parent / "state")) == 0
     planned = capsys.readouterr().out
     assert "Lock nodeClasses.default.amis" in planned, "since what was carried out last"
     assert f"{OLD} (golden-1" in planned
@@ -109,7 +109,7 @@ def test_a_newer_image_causes_drift_only_after_its_lock_is_committed(
 
 @pytest.mark.exhaustive
 def test_a_locked_launch_does_not_use_a_newer_image(site: Site) -> None:
-    assert site.say("lock") == 0
+    assert site.run("lock") == 0
     site.commit()
     site.cloud.publish(NEW, "golden-2", datetime(2026, 2, 1, tzinfo=UTC), "arm64")
     site.apply()
@@ -118,8 +118,8 @@ def test_a_locked_launch_does_not_use_a_newer_image(site: Site) -> None:
 
 @pytest.mark.exhaustive
 def test_the_acting_process_checks_the_status_of_instances(site: Site) -> None:
-    assert site.say("lock") == 0
+    assert site.run("lock") == 0
     site.commit()
     site.apply()
-    asked = {call.operation for call in site.cloud.calls}
-    assert {"CreateFleet", "DescribeInstanceStatus"} <= asked
+    requested = {call.operation for call in site.cloud.calls}
+    assert {"CreateFleet", "DescribeInstanceStatus"} <= requested

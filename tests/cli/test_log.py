@@ -33,7 +33,7 @@ class Log:
         self.now = START
         self.notifier = LogNotifier(self.out, SystemClock(START), form, LogContext(**context))
 
-    def say(
+    def notify(
         self, kind: EventKind, message: str, after: timedelta = timedelta(0), **more: Any
     ) -> None:
         self.now += after
@@ -46,8 +46,8 @@ class Log:
 
 def test_a_line_has_date_level_kind_and_message() -> None:
     log = Log()
-    log.say(EventKind.LAUNCHED, "web-1: m7i.large")
-    log.say(EventKind.FAILED, "throttled", timedelta(seconds=1))
+    log.notify(EventKind.LAUNCHED, "web-1: m7i.large")
+    log.notify(EventKind.FAILED, "throttled", timedelta(seconds=1))
     assert log.lines == [
         "2026-11-22T10:00:00Z INFO    Launched          web-1: m7i.large",
         "2026-11-22T10:00:01Z ERROR   Failed            throttled",
@@ -56,7 +56,7 @@ def test_a_line_has_date_level_kind_and_message() -> None:
 
 def test_json_names_fleet_revision_plan_and_subjects() -> None:
     log = Log("json", fleet="shop", revision="a" * 40, plan="59f008df348d")
-    log.say(EventKind.LAUNCHED, "web-1: m7i.large", node_pool="web", node_claim="web-1")
+    log.notify(EventKind.LAUNCHED, "web-1: m7i.large", node_pool="web", node_claim="web-1")
     assert json.loads(log.lines[0]) == {
         "time": "2026-11-22T10:00:00Z",
         "level": "INFO",
@@ -73,7 +73,7 @@ def test_json_names_fleet_revision_plan_and_subjects() -> None:
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_a_message_never_makes_a_second_line(form: LogFormat) -> None:
     log = Log(form)
-    log.say(EventKind.LAUNCHED, "a\nb\x1b[31mc\u2028d")
+    log.notify(EventKind.LAUNCHED, "a\nb\x1b[31mc\u2028d")
     (line,) = log.out.getvalue().rstrip("\n").split("\n")
     assert "\x1b" not in line
     assert "\u2028" not in line
@@ -82,7 +82,7 @@ def test_a_message_never_makes_a_second_line(form: LogFormat) -> None:
 def test_a_lasting_problem_is_repeated_after_growing_intervals_with_its_duration() -> None:
     log = Log()
     for _ in range(3 * 60 * 2):  # every half minute for three hours
-        log.say(EventKind.RETRYING, "EC2 is throttling", timedelta(seconds=30))
+        log.notify(EventKind.RETRYING, "EC2 is throttling", timedelta(seconds=30))
     assert [line.partition("throttling")[2] for line in log.lines] == [
         "",
         " (for 5m)",
@@ -96,22 +96,22 @@ def test_a_lasting_problem_is_repeated_after_growing_intervals_with_its_duration
 def test_problems_of_two_nodes_are_two_problems() -> None:
     log = Log()
     for _ in range(5):
-        log.say(EventKind.FAILED, "the API refused", timedelta(seconds=1), node_claim="web-1")
-        log.say(EventKind.FAILED, "the API refused", timedelta(seconds=1), node_claim="web-2")
+        log.notify(EventKind.FAILED, "the API refused", timedelta(seconds=1), node_claim="web-1")
+        log.notify(EventKind.FAILED, "the API refused", timedelta(seconds=1), node_claim="web-2")
     assert len(log.lines) == 2
 
 
 def test_a_problem_that_changes_is_logged_again() -> None:
     log = Log()
-    log.say(EventKind.FAILED, "one pod is left", node_claim="web-1")
-    log.say(EventKind.FAILED, "no pod is left", timedelta(seconds=9), node_claim="web-1")
+    log.notify(EventKind.FAILED, "one pod is left", node_claim="web-1")
+    log.notify(EventKind.FAILED, "no pod is left", timedelta(seconds=9), node_claim="web-1")
     assert log.lines[1].endswith("no pod is left (for 9s)")
 
 
 def test_the_end_of_a_lasting_problem_is_logged_once() -> None:
     log = Log()
     for _ in range(3):
-        log.say(EventKind.RETRYING, "EC2 is throttling", timedelta(seconds=30))
+        log.notify(EventKind.RETRYING, "EC2 is throttling", timedelta(seconds=30))
     log.notifier.passed(log.now + timedelta(seconds=1))
     log.notifier.passed(log.now + timedelta(seconds=9))
     assert len(log.lines) == 2
@@ -122,14 +122,14 @@ def test_a_problem_that_recurs_is_not_reported_as_ended() -> None:
     log = Log()
     for _ in range(2):
         started = log.now
-        log.say(EventKind.RETRYING, "EC2 is throttling", timedelta(seconds=30))
+        log.notify(EventKind.RETRYING, "EC2 is throttling", timedelta(seconds=30))
         log.notifier.passed(started)
     assert len(log.lines) == 1
 
 
 def test_a_single_event_has_no_end() -> None:
     log = Log()
-    log.say(EventKind.LAUNCH_FAILED, "no capacity")
+    log.notify(EventKind.LAUNCH_FAILED, "no capacity")
     log.notifier.passed(log.now + timedelta(seconds=1))
     assert len(log.lines) == 1
 
@@ -137,7 +137,7 @@ def test_a_single_event_has_no_end() -> None:
 def test_events_other_than_problems_are_never_suppressed() -> None:
     log = Log()
     for _ in range(3):
-        log.say(EventKind.POD_EVICTED, "shop/api")
+        log.notify(EventKind.POD_EVICTED, "shop/api")
     assert len(log.lines) == 3
 
 

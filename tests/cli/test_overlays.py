@@ -310,7 +310,7 @@ def test_overlays_are_synced_until_stopped_and_a_failure_is_reported_once(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("--out", "x", "--apply"), "cannot be used together"),
         (("--interval", "5m"), "needs --apply"),
@@ -318,7 +318,7 @@ def test_overlays_are_synced_until_stopped_and_a_failure_is_reported_once(
     ],
 )
 def test_conflicting_arguments_are_rejected(
-    fleet: Path, capsys: Capture, words: tuple[str, ...], said: str
+    fleet: Path, capsys: Capture, words: tuple[str, ...], message: str
 ) -> None:
     assert overlays(fleet, *words) == 1
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err

@@ -423,7 +423,7 @@ def set_region(repository: Path, region: str) -> None:
 
 
 @pytest.fixture
-def moved(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def other_region(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A fleet whose working tree names another region than its last commit."""
     monkeypatch.delenv("AWS_REGION", raising=False)
     set_region(repository, "us-east-1")
@@ -432,7 +432,7 @@ def moved(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return repository
 
 
-def test_another_region_is_not_priced_as_no_effect(plan, moved: Path) -> None:
+def test_another_region_is_not_priced_as_no_effect(plan, other_region: Path) -> None:
     found = json.loads(plan("-o", "json", "--base", "HEAD", catalog=False).out)
     (warning,) = [d for d in found["diagnostics"] if d["code"] == "region-changed"]
     assert (warning["severity"], warning["path"]) == ("warning", "aws.region")
@@ -448,25 +448,27 @@ def test_another_region_is_not_priced_as_no_effect(plan, moved: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["text", "markdown", "html"])
-def test_another_region_is_shown_in_every_format(plan, moved: Path, form: str) -> None:
+def test_another_region_is_shown_in_every_format(plan, other_region: Path, form: str) -> None:
     out = unescape(plan("-o", form, "--base", "HEAD").out)
     assert "Not included: the move of nodes and pods to the other region." in out
     assert "warning" in out
     assert "keep us-east-1 here, and create another fleet in eu-central-1" in " ".join(out.split())
 
 
-def test_each_side_has_the_offerings_of_its_region(plan, moved: Path) -> None:
+def test_each_side_has_the_offerings_of_its_region(plan, other_region: Path) -> None:
     zone = "        - {key: topology.kubernetes.io/zone, operator: In, values: [us-east-1a]}\n"
-    (moved / "pool.yaml").write_text(POOL + zone)
-    commit_all(moved)
-    set_region(moved, "us-east-1")
-    commit_all(moved)
-    set_region(moved, "eu-central-1")
+    (other_region / "pool.yaml").write_text(POOL + zone)
+    commit_all(other_region)
+    set_region(other_region, "us-east-1")
+    commit_all(other_region)
+    set_region(other_region, "eu-central-1")
     change = json.loads(plan("-o", "json", "--base", "HEAD", catalog=False).out)["atRest"]
     assert (change["before"]["nodes"], change["after"]["nodes"]) == (1, 0)
 
 
-def test_nothing_is_done_to_nodes_of_the_old_region(plan, moved: Path, tmp_path: Path) -> None:
+def test_nothing_is_done_to_nodes_of_the_old_region(
+    plan, other_region: Path, tmp_path: Path
+) -> None:
     """The observed nodes are those of the old region; `apply` refuses the new one."""
     snapshot = a_snapshot(tmp_path / "snapshot.json", *a_node("general-1"))
     found = json.loads(plan("-o", "json", "--base", "HEAD", "--snapshot", snapshot).out)
@@ -476,9 +478,9 @@ def test_nothing_is_done_to_nodes_of_the_old_region(plan, moved: Path, tmp_path:
 
 
 def test_a_move_is_not_simulated_with_the_nodes_of_the_old_region(
-    plan, moved: Path, capsys: pytest.CaptureFixture[str]
+    plan, other_region: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["simulate", str(moved), "--base", "HEAD"]) == 1
+    assert main(["simulate", str(other_region), "--base", "HEAD"]) == 1
     message = capsys.readouterr().err
     assert "aws.region: the region changes from us-east-1 to eu-central-1" in message
     next_step = plan("--base", "HEAD").out.splitlines()[-1]
@@ -572,11 +574,11 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("words", "code", "said"), BAD)
-def test_errors_are_one_line(plan, words, code: int, said: str) -> None:
+@pytest.mark.parametrize(("words", "code", "message"), BAD)
+def test_errors_are_one_line(plan, words, code: int, message: str) -> None:
     answer = plan(*words)
     assert (answer.code, answer.out) == (code, "")
-    assert said in answer.err
+    assert message in answer.err
     assert answer.err.startswith("Error: ")
     assert answer.err.count("\n") == 1
 

@@ -192,6 +192,6 @@ def test_a_trace_that_cannot_be_replayed_is_a_one_line_error(
     (tmp_path / "bad.csv").write_text(f"{COLUMNS}\na,x,1,0,0,0,1,0\n")
     files = {"t": str(tmp_path / "trace.csv"), "bad": str(tmp_path / "bad.csv")}
     assert main(["plan", *words(tmp_path, *(flag.format(**files) for flag in flags))]) == 1
-    told = capsys.readouterr().err
-    assert error in told
-    assert told.count("\n") == 1
+    output = capsys.readouterr().err
+    assert error in output
+    assert output.count("\n") == 1

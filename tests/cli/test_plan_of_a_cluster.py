@@ -33,8 +33,8 @@ __all__ = ["site"]
 
 def launched(site: Site) -> None:
     """Run the daemon until the two pods run."""
-    town = site.town
-    site.keep(lambda: town.settled() and len(site.ears.said("Initialized")) == 2)
+    sandbox = site.sandbox
+    site.keep(lambda: sandbox.settled() and len(site.recorder.messages("Initialized")) == 2)
 
 
 def planned(site: Site, capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def planned(site: Site, capsys: pytest.CaptureFixture[str], *words: str) -> dict
 
 def drift(site: Site) -> None:
     """Make every node differ from its desired state in git."""
-    site.town.cloud.publish("ami-second", "shop-2", site.clock.now())
+    site.sandbox.cloud.publish("ami-second", "shop-2", site.clock.now())
     site.clock.advance(600)
 
 
@@ -55,7 +55,7 @@ def the_pass(site: Site, path: Path | None = None) -> Pass:
     request = request_of(site.words("apply")).fleet
     connect = cache(connector(Settings(endpoint_url=site.url)))
     imitation = Imitation(site.clock, connect, workers=1)
-    with assembled(request, site.ears, imitation) as assembly:
+    with assembled(request, site.recorder, imitation) as assembly:
         approved = load(str(path)) if path is not None else None
         mandate = mandate_of(assembly.settings, Approval(approved, continues=False))
         return reconcile(assembly.world, assembly.source.read(), mandate)
@@ -91,7 +91,7 @@ def is_alike_without_names(
     text = Path(file).read_text()
     assert fits_its_schema(text)
     assert not fits_its_schema(text.replace('"kind":"FleetRecords"', '"kind":"FleetRecord"'))
-    names = {*site.town.kube.of("nodes"), *site.town.kube.of("pods")}
+    names = {*site.sandbox.kube.of("nodes"), *site.sandbox.kube.of("pods")}
     assert names
     assert not [name for name in names if f'"{name}"' in text or f"/{name}" in text]
     plan = planned(site, capsys, "--snapshot", file)
@@ -128,21 +128,21 @@ def is_same(live: dict[str, Any], snapshot: dict[str, Any]) -> bool:
 
 def node_of(site: Site) -> str:
     """Return the name of a node that is to be replaced."""
-    return min(site.town.kube.of("nodes"))
+    return min(site.sandbox.kube.of("nodes"))
 
 
 def test_a_plan_of_a_running_fleet(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     """It is one long test because starting the fleet takes seconds."""
     launched(site)
     drift(site)
-    before = len(site.town.kube.calls)
+    before = len(site.sandbox.kube.calls)
     live = planned(site, capsys)
     assert len(live["drift"]) == 2
     assert {c["reason"] for c in live["commands"]} == {"Drifted"}
     path = save(site)
     assert is_alike_without_names(site, live, capsys)
     file = captured(site)
-    assert {call.method for call in site.town.kube.calls[before:]} == {"GET"}
+    assert {call.method for call in site.sandbox.kube.calls[before:]} == {"GET"}
 
     assert is_same(live, planned(site, capsys, "--snapshot", file))
 
@@ -150,19 +150,21 @@ def test_a_plan_of_a_running_fleet(site: Site, capsys: pytest.CaptureFixture[str
     assert main(["explain", "node", node_of(site), *rest, "--snapshot", file]) == 0
     assert "Drifted" in capsys.readouterr().out
 
-    site.town.kube.change("pods", "web-1", lambda pod: pod["metadata"].update(labels={"app": "x"}))
+    site.sandbox.kube.change(
+        "pods", "web-1", lambda pod: pod["metadata"].update(labels={"app": "x"})
+    )
     with pytest.raises(StalePlanError, match="Pod default/web-1 has changed"):
         the_pass(site, path)
-    assert len(site.town.cloud.living()) == 2, "nothing was launched"
-    site.town.kube.change(
+    assert len(site.sandbox.cloud.living()) == 2, "nothing was launched"
+    site.sandbox.kube.change(
         "pods", "web-1", lambda pod: pod["metadata"].update(labels={"app": "web"})
     )
 
     site.clock.advance(60)
-    for name in site.town.kube.of("nodes"):
-        site.town.kube.change("nodes", name, heartbeat)
+    for name in site.sandbox.kube.of("nodes"):
+        site.sandbox.kube.change("nodes", name, heartbeat)
     assert the_pass(site, path).plan.approved_as == load(str(path)).digest
-    assert len(site.town.cloud.living()) > 2, "the replacement was launched"
+    assert len(site.sandbox.cloud.living()) > 2, "the replacement was launched"
 
     live = planned(site, capsys)
     assert live["commands"] == [], "the command is under way"
@@ -176,25 +178,27 @@ def test_a_plan_of_a_running_fleet(site: Site, capsys: pytest.CaptureFixture[str
     Draft202012Validator(schema).validate(records)
     assert is_same(live, planned(site, capsys, "--snapshot", file))
 
-    launched_already = len(site.town.cloud.living()) - 2
+    launched_already = len(site.sandbox.cloud.living()) - 2
     assert main([*site.words("simulate"), "--snapshot", file, "-o", "json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["converged"]
-    created = [e for e in told["events"] if e["kind"] == "NodeClaimCreated"]
+    output = json.loads(capsys.readouterr().out)
+    assert output["converged"]
+    created = [e for e in output["events"] if e["kind"] == "NodeClaimCreated"]
     assert len(created) == 2 - launched_already, "what is under way is not launched again"
-    assert len(told["fleet"]) == 2
+    assert len(output["fleet"]) == 2
 
 
 def test_a_launch_in_progress_is_not_planned_again(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    site.town._deployment()
+    site.sandbox._deployment()
     first = planned(site, capsys)
     assert len(first["nodeClaims"]) == 2
     assert is_same(first, planned(site, capsys, "--snapshot", captured(site)))
-    site.town.kube.fault = lambda call: None  # no kubelet: the instances start, and no node joins
+    site.sandbox.kube.fault = lambda call: (
+        None
+    )  # no kubelet: the instances start, and no node joins
     the_pass(site)
-    assert len(site.town.cloud.living()) == 2
+    assert len(site.sandbox.cloud.living()) == 2
     live = planned(site, capsys)
     assert live["actions"] == []
     assert is_same(live, planned(site, capsys, "--snapshot", captured(site)))
@@ -205,7 +209,7 @@ def test_a_base_is_planned_for_the_same_cluster(
 ) -> None:
     init(site.folder)
     commit_all(site.folder)
-    site.town._deployment()
+    site.sandbox._deployment()
     plan = planned(site, capsys, "--base", "HEAD")
     assert plan["atRest"]["before"] == plan["atRest"]["after"]
     assert plan["atRest"]["before"]["nodes"] == 2, "the pods of the cluster count on both sides"
@@ -217,15 +221,15 @@ def test_without_a_cluster_a_plan_states_that_it_uses_the_workloads(
 ) -> None:
     plan = planned(site, capsys, "--set", "cluster=none")
     assert plan["observation"] == "workloads"
-    assert site.town.kube.calls == []
+    assert site.sandbox.kube.calls == []
 
 
 def test_a_cluster_without_a_fleet_is_captured_through_the_api(
     site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kube = site.town.kube
+    kube = site.sandbox.kube
     kube.rules = None  # a person's credentials
-    site.town._deployment()
+    site.sandbox._deployment()
     empty = site.folder.parent / "empty"
     empty.mkdir()
     monkeypatch.chdir(empty)
@@ -242,7 +246,7 @@ def test_a_cluster_without_a_fleet_is_captured_through_the_api(
 def test_the_records_of_another_fleet_are_refused(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    site.town._deployment()
+    site.sandbox._deployment()
     file = captured(site)
     capsys.readouterr()
     assert main([*site.words("plan"), "--snapshot", file, "--set", "fleet=other"]) == 1
@@ -269,9 +273,9 @@ def test_unreadable_records_stop_the_plan(
     path.write_text(json.dumps(content))
     capsys.readouterr()
     assert main([*site.words("plan"), "--snapshot", str(path)]) == 1
-    said = capsys.readouterr().err
-    assert says in said
-    assert "capture the snapshot again" in said
+    output = capsys.readouterr().err
+    assert says in output
+    assert "capture the snapshot again" in output
 
 
 def test_a_simulation_starts_with_the_running_fleet(

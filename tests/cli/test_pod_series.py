@@ -217,13 +217,13 @@ def test_samples_that_differ_are_merged(
 def test_a_query_is_split_if_the_server_rejects_its_size() -> None:
     recording = recording_of([])
     read(Narrow(recording, 1400))
-    lengths = {int(n) for query, _ in recording.asked for n in re.findall(r"\[(\d+)s", query)}
+    lengths = {int(n) for query, _ in recording.requested for n in re.findall(r"\[(\d+)s", query)}
     assert lengths == {SECONDS // 4}
 
 
 def test_no_query_computes_more_points_than_prometheus_does() -> None:
     recording = recording_of([])
     gathered(recording, ImportPeriod(SINCE, SINCE + 40_000, 1), "")
-    for query, _ in recording.asked:
+    for query, _ in recording.requested:
         for length, step in re.findall(r"\[(\d+)s:(\d+)s\]", query):
             assert int(length) / int(step) <= 11_000

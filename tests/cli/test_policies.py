@@ -399,9 +399,9 @@ def test_an_expired_exemption_is_named_where_its_policy_applies_again(
     exemption = {"owner": "team-a", "expires": "2026-01-31", "reason": "migration"}
     assert plan("--policy", write(fleet.parent, {**NEVER, "exemptions": [exemption]})) == 3
     captured = capsys.readouterr()
-    said = "(the exemption of team-a expired at 2026-02-01 00:00 UTC)"
-    assert said in captured.err
-    assert said in " ".join(captured.out.split())
+    wording = "(the exemption of team-a expired at 2026-02-01 00:00 UTC)"
+    assert wording in captured.err
+    assert wording in " ".join(captured.out.split())
 
 
 def test_an_exemption_names_its_owner_and_reason(

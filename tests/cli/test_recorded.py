@@ -186,11 +186,11 @@ REFUSALS = {
 def test_unreadable_state_is_a_one_line_error(
     name: str, fleet_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words, expected, said = REFUSALS[name]
+    words, expected, message = REFUSALS[name]
     code = main([word.format(folder=fleet_folder) for word in words])
     captured = capsys.readouterr()
     assert (code, captured.out) == (expected, "")
-    assert said in captured.err
+    assert message in captured.err
     assert "Traceback" not in captured.err
     assert list(fleet_folder.iterdir()) == []
 
@@ -217,10 +217,10 @@ def test_an_unknown_name_is_an_error(
     name: str, fleet_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record(fleet_folder / ".reconciler")
-    words, said = UNKNOWN[name]
+    words, message = UNKNOWN[name]
     code, out, err = run(capsys, *words)
     assert (code, out) == (1, "")
-    assert said in err
+    assert message in err
     assert err.count("\n") == 1
 
 

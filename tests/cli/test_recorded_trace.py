@@ -29,10 +29,10 @@ def _flag(words: list[str], flag: str) -> list[str]:
 
 @pytest.mark.exhaustive
 def test_the_workload_of_a_cluster_is_replayed(site: Site, tmp_path: Path, capsys: Capture) -> None:
-    town = started(site)
-    town.replicas = 4
-    site.keep(lambda: len(town.cloud.living()) == 4 and town.settled())
-    town.replicas = 1
+    sandbox = started(site)
+    sandbox.replicas = 4
+    site.keep(lambda: len(sandbox.cloud.living()) == 4 and sandbox.settled())
+    sandbox.replicas = 1
     site.keep_for(40)
     out = tmp_path / "week.jsonl.gz"
     assert export(site, out) == 0, capsys.readouterr().err

@@ -58,9 +58,9 @@ def test_two_checkouts_with_separate_states_share_one_engine_per_cluster(
     with open_state(str(first / ".reconciler"), "web", locks=locks) as state:
         state.lease.acquire(ClusterId(ACCOUNT, "us-east-1", "shop"))
         assert main(command(name, second)) == 1
-    said = capsys.readouterr().err
-    assert "for fleet web is using cluster shop in us-east-1 of account 123456789012" in said
-    assert len(said.splitlines()) == 1
+    output = capsys.readouterr().err
+    assert "for fleet web is using cluster shop in us-east-1 of account 123456789012" in output
+    assert len(output.splitlines()) == 1
 
 
 @pytest.mark.parametrize("name", ["apply --auto-approve", "run", "state adopt --yes"])
@@ -72,9 +72,9 @@ def test_two_checkouts_with_one_database_are_one_fleet_or_rejected(
         state.lease.acquire(ClusterId(ACCOUNT, "us-east-1", "shop"))
         state.store.put_node_claims([a_claim("a")])
     assert main(command(name, checkouts[1], "--state", url)) == 1
-    said = capsys.readouterr().err
-    assert "fleet web has 1 NodeClaims in cluster shop" in said
-    assert "--set fleet=web" in said
+    output = capsys.readouterr().err
+    assert "fleet web has 1 NodeClaims in cluster shop" in output
+    assert "--set fleet=web" in output
 
 
 @pytest.mark.exhaustive
@@ -98,8 +98,8 @@ def test_writing_commands_are_rejected_while_an_engine_runs_on_a_server(
             file = [str(tmp_path / "export.jsonl")] if name == "state import" else []
             words = [*name.split(), *file, str(folder), "--state", url]
         assert main(words) == 1
-        said = capsys.readouterr().err
-        assert "is running for fleet web" in said
+        output = capsys.readouterr().err
+        assert "is running for fleet web" in output
         assert main(["status", str(folder), "--state", url]) == 0
         assert re.search(r"Engine: +process \d+ on ", capsys.readouterr().out)
         state.lease.confirm()
@@ -114,7 +114,7 @@ def test_resume_works_while_an_engine_runs(checkouts: tuple[Path, Path]) -> None
         state.store.put_node_claims([a_claim("b")])
 
 
-class Ears:
+class EventRecorder:
     def __init__(self) -> None:
         self.kinds: list[str] = []
 
@@ -131,7 +131,7 @@ def test_a_daemon_that_lost_its_lease_restarts(
 
     monkeypatch.setattr(daemon, "_AGAIN_S", 0.0)
     monkeypatch.setattr(standby, "POLL_S", 0.0)
-    ears = Ears()
+    recorder = EventRecorder()
     folder, _ = checkouts
     begun: list[str] = []
 
@@ -147,6 +147,9 @@ def test_a_daemon_that_lost_its_lease_restarts(
 
     monkeypatch.setattr(loop, "run", passes)
     request = request_of(command("run", folder))
-    daemon.keep(request, ears, lambda: len(begun) >= 3)
+    daemon.keep(request, recorder, lambda: len(begun) >= 3)
     assert begun == ["pass"] * 3
-    assert [k for k in ears.kinds if k in ("LeaseLost", "Retrying")] == ["LeaseLost", "Retrying"]
+    assert [k for k in recorder.kinds if k in ("LeaseLost", "Retrying")] == [
+        "LeaseLost",
+        "Retrying",
+    ]

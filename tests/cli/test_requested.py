@@ -16,7 +16,7 @@ from tests.cli.test_kubernetes_end_to_end import Site, started
 site = live.site
 
 
-def ask(site: Site, *words: str) -> int:
+def request(site: Site, *words: str) -> int:
     """Make a request with or without a daemon; there are no uncommitted changes to confirm."""
     flags = site.words("x")[2:]
     return main([*words, str(site.folder), *flags])
@@ -38,7 +38,7 @@ def history(site: Site, target: str, capsys: pytest.CaptureFixture[str]) -> list
 
 
 @pytest.fixture
-def held(monkeypatch: pytest.MonkeyPatch) -> None:
+def lease_held(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make requests as if a daemon held the lease."""
     monkeypatch.setattr(FileLease, "holder", lambda _: "run (host, pid 7)")
 
@@ -46,101 +46,103 @@ def held(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_cordon_without_a_daemon_takes_effect_at_once(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    town = started(site)
-    node = min(town.kube.of("nodes"))
-    assert ask(site, "cordon", node) == 0, capsys.readouterr().err
+    sandbox = started(site)
+    node = min(sandbox.kube.of("nodes"))
+    assert request(site, "cordon", node) == 0, capsys.readouterr().err
     out = capsys.readouterr().out
     assert f"Cordon node {node}" in out
     assert "succeeded" in out
-    assert town.kube.of("nodes")[node]["spec"]["unschedulable"] is True
-    assert ask(site, "uncordon", node) == 0
-    assert town.kube.of("nodes")[node]["spec"]["unschedulable"] is False
+    assert sandbox.kube.of("nodes")[node]["spec"]["unschedulable"] is True
+    assert request(site, "uncordon", node) == 0
+    assert sandbox.kube.of("nodes")[node]["spec"]["unschedulable"] is False
     assert history(site, node, capsys)[-2:] == [("cordon", "succeeded"), ("uncordon", "succeeded")]
 
 
 def test_a_request_with_a_running_daemon_waits_for_its_next_pass(
-    site: Site, capsys: pytest.CaptureFixture[str], held: None
+    site: Site, capsys: pytest.CaptureFixture[str], lease_held: None
 ) -> None:
-    town = started(site)
-    node = min(town.kube.of("nodes"))
-    calls = len(town.kube.calls)
-    assert ask(site, "cordon", node, "--reason", "bad disk") == 0
+    sandbox = started(site)
+    node = min(sandbox.kube.of("nodes"))
+    calls = len(sandbox.kube.calls)
+    assert request(site, "cordon", node, "--reason", "bad disk") == 0
     assert "run (host, pid 7) executes it" in capsys.readouterr().out
-    assert ask(site, "cordon", node) == 0, "asked twice is asked once"
-    assert len(town.kube.calls) == calls, "the command itself calls nothing"
+    assert request(site, "cordon", node) == 0, "asked twice is asked once"
+    assert len(sandbox.kube.calls) == calls, "the command itself calls nothing"
     (row,) = open_requests(site, capsys)
     assert (row["verb"], row["target"], row["reason"]) == ("cordon", node, "bad disk")
     assert main(["history", str(site.folder), *site.words("x")[2:8], "--target", node]) == 0
     assert "requested" in capsys.readouterr().out
-    site.keep(lambda: town.kube.of("nodes")[node]["spec"].get("unschedulable") is True)
-    site.keep(lambda: f"{node}: cordoned, as requested" in site.ears.said("RequestDone"))
+    site.keep(lambda: sandbox.kube.of("nodes")[node]["spec"].get("unschedulable") is True)
+    site.keep(lambda: f"{node}: cordoned, as requested" in site.recorder.messages("RequestDone"))
     assert open_requests(site, capsys) == []
 
 
 def test_a_drain_evicts_under_budgets_and_keeps_the_node(
-    site: Site, capsys: pytest.CaptureFixture[str], held: None
+    site: Site, capsys: pytest.CaptureFixture[str], lease_held: None
 ) -> None:
-    town = started(site)
-    node = min(town.kube.of("nodes"))
-    town.fewest = town.replicas
-    assert ask(site, "drain", node) == 0
+    sandbox = started(site)
+    node = min(sandbox.kube.of("nodes"))
+    sandbox.fewest = sandbox.replicas
+    assert request(site, "drain", node) == 0
     site.keep(
-        lambda: any("is empty and stays cordoned" in m for m in site.ears.said("RequestDone"))
+        lambda: any(
+            "is empty and stays cordoned" in m for m in site.recorder.messages("RequestDone")
+        )
     )
-    assert town.fewest >= 1, "the budget held"
-    assert any(c.part == "eviction" for c in town.kube.calls)
-    there = town.kube.of("nodes")[node]
+    assert sandbox.fewest >= 1, "the budget held"
+    assert any(c.part == "eviction" for c in sandbox.kube.calls)
+    there = sandbox.kube.of("nodes")[node]
     assert there["spec"]["unschedulable"] is True
     assert "deletionTimestamp" not in there["metadata"]
     assert history(site, node, capsys)[-1] == ("drain-node", "succeeded")
 
 
 def test_an_uncordon_ends_a_blocked_drain(
-    site: Site, capsys: pytest.CaptureFixture[str], held: None
+    site: Site, capsys: pytest.CaptureFixture[str], lease_held: None
 ) -> None:
-    town = started(site)
-    node = min(town.kube.of("nodes"))
-    town.kube.change("poddisruptionbudgets", "web", lambda b: b["spec"].update(minAvailable=2))
-    town._budgets = lambda: town.kube.change(  # type: ignore[method-assign]
+    sandbox = started(site)
+    node = min(sandbox.kube.of("nodes"))
+    sandbox.kube.change("poddisruptionbudgets", "web", lambda b: b["spec"].update(minAvailable=2))
+    sandbox._budgets = lambda: sandbox.kube.change(  # type: ignore[method-assign]
         "poddisruptionbudgets", "web", lambda b: b.update(status={"disruptionsAllowed": 0})
     )
-    assert ask(site, "drain", node) == 0
-    refused = len(town.kube.calls) + 120
-    site.keep(lambda: len(town.kube.calls) > refused)
+    assert request(site, "drain", node) == 0
+    refused = len(sandbox.kube.calls) + 120
+    site.keep(lambda: len(sandbox.kube.calls) > refused)
     assert len(open_requests(site, capsys)) == 1
-    assert [p for p in town.alive().values() if p["spec"].get("nodeName") == node], "it is held"
-    assert ask(site, "uncordon", node) == 0
-    site.keep(lambda: town.kube.of("nodes")[node]["spec"].get("unschedulable") is False)
+    assert [p for p in sandbox.alive().values() if p["spec"].get("nodeName") == node], "it is held"
+    assert request(site, "uncordon", node) == 0
+    site.keep(lambda: sandbox.kube.of("nodes")[node]["spec"].get("unschedulable") is False)
     assert open_requests(site, capsys) == []
     assert ("drain-node", "failed") in history(site, node, capsys)
 
 
 @pytest.mark.parametrize("how", ["nodeclaim", "node"])
 def test_a_deletion_drains_the_node_and_terminates_the_instance(
-    site: Site, capsys: pytest.CaptureFixture[str], held: None, how: str
+    site: Site, capsys: pytest.CaptureFixture[str], lease_held: None, how: str
 ) -> None:
-    town = started(site)
-    node = min(town.kube.of("nodes"))
-    instance = town.kube.of("nodes")[node]["spec"]["providerID"].rpartition("/")[2]
+    sandbox = started(site)
+    node = min(sandbox.kube.of("nodes"))
+    instance = sandbox.kube.of("nodes")[node]["spec"]["providerID"].rpartition("/")[2]
     name = node
     if how == "nodeclaim":
         capsys.readouterr()
         main(["get", "nodeclaims", str(site.folder), *site.words("x")[2:8], "-o", "json"])
         rows = json.loads(capsys.readouterr().out)["items"]
         (name,) = (r["metadata"]["name"] for r in rows if r["status"]["nodeName"] == node)
-    town.fewest = town.replicas
-    assert ask(site, "delete", how, name) == 0, capsys.readouterr().err
-    site.keep(lambda: node not in town.kube.of("nodes") and town.settled())
-    assert instance not in town.cloud.living()
-    assert town.fewest >= 1, "the budget held"
-    assert len(town.cloud.living()) == 2, "its pod got another node"
+    sandbox.fewest = sandbox.replicas
+    assert request(site, "delete", how, name) == 0, capsys.readouterr().err
+    site.keep(lambda: node not in sandbox.kube.of("nodes") and sandbox.settled())
+    assert instance not in sandbox.cloud.living()
+    assert sandbox.fewest >= 1, "the budget held"
+    assert len(sandbox.cloud.living()) == 2, "its pod got another node"
 
 
 def test_a_dry_run_records_nothing(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
-    town = started(site)
-    node = min(town.kube.of("nodes"))
+    sandbox = started(site)
+    node = min(sandbox.kube.of("nodes"))
     for words in (("drain", node), ("cordon", node), ("delete", "node", node)):
-        assert ask(site, *words, "--dry-run") == 0
+        assert request(site, *words, "--dry-run") == 0
         assert "Nothing was changed (--dry-run)" in capsys.readouterr().out
     assert open_requests(site, capsys) == []
 
@@ -148,24 +150,27 @@ def test_a_dry_run_records_nothing(site: Site, capsys: pytest.CaptureFixture[str
 def test_a_node_that_is_not_ours_is_refused(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     started(site)
     for words in (("drain", "stranger"), ("cordon", "stranger"), ("delete", "node", "stranger")):
-        assert ask(site, *words) == 1
-        said = capsys.readouterr().err
-        assert 'no node of fleet shop is named "stranger"' in said
-        assert "use kubectl for nodes of others" in said
+        assert request(site, *words) == 1
+        message = capsys.readouterr().err
+        assert 'no node of fleet shop is named "stranger"' in message
+        assert "use kubectl for nodes of others" in message
     assert open_requests(site, capsys) == []
 
 
 def test_an_instance_without_our_tags_is_not_deleted(
-    site: Site, capsys: pytest.CaptureFixture[str], held: None
+    site: Site, capsys: pytest.CaptureFixture[str], lease_held: None
 ) -> None:
-    town = started(site)
-    node = min(town.kube.of("nodes"))
-    instance = town.kube.of("nodes")[node]["spec"]["providerID"].rpartition("/")[2]
-    client = town.cloud.connect("ec2", 1)
+    sandbox = started(site)
+    node = min(sandbox.kube.of("nodes"))
+    instance = sandbox.kube.of("nodes")[node]["spec"]["providerID"].rpartition("/")[2]
+    client = sandbox.cloud.connect("ec2", 1)
     client.create_tags(Resources=[instance], Tags=[{"Key": "reconciler/fleet", "Value": "other"}])
     site.clock.advance(timedelta(minutes=10).total_seconds())
-    assert ask(site, "delete", "node", node) == 0
-    site.keep(lambda: bool(site.ears.said("Failed")))
-    assert instance in town.cloud.living()
-    assert any("is not tagged as one of this fleet" in said for said in site.ears.said("Failed"))
+    assert request(site, "delete", "node", node) == 0
+    site.keep(lambda: bool(site.recorder.messages("Failed")))
+    assert instance in sandbox.cloud.living()
+    assert any(
+        "is not tagged as one of this fleet" in message
+        for message in site.recorder.messages("Failed")
+    )
     assert open_requests(site, capsys) == [], "it is refused, not kept"

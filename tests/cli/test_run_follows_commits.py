@@ -16,7 +16,7 @@ from tests.cli.test_end_to_end import NODE_CLASS, NODE_POOL
 from tests.repositories import commit_all, init
 
 
-def asked(folder: Path) -> FleetRequest:
+def request_for(folder: Path) -> FleetRequest:
     return FleetRequest(path=str(folder))
 
 
@@ -37,26 +37,26 @@ def test_an_uncommitted_file_changes_nothing(
     init(tmp_path)
     write(tmp_path, 1)
     commit_all(tmp_path)
-    request = follow_commits(asked(tmp_path))
+    request = follow_commits(request_for(tmp_path))
     assert capsys.readouterr().err == ""
     write(tmp_path, 2)
     assert weight(request) == 1
     commit_all(tmp_path)
     assert weight(request) == 2
     write(tmp_path, 3)
-    follow_commits(asked(tmp_path))
+    follow_commits(request_for(tmp_path))
     assert "uncommitted changes, which are not acted on" in capsys.readouterr().err
-    assert weight(asked(tmp_path)) == 3
+    assert weight(request_for(tmp_path)) == 3
 
 
 def test_a_repository_without_a_commit_is_refused(tmp_path: Path) -> None:
     init(tmp_path)
     write(tmp_path, 1)
     with pytest.raises(UsageError, match=r"no commit yet.*--dirty"):
-        follow_commits(asked(tmp_path))
+        follow_commits(request_for(tmp_path))
 
 
 def test_a_folder_outside_git_is_followed_as_it_is(tmp_path: Path) -> None:
     write(tmp_path, 1)
-    request = follow_commits(asked(tmp_path))
+    request = follow_commits(request_for(tmp_path))
     assert weight(request) == 1

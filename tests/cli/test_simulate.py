@@ -76,9 +76,9 @@ def test_an_empty_cluster_scales_up_for_the_workloads(capsys: Capture, fleet: Pa
 def test_the_events_of_a_node_have_the_expected_order(capsys: Capture, fleet: Path) -> None:
     report = simulated(capsys, fleet)
     claim = report["fleet"][0]["nodeClaim"]
-    told = kinds(report, claim)
-    assert told[:3] == ["NodeClaimCreated", "Launched", "Registered"]
-    assert sorted(told[3:]) == ["Initialized", "PodBound"]
+    output = kinds(report, claim)
+    assert output[:3] == ["NodeClaimCreated", "Launched", "Registered"]
+    assert sorted(output[3:]) == ["Initialized", "PodBound"]
     times = [e["at"] for e in report["events"]]
     assert times == sorted(times)
 
@@ -196,6 +196,26 @@ def test_blocked_drifted_nodes_are_listed_as_stuck(capsys: Capture, tmp_path: Pa
     assert report["merge"]["kept"] == 1
 
 
+def test_nodes_that_are_stuck_for_one_reason_are_one_line(capsys: Capture, tmp_path: Path) -> None:
+    """As in the headline of a plan: a removed NodePool has one reason for all of its nodes."""
+    anywhere = a_deployment("web", "web", 6)
+    del anywhere["spec"]["template"]["spec"]["nodeSelector"]
+    write_fleet(tmp_path, [a_pool("web", template=SMALL), anywhere])
+    init(tmp_path / "fleet")
+    commit_all(tmp_path / "fleet")
+    write_fleet(tmp_path, [a_pool("renamed", template=SMALL), anywhere])
+    names = [one["name"] for one in simulated(capsys, tmp_path, "--base", "HEAD")["stuck"]]
+    assert len(names) == 6
+
+    assert main(["simulate", *words(tmp_path, "--base", "HEAD")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    heading = lines.index("Stuck:")
+    assert lines[heading + 1].startswith(
+        f"  NodeClaims {', '.join(names[:3])} and 3 more (NodePoolDeleted): "
+    )
+    assert lines[heading + 2] == ""
+
+
 def test_a_script_of_faults_is_followed(capsys: Capture, fleet: Path) -> None:
     script = {
         "refusals": [{"instanceType": "m7i.large", "for": "1h"}],
@@ -233,9 +253,9 @@ def test_a_fleet_reacts_to_changing_prices(capsys: Capture, tmp_path: Path) -> N
 def test_an_invalid_script_is_rejected(capsys: Capture, fleet: Path, text: str) -> None:
     (fleet / "faults.yaml").write_text(text)
     assert main(["simulate", *words(fleet, "--faults", str(fleet / "faults.yaml"))]) in (1, 2)
-    told = capsys.readouterr()
-    assert told.err.startswith("Error: ")
-    assert "internal error" not in told.err
+    output = capsys.readouterr()
+    assert output.err.startswith("Error: ")
+    assert "internal error" not in output.err
 
 
 def test_timings_name_the_phases(capsys: Capture, fleet: Path) -> None:

@@ -363,7 +363,7 @@ def test_a_short_key_is_refused(
     kubectl = kubectl_of(tmp_path, secret_cluster())
     words = [str(fleet), "--kubectl", kubectl, "--out", str(out), "--anonymize"]
     assert main(["snapshot", *words]) == 1
-    said = capsys.readouterr().err
-    assert "the key has 7 bytes, fewer than 16" in said
-    assert "hunter2" not in said
+    output = capsys.readouterr().err
+    assert "the key has 7 bytes, fewer than 16" in output
+    assert "hunter2" not in output
     assert not out.exists()

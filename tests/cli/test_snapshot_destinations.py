@@ -73,9 +73,9 @@ def test_a_new_branch_contains_only_the_snapshot(
     assert "git:snapshots:prod/now.json: 1 objects" in capsys.readouterr().err
     assert names(remote, "snapshots") == ["prod/now.json"]
     assert pods(git(remote, "show", "snapshots:prod/now.json")) == ["web"]
-    said = git(remote, "log", "-1", "--format=%an <%ae>|%cn|%s", "snapshots")
+    log = git(remote, "log", "-1", "--format=%an <%ae>|%cn|%s", "snapshots")
     author = "reconciler <reconciler@noreply.invalid>"
-    assert said == f"{author}|reconciler|Update the snapshot prod/now.json"
+    assert log == f"{author}|reconciler|Update the snapshot prod/now.json"
 
 
 def test_a_push_to_the_remote_does_not_change_the_checkout(tmp_path: Path, remote: Path) -> None:

@@ -114,9 +114,9 @@ def test_an_unreadable_object_in_s3_stops_the_plan(
     fleet: Path, capsys: pytest.CaptureFixture[str], place: str, says: str
 ) -> None:
     assert plan(fleet, place) != 0
-    said = capsys.readouterr()
-    assert says in said.err
-    assert said.out == ""
+    output = capsys.readouterr()
+    assert says in output.err
+    assert output.out == ""
 
 
 @pytest.mark.parametrize(
@@ -146,9 +146,9 @@ def test_the_plan_shows_the_age_of_its_snapshot(
     assert f"observed: the snapshot, {age}" in shown
     assert ("the cluster may have changed since" in shown) is warns
     assert plan(fleet, str(place), *more, "-o", "json") == 0
-    said = json.loads(capsys.readouterr().out)
-    assert said["observedAt"] == at
-    assert ("old-snapshot" in [d["code"] for d in said["diagnostics"]]) is warns
+    output = json.loads(capsys.readouterr().out)
+    assert output["observedAt"] == at
+    assert ("old-snapshot" in [d["code"] for d in output["diagnostics"]]) is warns
 
 
 def test_a_plan_omits_an_unknown_age_of_its_snapshot(

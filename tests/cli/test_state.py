@@ -130,13 +130,13 @@ def test_a_damaged_export_is_rejected_completely(
     name: str, fleet_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record(fleet_folder / ".reconciler")
-    spoil, said = SPOILT[name]
+    spoil, output = SPOILT[name]
     lines = spoil(_lines(exported(capsys)))
     (tmp_path / "spoilt.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     target = str(tmp_path / "target")
     assert main(["state", "import", str(tmp_path / "spoilt.jsonl"), "--state", target]) == 1
     captured = capsys.readouterr()
-    assert said in captured.err
+    assert output in captured.err
     assert str(tmp_path / "spoilt.jsonl") in captured.err
     assert main(["get", "nodeclaims", "--state", target]) == 1
 
@@ -201,13 +201,13 @@ def test_old_settled_records_are_removed_and_reported(
     words = ["state", "prune", "--keep", "36h", "--now", f"{NOW + timedelta(days=40):%FT%TZ}"]
     before = exported(capsys)
     assert main([*words, "--dry-run"]) == 0
-    told = capsys.readouterr().out
-    assert "REMOVABLE" in told
+    output = capsys.readouterr().out
+    assert "REMOVABLE" in output
     assert exported(capsys) == before
     assert main(words) == 0
     gone = capsys.readouterr().out
     alike = gone.replace("REMOVED", "REMOVABLE").replace("were removed", "would be removed")
-    assert alike.split() == told.split()
+    assert alike.split() == output.split()
     assert "from before 2026-02-11 00:00 UTC were removed" in gone
     assert len(exported(capsys)) < len(before)
     assert main(["state", "check"]) == 0
@@ -227,7 +227,7 @@ def exported_history(capsys: pytest.CaptureFixture[str]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "output"),
     [
         (["--keep", "23h"], 1, "23h is shorter than a day"),
         (["--keep", "soon"], 1, 'invalid duration "soon"'),
@@ -235,11 +235,11 @@ def exported_history(capsys: pytest.CaptureFixture[str]) -> str:
     ],
 )
 def test_an_invalid_retention_is_rejected(
-    words: list[str], code: int, said: str, fleet_folder: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], code: int, output: str, fleet_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record(fleet_folder / ".reconciler")
     assert main(["state", "prune", *words]) == code
-    assert said in capsys.readouterr().err
+    assert output in capsys.readouterr().err
 
 
 def test_records_in_use_by_an_engine_are_not_pruned(

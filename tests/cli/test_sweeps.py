@@ -40,7 +40,7 @@ def write_trace(folder: Path, pods: int) -> None:
     (folder / "trace.csv").write_text("\n".join([COLUMNS, *rows, ""]))
 
 
-def asked(folder: Path, *more: str) -> list[str]:
+def command_line(folder: Path, *more: str) -> list[str]:
     trace = str(folder / "trace.csv")
     return ["simulate", *words(folder, "--trace", trace, "-o", "json", *more)]
 
@@ -50,7 +50,7 @@ def shown(line: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
-def kept_in(folder: Path) -> list[Path]:
+def files_in(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
@@ -60,29 +60,29 @@ def kept_in(folder: Path) -> list[Path]:
 def test_cached_results_are_not_evaluated_again(
     fleet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    line = asked(fleet, "--seeds", "2")
+    line = command_line(fleet, "--seeds", "2")
     expected = shown(line, capsys)
     cache = tmp_path / "cache"
     assert shown([*line, "--cache", str(cache)], capsys) == expected
-    kept = kept_in(cache)
+    kept = files_in(cache)
     assert len(kept) == 2
     content = json.loads(kept[0].read_text())
     content["result"]["dollars"] = 1e6
     kept[0].write_text(json.dumps(content))
     changed = json.loads(shown([*line, "--cache", str(cache)], capsys))
     assert changed["backtest"]["sides"]["head"]["dollars"] > 1e5, "the one that was kept counts"
-    assert kept_in(cache) == kept
+    assert files_in(cache) == kept
 
 
 def test_only_missing_results_are_evaluated(
     fleet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cache = tmp_path / "cache"
-    shown(asked(fleet, "--seeds", "2", "--cache", str(cache)), capsys)
-    before = {path: path.stat().st_mtime_ns for path in kept_in(cache)}
-    three = shown(asked(fleet, "--seeds", "3", "--cache", str(cache)), capsys)
-    assert three == shown(asked(fleet, "--seeds", "3"), capsys)
-    after = {path: path.stat().st_mtime_ns for path in kept_in(cache)}
+    shown(command_line(fleet, "--seeds", "2", "--cache", str(cache)), capsys)
+    before = {path: path.stat().st_mtime_ns for path in files_in(cache)}
+    three = shown(command_line(fleet, "--seeds", "3", "--cache", str(cache)), capsys)
+    assert three == shown(command_line(fleet, "--seeds", "3"), capsys)
+    after = {path: path.stat().st_mtime_ns for path in files_in(cache)}
     assert len(after) == 3
     assert before.items() <= after.items()
 
@@ -103,7 +103,7 @@ def test_different_inputs_have_different_cache_keys(
     fleet: Path, tmp_path: Path, more: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     cache = tmp_path / "cache"
-    shown(asked(fleet, "--cache", str(cache)), capsys)
+    shown(command_line(fleet, "--cache", str(cache)), capsys)
     (tmp_path / "faults.yaml").write_text("interruptions: 0.1\n")
     if more == ["another trace"]:
         write_trace(fleet, 5)
@@ -112,9 +112,9 @@ def test_different_inputs_have_different_cache_keys(
     else:
         more = [str(tmp_path / word) if word.endswith(".yaml") else word for word in more]
     others = more if more[0].startswith("--") else []
-    expected = shown(asked(fleet, *others), capsys)
-    assert shown(asked(fleet, *others, "--cache", str(cache)), capsys) == expected
-    assert len(kept_in(cache)) == 2
+    expected = shown(command_line(fleet, *others), capsys)
+    assert shown(command_line(fleet, *others, "--cache", str(cache)), capsys) == expected
+    assert len(files_in(cache)) == 2
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b"[" * 100_000, b'{"result": 1}'])
@@ -122,11 +122,11 @@ def test_an_invalid_cache_entry_counts_as_missing(
     fleet: Path, tmp_path: Path, content: bytes, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cache = tmp_path / "cache"
-    expected = shown(asked(fleet, "--cache", str(cache)), capsys)
-    (one,) = kept_in(cache)
+    expected = shown(command_line(fleet, "--cache", str(cache)), capsys)
+    (one,) = files_in(cache)
     whole = one.read_bytes()
     one.write_bytes(content)
-    assert shown(asked(fleet, "--cache", str(cache)), capsys) == expected
+    assert shown(command_line(fleet, "--cache", str(cache)), capsys) == expected
     assert one.read_bytes() == whole
 
 
@@ -135,10 +135,10 @@ def test_advice_is_cached_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     expected = shown(line, capsys)
     cache = tmp_path / "cache"
     assert shown([*line, "--cache", str(cache)], capsys) == expected
-    kept = {path: path.stat().st_mtime_ns for path in kept_in(cache)}
+    kept = {path: path.stat().st_mtime_ns for path in files_in(cache)}
     assert len(kept) > 5
     assert shown([*line, "--cache", str(cache)], capsys) == expected
-    assert {path: path.stat().st_mtime_ns for path in kept_in(cache)} == kept
+    assert {path: path.stat().st_mtime_ns for path in files_in(cache)} == kept
 
 
 def advice_line(folder: Path) -> list[str]:
@@ -153,14 +153,14 @@ def advice_line(folder: Path) -> list[str]:
 def test_results_are_shared_through_s3(
     fleet: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    expected = shown(asked(fleet), capsys)
+    expected = shown(command_line(fleet), capsys)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
     with mock_aws():
         client = boto3.client("s3", region_name="us-east-1")
         client.create_bucket(Bucket="sweeps")
         for _ in range(2):
-            line = asked(fleet, "--cache", "s3://sweeps/backtests")
+            line = command_line(fleet, "--cache", "s3://sweeps/backtests")
             assert shown(line, capsys) == expected
         (found,) = client.list_objects_v2(Bucket="sweeps")["Contents"]
         assert found["Key"].startswith("backtests/")
@@ -184,9 +184,9 @@ def test_an_implausible_cache_location_is_rejected(
 ) -> None:
     named = [str(fleet / "trace.csv") if word == "t" else word for word in flags]
     assert main(["simulate", *words(fleet, *named)]) == 1
-    told = capsys.readouterr().err
-    assert problem in told
-    assert told.count("\n") == 1
+    output = capsys.readouterr().err
+    assert problem in output
+    assert output.count("\n") == 1
 
 
 def test_results_for_the_present_are_not_cached(
@@ -223,7 +223,7 @@ def a_cluster(*preload: str) -> LocalCluster:
 def test_a_dask_cluster_gives_the_same_bytes_as_one_process(
     fleet: Path, cluster: LocalCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for line in (asked(fleet, "--seeds", "3"), advice_line(fleet)):
+    for line in (command_line(fleet, "--seeds", "3"), advice_line(fleet)):
         expected = shown(line, capsys)
         assert shown([*line, "--scheduler", cluster.scheduler_address], capsys) == expected
 
@@ -234,18 +234,18 @@ def test_killed_workers_lose_only_their_evaluations(
 ) -> None:
     write_trace(fleet, 60)
     cache = fleet / "cache"
-    line = asked(fleet, "--seeds", "6")
+    line = command_line(fleet, "--seeds", "6")
     expected = shown(line, capsys)
     more = ["--scheduler", cluster.scheduler_address, "--cache", str(cache)]
     command = [sys.executable, "-m", "reconciler", *line, *more]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        wait_for(lambda: process.poll() is not None or kept_in(cache) != [])
+        wait_for(lambda: process.poll() is not None or files_in(cache) != [])
         for nanny in cluster.workers.values():
             os.kill(nanny.pid, signal.SIGKILL)
         found = process.communicate(timeout=120)[0]
     assert process.returncode == 0
     assert found == expected
-    assert len(kept_in(cache)) == 6
+    assert len(files_in(cache)) == 6
 
 
 @pytest.mark.exhaustive
@@ -253,13 +253,13 @@ def test_an_error_on_a_worker_is_the_same_error(
     fleet: Path, cluster: LocalCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (fleet / "faults.yaml").write_text("neverRegister: 7\n")
-    line = asked(fleet, "--faults", str(fleet / "faults.yaml"))
-    told = []
+    line = command_line(fleet, "--faults", str(fleet / "faults.yaml"))
+    output = []
     for more in ([], ["--scheduler", cluster.scheduler_address]):
         assert main([*line, *more]) == 1
-        told.append(capsys.readouterr().err)
-    assert "neverRegister" in told[0]
-    assert told[0] == told[1]
+        output.append(capsys.readouterr().err)
+    assert "neverRegister" in output[0]
+    assert output[0] == output[1]
 
 
 @pytest.mark.exhaustive
@@ -269,15 +269,15 @@ def test_a_worker_of_another_version_is_rejected(
     other = fleet / "other.py"
     other.write_text("import reconciler\nreconciler.__version__ = '0.0.1'\n")
     with a_cluster(str(other)) as found:
-        assert main(asked(fleet, "--scheduler", found.scheduler_address)) == 1
-    told = capsys.readouterr().err
-    assert "a worker has reconciler 0.0.1, and this command is" in told
-    assert told.count("\n") == 1
+        assert main(command_line(fleet, "--scheduler", found.scheduler_address)) == 1
+    output = capsys.readouterr().err
+    assert "a worker has reconciler 0.0.1, and this command is" in output
+    assert output.count("\n") == 1
 
 
 @pytest.mark.exhaustive
 def test_an_unreachable_scheduler_is_an_error(
     fleet: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(asked(fleet, "--scheduler", "tcp://127.0.0.1:1")) == 1
+    assert main(command_line(fleet, "--scheduler", "tcp://127.0.0.1:1")) == 1
     assert "the Dask scheduler cannot be reached" in capsys.readouterr().err

@@ -17,7 +17,7 @@ from reconciler.adapters.threads import threaded_calls
 from reconciler.cli.wiring import monitoring
 from reconciler.cli.wiring.monitoring import traced
 from reconciler.engine.reconcile import STEPS, Mandate, reconcile
-from tests.engine.trouble import three_nodes
+from tests.engine.faults import three_nodes
 from tests.engine.world import TAGS
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"

@@ -9,7 +9,7 @@ import pytest
 
 from reconciler.cli.main import main
 from tests.adapters.kubernetes.apiserver import Call, Kube, ResetError, serving, write_kubeconfig
-from tests.adapters.kubernetes.town import a_node
+from tests.adapters.kubernetes.sandbox import a_node
 
 OURS = "reconciler/termination"
 

@@ -87,7 +87,7 @@ def test_only_a_ready_class_launches(
 def test_a_simulation_launches_nothing_either(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = planned(
+    reported = planned(
         tmp_path, capsys, "simulate", OTHER, a_class("ExampleNodeClass", "default", "False")
     )
-    assert told["fleet"] == []
+    assert reported["fleet"] == []

@@ -17,7 +17,7 @@ from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.taint import Taint
 from reconciler.observed.snapshot import Snapshot
 from reconciler.ports.cluster import Cluster
-from tests.adapters.kubernetes import town as real
+from tests.adapters.kubernetes import sandbox as real
 from tests.adapters.simulated import builders as imitated
 
 DISRUPTED = Taint("karpenter.sh/disrupted", "NoSchedule")
@@ -31,21 +31,21 @@ class Stage:
 
     cluster: Cluster
     claim: NodeClaim
-    look: Callable[[], Snapshot]
+    observe: Callable[[], Snapshot]
     now: datetime
 
     @property
     def name(self) -> str:
-        (node,) = self.look().nodes
+        (node,) = self.observe().nodes
         return node.name
 
     def node(self) -> Node:
-        (node,) = self.look().nodes
+        (node,) = self.observe().nodes
         return node
 
     def drain(self, name: str, deadline_s: float | None = None) -> int:
         """Take a step of a drain, as a pass does after its observation."""
-        self.look()
+        self.observe()
         deadline = None if deadline_s is None else self.now + timedelta(seconds=deadline_s)
         return self.cluster.drain(name, deadline, self.now)
 
@@ -57,12 +57,12 @@ def embedded(_: Path, pods: int, held: bool) -> Iterator[Stage]:
         workload = tuple(
             replace(p, metadata=replace(p.metadata, annotations=HELD)) for p in workload
         )
-    town = imitated.a_town(*workload, nodes=1)
-    town.observe()
-    (claim,) = town.claims.values()
+    sandbox = imitated.a_sandbox(*workload, nodes=1)
+    sandbox.observe()
+    (claim,) = sandbox.claims.values()
     if pods:
-        town.look()
-    yield Stage(town.cluster, claim, town.observe, town.now)
+        sandbox.observe_registered()
+    yield Stage(sandbox.cluster, claim, sandbox.observe, sandbox.now)
 
 
 @contextmanager
@@ -71,8 +71,8 @@ def kubernetes(path: Path, pods: int, held: bool) -> Iterator[Stage]:
     items = [real.a_pod(f"web-{n}") for n in range(pods)]
     for item in items if held else ():
         item["metadata"]["annotations"] = HELD
-    with real.a_town(path, real.a_node(taints=[quarantine]), *items) as town:
-        yield Stage(town.cluster, real.a_claim(), town.look, real.NOW)
+    with real.a_sandbox(path, real.a_node(taints=[quarantine]), *items) as sandbox:
+        yield Stage(sandbox.cluster, real.a_claim(), sandbox.observe, real.NOW)
 
 
 Open = Callable[..., AbstractContextManager[Stage]]
@@ -117,7 +117,7 @@ def test_a_drained_node_is_empty_and_stays_so(opened: Open) -> None:
         left = [stage.drain(name) for _ in range(4)]
         assert left[-1] == 0
         assert left == sorted(left, reverse=True)
-        assert all(pod.spec.node_name != name for pod in stage.look().pods)
+        assert all(pod.spec.node_name != name for pod in stage.observe().pods)
 
 
 def test_protected_pods_delay_a_drain_until_the_deadline(opened: Open) -> None:
@@ -134,7 +134,7 @@ def test_operations_on_a_deleted_node_do_nothing(opened: Open) -> None:
         name = stage.name
         stage.cluster.delete_node(name)
         stage.cluster.delete_node(name)
-        assert stage.look().nodes == ()
+        assert stage.observe().nodes == ()
         stage.cluster.untaint(name)
         assert stage.drain(name) == 0
         for change in (
@@ -148,4 +148,4 @@ def test_operations_on_a_deleted_node_do_nothing(opened: Open) -> None:
 
 def test_claims_are_mirrored_unchanged(opened: Open) -> None:
     with opened() as stage:
-        assert stage.look().node_claims == (stage.claim,)
+        assert stage.observe().node_claims == (stage.claim,)

@@ -35,11 +35,11 @@ class Site:
     node_class: EC2NodeClass
     settings: Settings
 
-    def wish(self, intent: str, *names: str, **fields: object) -> Launch:
+    def launch_request(self, intent: str, *names: str, **fields: object) -> Launch:
         return a_launch(f"{self.settings.fleet}-{intent}", self.node_class, *names, **fields)
 
     def launch(self, intent: str, *names: str, **fields: object) -> LaunchAnswer | Exception:
-        (answer,) = self.compute.launch([self.wish(intent, *names, **fields)])
+        (answer,) = self.compute.launch([self.launch_request(intent, *names, **fields)])
         return answer
 
     def launched(self, intent: str, *names: str, **fields: object) -> Instance:
@@ -128,9 +128,9 @@ def test_a_launch_uses_the_cheapest_offering_and_sets_all_tags(site: Site) -> No
 
 
 def test_answers_have_the_order_of_the_requests(site: Site) -> None:
-    wishes = [site.wish(f"i{n}") for n in range(4)]
-    wishes[2] = site.wish("i2", "x9.unknown")
-    answers = site.compute.launch(wishes)
+    launch_requests = [site.launch_request(f"i{n}") for n in range(4)]
+    launch_requests[2] = site.launch_request("i2", "x9.unknown")
+    answers = site.compute.launch(launch_requests)
     assert [getattr(a, "instance", None) is not None for a in answers] == [True, True, False, True]
     assert isinstance(answers[2], CloudError)
     assert "x9.unknown" in str(answers[2])
@@ -138,7 +138,7 @@ def test_answers_have_the_order_of_the_requests(site: Site) -> None:
 
 def test_answers_of_several_workers_have_the_order_of_the_requests(local: Site) -> None:
     compute = local.restarted(workers=4)
-    answers = compute.launch([local.wish(f"i{n}") for n in range(8)])
+    answers = compute.launch([local.launch_request(f"i{n}") for n in range(8)])
     instances = [a.instance for a in answers if isinstance(a, LaunchAnswer)]
     assert [i.tags["karpenter.sh/nodeclaim"][-2:] for i in instances if i] == [
         f"i{n}" for n in range(8)
@@ -193,13 +193,13 @@ def test_spot_is_requested_and_recognized(site: Site) -> None:
 def test_instances_of_other_fleets_are_ignored(local: Site) -> None:
     mine = local.launched("i1")
     other = a_compute(local.cloud, local.clock, replace(local.settings, fleet="other"))
-    other.launch([local.wish("i2")])
+    other.launch([local.launch_request("i2")])
     assert [i.id for i in local.compute.instances()] == [mine.id]
 
 
 def test_every_page_is_read(local: Site) -> None:
-    wishes = [local.wish(f"i{n}") for n in range(7)]
-    local.compute.launch(wishes)
+    launch_requests = [local.launch_request(f"i{n}") for n in range(7)]
+    local.compute.launch(launch_requests)
     before = local.count("DescribeInstances")
     paged = local.restarted(page_size=3)
     assert len(paged.instances()) == 7
@@ -207,7 +207,7 @@ def test_every_page_is_read(local: Site) -> None:
 
 
 def test_a_lost_page_is_an_error_and_not_a_shorter_list(local: Site) -> None:
-    local.compute.launch([local.wish(f"i{n}") for n in range(7)])
+    local.compute.launch([local.launch_request(f"i{n}") for n in range(7)])
     paged = local.restarted(page_size=3)
     local.cloud.faults.add("DescribeInstances", Fault.SERVER_ERROR, times=None, skip=2)
     with pytest.raises(TransientCloudError, match="ec2:DescribeInstances"):
@@ -247,8 +247,8 @@ def test_terminating_a_missing_instance_is_not_an_error_and_others_are_terminate
 
 
 def test_an_unknown_id_among_many_needs_few_calls(local: Site) -> None:
-    wishes = [local.wish(f"i{n}", batch="lot") for n in range(31)]
-    answers = local.compute.launch(wishes)
+    launch_requests = [local.launch_request(f"i{n}", batch="lot") for n in range(31)]
+    answers = local.compute.launch(launch_requests)
     ids = [a.instance.id for a in answers if isinstance(a, LaunchAnswer) and a.instance]
     ids.insert(17, "i-0123456789abcdef0")
     local.compute.terminate(ids)
@@ -266,15 +266,15 @@ def test_throttled_terminations_are_not_split_into_single_calls(local: Site) -> 
 
 def test_a_batch_is_one_call_and_its_instances_are_assigned_in_order(site: Site) -> None:
     before = site.count("CreateFleet")
-    wishes = [site.wish(f"i{n}", batch="lot") for n in range(3)]
-    answers = site.compute.launch(wishes)
+    launch_requests = [site.launch_request(f"i{n}", batch="lot") for n in range(3)]
+    answers = site.compute.launch(launch_requests)
     ids = [a.instance.id for a in answers if isinstance(a, LaunchAnswer) and a.instance]
     assert len(set(ids)) == 3
     assert site.count("CreateFleet") == before + 1
     (found,) = {i.tags["reconciler/intent"] for i in site.compute.instances() if i.id in ids}
     assert found == "lot"
     assert all("karpenter.sh/nodeclaim" not in i.tags for i in site.compute.find(["lot"]))
-    again = site.restarted().launch(wishes) if site.cloud.calls else []
+    again = site.restarted().launch(launch_requests) if site.cloud.calls else []
     assert {a.instance.id for a in again if isinstance(a, LaunchAnswer) and a.instance} == set(ids)
     assert site.count("CreateFleet") == before + 1
     site.compute.terminate(ids)

@@ -25,7 +25,7 @@ from reconciler.adapters.kubernetes.kinds import cluster_role, overlays_role, sn
 from reconciler.cli.commands.acting import overlays
 from reconciler.cli.commands.environment import snapshot
 from reconciler.ports.progress import EventKind
-from tests.engine.trouble import three_nodes
+from tests.engine.faults import three_nodes
 from tests.web.test_metrics import Daemon
 
 ROOT = Path(__file__).parents[2]

@@ -266,9 +266,11 @@ def events_of(parser: Any) -> list[Any] | None:
     found = []
     try:
         while type(event := parser.get_event()).__name__ != "StreamEndEvent":
-            said = [getattr(event, name, None) for name in ("value", "tag", "anchor", "implicit")]
+            attributes = [
+                getattr(event, name, None) for name in ("value", "tag", "anchor", "implicit")
+            ]
             mark = event.start_mark
-            found.append((type(event).__name__, said, mark.line, mark.column))
+            found.append((type(event).__name__, attributes, mark.line, mark.column))
     except (yaml.YAMLError, YAMLError):
         return None
     return found

@@ -34,7 +34,7 @@ def found(*files: SourceFile, **options: bool) -> list[tuple[str, str, str]]:
     return [(str(d.severity), d.code, d.path) for d in diagnostics]
 
 
-def told(diagnostics: Iterable[Diagnostic]) -> list[tuple[str, str, str]]:
+def reported(diagnostics: Iterable[Diagnostic]) -> list[tuple[str, str, str]]:
     """Return what findings say, but for the columns in it, which move with the keys."""
     return [(d.code, d.path, re.sub(r":1:[0-9]+", "", d.message)) for d in diagnostics]
 
@@ -86,7 +86,7 @@ def test_the_order_of_files_and_keys_does_not_matter(shuffle: random.Random, spo
     mixed = read_fleet(written(order, keys=True))
 
     assert [r.data for r in straight[0].resources] == [r.data for r in mixed[0].resources]
-    assert told(straight[1]) == told(mixed[1])
+    assert reported(straight[1]) == reported(mixed[1])
     assert render_json(straight[1]) == render_json(
         read_fleet(reversed(written(list(range(8)), False)))[1]
     )

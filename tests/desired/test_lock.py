@@ -119,7 +119,7 @@ def test_a_changed_price_changes_one_line_and_the_digest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         (b"0.0816", b"0.0001", "edited by hand"),
         (b"ami-1", b"ami-2", "edited by hand"),
@@ -129,12 +129,12 @@ def test_a_changed_price_changes_one_line_and_the_digest() -> None:
         (b"reconciler/v1", b"reconciler/v9", "Lock of reconciler/v9"),
     ],
 )
-def test_an_edited_lock_is_one_clear_error(old: bytes, new: bytes, said: str) -> None:
+def test_an_edited_lock_is_one_clear_error(old: bytes, new: bytes, message: str) -> None:
     content = encode(a_lock()).replace(old, new, 1)
     _, findings = read_fleet(files(lock=content))
     errors = [f for f in findings if f.severity is Severity.ERROR]
     assert len(errors) == 1
-    assert said in errors[0].message
+    assert message in errors[0].message
     assert errors[0].place is not None
     assert errors[0].place.file == LOCK_FILE
     assert "reconciler lock --update" in errors[0].hint
@@ -169,7 +169,7 @@ def test_without_lookups_the_lock_contains_everything() -> None:
     assert pinned(EC2NodeClass(Metadata(name="default")), None).status == EC2NodeClassStatus()
 
 
-def looked_up(*subnets: str) -> EC2NodeClass:
+def resolved_class(*subnets: str) -> EC2NodeClass:
     status = EC2NodeClassStatus(
         amis=(AMI("ami-9"),),
         subnets=tuple(Subnet(name, "us-east-1a") for name in subnets),
@@ -184,7 +184,7 @@ def looked_up(*subnets: str) -> EC2NodeClass:
 
 
 def test_a_newer_image_is_not_used_and_subnets_keep_the_observed_order() -> None:
-    found = pinned(looked_up("subnet-2", "subnet-9", "subnet-1"), a_lock().entry("default"))
+    found = pinned(resolved_class("subnet-2", "subnet-9", "subnet-1"), a_lock().entry("default"))
     assert [a.id for a in found.status.amis] == ["ami-1"]
     assert [s.id for s in found.status.subnets] == ["subnet-2", "subnet-1"]
     assert [g.id for g in found.status.security_groups] == ["sg-1"]
@@ -192,7 +192,7 @@ def test_a_newer_image_is_not_used_and_subnets_keep_the_observed_order() -> None
 
 
 def test_a_class_without_its_locked_subnets_is_not_ready_with_a_reason() -> None:
-    found = pinned(looked_up("subnet-9"), a_lock().entry("default"))
+    found = pinned(resolved_class("subnet-9"), a_lock().entry("default"))
     assert not found.is_ready
     reason = condition(found.status.conditions, "SubnetsReady")
     assert reason is not None

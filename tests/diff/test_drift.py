@@ -281,15 +281,15 @@ def test_an_unchanged_claim_is_not_compared_again() -> None:
     recall, before = DriftRecall(), _world()
     find_drift(*before, recall)
     desired, cluster, _ = before
-    asked: list[str] = []
+    requested: list[str] = []
 
     class Listening(dict[str, str]):
         def get(self, key: str, default: Any = None) -> Any:
-            asked.append(key)
+            requested.append(key)
             return super().get(key, default)
 
     hashes = Listening(desired.pool_hashes)
     listening = DesiredObjects(desired.pools, hashes, desired.classes)
 
     assert find_drift(listening, cluster, NOW, recall) == ()
-    assert asked == []
+    assert requested == []

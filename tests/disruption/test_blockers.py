@@ -134,8 +134,8 @@ def test_blocked_drift_is_reported_as_drift() -> None:
 
 def test_listing_blockers_does_not_change_decisions() -> None:
     objects = [*wide("a", web()), *wide("b", {}), *a_node("c"), a_pdb("web")]
-    plain, asked = decided(*objects), decided(*objects, lists_blockers=True)
-    assert (asked.commands, asked.blocked, asked.deferred) == (
+    plain, with_blockers = decided(*objects), decided(*objects, lists_blockers=True)
+    assert (with_blockers.commands, with_blockers.blocked, with_blockers.deferred) == (
         plain.commands,
         plain.blocked,
         plain.deferred,

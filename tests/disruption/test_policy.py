@@ -143,7 +143,7 @@ def test_the_budget_of_the_fleet_applies_across_pools() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "message"),
     [
         ({"minimumSavings": 0.7}, "requires $0.7000 an hour (minimumSavings)"),
         ({"minimumSavingsPercent": 80}, "requires 80% (minimumSavingsPercent)"),
@@ -153,12 +153,12 @@ def test_the_budget_of_the_fleet_applies_across_pools() -> None:
         ),
     ],
 )
-def test_a_move_below_the_minimum_savings_is_rejected(config: dict[str, Any], said: str) -> None:
+def test_a_move_below_the_minimum_savings_is_rejected(config: dict[str, Any], message: str) -> None:
     fleet = [*a_node("wide", "huge"), a_pod("p", "wide", "3")]
     decisions = decided(*fleet, settings=configured(**config))
     assert decisions.commands == ()
     assert "saves $0.6000 an hour (75.0%), NodePool default " in refusal_of(decisions, "wide")
-    assert said in refusal_of(decisions, "wide")
+    assert message in refusal_of(decisions, "wide")
 
 
 def test_a_move_above_the_minimum_savings_is_made() -> None:

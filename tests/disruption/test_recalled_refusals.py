@@ -183,10 +183,10 @@ class CountingScheduler:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        self.asked = 0
+        self.questions = 0
 
     def place(self, question: Question) -> Placement:
-        self.asked += 1
+        self.questions += 1
         return self._scheduler.place(question)
 
     def worth(self, pods: Iterable[Pod]) -> Mapping[str, float]:
@@ -199,7 +199,7 @@ class CountingScheduler:
         return self._scheduler.cannot_share(pods, without, price)
 
 
-def asked(recall: RefusalRecall, last: str, *more: Any) -> int:
+def questions(recall: RefusalRecall, last: str, *more: Any) -> int:
     """Return how often a pass asks the scheduler; ``last`` is what the pod of one node requests.
 
     ``more`` are further objects of the cluster.
@@ -218,30 +218,30 @@ def asked(recall: RefusalRecall, last: str, *more: Any) -> int:
         )
     )
     assert not decisions.commands
-    return counting.asked
+    return counting.questions
 
 
 def test_a_change_where_no_pod_fits_asks_only_about_that_node() -> None:
     recall = RefusalRecall()
-    first = asked(recall, "3.5")
-    assert asked(recall, "3.5") == 0
-    assert 0 < asked(recall, "3.6") < first / 2
+    first = questions(recall, "3.5")
+    assert questions(recall, "3.5") == 0
+    assert 0 < questions(recall, "3.6") < first / 2
 
 
 def test_a_cluster_that_is_as_it_was_some_passes_ago_is_not_asked_again() -> None:
     recall = RefusalRecall()
-    asked(recall, "3.5")
-    assert asked(recall, "3.6") > 0
-    assert asked(recall, "3.5") == asked(recall, "3.6") == 0
+    questions(recall, "3.5")
+    assert questions(recall, "3.6") > 0
+    assert questions(recall, "3.5") == questions(recall, "3.6") == 0
 
 
 def test_a_starting_node_is_asked_about_only_if_it_takes_a_pod() -> None:
     recall = RefusalRecall()
-    asked(recall, "3.5")
+    questions(recall, "3.5")
     small, large = (a_node("new", size, initialized=False) for size in ("small", "large"))
-    assert asked(recall, "3.5", small) == 0
-    assert asked(recall, "3.5", large) > 0
-    assert asked(recall, "3.5") == 0, "the node has gone again"
+    assert questions(recall, "3.5", small) == 0
+    assert questions(recall, "3.5", large) > 0
+    assert questions(recall, "3.5") == 0, "the node has gone again"
 
 
 @pytest.mark.property

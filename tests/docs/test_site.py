@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from tests.engine.trouble import three_nodes
+from tests.engine.faults import three_nodes
 from tests.site import site
 from tests.web.test_metrics import Daemon
 

@@ -53,9 +53,9 @@ class Site:
     def finish(self, command: str, *words: str) -> str:
         """Run a command to its end and return its output."""
         process = self.start(command, *words)
-        said, _ = process.communicate(timeout=AT_MOST_S)
-        assert process.returncode == 0, said
-        return said
+        message, _ = process.communicate(timeout=AT_MOST_S)
+        assert process.returncode == 0, message
+        return message
 
     def killed(self, after_s: float, command: str, *words: str) -> None:
         """Run a command for that many seconds."""

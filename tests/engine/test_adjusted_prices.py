@@ -17,7 +17,7 @@ from reconciler.catalog.file import read_catalog
 from reconciler.model.decode import decode
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import FeatureGate
-from tests.engine.trouble import wire
+from tests.engine.faults import wire
 from tests.engine.world import (
     SETTINGS,
     ZONES,
@@ -44,7 +44,7 @@ PREFERENCE = {"veneer.io/preference.1": f"{ARCH}=arm64 adjust=-50%"}
 
 
 def twins() -> bytes:
-    """Return a catalogue of two types that differ in their architecture alone."""
+    """Return a catalog of two types that differ in their architecture alone."""
     (amd,) = (row for row in json.loads(catalog_file()) if row["name"] == AMD)
     arm = json.loads(json.dumps(amd).replace(AMD, ARM).replace("amd64", "arm64"))
     return json.dumps([amd, arm]).encode()
@@ -55,7 +55,7 @@ def a_fleet(by_overlay: bool) -> World:
     cloud = EmbeddedEC2(clock)
     cloud.seed(decode(a_node_class(), EC2NodeClass))
     settings = replace(SETTINGS, feature_gates={FeatureGate.NODE_OVERLAY: True})
-    catalog = read_catalog(twins(), "catalogue")
+    catalog = read_catalog(twins(), "catalog.json")
     world = World(clock, cloud, settings=settings, catalog=catalog)
     pool = a_pool("web", capacity_types=["spot"], template={"requirements": BOTH})
     if not by_overlay:
@@ -65,7 +65,7 @@ def a_fleet(by_overlay: bool) -> World:
     return world
 
 
-def asked(world: World) -> list[dict[str, str]]:
+def fleet_requests(world: World) -> list[dict[str, str]]:
     """Return the list to which the parameters of each CreateFleet are added."""
     calls: list[dict[str, str]] = []
 
@@ -90,7 +90,7 @@ def overrides(call: dict[str, str], config: int) -> list[tuple[str, float]]:
 @pytest.mark.parametrize("by_overlay", [True, False], ids=["overlay", "preference"])
 def test_one_create_fleet_call_requests_both_at_their_adjusted_prices(by_overlay: bool) -> None:
     world = a_fleet(by_overlay)
-    calls = asked(world)
+    calls = fleet_requests(world)
     world.converge()
     (call,) = calls
     assert call["SpotOptions.AllocationStrategy"] == "capacity-optimized-prioritized"
@@ -105,7 +105,7 @@ def test_an_answer_with_an_instance_and_an_error_is_a_launch_and_an_unavailable_
     by_overlay: bool,
 ) -> None:
     world = a_fleet(by_overlay)
-    calls = asked(world)
+    calls = fleet_requests(world)
     world.cloud.market.refuse(ARM)
     world.converge()
     assert len(calls) == 1

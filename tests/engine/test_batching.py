@@ -14,8 +14,8 @@ from reconciler.engine.steps.batching import dealt
 from reconciler.ports.cloud import Instance
 from reconciler.ports.journal import Outcome, Verb
 from tests.engine.crashes import CutError, Points
+from tests.engine.faults import ever_launched, killed_after, launches, lists_late
 from tests.engine.test_crash import LARGE
-from tests.engine.trouble import ever_launched, killed_after, launches, lists_late
 from tests.engine.world import World, a_deployment, a_pool, a_world
 
 ZONE = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["us-east-1a"]}
@@ -142,8 +142,8 @@ def points_of_a_batch(make: Callable[[], World]) -> dict[int, str]:
     """Return the points around the first launch after which the durable state has changed."""
     whole = Points()
     whole.wrap(make()).converge(batch_from=2)
-    asked = whole.names.index("after ec2.CreateFleet") + 1
-    numbered = enumerate(whole.names[: asked + 40], 1)
+    requested = whole.names.index("after ec2.CreateFleet") + 1
+    numbered = enumerate(whole.names[: requested + 40], 1)
     return {number: name for number, name in numbered if name.startswith("after")}
 
 

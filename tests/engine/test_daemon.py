@@ -24,8 +24,8 @@ from reconciler.model.errors import (
     TransientCloudError,
     UnreadableError,
 )
+from tests.engine.faults import commit_drift, three_nodes
 from tests.engine.test_crash import LARGE
-from tests.engine.trouble import moved, three_nodes
 from tests.engine.world import TAGS, World, a_deployment, a_pool, a_world
 
 
@@ -52,7 +52,7 @@ def test_the_daemon_continues_with_the_last_valid_revision() -> None:
         stop=stop,
         next_change=lambda _: None,
     )
-    first, again = world.ears.said("InvalidRevision")
+    first, again = world.recorder.messages("InvalidRevision")
     assert first.endswith("stays in effect")
     assert again == f"{first} (for 5m10s)"
     assert victim not in world.instances()
@@ -62,16 +62,16 @@ def test_the_daemon_continues_with_the_last_valid_revision() -> None:
 def test_pending_pods_wake_the_daemon_and_one_pass_handles_them_all() -> None:
     world = three_nodes()
     engine = world.engine()
-    heard = ["a pod"]
+    news = ["a pod"]
     looks: list[datetime] = []
 
     class Arrivals:
         def has_news(self) -> bool:
-            return bool(heard)
+            return bool(news)
 
         def acknowledge(self) -> None:
             looks.append(world.clock.now())
-            heard[:] = ["another"] if len(looks) < 3 else []
+            news[:] = ["another"] if len(looks) < 3 else []
 
     run(
         replace(engine.ports, arrivals=Arrivals()),
@@ -117,7 +117,8 @@ def test_a_daemon_prunes_once_a_day_and_keeps_records_of_existing_instances() ->
     intents = {tags["reconciler/intent"] for tags in world.cloud.living().values()}
     assert pruned(world, "30d", 60) == [(timedelta(days=30), frozenset(intents))] * 3
     assert (
-        world.ears.said("Pruned") == ["removed 7 settled records older than 30d (history.keep)"] * 3
+        world.recorder.messages("Pruned")
+        == ["removed 7 settled records older than 30d (history.keep)"] * 3
     )
     assert pruned(world, "Never", 60) == []
 
@@ -125,7 +126,7 @@ def test_a_daemon_prunes_once_a_day_and_keeps_records_of_existing_instances() ->
 def test_a_failed_pruning_does_not_stop_the_daemon() -> None:
     world = three_nodes()
     assert len(pruned(world, "36h", 30, broken=True)) == 2
-    assert any("the disk is full" in said for said in world.ears.said("Retrying"))
+    assert any("the disk is full" in message for message in world.recorder.messages("Retrying"))
     assert len(world.instances()) == 3
 
 
@@ -163,7 +164,7 @@ def test_a_temporarily_unreadable_revision_is_applied_later() -> None:
     def stop() -> bool:
         number = next(passes, None)
         if number == 3:
-            moved(world)
+            commit_drift(world)
             world.git.unreadable = TransientCloudError("busy")
         if number == 6:
             world.git.unreadable = None
@@ -179,8 +180,8 @@ def test_a_temporarily_unreadable_revision_is_applied_later() -> None:
         next_change=lambda _: None,
     )
     assert not before & set(world.instances())
-    told = [p.at for p in world.ears.heard if p.kind == "Revision"]
-    assert told[-1] - started < READ_AGAIN
+    reported = [p.at for p in world.recorder.events if p.kind == "Revision"]
+    assert reported[-1] - started < READ_AGAIN
 
 
 def test_a_permanently_invalid_revision_is_reported_again_with_its_age() -> None:
@@ -197,8 +198,8 @@ def test_a_permanently_invalid_revision_is_reported_again_with_its_age() -> None
         stop=lambda: world.clock.now() >= until,
         next_change=lambda _: None,
     )
-    said = world.ears.said("InvalidRevision")
-    assert [text.rpartition(" (for ")[2] for text in said] == [
+    message = world.recorder.messages("InvalidRevision")
+    assert [text.rpartition(" (for ")[2] for text in message] == [
         "the checkout is empty",
         "5m)",
         "10m)",
@@ -273,7 +274,7 @@ class Unanswered:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._port, name)
 
-    def launch(self, wishes: Any) -> Any:
+    def launch(self, launch_requests: Any) -> Any:
         raise TransientCloudError("no answer", where="CreateFleet")
 
 
@@ -302,7 +303,7 @@ def test_a_clock_correction_of_seconds_changes_nothing() -> None:
 def test_a_process_that_loses_the_lease_stops_within_the_pass() -> None:
     """An internal error is retried; the loss of the lease is not."""
     world = three_nodes()
-    moved(world)
+    commit_drift(world)
     engine = world.engine()
     asked = iter(range(100))
     passes: list[str] = []
@@ -328,13 +329,16 @@ def test_a_process_that_loses_the_lease_stops_within_the_pass() -> None:
 def test_commands_started_before_the_clock_was_set_back_do_not_block_consolidation() -> None:
     clock = TurnedBack()
     world = three_nodes(clock=clock, starting_s=60)
-    moved(world)
+    commit_drift(world)
     engine = world.engine()
     engine.run_once()
     assert engine.ports.store.commands()
     clock.turn_back(hours=3)
     engine.run_once()
-    assert any("was not ready within" in said for said in world.ears.said("CommandRolledBack"))
+    assert any(
+        "was not ready within" in message
+        for message in world.recorder.messages("CommandRolledBack")
+    )
     clock.advance(3 * 3600)  # nodes of the imitated cluster join by the same clock
     world.converge()
     clock.advance(60)  # the nodes that the command left behind are empty, and go first

@@ -17,7 +17,7 @@ import psycopg
 import pytest
 
 from tests.engine.processes import Site, a_directory_of_fleets, a_site, wait_for
-from tests.engine.test_processes import Heard
+from tests.engine.test_processes import LogReader
 from tests.postgres import a_database, crash
 from tests.repositories import git
 
@@ -97,7 +97,7 @@ def has_tables(site: Site) -> bool:
     return True
 
 
-def ask(url: str) -> tuple[int, str]:
+def fetch(url: str) -> tuple[int, str]:
     try:
         with urlopen(url, timeout=10) as answer:
             return answer.status, answer.read().decode()
@@ -122,25 +122,25 @@ def stop(*daemons: subprocess.Popen[str]) -> None:
 @pytest.mark.exhaustive
 def test_replicas_share_fleets_and_take_over_those_of_a_dead_replica(site: Site) -> None:
     first = site.start("run", "--interval", "1s")
-    heard_of_first = Heard(first)
+    log_of_first = LogReader(first)
     wait_for(lambda: has_tables(site) and shares(site) == [4])
     assert connections(site) <= 4
     wait_for(lambda: has_all_nodes(site, *NAMES))
     second = site.start("run", "--interval", "1s")
-    heard_of_second = Heard(second)
+    log_of_second = LogReader(second)
     wait_for(lambda: shares(site) == [2, 2])
-    assert heard_of_first.text.count("gave up the lease") == 2
+    assert log_of_first.text.count("gave up the lease") == 2
     first.kill()
     killed_at = time.monotonic()
     wait_for(lambda: set(holders(site).values()) == {second.pid} and shares(site) == [4])
     assert time.monotonic() - killed_at < 15
     third, fourth = site.start("run", "--interval", "1s"), site.start("run", "--interval", "1s")
-    heard = [Heard(third), Heard(fourth)]
+    logs = [LogReader(third), LogReader(fourth)]
     wait_for(lambda: shares(site) == [1, 1, 2])
     settled = holders(site)
     time.sleep(8)  # longer than a replica hesitates before it gives up a lease
     assert holders(site) == settled, "leases wander"
-    assert not any("LeaseLost" in h.text for h in [heard_of_first, heard_of_second, *heard])
+    assert not any("LeaseLost" in h.text for h in [log_of_first, log_of_second, *logs])
     assert site.twice() == []
     assert has_all_nodes(site, *NAMES), instances(site)
     stop(second, third, fourth)
@@ -150,7 +150,7 @@ def test_replicas_share_fleets_and_take_over_those_of_a_dead_replica(site: Site)
 @pytest.mark.exhaustive
 def test_replicas_continue_after_a_crash_of_the_database_server(site: Site) -> None:
     replicas = [site.start("run", "--interval", "1s") for _ in range(2)]
-    heard = [Heard(replica) for replica in replicas]
+    logs = [LogReader(replica) for replica in replicas]
     wait_for(lambda: has_tables(site) and shares(site) == [2, 2])
     wait_for(lambda: has_all_nodes(site, *NAMES))
     for _ in range(2):
@@ -158,7 +158,7 @@ def test_replicas_continue_after_a_crash_of_the_database_server(site: Site) -> N
         crashed_at = max(renewals(site).values())
         wait_for(lambda at=crashed_at: min(renewals(site).values()) > at)  # type: ignore[misc]
         wait_for(lambda: shares(site) == [2, 2])
-    assert all(replica.poll() is None for replica in replicas), [h.text[-500:] for h in heard]
+    assert all(replica.poll() is None for replica in replicas), [h.text[-500:] for h in logs]
     assert has_all_nodes(site, *NAMES), instances(site)
     assert site.twice() == []
     assert connections(site) <= 8
@@ -170,17 +170,17 @@ def test_a_resumed_replica_does_not_act_for_fleets_that_others_took_over(
     site: Site,
 ) -> None:
     frozen, other = (site.start("run", "--interval", "1s") for _ in range(2))
-    heard = Heard(frozen), Heard(other)
+    logs = LogReader(frozen), LogReader(other)
     wait_for(lambda: has_tables(site) and shares(site) == [2, 2])
     wait_for(lambda: has_all_nodes(site, *NAMES))
     frozen.send_signal(signal.SIGSTOP)
     try:
         wait_for(lambda: set(holders(site).values()) == {other.pid} and shares(site) == [4])
     except AssertionError as error:
-        raise AssertionError(f"{server_view(site)}\n{heard[1].text[-4000:]}") from error
+        raise AssertionError(f"{server_view(site)}\n{logs[1].text[-4000:]}") from error
     frozen.send_signal(signal.SIGCONT)
     wait_for(lambda: shares(site) == [2, 2])
-    assert frozen.poll() is None, heard[0].text[-500:]
+    assert frozen.poll() is None, logs[0].text[-500:]
     assert set(holders(site).values()) == {frozen.pid, other.pid}
     assert has_all_nodes(site, *NAMES), instances(site)
     assert site.twice() == []
@@ -195,28 +195,28 @@ def test_a_failing_fleet_does_not_stop_the_others(site: Site) -> None:
     )
     url = f"http://127.0.0.1:{free_port()}"
     daemon = site.start("run", "--interval", "1s", "--listen", url.removeprefix("http://"))
-    heard = Heard(daemon)
+    logs = LogReader(daemon)
     wait_for(lambda: has_all_nodes(site, "north", "east"))
-    wait_for(lambda: heard.text.count("cannot be served") >= 2)
-    assert "two folders of this process have a fleet of the name east" in heard.text
-    wait_for(lambda: "fleet north" not in ask(f"{url}/readyz")[1])
-    status, text = ask(f"{url}/readyz")
+    wait_for(lambda: logs.text.count("cannot be served") >= 2)
+    assert "two folders of this process have a fleet of the name east" in logs.text
+    wait_for(lambda: "fleet north" not in fetch(f"{url}/readyz")[1])
+    status, text = fetch(f"{url}/readyz")
     assert status == 503
     assert "fleet south: no pass has ended yet; last failure: " in text
     assert "fleet west: no pass has ended yet; last failure: two folders" in text
-    assert ask(f"{url}/healthz")[0] == 200
-    status, page = ask(f"{url}/")
+    assert fetch(f"{url}/healthz")[0] == 200
+    status, page = fetch(f"{url}/")
     assert status == 200
     assert 'href="/fleets/north/"' in page
-    status, page = ask(f"{url}/fleets/north/")
+    status, page = fetch(f"{url}/fleets/north/")
     assert status == 200
     assert "All fleets" in page
     assert 'href="/fleets/north/nodes"' in page
     assert 'src="/fleets/north/static/live.js"' in page
-    assert ask(f"{url}/fleets/north/static/live.js")[0] == 200
-    assert ask(f"{url}/fleets/nobody/")[0] == 404
-    wait_for(lambda: 'reconciler_lease_held{fleet="east"} 1.0' in ask(f"{url}/metrics")[1])
-    metrics = ask(f"{url}/metrics")[1]
+    assert fetch(f"{url}/fleets/north/static/live.js")[0] == 200
+    assert fetch(f"{url}/fleets/nobody/")[0] == 404
+    wait_for(lambda: 'reconciler_lease_held{fleet="east"} 1.0' in fetch(f"{url}/metrics")[1])
+    metrics = fetch(f"{url}/metrics")[1]
     assert 'reconciler_lease_held{fleet="north"} 1.0' in metrics
     assert 'reconciler_lease_held{fleet="south"} 0.0' in metrics
     assert metrics.count("# TYPE reconciler_lease_held gauge") == 1
@@ -232,15 +232,15 @@ def test_fleets_added_and_removed_by_a_commit_are_started_and_stopped(
     git(site.folder, "add", "north", "south")
     git(site.folder, "commit", "-q", "-m", "two fleets")
     daemon = site.start("run", "--interval", "1s")
-    heard = Heard(daemon)
+    logs = LogReader(daemon)
     wait_for(lambda: has_all_nodes(site, "north", "south"))
     git(site.folder, "add", "east")
     git(site.folder, "commit", "-q", "-m", "a third")
     wait_for(lambda: has_all_nodes(site, "north", "south", "east"))
     git(site.folder, "rm", "-q", "-r", "--cached", "south")
     git(site.folder, "commit", "-q", "-m", "without the second")
-    wait_for(lambda: heard.has("FleetRemoved"))
+    wait_for(lambda: logs.has("FleetRemoved"))
     wait_for(lambda: "south" not in holders(site))
-    assert "no longer serving fleet south" in heard.text
+    assert "no longer serving fleet south" in logs.text
     assert has_all_nodes(site, "north", "south", "east")
     stop(daemon)

@@ -35,7 +35,7 @@ def asking(claim: NodeClaim, **requests: str) -> NodeClaim:
     return lifecycle.without_condition(replace(claim, spec=spec), lifecycle.INITIALIZED)
 
 
-def looked_at(world: World, **requests: str) -> tuple[str, str, str]:
+def initialized_condition(world: World, **requests: str) -> tuple[str, str, str]:
     """Return the Initialized condition after the next observation of a node."""
     (claim,) = world.claims.values()
     pass_ = world.converge()
@@ -47,8 +47,8 @@ def looked_at(world: World, **requests: str) -> tuple[str, str, str]:
 
 
 def test_a_node_without_its_devices_is_not_initialized() -> None:
-    said = looked_at(one_node(), **{"nvidia.com/gpu": "1"})
-    assert said == (
+    found = initialized_condition(one_node(), **{"nvidia.com/gpu": "1"})
+    assert found == (
         "Unknown",
         "ResourceNotRegistered",
         "resource nvidia.com/gpu is not registered yet",
@@ -56,7 +56,7 @@ def test_a_node_without_its_devices_is_not_initialized() -> None:
 
 
 def test_resources_that_were_not_requested_do_not_delay_initialization() -> None:
-    assert looked_at(one_node(), **{"nvidia.com/gpu": "0"})[0] == "True"
+    assert initialized_condition(one_node(), **{"nvidia.com/gpu": "0"})[0] == "True"
 
 
 def test_a_simulated_node_registers_the_resources_of_an_overlay() -> None:

@@ -13,9 +13,17 @@ from reconciler.engine.reconcile import Mandate, Pass, reconcile
 from reconciler.ports.journal import Verb
 from reconciler.ports.state import CommandPhase
 from tests.engine.crashes import CutError
+from tests.engine.faults import commit_drift, three_nodes
+from tests.engine.interruptions import (
+    listening,
+    messages_left,
+    polling_statuses,
+    send_event,
+    show_again,
+    sqs,
+    warn,
+)
 from tests.engine.test_crash import LARGE
-from tests.engine.trouble import moved, three_nodes
-from tests.engine.words import asking, left, listening, say, show_again, sqs, warn
 from tests.engine.world import TAGS, Engine, World, a_deployment, a_pdb, a_pool, a_world
 
 
@@ -55,7 +63,7 @@ def test_a_spot_warning_drains_and_replaces_the_node_and_avoids_the_offering() -
     (command,) = result.plan.commands
     assert (command.reason, command.forceful) == ("Interrupted", True)
     assert command.message == f"spot interruption warning at {at}"
-    assert left(world) == 0
+    assert messages_left(world) == 0
     (lost,) = world.store.unavailable(world.clock.now())
     assert (lost.zone, lost.capacity_type, lost.refusals) == (zone, "spot", 1)
     engine.converge()
@@ -63,7 +71,7 @@ def test_a_spot_warning_drains_and_replaces_the_node_and_avoids_the_offering() -
     assert len(world.instances()) == 3
     (entry,) = [e for e in world.journal.entries() if e.intent.verb is Verb.TERMINATE]
     assert entry.intent.reason == f"Interrupted: spot interruption warning at {at}"
-    assert f"{at})" in world.ears.said("CommandStarted")[-1]
+    assert f"{at})" in world.recorder.messages("CommandStarted")[-1]
 
 
 @pytest.mark.parametrize("between", [False, True])
@@ -79,29 +87,29 @@ def test_an_event_received_twice_has_the_effect_of_one(*, between: bool) -> None
     warn(world, instance)
     engine.converge()
     assert len(world.instances()) == 3
-    assert len(world.ears.said("Interrupted")) == 1
-    assert len(world.ears.said("CommandStarted")) == 1
+    assert len(world.recorder.messages("Interrupted")) == 1
+    assert len(world.recorder.messages("CommandStarted")) == 1
     (lost,) = world.store.unavailable(world.clock.now())
     assert lost.refusals == 1
-    assert left(world) == 0
+    assert messages_left(world) == 0
 
 
 def test_a_rebalance_recommendation_is_only_reported_by_default() -> None:
     world = three_spot_nodes()
     instance, claim = victim_of(world)
-    say(world, "EC2 Instance Rebalance Recommendation", instance_id=instance)
+    send_event(world, "EC2 Instance Rebalance Recommendation", instance_id=instance)
     engine = listening(world)
     assert a_pass(engine).is_quiet
-    assert world.ears.said("RebalanceRecommended") == [
+    assert world.recorder.messages("RebalanceRecommended") == [
         f"{world.claims[claim].status.node_name}: rebalance recommendation"
     ]
-    assert (left(world), len(world.instances())) == (0, 3)
+    assert (messages_left(world), len(world.instances())) == (0, 3)
 
 
 def test_a_rebalance_recommendation_replaces_the_node_if_enabled() -> None:
     world = three_spot_nodes()
     instance, _ = victim_of(world)
-    say(world, "EC2 Instance Rebalance Recommendation", instance_id=instance)
+    send_event(world, "EC2 Instance Rebalance Recommendation", instance_id=instance)
     engine = listening(world)
     engine.converge(replaces_rebalanced=True)
     assert instance not in world.instances()
@@ -112,7 +120,7 @@ def test_a_rebalance_recommendation_replaces_the_node_if_enabled() -> None:
 def test_a_more_urgent_event_replaces_an_earlier_one() -> None:
     world = three_spot_nodes()
     instance, claim = victim_of(world)
-    say(world, "EC2 Instance Rebalance Recommendation", instance_id=instance)
+    send_event(world, "EC2 Instance Rebalance Recommendation", instance_id=instance)
     warn(world, instance)
     a_pass(listening(world), replaces_rebalanced=True)
     mark = world.claims[claim].condition("Interrupted")
@@ -124,7 +132,7 @@ def test_a_more_urgent_event_replaces_an_earlier_one() -> None:
 def test_a_scheduled_change_removes_every_instance_that_it_names() -> None:
     world = three_spot_nodes()
     going = [*world.instances()][:2]
-    say(
+    send_event(
         world,
         "AWS Health Event",
         "aws.health",
@@ -142,7 +150,7 @@ def test_a_scheduled_event_removes_the_instance_without_a_queue() -> None:
     world = three_spot_nodes()
     instance, _ = victim_of(world)
     world.cloud.health.announce(instance, "instance-retirement", world.clock.now())
-    engine = asking(world)
+    engine = polling_statuses(world)
     (command,) = a_pass(engine).plan.commands
     assert (command.reason, command.forceful) == ("Interrupted", True)
     assert command.message.startswith("scheduled instance-retirement, not before ")
@@ -156,14 +164,14 @@ def test_a_scheduled_event_removes_the_instance_without_a_queue() -> None:
 def test_an_instance_with_failing_status_checks_does_not_wait_for_pods(*, ails: bool) -> None:
     """The pods of a failed instance are gone; for a scheduled event, budgets still apply."""
     world = three_spot_nodes()
-    moved(world, a_pdb("holds", "web", minAvailable=3), budget="0")
+    commit_drift(world, a_pdb("holds", "web", minAvailable=3), budget="0")
     instance, _ = victim_of(world)
     if ails:
         world.cloud.health.impair(instance, world.clock.now())
     else:
         world.cloud.health.announce(instance, "instance-stop", world.clock.now())
     world.clock.advance(120)
-    engine = asking(world)
+    engine = polling_statuses(world)
     for _ in range(3):
         a_pass(engine)
     assert (instance in world.instances()) is not ails
@@ -178,7 +186,7 @@ def test_an_instance_terminated_by_others_removes_its_claim(state: str) -> None:
         world.cloud._account.forget_answers()
     else:
         world.cloud.vanish(instance)
-    say(world, "EC2 Instance State-change Notification", instance_id=instance, state=state)
+    send_event(world, "EC2 Instance State-change Notification", instance_id=instance, state=state)
     listening(world).converge()
     assert claim not in world.claims
     assert len(world.instances()) == 3
@@ -191,7 +199,9 @@ def test_an_offering_of_a_lost_reservation_is_unavailable_for_a_while() -> None:
     labels = {**known.metadata.labels, "karpenter.sh/capacity-type": "reserved"}
     metadata = with_(known.metadata, labels=labels)
     world.store.put_node_claims([with_(known, metadata=metadata)])
-    say(world, "EC2 Capacity Reservation Instance Interruption Warning", instance_id=instance)
+    send_event(
+        world, "EC2 Capacity Reservation Instance Interruption Warning", instance_id=instance
+    )
     listening(world).converge()
     assert claim not in world.claims
     assert [u.capacity_type for u in world.store.unavailable(world.clock.now())] == ["reserved"]
@@ -203,13 +213,13 @@ def test_events_about_other_instances_and_invalid_messages_have_no_effect() -> N
     client.send_message(QueueUrl=url, MessageBody="garbage")
     warn(world, "i-00000000000000bad")
     assert a_pass(listening(world)).is_quiet
-    assert (left(world), len(world.instances())) == (0, 3)
+    assert (messages_left(world), len(world.instances())) == (0, 3)
 
 
 def test_an_interrupted_node_no_longer_waits_for_its_replacement() -> None:
     world = three_nodes(latencies={"joining_s": 60.0})
     engine = listening(world)
-    moved(world)
+    commit_drift(world)
     while not any(c.phase is CommandPhase.WAITING for c in world.store.commands()):
         a_pass(engine)
         world.clock.advance(1)
@@ -217,7 +227,7 @@ def test_an_interrupted_node_no_longer_waits_for_its_replacement() -> None:
     waiting = next(c for c in world.store.commands() if c.phase is CommandPhase.WAITING)
     claim = waiting.node_claims[0]
     instance = next(i for i, name in world.instances().items() if name == claim)
-    say(
+    send_event(
         world,
         "AWS Health Event",
         "aws.health",
@@ -267,7 +277,7 @@ def test_an_event_wakes_the_daemon_at_once() -> None:
         stop=stop,
         next_change=lambda _: None,
     )
-    (heard,) = [p.at for p in world.ears.heard if p.kind == "Interrupted"]
+    (heard,) = [p.at for p in world.recorder.events if p.kind == "Interrupted"]
     assert heard == warned[-1]
     assert instance not in world.instances()
     assert len(world.instances()) == 3
@@ -289,10 +299,10 @@ def test_an_event_is_received_again_if_the_process_dies_before_deleting_it() -> 
     dying = replace(engine.ports, interruptions=Mortal())
     with pytest.raises(CutError):
         a_pass(Engine(dying, engine.source))
-    assert left(world) == 1
+    assert messages_left(world) == 1
     show_again(world)
     listening(world).converge()
     assert instance not in world.instances()
-    assert (left(world), len(world.instances())) == (0, 3)
+    assert (messages_left(world), len(world.instances())) == (0, 3)
     (lost,) = world.store.unavailable(world.clock.now())
     assert lost.refusals == 1

@@ -18,8 +18,7 @@ from reconciler.engine.reconcile import Mandate
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.ports.journal import Verb
 from tests.engine.crashes import CutError, Points
-from tests.engine.test_crash import EITHER, LARGE, complaints
-from tests.engine.trouble import (
+from tests.engine.faults import (
     ON_DEMAND,
     ever_launched,
     killed_after,
@@ -28,6 +27,7 @@ from tests.engine.trouble import (
     three_nodes,
     wire,
 )
+from tests.engine.test_crash import EITHER, LARGE, complaints
 from tests.engine.world import (
     TAGS,
     World,
@@ -221,7 +221,7 @@ def test_a_denied_launch_is_retried_with_growing_delays() -> None:
     world.cloud.faults.add("CreateFleet", Fault.DENIED, times=20)
     world.converge(busy=1.0)
     assert len(world.instances()) == 1
-    assert world.clock.now() - min(p.at for p in world.ears.heard) > timedelta(minutes=10)
+    assert world.clock.now() - min(p.at for p in world.recorder.events) > timedelta(minutes=10)
 
 
 def test_a_claim_that_git_declares_is_launched_once() -> None:

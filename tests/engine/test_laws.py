@@ -105,7 +105,7 @@ class Watch:
     taken: frozenset[str] = frozenset()
     started: int = 0
 
-    def look(self) -> None:
+    def check_budgets(self) -> None:
         """Fail if a command has started on more nodes than the budgets allow now."""
         world, now = self.world, self.world.clock.now()
         commands = {c.id: c for c in world.store.commands()}
@@ -175,7 +175,7 @@ def nodes_taken(fleet: list[Pool], moves: list[tuple[str, int]], latency: float)
         match move:
             case "pass":
                 engine.run_once()
-                watch.look()
+                watch.check_budgets()
                 world.clock.advance(1)
             case "wait":
                 world.clock.advance(number)

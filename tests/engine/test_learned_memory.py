@@ -14,12 +14,12 @@ from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.resources import parse_resources
 from reconciler.observed.snapshot import Snapshot
 from reconciler.ports.cloud import Instance
+from tests.engine.faults import ClusterAround
 from tests.engine.test_crash import LARGE
-from tests.engine.trouble import ClusterAround
 from tests.engine.world import Engine, World, a_deployment, a_pool, a_world
 
 REAL = "7Gi"
-"""What every node really has; the catalogue estimates more."""
+"""What every node really has; the catalog estimates more."""
 
 
 @dataclass

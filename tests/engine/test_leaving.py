@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from reconciler.model.errors import ClusterError
 from reconciler.model.settings import Suspension
 from tests.engine.crashes import Points
+from tests.engine.faults import commit_drift, tainted, three_nodes
 from tests.engine.test_crash import LARGE, complaints
-from tests.engine.trouble import moved, tainted, three_nodes
 from tests.engine.world import (
     a_deployment,
     a_node_class,
@@ -36,12 +36,12 @@ def test_a_node_that_never_joins_is_removed_after_fifteen_minutes() -> None:
     world.clock.advance(1)
     engine.run_once()
     assert first not in world.instances()
-    assert "never joined" in world.ears.said("Failed")[0]
+    assert "never joined" in world.recorder.messages("Failed")[0]
 
 
 def test_a_blocked_drain_names_the_pod_disruption_budget() -> None:
     world = three_nodes()
-    moved(world, a_pdb("holds", "web", minAvailable=3), budget="1")
+    commit_drift(world, a_pdb("holds", "web", minAvailable=3), budget="1")
     victim, name = next(iter(world.instances().items()))
     claim = world.claims[name]
     metadata = replace(claim.metadata, deletion_timestamp=world.clock.now())
@@ -50,30 +50,30 @@ def test_a_blocked_drain_names_the_pod_disruption_budget() -> None:
     for _ in range(3):
         engine.run_once()
         world.clock.advance(60)
-    (said,) = world.ears.said("Draining")
-    assert "PodDisruptionBudget default/holds blocks the eviction of default/web-" in said
+    (message,) = world.recorder.messages("Draining")
+    assert "PodDisruptionBudget default/holds blocks the eviction of default/web-" in message
     world.clock.advance(600)
     engine.run_once()
-    assert world.ears.said("Stalled") == [said]
+    assert world.recorder.messages("Stalled") == [message]
     assert victim in world.instances()
 
 
 def test_a_command_is_rolled_back_if_its_replacement_disappears() -> None:
     world = three_nodes(latencies={"ready_s": 30.0})
-    moved(world, budget="1")
+    commit_drift(world, budget="1")
     engine = world.engine()
     engine.run_once()
     (old,) = tainted(world)
     (command,) = world.store.commands()
     new = next(i for i, name in world.instances().items() if name in command.replacements)
-    moved(world, budget="0")
+    commit_drift(world, budget="0")
     world.cloud.vanish(new)
     for _ in range(3):
         engine.run_once()
         world.clock.advance(1)
     assert old not in tainted(world)
     assert world.store.commands() == []
-    assert "is gone" in world.ears.said("CommandRolledBack")[0]
+    assert "is gone" in world.recorder.messages("CommandRolledBack")[0]
     world.converge()
     assert complaints(world, world.fleet()) == []
 
@@ -82,22 +82,22 @@ def test_a_command_is_rolled_back_if_its_replacement_never_becomes_ready() -> No
     world = three_nodes()
     world.clock.advance(7200)
     world.latencies = {"ready_s": 3600.0}
-    moved(world, budget="1")
+    commit_drift(world, budget="1")
     engine = world.engine()
     engine.run_once()
     assert tainted(world)
-    moved(world, budget="0")
+    commit_drift(world, budget="0")
     world.clock.advance(601)
     engine.run_once()
     assert tainted(world) == []
-    assert "was not ready" in world.ears.said("CommandRolledBack")[0]
+    assert "was not ready" in world.recorder.messages("CommandRolledBack")[0]
 
 
 def test_a_command_reverted_in_git_is_rolled_back() -> None:
     world = three_nodes()
     original = world.git.objects
     before = set(world.instances())
-    moved(world)
+    commit_drift(world)
     engine = world.engine()
     engine.run_once()
     assert len(tainted(world)) == 3
@@ -113,7 +113,7 @@ def test_a_command_reverted_in_git_is_rolled_back() -> None:
 def test_a_command_suspended_while_replacements_start_is_rolled_back() -> None:
     world = three_nodes()
     before = set(world.instances())
-    moved(world)
+    commit_drift(world)
     world.engine().run_once()
     assert len(tainted(world)) == 3
     frozen = Suspension(owner="platform-team", until=world.clock.now() + timedelta(hours=1))
@@ -121,7 +121,7 @@ def test_a_command_suspended_while_replacements_start_is_rolled_back() -> None:
     world.converge()
     assert tainted(world) == []
     assert before <= set(world.instances())
-    assert "platform-team suspended disruption" in world.ears.said("CommandRolledBack")[0]
+    assert "platform-team suspended disruption" in world.recorder.messages("CommandRolledBack")[0]
 
 
 def test_a_failed_removal_of_a_taint_is_retried() -> None:
@@ -142,7 +142,7 @@ def test_a_failed_removal_of_a_taint_is_retried() -> None:
 
     world.around = lambda port, name: Flaky(port) if name == "cluster" else port
     original = world.git.objects
-    moved(world, budget="1")
+    commit_drift(world, budget="1")
     engine = world.engine()
     engine.run_once()
     world.git.commit(*original)
@@ -173,8 +173,8 @@ def test_an_empty_node_that_gets_a_pod_before_termination_stays() -> None:
     engine = world.engine()
     before = set(world.instances())
     engine.converge()
-    assert "Empty: delete" in world.ears.said("CommandStarted")[-1]
-    assert "no longer empty" in world.ears.said("CommandRolledBack")[0]
+    assert "Empty: delete" in world.recorder.messages("CommandStarted")[-1]
+    assert "no longer empty" in world.recorder.messages("CommandRolledBack")[0]
     assert set(world.instances()) == before
 
 

@@ -17,7 +17,7 @@ from reconciler.model.settings import ClusterKind
 from reconciler.ports.cloud import LaunchAnswer
 from reconciler.ports.journal import Verb
 from tests.contracts.cloud import SETTINGS, a_class, a_launch, a_type
-from tests.engine.trouble import moved, three_nodes
+from tests.engine.faults import commit_drift, three_nodes
 from tests.engine.world import World
 
 REAL = replace(SETTINGS, cluster=ClusterKind.KUBECONFIG, cluster_cidr="10.0.0.0/16")
@@ -62,7 +62,7 @@ def test_recently_used_templates_stay_while_old_ones_are_deleted() -> None:
     (old,) = templates(world)
     engine = world.engine()
     later(world)
-    moved(world)
+    commit_drift(world)
     engine.converge(busy=1.0)
     (new,) = templates(world)
     assert new != old

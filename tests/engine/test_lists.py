@@ -21,18 +21,18 @@ from reconciler.adapters.simulated.moto.wire import error as aws_error
 from reconciler.engine.ownership import UnknownInstancesError
 from reconciler.model.errors import CloudError, ClusterError, TransientCloudError
 from reconciler.model.karpenter.labels import NODEPOOL_HASH, NODEPOOL_HASH_VERSION
-from tests.engine.test_crash import LARGE, complaints
-from tests.engine.trouble import (
+from tests.engine.faults import (
     a_world_beside,
     asks_for_fleet,
+    commit_drift,
     launches,
     lists_late,
     lists_nothing,
-    moved,
     tainted,
     three_nodes,
     wire,
 )
+from tests.engine.test_crash import LARGE, complaints
 from tests.engine.world import (
     SETTINGS,
     a_deployment,
@@ -103,7 +103,7 @@ def test_hashes_of_another_version_are_not_compared() -> None:
 def test_an_incomplete_list_decides_nothing(fault: Fault, error: type[Exception]) -> None:
     world = three_nodes()
     world.page_size = 1
-    moved(world)
+    commit_drift(world)
     serial, entries = world.store.serial(), world.journal.entries()
     world.cloud.faults.add("DescribeInstances", fault, times=None, skip=2)
     with pytest.raises(error):
@@ -126,7 +126,7 @@ def test_a_fleet_that_cannot_be_listed_is_left_alone(
 ) -> None:
     """Each instance can still be described by its id, which does not replace a list."""
     world = three_nodes()
-    moved(world)
+    commit_drift(world)
     serial, entries = world.store.serial(), world.journal.entries()
 
     def unlisted(request: Request, handle: Callable[[Request], Response]) -> Response:
@@ -143,7 +143,7 @@ def test_a_fleet_that_cannot_be_listed_is_left_alone(
 def test_a_cluster_that_cannot_be_listed_is_left_alone() -> None:
     """Without visible nodes and pods, every node of the fleet would seem empty."""
     world = three_nodes()
-    moved(world)
+    commit_drift(world)
     serial, entries = world.store.serial(), world.journal.entries()
 
     class Dark:
@@ -215,7 +215,7 @@ def test_instances_of_others_are_ignored_if_the_server_ignores_filters() -> None
         return handle(with_fields(request, body=urlencode(kept).encode()))
 
     wire(world, without_filters)
-    moved(world)
+    commit_drift(world)
     world.converge()
     ours = [t for t in world.cloud.living().values() if t["reconciler/fleet"] == "test"]
     assert len(ours) == 3
@@ -239,11 +239,11 @@ def test_a_lost_state_stops_the_fleet_until_it_is_adopted() -> None:
 
 def test_a_node_left_tainted_by_a_lost_state_is_untainted() -> None:
     world = three_nodes()
-    moved(world, budget="1")
+    commit_drift(world, budget="1")
     world.engine().run_once()
     assert tainted(world)
     world.store, world.journal = MemoryStateStore(), MemoryJournal()
-    moved(world, budget="0")
+    commit_drift(world, budget="0")
     world.adopt()
     world.converge()
     assert tainted(world) == []

@@ -18,8 +18,8 @@ from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodeclass import CapacityReservation, EC2NodeClass
 from reconciler.ports.cloud import Instance
 from tests.contracts.cloud import a_class
+from tests.engine.faults import three_nodes
 from tests.engine.test_crash import LARGE
-from tests.engine.trouble import three_nodes
 from tests.engine.world import World, a_deployment, a_node_class, a_pool, a_world
 
 POOL_HASH = "karpenter.sh/nodepool-hash"

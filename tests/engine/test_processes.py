@@ -34,9 +34,9 @@ def test_a_stopped_daemon_finishes_its_pass(site: Site) -> None:
     wait_for(lambda: any(c.operation == "CreateFleet" for c in site.cloud.calls))
     wait_for(heartbeat.exists)
     daemon.send_signal(signal.SIGTERM)
-    said, _ = daemon.communicate(timeout=60)
-    assert daemon.returncode == 0, said
-    launched = [line for line in said.splitlines() if " Launched " in line]
+    output, _ = daemon.communicate(timeout=60)
+    assert daemon.returncode == 0, output
+    launched = [line for line in output.splitlines() if " Launched " in line]
     assert len(launched) == len(site.cloud.living()) > 0
 
 
@@ -45,10 +45,10 @@ def test_a_second_process_is_rejected_with_the_name_of_the_first(site: Site) -> 
     daemon = site.start("run", "--interval", "1s")
     wait_for(lambda: bool(site.cloud.calls))
     second = site.start("apply", "--auto-approve")
-    said, _ = second.communicate(timeout=60)
+    output, _ = second.communicate(timeout=60)
     assert second.returncode == 1
-    assert str(daemon.pid) in said
-    assert len(said.strip().splitlines()) == 1
+    assert str(daemon.pid) in output
+    assert len(output.strip().splitlines()) == 1
     daemon.send_signal(signal.SIGTERM)
     daemon.communicate(timeout=60)
     assert daemon.returncode == 0
@@ -59,23 +59,23 @@ def test_a_second_daemon_waits_and_takes_over(site: Site) -> None:
     daemon = site.start("run", "--interval", "1s")
     wait_for(lambda: bool(site.cloud.calls))
     refused = site.start("run", "--no-wait")
-    said, _ = refused.communicate(timeout=60)
+    output, _ = refused.communicate(timeout=60)
     assert refused.returncode == 1
-    assert str(daemon.pid) in said
+    assert str(daemon.pid) in output
     standby = site.start("run", "--interval", "1s")
-    heard = Heard(standby)
-    wait_for(lambda: heard.has("Standby"))
-    assert f"waiting for the lease: process {daemon.pid} (" in heard.text
-    asked = len(site.cloud.calls)
+    log = LogReader(standby)
+    wait_for(lambda: log.has("Standby"))
+    assert f"waiting for the lease: process {daemon.pid} (" in log.text
+    calls_before = len(site.cloud.calls)
     daemon.kill()
     killed_at = time.monotonic()
-    wait_for(lambda: heard.has("LeaseAcquired"))
+    wait_for(lambda: log.has("LeaseAcquired"))
     assert time.monotonic() - killed_at < 15
-    wait_for(lambda: len(site.cloud.calls) > asked)
+    wait_for(lambda: len(site.cloud.calls) > calls_before)
     standby.send_signal(signal.SIGTERM)
     standby.wait(timeout=60)
     assert standby.returncode == 0
-    assert heard.text.count("Standby") == 1
+    assert log.text.count("Standby") == 1
 
 
 @pytest.mark.exhaustive
@@ -83,8 +83,8 @@ def test_a_standby_can_be_stopped(site: Site) -> None:
     daemon = site.start("run", "--interval", "1s")
     wait_for(lambda: bool(site.cloud.calls))
     standby = site.start("run")
-    heard = Heard(standby)
-    wait_for(lambda: heard.has("Standby"))
+    log = LogReader(standby)
+    wait_for(lambda: log.has("Standby"))
     standby.send_signal(signal.SIGTERM)
     standby.wait(timeout=60)
     assert standby.returncode == 0
@@ -102,7 +102,7 @@ def test_a_leader_frozen_during_a_launch_writes_and_launches_nothing_afterwards(
     """
     site.state = a_database()
     leader = site.start("run", "--interval", "1s")
-    heard_of_leader = Heard(leader)
+    log_of_leader = LogReader(leader)
     froze: list[float] = []
 
     def freeze(operation: str) -> None:
@@ -114,16 +114,16 @@ def test_a_leader_frozen_during_a_launch_writes_and_launches_nothing_afterwards(
     wait_for(lambda: bool(froze))
     begun = launches_in_doubt(site)
     standby = site.start("run", "--interval", "1s")
-    heard = Heard(standby)
-    wait_for(lambda: heard.has("LeaseAcquired"))
+    log = LogReader(standby)
+    wait_for(lambda: log.has("LeaseAcquired"))
     assert time.monotonic() - froze[0] < 15
-    wait_for(lambda: heard.has("Initialized"))
+    wait_for(lambda: log.has("Initialized"))
     wait_for(lambda: not site.twice() and len(site.cloud.living()) == len(recorded(site)))
     wait_for(lambda: is_stopped_idle(site, standby))  # from here on, every call is the first one's
     wait_for(lambda: is_quiet(site))
     effects, written, living = effects_on(site), everything(site), set(site.cloud.living())
     leader.send_signal(signal.SIGCONT)
-    wait_for(lambda: heard_of_leader.has("LeaseLost"))
+    wait_for(lambda: log_of_leader.has("LeaseLost"))
     late = effects_on(site)[len(effects) :]
     assert set(late) <= {"CreateFleet"}
     assert len(late) < begun  # the first of them was answered before
@@ -160,12 +160,12 @@ def is_stopped_idle(site: Site, process: subprocess.Popen[str]) -> bool:
 
 def is_quiet(site: Site) -> bool:
     """Return whether EC2 has answered all earlier calls."""
-    asked = len(site.cloud.calls)
+    calls_before = len(site.cloud.calls)
     time.sleep(0.3)
-    return len(site.cloud.calls) == asked
+    return len(site.cloud.calls) == calls_before
 
 
-class Heard:
+class LogReader:
     """The output of a process so far."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
@@ -201,15 +201,15 @@ def everything(site: Site) -> list[str]:
 def test_an_empty_checkout_changes_nothing(site: Site) -> None:
     site.finish("apply", "--auto-approve", "--interval", "100ms", "-q")
     before = set(site.cloud.living())
-    asked = len(site.cloud.calls)
+    calls_before = len(site.cloud.calls)
     daemon = site.start("run", "--interval", "200ms")
-    wait_for(lambda: len(site.cloud.calls) > asked + 8)
+    wait_for(lambda: len(site.cloud.calls) > calls_before + 8)
     for path in site.folder.iterdir():
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    asked = len(site.cloud.calls)
-    wait_for(lambda: len(site.cloud.calls) > asked + 20)
+    calls_before = len(site.cloud.calls)
+    wait_for(lambda: len(site.cloud.calls) > calls_before + 20)
     daemon.send_signal(signal.SIGTERM)
-    said, _ = daemon.communicate(timeout=60)
-    assert daemon.returncode == 0, said
-    assert said.count("stays in effect") == 1
+    output, _ = daemon.communicate(timeout=60)
+    assert daemon.returncode == 0, output
+    assert output.count("stays in effect") == 1
     assert set(site.cloud.living()) == before

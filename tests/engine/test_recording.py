@@ -230,7 +230,9 @@ def test_a_failed_write_of_the_trace_stops_nothing_and_starts_a_new_batch(tmp_pa
 
         seen = keep(world, log, {10: fill, 30: clear}, 40).seen
         trace = whole(state, begin, world.clock.now() + HOUR)
-    problems = [said for said in world.ears.said("Retrying") if "for backtests" in said]
+    problems = [
+        message for message in world.recorder.messages("Retrying") if "for backtests" in message
+    ]
     assert problems == ["cannot record the workload for backtests: the disk is full"]
     last = max(seen)
     assert at_moment(trace, last) == seen[last]

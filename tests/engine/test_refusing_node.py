@@ -15,8 +15,8 @@ from reconciler.observed.snapshot import Snapshot
 from reconciler.plan.value.plan import from_json
 from reconciler.ports.calls import UnansweredError
 from reconciler.ports.cloud import Instance
+from tests.engine.faults import ClusterAround, commit_drift, three_nodes
 from tests.engine.test_crash import LARGE, complaints
-from tests.engine.trouble import ClusterAround, moved, three_nodes
 from tests.engine.world import Engine, World, a_deployment, a_node_class, a_pool, a_world
 
 
@@ -28,7 +28,7 @@ class Stubborn(ClusterAround):
     chosen: str = ""
     all: bool = False
     volumes: int = 0
-    asked: list[str] = field(default_factory=list)
+    requested: list[str] = field(default_factory=list)
 
     def register(self, node: str, claim: NodeClaim) -> None:
         self._judge("register", node)
@@ -52,7 +52,7 @@ class Stubborn(ClusterAround):
             return
         self.chosen = self.chosen or node
         if self.all or node == self.chosen:
-            self.asked.append(verb)
+            self.requested.append(verb)
             raise ClusterError("a webhook says no", where=f"PATCH /api/v1/nodes/{node}")
 
 
@@ -61,16 +61,16 @@ class Slow(ClusterAround):
     """A cluster that answers only the first taints of each pass in time."""
 
     most: int
-    asked: int = 0
+    requested: int = 0
 
     def observe(self, claims: Sequence[NodeClaim], instances: Sequence[Instance]) -> Snapshot:
-        self.asked = 0
+        self.requested = 0
         seen: Snapshot = self.cluster.observe(claims, instances)
         return seen
 
     def taint(self, node: str) -> None:
-        self.asked += 1
-        if self.asked > self.most:
+        self.requested += 1
+        if self.requested > self.most:
             raise UnansweredError(f"taint {node}")
         self.cluster.taint(node)
 
@@ -121,8 +121,10 @@ def test_a_refusing_node_does_not_block_registration_of_others() -> None:
             world.clock.advance(1)
             world.engine().run_once()
         assert labelled(world, f"karpenter.sh/{label}") == 2
-        assert f"/nodes/{stubborn.chosen}: a webhook says no" in world.ears.said("Failed")[-1]
-    assert set(stubborn.asked) == {"register", "initialize"}
+        assert (
+            f"/nodes/{stubborn.chosen}: a webhook says no" in world.recorder.messages("Failed")[-1]
+        )
+    assert set(stubborn.requested) == {"register", "initialize"}
     stubborn.verbs = set()
     world.converge()
     assert labelled(world, "karpenter.sh/initialized") == 3
@@ -134,14 +136,14 @@ def test_nothing_is_launched_for_nodes_that_cannot_be_tainted() -> None:
     world = three_nodes()
     world.around = stubborn.around
     before = set(world.instances())
-    moved(world, budget="3")
+    commit_drift(world, budget="3")
     engine = world.engine()
     passes(world, engine, 6)
     assert set(world.instances()) == before
     assert world.store.commands() == []
-    assert "taint" in world.ears.said("CommandRolledBack")[-1]
-    assert world.ears.said("IllegalTransition") == []
-    assert len(stubborn.asked) == 2 * 3, "each is tried again at once, and then left alone"
+    assert "taint" in world.recorder.messages("CommandRolledBack")[-1]
+    assert world.recorder.messages("IllegalTransition") == []
+    assert len(stubborn.requested) == 2 * 3, "each is tried again at once, and then left alone"
     stubborn.verbs = set()
     world.clock.advance(16 * 60)
     world.converge()
@@ -154,7 +156,7 @@ def test_a_node_that_cannot_be_tainted_does_not_block_replacement_of_others() ->
     world = three_nodes()
     world.around = stubborn.around
     before = set(world.instances())
-    moved(world, budget="3")
+    commit_drift(world, budget="3")
     engine = world.engine()
     passes(world, engine, 20)
     assert len(before & set(world.instances())) == 1, "the others are gone"
@@ -170,7 +172,7 @@ def test_a_node_that_cannot_be_tainted_does_not_block_removal_of_empty_ones() ->
     passes(world, engine, 10)
     (left,) = world.claims.values()
     assert left.status.node_name == stubborn.chosen
-    assert world.ears.said("IllegalTransition") == []
+    assert world.recorder.messages("IllegalTransition") == []
     stubborn.verbs = set()
     world.converge()
     assert world.instances() == {}
@@ -189,12 +191,12 @@ def test_empty_nodes_are_removed_in_several_passes_if_tainting_takes_long() -> N
     (whole,) = from_json(plan.body).commands
     assert whole.savings
     assert first.savings == pytest.approx(whole.savings * 2 / 7)
-    assert world.ears.said("Retrying")[-1].startswith("taint ip-")
+    assert world.recorder.messages("Retrying")[-1].startswith("taint ip-")
     engine.converge()
     assert world.instances() == {}
-    assert world.ears.said("CommandRolledBack") == []
-    assert world.ears.said("IllegalTransition") == []
-    assert world.ears.kinds()["CommandStarted"] == 4
+    assert world.recorder.messages("CommandRolledBack") == []
+    assert world.recorder.messages("IllegalTransition") == []
+    assert world.recorder.kinds()["CommandStarted"] == 4
     assert complaints(world, world.fleet()) == []
 
 
@@ -212,7 +214,7 @@ def test_nodes_are_replaced_in_several_passes_if_tainting_takes_long() -> None:
     assert len(world.store.commands()) == 4, "nothing is delayed"
     engine.converge()
     assert not before & set(world.instances())
-    assert world.ears.said("CommandRolledBack") == []
+    assert world.recorder.messages("CommandRolledBack") == []
     assert complaints(world, world.fleet()) == []
 
 
@@ -221,11 +223,11 @@ def test_a_refusing_node_does_not_block_drains_of_others() -> None:
     world = three_nodes()
     world.around = stubborn.around
     before = set(world.instances())
-    moved(world, budget="3")
+    commit_drift(world, budget="3")
     engine = world.engine()
     passes(world, engine, 12)
     assert len(before & set(world.instances())) == 1, "the others are gone"
-    assert "a webhook says no" in world.ears.said("Failed")[-1]
+    assert "a webhook says no" in world.recorder.messages("Failed")[-1]
     stubborn.verbs = set()
     world.converge()
     assert not before & set(world.instances())
@@ -244,7 +246,7 @@ def test_after_its_pods_a_drain_waits_for_volumes() -> None:
     for _ in range(3):
         engine.run_once()
         world.clock.advance(1)
-    assert world.ears.said("Draining")[-1].endswith("waiting for 2 volumes to be detached")
+    assert world.recorder.messages("Draining")[-1].endswith("waiting for 2 volumes to be detached")
     assert victim in world.instances()
     stubborn.volumes = 0
     world.converge()

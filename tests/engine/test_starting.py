@@ -9,31 +9,35 @@ from reconciler.engine.reconcile import owner_of
 from reconciler.engine.steps.starting import start
 from reconciler.plan.recall import Recall
 from reconciler.ports.journal import Verb
-from tests.engine.trouble import moved, tainted, three_nodes
+from tests.engine.faults import commit_drift, tainted, three_nodes
 from tests.engine.world import a_deployment, a_pool, a_world
 
 
 def test_starting_a_plan_again_starts_nothing_twice() -> None:
     world = three_nodes(latencies={"ready_s": 30.0})
-    moved(world, budget="1")
+    commit_drift(world, budget="1")
     engine = world.engine()
     plan = engine.run_once().plan
     assert [a.kind for a in plan.actions] == ["provision", "replace", "terminate"]
-    told, instances, journal = world.ears.kinds(), world.instances(), world.journal.entries()
+    reported, instances, journal = (
+        world.recorder.kinds(),
+        world.instances(),
+        world.journal.entries(),
+    )
 
     desired = engine.source.read()
     seen = observe(engine.ports, desired.node_pools, owner_of(world.settings))
     assert start(engine.ports, desired, plan, seen, engine.tags, 0) is False
 
-    assert world.ears.kinds()["CommandStarted"] == told["CommandStarted"] == 1
-    assert world.ears.kinds()["Launched"] == told["Launched"]
+    assert world.recorder.kinds()["CommandStarted"] == reported["CommandStarted"] == 1
+    assert world.recorder.kinds()["Launched"] == reported["Launched"]
     assert world.instances() == instances
     assert world.journal.entries() == journal
 
 
 def test_a_node_is_tainted_before_its_replacement_is_launched() -> None:
     world = three_nodes()
-    moved(world, budget="1")
+    commit_drift(world, budget="1")
     before = len(world.journal.entries())
     world.engine().run_once()
     verbs = [e.intent.verb for e in reversed(world.journal.entries())][before:]
@@ -45,9 +49,9 @@ def test_launches_are_requested_in_the_order_of_the_plan() -> None:
     world = a_world(a_pool("web"), a_deployment("web", "web", 3), a_pool("batch"),
                     a_deployment("job", "batch", 2))  # fmt: skip
     plan = world.engine().run_once().plan
-    asked = [e.intent.target for e in reversed(world.journal.entries())]
-    assert len(asked) >= 3
-    assert asked == [claim.name for claim in plan.node_claims]
+    requested = [e.intent.target for e in reversed(world.journal.entries())]
+    assert len(requested) >= 3
+    assert requested == [claim.name for claim in plan.node_claims]
 
 
 def test_a_launch_outside_the_graph_of_the_plan_is_not_started() -> None:

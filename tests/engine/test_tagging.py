@@ -5,7 +5,7 @@ from __future__ import annotations
 from reconciler.adapters.simulated.conditions import Fault
 from reconciler.engine.steps.upkeep import A_PASS, TAGGED
 from reconciler.ports.journal import Outcome, Verb
-from tests.engine.trouble import three_nodes
+from tests.engine.faults import three_nodes
 from tests.engine.world import World, a_deployment, a_node_class, a_pool, a_world
 
 

@@ -225,10 +225,10 @@ class Listener:
     """Keeps what was told."""
 
     def __init__(self) -> None:
-        self.heard: list[str] = []
+        self.messages: list[str] = []
 
     def notify(self, progress: Progress) -> None:
-        self.heard.append(f"{progress.kind}: {progress.message}")
+        self.messages.append(f"{progress.kind}: {progress.message}")
 
 
 def test_an_impossible_event_is_reported_and_stops_nothing() -> None:
@@ -236,6 +236,8 @@ def test_an_impossible_event_is_reported_and_stops_nothing() -> None:
     run.feed(RunEvent("terminate/old", ActionEvent.GONE))
     ports = dict.fromkeys(("compute", "cluster", "store", "journal"), None)
     report_illegal(World(SimulatedClock(), notifier=listener, **ports), run)
-    (told,) = listener.heard
-    assert told.startswith("IllegalTransition: internal error: terminate/old: gone while pending;")
+    (message,) = listener.messages
+    assert message.startswith(
+        "IllegalTransition: internal error: terminate/old: gone while pending;"
+    )
     assert run.states["terminate/old"] is ActionState.PENDING

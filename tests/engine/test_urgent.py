@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from reconciler.engine.steps.urgent import FirstResponse
 from reconciler.ports.journal import JournalEntry, Outcome, Verb
+from tests.engine.faults import three_nodes
+from tests.engine.interruptions import listening, sqs, warn
 from tests.engine.test_interruption import a_pass, three_spot_nodes, victim_of
-from tests.engine.trouble import three_nodes
-from tests.engine.words import listening, sqs, warn
 from tests.engine.world import Engine, World
 
 

@@ -54,7 +54,7 @@ SIZES = {"m7i.large": ("2", "8Gi"), "c7i.large": ("2", "4Gi"), "m7i.xlarge": ("4
 @cache
 def small_catalog() -> Catalog:
     """Three types in two zones, on demand and spot (at 0.4 of the price)."""
-    return read_catalog(catalog_file(), "catalogue")
+    return read_catalog(catalog_file(), "catalog.json")
 
 
 def catalog_file() -> bytes:
@@ -230,21 +230,21 @@ class Source:
         return self.git.head
 
 
-class Ears:
+class EventRecorder:
     """Keeps the reported events; an illegal transition, which a daemon survives, raises here."""
 
     def __init__(self) -> None:
-        self.heard: list[Progress] = []
+        self.events: list[Progress] = []
 
     def notify(self, progress: Progress) -> None:
         assert progress.kind != "IllegalTransition", progress.message
-        self.heard.append(progress)
+        self.events.append(progress)
 
     def kinds(self) -> Counter[str]:
-        return Counter(p.kind for p in self.heard)
+        return Counter(p.kind for p in self.events)
 
-    def said(self, kind: str) -> list[str]:
-        return [p.message for p in self.heard if p.kind == kind]
+    def messages(self, kind: str) -> list[str]:
+        return [p.message for p in self.events if p.kind == kind]
 
 
 def unchanged(port: Any, name: str) -> Any:
@@ -268,7 +268,7 @@ class World:
     store: StateStore = field(default_factory=MemoryStateStore)
     journal: Journal = field(default_factory=MemoryJournal)
     shelf: Shelf = field(default_factory=MemoryShelf)
-    ears: Ears = field(default_factory=Ears)
+    recorder: EventRecorder = field(default_factory=EventRecorder)
     around: Callable[[Any, str], Any] = unchanged
     latencies: Mapping[str, float] = field(default_factory=dict)
     page_size: int = 1000
@@ -297,7 +297,7 @@ class World:
             self.around(cluster, "cluster"),
             self.around(self.store, "store"),
             self.around(self.journal, "journal"),
-            self.ears,
+            self.recorder,
             leftovers=real.leftovers,
         )
         return Engine(ports, source)

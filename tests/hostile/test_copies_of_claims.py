@@ -32,33 +32,33 @@ def a_claim(name: str, labels: dict[str, str], reference: dict[str, str]) -> dic
 )
 @attack(Threat.OWNERSHIP, "a NodeClaim of Karpenter, deleted so that the daemon drains it")
 def test_a_claim_of_karpenter_is_not_treated_as_ours(site: Site, labels: dict[str, str]) -> None:
-    site.town.kube.absent = frozenset({"capacitybuffers"})
-    town = started(site)
-    living = set(town.cloud.living())
-    town.kube.add(a_claim("theirs", labels, KARPENTERS))
-    town.kube.delete("nodeclaims", "theirs")
-    before = dict(town.kube.of("nodeclaims")["theirs"]["metadata"])
+    site.sandbox.kube.absent = frozenset({"capacitybuffers"})
+    sandbox = started(site)
+    living = set(sandbox.cloud.living())
+    sandbox.kube.add(a_claim("theirs", labels, KARPENTERS))
+    sandbox.kube.delete("nodeclaims", "theirs")
+    before = dict(sandbox.kube.of("nodeclaims")["theirs"]["metadata"])
     site.keep_for(3)
-    assert town.kube.of("nodeclaims")["theirs"]["metadata"] == before
-    assert set(town.cloud.living()) == living
-    assert site.ears.said("NodeDeleted") == []
+    assert sandbox.kube.of("nodeclaims")["theirs"]["metadata"] == before
+    assert set(sandbox.cloud.living()) == living
+    assert site.recorder.messages("NodeDeleted") == []
 
 
 @attack(Threat.OWNERSHIP, "a copy of our NodeClaim whose status names another owner's instance")
 def test_a_forged_status_terminates_nothing(site: Site) -> None:
-    site.town.kube.absent = frozenset({"capacitybuffers"})
-    town = started(site)
-    (theirs, *_) = town.cloud.connect("ec2", 1).run_instances(
+    site.sandbox.kube.absent = frozenset({"capacitybuffers"})
+    sandbox = started(site)
+    (theirs, *_) = sandbox.cloud.connect("ec2", 1).run_instances(
         ImageId="ami-first", MinCount=1, MaxCount=1
     )["Instances"]
-    town.joined.add(theirs["InstanceId"])  # it is not meant for this cluster
-    name = min(town.kube.of("nodeclaims"))
+    sandbox.joined.add(theirs["InstanceId"])  # it is not meant for this cluster
+    name = min(sandbox.kube.of("nodeclaims"))
     provider = f"aws:///us-east-1a/{theirs['InstanceId']}"
     forged = {"providerID": provider, "nodeName": "stranger"}
-    town.kube.change("nodeclaims", name, lambda claim: claim["status"].update(forged))
-    town.kube.delete("nodeclaims", name)
-    site.keep(lambda: name not in town.kube.of("nodeclaims"))
-    assert theirs["InstanceId"] in town.cloud.living()
+    sandbox.kube.change("nodeclaims", name, lambda claim: claim["status"].update(forged))
+    sandbox.kube.delete("nodeclaims", name)
+    site.keep(lambda: name not in sandbox.kube.of("nodeclaims"))
+    assert theirs["InstanceId"] in sandbox.cloud.living()
 
 
 @pytest.mark.parametrize("verb", ["cordon", "uncordon", "drain", "delete node", "delete nodeclaim"])
@@ -66,8 +66,8 @@ def test_a_forged_status_terminates_nothing(site: Site) -> None:
 def test_a_node_of_another_owner_is_not_touched_by_name(
     site: Site, verb: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    town = started(site)
-    town.kube.add(
+    sandbox = started(site)
+    sandbox.kube.add(
         {
             "kind": "Node",
             "metadata": {"name": "managed-1"},
@@ -75,7 +75,7 @@ def test_a_node_of_another_owner_is_not_touched_by_name(
             "status": {},
         }
     )
-    calls = len(town.kube.calls)
+    calls = len(sandbox.kube.calls)
     assert main([*verb.split(), "managed-1", str(site.folder), *site.words("x")[2:]]) == 1
     assert "no node of fleet shop" in capsys.readouterr().err
-    assert len(town.kube.calls) == calls
+    assert len(sandbox.kube.calls) == calls

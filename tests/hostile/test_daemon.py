@@ -18,7 +18,7 @@ from reconciler.observed.reader import SnapshotReader
 from reconciler.observed.snapshot import Snapshot
 from reconciler.observed.state import cluster_state
 from tests.cli.test_plan import CATALOG, CLASS, NOW, POOL
-from tests.engine.trouble import ever_launched, moved, three_nodes
+from tests.engine.faults import commit_drift, ever_launched, three_nodes
 from tests.engine.world import TAGS, World
 from tests.hostile.threats import Threat, attack
 
@@ -54,11 +54,11 @@ def test_an_internal_error_while_reading_keeps_the_last_valid_revision() -> None
         world.git.commit()
 
     keep(world, 40, {4: broken, 8: lambda: world.cloud.vanish(victim)})
-    said, again = world.ears.said("InvalidRevision")
-    assert again == f"{said} (for 5m10s)"
-    assert "internal error" in said
-    assert "1e400" in said
-    assert "stays in effect" in said
+    messages, again = world.recorder.messages("InvalidRevision")
+    assert again == f"{messages} (for 5m10s)"
+    assert "internal error" in messages
+    assert "1e400" in messages
+    assert "stays in effect" in messages
     assert victim not in world.instances()
     assert len(world.instances()) == 3
 
@@ -94,12 +94,12 @@ class Failing:
 )
 def test_an_internal_error_in_a_pass_does_not_end_the_daemon(name: str, verb: str) -> None:
     world = three_nodes()
-    moved(world)
+    commit_drift(world)
     world.around = lambda port, of: Failing(port, verb, 3, after=False) if of == name else port
     keep(world, 60)
-    said = world.ears.said("Failed")
-    assert any("internal error" in text and "ZeroDivisionError" in text for text in said)
-    assert len({text.split()[2] for text in said}) == 1, "the same mistake has one reference"
+    messages = world.recorder.messages("Failed")
+    assert any("internal error" in text and "ZeroDivisionError" in text for text in messages)
+    assert len({text.split()[2] for text in messages}) == 1, "the same mistake has one reference"
     claims = world.claims.values()
     assert len(claims) == len(world.instances()) == 3
     assert {claim.metadata.labels.get("version") for claim in claims} == {"2"}
@@ -108,7 +108,7 @@ def test_an_internal_error_in_a_pass_does_not_end_the_daemon(name: str, verb: st
 @attack(Threat.EXHAUSTION, "a launch whose response makes a pass fail")
 def test_an_operation_in_doubt_is_resolved_before_anything_else() -> None:
     world = three_nodes()
-    moved(world)
+    commit_drift(world)
     world.around = lambda port, of: (
         Failing(port, "launch", 1, after=True) if of == "compute" else port
     )
@@ -120,7 +120,7 @@ def test_an_operation_in_doubt_is_resolved_before_anything_else() -> None:
 
 def test_apply_fails_on_an_internal_error() -> None:
     world = three_nodes()
-    moved(world)
+    commit_drift(world)
     world.around = lambda port, of: (
         Failing(port, "instances", 1, after=False) if of == "compute" else port
     )
@@ -164,7 +164,7 @@ def a_budget(selector: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def looked_at(*objects: dict[str, Any]) -> Snapshot:
+def snapshot_of(*objects: dict[str, Any]) -> Snapshot:
     """Return the snapshot of the lists of a cluster."""
     lists: dict[str, list[bytes]] = {}
     for item in objects:
@@ -204,7 +204,7 @@ pods = pytest.mark.parametrize("broken", UNREADABLE_PODS.values(), ids=UNREADABL
 @attack(Threat.EXHAUSTION, "a pending pod that cannot be read")
 @pods
 def test_an_unreadable_pending_pod_is_not_scheduled(broken: dict[str, Any]) -> None:
-    seen = looked_at(a_node("n1"), a_pod("bad", **broken), a_pod("good"))
+    seen = snapshot_of(a_node("n1"), a_pod("bad", **broken), a_pod("good"))
     assert [pod.metadata.name for pod in seen.pods] == ["good"]
     [finding] = seen.findings
     assert "shop/bad" in finding.message
@@ -214,7 +214,7 @@ def test_an_unreadable_pending_pod_is_not_scheduled(broken: dict[str, Any]) -> N
 @attack(Threat.EXHAUSTION, "a running pod that cannot be read")
 @pods
 def test_the_node_of_an_unreadable_pod_is_not_disrupted(broken: dict[str, Any]) -> None:
-    seen = looked_at(a_node("n1"), a_pod("bad", node="n1", **broken))
+    seen = snapshot_of(a_node("n1"), a_pod("bad", node="n1", **broken))
     [node] = cluster_state(seen).nodes
     [pod] = node.pods
     assert pod.metadata.annotations[DO_NOT_DISRUPT] == "true"
@@ -236,7 +236,7 @@ def test_the_node_of_an_unreadable_pod_is_not_disrupted(broken: dict[str, Any]) 
     ids=["too much", "no number", "a list", "the year 1", "the year 9999", "no time zone"],
 )
 def test_an_unreadable_node_takes_no_pods_and_stays(node: dict[str, Any]) -> None:
-    seen = looked_at(node, a_node("n2"))
+    seen = snapshot_of(node, a_node("n2"))
     bad, good = cluster_state(seen).nodes
     assert not bad.available
     assert bad.annotations[DO_NOT_DISRUPT] == "true"
@@ -253,7 +253,7 @@ def test_an_unreadable_node_takes_no_pods_and_stays(node: dict[str, Any]) -> Non
 def test_an_unreadable_pod_disruption_budget_protects_its_namespace(
     selector: dict[str, Any],
 ) -> None:
-    seen = looked_at(a_node("n1"), a_pod("web-0", node="n1"), a_budget(selector))
+    seen = snapshot_of(a_node("n1"), a_pod("web-0", node="n1"), a_budget(selector))
     [budget] = seen.pod_disruption_budgets
     assert budget.selects(seen.pods[0])
     assert budget.status.disruptions_allowed == 0
@@ -263,19 +263,19 @@ def test_an_unreadable_pod_disruption_budget_protects_its_namespace(
 def test_a_corrected_object_is_read_again() -> None:
     reader = SnapshotReader()
 
-    def look(cpu: str) -> Snapshot:
+    def read(cpu: str) -> Snapshot:
         return reader.read_lists([("GET /pods", "Pod", [json.dumps(a_pod("p", cpu=cpu)).encode()])])
 
-    assert look("lots").findings
-    assert look("lots").findings
-    assert not look("1").findings
-    assert look("1").pods
+    assert read("lots").findings
+    assert read("lots").findings
+    assert not read("1").findings
+    assert read("1").pods
 
 
 @attack(Threat.EXHAUSTION, "unreadable objects of a cluster in the daemon")
 def test_the_daemon_continues_despite_unreadable_objects() -> None:
     world = three_nodes()
-    bad = looked_at(a_pod("bad"), a_pod("worse", cpu="1e400"))
+    bad = snapshot_of(a_pod("bad"), a_pod("worse", cpu="1e400"))
 
     @dataclass
     class Cluster:
@@ -289,12 +289,12 @@ def test_the_daemon_continues_despite_unreadable_objects() -> None:
             return getattr(self.port, name)
 
     world.around = lambda port, of: Cluster(port) if of == "cluster" else port
-    moved(world)
+    commit_drift(world)
     keep(world, 60)
-    [said] = world.ears.said("Unreadable")
-    assert "shop/worse" in said
+    [messages] = world.recorder.messages("Unreadable")
+    assert "shop/worse" in messages
     assert {claim.metadata.labels.get("version") for claim in world.claims.values()} == {"2"}
-    assert not world.ears.said("Failed")
+    assert not world.recorder.messages("Failed")
 
 
 @attack(Threat.EXHAUSTION, "unreadable objects in a snapshot")

@@ -613,15 +613,15 @@ def rows() -> list[tuple[str, str, str]]:
     return ROW.findall(text)
 
 
-@pytest.mark.parametrize(("said", "module", "name"), rows(), ids=str)
-def test_the_documented_limits_match_the_code(said: str, module: str, name: str) -> None:
+@pytest.mark.parametrize(("message", "module", "name"), rows(), ids=str)
+def test_the_documented_limits_match_the_code(message: str, module: str, name: str) -> None:
     value: Any = importlib.import_module(f"reconciler.{module}")
     for part in name.split("."):
         value = getattr(value, part)
-    number = int(re.match(r"[0-9,]+", said)[0].replace(",", ""))  # type: ignore[index]
+    number = int(re.match(r"[0-9,]+", message)[0].replace(",", ""))  # type: ignore[index]
     if isinstance(value, timedelta):
         value = value.days
-    if "MiB" in said:
+    if "MiB" in message:
         number *= 2**20
     assert value == number
 

@@ -32,9 +32,9 @@ from reconciler.ports.cloud import Instance
 from reconciler.source.plainyaml import dump
 from tests.cli.test_end_to_end import NODE_CLASS, NODE_POOL
 from tests.cli.test_end_to_end import a_deployment as shop
+from tests.engine.faults import a_world_beside, commit_drift, launches, three_nodes
+from tests.engine.interruptions import listening, messages_left, send_event, sqs, warn
 from tests.engine.test_crash import LARGE
-from tests.engine.trouble import a_world_beside, launches, moved, three_nodes
-from tests.engine.words import left, listening, say, sqs, warn
 from tests.engine.world import (
     SETTINGS,
     World,
@@ -98,7 +98,7 @@ def test_a_fleet_of_the_same_name_in_another_cluster_is_left_alone() -> None:
     theirs.converge()
     beside = world.instances().keys() - ours.keys()
     assert len(beside) == 3
-    moved(world)
+    commit_drift(world)
     world.converge()
     assert beside <= world.instances().keys()
     assert len(world.instances()) == 6
@@ -118,7 +118,7 @@ def test_a_fleet_of_the_same_name_in_another_cluster_is_left_alone() -> None:
 def test_an_instance_tagged_for_two_clusters_is_not_terminated(more: dict[str, str]) -> None:
     world = three_nodes()
     both = an_instance(world, {**OURS, **more})
-    moved(world)
+    commit_drift(world)
     world.converge()
     assert both in world.instances()
     assert len(world.instances()) == 4
@@ -159,7 +159,7 @@ def test_a_restored_backup_launches_and_terminates_nothing(then: str) -> None:
         world.around = lambda port, name: port
     backup = copy.deepcopy((world.store, world.journal))
     if then == "replaced":
-        moved(world)
+        commit_drift(world)
     else:
         world.git.commit(
             a_node_class(),
@@ -168,21 +168,21 @@ def test_a_restored_backup_launches_and_terminates_nothing(then: str) -> None:
         )
     world.converge()
     if then == "in doubt and replaced":
-        moved(world)
+        commit_drift(world)
         world.converge()
     world.clock.advance(86_400)
-    before, asked, ended = world.instances(), launches(world), terminations(world)
+    before, requested, ended = world.instances(), launches(world), terminations(world)
     world.store, world.journal = backup
     engine = world.engine()
     for _ in range(4):
         engine.run_once()
         world.clock.advance(60)
     assert world.instances() == before
-    assert (launches(world), terminations(world)) == (asked, ended)
+    assert (launches(world), terminations(world)) == (requested, ended)
     world.adopt()
     world.converge()
     assert world.instances() == before
-    assert (launches(world), terminations(world)) == (asked, ended)
+    assert (launches(world), terminations(world)) == (requested, ended)
 
 
 class _KilledError(BaseException):
@@ -195,8 +195,8 @@ def _dies_at_launch(port: Any, name: str) -> Any:
         return port
 
     class Dying:
-        def launch(self, wishes: Any) -> Any:
-            raise _KilledError(wishes)
+        def launch(self, launch_requests: Any) -> Any:
+            raise _KilledError(launch_requests)
 
         def __getattr__(self, attribute: str) -> Any:
             return getattr(port, attribute)
@@ -213,13 +213,13 @@ def test_a_copied_intent_tag_does_not_make_an_instance_ours(when: str) -> None:
         world.clock.advance(3600)
         world.cloud.vanish(next(iter(world.instances())))
         world.converge()
-    asked = (e for e in world.journal.entries() if e.intent.verb == "launch")
-    entry = max(asked, key=lambda e: e.intent.at)
+    requested = (e for e in world.journal.entries() if e.intent.verb == "launch")
+    entry = max(requested, key=lambda e: e.intent.at)
     if when == "younger":
         world.clock.advance(FOUND_WITHIN.total_seconds() + 3600)
         victim = an_instance(world, {})
     tag(world, victim, {**OURS, "reconciler/intent": entry.intent.id})
-    moved(world)
+    commit_drift(world)
     engine = world.engine()
     for _ in range(3):
         result = engine.run_once()
@@ -248,7 +248,7 @@ def test_an_instance_with_conflicting_tags_is_not_touched(
     tags = world.cloud.living()[victim]
     world.clock.advance(TAGS_SHOWN_AFTER.total_seconds())
     attacked(world, victim)
-    moved(world)
+    commit_drift(world)
     with pytest.raises(UnknownInstancesError, match=victim):
         world.converge()
     result = world.engine().run_once()
@@ -265,7 +265,7 @@ def test_an_instance_with_conflicting_tags_is_not_touched(
 @attack(Threat.OWNERSHIP, "a command in progress while the owner is unclear")
 def test_operations_in_progress_stop_while_ownership_is_unclear() -> None:
     world = three_nodes()
-    moved(world)
+    commit_drift(world)
     engine = world.engine()
     engine.run_once()
     assert world.store.commands()
@@ -289,7 +289,7 @@ def test_the_daemon_reports_once_why_it_is_suspended_and_resumes_automatically()
 
     world = three_nodes()
     stranger = an_instance(world, OURS)
-    moved(world)
+    commit_drift(world)
     engine = world.engine()
     passes = 0
 
@@ -308,10 +308,10 @@ def test_the_daemon_reports_once_why_it_is_suspended_and_resumes_automatically()
         stop=stop,
         next_change=lambda plan: None,
     )
-    (told,) = world.ears.said("Unknown")
-    assert stranger in told
-    assert "reconciler state adopt" in told
-    assert len(world.ears.said("Resolved")) == 1
+    (messages,) = world.recorder.messages("Unknown")
+    assert stranger in messages
+    assert "reconciler state adopt" in messages
+    assert len(world.recorder.messages("Resolved")) == 1
     assert terminations(world) > 0
     assert stranger in world.instances()
 
@@ -361,25 +361,25 @@ def test_apply_after_a_lost_state_requires_adoption(
 ) -> None:
     assert site.run("apply", "--auto-approve", "--interval", "1ms") == 0
     before = site.cloud.living()
-    asked = site.launches()
+    requested = site.launches()
     shutil.rmtree(site.folder / ".reconciler")
     capsys.readouterr()
     assert site.run("apply", "--auto-approve", "--interval", "1ms") == 1
-    said = capsys.readouterr().err
-    assert "reconciler state adopt" in said
-    assert all(instance in said for instance in before)
+    output = capsys.readouterr().err
+    assert "reconciler state adopt" in output
+    assert all(instance in output for instance in before)
     assert site.run("plan", "-o", "json") == 0
     plan = json.loads(capsys.readouterr().out)
     assert plan["actions"] == plan["nodeClaims"] == []
     assert {d["code"] for d in plan["diagnostics"]} >= {"unknown-instance"}
     assert site.run("status") == 0
     assert all(instance in capsys.readouterr().out for instance in list(before)[:1])
-    assert (site.cloud.living(), site.launches()) == (before, asked)
+    assert (site.cloud.living(), site.launches()) == (before, requested)
     assert site.run("state adopt") == 0
     assert "2 of 2 can be adopted" in capsys.readouterr().out
     assert site.run("state adopt", "--yes") == 0
     assert site.run("apply", "--auto-approve", "--interval", "1ms") == 0
-    assert (site.cloud.living().keys(), site.launches()) == (before.keys(), asked)
+    assert (site.cloud.living().keys(), site.launches()) == (before.keys(), requested)
 
 
 @attack(Threat.OWNERSHIP, "a real account and a cluster without a configured name")
@@ -399,9 +399,9 @@ def test_a_real_account_requires_the_name_of_the_cluster(
 ) -> None:
     site = replace(site, url=endpoint)
     assert site.run(command) == 1
-    said = capsys.readouterr().err
-    assert "clusterName is not set" in said
-    assert "reconciler.yaml" in said
+    output = capsys.readouterr().err
+    assert "clusterName is not set" in output
+    assert "reconciler.yaml" in output
 
 
 # Nodes that claim to be others.
@@ -773,25 +773,25 @@ def test_a_forged_message_disrupts_nothing_and_is_deleted(
     caplog.set_level(logging.INFO)
     for _ in range(3):
         send(world, FORGED[name](world))
-    engine = hearing(world)
+    engine = listening_in_region(world)
     for _ in range(3):
         result = engine.run_once()
         world.clock.advance(30)
-    assert left(world) == 0
+    assert messages_left(world) == 0
     assert (result.plan.commands, world.instances()) == ((), before)
     assert terminations(world) == 0
-    told = [m for m in caplog.messages if "queue" in m] + world.ears.said("Ignored")
-    assert len(told) <= 1
-    assert all(m.isascii() and m.isprintable() and len(m) < 400 for m in told)
+    messages = [m for m in caplog.messages if "queue" in m] + world.recorder.messages("Ignored")
+    assert len(messages) <= 1
+    assert all(m.isascii() and m.isprintable() and len(m) < 400 for m in messages)
     if name != "an instance of somebody else":
-        assert told
+        assert messages
 
 
-def hearing(world: World) -> Any:
+def listening_in_region(world: World) -> Any:
     """Start a process that listens to the queue in our region."""
     engine = listening(world)
-    ear: Any = engine.ports.interruptions
-    ear.queue._region = "us-east-1"
+    polled: Any = engine.ports.interruptions
+    polled.queue._region = "us-east-1"
     return engine
 
 
@@ -804,9 +804,9 @@ def test_a_spot_warning_about_an_on_demand_node_is_ignored() -> None:
     result = listening(world).run_once()
     assert result.plan.commands == ()
     assert world.store.unavailable(world.clock.now()) == []
-    (told,) = world.ears.said("Ignored")
-    assert "not spot" in told
-    assert (left(world), world.instances()) == (0, before)
+    (messages,) = world.recorder.messages("Ignored")
+    assert "not spot" in messages
+    assert (messages_left(world), world.instances()) == (0, before)
 
 
 @attack(Threat.OWNERSHIP, "a message about an instance that is tagged as another's NodeClaim")
@@ -814,7 +814,7 @@ def test_a_tag_does_not_assign_an_instance_to_a_claim() -> None:
     world = three_spot_nodes()
     before = world.instances()
     stranger = an_instance(world, {**OURS, "karpenter.sh/nodeclaim": next(iter(before.values()))})
-    say(
+    send_event(
         world,
         "AWS Health Event",
         "aws.health",

@@ -27,8 +27,8 @@ from reconciler.plan.recall import Recall
 from reconciler.plan.value.plan import Plan, to_json
 from tests.cli.test_end_to_end import Shop, shop
 from tests.engine.crashes import CutError, Points
+from tests.engine.faults import commit_drift, launches, three_nodes
 from tests.engine.test_crash import LARGE
-from tests.engine.trouble import launches, moved, three_nodes
 from tests.engine.world import World, a_deployment, a_node_class, a_pool, a_world
 from tests.hostile.threats import Threat, attack
 
@@ -75,7 +75,7 @@ def _shelf(world: World) -> dict[str, Any]:
 def drifted() -> World:
     """Return three drifted nodes; budgets allow one of them at a time."""
     world = three_nodes()
-    moved(world, budget="1")
+    commit_drift(world, budget="1")
     return world
 
 
@@ -197,7 +197,7 @@ def test_forged_commands_are_refused(
 @attack(Threat.PLAN, "a forceful removal in a plan file against a budget of 0")
 def test_a_budget_of_zero_holds_against_a_forged_removal() -> None:
     world = three_nodes()
-    moved(world, budget="0")
+    commit_drift(world, budget="0")
     honest = plan_of(world)
     assert honest.commands == ()
     before = touched(world)
@@ -480,22 +480,22 @@ BAD_FILES: dict[str, tuple[Callable[[dict[str, Any]], bytes], str]] = {
 
 
 @attack(Threat.PLAN, "a malformed plan file")
-@pytest.mark.parametrize(("content", "told"), BAD_FILES.values(), ids=BAD_FILES)
+@pytest.mark.parametrize(("content", "output"), BAD_FILES.values(), ids=BAD_FILES)
 def test_a_file_that_is_not_a_plan_is_refused_in_one_line(
     fleet: Path,
     capsys: pytest.CaptureFixture[str],
     content: Callable[[dict[str, Any]], bytes],
-    told: str,
+    output: str,
 ) -> None:
     data = saved(fleet)
     file = write(fleet.parent / "bad.json", content(data))
     capsys.readouterr()
     assert main(["apply", file, str(fleet)]) == 1
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert told in said.err
-    assert said.err.count("\n") == 1
-    assert len(said.err) < 500
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output in output.err
+    assert output.err.count("\n") == 1
+    assert len(output.err) < 500
     assert not (fleet / ".reconciler").exists(), "nothing is opened for a file that is not a plan"
 
 
@@ -589,7 +589,7 @@ def test_a_failed_write_keeps_the_previous_plan(
 @attack(Threat.PLAN, "an approved plan that is applied through a pipeline, edited, and repeated")
 def test_a_saved_plan_can_be_applied(shop: Shop, tmp_path: Path) -> None:
     out = str(tmp_path / "plan.json")
-    shop.say("plan", "--out", out)
+    shop.run("plan", "--out", out)
     data = json.loads(Path(out).read_bytes())
     assert len(data["nodeClaims"]) == 2
 
@@ -607,7 +607,7 @@ def test_a_saved_plan_can_be_applied(shop: Shop, tmp_path: Path) -> None:
     shop.commit(2)
     stopped = main(shop.words("apply", "--plan", out, *QUIET, "--timeout", "1ms"))
     assert (stopped, len(shop.cloud.living())) == (1, 2), "begun, and out of time"
-    shop.say("apply", "--plan", out, *QUIET)
+    shop.run("apply", "--plan", out, *QUIET)
     assert shop.rests(2)
     planned = {claim["launch"]["instanceType"] for claim in data["nodeClaims"][:2]}
     assert {i.instance_type for i in shop.cloud._account.backend.all_instances()} == planned

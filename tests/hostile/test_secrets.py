@@ -77,7 +77,7 @@ _HERE = settings(
 )
 
 
-def said(*words: str) -> str:
+def output_of(*words: str) -> str:
     """Run a command and return everything that it prints; one line of error at most."""
     out, err = StringIO(), StringIO()
     with redirect_stdout(out), redirect_stderr(err):
@@ -125,7 +125,7 @@ def test_a_password_of_the_database_is_not_printed(form: str, secret: str, fleet
         ["config", str(fleet), "--state", url],
         ["config", str(fleet), "--set", f"state={url}", "-o", "json"],
     ):
-        assert MARK not in said(*words), words
+        assert MARK not in output_of(*words), words
 
 
 @attack(Threat.SECRETS, "a password in a variable or in the operator's file")
@@ -138,10 +138,10 @@ def test_a_password_from_any_source_is_not_printed(secret: str, fleet: Path) -> 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RECONCILER_CONFIG", str(operators))
         for words in (["status", str(fleet)], ["config", str(fleet)]):
-            assert MARK not in said(*words)
+            assert MARK not in output_of(*words)
         patch.setenv(environment_name("state"), url)
         for words in (["status", str(fleet), "--debug"], ["config", str(fleet), "-o", "json"]):
-            assert MARK not in said(*words)
+            assert MARK not in output_of(*words)
 
 
 @attack(Threat.SECRETS, "a database URL committed in reconciler.yaml")
@@ -171,7 +171,7 @@ def test_a_url_in_the_repository_is_refused_without_being_printed(fleet: Path) -
 def test_a_password_of_git_is_not_printed(form: str, secret: str, fleet: Path) -> None:
     url = form.format(fitting(form, secret))
     words = ["plan", "--repo", url, "--state", str(fleet / "state"), "--debug"]
-    assert MARK not in said(*words)
+    assert MARK not in output_of(*words)
     assert not [path for path in (fleet / "state").rglob("*") if MARK in str(path)]
     with pytest.raises(ReconcilerError) as caught:
         remote_head(url, "main")
@@ -282,8 +282,8 @@ def test_addresses_in_messages_are_printed_without_secrets(secret: str, host: st
 @attack(Threat.SECRETS, "a malformed port")
 @pytest.mark.parametrize("port", ["port", "99999999", "-1", "0", "5432x", " "])
 def test_a_malformed_port_is_a_usage_error(port: str, fleet: Path) -> None:
-    shown = said("status", str(fleet), "--state", f"postgresql://u:{MARK}@127.0.0.1:{port}/db")
+    shown = output_of("status", str(fleet), "--state", f"postgresql://u:{MARK}@127.0.0.1:{port}/db")
     assert shown.startswith("Error: ")
     assert MARK not in shown
-    shown = said("plan", "--repo", f"https://u:{MARK}@127.0.0.1:{port}/x.git")
+    shown = output_of("plan", "--repo", f"https://u:{MARK}@127.0.0.1:{port}/x.git")
     assert MARK not in shown

@@ -74,9 +74,9 @@ def test_operator_settings_are_rejected_in_the_repository(
     for words in COMMANDS:
         assert main([*words, str(repository.path)]) in (1, 3), words
         shown = capsys.readouterr()
-        said = shown.out + shown.err
-        assert f"reconciler.yaml:{place[0]}:{place[1]}" in said, words
-        assert "RECONCILER_CONFIG" in said, "it tells where to put the setting"
+        output = shown.out + shown.err
+        assert f"reconciler.yaml:{place[0]}:{place[1]}" in output, words
+        assert "RECONCILER_CONFIG" in output, "it tells where to put the setting"
     assert not (repository.path / ".reconciler").exists()
     assert not list(repository.path.parent.glob("other"))
 
@@ -168,7 +168,7 @@ def test_the_operators_file_is_outside_the_repository(
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "output"),
     [
         ("packin: cheapest\n", "operator.yaml:1:1"),
         ("packing: [\n", "operator.yaml"),
@@ -178,7 +178,7 @@ def test_the_operators_file_is_outside_the_repository(
 )
 def test_an_error_in_the_operator_file_has_a_position(
     text: str,
-    said: str,
+    output: str,
     repository: Repository,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -187,7 +187,7 @@ def test_an_error_in_the_operator_file_has_a_position(
     words = ["--config", str(tmp_path / "operator.yaml")]
     assert main(["plan", str(repository.path), *words]) != 0
     (line,) = capsys.readouterr().err.splitlines()
-    assert said in line
+    assert output in line
     assert main(["plan", str(repository.path), "--config", str(tmp_path / "none")]) == 1
     assert str(tmp_path / "none") in capsys.readouterr().err
 
@@ -273,8 +273,8 @@ def test_a_tracked_state_is_never_opened(
         else:
             line = [command, str(repository.path), *rest]
         assert main(line) == 1, words
-        (said,) = capsys.readouterr().err.splitlines()
-        assert "git tracks .reconciler" in said
+        (output,) = capsys.readouterr().err.splitlines()
+        assert "git tracks .reconciler" in output
     now = sorted((p.name, p.stat().st_mtime_ns) for p in repository.path.glob(".reconciler/*"))
     assert now == before
     assert main(["plan", str(repository.path)]) == 0
@@ -309,8 +309,8 @@ def test_a_link_is_not_followed(
         "aws.endpointUrl=http://127.0.0.1:1",
     ]
     assert main(words) == 1
-    (said,) = capsys.readouterr().err.splitlines()
-    assert "symbolic link" in said
+    (output,) = capsys.readouterr().err.splitlines()
+    assert "symbolic link" in output
     assert sorted(p.name for p in victim.glob("*")) == content
     assert name == ".reconciler" or not victim.exists()
 

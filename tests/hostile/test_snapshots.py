@@ -25,7 +25,7 @@ class Site:
 
     def __init__(self, port: int) -> None:
         self.port = port
-        self.asked: list[str] = []
+        self.requested: list[str] = []
         self.redirects: dict[str, str] = {}
         self.ends = Event()
 
@@ -37,7 +37,7 @@ def handler(sites: list[Site]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             site = sites[0]
-            site.asked.append(self.path)
+            site.requested.append(self.path)
             target = site.redirects.get(self.path)
             self.send_response(302 if target is not None else 200)
             if target is not None:
@@ -100,7 +100,7 @@ def only_ipv4(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_redirect_within_the_host_is_followed(site: Site, certificate: Path) -> None:
     site.redirects["/old"] = "/file"
     assert download(site.url("/old"), 100, trust=str(certificate)) == b"content"
-    assert site.asked == ["/old", "/file"]
+    assert site.requested == ["/old", "/file"]
 
 
 @attack(Threat.SETTINGS, "a snapshot server that redirects to another host")
@@ -122,7 +122,7 @@ def test_a_redirect_to_another_host_is_not_followed(
     site.redirects["/old"] = target.replace("PORT", str(site.port))
     with pytest.raises(UnreadableError, match="redirects to another host"):
         download(site.url("/old"), 100, trust=str(certificate))
-    assert site.asked == ["/old"]
+    assert site.requested == ["/old"]
 
 
 @attack(Threat.EXHAUSTION, "a snapshot server that redirects in a circle")
@@ -130,7 +130,7 @@ def test_a_redirect_loop_ends(site: Site, certificate: Path) -> None:
     site.redirects["/a"] = "/a"
     with pytest.raises(UnreadableError, match="more than 3 redirects"):
         download(site.url("/a"), 100, trust=str(certificate))
-    assert len(site.asked) == 4
+    assert len(site.requested) == 4
 
 
 @attack(Threat.EXHAUSTION, "a snapshot server that never stops sending")
@@ -155,7 +155,7 @@ def test_a_truncated_answer_is_an_error(site: Site, certificate: Path) -> None:
 def test_an_unknown_certificate_is_refused(site: Site) -> None:
     with pytest.raises(UnreadableError, match="cannot be downloaded: SSLError"):
         download(site.url("/file"), 1000)
-    assert site.asked == []
+    assert site.requested == []
 
 
 @attack(Threat.SETTINGS, "a name that resolves to a metadata service")
@@ -203,15 +203,15 @@ def test_unsupported_locations_are_rejected_before_any_request(
     place: str,
     says: str,
 ) -> None:
-    asked: list[object] = []
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *named, **_: asked.append(named) or [])
+    requested: list[object] = []
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *named, **_: requested.append(named) or [])
     (tmp_path / "pool.yaml").write_text(POOL)
     assert main(["plan", str(tmp_path), "--snapshot", place]) != 0
-    said = capsys.readouterr()
-    assert says in said.err
-    assert said.out == ""
-    assert "hunter2" not in said.err
-    assert asked == []
+    output = capsys.readouterr()
+    assert says in output.err
+    assert output.out == ""
+    assert "hunter2" not in output.err
+    assert requested == []
 
 
 @attack(Threat.SECRETS, "a signature in the URL of a snapshot that cannot be read")

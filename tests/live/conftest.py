@@ -27,8 +27,8 @@ from reconciler.model.settings import Settings
 from reconciler.source.plainyaml import dump
 from tests.cli.commandlines import request_of
 from tests.cli.test_end_to_end import NODE_CLASS, NODE_POOL
-from tests.cli.test_kubernetes_end_to_end import Ears
-from tests.engine.test_processes import Heard
+from tests.cli.test_kubernetes_end_to_end import EventRecorder
+from tests.engine.test_processes import LogReader
 from tests.engine.world import catalog_file
 from tests.live.kubelets import Kubelets
 from tests.live.plane import DAEMON, ControlPlane, Object, control_plane, eventually
@@ -61,7 +61,7 @@ class Live:
     folder: Path
     url: str
     kubelets: Kubelets
-    ears: Ears = field(default_factory=Ears)
+    recorder: EventRecorder = field(default_factory=EventRecorder)
 
     def words(self, command: str, *more: str) -> list[str]:
         return [
@@ -90,7 +90,7 @@ class Live:
 
         def keep(stop: Any) -> None:
             try:
-                daemon.keep(request, self.ears, stop.is_set, Imitation(SystemClock(), connect))
+                daemon.keep(request, self.recorder, stop.is_set, Imitation(SystemClock(), connect))
             except BaseException as error:
                 failed.append(error)
                 raise
@@ -135,22 +135,22 @@ class Live:
         provider: str = self.plane.get(f"{NODES}/{node}")["spec"]["providerID"]
         return provider.rpartition("/")[2]
 
-    def heard(self) -> str:
-        return json.dumps([f"{p.kind} {p.message}" for p in self.ears.heard[-40:]], indent=1)
+    def recent_events(self) -> str:
+        return json.dumps([f"{p.kind} {p.message}" for p in self.recorder.events[-40:]], indent=1)
 
     def await_(self, what: str, read: Callable[[], object], within_s: float = 60.0) -> None:
         try:
             eventually(what, read, within_s, pause_s=max(0.1, within_s / 600))
         except AssertionError as error:
             raise AssertionError(
-                f"{error}\n{self.heard()}\n{self.kubelets.problems[-5:]}"
+                f"{error}\n{self.recent_events()}\n{self.kubelets.problems[-5:]}"
             ) from None
 
 
 @contextmanager
 def a_daemon(
     words: Iterable[str], interval: str = "2s"
-) -> Iterator[tuple[subprocess.Popen[str], Heard]]:
+) -> Iterator[tuple[subprocess.Popen[str], LogReader]]:
     """Run ``reconciler run`` as a process, which is killed at the end of the block."""
     process = subprocess.Popen(
         [sys.executable, "-m", "reconciler", "run", *words, "--interval", interval],
@@ -159,7 +159,7 @@ def a_daemon(
         stderr=subprocess.STDOUT,
     )
     try:
-        yield process, Heard(process)
+        yield process, LogReader(process)
     finally:
         process.kill()
         process.wait()

@@ -11,7 +11,7 @@ from urllib.request import urlopen
 import pytest
 
 from reconciler.source.plainyaml import dump
-from tests.engine.test_processes import Heard
+from tests.engine.test_processes import LogReader
 from tests.live.conftest import NODES, Live, a_daemon, fleet_in, forget_surroundings
 from tests.live.plane import ControlPlane, control_plane, eventually, free_ports
 from tests.postgres import a_database
@@ -39,21 +39,21 @@ def fleets(
 
 
 @contextmanager
-def one_daemon(fleets: list[Live], state: str, port: int) -> Iterator[Heard]:
+def one_daemon(fleets: list[Live], state: str, port: int) -> Iterator[LogReader]:
     """Run one process for all fleets for as long as the block lasts."""
     folder = fleets[0].folder.parent
     words = [str(folder), "--config", str(folder.parent / "operators"), "--state", state]
     words += ["--catalog", str(folder / "types.json"), "--listen", f"127.0.0.1:{port}"]
-    with a_daemon(words) as (process, heard):
-        yield heard
+    with a_daemon(words) as (process, log):
+        yield log
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=60) == 0, heard.text[-2000:]
+        assert process.wait(timeout=60) == 0, log.text[-2000:]
 
 
 def test_one_process_serves_the_fleets_of_two_clusters(fleets: list[Live]) -> None:
     shop, bakery = fleets
     (port,) = free_ports(1)
-    with one_daemon(fleets, a_database(), port) as heard:
+    with one_daemon(fleets, a_database(), port) as log:
         for fleet in fleets:
             eventually("two nodes", lambda fleet=fleet: fleet.settled(2), 120)  # type: ignore[misc]
         kept = set(shop.plane.list(NODES))
@@ -76,4 +76,4 @@ def test_one_process_serves_the_fleets_of_two_clusters(fleets: list[Live]) -> No
             page = answer.read().decode()
     assert 'href="/fleets/shop/"' in page
     assert 'href="/fleets/bakery/"' in page
-    assert "Forbidden" not in heard.text
+    assert "Forbidden" not in log.text

@@ -31,10 +31,10 @@ def test_a_fleet_follows_a_deployment_up_and_down(live: Live) -> None:
         live.scale(1)
         live.await_("one node", lambda: live.settled(1))
         live.await_("one NodeClaim", lambda: len(live.plane.list(CLAIMS)) == 1)
-    told = {e["reason"] for e in live.plane.get("/apis/events.k8s.io/v1/events")["items"]}
-    assert {"Nominated", "DisruptionTerminating"} <= told
-    assert live.ears.said("Failed") == []
-    assert live.ears.said("Forbidden") == []
+    reported = {e["reason"] for e in live.plane.get("/apis/events.k8s.io/v1/events")["items"]}
+    assert {"Nominated", "DisruptionTerminating"} <= reported
+    assert live.recorder.messages("Failed") == []
+    assert live.recorder.messages("Forbidden") == []
 
 
 @pytest.mark.parametrize("how", ["node", "nodeclaim"])
@@ -87,7 +87,7 @@ def test_a_drain_interrupted_by_a_restart_is_continued(live: Live) -> None:
         live.await_("two nodes", lambda: live.settled(2))
         node = min(live.plane.list(NODES))
         live.plane.delete(f"{NODES}/{node}")
-        live.await_("the drain has begun", lambda: live.ears.said("NodeDeleted"))
+        live.await_("the drain has begun", lambda: live.recorder.messages("NodeDeleted"))
     with live.running():
         live.await_("another node", lambda: node not in live.plane.list(NODES) and live.settled(2))
 
@@ -105,12 +105,14 @@ def test_without_permission_to_taint_no_node_is_replaced_and_it_is_reported(
         live.pool(generation="2")
         before = set(live.cloud.living())
         with live.running():
-            live.await_("it is reported", lambda: live.ears.said("Forbidden"))
+            live.await_("it is reported", lambda: live.recorder.messages("Forbidden"))
             assert any(
                 'apiGroups: [""], resources: [nodes], verbs: [patch]' in m
-                for m in live.ears.said("Forbidden")
+                for m in live.recorder.messages("Forbidden")
             )
-            live.await_("a command is rolled back", lambda: live.ears.said("CommandRolledBack"))
+            live.await_(
+                "a command is rolled back", lambda: live.recorder.messages("CommandRolledBack")
+            )
         assert set(live.cloud.living()) == before, "nothing was launched"
     finally:
         live.plane.patch(role, {"rules": kept})
@@ -123,6 +125,8 @@ def test_a_person_can_drain_a_node_while_the_daemon_runs(live: Live) -> None:
         assert main(live.words("drain", node)) == 0
         live.await_(
             "the drain is done",
-            lambda: any(m.startswith(f"drain-node {node}") for m in live.ears.said("RequestDone")),
+            lambda: any(
+                m.startswith(f"drain-node {node}") for m in live.recorder.messages("RequestDone")
+            ),
         )
         live.await_("its pod runs elsewhere", lambda: len(live.running_pods()) == 2)

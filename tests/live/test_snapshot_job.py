@@ -142,8 +142,8 @@ def test_the_job_is_read_only(live: Live, chart: dict[str, Object]) -> None:
         ("patch", "nodes", False),
         ("get", "secrets", False),
     ]:
-        asked = {"verb": verb, "resource": resource, "namespace": "", "version": "v1"}
-        review = {"spec": {"user": user, "resourceAttributes": asked}}
+        requested = {"verb": verb, "resource": resource, "namespace": "", "version": "v1"}
+        review = {"spec": {"user": user, "resourceAttributes": requested}}
         answer = plane.api.call(
             "POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", body=review
         )

@@ -44,14 +44,14 @@ class Watched:
         del service, outcome, seconds
         self.calls[operation] += 1
 
-    def look(self) -> Snapshot:
+    def observe(self) -> Snapshot:
         ours = NodeClaim(
             metadata=Metadata(name="ours"), status=NodeClaimStatus(provider_id=PROVIDER_ID)
         )
         return self.cluster.observe([ours], [])
 
     def taints(self) -> list[str]:
-        (node,) = (n for n in self.look().nodes if n.name == "watched")
+        (node,) = (n for n in self.observe().nodes if n.name == "watched")
         return [taint.key for taint in node.spec.taints]
 
 
@@ -73,16 +73,16 @@ def watched(plane: ControlPlane) -> Iterator[Watched]:
 
 
 def test_a_quiet_cluster_is_confirmed_by_its_watches_alone(watched: Watched) -> None:
-    watched.look()
+    watched.observe()
     until = time.monotonic() + 25.0  # four watches
     while time.monotonic() < until:
-        watched.look()
+        watched.observe()
         time.sleep(0.5)
     assert watched.calls == {}
 
 
 def test_our_writes_are_visible_at_once(watched: Watched) -> None:
-    watched.look()
+    watched.observe()
     for _ in range(20):
         watched.cluster.taint("watched")
         assert "karpenter.sh/disrupted" in watched.taints()
@@ -90,24 +90,24 @@ def test_our_writes_are_visible_at_once(watched: Watched) -> None:
         assert "karpenter.sh/disrupted" not in watched.taints()
     watched.cluster.hold("watched")
     watched.cluster.delete_node("watched")
-    assert "watched" not in {n.name for n in watched.look().nodes}
+    assert "watched" not in {n.name for n in watched.observe().nodes}
     assert {name for name in watched.calls if name.startswith("GET")} == {"GET nodes"}
     assert watched.calls["PATCH nodes"] >= 42, "a change that conflicts with another is repeated"
     assert watched.calls["GET nodes"] == watched.calls["PATCH nodes"], "only changes read a Node"
 
 
 def test_writes_of_others_are_visible_soon(watched: Watched, plane: ControlPlane) -> None:
-    watched.look()
+    watched.observe()
     plane.patch(f"{NODES}/watched", {"metadata": {"labels": {"by": "them"}}})
     eventually(
         "the label",
-        lambda: any(n.metadata.labels.get("by") == "them" for n in watched.look().nodes),
+        lambda: any(n.metadata.labels.get("by") == "them" for n in watched.observe().nodes),
         within_s=5.0,
     )
     plane.delete(f"{NODES}/watched")
     eventually(
         "the deletion",
-        lambda: "watched" not in {n.name for n in watched.look().nodes},
+        lambda: "watched" not in {n.name for n in watched.observe().nodes},
         within_s=5.0,
     )
     assert watched.calls == {}

@@ -48,7 +48,7 @@ def running(
     )  # fmt: skip
 
 
-def told(
+def after_passes(
     *passes: PassFacts, memory: NoticeMemory | None = None
 ) -> tuple[NoticeMemory, list[Notice]]:
     """Tell pass after pass, with the memory written and read in between as in a restart."""
@@ -67,7 +67,7 @@ def facts(minutes: float = 0, plan: Plan | None = None, *commands: RunningComman
 
 
 def test_a_rollout_is_announced_at_its_start_and_end() -> None:
-    _, notices = told(
+    _, notices = after_passes(
         facts(0, a_plan(drift=drifted("a", "b", "c"))),
         facts(1, a_plan(drift=drifted("a", "b", "c")), running("1", "a")),
         facts(2, a_plan(drift=drifted("b", "c")), running("1", "a")),
@@ -84,15 +84,18 @@ def test_a_rollout_is_announced_at_its_start_and_end() -> None:
 
 
 def test_drift_blocked_by_budgets_is_not_a_rollout() -> None:
-    assert told(facts(0, a_plan(drift=drifted("a"))), facts(9, a_plan()))[1] == []
+    assert after_passes(facts(0, a_plan(drift=drifted("a"))), facts(9, a_plan()))[1] == []
 
 
 def test_consolidation_is_not_a_rollout() -> None:
-    assert told(facts(0, a_plan(), running("1", "a", reason="Underutilized")), facts(9))[1] == []
+    assert (
+        after_passes(facts(0, a_plan(), running("1", "a", reason="Underutilized")), facts(9))[1]
+        == []
+    )
 
 
 def test_rollouts_of_two_node_pools_are_announced_separately() -> None:
-    _, notices = told(
+    _, notices = after_passes(
         facts(0, a_plan(), running("1", "a"), running("2", "b", pool="batch")),
         facts(5, a_plan(), running("2", "b", pool="batch")),
     )
@@ -105,7 +108,7 @@ def test_rollouts_of_two_node_pools_are_announced_separately() -> None:
 
 def test_lasting_unschedulable_pods_are_announced_and_their_end_too() -> None:
     waiting = a_plan(unschedulable=(POD,))
-    _, notices = told(
+    _, notices = after_passes(
         *(facts(minute, waiting) for minute in (0, 4, 5, 6, 200)), facts(201), facts(202)
     )
     assert [(n.kind, n.at) for n in notices] == [
@@ -118,12 +121,12 @@ def test_lasting_unschedulable_pods_are_announced_and_their_end_too() -> None:
 
 def test_briefly_pending_pods_are_not_announced() -> None:
     waiting = a_plan(unschedulable=(POD,))
-    assert told(facts(0, waiting), facts(4, waiting), facts(5), facts(6, waiting))[1] == []
+    assert after_passes(facts(0, waiting), facts(4, waiting), facts(5), facts(6, waiting))[1] == []
 
 
 def test_a_lasting_problem_is_announced_again_after_six_hours() -> None:
     waiting = a_plan(unschedulable=(POD,))
-    notices = told(*(facts(minute, waiting) for minute in range(0, 13 * 60, 7)))[1]
+    notices = after_passes(*(facts(minute, waiting) for minute in range(0, 13 * 60, 7)))[1]
     assert [round((n.at - START) / timedelta(hours=6), 1) for n in notices] == [0.0, 1.0, 2.0]
 
 
@@ -182,7 +185,7 @@ def saving(amount: float, *claims: str) -> PlannedCommand:
 
 def test_weekly_savings_are_announced_on_monday() -> None:
     day = 24 * 60
-    _, notices = told(
+    _, notices = after_passes(
         facts(0, a_plan(commands=(saving(0.5, "a", "b"),))),
         facts(day, a_plan(commands=(saving(0.25, "c"), saving(-1.0, "d")))),
         facts(5 * day),  # Sunday

@@ -94,13 +94,13 @@ OBJECTS: list[Object] = [
 ]
 
 
-def look(objects: list[Object]) -> Snapshot:
+def snapshot_of(objects: list[Object]) -> Snapshot:
     content = json.dumps({"kind": "List", "items": objects}).encode()
     return read_snapshot(content, "test")
 
 
 def marks(objects: list[Object]) -> Fingerprints:
-    return fingerprints(look(objects))
+    return fingerprints(snapshot_of(objects))
 
 
 BEFORE = marks(OBJECTS)
@@ -237,7 +237,7 @@ def quieter(items: list[Object]) -> list[Object]:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda items: [i for i in items if i["kind"] != "Pod"], ["Pod shop/p is gone"]),
         (
@@ -255,15 +255,17 @@ def quieter(items: list[Object]) -> list[Object]:
     ],
     ids=["a pod is evicted", "a pod comes", "a job ends", "a node becomes consolidatable"],
 )
-def test_a_change_is_named(change: Callable[[list[Object]], list[Object]], said: list[str]) -> None:
-    assert difference(BEFORE, marks(change(OBJECTS))) == said
+def test_a_change_is_named(
+    change: Callable[[list[Object]], list[Object]], message: list[str]
+) -> None:
+    assert difference(BEFORE, marks(change(OBJECTS))) == message
 
 
 def test_recalled_fingerprints_equal_recomputed_ones() -> None:
-    recall, before = FingerprintRecall(), look(OBJECTS)
+    recall, before = FingerprintRecall(), snapshot_of(OBJECTS)
     for name, path in ROWS:
         kind = name.partition(" ")[0]
-        after = look(
+        after = snapshot_of(
             [
                 with_other(item, path, value_for(path)) if item["kind"] == kind else item
                 for item in OBJECTS
@@ -274,8 +276,8 @@ def test_recalled_fingerprints_equal_recomputed_ones() -> None:
 
 
 def test_removed_objects_are_dropped() -> None:
-    recall, before = FingerprintRecall(), look(OBJECTS)
+    recall, before = FingerprintRecall(), snapshot_of(OBJECTS)
 
     assert recall.of(before) == fingerprints(before)
-    assert recall.of(look([])) == {}
+    assert recall.of(snapshot_of([])) == {}
     assert recall.of(before) == fingerprints(before)

@@ -371,7 +371,7 @@ class Line:
         self.copy = a_reflector()
         relist(self.copy, self.server)
         self.queue: list[bytes] = []
-        self.told = self.server.version
+        self.reported = self.server.version
         self.passed: list[bytes] = []
         self.answers: list[tuple[str, bytes]] = []
         self.page: tuple[list[bytes], int] | None = None
@@ -382,8 +382,8 @@ class Line:
 
     def move(self, kind: str, what: str) -> None:
         getattr(self, "do_" + kind.replace(" ", "_"))(what)
-        self.queue += self.server.after(self.told)
-        self.told = self.server.version
+        self.queue += self.server.after(self.reported)
+        self.reported = self.server.version
 
     def do_write(self, name: str) -> None:
         self.server.write(name)
@@ -462,7 +462,7 @@ class Line:
 
     def reopen(self) -> None:
         """Begin a watch where the copy is; the line is empty then."""
-        self.queue, self.told = self.server.after(self.copy.version or 0), self.server.version
+        self.queue, self.reported = self.server.after(self.copy.version or 0), self.server.version
 
     def receive(self, line: bytes) -> None:
         try:

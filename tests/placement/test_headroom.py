@@ -80,7 +80,7 @@ def test_a_workload_without_replicas_has_one_pod() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "code", "said"),
+    ("spec", "code", "message"),
     [
         ({**SHAPE, "replicas": 0}, "BufferEmpty", "raise replicas"),
         ({**SHAPE, "limits": {"cpu": "100m"}}, "BufferEmpty", "limits"),
@@ -107,12 +107,12 @@ def test_a_workload_without_replicas_has_one_pod() -> None:
     ],
 )
 def test_a_buffer_without_pods_reports_the_reason(
-    spec: dict[str, Any], code: str, said: str
+    spec: dict[str, Any], code: str, message: str
 ) -> None:
     room = _room(**spec)
 
     assert (room.buffer, room.pods, room.code) == ("default/b", (), code)
-    assert said in room.message
+    assert message in room.message
 
 
 def test_a_virtual_pod_equals_its_template_without_node_and_volumes() -> None:

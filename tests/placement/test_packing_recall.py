@@ -1,4 +1,4 @@
-"""What packing keeps of a catalogue: computed once, bounded, and apart for each catalogue."""
+"""What packing keeps of a catalog: computed once, bounded, and separate for each catalog."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from reconciler.placement.packing.market import KnownAnswers
 
 def test_an_equal_question_is_answered_once() -> None:
     known: KnownAnswers[int] = KnownAnswers()
-    asked: list[str] = []
+    requested: list[str] = []
     for question in ("a", "b", "a"):
-        known.of(question, lambda: asked.append("computed") or len(asked))
-    assert len(asked) == 2
+        known.of(question, lambda: requested.append("computed") or len(requested))
+    assert len(requested) == 2
     assert known.of("a", lambda: 9) == 1
 
 

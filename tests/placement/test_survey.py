@@ -116,7 +116,7 @@ def test_a_reused_scheduler_gives_the_same_survey_as_a_new_one() -> None:
     plain = pods(3, "plain", cpu="2", labels={"app": "app"}, nodeSelector={ZONE: "zone-a"})
     choosy = pods(3, "choosy", labels={"app": "app"}, topologySpreadConstraints=[spread(ZONE)])
     world = [a_pool(), *plain, *choosy]
-    asked, cluster = a_scheduler(world)
-    asked.place(Question(pods=[pod for pod in cluster.pods if "plain" in pod.key]))
+    scheduler, cluster = a_scheduler(world)
+    scheduler.place(Question(pods=[pod for pod in cluster.pods if "plain" in pod.key]))
     fresh, again = a_scheduler(world)
-    assert asked.place(Question(pods=cluster.pods)) == fresh.place(Question(pods=again.pods))
+    assert scheduler.place(Question(pods=cluster.pods)) == fresh.place(Question(pods=again.pods))

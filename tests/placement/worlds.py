@@ -88,7 +88,7 @@ def workloads(draw: st.DrawFn, app: str) -> list[Object]:
     """Return a few equal pods, with topology rules and node preferences."""
     spec, affinity = draw(rules(app))
     zone = draw(_zones)
-    node_wishes: list[dict[str, Any]] = [
+    node_preferences: list[dict[str, Any]] = [
         {},
         {"nodeSelector": {ZONE: zone}},
         {"nodeSelector": {CAPACITY_TYPE: "spot"}},
@@ -97,14 +97,14 @@ def workloads(draw: st.DrawFn, app: str) -> list[Object]:
     if not spec and not affinity:
         # Karpenter counts by the current alternative; the check considers all of them
         either = on([wanted(ARCH, "In", "arm64")], [wanted(ZONE, "In", zone)])
-        node_wishes.append({"affinity": either})
-    wishes = draw(st.sampled_from(node_wishes))
+        node_preferences.append({"affinity": either})
+    launch_requests = draw(st.sampled_from(node_preferences))
     if affinity:
         spec = {**spec, "affinity": affinity}
     ports = [draw(st.sampled_from([8080, 9090]))] if draw(st.integers(0, 5)) == 0 else []
     cpu = draw(st.sampled_from(["100m", "500m", "1", "3", "7", "20"]))
     memory = draw(st.sampled_from(["64Mi", "1Gi", "6Gi"]))
-    fields: dict[str, Any] = {"labels": {"app": app}, "ports": ports, **spec, **wishes}
+    fields: dict[str, Any] = {"labels": {"app": app}, "ports": ports, **spec, **launch_requests}
     count = draw(st.integers(1, 5))
     return [a_pod(f"{app}-{i}", cpu, memory, **fields) for i in range(count)]
 

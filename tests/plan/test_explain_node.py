@@ -25,19 +25,19 @@ ACT = {"consolidateAfter": "0s", "budgets": [{"nodes": "1"}]}
 PROTECTED = "karpenter.sh/do-not-disrupt"
 
 
-def asked(*observed: dict, rules: dict | None = None, **config: object) -> Inputs:
+def inputs_of(*observed: dict, rules: dict | None = None, **config: object) -> Inputs:
     pool = a_pool(disruption=rules or ACT)
     settings = resolve(config, {}).settings
     return inputs([pool, a_class()], observed, settings=settings)
 
 
-def told(question: Inputs, node: str) -> Explanation:
+def explanation_of(question: Inputs, node: str) -> Explanation:
     plan = plan_of(question)
     answer = explain_node(plan, node, f"claim-{node}")
     return explain_fully(answer, facts_of(question), plan)
 
 
-def pool_told(question: Inputs) -> Explanation:
+def pool_explanation_of(question: Inputs) -> Explanation:
     [pool] = node_pools(question.fleet)
     return explain_node_pool(pool, question.settings, question.cluster.nodes, question.now)
 
@@ -48,7 +48,7 @@ def test_a_protected_node_names_the_owner_and_the_cost_of_its_protection() -> No
         "annotations": {PROTECTED: "true"},
         "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "api"}],
     }
-    facts = told(asked(*a_node("n"), pod), "n").facts
+    facts = explanation_of(inputs_of(*a_node("n"), pod), "n").facts
     assert facts[0] == "large on-demand in z-a, $0.3500 an hour; 1 pod to reschedule"
     assert facts[1].startswith("blocked: pod has")
     assert "(Pod=web/p)" in facts[1]
@@ -64,7 +64,7 @@ def test_a_node_at_minimum_cost_states_what_would_have_to_change() -> None:
     node = a_node("n", "medium")
     for item in node:
         item["metadata"]["labels"]["karpenter.sh/capacity-type"] = "spot"
-    facts = told(asked(*node, a_pod("p", 500, "n")), "n").facts
+    facts = explanation_of(inputs_of(*node, a_pod("p", 500, "n")), "n").facts
     assert "medium spot in z-a, $0.0950 an hour; 1 pod to reschedule" in facts
     assert any(fact.startswith("consolidation blocked: SpotToSpot") for fact in facts)
     assert any(fact.startswith("to allow disruption: allow more") for fact in facts)
@@ -72,23 +72,23 @@ def test_a_node_at_minimum_cost_states_what_would_have_to_change() -> None:
 
 def test_a_deferred_node_names_the_command_before_it() -> None:
     fleet = [o for n in ("a", "b") for o in (*a_node(n), a_pod(f"p-{n}", 6000, n))]
-    question = asked(*fleet)
+    question = inputs_of(*fleet)
     [command] = plan_of(question).commands
     [other] = {"a", "b"} - {*command.nodes}
-    answer = told(question, other)
+    answer = explanation_of(question, other)
     assert answer.verdict == "it can be consolidated, in a later pass"
     assert f"other commands of this plan come first: {command.id}" in " ".join(answer.facts)
-    assert told(question, command.nodes[0]).verdict.startswith("to be disrupted")
+    assert explanation_of(question, command.nodes[0]).verdict.startswith("to be disrupted")
 
 
 def test_a_blocking_setting_is_named() -> None:
-    question = asked(*a_node("n"), a_pod("p", 500, "n"), minimumSavings=9)
-    answer = told(question, "n")
+    question = inputs_of(*a_node("n"), a_pod("p", 500, "n"), minimumSavings=9)
+    answer = explanation_of(question, "n")
     assert any("(minimumSavings) (MinimumSavings)" in fact for fact in answer.facts)
 
 
 def test_an_unknown_node_is_reported_as_unknown() -> None:
-    question = asked(*a_node("n"))
+    question = inputs_of(*a_node("n"))
     plan = plan_of(question)
     answer = explain_node(plan, "gone", "")
     assert explain_fully(answer, facts_of(question), plan) == answer
@@ -96,7 +96,7 @@ def test_an_unknown_node_is_reported_as_unknown() -> None:
 
 def test_the_calendar_covers_seven_days_without_a_gap() -> None:
     night = {"nodes": "0", "schedule": "0 22 * * *", "duration": "8h", "reasons": ["Drifted"]}
-    question = asked(*a_node("n"), rules={**ACT, "budgets": [{"nodes": "1"}, night]})
+    question = inputs_of(*a_node("n"), rules={**ACT, "budgets": [{"nodes": "1"}, night]})
     [pool] = node_pools(question.fleet)
     spans = calendar_of(pool, question.settings, question.cluster.nodes, NOW)
     assert (spans[0].start, spans[-1].end) == (NOW, NOW + SPAN)
@@ -153,13 +153,13 @@ def test_the_calendar_covers_seven_days_without_a_gap() -> None:
 def test_gaps_and_conflicts_are_reported(
     rules: dict, config: dict, code: str, message: str
 ) -> None:
-    answer = pool_told(asked(*a_node("n"), rules={**ACT, **rules}, **config))
+    answer = pool_explanation_of(inputs_of(*a_node("n"), rules={**ACT, **rules}, **config))
     found = {reason.code: reason.message for reason in reversed(answer.reasons)}
     assert found[code].startswith(message)
 
 
 def guarded(history: History, **config: object) -> Explanation:
-    question = asked(
+    question = inputs_of(
         *a_node("n"), *a_node("m"), rules={**ACT, "budgets": [{"nodes": "2"}]}, **config
     )
     [pool] = node_pools(question.fleet)
@@ -227,7 +227,9 @@ def test_nodes_under_flap_damping_are_counted() -> None:
 
     def remembered(**config: object) -> list[str]:
         return [
-            r.message for r in pool_told(asked(*nodes, **config)).reasons if "undone" in r.message
+            r.message
+            for r in pool_explanation_of(inputs_of(*nodes, **config)).reasons
+            if "undone" in r.message
         ]
 
     text = "consolidation of 2 nodes must not be undone (undoPeriod), the last until"
@@ -236,25 +238,25 @@ def test_nodes_under_flap_damping_are_counted() -> None:
     [own] = remembered(nodePools={"general": {"undoPeriod": "11h"}, "other": {"undoPeriod": "24h"}})
     assert own.startswith("consolidation of 2 nodes must not be undone (nodePools.")
     assert own.endswith("the last until 2026-01-03 20:00 UTC")
-    answer = pool_told(asked(*nodes, undoPeriod="24h"))
+    answer = pool_explanation_of(inputs_of(*nodes, undoPeriod="24h"))
     assert [r.code for r in answer.reasons] == ["Remembered"]
 
 
 def test_a_truncated_calendar_states_its_end() -> None:
     often = {"nodes": "0", "schedule": "*/5 * * * *", "duration": "2m"}
-    answer = pool_told(asked(*a_node("n"), rules={**ACT, "budgets": [often]}))
+    answer = pool_explanation_of(inputs_of(*a_node("n"), rules={**ACT, "budgets": [often]}))
     assert answer.reasons == ()
     assert answer.facts[-1] == ("too many changes for 7 days; shown until 2026-01-04 08:50 UTC")
 
 
 def test_overlapping_windows_can_cover_the_complete_week() -> None:
     always = {"nodes": "0", "schedule": "0 * * * *", "duration": "2h"}
-    answer = pool_told(asked(*a_node("n"), rules={**ACT, "budgets": [always]}))
+    answer = pool_explanation_of(inputs_of(*a_node("n"), rules={**ACT, "budgets": [always]}))
     assert answer.reasons[-1].code == "AlwaysHolds"
 
 
 def test_a_pool_without_conflicts_has_only_its_calendar() -> None:
-    answer = pool_told(asked(*a_node("n")))
+    answer = pool_explanation_of(inputs_of(*a_node("n")))
     assert answer.reasons == ()
     [row] = answer.facts
     assert row.startswith("2026-01-03 12:00 UTC to 2026-01-10 12:00 UTC: ")
@@ -262,5 +264,5 @@ def test_a_pool_without_conflicts_has_only_its_calendar() -> None:
 
 
 def test_the_answer_does_not_depend_on_earlier_questions() -> None:
-    question = asked(*a_node("n"), a_pod("p", 500, "n"))
-    assert told(question, "n") == told(replace(question), "n")
+    question = inputs_of(*a_node("n"), a_pod("p", 500, "n"))
+    assert explanation_of(question, "n") == explanation_of(replace(question), "n")

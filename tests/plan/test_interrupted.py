@@ -36,9 +36,9 @@ def interrupted(**fields: str) -> Plan:
 
 
 def test_explain_names_the_event() -> None:
-    said = explain_node(interrupted(message=WORD), "node-1", "web-1")
-    assert said.verdict.startswith("to be disrupted: Interrupted")
-    assert any(fact.endswith(f"(interrupted by {WORD})") for fact in said.facts)
+    explanation = explain_node(interrupted(message=WORD), "node-1", "web-1")
+    assert explanation.verdict.startswith("to be disrupted: Interrupted")
+    assert any(fact.endswith(f"(interrupted by {WORD})") for fact in explanation.facts)
 
 
 def test_the_text_of_a_plan_names_the_event() -> None:

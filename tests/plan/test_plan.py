@@ -42,16 +42,16 @@ def test_a_plan_survives_its_json_and_keeps_the_schema(plan: Plan) -> None:
 
 def test_a_plan_omits_empty_fields() -> None:
     """Plans from before a field was added have these bytes, and approvals refer to them."""
-    said = json.loads(to_json(a_plan()))
-    assert not said.keys() & {"headroom", "blockers", "lock", "nodeClasses", "observed"}
-    assert not said.keys() & {"approvedAs", "atRest", "observation"}
+    document = json.loads(to_json(a_plan()))
+    assert not document.keys() & {"headroom", "blockers", "lock", "nodeClasses", "observed"}
+    assert not document.keys() & {"approvedAs", "atRest", "observation"}
     command = PlannedCommand(
         id="c", reason="Empty", decision="delete", nodes=("n-1",), savings_per_eviction=0.0
     )
-    said = json.loads(to_json(a_plan(placements=(PlacedPod(pod="a/b"),), commands=(command,))))
-    assert "givenUp" not in said["placements"][0]
-    assert "message" not in said["commands"][0]
-    assert said["commands"][0]["savingsPerEviction"] == 0.0
+    document = json.loads(to_json(a_plan(placements=(PlacedPod(pod="a/b"),), commands=(command,))))
+    assert "givenUp" not in document["placements"][0]
+    assert "message" not in document["commands"][0]
+    assert document["commands"][0]["savingsPerEviction"] == 0.0
 
 
 def test_the_encoder_handles_every_part_with_omitted_fields() -> None:
@@ -121,7 +121,7 @@ def test_changed_inputs_are_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "document"),
     [
         (b"", "truncated"),
         (b"{}", "required field"),
@@ -131,10 +131,10 @@ def test_changed_inputs_are_named() -> None:
         (to_json(a_plan()).replace(b'"Plan"', b'"Plot"'), "Plot"),
     ],
 )
-def test_an_invalid_plan_is_rejected_with_the_position(content: bytes, said: str) -> None:
+def test_an_invalid_plan_is_rejected_with_the_position(content: bytes, document: str) -> None:
     with pytest.raises(UnreadableError, match=r"plan\.json: not a plan") as caught:
         from_json(content, "plan.json")
-    assert said in str(caught.value)
+    assert document in str(caught.value)
 
 
 def test_the_schema_names_every_field() -> None:

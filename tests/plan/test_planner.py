@@ -207,8 +207,8 @@ def assert_hangs_together(plan: Plan) -> None:
 @settings(max_examples=examples(100), deadline=None)
 def test_without_nodes_the_shortcut_decides_the_same(cpus: list[int]) -> None:
     waiting = [a_pod(f"p-{i}", cpu) for i, cpu in enumerate(cpus)]
-    asked = inputs([a_pool(), a_class()], waiting)
-    facts = facts_of(asked)
+    question = inputs([a_pool(), a_class()], waiting)
+    facts = facts_of(question)
     short = decided_by(facts, "salt", untimed)
     whole = decide(situation_of(facts, "salt"))
     assert short.placement == whole.placement
@@ -226,10 +226,10 @@ def test_a_replacement_is_launched_before_the_old_node_is_terminated() -> None:
 
 
 def test_new_claims_have_other_names_in_another_state() -> None:
-    asked = inputs([a_pool(), a_class()], [a_pod("p")])
-    first, second = (plan_of(replace(asked, serial=serial)) for serial in (1, 2))
+    question = inputs([a_pool(), a_class()], [a_pod("p")])
+    first, second = (plan_of(replace(question, serial=serial)) for serial in (1, 2))
     assert first.node_claims[0].name != second.node_claims[0].name
-    assert plan_of(asked) == plan_of(asked)
+    assert plan_of(question) == plan_of(question)
 
 
 def test_an_existing_claim_name_is_not_used_again() -> None:
@@ -318,9 +318,9 @@ def test_dropped_preferences_are_listed_with_their_savings() -> None:
     for pod in pods:
         pod["spec"]["affinity"] = affinity
     plan = plan_of(inputs([a_class(), a_pool()], pods, settings=Settings(packing=Packing.CHEAPEST)))
-    (said,) = (f for f in plan.diagnostics if f.code == "preferences-given-up")
-    assert said.severity == "warning"  # so that a pull request shows it unfolded
-    assert said.message == (
+    (finding,) = (f for f in plan.diagnostics if f.code == "preferences-given-up")
+    assert finding.severity == "warning"  # so that a pull request shows it unfolded
+    assert finding.message == (
         "soft preferences of 3 pods (web/web-*\xa0(3)) are dropped, which saves $0.1000 an hour"
     )
     assert [p.given_up for p in plan.placements] == [p.relaxed for p in plan.placements]
@@ -329,20 +329,20 @@ def test_dropped_preferences_are_listed_with_their_savings() -> None:
 
 
 def test_the_digest_of_the_inputs_follows_each_of_them() -> None:
-    asked = inputs([a_pool(), a_class()])
+    question = inputs([a_pool(), a_class()])
     digests = {
-        plan_of(replace(asked, digests=InputDigests(**{name: "moved"}))).inputs_digest
+        plan_of(replace(question, digests=InputDigests(**{name: "moved"}))).inputs_digest
         for name in InputDigests.__struct_fields__
     }
     assert len(digests) == len(InputDigests.__struct_fields__)
 
 
 def test_phases_are_reported() -> None:
-    told: list[str] = []
+    phases: list[str] = []
 
     def phase(name: str):
-        told.append(name)
+        phases.append(name)
         return untimed(name)
 
     plan_of(inputs([a_pool(), a_class()], [*a_node("n"), a_pod("p")]), phase)
-    assert {"catalog", "placement", "disruption"} <= set(told)
+    assert {"catalog", "placement", "disruption"} <= set(phases)

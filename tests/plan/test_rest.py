@@ -51,7 +51,7 @@ OTHER = {
 Objects = Sequence[Mapping[str, Any]]
 
 
-def asked(objects: Objects, **given: Any) -> Inputs:
+def inputs_of(objects: Objects, **given: Any) -> Inputs:
     """Return the question about a fleet without nodes."""
     text = dump_all([a_node_class(), *map(dict, objects)])
     fleet, findings = read_fleet([SourceFile("fleet.yaml", text.encode())], any_class=True)
@@ -66,8 +66,8 @@ def asked(objects: Objects, **given: Any) -> Inputs:
 
 def change(base: Objects, head: Objects, most: int | None = None, **given: Any) -> AtRest:
     """Return what a change from one revision to another costs."""
-    before = asked(base, **{k: v for k, v in given.items() if k != "allow_removal"})
-    return compared(asked(head, **given), before, most)[0]
+    before = inputs_of(base, **{k: v for k, v in given.items() if k != "allow_removal"})
+    return compared(inputs_of(head, **given), before, most)[0]
 
 
 def a_budget(pods: int) -> dict[str, Any]:
@@ -260,10 +260,12 @@ def test_the_cost_of_a_change(base: Objects, head: Objects, expected: dict[str, 
 
 def test_a_removed_pool_is_drained_once_removal_is_allowed() -> None:
     base = [a_pool("web", template=SMALL), a_pool("api"), a_deployment("web", "web", 2)]
-    inputs = asked(base)
+    inputs = inputs_of(base)
     data = [r.data for r in inputs.fleet.node_pools]
     head = replace(
-        asked([a_pool("api")], allow_removal=frozenset({"web"})), base=data, compared_with="base"
+        inputs_of([a_pool("api")], allow_removal=frozenset({"web"})),
+        base=data,
+        compared_with="base",
     )
     found, _ = compared(head, inputs)
     assert (found.after.nodes, found.removed, found.stuck) == (0, 2, ())

@@ -170,12 +170,12 @@ def test_workloads_in_git_are_spread_without_a_cluster() -> None:
     from reconciler.observed.snapshot import snapshot_of
     from reconciler.observed.state import cluster_state
 
-    asked = inputs([a_pool(), a_class(), deployment], settings=configured(default()))
-    made, _ = expand(asked.fleet.workloads)
+    question = inputs([a_pool(), a_class(), deployment], settings=configured(default()))
+    made, _ = expand(question.fleet.workloads)
     cluster = cluster_state(snapshot_of([*made.pods, *made.namespaces]))
     from msgspec.structs import replace
 
-    assert zones(plan_of(replace(asked, cluster=cluster))) == [2, 2]
+    assert zones(plan_of(replace(question, cluster=cluster))) == [2, 2]
 
 
 # the selector
@@ -261,7 +261,7 @@ def test_the_selector_is_deduced_as_kube_scheduler_does(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("constraint", "said"),
+    ("constraint", "message"),
     [
         ({**default(), "maxSkew": 0}, "[0].maxSkew"),
         ({**default(), "maxSkew": True}, "[0].maxSkew"),
@@ -275,10 +275,12 @@ def test_the_selector_is_deduced_as_kube_scheduler_does(name: str) -> None:
         ({"topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule"}, "[0].maxSkew"),
     ],
 )
-def test_constraints_rejected_by_kube_scheduler_are_rejected(constraint: Object, said: str) -> None:
+def test_constraints_rejected_by_kube_scheduler_are_rejected(
+    constraint: Object, message: str
+) -> None:
     with pytest.raises(UsageError) as raised:
         configured(constraint)
-    assert said in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_two_constraints_on_one_key_must_differ_in_their_action() -> None:

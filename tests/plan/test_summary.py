@@ -10,7 +10,7 @@ from tests.plan.builders import a_plan
 
 
 @pytest.mark.parametrize(
-    ("bound", "gap", "held", "said"),
+    ("bound", "gap", "held", "message"),
     [
         (None, None, None, None),
         (0.5, None, None, None),
@@ -21,10 +21,10 @@ from tests.plan.builders import a_plan
     ],
 )  # fmt: skip
 def test_the_summary_shows_the_gap_to_the_minimum_cost(
-    bound: float | None, gap: float | None, held: str | None, said: str | None
+    bound: float | None, gap: float | None, held: str | None, message: str | None
 ) -> None:
     cost = Cost(before=0.0, after=1.0, lower_bound=bound, bound_gap=gap, bound_held_by=held)
-    assert summary_lines(a_plan(cost=cost))[2:] == ([said] if said else [])
+    assert summary_lines(a_plan(cost=cost))[2:] == ([message] if message else [])
 
 
 def stuck(*messages: str) -> str:

@@ -61,8 +61,8 @@ def a_fleet(content: str, removable: frozenset[str], *, suspended: bool) -> Simu
     fleet, findings = read_fleet([SourceFile("fleet.json", content.encode())])
     assert not [f for f in findings if f.severity == "error"], findings
     workloads, _ = expand(fleet.workloads)
-    held = [{"owner": "the test"}] if suspended else []
-    config = {"fleet": "test", "clusterName": "test", "disruption": {"suspend": held}}
+    holders = [{"owner": "the test"}] if suspended else []
+    config = {"fleet": "test", "clusterName": "test", "disruption": {"suspend": holders}}
     head = sha256(content.encode()).hexdigest()[:40]
     return SimulatedFleet(
         fleet=fleet,
@@ -109,8 +109,8 @@ class SmallWorld:
             conditions,
             chance,
         )
-        told = ToldStore(self.chronicle, self.clock), MemoryJournal()
-        store, journal = records or told
+        fresh = ToldStore(self.chronicle, self.clock), MemoryJournal()
+        store, journal = records or fresh
         whole = engine_world.World(
             self.clock, self.compute, cluster, store, journal, self.chronicle
         )
@@ -163,7 +163,7 @@ class SmallWorld:
         self.clock.advance(seconds)
         self.compute.advance()
 
-    def look(self) -> Pass | None:
+    def run_pass(self) -> Pass | None:
         """Run one pass; None if it was aborted."""
         assert self.fleet is not None
         self.compute.advance()
@@ -181,7 +181,7 @@ class SmallWorld:
     def apply(self) -> None:
         """Run passes until the fleet has converged, or the process is killed."""
         for _ in range(PASSES_AT_MOST):
-            taken, done = self.steps.taken, self.look()
+            taken, done = self.steps.taken, self.run_pass()
             if done is not None and done.is_quiet:
                 return
             if done is None and any(taken < step <= self.steps.taken for step in self.steps.kills):

@@ -96,7 +96,7 @@ def test_a_restarted_process_continues_the_rate_limits(most: int) -> None:
     world.commit(full("web", 4, "2", **spec))
     for _ in range(6):
         world.forget()
-        world.look()
+        world.run_pass()
         assert len(world.tainted()) <= 2
         assert world.cpus()["web"] <= most
         taken = {name for c in world.store.commands() for name in c.node_claims}
@@ -125,7 +125,7 @@ def test_nodes_of_a_running_command_count_towards_the_budget_of_the_next_pass() 
     world.commit(of_two_zones("2"))
     for _ in range(12):
         world.forget()
-        world.look()
+        world.run_pass()
         assert len(world.tainted()) <= 1
         world.pause(3)
     assert versions(world) == {("web", "2"): 2}

@@ -36,11 +36,11 @@ class Site:
             Chance(seed),  # type: ignore[arg-type]
         )
 
-    def wish(self, intent: str = "one", *names: str, **fields: object) -> Launch:
+    def launch_request(self, intent: str = "one", *names: str, **fields: object) -> Launch:
         return a_launch(intent, a_class(), *names, **fields)
 
     def launch(self, intent: str = "one", *names: str, **fields: object) -> LaunchAnswer:
-        (answer,) = self.ec2.launch([self.wish(intent, *names, **fields)])
+        (answer,) = self.ec2.launch([self.launch_request(intent, *names, **fields)])
         assert isinstance(answer, LaunchAnswer), answer
         return answer
 
@@ -75,7 +75,7 @@ def test_a_repeated_intent_launches_no_second_instance() -> None:
 def test_a_client_token_with_other_parameters_is_rejected() -> None:
     site = Site()
     site.launched("same", "m7g.large")
-    (answer,) = site.ec2.launch([site.wish("same", "m7i.large")])
+    (answer,) = site.ec2.launch([site.launch_request("same", "m7i.large")])
     assert isinstance(answer, CloudError)
     assert "IdempotentParameterMismatch" in str(answer)
 
@@ -107,7 +107,7 @@ def test_a_refusal_ends_with_its_window() -> None:
 def test_a_call_with_a_lost_answer_may_have_had_its_effect(fault: Fault, made: int) -> None:
     site = Site()
     site.ec2.faults.add("CreateFleet", fault)
-    (answer,) = site.ec2.launch([site.wish()])
+    (answer,) = site.ec2.launch([site.launch_request()])
     assert isinstance(answer, TransientCloudError)
     assert len(site.ec2.find(["one"])) == made
 

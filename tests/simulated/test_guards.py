@@ -33,7 +33,7 @@ def parsed() -> Iterator[Parsed]:
 
 
 @dataclass
-class Told:
+class Scenario:
     """A simulated world that is played on and on, and every command that it ever started."""
 
     parsed: Parsed
@@ -62,9 +62,9 @@ class Told:
         assert self.fleet is not None
         stage = self.setting.stage
         end = None if span is None else stage.clock.now() + span
-        return play(stage, self.fleet.at, Mandate(tags_of(self.fleet.settings)), end, self._look)
+        return play(stage, self.fleet.at, Mandate(tags_of(self.fleet.settings)), end, self._observe)
 
-    def _look(self, done: Pass) -> None:
+    def _observe(self, done: Pass) -> None:
         assert self.setting is not None
         self.last = done
         for command in self.setting.stage.world.store.commands_since(self.setting.start):
@@ -116,15 +116,15 @@ SWING = [
 ]
 
 
-def swinging(parsed: Parsed, **config: Any) -> Told:
+def swinging(parsed: Parsed, **config: Any) -> Scenario:
     """Return eight hours in which two offerings are in turn the cheaper one."""
-    told = Told(parsed, config, {"prices": SWING})
-    told.commit(
+    scenario = Scenario(parsed, config, {"prices": SWING})
+    scenario.commit(
         a_pool("web", policy="WhenEmptyOrUnderutilized", after="1m"),
         a_deployment("web", "web", 1),
     )
-    told.play(8 * HOUR)
-    return told
+    scenario.play(8 * HOUR)
+    return scenario
 
 
 def test_without_flap_damping_swinging_prices_move_a_node_back_and_forth(parsed: Parsed) -> None:
@@ -132,60 +132,61 @@ def test_without_flap_damping_swinging_prices_move_a_node_back_and_forth(parsed:
 
 
 def test_a_replaced_offering_is_not_used_again_within_the_period(parsed: Parsed) -> None:
-    told = swinging(parsed, undoPeriod="24h")
-    assert len(told.voluntary()) == 1
-    assert told.types() == ["c7i.large"]
+    scenario = swinging(parsed, undoPeriod="24h")
+    assert len(scenario.voluntary()) == 1
+    assert scenario.types() == ["c7i.large"]
     assert any(
-        "would undo a consolidation: " in m and "replaced m7i.large" in m for m in told.waiting()
+        "would undo a consolidation: " in m and "replaced m7i.large" in m
+        for m in scenario.waiting()
     )
-    told.play(18 * HOUR)
-    assert told.types() == ["m7i.large"], "the period is over, and it is cheaper still"
+    scenario.play(18 * HOUR)
+    assert scenario.types() == ["m7i.large"], "the period is over, and it is cheaper still"
 
 
 def test_flap_damping_survives_a_killed_daemon(parsed: Parsed) -> None:
     script = {"prices": SWING, "kills": [{"step": step} for step in range(20, 60, 7)]}
-    told = Told(parsed, {"undoPeriod": "24h"}, script)
-    told.commit(
+    scenario = Scenario(parsed, {"undoPeriod": "24h"}, script)
+    scenario.commit(
         a_pool("web", policy="WhenEmptyOrUnderutilized", after="1m"),
         a_deployment("web", "web", 1),
     )
-    told.play(8 * HOUR)
-    assert told.kinds("Killed")
-    assert len({c.node_claims for c in told.voluntary()}) == 1
+    scenario.play(8 * HOUR)
+    assert scenario.kinds("Killed")
+    assert len({c.node_claims for c in scenario.voluntary()}) == 1
 
 
 # share of a day
 
 
 def test_nodes_beyond_the_daily_maximum_are_disrupted_the_next_day(parsed: Parsed) -> None:
-    told = Told(parsed, {"disruption": {"maximumPerDay": "50%"}})
-    told.commit(*drifting("1"))
-    told.play(HOUR)
-    told.commit(*drifting("2"))
-    told.play(20 * HOUR)
-    first = told.voluntary()
+    scenario = Scenario(parsed, {"disruption": {"maximumPerDay": "50%"}})
+    scenario.commit(*drifting("1"))
+    scenario.play(HOUR)
+    scenario.commit(*drifting("2"))
+    scenario.play(20 * HOUR)
+    first = scenario.voluntary()
     assert sum(len(c.node_claims) for c in first) == 2
-    [message] = set(told.waiting())
+    [message] = set(scenario.waiting())
     assert message == (
         "2 of the 4 nodes of the fleet may be disrupted within 24 hours"
         " (disruption.maximumPerDay); 2 were disrupted"
     )
-    assert told.last is not None
-    [again] = {d.not_before for d in told.last.plan.deferred}
+    assert scenario.last is not None
+    [again] = {d.not_before for d in scenario.last.plan.deferred}
     assert again == first[0].started_at + 24 * HOUR
-    assert told.play().converged
-    assert sum(len(c.node_claims) for c in told.voluntary()) == 4
-    assert min(c.started_at for c in told.voluntary()[2:]) >= again
+    assert scenario.play().converged
+    assert sum(len(c.node_claims) for c in scenario.voluntary()) == 4
+    assert min(c.started_at for c in scenario.voluntary()[2:]) >= again
 
 
 def test_a_pool_has_a_separate_daily_maximum(parsed: Parsed) -> None:
-    told = Told(parsed, {"nodePools": {"web": {"maximumPerDay": "1"}}})
-    told.commit(*drifting("1", 2))
-    told.play(HOUR)
-    told.commit(*drifting("2", 2))
-    told.play(2 * HOUR)
-    assert len(told.voluntary()) == 1
-    assert all("(nodePools.web.maximumPerDay)" in message for message in told.waiting())
+    scenario = Scenario(parsed, {"nodePools": {"web": {"maximumPerDay": "1"}}})
+    scenario.commit(*drifting("1", 2))
+    scenario.play(HOUR)
+    scenario.commit(*drifting("2", 2))
+    scenario.play(2 * HOUR)
+    assert len(scenario.voluntary()) == 1
+    assert all("(nodePools.web.maximumPerDay)" in message for message in scenario.waiting())
 
 
 # waves
@@ -196,23 +197,23 @@ def waving(
     script: Mapping[str, Any] | None = None,
     before: timedelta = HOUR,
     **config: Any,
-) -> Told:
+) -> Scenario:
     """Return four nodes that begin to drift once ``before`` is over, two to a wave."""
-    told = Told(parsed, {"waveSize": "2", "waveSoak": "20m", **config}, script or {})
-    told.commit(*drifting("1"))
-    told.play(before)
-    told.commit(*drifting("2"))
-    return told
+    scenario = Scenario(parsed, {"waveSize": "2", "waveSoak": "20m", **config}, script or {})
+    scenario.commit(*drifting("1"))
+    scenario.play(before)
+    scenario.commit(*drifting("2"))
+    return scenario
 
 
 def test_a_wave_waits_for_the_health_gate_of_the_one_before(parsed: Parsed) -> None:
-    told = waving(parsed)
-    assert told.play().converged
-    commands = told.voluntary()
+    scenario = waving(parsed)
+    assert scenario.play().converged
+    commands = scenario.voluntary()
     starts = sorted({c.started_at for c in commands})
     assert [sum(c.started_at == at for c in commands) for at in starts] == [2, 2]
     assert starts[1] - starts[0] >= 20 * MINUTE
-    assert told.kinds("WaveSettled") == [
+    assert scenario.kinds("WaveSettled") == [
         "wave 1 of web passed its health gate",
         "wave 2 of web passed its health gate",
     ]
@@ -222,76 +223,77 @@ def test_unavailable_workloads_delay_the_next_wave_and_halt_the_rollout(
     parsed: Parsed,
 ) -> None:
     slow = {"latencies": {"starting": "2h"}}
-    told = waving(parsed, slow, 3 * HOUR, stopAfterFailures=2, waveDeadline="10m")
-    told.play(12 * HOUR)
-    assert len(told.voluntary()) == 2, "the first wave only"
-    [said] = told.kinds("RolloutStopped")
-    assert said.startswith("disruption of web is halted after 2 failures: 2 of 4 pods of")
-    assert all("`reconciler resume --node-pool web`" in message for message in told.waiting())
+    scenario = waving(parsed, slow, 3 * HOUR, stopAfterFailures=2, waveDeadline="10m")
+    scenario.play(12 * HOUR)
+    assert len(scenario.voluntary()) == 2, "the first wave only"
+    [message] = scenario.kinds("RolloutStopped")
+    assert message.startswith("disruption of web is halted after 2 failures: 2 of 4 pods of")
+    assert all("`reconciler resume --node-pool web`" in message for message in scenario.waiting())
 
 
 def test_failed_replacements_halt_the_rollout_until_it_is_resumed(
     parsed: Parsed,
 ) -> None:
     refused = [{"instanceType": "*", "from": "1h", "for": "12h"}]
-    told = waving(parsed, {"refusals": refused}, stopAfterFailures=3)
-    told.play(8 * HOUR)
-    [said] = told.kinds("RolloutStopped")
-    assert "is gone" in said
-    failed = [c for c in told.voluntary() if c.failed]
+    scenario = waving(parsed, {"refusals": refused}, stopAfterFailures=3)
+    scenario.play(8 * HOUR)
+    [message] = scenario.kinds("RolloutStopped")
+    assert "is gone" in message
+    failed = [c for c in scenario.voluntary() if c.failed]
     assert 3 <= len(failed) <= 4, "a wave of two may fail by one too many"
-    told.play(10 * HOUR)
-    assert [c for c in told.voluntary() if c.failed] == failed, "it stays stopped"
-    assert told.setting is not None
-    store = told.setting.stage.world.store
+    scenario.play(10 * HOUR)
+    assert [c for c in scenario.voluntary() if c.failed] == failed, "it stays stopped"
+    assert scenario.setting is not None
+    store = scenario.setting.stage.world.store
     [rollout] = store.rollouts()
     store.put_rollout(resumed(rollout))
-    assert told.play().converged
-    done = [c for c in told.voluntary() if c.phase is CommandPhase.DONE]
+    assert scenario.play().converged
+    done = [c for c in scenario.voluntary() if c.phase is CommandPhase.DONE]
     assert len({name for c in done for name in c.node_claims}) >= 4
 
 
 def test_a_wave_without_a_failure_resets_the_failure_count(parsed: Parsed) -> None:
     refusals = [{"from": f"{at}m", "for": "1m"} for at in (60, 150, 240)]
-    told = Told(parsed, {"waveSize": "1", "stopAfterFailures": 2}, {"refusals": refusals})
+    scenario = Scenario(parsed, {"waveSize": "1", "stopAfterFailures": 2}, {"refusals": refusals})
     for version in ("1", "2", "3", "4"):
-        told.commit(*drifting(version, 1))
-        told.play(HOUR + 30 * MINUTE if version != "1" else 59 * MINUTE)
-    assert not told.kinds("RolloutStopped")
+        scenario.commit(*drifting(version, 1))
+        scenario.play(HOUR + 30 * MINUTE if version != "1" else 59 * MINUTE)
+    assert not scenario.kinds("RolloutStopped")
 
 
 def test_removal_of_empty_nodes_does_not_wait_for_a_wave(parsed: Parsed) -> None:
-    told = Told(parsed, {"waveSize": "1", "waveSoak": "3h"})
-    told.commit(*drifting("1"))
-    told.play(HOUR)
-    told.commit(*drifting("1", 1))
-    told.play(HOUR)
-    assert told.types() == ["m7i.large"]
+    scenario = Scenario(parsed, {"waveSize": "1", "waveSoak": "3h"})
+    scenario.commit(*drifting("1"))
+    scenario.play(HOUR)
+    scenario.commit(*drifting("1", 1))
+    scenario.play(HOUR)
+    assert scenario.types() == ["m7i.large"]
 
 
 # progress
 
 
 def test_drift_blocked_by_a_budget_is_reported_after_its_deadline(parsed: Parsed) -> None:
-    told = Told(parsed, {"progressDeadline": "4h"})
+    scenario = Scenario(parsed, {"progressDeadline": "4h"})
     closed = a_pdb("web", "web", maxUnavailable=0)
-    told.commit(*drifting("1", 1), closed)
-    told.play(HOUR)
-    told.commit(*drifting("2", 1), closed)
-    told.play(3 * HOUR)
-    assert not told.kinds("ProgressDeadlineExceeded")
-    told.play(20 * HOUR)
-    [said] = told.kinds("ProgressDeadlineExceeded")
+    scenario.commit(*drifting("1", 1), closed)
+    scenario.play(HOUR)
+    scenario.commit(*drifting("2", 1), closed)
+    scenario.play(3 * HOUR)
+    assert not scenario.kinds("ProgressDeadlineExceeded")
+    scenario.play(20 * HOUR)
+    [message] = scenario.kinds("ProgressDeadlineExceeded")
     assert (
-        "longer than 4h (progressDeadline), and is not replaced: pdb prevents pod evictions" in said
+        "longer than 4h (progressDeadline), and is not replaced: pdb prevents pod evictions"
+        in message
     )
-    assert told.last is not None
-    assert [d.message for d in told.last.plan.diagnostics if d.code == "progress-deadline"] == [
-        said
+    assert scenario.last is not None
+    assert [d.message for d in scenario.last.plan.diagnostics if d.code == "progress-deadline"] == [
+        message
     ]
-    told.commit(*drifting("2", 1))
-    assert told.play().converged
-    assert told.last.plan.drift == ()
+    scenario.commit(*drifting("2", 1))
+    assert scenario.play().converged
+    assert scenario.last.plan.drift == ()
 
 
 # churn
@@ -303,32 +305,32 @@ def test_the_empty_replacement_of_a_draining_node_stays(parsed: Parsed, grace: s
 
     Taken as empty, the node would be launched again as soon as the pod has left.
     """
-    told = Told(parsed, {}, {"latencies": {"leaving": "10m"}})
+    scenario = Scenario(parsed, {}, {"latencies": {"leaving": "10m"}})
     template = {"requirements": LARGE, **({"terminationGracePeriod": grace} if grace else {})}
-    told.commit(*drifting("1", 3, template=template))
-    told.play(HOUR)
-    told.commit(*drifting("2", 3, template=template))
-    assert told.play().converged
-    assert told.setting is not None
-    created = [e for e in told.setting.stage.chronicle.events if e.kind == "NodeClaimCreated"]
+    scenario.commit(*drifting("1", 3, template=template))
+    scenario.play(HOUR)
+    scenario.commit(*drifting("2", 3, template=template))
+    assert scenario.play().converged
+    assert scenario.setting is not None
+    created = [e for e in scenario.setting.stage.chronicle.events if e.kind == "NodeClaimCreated"]
     assert len(created) == 6, "three nodes, and one for each of them"
-    assert {c.reason for c in told.voluntary()} == {"Drifted"}
+    assert {c.reason for c in scenario.voluntary()} == {"Drifted"}
 
 
 def test_an_endless_drain_does_not_cause_repeated_moves(parsed: Parsed) -> None:
     """Its pods count as waiting for a place for ever, and the node that has it stays for them."""
-    told = Told(parsed, {})
+    scenario = Scenario(parsed, {})
     template = {"requirements": LARGE, "expireAfter": "5h"}
     protected = {"karpenter.sh/do-not-disrupt": "true"}
-    told.commit(
+    scenario.commit(
         a_pool("web", policy="WhenEmptyOrUnderutilized", template=template),
         a_deployment("web", "web", 1, cpu="400m", annotations=protected),
         a_deployment("api", "web", 1, cpu="400m"),
         a_pdb("api", "api", minAvailable=1),
     )
-    told.play(9 * HOUR)
-    assert told.setting is not None
-    created = [e for e in told.setting.stage.chronicle.events if e.kind == "NodeClaimCreated"]
+    scenario.play(9 * HOUR)
+    assert scenario.setting is not None
+    created = [e for e in scenario.setting.stage.chronicle.events if e.kind == "NodeClaimCreated"]
     assert len(created) == 2, "the node, and one for the pods that it is to lose"
 
 
@@ -369,38 +371,38 @@ def test_rate_limits_hold_under_any_faults_and_the_fleet_converges(
     never: float,
 ) -> None:
     script = {"kills": [{"step": step} for step in steps], "neverRegister": never}
-    told = Told(parsed, config, script)
-    told.commit(*drifting("0", replicas, policy="WhenEmptyOrUnderutilized"))
-    told.play(30 * MINUTE)
+    scenario = Scenario(parsed, config, script)
+    scenario.commit(*drifting("0", replicas, policy="WhenEmptyOrUnderutilized"))
+    scenario.play(30 * MINUTE)
     for version in versions:
-        told.commit(*drifting(version, replicas, policy="WhenEmptyOrUnderutilized"))
-        told.play(2 * HOUR)
-    played = told.play()
-    stopped = bool(told.kinds("RolloutStopped"))
+        scenario.commit(*drifting(version, replicas, policy="WhenEmptyOrUnderutilized"))
+        scenario.play(2 * HOUR)
+    played = scenario.play()
+    stopped = bool(scenario.kinds("RolloutStopped"))
     assert played.converged or stopped
-    _within_each_day(told, config, replicas)
-    _wave_after_wave(told, config, replicas)
-    before = len(told.started)
-    told.play(48 * HOUR)
-    assert len(told.started) == before, "quiet input, and yet it moves"
+    _within_each_day(scenario, config, replicas)
+    _wave_after_wave(scenario, config, replicas)
+    before = len(scenario.started)
+    scenario.play(48 * HOUR)
+    assert len(scenario.started) == before, "quiet input, and yet it moves"
 
 
-def _within_each_day(told: Told, config: Mapping[str, Any], replicas: int) -> None:
+def _within_each_day(scenario: Scenario, config: Mapping[str, Any], replicas: int) -> None:
     if "maximumPerDay" not in config:
         return
-    done = [c for c in told.voluntary() if c.phase is not CommandPhase.ROLLED_BACK]
+    done = [c for c in scenario.voluntary() if c.phase is not CommandPhase.ROLLED_BACK]
     most = 2 if config["maximumPerDay"] == "2" else -(-(replicas + 1) * 60 // 100)
     for first in done:
         day = [c for c in done if timedelta(0) <= c.started_at - first.started_at < 24 * HOUR]
         assert sum(len(c.node_claims) for c in day) <= most
 
 
-def _wave_after_wave(told: Told, config: Mapping[str, Any], replicas: int) -> None:
+def _wave_after_wave(scenario: Scenario, config: Mapping[str, Any], replicas: int) -> None:
     """Hold that no more nodes than a wave has are under way, or done and not yet well, at once."""
     if "waveSize" not in config:
         return
     most = {"1": 1, "2": 2, "34%": -(-(replicas + 1) * 34 // 100)}[config["waveSize"]]
-    moved = [c for c in told.voluntary() if c.reason != "Empty"]
+    moved = [c for c in scenario.voluntary() if c.reason != "Empty"]
     for first in moved:
         at_once = [c for c in moved if c.started_at == first.started_at]
         assert sum(len(c.node_claims) for c in at_once) <= most

@@ -84,7 +84,7 @@ class Witness:
     budgets: dict[str, int]
     breaches: list[str] = field(default_factory=list)
 
-    def look(self, done: Pass) -> None:
+    def count_breaches(self, done: Pass) -> None:
         """Count the nodes of each pool that voluntary commands have taken and that still run."""
         stage = self.setting.stage
         going = {
@@ -115,7 +115,7 @@ def run(
 ) -> Played:
     stage, entered = setting.stage, setting.enter(fleet)
     end = stage.clock.now() + until if until is not None else None
-    return play(stage, entered.at, Mandate(tags_of(fleet.settings)), end, witness.look)
+    return play(stage, entered.at, Mandate(tags_of(fleet.settings)), end, witness.count_breaches)
 
 
 def living(setting: Setting) -> list[SimulatedInstance]:
@@ -137,8 +137,8 @@ def test_under_any_faults_the_fleet_converges_within_its_budgets(
     witness = Witness(setting, budgets_of(revisions[0]))
     run(setting, setting.head, witness, timedelta(minutes=20))
     played = run(setting, second, witness)
-    told = Counter(e.kind for e in setting.stage.chronicle.events)
-    event(f"commands: {min(told['CommandStarted'], 3)}")
+    kinds = Counter(e.kind for e in setting.stage.chronicle.events)
+    event(f"commands: {min(kinds['CommandStarted'], 3)}")
 
     assert played.converged, [n.message for n in setting.stage.chronicle.notes][-5:]
     assert not [n for n in setting.stage.chronicle.notes if n.kind == "IllegalTransition"]

@@ -41,7 +41,7 @@ class Restless:
         return min(soon, known) if known is not None else soon
 
 
-def told(parsed: Parsed, revisions: list[list[dict[str, Any]]], *, leaps: bool) -> list[Event]:
+def events_of(parsed: Parsed, revisions: list[list[dict[str, Any]]], *, leaps: bool) -> list[Event]:
     """Return what happens in six hours, of which the second revision has the last five."""
     setting = parsed.setting(revisions[0], {})
     stage = setting.stage
@@ -87,7 +87,7 @@ STORIES = {
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", STORIES)
 def test_skipping_idle_time_gives_the_result_of_regular_passes(parsed: Parsed, name: str) -> None:
-    leapt, looked = (told(parsed, STORIES[name], leaps=leaps) for leaps in (True, False))
+    leapt, looked = (events_of(parsed, STORIES[name], leaps=leaps) for leaps in (True, False))
     assert [_what(e) for e in leapt] == [_what(e) for e in looked]
     late = [a.at - b.at for a, b in zip(leapt, looked, strict=True)]
     assert all(abs(gap) <= timedelta(seconds=40) for gap in late)
@@ -102,7 +102,7 @@ def test_an_expired_node_is_disrupted_once_despite_protected_pods(parsed: Parsed
     """Expiry is forceful: asked for their word, protected pods would undo it in every pass."""
     protected = a_deployment("web", "web", 1, annotations={"karpenter.sh/do-not-disrupt": "true"})
     objects = [a_pool("web", template={"expireAfter": "3h"}), protected]
-    events = told(parsed, [objects, objects], leaps=True)
+    events = events_of(parsed, [objects, objects], leaps=True)
     kinds = [e.kind for e in events if e.reason == "Expired"]
     assert kinds.count("CommandStarted") == 1
     assert "CommandRolledBack" not in kinds
@@ -116,7 +116,7 @@ def test_a_fleet_has_converged_only_after_its_closed_windows_have_opened(
 
     assert main(["simulate", *words, "--now", "2026-03-02T12:00:00Z"]) == 0
 
-    told = json.loads(capsys.readouterr().out)
-    assert told["converged"]
-    assert told["at"] >= "2026-03-03T05:00:00Z", "the end of month-end in New York"
-    assert told["cost"]["after"] < told["cost"]["peak"]
+    output = json.loads(capsys.readouterr().out)
+    assert output["converged"]
+    assert output["at"] >= "2026-03-03T05:00:00Z", "the end of month-end in New York"
+    assert output["cost"]["after"] < output["cost"]["peak"]

@@ -90,9 +90,9 @@ def begin(world: SmallWorld, step: Step) -> None:
         world.compute.terminate([living[0].facts.id])
 
 
-def look(world: SmallWorld) -> tuple[bytes | None, ...]:
+def pass_result(world: SmallWorld) -> tuple[bytes | None, ...]:
     """Make a pass, and return what it decided and what is believed after it."""
-    done = world.look()
+    done = world.run_pass()
     claims = [repr(claim).encode() for claim in world.store.node_claims()]
     commands = [repr(command).encode() for command in world.store.commands()]
     waves = [repr(rollout).encode() for rollout in world.store.rollouts()]
@@ -117,7 +117,7 @@ def test_pruning_around_every_pass_changes_no_decision(history: list[Step]) -> N
                 begin(world, step)
             for _ in range(step.passes):
                 prune(short, state)
-                assert look(short) == look(whole)
+                assert pass_result(short) == pass_result(whole)
                 prune(short, state)
                 for world in (whole, short):
                     world.pause(45)
@@ -138,7 +138,7 @@ def test_the_records_of_a_changing_fleet_do_not_grow_with_its_age(days: int) -> 
         for day in range(days):
             begin(world, Step(1 + day % 2, 3, "", 1, 0))
             for _ in range(25):
-                world.look()
+                world.run_pass()
                 world.pause(45)
             prune(world, state)
             entries = len(state.journal.entries(limit=10_000))

@@ -159,11 +159,11 @@ _CHANGES = st.dictionaries(st.sampled_from(_POOLS), st.one_of(st.none(), st.floa
     st.lists(st.integers(-1, 10), min_size=1, max_size=8),
 )
 def test_prices_are_those_of_the_last_changes_whenever_they_are_asked(
-    changes: list[tuple[int, dict[Pool, float | None]]], asked: list[int]
+    changes: list[tuple[int, dict[Pool, float | None]]], requested: list[int]
 ) -> None:
     ordered = sorted(changes, key=lambda change: change[0])
     market = RecordedMarket([(START + timedelta(hours=at), new) for at, new in ordered])
-    for hour in asked:
+    for hour in requested:
         known: dict[Pool, float] = {}
         for at, new in ordered:
             if at <= hour:

@@ -31,8 +31,8 @@ def test_a_rollback_leaves_no_pool_above_its_limit() -> None:
     world.commit(limited("2"))
     most: Counter[str] = Counter()
     world.play(timedelta(minutes=45), lambda: most.update(world.cpus() - most))
-    told = Counter(event.kind for event in world.chronicle.events)
-    assert told["CommandRolledBack"] > 1
+    reported = Counter(event.kind for event in world.chronicle.events)
+    assert reported["CommandRolledBack"] > 1
     assert most["web"] == LIMIT
     assert versions(world)["web", "1"] == LIMIT // 2
 
@@ -44,7 +44,7 @@ def test_replacements_of_a_rolled_back_command_do_not_stay_idle(quiet: str) -> N
     world.commit(full("web", 2, after=quiet))
     world.play()
     world.commit(full("web", 2, "2", after=quiet))
-    world.look()
+    world.run_pass()
     assert len(world.living()) == 3
     closed = [{"nodes": "1"}, {"nodes": "0", "reasons": ["Drifted"]}]
     world.commit(full("web", 2, "3", after=quiet, budgets=closed))

@@ -79,7 +79,7 @@ class Histories(RuleBasedStateMachine):
         self.taken: dict[str, set[str]] = {}
         self.commit()
         for _ in range(2):
-            self.world.look()
+            self.world.run_pass()
             self.world.pause(6)
 
     def commit(self) -> None:
@@ -112,7 +112,7 @@ class Histories(RuleBasedStateMachine):
     def change_a_pool(self, pool: str) -> None:
         self.version[pool] += 1
         self.commit()
-        self.world.look()
+        self.world.run_pass()
 
     @rule(pool=st.sampled_from(POOLS), budget=st.sampled_from(BUDGETS))
     def change_a_budget(self, pool: str, budget: str) -> None:
@@ -123,14 +123,14 @@ class Histories(RuleBasedStateMachine):
     def scale(self, pool: str, pods: int) -> None:
         self.pods[pool] = pods
         self.commit()
-        self.world.look()
+        self.world.run_pass()
 
     @rule(allowed=st.booleans())
     def remove_or_bring_back_a_pool(self, allowed: bool) -> None:
         self.present ^= {"job"}
         self.removable = {"job"} if allowed else set()
         self.commit()
-        self.world.look()
+        self.world.run_pass()
 
     @rule(most=st.sampled_from([None, 0, 1]))
     def set_or_lift_a_pod_disruption_budget(self, most: int | None) -> None:
@@ -150,21 +150,21 @@ class Histories(RuleBasedStateMachine):
     # time passes, with somebody who looks
 
     @rule(seconds=st.sampled_from([1, 6, 6, 40, 200, 1000]))
-    def look_after(self, seconds: int) -> None:
+    def run_pass_after(self, seconds: int) -> None:
         self.world.pause(seconds)
-        self.world.look()
+        self.world.run_pass()
 
     @rule()
-    def look_thrice(self) -> None:
+    def run_three_passes(self) -> None:
         for _ in range(3):
             self.world.pause(6)
-            self.world.look()
+            self.world.run_pass()
             self.count()
 
     @rule(step=st.integers(1, 25), gone_for=st.sampled_from([1, 30, 400]))
     def die_soon(self, step: int, gone_for: int) -> None:
         self.world.steps.kills = {self.world.steps.taken + step: timedelta(seconds=gone_for)}
-        self.world.look()
+        self.world.run_pass()
         self.world.pause(gone_for)
 
     # EC2 has its moods
@@ -187,14 +187,14 @@ class Histories(RuleBasedStateMachine):
     )
     def fail_calls(self, call: str, fault: Fault, times: int, skip: int) -> None:
         self.world.compute.faults.add(call, fault, times=times, skip=skip)
-        self.world.look()
+        self.world.run_pass()
 
     @rule(by=st.sampled_from([4, 20]), lasts=st.sampled_from([30, 300]))
     def answer_from_the_past(self, by: int, lasts: int) -> None:
         now = self.world.clock.now()
         window = Period(now, now + timedelta(seconds=lasts))
         self.world.lag(Stale(window, timedelta(seconds=by)))
-        self.world.look()
+        self.world.run_pass()
 
     @precondition(lambda self: self.capacity == SPOT and self.world.living())
     @rule(which=st.integers(0, 5))
@@ -203,7 +203,7 @@ class Histories(RuleBasedStateMachine):
         machine = living[which % len(living)]
         self.interrupted.add(machine.facts.tags[CLAIM_TAG])
         self.world.interrupt(machine)
-        self.world.look()
+        self.world.run_pass()
 
     # what must hold at every moment
 
@@ -325,8 +325,8 @@ def test_a_pod_whose_room_was_taken_is_placed_again_in_time() -> None:
     history.begin(1, 0.4, True, "WhenEmptyOrUnderutilized", SPOT, 3)
     history.interrupt(2)
     history.remove_or_bring_back_a_pool(allowed=False)
-    history.look_thrice()
-    history.look_after(1000)
+    history.run_three_passes()
+    history.run_pass_after(1000)
     history.change_a_pool("web")
     history.teardown()
 

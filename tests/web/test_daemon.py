@@ -18,7 +18,7 @@ from tests.cli.commandlines import run
 from tests.engine.processes import AT_MOST_S, Site, a_site
 
 
-def ask(url: str) -> str:
+def fetch(url: str) -> str:
     with urlopen(url, timeout=10) as answer:
         text: str = answer.read().decode()
     return text
@@ -35,7 +35,7 @@ def wait_until_ready(url: str, process: subprocess.Popen[str]) -> None:
     while time.monotonic() < until:
         assert process.poll() is None, process.communicate()[0]
         try:
-            ask(f"{url}/readyz")
+            fetch(f"{url}/readyz")
         except (URLError, ConnectionError):
             time.sleep(0.1)
         else:
@@ -56,12 +56,12 @@ def test_a_daemon_shows_what_it_does(tmp_path: Path) -> None:
         )
         wait_until_ready(url, process)
         assert launched(site) >= 3
-        metrics = ask(f"{url}/metrics")
+        metrics = fetch(f"{url}/metrics")
         assert 'operation="CreateFleet",outcome="ok",service="ec2"' in metrics
         assert 'reconciler_passes_total{result="succeeded"}' in metrics
         assert "reconciler_lease_held 1.0" in metrics
-        assert "NodePools" in ask(f"{url}/")
-        assert ask(f"{url}/healthz").startswith("last heartbeat")
+        assert "NodePools" in fetch(f"{url}/")
+        assert fetch(f"{url}/healthz").startswith("last heartbeat")
         process.send_signal(signal.SIGTERM)
         out, _ = process.communicate(timeout=AT_MOST_S)
         assert process.returncode == 0, out

@@ -19,7 +19,7 @@ from reconciler.web.health import DaemonHealth
 from reconciler.web.metrics import FleetMetrics
 from reconciler.web.observer import WebNotifier, WebObserver
 from reconciler.web.server import app_of, is_loopback_address, listening
-from tests.engine.trouble import moved, three_nodes
+from tests.engine.faults import commit_drift, three_nodes
 from tests.engine.world import TAGS, World, a_deployment, a_pool, a_world
 
 OPEN = DashboardAccess(is_open=True)
@@ -75,7 +75,7 @@ def words(page: str) -> str:
 def rolling() -> Site:
     site = Site(three_nodes(starting_s=60))
     assert site.world is not None
-    moved(site.world, budget="1")
+    commit_drift(site.world, budget="1")
     site.passes(1)
     return site
 

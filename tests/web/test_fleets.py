@@ -67,28 +67,28 @@ def test_probes_name_the_fleet_that_fails() -> None:
     fleets, healths, elapsing = two_fleets()
     healths["web"].passed()
     healths["shop"].failed("EC2 does not answer")
-    with client(fleets) as asked:
-        assert asked.get("/readyz") == (
+    with client(fleets) as site:
+        assert site.get("/readyz") == (
             503,
             "fleet shop: no pass has ended yet; last failure: EC2 does not answer\n",
         )
         healths["shop"].passed()
-        assert asked.status("/readyz") == 200
+        assert site.status("/readyz") == 200
         elapsing.now += 700
         healths["web"].beat()
-        status, text = asked.get("/healthz")
+        status, text = site.get("/healthz")
         assert status == 503
         assert text == "fleet shop: no heartbeat for 700 s (limit 600 s)\n"
         fleets.remove("shop")
-        assert asked.status("/healthz") == 200
+        assert site.status("/healthz") == 200
 
 
 def test_a_process_is_not_ready_before_its_fleets_are_known() -> None:
     fleets = WatchedFleets()
-    with client(fleets) as asked:
-        assert asked.status("/readyz") == 503
+    with client(fleets) as site:
+        assert site.status("/readyz") == 503
         fleets.expected = 0
-        assert asked.status("/readyz") == 200
+        assert site.status("/readyz") == 200
 
 
 def test_metrics_have_one_family_whose_samples_name_their_fleet() -> None:
@@ -96,8 +96,8 @@ def test_metrics_have_one_family_whose_samples_name_their_fleet() -> None:
     fleets.fleets()["web"].metrics.started()
     fleets.calls.called("ec2", "CreateFleet", "ok", 0.1)
     fleets.fleets()["shop"].metrics.called("ec2", "CreateFleet", "ok", 0.1)
-    with client(fleets) as asked:
-        text = asked.text("/metrics")
+    with client(fleets) as site:
+        text = site.text("/metrics")
     assert text.count("# TYPE reconciler_lease_held gauge") == 1
     assert 'reconciler_lease_held{fleet="web"} 1.0' in text
     assert 'reconciler_lease_held{fleet="shop"} 0.0' in text
@@ -110,32 +110,32 @@ def test_the_list_counts_the_fleets_that_are_not_ready() -> None:
     fleets, healths, _ = two_fleets()
     healths["web"].passed()
     healths["shop"].failed("EC2 does not answer")
-    with client(fleets) as asked:
-        page = asked.text("/")
+    with client(fleets) as site:
+        page = site.text("/")
         assert "Not ready: 1 of 2 fleets" in page
         assert page.count("EC2 does not answer") == 1
         assert "2 fleets in this process: 0 nodes, $0" in page
         healths["shop"].passed()
-        assert "Ready: 2 fleets" in asked.text("/")
+        assert "Ready: 2 fleets" in site.text("/")
 
 
 def test_each_fleet_has_its_own_pages() -> None:
     fleets, _, _ = two_fleets()
     dashboard = fleets.fleets()["shop"].dashboard
     dashboard.happened(Progress(NOW, EventKind.FAILED, "of the shop"))
-    with client(fleets) as asked:
-        assert 'href="/fleets/shop/"' in asked.text("/")
-        assert "of the shop" in asked.text("/fleets/shop/events")
-        assert "of the shop" not in asked.text("/fleets/web/events")
-        assert 'data-stream="/fleets/shop/stream?since=1"' in asked.text("/fleets/shop/")
-        assert '<a href="/">All fleets</a>' in asked.text("/fleets/shop/")
-        assert asked.status("/fleets/nobody/") == 404
+    with client(fleets) as site:
+        assert 'href="/fleets/shop/"' in site.text("/")
+        assert "of the shop" in site.text("/fleets/shop/events")
+        assert "of the shop" not in site.text("/fleets/web/events")
+        assert 'data-stream="/fleets/shop/stream?since=1"' in site.text("/fleets/shop/")
+        assert '<a href="/">All fleets</a>' in site.text("/fleets/shop/")
+        assert site.status("/fleets/nobody/") == 404
 
 
 def test_the_pages_of_every_fleet_need_the_token() -> None:
     fleets, _, _ = two_fleets()
-    with client(fleets, is_open=False) as asked:
+    with client(fleets, is_open=False) as site:
         for path in ("/", "/fleets/shop/", "/fleets/shop/nodes", "/fleets/metrics", "/stream"):
-            assert asked.status(path) == 401, path
-        assert asked.status("/metrics") == 200
-        assert asked.status("/", Authorization="Bearer t") == 200
+            assert site.status(path) == 401, path
+        assert site.status("/metrics") == 200
+        assert site.status("/", Authorization="Bearer t") == 200

@@ -16,8 +16,8 @@ from reconciler.web.gauges import snake_case
 from reconciler.web.health import DaemonHealth
 from reconciler.web.metrics import FleetMetrics
 from reconciler.web.observer import WebNotifier, WebObserver
+from tests.engine.faults import commit_drift, three_nodes
 from tests.engine.test_refusing_node import Slow, a_fleet, changed
-from tests.engine.trouble import moved, three_nodes
 from tests.engine.world import TAGS, World
 
 Rows = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -47,13 +47,13 @@ class Daemon:
 
     def passes(self, count: int) -> None:
         """Run that number of passes; without any, the loop ends after 400 polls."""
-        observer, asked = Counted(self.metrics, self.health), iter(range(400))
+        observer, ticks = Counted(self.metrics, self.health), iter(range(400))
         run(
             self.ports,
             self.engine.source,
             Mandate(TAGS),
             pulse=Pulse(busy=5.0),
-            stop=lambda: observer.count >= count or next(asked, None) is None,
+            stop=lambda: observer.count >= count or next(ticks, None) is None,
             next_change=lambda _: None,
             observer=observer,
         )
@@ -141,7 +141,7 @@ def test_only_nodes_that_could_be_tainted_count_as_disrupted() -> None:
 def test_a_rollout_is_counted_from_decision_to_termination() -> None:
     daemon = Daemon(three_nodes())
     daemon.passes(1)
-    moved(daemon.world)
+    commit_drift(daemon.world)
     daemon.passes(40)
     total = daemon.total
     assert total("karpenter_voluntary_disruption_decisions_total", reason="drifted") == 3
@@ -159,7 +159,7 @@ def test_a_rollout_is_counted_from_decision_to_termination() -> None:
 
 def test_while_a_rollout_runs_its_plan_and_operations_are_shown() -> None:
     daemon = Daemon(three_nodes(starting_s=60))
-    moved(daemon.world)
+    commit_drift(daemon.world)
     daemon.passes(1)
     assert daemon.total("reconciler_plan_actions", kind="provision") == 3
     assert daemon.total("reconciler_operations_in_progress") > 0
@@ -211,7 +211,7 @@ def test_the_age_of_an_invalid_revision_is_shown_until_it_is_fixed() -> None:
     assert daemon.total("reconciler_events_total", kind="InvalidRevision") > 1
     assert abs(daemon.total(name) - since) < 60, "the first report counts"
     world.git.unreadable = None
-    moved(world)
+    commit_drift(world)
     daemon.passes(2)
     assert daemon.total(name) == 0
 

@@ -22,7 +22,7 @@ from reconciler.plan.render.charts import (
 from reconciler.plan.render.layout import table
 from reconciler.plan.render.page import Markup, el, joined, page
 from reconciler.plan.render.summary import seconds, sentence, span_of
-from reconciler.plan.render.wording import counted, dollars, moment
+from reconciler.plan.render.wording import counted, dollars, moment, whole_dollars
 from reconciler.plan.value.costs import (
     BASE,
     HEAD,
@@ -190,8 +190,8 @@ def notes_of(backtest: Backtest) -> list[str]:
 
 _LINES: Final[tuple[tuple[str, Callable[[SideResult], str]], ...]] = (
     ("cost", lambda side: dollars(side.dollars)),
-    ("cost a month", lambda side: dollars(side.dollars_per_month)),
-    ("least possible cost", lambda side: dollars(side.lower_bound)),
+    ("cost per month", lambda side: whole_dollars(side.dollars_per_month)),
+    ("theoretical minimum cost", lambda side: dollars(side.lower_bound)),
     ("node-hours", lambda side: f"{side.node_hours:,.1f}"),
     ("CPU utilization", lambda side: f"{side.utilization.cpu:.1%}"),
     ("memory utilization", lambda side: f"{side.utilization.memory:.1%}"),

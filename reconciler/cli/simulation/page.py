@@ -42,7 +42,7 @@ from reconciler.plan.render.sections.cells import (
     Text,
     Timeline,
 )
-from reconciler.plan.render.wording import counted, dollars, moment
+from reconciler.plan.render.wording import counted, dollars, grouped, moment
 
 LANES_MAX: Final = 500
 EVENTS_MAX: Final = 2000
@@ -223,9 +223,13 @@ def _pools(report: Report) -> Section:
 
 
 def _stuck(report: Report) -> Section:
+    groups = grouped(((s.kind, s.reason, s.message), s.name) for s in report.stuck)
     rows = tuple(
-        SectionRow(cells=(Name(s.name, s.kind), Text(s.reason)), lines=(Line((Text(s.message),)),))
-        for s in report.stuck
+        SectionRow(
+            cells=(NameList(tuple(names), kind, kind), Text(reason)),
+            lines=(Line((Text(message),)),),
+        )
+        for (kind, reason, message), names in groups.items()
     )
     columns = (Column("object"), Column("reason"))
     return Section(

@@ -10,13 +10,14 @@ from msgspec.structs import replace
 
 from reconciler.cli.simulation.chronicle import Event
 from reconciler.cli.simulation.report import Merge, Money, Report
-from reconciler.plan.render.wording import dollars, listed
+from reconciler.plan.render.wording import dollars, format_pods, grouped, listed
 from reconciler.plan.render.wording import monthly as month_of
 from reconciler.ports.progress import EventKind
 
 _NAMES_MAX: Final = 3
 _LINES_MAX: Final = 400
 _REPLACED_MAX: Final = 40
+_STUCK_MAX: Final = 10
 _VERBS: Final = {
     "NodeClaimCreated": "created",
     "Launched": "launched",
@@ -123,9 +124,9 @@ def _lines_of(
             continue
         reason = event.reason if event.kind.startswith("Command") else ""
         groups.setdefault((event.at, event.kind, event.node_pool, reason), []).append(event)
-    for (at, kind, pool, reason), grouped in groups.items():
+    for (at, kind, pool, reason), similar in groups.items():
         when = f"{at:%m-%d %H:%M:%S}" if wall_clock else span(at - start)
-        lines.append(f"  {when:>10}  {_VERBS[kind]:<13}  {_what(kind, pool, reason, grouped)}")
+        lines.append(f"  {when:>10}  {_VERBS[kind]:<13}  {_what(kind, pool, reason, similar)}")
     return lines
 
 
@@ -211,10 +212,16 @@ def merge_of(merge: Merge) -> str:
 def _stuck(report: Report) -> list[str]:
     if not report.stuck:
         return []
+    groups = grouped(((s.kind, s.reason, s.message), s.name) for s in report.stuck)
+    shown = list(groups.items())[:_STUCK_MAX]
     lines = ["", "Stuck:"]
-    lines += [f"  {s.kind} {s.name} ({s.reason}): {s.message}" for s in report.stuck[:10]]
-    if len(report.stuck) > 10:
-        lines.append(f"  ... and {len(report.stuck) - 10} more")
+    for (kind, reason, message), names in shown:
+        what = kind if len(names) == 1 else f"{kind}s"
+        some = format_pods(names) if kind == "Pod" else listed(names, _NAMES_MAX)
+        lines.append(f"  {what} {some} ({reason}): {message}")
+    more = len(report.stuck) - sum(len(names) for _, names in shown)
+    if more:
+        lines.append(f"  ... and {more} more (-o json lists all)")
     return lines
 
 

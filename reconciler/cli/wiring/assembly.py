@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from dataclasses import replace as with_fields
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.cli.wiring.account import compute_of, connections, hearing
 from reconciler.cli.wiring.cluster import calls_of, cluster_of, cluster_watch_of, has_threads
@@ -30,6 +30,7 @@ from reconciler.ports.progress import EventKind
 
 if TYPE_CHECKING:
     from reconciler.adapters.aws.checks import Checks
+    from reconciler.adapters.aws.compute import AwsCompute
     from reconciler.adapters.aws.nodeclass.validation import Validation
     from reconciler.adapters.database.state import DatabaseState
     from reconciler.cli.shared.catalogs import CatalogInForce
@@ -42,8 +43,9 @@ if TYPE_CHECKING:
     from reconciler.model.karpenter.nodeclass import EC2NodeClass
     from reconciler.model.settings import Settings
     from reconciler.plan.make.inputs import Inputs
-    from reconciler.ports.cloud import Compute
-    from reconciler.ports.cluster import FleetUsage, NodeUsage
+    from reconciler.ports.calls import Calls
+    from reconciler.ports.cloud import Compute, Interruptions
+    from reconciler.ports.cluster import Arrivals, Cluster, FleetUsage, NodeUsage
     from reconciler.ports.progress import Notifier
     from reconciler.ports.state import Shelf
 
@@ -134,12 +136,7 @@ def assembled(
         FleetMovedError: this fleet has nodes in another account or region.
         StateError: the recorded state cannot be opened.
     """
-    from socket import gethostname
-
-    from reconciler.adapters.kubernetes.cluster import KubernetesCluster
     from reconciler.cli.wiring.decoding import prepare_decoders
-    from reconciler.engine.world import World
-    from reconciler.plan.explain.answer import decisions_of
 
     ground = ground_of(request, imitation)
     expect_cluster_name(ground)
@@ -147,54 +144,115 @@ def assembled(
         if standby is not None and standby.has_waited:
             ground = _renewed(ground, ground_of(request, imitation))
             standby.ended(ground.imitation.clock)
-        settings, catalog, imitation = ground.settings, ground.catalog, ground.imitation
-        if has_threads(settings, imitation):
+        settings = ground.settings
+        if has_threads(settings, ground.imitation):
             prepare_decoders()
-        confirm = state.lease.confirm
-        compute = compute_of(settings, catalog, imitation, acts=True, confirm=confirm)
-        source = FleetSource(
-            request, compute, catalog, settings.region, discovery_of(request, ground.resolved)
-        )
-        calls = resources.enter_context(calls_of(settings, imitation, sleeps=sleeps))
-        watch = cluster_watch_of(settings, imitation.clock, sleeps=sleeps)
-        cluster = cluster_of(
-            settings, catalog, imitation, state.shelf, source, confirm, calls, watch.cache
-        )
-        resources.enter_context(watch.listening())
-        world = World(
-            imitation.clock,
-            compute,
-            cluster,
-            state.store,
-            state.journal,
-            notifier,
-            keep_reasons=lambda plan: state.history.put_decisions(
-                plan.digest, plan.at, decisions_of(plan)
-            ),
-            keep_usage=_keeping_usage(state.shelf),
-            prune=lambda now, keep, needed: sum(
-                tally.gone for tally in state.history.prune(now, keep, needed)
-            ),
-            trace=state.trace if sleeps else None,
-            arrivals=watch.arrivals,
-            confirm=confirm,
-            leftovers=compute.leftovers,
-            interruptions=resources.enter_context(hearing(settings, imitation)),
-            calls=calls,
-        )
-        if isinstance(cluster, KubernetesCluster):
-            if standby is not None and standby.sharing is not None:
-                states = standby.sharing.states
-                resources.enter_context(states.only_user(cluster.server, settings.fleet))
-            world = with_fields(
-                world,
-                mirror=cluster.mirror(settings.fleet),
-                announcer=cluster.events(imitation.clock, gethostname()),
-            )
-            world.notify(EventKind.CONNECTED, f"the cluster is {cluster.where}")
-            for missing in cluster.missing_permissions():
-                world.notify(EventKind.FORBIDDEN, missing)
-        yield Assembly(world, source, state, settings, has_threads(settings, imitation))
+        adapters = _adapters(request, ground, state, resources, sleeps=sleeps)
+        world = _world(ground, state, adapters, notifier, sleeps=sleeps)
+        world = _on_kubernetes(world, adapters.cluster, settings, standby, resources)
+        threads = has_threads(settings, ground.imitation)
+        yield Assembly(world, adapters.source, state, settings, threads)
+
+
+class _Adapters(NamedTuple):
+    """What a world acts through: EC2, the cluster, and the desired state.
+
+    ``arrivals`` wakes a sleeping command for pending pods.
+    """
+
+    compute: AwsCompute
+    source: FleetSource
+    cluster: Cluster
+    calls: Calls
+    arrivals: Arrivals
+    interruptions: Interruptions
+
+
+def _adapters(
+    request: FleetRequest,
+    ground: Ground,
+    state: DatabaseState,
+    resources: ExitStack,
+    *,
+    sleeps: bool,
+) -> _Adapters:
+    """Return the adapters of an acting command; each call is made only while the lease is held.
+
+    What they need to be closed is added to ``resources``.
+    """
+    settings, catalog, imitation = ground.settings, ground.catalog, ground.imitation
+    confirm = state.lease.confirm
+    compute = compute_of(settings, catalog, imitation, acts=True, confirm=confirm)
+    discovery = discovery_of(request, ground.resolved)
+    source = FleetSource(request, compute, catalog, settings.region, discovery)
+    calls = resources.enter_context(calls_of(settings, imitation, sleeps=sleeps))
+    watch = cluster_watch_of(settings, imitation.clock, sleeps=sleeps)
+    cluster = cluster_of(
+        settings, catalog, imitation, state.shelf, source, confirm, calls, watch.cache
+    )
+    resources.enter_context(watch.listening())
+    interruptions = resources.enter_context(hearing(settings, imitation))
+    return _Adapters(compute, source, cluster, calls, watch.arrivals, interruptions)
+
+
+def _world(
+    ground: Ground, state: DatabaseState, adapters: _Adapters, notifier: Notifier, *, sleeps: bool
+) -> World:
+    """Return the world of an acting command, with the recorded state."""
+    from reconciler.engine.world import World
+    from reconciler.plan.explain.answer import decisions_of
+
+    history = state.history
+    return World(
+        ground.imitation.clock,
+        adapters.compute,
+        adapters.cluster,
+        state.store,
+        state.journal,
+        notifier,
+        keep_reasons=lambda plan: history.put_decisions(plan.digest, plan.at, decisions_of(plan)),
+        keep_usage=_keeping_usage(state.shelf),
+        prune=lambda now, keep, needed: sum(
+            tally.gone for tally in history.prune(now, keep, needed)
+        ),
+        trace=state.trace if sleeps else None,
+        arrivals=adapters.arrivals,
+        confirm=state.lease.confirm,
+        leftovers=adapters.compute.leftovers,
+        interruptions=adapters.interruptions,
+        calls=adapters.calls,
+    )
+
+
+def _on_kubernetes(
+    world: World,
+    cluster: Cluster,
+    settings: Settings,
+    standby: Standby | None,
+    resources: ExitStack,
+) -> World:
+    """Return the world with what a Kubernetes API shows to people: NodeClaims and Events.
+
+    A simulated cluster has none of it, and its world is returned unchanged.
+    """
+    from socket import gethostname
+
+    from reconciler.adapters.kubernetes.cluster import KubernetesCluster
+
+    if not isinstance(cluster, KubernetesCluster):
+        return world
+    if standby is not None and standby.sharing is not None:
+        states = standby.sharing.states
+        resources.enter_context(states.only_user(cluster.server, settings.fleet))
+    world = with_fields(
+        world,
+        mirror=cluster.mirror(settings.fleet),
+        announcer=cluster.events(world.clock, gethostname()),
+    )
+    world.notify(EventKind.CONNECTED, f"the cluster is {cluster.where}")
+    for missing in cluster.missing_permissions():
+        world.notify(EventKind.FORBIDDEN, missing)
+    return world
 
 
 def _keeping_usage(shelf: Shelf) -> Callable[[FleetUsage], None]:

@@ -13,7 +13,9 @@ from reconciler.plan.render.wording import (
     counted,
     dollars,
     format_pods,
+    grouped,
     hourly,
+    listed,
     monthly,
     readable_duration,
     short_node,
@@ -219,24 +221,18 @@ def _rollout(change: AtRest) -> str:
 def _stuck_in(change: AtRest) -> list[str]:
     if not change.stuck:
         return []
-    alike: dict[str, list[str]] = {}
-    for one in change.stuck:
-        alike.setdefault(one.message, []).append(short_node(one.node or one.node_claim))
+    alike = grouped((s.message, short_node(s.node or s.node_claim)) for s in change.stuck)
     shown = list(alike.items())[:_STUCK_NAMED]
-    named = [f"{_some(nodes)} ({_clipped(message, _STUCK_WIDTH)})" for message, nodes in shown]
+    named = [
+        f"{listed(nodes, _STUCK_NAMED)} ({_clipped(message, _STUCK_WIDTH)})"
+        for message, nodes in shown
+    ]
     more = len(change.stuck) - sum(len(nodes) for _, nodes in shown)
     rest = f"; and {more:,} more" if more else ""
     line = f"{counted(len(change.stuck), 'node')} stuck: {'; '.join(named)}{rest}."
-    is_cut = more or any(len(nodes) > _STUCK_NAMED for _, nodes in shown)
+    is_cut = more or any(len(nodes) > _STUCK_NAMED + 1 for _, nodes in shown)
     is_cut = is_cut or any(len(message) > _STUCK_WIDTH for message, _ in shown)
     return [f"{line} `-o json` lists everything." if is_cut else line]
-
-
-def _some(names: list[str]) -> str:
-    """Return the first names, and the number of the others."""
-    more = len(names) - _STUCK_NAMED
-    rest = f" and {more:,} more" if more > 0 else ""
-    return ", ".join(names[:_STUCK_NAMED]) + rest
 
 
 def _clipped(text: str, width: int) -> str:

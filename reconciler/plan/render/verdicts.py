@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from reconciler.plan.render.wording import counted, dollars, moment
+from reconciler.plan.render.wording import counted, dollars, moment, whole_dollars
 from reconciler.plan.value.plan import ComparedValue, JudgedPolicy, Plan
 
 _NAMED: Final = 5
@@ -79,7 +79,7 @@ def _plan_value(path: str, value: object) -> str:
         text = str(value)
         return f'"{text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"}"'
     if _A_MONTH.fullmatch(path):
-        return f"{'−' if value <= -0.5 else ''}${abs(value):,.0f} a month"
+        return f"{whole_dollars(value)} a month"
     if _AN_HOUR.fullmatch(path):
         return f"{dollars(value)} an hour"
     if _SHARE.fullmatch(path):

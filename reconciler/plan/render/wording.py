@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.json import JsonDict
 from reconciler.plan.value.actions import PlannedChange
 from reconciler.plan.value.nodes import PlannedImage, PriceSource
 from reconciler.plan.value.plan import Plan, PlanFinding
+
+Group = TypeVar("Group")
 
 _REASONS = {
     "Unschedulable": "pending pods",
@@ -71,8 +73,12 @@ def hourly(amount: float, *, signed: bool = False) -> str:
 
 def monthly(amount: float, *, signed: bool = False) -> str:
     """Return an hourly price as a price of a month of 730 hours, in whole dollars."""
-    month = amount * HOURS_A_MONTH
-    return f"{_sign(month, 0, signed=signed)}${abs(month):,.0f}"
+    return whole_dollars(amount * HOURS_A_MONTH, signed=signed)
+
+
+def whole_dollars(amount: float, *, signed: bool = False) -> str:
+    """Return USD without cents, as sums of a month are shown: ``$1,204``."""
+    return f"{_sign(amount, 0, signed=signed)}${abs(amount):,.0f}"
 
 
 def _sign(amount: float, digits: int, *, signed: bool) -> str:
@@ -97,6 +103,14 @@ def listed(names: Iterable[str], most: int = 5) -> str:
     if len(every) <= most + 1:
         return ", ".join(every)
     return f"{', '.join(every[:most])} and {len(every) - most:,} more"
+
+
+def grouped(rows: Iterable[tuple[Group, str]]) -> dict[Group, list[str]]:
+    """Return the names by what they have in common, such as a reason; both in order of the rows."""
+    groups: dict[Group, list[str]] = {}
+    for group, name in rows:
+        groups.setdefault(group, []).append(name)
+    return groups
 
 
 def zones_text(zones: Sequence[str]) -> str:

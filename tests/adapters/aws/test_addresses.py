@@ -35,7 +35,7 @@ class Site:
     def node_class(self) -> EC2NodeClass:
         return self.compute.resolve(a_class())
 
-    def ask(self, intent: str) -> LaunchAnswer | Exception:
+    def request_launch(self, intent: str) -> LaunchAnswer | Exception:
         """Request one instance in the zone."""
         options = (LaunchOption("m7i.large", ZONE, "on-demand", 0.1),)
         (answer,) = self.compute.launch([a_launch(intent, self.node_class(), options=options)])
@@ -43,7 +43,7 @@ class Site:
 
     def launch(self, intent: str) -> str:
         """Launch one instance in the zone, and return its subnet."""
-        answer = self.ask(intent)
+        answer = self.request_launch(intent)
         assert isinstance(answer, LaunchAnswer), answer
         assert answer.instance is not None
         return answer.instance.subnet_id
@@ -79,8 +79,8 @@ def test_an_unclear_launch_is_repeated_with_the_same_request(site: Site) -> None
     site.cloud.lag.add("DescribeInstances", times=None)
     site.cloud.faults.add("CreateFleet", Fault.TIMEOUT_AFTER, times=5)
     options = (LaunchOption("m7i.large", ZONE, "on-demand", 0.1),)
-    wish = a_launch("i1", site.node_class(), options=options)
-    (unclear,) = site.compute.launch([wish])
+    launch_request = a_launch("i1", site.node_class(), options=options)
+    (unclear,) = site.compute.launch([launch_request])
     assert isinstance(unclear, Exception)
     site.clock.advance(60)
     again = a_launch("i1", site.node_class(), options=options)
@@ -97,13 +97,13 @@ def test_a_launch_of_a_dead_process_is_found_despite_another_request(
     """Another subnet has the most addresses by now: EC2 rejects the token, and has the instance."""
     site.cloud.faults.add("CreateFleet", Fault.TIMEOUT_AFTER, times=5)
     site.cloud.lag.add("DescribeInstances", times=None)
-    assert isinstance(site.ask("i1"), TransientCloudError)
+    assert isinstance(site.request_launch("i1"), TransientCloudError)
     site.cloud.lag.clear()
     site.subnet("172.31.112.0/20")
     site.compute = a_compute(site.cloud, site.clock)
     (lost,) = site.cloud.living()
     site.cloud.lag._rules.append(Turn("DescribeInstances", frozenset(), times))
-    answer = site.ask("i1")
+    answer = site.request_launch("i1")
     assert list(site.cloud.living()) == [lost]
     if found:
         assert isinstance(answer, LaunchAnswer)
@@ -121,7 +121,7 @@ def test_a_full_subnet_makes_no_offering_unavailable_while_another_of_its_zone_h
     site.node_class()
     addresses = site.compute._launcher._addresses
     addresses.seen(dict.fromkeys(addresses.free(), 5) | {small: 4000})
-    answers = [site.ask(f"i{number}") for number in range(13)]
+    answers = [site.request_launch(f"i{number}") for number in range(13)]
     *launched, full, after = answers
     assert {i.subnet_id for a in launched if isinstance(a, LaunchAnswer) and (i := a.instance)} == {
         small
@@ -139,7 +139,7 @@ def test_a_zone_with_only_full_subnets_makes_the_offering_unavailable(site: Site
     site.node_class()
     addresses = site.compute._launcher._addresses
     addresses.seen(dict.fromkeys(addresses.free(), 0) | {small: 4000})
-    *_, full = [site.ask(f"i{number}") for number in range(12)]
+    *_, full = [site.request_launch(f"i{number}") for number in range(12)]
     assert isinstance(full, LaunchAnswer)
     assert [(r.zone, r.code) for r in full.refused] == [(ZONE, NONE_FREE)]
 

@@ -130,7 +130,7 @@ def test_a_session_name_identifies_its_fleet(accounts: Connections) -> None:
 def test_the_role_is_assumed_with_the_external_id_and_again_before_it_ends(
     accounts: Connections, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[dict[str, str]] = []
+    requested: list[dict[str, str]] = []
     import botocore.client
 
     real = botocore.client.BaseClient._make_api_call
@@ -138,18 +138,18 @@ def test_the_role_is_assumed_with_the_external_id_and_again_before_it_ends(
     def noted(self: object, operation: str, parameters: dict[str, str]) -> dict[str, object]:
         answer: dict[str, object] = real(self, operation, parameters)
         if operation == "AssumeRole":
-            asked.append(parameters)
+            requested.append(parameters)
             soon = datetime.now(UTC) + timedelta(minutes=5)
             answer["Credentials"]["Expiration"] = soon  # type: ignore[index]
         return answer
 
     monkeypatch.setattr(botocore.client.BaseClient, "_make_api_call", noted)
     sqs = accounts.of(replace(ONE, external_id="shared-secret"))("sqs", 1)
-    assert asked == [], "nothing is assumed before it is needed"
+    assert requested == [], "nothing is assumed before it is needed"
     sqs.list_queues()
     sqs.list_queues()
-    assert len(asked) >= 2, "credentials that end within minutes are renewed"
-    assert {a["ExternalId"] for a in asked} == {"shared-secret"}
+    assert len(requested) >= 2, "credentials that end within minutes are renewed"
+    assert {a["ExternalId"] for a in requested} == {"shared-secret"}
 
 
 def test_threads_get_one_client_with_a_bounded_pool(accounts: Connections) -> None:
@@ -226,12 +226,12 @@ def test_a_process_without_the_lease_sends_and_retries_nothing() -> None:
         ec2 = connections.guarded(local, confirm)("ec2", 5)
         ec2.describe_vpcs()
         cloud.faults.add("DescribeVpcs", Fault.SERVER_ERROR, times=None)
-        asked = len(cloud.calls)
+        requested = len(cloud.calls)
         with pytest.raises(LeaseLostError):
             ec2.describe_vpcs()
         with pytest.raises(LeaseLostError):
             ec2.describe_vpcs()
-        assert len(cloud.calls) - asked == 1, "the first attempt; its repetition is not sent"
+        assert len(cloud.calls) - requested == 1, "the first attempt; its repetition is not sent"
         cloud.faults.clear()
         assert connections.of(local)("ec2", 5).describe_vpcs()["Vpcs"], "others are not asked"
 

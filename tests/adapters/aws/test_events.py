@@ -103,9 +103,9 @@ def test_every_kind_of_event_is_decoded(
 ) -> None:
     message = read_message("m-1", json.dumps(event), NOW)
     assert message.label == kind
-    said = message.interruption
-    assert said is not None
-    assert (said.id, said.kind, said.instances, said.at, said.text) == (
+    parsed = message.interruption
+    assert parsed is not None
+    assert (parsed.id, parsed.kind, parsed.instances, parsed.at, parsed.text) == (
         *("m-1", kind, instances, AT, text),
     )
 
@@ -152,9 +152,9 @@ def test_invalid_messages_are_unreadable(body: str) -> None:
     "time", [None, "yesterday", "2026-03-02T08:59:30", "0001-01-01T00:00+14:00"]
 )
 def test_an_event_without_a_time_happened_now(time: str | None) -> None:
-    said = read_message("m-1", json.dumps({**SPOT, "time": time}), NOW).interruption
-    assert said is not None
-    assert said.at == NOW
+    parsed = read_message("m-1", json.dumps({**SPOT, "time": time}), NOW).interruption
+    assert parsed is not None
+    assert parsed.at == NOW
 
 
 JSON = st.recursive(

@@ -101,10 +101,10 @@ def test_a_failed_read_replaces_nothing_and_is_reported(account: Account, call: 
     after = account.facts.instance_types()
     assert (after.value, after.at) == (before.value, before.at)
     assert f"ec2:{call} (request 0" in after.problem
-    asked = account.calls(call)
+    requested = account.calls(call)
     account.clock.advance(599)
     account.facts.instance_types()
-    assert account.calls(call) == asked, "it is not asked again at once"
+    assert account.calls(call) == requested, "it is not asked again at once"
     account.clock.advance(1)
     account.cloud.faults.clear()
     assert account.facts.instance_types().problem == ""

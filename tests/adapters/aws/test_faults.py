@@ -83,7 +83,7 @@ def site() -> Site:
     return Site(cloud, clock, a_compute(cloud, clock).resolve(a_class()))
 
 
-def look(s: Site) -> None:
+def observe_instances(s: Site) -> None:
     s.compute().instances()
 
 
@@ -123,15 +123,17 @@ def launch(s: Site) -> None:
     number = next(NUMBERS)
     settings = replace(SETTINGS, cluster_name=f"cluster-{number}")
     compute = AwsCompute(s.cloud.connect, settings, a_type, s.clock)
-    wish = a_launch(f"launch-{number}", s.found)
+    launch_request = a_launch(f"launch-{number}", s.found)
     try:
-        (answer,) = compute.launch([wish])
+        (answer,) = compute.launch([launch_request])
         if isinstance(answer, Exception):
             raise answer
         assert isinstance(answer, LaunchAnswer)
         assert answer.instance is not None
     finally:
-        mine = [t for t in s.cloud.living().values() if t["reconciler/intent"] == wish.intent]
+        mine = [
+            t for t in s.cloud.living().values() if t["reconciler/intent"] == launch_request.intent
+        ]
         assert len(mine) <= 1, "one intent, one instance"
 
 
@@ -151,8 +153,8 @@ def launched(s: Site, count: int = 1) -> list[str]:
     """Launch instances with one call, bypassing the faults."""
     faults, s.cloud.faults._rules = s.cloud.faults._rules, []
     batch = f"spare-{next(NUMBERS)}"
-    wishes = [a_launch(f"{batch}-{n}", s.found, batch=batch) for n in range(count)]
-    answers = s.compute().launch(wishes)
+    launch_requests = [a_launch(f"{batch}-{n}", s.found, batch=batch) for n in range(count)]
+    answers = s.compute().launch(launch_requests)
     s.cloud.faults._rules = faults
     return [a.instance.id for a in answers if isinstance(a, LaunchAnswer) and a.instance]
 
@@ -230,7 +232,7 @@ def drop_profile(s: Site) -> None:
     s.compute().leftovers.discard(Leftover(PROFILE, name, roles=("nodes",)))
 
 
-def hear(s: Site) -> None:
+def poll_queue(s: Site) -> None:
     """Poll the queue: its problems are reported and stop nothing, and polling continues."""
     faults, s.cloud.faults._rules = s.cloud.faults._rules, []
     url = s.client("sqs").get_queue_url(QueueName="words")["QueueUrl"]
@@ -282,7 +284,7 @@ def quotas(s: Site) -> None:
 
 
 ACTS: dict[str, Callable[[Site], None]] = {
-    "ec2:DescribeInstances": look,
+    "ec2:DescribeInstances": observe_instances,
     "ec2:DescribeSubnets": resolve,
     "ec2:DescribeSecurityGroups": resolve,
     "ec2:DescribeImages": resolve,
@@ -308,9 +310,9 @@ ACTS: dict[str, Callable[[Site], None]] = {
     "iam:AddRoleToInstanceProfile": profile,
     "iam:RemoveRoleFromInstanceProfile": drop_profile,
     "iam:DeleteInstanceProfile": drop_profile,
-    "sqs:GetQueueUrl": hear,
-    "sqs:ReceiveMessage": hear,
-    "sqs:DeleteMessageBatch": hear,
+    "sqs:GetQueueUrl": poll_queue,
+    "sqs:ReceiveMessage": poll_queue,
+    "sqs:DeleteMessageBatch": poll_queue,
     "sqs:ChangeMessageVisibilityBatch": hand_back,
     "savingsplans:DescribeSavingsPlans": contracts,
     "ec2:DescribeReservedInstances": contracts,

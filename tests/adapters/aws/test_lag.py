@@ -54,16 +54,16 @@ class Account:
         self.node_class: EC2NodeClass = changed(seen, status=status)
 
     @property
-    def wish(self) -> Launch:
+    def launch_request(self) -> Launch:
         return a_launch("i1", self.node_class)
 
     def make_templates(self) -> None:
         """Create the templates of the launch, as an earlier launch of the same kind did."""
-        for template in launch_requests(self.wish, a_type, self.settings).templates:
+        for template in launch_requests(self.launch_request, a_type, self.settings).templates:
             self.cloud.connect("ec2", 1).create_launch_template(**template)
 
     def launch(self) -> LaunchAnswer | Exception:
-        (answer,) = self.compute.launch([self.wish])
+        (answer,) = self.compute.launch([self.launch_request])
         return answer
 
 

@@ -62,8 +62,8 @@ def furnished() -> Site:
     compute = here.compute()
     node_class = compute.resolve(a_class())
     for number in range(3):
-        wish = a_launch(f"i{number}", replace_tags(node_class, number))
-        (answer,) = compute.launch([wish])
+        launch_request = a_launch(f"i{number}", replace_tags(node_class, number))
+        (answer,) = compute.launch([launch_request])
         assert isinstance(answer, LaunchAnswer)
         path = f"/reconciler/{SETTINGS.region}/"
         tags = as_list(owner_of(SETTINGS).tags)

@@ -45,7 +45,7 @@ class Site:
         found = self.sqs.get_queue_attributes(QueueUrl=self.url, AttributeNames=names)
         return sum(int(found["Attributes"][name]) for name in names)
 
-    def heard(self) -> list[str]:
+    def interrupted_instances(self) -> list[str]:
         return [identity for word in self.queue.arrived() for identity in word.instances]
 
     def is_silent(self) -> bool:
@@ -72,7 +72,7 @@ def spot(instance: str) -> dict[str, object]:
 def test_a_message_stays_in_the_queue_until_it_is_acknowledged(site: Site) -> None:
     site.send(spot("i-1"), spot("i-2"))
     assert site.queue.poll()
-    assert sorted(site.heard()) == ["i-1", "i-2"]
+    assert sorted(site.interrupted_instances()) == ["i-1", "i-2"]
     assert site.queue.has_news()
     assert site.queue.poll()
     assert site.left() == 2
@@ -111,11 +111,11 @@ def test_a_redelivered_message_is_received_once_until_acknowledged(site: Site) -
     assert site.queue.poll()
     site.show_again()
     assert site.queue.poll()
-    assert site.heard() == ["i-1"]
+    assert site.interrupted_instances() == ["i-1"]
     site.queue.settle(site.queue.arrived())
     site.show_again()
     assert site.queue.poll()
-    assert (site.heard(), site.left()) == ([], 0)
+    assert (site.interrupted_instances(), site.left()) == ([], 0)
 
 
 def test_messages_are_deleted_in_batches_of_ten(site: Site) -> None:
@@ -137,7 +137,7 @@ def test_a_failed_deletion_is_retried(site: Site) -> None:
     assert not site.queue.poll()
     assert site.left() == 1
     assert site.queue.poll()
-    assert (site.left(), site.heard()) == (0, [])
+    assert (site.left(), site.interrupted_instances()) == (0, [])
 
 
 @pytest.mark.parametrize("fault", [f for f in Fault if not f.takes_effect])
@@ -149,7 +149,7 @@ def test_an_unreachable_queue_is_a_temporary_problem(site: Site, fault: Fault) -
     advice = "; allow sqs:ReceiveMessage for " if fault is Fault.DENIED else "; it will be retried"
     assert advice in site.queue.problem()
     assert site.queue.poll()
-    assert (site.queue.problem(), site.heard()) == ("", ["i-1"])
+    assert (site.queue.problem(), site.interrupted_instances()) == ("", ["i-1"])
 
 
 def test_a_missing_queue_is_reported_once_and_found_when_created(
@@ -212,4 +212,4 @@ def test_a_poll_that_outlives_its_listener_releases_its_messages(site: Site) -> 
     assert former.received
     assert not former.has_news()
     assert site.queue.poll()
-    assert site.heard() == ["i-1"]
+    assert site.interrupted_instances() == ["i-1"]

@@ -72,18 +72,18 @@ def a_resolved_class(**spec: object) -> EC2NodeClass:
     return with_fields(a_class(**spec), status=status)
 
 
-def template(wish: Launch, number: int = 0, **settings: object) -> dict[str, object]:
-    requests = launch_requests(wish, a_type, replace(CONTROL_PLANE, **settings))
+def template(launch_request: Launch, number: int = 0, **settings: object) -> dict[str, object]:
+    requests = launch_requests(launch_request, a_type, replace(CONTROL_PLANE, **settings))
     data: dict[str, object] = requests.templates[number]["LaunchTemplateData"]
     return data
 
 
-def fleet(wish: Launch, **settings: object) -> dict[str, object]:
-    return launch_requests(wish, a_type, replace(CONTROL_PLANE, **settings)).fleet
+def fleet(launch_request: Launch, **settings: object) -> dict[str, object]:
+    return launch_requests(launch_request, a_type, replace(CONTROL_PLANE, **settings)).fleet
 
 
-def user_data(wish: Launch) -> str:
-    return base64.b64decode(str(template(wish)["UserData"])).decode()
+def user_data(launch_request: Launch) -> str:
+    return base64.b64decode(str(template(launch_request)["UserData"])).decode()
 
 
 def test_each_image_has_a_template_and_the_first_compatible_image_is_used() -> None:
@@ -111,15 +111,17 @@ def test_an_override_names_type_zone_subnet_image_and_price() -> None:
 
 
 def test_the_subnet_with_most_free_addresses_is_used() -> None:
-    wish = a_launch("i", a_resolved_class(), "m7g.large")
+    launch_request = a_launch("i", a_resolved_class(), "m7g.large")
     free = {"subnet-a1": 10, "subnet-a2": 11}
-    rows = fleet(wish, subnet_free_addresses=free)["LaunchTemplateConfigs"][0]["Overrides"]
+    rows = fleet(launch_request, subnet_free_addresses=free)["LaunchTemplateConfigs"][0][
+        "Overrides"
+    ]
     assert [row["SubnetId"] for row in rows] == ["subnet-a2", "subnet-b"]
 
 
 def test_the_name_of_a_template_depends_only_on_its_content() -> None:
-    def names(wish: Launch) -> list[str]:
-        requests = launch_requests(wish, a_type, CONTROL_PLANE)
+    def names(launch_request: Launch) -> list[str]:
+        requests = launch_requests(launch_request, a_type, CONTROL_PLANE)
         return [t["LaunchTemplateName"] for t in requests.templates]
 
     one = names(a_launch("i1", a_resolved_class()))
@@ -140,8 +142,8 @@ def test_the_allocation_strategy_depends_on_capacity_type_and_overlays(
     capacity_type: str, overlaid: bool, side: str, strategy: str
 ) -> None:
     option = LaunchOption("m7g.large", "us-east-1a", capacity_type, 0.1)
-    wish = a_launch("i", a_resolved_class(), options=(option,), price_overlaid=overlaid)
-    parameters = fleet(wish)
+    launch_request = a_launch("i", a_resolved_class(), options=(option,), price_overlaid=overlaid)
+    parameters = fleet(launch_request)
     assert parameters[side] == {"AllocationStrategy": strategy}
     assert len({"SpotOptions", "OnDemandOptions"} & parameters.keys()) == 1
     assert parameters["TargetCapacitySpecification"] == {
@@ -151,8 +153,10 @@ def test_the_allocation_strategy_depends_on_capacity_type_and_overlays(
 
 
 def test_tags_of_the_class_cannot_override_ours() -> None:
-    wish = a_launch("i", a_resolved_class(tags={"team": "a", "karpenter.sh/nodepool": "x"}))
-    specs = fleet(wish)["TagSpecifications"]
+    launch_request = a_launch(
+        "i", a_resolved_class(tags={"team": "a", "karpenter.sh/nodepool": "x"})
+    )
+    specs = fleet(launch_request)["TagSpecifications"]
     assert [s["ResourceType"] for s in specs] == ["fleet", "instance", "volume"]
     tags = {t["Key"]: t["Value"] for t in specs[1]["Tags"]}
     assert (tags["team"], tags["karpenter.sh/nodepool"]) == ("a", "general")
@@ -174,8 +178,10 @@ def test_no_more_than_sixty_types_are_offered() -> None:
         for n in range(70)
         for zone in ("us-east-1a", "us-east-1b")
     )
-    wish = a_launch("i", a_resolved_class(), options=options)
-    rows = launch_requests(wish, any_type, SETTINGS).fleet["LaunchTemplateConfigs"][0]["Overrides"]
+    launch_request = a_launch("i", a_resolved_class(), options=options)
+    rows = launch_requests(launch_request, any_type, SETTINGS).fleet["LaunchTemplateConfigs"][0][
+        "Overrides"
+    ]
     assert len(rows) == 120
     assert rows[-1]["InstanceType"] == "m59.large"
 
@@ -251,8 +257,8 @@ def test_a_reservation_has_a_separate_template(
 
 
 def test_a_template_is_created_once_before_the_first_fleet_that_uses_it() -> None:
-    wishes = [a_launch(f"i{n}", a_resolved_class()) for n in range(2)]
-    rows = planned_requests(wishes, a_type, CONTROL_PLANE)
+    requested_launches = [a_launch(f"i{n}", a_resolved_class()) for n in range(2)]
+    rows = planned_requests(requested_launches, a_type, CONTROL_PLANE)
     assert [(row["operation"], row["nodeClaim"]) for row in rows] == [
         ("CreateLaunchTemplate", "general-i0"),
         ("CreateLaunchTemplate", "general-i0"),
@@ -485,7 +491,7 @@ def test_a_class_sets_the_maximum_number_of_pods() -> None:
         kind = find(node_class)("m7g.large")
         assert kind is not None
         assert kind.capacity["pods"] == count * 1000
-        wish = a_launch("i", node_class, "m7g.large")
-        data = launch_requests(wish, find(node_class), CONTROL_PLANE).templates[0]
+        launch_request = a_launch("i", node_class, "m7g.large")
+        data = launch_requests(launch_request, find(node_class), CONTROL_PLANE).templates[0]
         config = base64.b64decode(data["LaunchTemplateData"]["UserData"]).decode()
         assert f"maxPods: {count}" in config

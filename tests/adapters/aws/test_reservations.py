@@ -176,13 +176,13 @@ def test_an_unreadable_reservation_does_not_count_as_gone(
     assert found(cloud, clock, **term) == whole
 
 
-def wish(node_class: EC2NodeClass, intent: str) -> Launch:
+def launch_request(node_class: EC2NodeClass, intent: str) -> Launch:
     option = LaunchOption("m7i.large", "us-east-1a", "reserved", 0.0, "cr-1", "default")
     return replace(a_launch(intent, node_class), options=(option,))
 
 
 def launch(compute: AwsCompute, node_class: EC2NodeClass, intent: str) -> LaunchAnswer:
-    (answer,) = compute.launch([wish(node_class, intent)])
+    (answer,) = compute.launch([launch_request(node_class, intent)])
     assert isinstance(answer, LaunchAnswer)
     return answer
 
@@ -224,7 +224,7 @@ def test_two_observations_close_together_count_as_one(
     for number in range(3):
         node_class = compute.resolve(reserving(id="cr-1"))
         assert node_class.status.capacity_reservations == whole.status.capacity_reservations
-        compute.launch([wish(node_class, f"i{number}")])
+        compute.launch([launch_request(node_class, f"i{number}")])
     cloud.reservations.put(kept)
     assert compute.resolve(reserving(id="cr-1")).status.capacity_reservations
     cloud.reservations.cancel("cr-1")

@@ -153,8 +153,8 @@ def test_al2023_needs_the_service_cidr_of_a_real_cluster(
     real = replace(SETTINGS, cluster=ClusterKind.KUBECONFIG)
     (found,) = (a_compute(cloud, clock, real).resolve(node_class),)
     assert reasons(found)["ValidationSucceeded"] == "ClusterCIDRResolutionFailed"
-    told = replace(real, cluster_cidr="10.100.0.0/16")
-    assert a_compute(cloud, clock, told).resolve(node_class).is_ready
+    with_cidr = replace(real, cluster_cidr="10.100.0.0/16")
+    assert a_compute(cloud, clock, with_cidr).resolve(node_class).is_ready
 
 
 def test_equal_fleets_resolve_to_equal_resources(clock: SimulatedClock) -> None:

@@ -33,7 +33,7 @@ class Site:
         self.ids = [a.instance.id for a in answers if isinstance(a, LaunchAnswer) and a.instance]
         self.statuses = InstanceStatuses(self.cloud.connect, self.clock)
 
-    def said(self) -> list[tuple[str, str, str]]:
+    def reported(self) -> list[tuple[str, str, str]]:
         assert self.statuses.poll()
         words = self.statuses.arrived()
         return [(w.kind.name, *w.instances, w.text) for w in words]
@@ -45,7 +45,7 @@ def site() -> Site:
 
 
 def test_healthy_instances_have_no_events(site: Site) -> None:
-    assert site.said() == []
+    assert site.reported() == []
     assert not site.statuses.has_news()
     asked = [call.operation for call in site.cloud.calls if call.operation == CALL]
     assert len(asked) == 3
@@ -57,9 +57,9 @@ def test_a_status_check_counts_after_failing_for_two_minutes(site: Site, check: 
     ill = site.ids[1]
     site.cloud.health.impair(ill, site.clock.now(), check=check)
     site.clock.advance(IMPAIRED_FOR.total_seconds() - 1)
-    assert site.said() == []
+    assert site.reported() == []
     site.clock.advance(1)
-    assert site.said() == [("IMPAIRED", ill, f"{check} status check failed")]
+    assert site.reported() == [("IMPAIRED", ill, f"{check} status check failed")]
 
 
 @pytest.mark.parametrize(
@@ -75,13 +75,13 @@ def test_a_status_check_counts_after_failing_for_two_minutes(site: Site, check: 
 def test_a_scheduled_event_counts_at_once(site: Site, code: str) -> None:
     site.cloud.health.announce(site.ids[0], code, RETIRES)
     text = f"scheduled {code}, not before 2026-05-01T03:00:00Z, announced"
-    assert site.said() == [("SCHEDULED_CHANGE", site.ids[0], text)]
+    assert site.reported() == [("SCHEDULED_CHANGE", site.ids[0], text)]
 
 
 @pytest.mark.parametrize("text", ["[Completed] The instance", "[Canceled] The instance"])
 def test_a_completed_event_is_ignored_while_still_listed(site: Site, text: str) -> None:
     site.cloud.health.announce(site.ids[0], "instance-stop", RETIRES, text)
-    assert site.said() == []
+    assert site.reported() == []
 
 
 def test_an_ignored_filter_makes_no_instance_unhealthy(
@@ -90,35 +90,35 @@ def test_an_ignored_filter_makes_no_instance_unhealthy(
     """Imitations of EC2 return all instances, whatever the filter."""
     monkeypatch.setattr(site.cloud.health, "_is_asked_for", lambda *_: True)
     site.cloud.health.impair(site.ids[2], site.clock.now() - timedelta(hours=1))
-    assert [identity for _, identity, _ in site.said()] == [site.ids[2]]
+    assert [identity for _, identity, _ in site.reported()] == [site.ids[2]]
 
 
 def test_an_acknowledged_event_is_reported_again_only_if_it_recurs(site: Site) -> None:
     ill = site.ids[0]
     site.cloud.health.impair(ill, site.clock.now() - timedelta(minutes=5))
     site.cloud.health.announce(ill, "instance-stop", RETIRES)
-    assert len(site.said()) == 2
+    assert len(site.reported()) == 2
     site.statuses.settle(site.statuses.arrived())
-    assert site.said() == []
+    assert site.reported() == []
     assert not site.statuses.has_news()
     site.cloud.health.recover(ill)
-    assert site.said() == []
+    assert site.reported() == []
     site.cloud.health.impair(ill, site.clock.now() - timedelta(minutes=3))
-    assert [kind for kind, *_ in site.said()] == ["IMPAIRED"]
+    assert [kind for kind, *_ in site.reported()] == ["IMPAIRED"]
 
 
 def test_an_event_withdrawn_before_it_was_handled_is_dropped(site: Site) -> None:
     site.cloud.health.announce(site.ids[0], "instance-stop", RETIRES)
-    assert len(site.said()) == 1
+    assert len(site.reported()) == 1
     site.cloud.health.recover(site.ids[0])
-    assert site.said() == []
+    assert site.reported() == []
 
 
 @pytest.mark.parametrize("skip", [0, 1, 2, 3])
 def test_an_incomplete_answer_changes_nothing(site: Site, skip: int) -> None:
     for identity in site.ids:
         site.cloud.health.announce(identity, "instance-stop", RETIRES)
-    whole = site.said()
+    whole = site.reported()
     assert len(whole) == 3
     site.cloud.rows_a_page = 1
     site.cloud.health.recover(site.ids[0])
@@ -128,7 +128,7 @@ def test_an_incomplete_answer_changes_nothing(site: Site, skip: int) -> None:
     assert "ec2:DescribeInstanceStatus (request " in site.statuses.problem()
     assert "it will be retried" in site.statuses.problem()
     site.cloud.faults.clear()
-    assert len(site.said()) == 2
+    assert len(site.reported()) == 2
     assert site.statuses.problem() == ""
 
 

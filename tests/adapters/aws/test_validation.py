@@ -113,10 +113,10 @@ def test_an_inconclusive_answer_is_not_an_objection() -> None:
 
 
 def test_only_a_profile_of_the_user_must_already_exist() -> None:
-    said = "Value (nodes) for parameter iamInstanceProfile.name is invalid. "
-    said += "Invalid IAM Instance Profile name"
+    text = "Value (nodes) for parameter iamInstanceProfile.name is invalid. "
+    text += "Invalid IAM Instance Profile name"
     site = Site()
-    site.answers("RunInstances", "InvalidParameterValue", said)
+    site.answers("RunInstances", "InvalidParameterValue", text)
     assert site.verdict().status == "True"
     own = a_class(role="", instance_profile="nodes")
     assert site.verdict(own).reason == "InstanceProfileNotFound"

@@ -71,7 +71,7 @@ def test_a_write_interrupted_by_a_crash_is_complete_or_absent(tmp_path: Path, se
         # The test varies the time of the kill, which does not affect the outcome.
         time.sleep(random.Random(seed).uniform(0.0, 0.05))
         process.send_signal(signal.SIGKILL)
-        told = max(1, last_line(process))
+        reported = max(1, last_line(process))
 
     with open_state(str(tmp_path), "web") as state:
         pools = {claim.node_pool for claim in state.store.node_claims()}
@@ -80,9 +80,9 @@ def test_a_write_interrupted_by_a_crash_is_complete_or_absent(tmp_path: Path, se
         assert len(state.store.node_claims()) == 40
         assert len(state.store.objects()) == 20
         assert (len(pools), len(hashes), intents % 7) == (1, 1, 0)
-        assert int(hashes.pop()) in (told, told + 1)
-        assert intents // 7 in (told, told + 1)
-        assert len(state.journal.in_doubt()) in (6 * told, 6 * told + 7, 6 * told + 6)
+        assert int(hashes.pop()) in (reported, reported + 1)
+        assert intents // 7 in (reported, reported + 1)
+        assert len(state.journal.in_doubt()) in (6 * reported, 6 * reported + 7, 6 * reported + 6)
         with state.database.reading() as connection:
             assert connection.exec_driver_sql("PRAGMA integrity_check").scalar() == "ok"
         state.store.put_node_claims([a_claim("new")])

@@ -197,7 +197,7 @@ def test_a_full_disk_is_reported_and_keeps_the_old_state(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("location", "said"),
+    ("location", "message"),
     [
         ("mysql://host/db", "unsupported database mysql"),
         ("sqlite:///state.db", "unsupported database sqlite"),
@@ -208,9 +208,9 @@ def test_a_full_disk_is_reported_and_keeps_the_old_state(tmp_path: Path) -> None
         ("postgresql://nobody@no-such-host.invalid/db", "correct the host"),
     ],
 )
-def test_an_invalid_url_is_reported_without_its_password(location: str, said: str) -> None:
+def test_an_invalid_url_is_reported_without_its_password(location: str, message: str) -> None:
     text = refusal(location)
-    assert said in text
+    assert message in text
     assert "hunter2" not in text
 
 

@@ -171,15 +171,15 @@ def test_the_newest_plan_and_the_last_recorded_one_are_kept(state: DatabaseState
 
 
 def test_the_last_reason_about_each_subject_is_kept(state: DatabaseState) -> None:
-    def said(code: str, name: str) -> Decision:
+    def a_decision(code: str, name: str) -> Decision:
         return Decision(kind="Pod", name=name, code=code, message=code)
 
     for number, code in enumerate(("A", "B", "C")):
-        state.history.put_decisions(f"p{number}", NOW + number * DAY, [said(code, "x")])
-    state.history.put_decisions("p9", RECENT, [said("A", "y")])
+        state.history.put_decisions(f"p{number}", NOW + number * DAY, [a_decision(code, "x")])
+    state.history.put_decisions("p9", RECENT, [a_decision("A", "y")])
     assert pruned(state) == {"reasons": 2}
     assert [g.decision.code for g in state.history.decisions("Pod", "x")] == ["C"]
-    state.history.put_decisions("p8", LATER, [said("C", "x")])
+    state.history.put_decisions("p8", LATER, [a_decision("C", "x")])
     assert len(state.history.decisions("Pod", "x")) == 1, "it is still what was said last"
 
 

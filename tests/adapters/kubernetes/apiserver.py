@@ -111,7 +111,7 @@ class Kube:
     absent: frozenset[str] = frozenset(
         {"capacitybuffers", "nodeclaims", "nodepools", "nodeoverlays"}
     )
-    told: list[bytes] = field(default_factory=list)
+    injected: list[bytes] = field(default_factory=list)
     watches: bool = False
     hidden: frozenset[str] = frozenset()
     objects: dict[tuple[str, str, str, str], Object] = field(default_factory=dict)
@@ -238,9 +238,9 @@ class Kube:
             for r in self.rules
         )
 
-    def _reviewed(self, asked: Object) -> Object:
-        part = f"/{asked['subresource']}" if "subresource" in asked else ""
-        allowed = self._allows(asked["verb"], asked["group"], asked["resource"] + part)
+    def _reviewed(self, review: Object) -> Object:
+        part = f"/{review['subresource']}" if "subresource" in review else ""
+        allowed = self._allows(review["verb"], review["group"], review["resource"] + part)
         return {"kind": "SelfSubjectAccessReview", "status": {"allowed": allowed}}
 
     def _list(self, call: Call) -> Object:
@@ -285,7 +285,7 @@ class Kube:
                 sent = there
             for kind, item in news:
                 yield json.dumps({"type": kind, "object": item}).encode() + b"\n"
-            yield from self.told
+            yield from self.injected
             if not self.watches:
                 return
             yield b""
@@ -304,7 +304,7 @@ class Kube:
                 for at, kind, line in news:
                     if at > version and kind == (call.group, call.resource):
                         yield line
-                yield from self.told
+                yield from self.injected
                 with self.progress:
                     self.streams[stream] = seen
                     self.progress.notify_all()
@@ -496,13 +496,17 @@ class _Handler(BaseHTTPRequestHandler):
             late = False
             try:
                 late = self._admitted(call)
-                status, said, wait = 200, kube.answer(call), ""
+                status, answer_body, wait = 200, kube.answer(call), ""
             except RefusedError as refused:
                 status, wait = refused.status, refused.retry_after
-                said = {"kind": "Status", "reason": refused.reason, "message": refused.message}
+                answer_body = {
+                    "kind": "Status",
+                    "reason": refused.reason,
+                    "message": refused.message,
+                }
             except ResetError:
                 late = True
-            body = b"" if late else json.dumps(said).encode()
+            body = b"" if late else json.dumps(answer_body).encode()
         if late:
             self._break()
             return

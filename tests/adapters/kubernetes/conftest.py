@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.adapters.kubernetes.town import Town, a_node, a_town
+from tests.adapters.kubernetes.sandbox import Sandbox, a_node, a_sandbox
 
 
 @pytest.fixture
-def town(
+def sandbox(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> Iterator[Town]:
+) -> Iterator[Sandbox]:
     """A cluster with one node, which is ours; with the parameter ``cached`` through a cache."""
     monkeypatch.delenv("KUBECONFIG", raising=False)
     has_cache = getattr(request, "param", "") == "cached"
-    with a_town(tmp_path, a_node(), has_cache=has_cache) as made:
+    with a_sandbox(tmp_path, a_node(), has_cache=has_cache) as made:
         yield made

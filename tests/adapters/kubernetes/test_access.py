@@ -23,7 +23,7 @@ from tests.adapters.kubernetes.apiserver import (
     serving,
     write_kubeconfig,
 )
-from tests.adapters.kubernetes.town import Town
+from tests.adapters.kubernetes.sandbox import Sandbox
 from tests.yamltext import load
 
 SERVER = "https://ABC.gr7.eu-west-1.eks.amazonaws.com"
@@ -121,14 +121,14 @@ def test_expired_credentials_are_renewed_once(tmp_path: Path) -> None:
             api.call("GET", "/version")
 
 
-def test_an_unreachable_server_is_a_one_line_error(town: Town) -> None:
-    access = replace(town.api.access, server="http://127.0.0.1:9")
-    api = Api(lambda: access, town.waited.append)
+def test_an_unreachable_server_is_a_one_line_error(sandbox: Sandbox) -> None:
+    access = replace(sandbox.api.access, server="http://127.0.0.1:9")
+    api = Api(lambda: access, sandbox.waited.append)
     with pytest.raises(ClusterError) as caught:
         api.call("GET", "/version")
     assert str(caught.value).startswith("GET /version: no answer: ")
     assert "\n" not in str(caught.value)
-    assert len(town.waited) == 3
+    assert len(sandbox.waited) == 3
 
 
 @pytest.mark.parametrize(
@@ -157,22 +157,22 @@ def test_a_cluster_other_than_the_one_nodes_join_is_rejected(
         expect_one_cluster(access, joins)
 
 
-def test_an_unauthorized_answer_to_the_last_attempt_is_reported(town: Town) -> None:
+def test_an_unauthorized_answer_to_the_last_attempt_is_reported(sandbox: Sandbox) -> None:
     answers = [503, 503, 503, 401]
 
     def fail(call: Call) -> None:
         raise RefusedError(answers.pop(0), "No")
 
-    town.kube.fault = fail
+    sandbox.kube.fault = fail
     with pytest.raises(ClusterError, match="GET /version: HTTP 401 No"):
-        town.api.call("GET", "/version")
+        sandbox.api.call("GET", "/version")
 
 
-def test_a_process_without_the_lease_makes_no_requests(town: Town) -> None:
+def test_a_process_without_the_lease_makes_no_requests(sandbox: Sandbox) -> None:
     def confirm() -> None:
         raise LeaseLostError("this process no longer holds the lease")
 
-    town.api.confirm = confirm
+    sandbox.api.confirm = confirm
     with pytest.raises(LeaseLostError):
-        town.api.call("GET", "/api/v1/nodes")
-    assert town.kube.calls == []
+        sandbox.api.call("GET", "/api/v1/nodes")
+    assert sandbox.kube.calls == []

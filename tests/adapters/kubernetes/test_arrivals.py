@@ -14,7 +14,7 @@ from reconciler.adapters.kubernetes.informers import ClusterCache, Freshness
 from reconciler.adapters.kubernetes.kinds import POD
 from reconciler.adapters.simulated.conditions import SimulatedClock
 from tests.adapters.kubernetes.apiserver import Call, Object, RefusedError
-from tests.adapters.kubernetes.town import Town, a_pod
+from tests.adapters.kubernetes.sandbox import Sandbox, a_pod
 
 
 def waiting(name: str, *, owner: str = "ReplicaSet", why: str = "Unschedulable") -> Object:
@@ -30,14 +30,14 @@ def clock() -> SimulatedClock:
 
 
 @pytest.fixture
-def pods(town: Town, clock: SimulatedClock) -> PendingPods:
-    return PendingPods(town.api, clock, idle=timedelta(seconds=1), most=timedelta(seconds=10))
+def pods(sandbox: Sandbox, clock: SimulatedClock) -> PendingPods:
+    return PendingPods(sandbox.api, clock, idle=timedelta(seconds=1), most=timedelta(seconds=10))
 
 
 def test_a_pending_pod_wakes_until_the_next_observation(
-    town: Town, pods: PendingPods, clock: SimulatedClock
+    sandbox: Sandbox, pods: PendingPods, clock: SimulatedClock
 ) -> None:
-    town.kube.add(waiting("a"))
+    sandbox.kube.add(waiting("a"))
     assert not pods.has_news()
     assert pods.follow()
     assert not pods.has_news()
@@ -49,40 +49,40 @@ def test_a_pending_pod_wakes_until_the_next_observation(
 
 
 def test_only_pods_that_need_a_node_wake(
-    town: Town, pods: PendingPods, clock: SimulatedClock
+    sandbox: Sandbox, pods: PendingPods, clock: SimulatedClock
 ) -> None:
-    town.kube.add(a_pod("bound"))
-    town.kube.add(waiting("agent", owner="DaemonSet"))
-    town.kube.add(waiting("gated", why="SchedulingGated"))
+    sandbox.kube.add(a_pod("bound"))
+    sandbox.kube.add(waiting("agent", owner="DaemonSet"))
+    sandbox.kube.add(waiting("gated", why="SchedulingGated"))
     assert pods.follow()
     clock.advance(60)
     assert not pods.has_news()
 
 
 def test_a_pod_that_stays_pending_wakes_once(
-    town: Town, pods: PendingPods, clock: SimulatedClock
+    sandbox: Sandbox, pods: PendingPods, clock: SimulatedClock
 ) -> None:
-    town.kube.add(waiting("a"))
+    sandbox.kube.add(waiting("a"))
     for _ in range(3):
         pods.follow()
         pods.acknowledge()
         clock.advance(60)
-    town.kube.change("pods", "a", lambda pod: pod["metadata"].update(labels={"still": "here"}))
+    sandbox.kube.change("pods", "a", lambda pod: pod["metadata"].update(labels={"still": "here"}))
     pods.follow()
     clock.advance(60)
     assert not pods.has_news()
-    town.kube.add(waiting("b"))
+    sandbox.kube.add(waiting("b"))
     pods.follow()
     clock.advance(60)
     assert pods.has_news()
 
 
 def test_a_stream_of_new_pods_is_batched_for_a_limited_time(
-    town: Town, pods: PendingPods, clock: SimulatedClock
+    sandbox: Sandbox, pods: PendingPods, clock: SimulatedClock
 ) -> None:
     seen = []
     for number in range(24):
-        town.kube.add(waiting(f"pod-{number}"))
+        sandbox.kube.add(waiting(f"pod-{number}"))
         pods.follow()
         clock.advance(0.5)
         seen.append(pods.has_news())
@@ -90,7 +90,7 @@ def test_a_stream_of_new_pods_is_batched_for_a_limited_time(
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         (b'{"type":"ERROR","object":{"status":"Failure","message":"too old"}}\n', "too old"),
         (b"so long\n", "invalid watch event"),
@@ -99,51 +99,51 @@ def test_a_stream_of_new_pods_is_batched_for_a_limited_time(
     ],
 )
 def test_a_broken_watch_keeps_its_events(
-    town: Town,
+    sandbox: Sandbox,
     pods: PendingPods,
     clock: SimulatedClock,
     caplog: pytest.LogCaptureFixture,
     line: bytes,
-    said: str,
+    message: str,
 ) -> None:
-    town.kube.add(waiting("a"))
-    town.kube.told = [b'{"type":"BOOKMARK","object":{"kind":"Pod"}}\n', line]
+    sandbox.kube.add(waiting("a"))
+    sandbox.kube.injected = [b'{"type":"BOOKMARK","object":{"kind":"Pod"}}\n', line]
     with caplog.at_level(logging.WARNING):
         assert [pods.follow(), pods.follow()] == [False, False]
     clock.advance(1)
     assert pods.has_news()
     (record,) = caplog.records
-    assert said in record.getMessage()
+    assert message in record.getMessage()
     assert "noticed in the next pass" in record.getMessage()
-    town.kube.told = []
+    sandbox.kube.injected = []
     assert pods.follow()
 
 
 def test_a_forbidden_watch_is_reported_once_and_retried(
-    town: Town, pods: PendingPods, caplog: pytest.LogCaptureFixture
+    sandbox: Sandbox, pods: PendingPods, caplog: pytest.LogCaptureFixture
 ) -> None:
-    town.kube.rules = []
+    sandbox.kube.rules = []
     with caplog.at_level(logging.WARNING):
         assert [pods.follow() for _ in range(3)] == [False] * 3
     (record,) = caplog.records
     assert "ClusterRole" in record.getMessage()
-    town.kube.rules = None
+    sandbox.kube.rules = None
     assert pods.follow()
 
 
-def test_expired_credentials_are_loaded_again(town: Town, pods: PendingPods) -> None:
+def test_expired_credentials_are_loaded_again(sandbox: Sandbox, pods: PendingPods) -> None:
     def once(call: Call) -> None:
-        town.kube.fault = lambda _: None
+        sandbox.kube.fault = lambda _: None
         raise RefusedError(401, "Unauthorized")
 
-    before = town.api.access
-    town.kube.fault = once
+    before = sandbox.api.access
+    sandbox.kube.fault = once
     assert [pods.follow(), pods.follow()] == [False, True]
-    assert town.api.access is not before
+    assert sandbox.api.access is not before
 
 
 def test_pods_read_by_an_informer_wake_once(
-    town: Town, pods: PendingPods, clock: SimulatedClock
+    sandbox: Sandbox, pods: PendingPods, clock: SimulatedClock
 ) -> None:
     def is_news() -> bool:
         clock.advance(60)
@@ -152,43 +152,43 @@ def test_pods_read_by_an_informer_wake_once(
         return found
 
     freshness = Freshness(first_list_s=0.0)
-    cache = ClusterCache(town.api, freshness, kinds=[POD], elapsed=lambda: 0.0, heard=pods.hear)
-    town.kube.add(a_pod("bound"))
-    town.kube.add(waiting("agent", owner="DaemonSet"))
-    town.kube.add({**waiting("odd"), "status": {"conditions": "none"}})
+    cache = ClusterCache(sandbox.api, freshness, kinds=[POD], elapsed=lambda: 0.0, heard=pods.hear)
+    sandbox.kube.add(a_pod("bound"))
+    sandbox.kube.add(waiting("agent", owner="DaemonSet"))
+    sandbox.kube.add({**waiting("odd"), "status": {"conditions": "none"}})
     cache.advance()
     assert not is_news()
-    town.kube.add(waiting("a"))
+    sandbox.kube.add(waiting("a"))
     cache.advance()
     assert is_news()
-    town.kube.change("pods", "a", lambda pod: pod["metadata"].update(labels={"still": "here"}))
+    sandbox.kube.change("pods", "a", lambda pod: pod["metadata"].update(labels={"still": "here"}))
     cache.advance()
     assert not is_news()
-    town.kube.compact()
-    town.kube.add(waiting("b"))
-    town.kube.compact()
+    sandbox.kube.compact()
+    sandbox.kube.add(waiting("b"))
+    sandbox.kube.compact()
     cache.advance()
     cache.advance()
     assert is_news(), "it is in the list that follows an expired version"
-    town.kube.change("pods", "a", lambda pod: pod["spec"].update(nodeName="n0"))
+    sandbox.kube.change("pods", "a", lambda pod: pod["spec"].update(nodeName="n0"))
     cache.advance()
-    town.kube.change("pods", "a", lambda pod: pod["spec"].pop("nodeName"))
+    sandbox.kube.change("pods", "a", lambda pod: pod["spec"].pop("nodeName"))
     cache.advance()
     assert is_news(), "it is pending again"
 
 
-def test_a_pod_is_noticed_while_the_watch_runs(town: Town) -> None:
-    town.kube.watches = True
+def test_a_pod_is_noticed_while_the_watch_runs(sandbox: Sandbox) -> None:
+    sandbox.kube.watches = True
     clock = SystemClock()
-    pods = PendingPods(town.api, clock, idle=timedelta(0), most=timedelta(seconds=10))
+    pods = PendingPods(sandbox.api, clock, idle=timedelta(0), most=timedelta(seconds=10))
 
     def comes(until: Callable[[], bool]) -> bool:
         clock.wait(10, until)
         return until()
 
     with pods.listening():
-        assert comes(lambda: any(c.verb == "watch" for c in town.kube.calls))
+        assert comes(lambda: any(c.verb == "watch" for c in sandbox.kube.calls))
         assert not pods.has_news()
-        town.kube.add(waiting("a"))
+        sandbox.kube.add(waiting("a"))
         assert comes(pods.has_news)
-        town.kube.watches = False
+        sandbox.kube.watches = False

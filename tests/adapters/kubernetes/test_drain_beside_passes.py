@@ -13,16 +13,16 @@ from reconciler.adapters.kubernetes.cluster import KubernetesCluster
 from reconciler.adapters.threads import threaded_calls
 from reconciler.model.errors import ClusterError
 from tests.adapters.kubernetes.apiserver import Call, RefusedError
-from tests.adapters.kubernetes.town import Town, a_node, a_pod, a_town
+from tests.adapters.kubernetes.sandbox import Sandbox, a_node, a_pod, a_sandbox
 
 MANY = 30
 
 
 @pytest.fixture
-def town(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Town]:
+def sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sandbox]:
     monkeypatch.delenv("KUBECONFIG", raising=False)
     nodes = [a_node()]
-    with a_town(tmp_path, *nodes) as made, threaded_calls() as calls:
+    with a_sandbox(tmp_path, *nodes) as made, threaded_calls() as calls:
         made.cluster = KubernetesCluster(made.api, calls)
         yield made
 
@@ -39,41 +39,41 @@ def eventually(read: Callable[[], object], wanted: object) -> None:
     raise AssertionError(f"{wanted!r} does not come")
 
 
-def test_a_pass_does_not_wait_for_evictions(town: Town) -> None:
+def test_a_pass_does_not_wait_for_evictions(sandbox: Sandbox) -> None:
     release = Event()
 
     def overloaded(call: Call) -> None:
         if call.part == "eviction" and not release.is_set():
             raise RefusedError(503, "ServiceUnavailable", "try again", "10")
 
-    town.kube.fault = overloaded
-    town.api.wait = lambda _: pause(release)
+    sandbox.kube.fault = overloaded
+    sandbox.api.wait = lambda _: pause(release)
     for n in range(MANY):
-        town.kube.add(a_pod(f"p{n}"))
+        sandbox.kube.add(a_pod(f"p{n}"))
     begin = time.monotonic()
-    town.look()
-    town.cluster.taint("n0")
-    town.look()
-    assert town.drain() is None
-    assert town.drain() is None
+    sandbox.observe()
+    sandbox.cluster.taint("n0")
+    sandbox.observe()
+    assert sandbox.drain() is None
+    assert sandbox.drain() is None
     assert time.monotonic() - begin < 5, "30 evictions with pauses would take minutes"
     release.set()
-    eventually(town.drain, 0)
-    assert town.pods() == []
+    eventually(sandbox.drain, 0)
+    assert sandbox.pods() == []
 
 
-def test_a_node_counts_as_empty_only_after_a_step_that_started_tainted(town: Town) -> None:
-    assert town.drain() is None
-    eventually(lambda: [c for c in town.kube.calls if c.query.get("fieldSelector")] != [], True)
-    town.kube.add(a_pod("late"))  # bound after the step has listed the pods
-    town.look()
-    town.cluster.taint("n0")
-    town.look()
-    eventually(town.drain, 0)
-    assert town.pods() == [], "the pod that came before the taint was evicted"
+def test_a_node_counts_as_empty_only_after_a_step_that_started_tainted(sandbox: Sandbox) -> None:
+    assert sandbox.drain() is None
+    eventually(lambda: [c for c in sandbox.kube.calls if c.query.get("fieldSelector")] != [], True)
+    sandbox.kube.add(a_pod("late"))  # bound after the step has listed the pods
+    sandbox.observe()
+    sandbox.cluster.taint("n0")
+    sandbox.observe()
+    eventually(sandbox.drain, 0)
+    assert sandbox.pods() == [], "the pod that came before the taint was evicted"
 
 
-def test_a_refused_eviction_is_reported_by_the_next_pass_and_retried(town: Town) -> None:
+def test_a_refused_eviction_is_reported_by_the_next_pass_and_retried(sandbox: Sandbox) -> None:
     left = [1]
 
     def forbid(call: Call) -> None:
@@ -81,17 +81,17 @@ def test_a_refused_eviction_is_reported_by_the_next_pass_and_retried(town: Town)
             left.pop()
             raise RefusedError(403, "Forbidden", "a webhook denies it")
 
-    town.kube.fault = forbid
-    town.kube.add(a_pod("p0"))
-    town.look()
-    town.cluster.taint("n0")
+    sandbox.kube.fault = forbid
+    sandbox.kube.add(a_pod("p0"))
+    sandbox.observe()
+    sandbox.cluster.taint("n0")
 
     def step() -> str:
         try:
-            return str(town.drain())
+            return str(sandbox.drain())
         except ClusterError as error:
             return error.message
 
     eventually(step, "HTTP 403 Forbidden: a webhook denies it")
     eventually(step, "0")
-    assert town.pods() == []
+    assert sandbox.pods() == []

@@ -9,24 +9,24 @@ from reconciler.adapters.simulated.conditions import SimulatedClock
 from reconciler.ports.calls import InlineCalls
 from reconciler.ports.cluster import Announcement
 from tests.adapters.kubernetes.apiserver import Call, Object, RefusedError
-from tests.adapters.kubernetes.town import NOW, Town
+from tests.adapters.kubernetes.sandbox import NOW, Sandbox
 
 BLOCKED = Announcement("Node", "n0", "DisruptionBlocked", "Disrupting", "why", uid="u0")
 
 
-def writer(town: Town, at: datetime = NOW) -> tuple[ClusterEvents, SimulatedClock]:
+def writer(sandbox: Sandbox, at: datetime = NOW) -> tuple[ClusterEvents, SimulatedClock]:
     clock = SimulatedClock(at)
-    return ClusterEvents(town.api, InlineCalls(), clock, "host-7"), clock
+    return ClusterEvents(sandbox.api, InlineCalls(), clock, "host-7"), clock
 
 
-def written(town: Town) -> list[Object]:
-    return [c.body for c in town.kube.calls if c.resource == "events"]
+def written(sandbox: Sandbox) -> list[Object]:
+    return [c.body for c in sandbox.kube.calls if c.resource == "events"]
 
 
-def test_an_event_about_a_pod_is_in_its_namespace(town: Town) -> None:
-    events, _ = writer(town)
+def test_an_event_about_a_pod_is_in_its_namespace(sandbox: Sandbox) -> None:
+    events, _ = writer(sandbox)
     events.announce([Announcement("Pod", "api-0", "Nominated", "Scheduling", "to x", "shop", "u1")])
-    (event,) = written(town)
+    (event,) = written(sandbox)
     assert event["metadata"]["namespace"] == "shop"
     assert event["regarding"] == {
         "apiVersion": "v1",
@@ -41,50 +41,50 @@ def test_an_event_about_a_pod_is_in_its_namespace(town: Town) -> None:
     assert event["reportingInstance"] == "host-7"
 
 
-def test_an_event_about_a_node_is_in_the_default_namespace(town: Town) -> None:
-    events, _ = writer(town)
+def test_an_event_about_a_node_is_in_the_default_namespace(sandbox: Sandbox) -> None:
+    events, _ = writer(sandbox)
     events.announce([BLOCKED])
-    (event,) = written(town)
+    (event,) = written(sandbox)
     assert event["metadata"]["namespace"] == "default"
     assert "namespace" not in event["regarding"]
 
 
-def test_an_identical_event_is_written_once_in_two_minutes(town: Town) -> None:
-    events, clock = writer(town)
+def test_an_identical_event_is_written_once_in_two_minutes(sandbox: Sandbox) -> None:
+    events, clock = writer(sandbox)
     for _ in range(11):
         events.announce([BLOCKED])
         clock.advance(10)
-    assert len(written(town)) == 1
+    assert len(written(sandbox)) == 1
     clock.advance(20)
     events.announce([BLOCKED])
-    assert len(written(town)) == 2
-    names = {event["metadata"]["name"] for event in written(town)}
+    assert len(written(sandbox)) == 2
+    names = {event["metadata"]["name"] for event in written(sandbox)}
     assert len(names) == 2
 
 
-def test_a_flood_of_one_reason_is_limited_and_leaves_room_for_others(town: Town) -> None:
-    events, clock = writer(town)
+def test_a_flood_of_one_reason_is_limited_and_leaves_room_for_others(sandbox: Sandbox) -> None:
+    events, clock = writer(sandbox)
     flood = [
         Announcement("Node", f"n{n}", "DisruptionBlocked", "Disrupting", "why") for n in range(100)
     ]
     other = Announcement("Pod", "p", "FailedScheduling", "Scheduling", "no", "shop", "u")
     events.announce([*flood, other])
-    reasons = [event["reason"] for event in written(town)]
+    reasons = [event["reason"] for event in written(sandbox)]
     assert reasons == ["DisruptionBlocked"] * 10 + ["FailedScheduling"]
     clock.advance(1)
     events.announce(flood)
-    assert len(written(town)) == 11 + 5, "five a second after the burst"
+    assert len(written(sandbox)) == 11 + 5, "five a second after the burst"
 
 
-def test_a_refused_event_stops_nothing(town: Town) -> None:
+def test_a_refused_event_stops_nothing(sandbox: Sandbox) -> None:
     def forbid(call: Call) -> None:
         if call.resource == "events":
             raise RefusedError(403, "Forbidden")
 
-    town.kube.fault = forbid
-    events, clock = writer(town)
+    sandbox.kube.fault = forbid
+    events, clock = writer(sandbox)
     events.announce([BLOCKED])
     clock.advance(300)
-    town.kube.fault = lambda _: None
+    sandbox.kube.fault = lambda _: None
     events.announce([BLOCKED])
-    assert len(written(town)) == 2
+    assert len(written(sandbox)) == 2

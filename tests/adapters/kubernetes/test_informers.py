@@ -22,7 +22,7 @@ from reconciler.model.errors import ClusterError
 from reconciler.observed.reflector import CachedObject
 from reconciler.observed.snapshot import Snapshot
 from tests.adapters.kubernetes.apiserver import Call, ResetError
-from tests.adapters.kubernetes.town import NOW, Town, a_budget, a_claim, a_node, a_pod
+from tests.adapters.kubernetes.sandbox import NOW, Sandbox, a_budget, a_claim, a_node, a_pod
 
 FRESH = Freshness(first_list_s=0.0)
 
@@ -31,9 +31,9 @@ FRESH = Freshness(first_list_s=0.0)
 class Watched:
     """A cluster observed through a cache; tests decide when its watches are read."""
 
-    town: Town
+    sandbox: Sandbox
     cache: ClusterCache
-    heard: list[tuple[list[str], bool]]
+    notified: list[tuple[list[str], bool]]
     seconds: list[float] = field(default_factory=lambda: [1000.0])
 
     def advance(self, times: int = 1) -> None:
@@ -43,66 +43,66 @@ class Watched:
     def pass_time(self, seconds: float) -> None:
         self.seconds[0] += seconds
 
-    def look(self) -> Snapshot:
-        return self.town.look()
+    def observe(self) -> Snapshot:
+        return self.sandbox.observe()
 
     def calls_of(self, act: Callable[[], object]) -> list[Call]:
-        before = len(self.town.kube.calls)
+        before = len(self.sandbox.kube.calls)
         act()
-        return self.town.kube.calls[before:]
+        return self.sandbox.kube.calls[before:]
 
-    def lists_of_a_look(self) -> set[str]:
-        return {c.resource for c in self.calls_of(self.look) if c.verb == "list"}
+    def lists_of_an_observation(self) -> set[str]:
+        return {c.resource for c in self.calls_of(self.observe) if c.verb == "list"}
 
 
-def watched_town(town: Town) -> Watched:
+def watched_sandbox(sandbox: Sandbox) -> Watched:
     seconds = [1000.0]
-    heard: list[tuple[list[str], bool]] = []
+    notified: list[tuple[list[str], bool]] = []
 
-    def hear(objects: list[CachedObject], is_complete: bool) -> None:
-        heard.append(([item.key for item in objects], is_complete))
+    def note(objects: list[CachedObject], is_complete: bool) -> None:
+        notified.append(([item.key for item in objects], is_complete))
 
-    api = Api(town.api.connect, town.waited.append, timeout_s=5.0)
-    cache = ClusterCache(api, FRESH, elapsed=lambda: seconds[0], heard=hear)
-    town.cluster = KubernetesCluster(town.api, cache=cache)
-    return Watched(town, cache, heard, seconds)
+    api = Api(sandbox.api.connect, sandbox.waited.append, timeout_s=5.0)
+    cache = ClusterCache(api, FRESH, elapsed=lambda: seconds[0], heard=note)
+    sandbox.cluster = KubernetesCluster(sandbox.api, cache=cache)
+    return Watched(sandbox, cache, notified, seconds)
 
 
 @pytest.fixture
-def watched(town: Town) -> Watched:
+def watched(sandbox: Sandbox) -> Watched:
     """A cluster whose cache has read its first lists."""
-    town.kube.add(a_pod("a"))
-    made = watched_town(town)
+    sandbox.kube.add(a_pod("a"))
+    made = watched_sandbox(sandbox)
     made.advance()
     return made
 
 
 def test_observing_an_unchanged_cluster_makes_no_call(watched: Watched) -> None:
-    seen = watched.look()
-    assert watched.calls_of(watched.look) == []
+    seen = watched.observe()
+    assert watched.calls_of(watched.observe) == []
     assert [p.key for p in seen.pods] == ["default/a"]
-    assert watched.look().pods is seen.pods
+    assert watched.observe().pods is seen.pods
 
 
 def test_watches_of_an_unchanged_cluster_transfer_less_than_a_hundredth_of_lists(
-    town: Town,
+    sandbox: Sandbox,
 ) -> None:
     """``python -m benchmarks.watches`` measures it with 1,000 nodes."""
-    kube = town.kube
+    kube = sandbox.kube
     for number in range(100):
         kube.add({**a_pod(f"p{number}"), "filled": "x" * 5000})
-    watched = watched_town(town)
-    watched.look()
+    watched = watched_sandbox(sandbox)
+    watched.observe()
     whole = kube.sent
     watched.advance()
     before = kube.sent
     watched.advance()
-    watched.look()
+    watched.observe()
     assert 0 < kube.sent - before < whole / 100
 
 
 def test_an_observation_equals_a_list(watched: Watched, tmp_path: Path) -> None:
-    kube = watched.town.kube
+    kube = watched.sandbox.kube
     for name in ("c", "b", "d"):
         kube.add(a_pod(name))
     kube.add(a_node("n1", "aws:///us-east-1a/i-1"))
@@ -112,23 +112,23 @@ def test_an_observation_equals_a_list(watched: Watched, tmp_path: Path) -> None:
     kube.remove("nodes", "n1")
     kube.add(a_node("n1", "aws:///us-east-1a/i-2"))
     watched.advance()
-    assert watched.lists_of_a_look() == set()
-    assert watched.look() == KubernetesCluster(watched.town.api).observe([a_claim()], [])
+    assert watched.lists_of_an_observation() == set()
+    assert watched.observe() == KubernetesCluster(watched.sandbox.api).observe([a_claim()], [])
 
 
 def test_an_observation_contains_its_resource_versions(watched: Watched) -> None:
-    before = watched.look().versions
+    before = watched.observe().versions
     assert set(before) == {kind.resource for kind in OBSERVED if not kind.optional}
-    assert before == KubernetesCluster(watched.town.api).observe([], []).versions
-    pod = watched.town.kube.add(a_pod("b"))
+    assert before == KubernetesCluster(watched.sandbox.api).observe([], []).versions
+    pod = watched.sandbox.kube.add(a_pod("b"))
     watched.advance()
-    after = watched.look().versions
+    after = watched.observe().versions
     assert after["pods"] == pod["metadata"]["resourceVersion"]
     assert int(after["pods"]) > int(before["pods"])
 
 
 def test_a_watch_starts_at_the_version_of_the_list_and_requests_bookmarks(watched: Watched) -> None:
-    version = watched.look().versions["pods"]
+    version = watched.observe().versions["pods"]
     made = watched.calls_of(watched.advance)
     (pods,) = [c.query for c in made if c.resource == "pods"]
     assert pods == {
@@ -141,18 +141,18 @@ def test_a_watch_starts_at_the_version_of_the_list_and_requests_bookmarks(watche
     assert {c.verb for c in made if c.resource not in absent} == {"watch"}
 
 
-def test_before_the_first_list_an_observation_lists_everything(town: Town) -> None:
-    watched = watched_town(town)
-    assert watched.lists_of_a_look() == {kind.resource for kind in OBSERVED}
+def test_before_the_first_list_an_observation_lists_everything(sandbox: Sandbox) -> None:
+    watched = watched_sandbox(sandbox)
+    assert watched.lists_of_an_observation() == {kind.resource for kind in OBSERVED}
 
 
 def test_a_cache_without_recent_confirmation_is_not_used(watched: Watched) -> None:
     watched.pass_time(30.0)
-    assert watched.lists_of_a_look() == set()
+    assert watched.lists_of_an_observation() == set()
     watched.pass_time(0.1)
-    assert watched.lists_of_a_look() == {kind.resource for kind in OBSERVED}
+    assert watched.lists_of_an_observation() == {kind.resource for kind in OBSERVED}
     watched.advance()
-    assert watched.lists_of_a_look() == set()
+    assert watched.lists_of_an_observation() == set()
 
 
 def test_an_unreachable_api_is_the_same_error_with_and_without_a_cache(
@@ -161,31 +161,31 @@ def test_an_unreachable_api_is_the_same_error_with_and_without_a_cache(
     def fail(call: Call) -> None:
         raise ResetError
 
-    watched.town.kube.fault = fail
+    watched.sandbox.kube.fault = fail
     watched.advance()
     with pytest.raises(ClusterError) as caught:
-        watched.look()
+        watched.observe()
     with pytest.raises(ClusterError) as expected:
-        KubernetesCluster(watched.town.api).observe([a_claim()], [])
+        KubernetesCluster(watched.sandbox.api).observe([a_claim()], [])
     assert str(caught.value) == str(expected.value)
-    watched.town.kube.fault = lambda _: None
-    assert [n.name for n in watched.look().nodes] == ["n0"]
+    watched.sandbox.kube.fault = lambda _: None
+    assert [n.name for n in watched.observe().nodes] == ["n0"]
 
 
 def test_while_a_watch_is_broken_its_kind_is_listed(
     watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
-    watched.town.kube.told = [b"RESET"]
+    watched.sandbox.kube.injected = [b"RESET"]
     with caplog.at_level(logging.WARNING):
         watched.advance(2)
-    listed = watched.lists_of_a_look()
+    listed = watched.lists_of_an_observation()
     assert listed == {k.resource for k in OBSERVED if not k.optional}
     (record,) = caplog.records
     assert "each pass lists them until the watch works again" in record.getMessage()
-    watched.town.kube.told = []
+    watched.sandbox.kube.injected = []
     watched.advance(2)
-    assert watched.lists_of_a_look() == set()
-    watched.town.kube.told = [b"RESET"]
+    assert watched.lists_of_an_observation() == set()
+    watched.sandbox.kube.injected = [b"RESET"]
     with caplog.at_level(logging.WARNING):
         watched.advance()
     assert len(caplog.records) == 2, "it is a new problem after the watch has worked"
@@ -202,51 +202,51 @@ def test_while_a_watch_is_broken_its_kind_is_listed(
     ],
 )
 def test_a_cache_is_not_used_after_an_inconsistent_event(watched: Watched, line: bytes) -> None:
-    watched.town.kube.told = [line]
+    watched.sandbox.kube.injected = [line]
     watched.advance()
-    watched.town.kube.told = []
-    watched.town.kube.remove("pods", "a")
-    assert watched.look().pods == ()
+    watched.sandbox.kube.injected = []
+    watched.sandbox.kube.remove("pods", "a")
+    assert watched.observe().pods == ()
     watched.advance(2)
-    assert watched.lists_of_a_look() == set()
-    assert watched.look().pods == ()
+    assert watched.lists_of_an_observation() == set()
+    assert watched.observe().pods == ()
 
 
 def test_a_lagging_cache_does_not_hide_what_a_list_has_shown(watched: Watched) -> None:
-    kube = watched.town.kube
-    kube.told = [b"RESET"]
+    kube = watched.sandbox.kube
+    kube.injected = [b"RESET"]
     watched.advance()
-    kube.told = []
+    kube.injected = []
     before = kube.add(a_pod("b"))["metadata"]["resourceVersion"]
     late = {"kind": "Pod", "metadata": {"resourceVersion": before}}
     kube.add(a_pod("c"))
-    assert len(watched.look().pods) == 3, "listed, because the watch is broken"
+    assert len(watched.observe().pods) == 3, "listed, because the watch is broken"
     followed, kube.watched = (
         kube.watched,
         lambda call: iter([json.dumps({"type": "BOOKMARK", "object": late}).encode() + b"\n"]),
     )
     watched.advance()
-    assert len(watched.look().pods) == 3, "the watch works again, and has not told of c"
+    assert len(watched.observe().pods) == 3, "the watch works again, and has not told of c"
     kube.watched = followed
     watched.advance()
-    assert watched.lists_of_a_look() == set()
+    assert watched.lists_of_an_observation() == set()
 
 
 def test_a_version_that_is_too_old_leads_to_a_list(watched: Watched) -> None:
-    kube = watched.town.kube
+    kube = watched.sandbox.kube
     kube.remove("pods", "a")
     kube.add(a_pod("b"))
     kube.compact()
     watched.advance()
-    assert [p.key for p in watched.look().pods] == ["default/b"], "listed for this look"
+    assert [p.key for p in watched.observe().pods] == ["default/b"], "listed for this look"
     made = watched.calls_of(watched.advance)
     assert {c.verb for c in made} == {"list"}
-    assert watched.lists_of_a_look() == set()
-    assert [p.key for p in watched.look().pods] == ["default/b"]
+    assert watched.lists_of_an_observation() == set()
+    assert [p.key for p in watched.observe().pods] == ["default/b"]
 
 
 def test_all_pages_are_read_again_at_an_interval(watched: Watched) -> None:
-    kube = watched.town.kube
+    kube = watched.sandbox.kube
     for number in range(5):
         kube.add(a_pod(f"p{number}"))
     kube.page_max = 2
@@ -255,29 +255,29 @@ def test_all_pages_are_read_again_at_an_interval(watched: Watched) -> None:
         made = watched.calls_of(watched.advance)
     pods = [c.verb for c in made if c.resource == "pods"]
     assert pods == ["list"] * 3
-    assert watched.lists_of_a_look() == set()
-    assert len(watched.look().pods) == 6
+    assert watched.lists_of_an_observation() == set()
+    assert len(watched.observe().pods) == 6
 
 
 def test_a_missing_watch_permission_falls_back_to_lists_and_is_logged_once(
-    town: Town, caplog: pytest.LogCaptureFixture
+    sandbox: Sandbox, caplog: pytest.LogCaptureFixture
 ) -> None:
     every = [{"apiGroups": [k.group], "resources": [k.resource], "verbs": []} for k in OBSERVED]
-    town.kube.rules = [rule | {"verbs": ["list"]} for rule in every]
-    watched = watched_town(town)
+    sandbox.kube.rules = [rule | {"verbs": ["list"]} for rule in every]
+    watched = watched_sandbox(sandbox)
     with caplog.at_level(logging.WARNING):
         watched.advance(3)
-    assert [n.name for n in watched.look().nodes] == ["n0"]
-    assert watched.lists_of_a_look() == {k.resource for k in OBSERVED if not k.optional}
+    assert [n.name for n in watched.observe().nodes] == ["n0"]
+    assert watched.lists_of_an_observation() == {k.resource for k in OBSERVED if not k.optional}
     (record,) = caplog.records
     assert "ClusterRole" in record.getMessage()
-    town.kube.rules = None
+    sandbox.kube.rules = None
     watched.advance(2)
-    assert watched.lists_of_a_look() == set()
+    assert watched.lists_of_an_observation() == set()
 
 
 def test_a_kind_installed_later_is_observed(watched: Watched) -> None:
-    kube = watched.town.kube
+    kube = watched.sandbox.kube
     buffer = {
         "kind": "CapacityBuffer",
         "metadata": {"name": "spare", "namespace": "default"},
@@ -285,42 +285,42 @@ def test_a_kind_installed_later_is_observed(watched: Watched) -> None:
     }
     kube.absent = frozenset()
     kube.add(buffer)
-    assert watched.look().capacity_buffers == ()
+    assert watched.observe().capacity_buffers == ()
     watched.pass_time(20.0)
     watched.advance()
-    assert [b.metadata.name for b in watched.look().capacity_buffers] == ["spare"]
+    assert [b.metadata.name for b in watched.observe().capacity_buffers] == ["spare"]
 
 
 def test_our_taint_is_visible_before_the_watch_reports_it(watched: Watched) -> None:
-    watched.look()
-    watched.town.cluster.taint("n0")
-    assert watched.lists_of_a_look() == set()
-    (node,) = watched.look().nodes
+    watched.observe()
+    watched.sandbox.cluster.taint("n0")
+    assert watched.lists_of_an_observation() == set()
+    (node,) = watched.observe().nodes
     assert [t.key for t in node.spec.taints] == ["karpenter.sh/disrupted"]
     watched.advance()
-    assert watched.look().nodes == (node,)
+    assert watched.observe().nodes == (node,)
 
 
 def test_a_concurrent_change_of_another_writer_is_visible_too(watched: Watched) -> None:
-    watched.look()
-    watched.town.kube.change("nodes", "n0", lambda n: n["metadata"]["labels"].update(by="them"))
-    watched.town.cluster.taint("n0")
-    (node,) = watched.look().nodes
+    watched.observe()
+    watched.sandbox.kube.change("nodes", "n0", lambda n: n["metadata"]["labels"].update(by="them"))
+    watched.sandbox.cluster.taint("n0")
+    (node,) = watched.observe().nodes
     assert node.metadata.labels["by"] == "them"
     assert node.spec.taints
 
 
 def test_a_write_with_a_lost_answer_is_visible(watched: Watched) -> None:
-    watched.look()
+    watched.observe()
 
     def lose_once(call: Call) -> None:
         if call.method == "PATCH":
-            watched.town.kube.fault = lambda _: None
+            watched.sandbox.kube.fault = lambda _: None
             raise ResetError(late=True)
 
-    watched.town.kube.fault = lose_once
-    watched.town.cluster.taint("n0")
-    (node,) = watched.look().nodes
+    watched.sandbox.kube.fault = lose_once
+    watched.sandbox.cluster.taint("n0")
+    (node,) = watched.observe().nodes
     assert node.spec.taints
 
 
@@ -328,85 +328,87 @@ def test_a_write_with_a_lost_answer_is_visible(watched: Watched) -> None:
 def test_a_deleted_node_is_gone_before_the_watch_reports_it(
     watched: Watched, is_lost: bool
 ) -> None:
-    watched.look()
+    watched.observe()
 
     def lose_once(call: Call) -> None:
         if is_lost and call.method == "DELETE":
-            watched.town.kube.fault = lambda _: None
+            watched.sandbox.kube.fault = lambda _: None
             raise ResetError(late=True)
 
-    watched.town.kube.fault = lose_once
-    watched.town.cluster.delete_node("n0")
-    assert watched.lists_of_a_look() == set()
-    assert watched.look().nodes == ()
-    watched.town.kube.add(a_node("n0", "aws:///us-east-1a/i-7"))
+    watched.sandbox.kube.fault = lose_once
+    watched.sandbox.cluster.delete_node("n0")
+    assert watched.lists_of_an_observation() == set()
+    assert watched.observe().nodes == ()
+    watched.sandbox.kube.add(a_node("n0", "aws:///us-east-1a/i-7"))
     watched.advance()
-    assert [n.spec.provider_id for n in watched.look().nodes] == ["aws:///us-east-1a/i-7"]
+    assert [n.spec.provider_id for n in watched.observe().nodes] == ["aws:///us-east-1a/i-7"]
 
 
 def test_a_node_kept_by_a_foreign_finalizer_stays_visible(watched: Watched) -> None:
-    watched.town.kube.change("nodes", "n0", lambda n: n["metadata"].update(finalizers=["x.io/y"]))
+    watched.sandbox.kube.change(
+        "nodes", "n0", lambda n: n["metadata"].update(finalizers=["x.io/y"])
+    )
     watched.advance()
-    watched.look()
-    watched.town.cluster.delete_node("n0")
-    (node,) = watched.look().nodes
+    watched.observe()
+    watched.sandbox.cluster.delete_node("n0")
+    (node,) = watched.observe().nodes
     assert node.metadata.deletion_timestamp is not None
 
 
 def test_after_an_eviction_pods_are_listed_until_the_watch_reports_it(watched: Watched) -> None:
-    watched.town.kube.leaving = True
-    assert watched.town.drain() == 1
-    assert watched.lists_of_a_look() == {"pods"}
-    (pod,) = watched.look().pods
+    watched.sandbox.kube.leaving = True
+    assert watched.sandbox.drain() == 1
+    assert watched.lists_of_an_observation() == {"pods"}
+    (pod,) = watched.observe().pods
     assert pod.metadata.deletion_timestamp is not None
     watched.advance()
-    assert watched.lists_of_a_look() == set()
-    assert watched.look().pods == (pod,)
+    assert watched.lists_of_an_observation() == set()
+    assert watched.observe().pods == (pod,)
 
 
 def test_a_deleted_pod_is_terminating_before_the_watch_reports_it(
     watched: Watched,
 ) -> None:
-    watched.town.kube.leaving = True
-    watched.town.look()
-    watched.town.cluster.drain("n0", NOW, NOW)
-    assert watched.lists_of_a_look() == set()
-    (pod,) = watched.look().pods
+    watched.sandbox.kube.leaving = True
+    watched.sandbox.observe()
+    watched.sandbox.cluster.drain("n0", NOW, NOW)
+    assert watched.lists_of_an_observation() == set()
+    (pod,) = watched.observe().pods
     assert pod.metadata.deletion_timestamp is not None
 
 
 def test_new_and_changed_pods_are_reported(watched: Watched) -> None:
-    assert watched.heard == [(["default/a"], True)]
-    watched.town.kube.add(a_pod("b"))
-    watched.town.kube.remove("pods", "a")
+    assert watched.notified == [(["default/a"], True)]
+    watched.sandbox.kube.add(a_pod("b"))
+    watched.sandbox.kube.remove("pods", "a")
     watched.advance()
-    assert watched.heard[1:] == [(["default/b"], False)]
+    assert watched.notified[1:] == [(["default/b"], False)]
 
 
 def test_the_lease_is_confirmed_before_each_observation(watched: Watched) -> None:
     def refuse() -> None:
         raise ClusterError("another process acts")
 
-    watched.town.api.confirm = refuse
+    watched.sandbox.api.confirm = refuse
     with pytest.raises(ClusterError, match="another process acts"):
-        watched.look()
+        watched.observe()
 
 
 def test_changes_are_observed_while_the_watches_run_and_they_end_with_the_block(
-    town: Town,
+    sandbox: Sandbox,
 ) -> None:
-    town.kube.watches = True
+    sandbox.kube.watches = True
     clock = SystemClock()
     prepare_decoders()
-    cache = ClusterCache(Api(town.api.connect, time.sleep), Freshness())
-    town.cluster = KubernetesCluster(town.api, cache=cache)
+    cache = ClusterCache(Api(sandbox.api.connect, time.sleep), Freshness())
+    sandbox.cluster = KubernetesCluster(sandbox.api, cache=cache)
     before = set(threading.enumerate())
     with cache.listening():
-        assert [n.name for n in town.look().nodes] == ["n0"]
-        town.kube.add(a_pod("late"))
-        clock.wait(10, lambda: [p.metadata.name for p in town.look().pods] == ["late"])
-        assert [p.metadata.name for p in town.look().pods] == ["late"]
-        assert not [c for c in town.kube.calls if c.verb == "list" and c.resource == "pods"][1:]
+        assert [n.name for n in sandbox.observe().nodes] == ["n0"]
+        sandbox.kube.add(a_pod("late"))
+        clock.wait(10, lambda: [p.metadata.name for p in sandbox.observe().pods] == ["late"])
+        assert [p.metadata.name for p in sandbox.observe().pods] == ["late"]
+        assert not [c for c in sandbox.kube.calls if c.verb == "list" and c.resource == "pods"][1:]
         began = time.monotonic()
     assert time.monotonic() - began < 5.0
     clock.wait(10, lambda: not _watching(before))

@@ -8,53 +8,53 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.adapters.kubernetes.town import Town, a_claim, a_town
+from tests.adapters.kubernetes.sandbox import Sandbox, a_claim, a_sandbox
 
 
 @pytest.fixture
-def town(tmp_path: Path) -> Iterator[Town]:
+def sandbox(tmp_path: Path) -> Iterator[Sandbox]:
     """A cluster with Karpenter's CRDs, and a current cache."""
-    with a_town(tmp_path, has_cache=True) as made:
+    with a_sandbox(tmp_path, has_cache=True) as made:
         made.kube.absent = frozenset()
-        made.look()
+        made.observe()
         yield made
 
 
-def test_unchanged_copies_need_no_call(town: Town) -> None:
-    mirror = town.cluster.mirror("shop")
+def test_unchanged_copies_need_no_call(sandbox: Sandbox) -> None:
+    mirror = sandbox.cluster.mirror("shop")
     mirror.show([a_claim()], {})
-    assert list(town.kube.of("nodeclaims")) == [a_claim().name]
-    town.kube.calls.clear()
+    assert list(sandbox.kube.of("nodeclaims")) == [a_claim().name]
+    sandbox.kube.calls.clear()
     mirror.show([a_claim()], {})  # no watch has reported the copy yet
     assert mirror.deleted() == mirror.node_pools() == frozenset()
-    assert town.kube.made() == []
+    assert sandbox.kube.made() == []
 
 
-def test_a_change_reported_by_a_watch_is_reverted(town: Town) -> None:
-    mirror = town.cluster.mirror("shop")
+def test_a_change_reported_by_a_watch_is_reverted(sandbox: Sandbox) -> None:
+    mirror = sandbox.cluster.mirror("shop")
     mirror.show([a_claim()], {})
-    town.kube.change("nodeclaims", a_claim().name, lambda c: c["metadata"]["labels"].clear())
-    town.look()
+    sandbox.kube.change("nodeclaims", a_claim().name, lambda c: c["metadata"]["labels"].clear())
+    sandbox.observe()
     mirror.show([a_claim()], {})
-    labels = town.kube.of("nodeclaims")[a_claim().name]["metadata"]["labels"]
+    labels = sandbox.kube.of("nodeclaims")[a_claim().name]["metadata"]["labels"]
     assert labels["reconciler/fleet"] == "shop"
 
 
-def test_a_copy_is_removed_with_its_claim_despite_a_lagging_watch(town: Town) -> None:
-    mirror = town.cluster.mirror("shop")
+def test_a_copy_is_removed_with_its_claim_despite_a_lagging_watch(sandbox: Sandbox) -> None:
+    mirror = sandbox.cluster.mirror("shop")
     mirror.show([a_claim()], {})
     mirror.show([], {})
-    assert town.kube.of("nodeclaims") == {}
+    assert sandbox.kube.of("nodeclaims") == {}
     mirror.show([], {})
     other = msgspec.structs.replace(
         a_claim(), metadata=msgspec.structs.replace(a_claim().metadata, name="web-other")
     )
     mirror.show([other], {})
-    assert list(town.kube.of("nodeclaims")) == ["web-other"]
+    assert list(sandbox.kube.of("nodeclaims")) == ["web-other"]
 
 
 def test_an_api_without_the_kind_gets_no_copies(tmp_path: Path) -> None:
-    with a_town(tmp_path, has_cache=True) as town:
-        town.look()
-        town.cluster.mirror("shop").show([a_claim()], {})
-        assert {call.method for call in town.kube.calls} == {"GET"}
+    with a_sandbox(tmp_path, has_cache=True) as sandbox:
+        sandbox.observe()
+        sandbox.cluster.mirror("shop").show([a_claim()], {})
+        assert {call.method for call in sandbox.kube.calls} == {"GET"}

@@ -9,7 +9,7 @@ import pytest
 from reconciler.adapters.kubernetes.cluster import KubernetesCluster
 from reconciler.model.errors import ClusterError
 from tests.adapters.kubernetes.apiserver import Call, RefusedError, ResetError
-from tests.adapters.kubernetes.town import OURS, Town, a_claim, a_node
+from tests.adapters.kubernetes.sandbox import OURS, Sandbox, a_claim, a_node
 
 UNREGISTERED = {"key": "karpenter.sh/unregistered", "effect": "NoExecute"}
 VERBS: dict[str, Callable[[KubernetesCluster], None]] = {
@@ -20,20 +20,20 @@ VERBS: dict[str, Callable[[KubernetesCluster], None]] = {
     "delete_node": lambda cluster: cluster.delete_node("n0"),
 }
 
-pytestmark = pytest.mark.parametrize("town", ["listed", "cached"], indirect=True)
+pytestmark = pytest.mark.parametrize("sandbox", ["listed", "cached"], indirect=True)
 
 
 @pytest.fixture
-def joined(town: Town) -> Town:
+def joined(sandbox: Sandbox) -> Sandbox:
     """The node has joined, is unregistered, and was marked for disruption by another controller."""
     other = {"key": "other", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"}
-    town.kube.add(a_node(taints=[UNREGISTERED, other]))
-    town.look()
-    return town
+    sandbox.kube.add(a_node(taints=[UNREGISTERED, other]))
+    sandbox.observe()
+    return sandbox
 
 
 def test_registration_copies_labels_and_taints_and_removes_the_unregistered_taint(
-    joined: Town,
+    joined: Sandbox,
 ) -> None:
     joined.cluster.register("n0", a_claim())
     node = joined.node()
@@ -47,40 +47,40 @@ def test_registration_copies_labels_and_taints_and_removes_the_unregistered_tain
     assert node["spec"]["taints"][0]["timeAdded"], "fields that we do not know stay"
 
 
-def test_a_removed_startup_taint_is_not_added_again(joined: Town) -> None:
+def test_a_removed_startup_taint_is_not_added_again(joined: Sandbox) -> None:
     joined.cluster.register("n0", a_claim())
     joined.kube.change("nodes", "n0", lambda node: node["spec"].update(taints=[]))
     joined.cluster.register("n0", a_claim())
     assert joined.taints() == []
 
 
-def test_taints_set_by_the_kubelet_are_kept(joined: Town) -> None:
+def test_taints_set_by_the_kubelet_are_kept(joined: Sandbox) -> None:
     label = {"karpenter.sh/do-not-sync-taints": "true"}
     joined.kube.change("nodes", "n0", lambda node: node["metadata"]["labels"].update(label))
     joined.cluster.register("n0", a_claim())
     assert joined.taints() == ["other:NoSchedule"]
 
 
-def test_the_node_of_another_instance_is_not_registered(joined: Town) -> None:
+def test_the_node_of_another_instance_is_not_registered(joined: Sandbox) -> None:
     with pytest.raises(ClusterError, match=f"the node belongs to {OURS}, not to web-1"):
         joined.cluster.register("n0", a_claim("aws:///us-east-1a/i-1"))
 
 
-def test_the_taint_is_added_and_removed(joined: Town) -> None:
+def test_the_taint_is_added_and_removed(joined: Sandbox) -> None:
     joined.cluster.taint("n0")
     assert joined.taints()[-1] == "karpenter.sh/disrupted:NoSchedule"
     joined.cluster.untaint("n0")
     assert joined.taints() == ["karpenter.sh/unregistered:NoExecute", "other:NoSchedule"]
 
 
-def test_a_taint_of_our_key_with_another_effect_is_replaced(joined: Town) -> None:
+def test_a_taint_of_our_key_with_another_effect_is_replaced(joined: Sandbox) -> None:
     odd = {"key": "karpenter.sh/disrupted", "effect": "NoExecute"}
     joined.kube.change("nodes", "n0", lambda node: node["spec"].update(taints=[odd]))
     joined.cluster.taint("n0")
     assert joined.taints() == ["karpenter.sh/disrupted:NoSchedule"]
 
 
-def test_untainting_removes_the_load_balancer_exclusion_of_the_drain(joined: Town) -> None:
+def test_untainting_removes_the_load_balancer_exclusion_of_the_drain(joined: Sandbox) -> None:
     joined.cluster.drain("n0", None, joined.kube.now())
     key = "node.kubernetes.io/exclude-from-external-load-balancers"
     assert joined.node()["metadata"]["labels"][key] == "karpenter"
@@ -89,7 +89,7 @@ def test_untainting_removes_the_load_balancer_exclusion_of_the_drain(joined: Tow
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_every_node_operation_is_idempotent(joined: Town, verb: str) -> None:
+def test_every_node_operation_is_idempotent(joined: Sandbox, verb: str) -> None:
     VERBS[verb](joined.cluster)
     after, version = joined.kube.of("nodes"), str(joined.kube.of("nodes"))
     VERBS[verb](joined.cluster)
@@ -98,7 +98,7 @@ def test_every_node_operation_is_idempotent(joined: Town, verb: str) -> None:
 
 @pytest.mark.parametrize("late", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_lost_answer_changes_nothing(joined: Town, verb: str, late: bool) -> None:
+def test_a_lost_answer_changes_nothing(joined: Sandbox, verb: str, late: bool) -> None:
     left = [1]
 
     def break_once(call: Call) -> None:
@@ -110,19 +110,20 @@ def test_a_lost_answer_changes_nothing(joined: Town, verb: str, late: bool) -> N
     VERBS[verb](joined.cluster)
     got = _plain(joined)
     joined.kube.add(a_node(taints=[UNREGISTERED, {"key": "other", "effect": "NoSchedule"}]))
-    joined.look()
+    joined.observe()
     VERBS[verb](joined.cluster)
     assert got == _plain(joined)
 
 
-def _plain(town: Town) -> list[object]:
+def _plain(sandbox: Sandbox) -> list[object]:
     return [
-        (n["metadata"]["labels"], town.taints(name)) for name, n in town.kube.of("nodes").items()
+        (n["metadata"]["labels"], sandbox.taints(name))
+        for name, n in sandbox.kube.of("nodes").items()
     ]
 
 
 @pytest.mark.parametrize("verb", ["taint", "register", "initialize"])
-def test_another_writer_is_not_overwritten(joined: Town, verb: str) -> None:
+def test_another_writer_is_not_overwritten(joined: Sandbox, verb: str) -> None:
     left = [1]
 
     def write_between(call: Call) -> None:
@@ -136,7 +137,7 @@ def test_another_writer_is_not_overwritten(joined: Town, verb: str) -> None:
     assert "late:NoSchedule" in joined.taints()
 
 
-def test_constant_conflicts_with_another_writer_end_with_an_error(joined: Town) -> None:
+def test_constant_conflicts_with_another_writer_end_with_an_error(joined: Sandbox) -> None:
     def write_always(call: Call) -> None:
         if call.method == "PATCH":
             joined.kube.change("nodes", "n0", lambda node: None)
@@ -149,7 +150,7 @@ def test_constant_conflicts_with_another_writer_end_with_an_error(joined: Town) 
 @pytest.mark.parametrize("status", [403, 422, 500])
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_refusal_is_one_line_with_the_call_and_the_reason(
-    joined: Town, verb: str, status: int
+    joined: Sandbox, verb: str, status: int
 ) -> None:
     joined.cluster.taint("n0")
 
@@ -160,50 +161,50 @@ def test_a_refusal_is_one_line_with_the_call_and_the_reason(
     joined.kube.fault = refuse
     with pytest.raises(ClusterError) as caught:
         VERBS["untaint" if verb == "taint" else verb](joined.cluster)
-    said = str(caught.value)
-    assert f"/api/v1/nodes/n0: HTTP {status} Because: two lines" in said
-    assert "\n" not in said
+    message = str(caught.value)
+    assert f"/api/v1/nodes/n0: HTTP {status} Because: two lines" in message
+    assert "\n" not in message
 
 
-def test_deleting_a_missing_node_is_not_an_error(town: Town) -> None:
-    town.look()
-    town.kube.objects.clear()
-    town.cluster.untaint("n0")
-    town.cluster.delete_node("n0")
-    assert town.cluster.drain("n0", None, town.kube.now()) == 0
-    town.look()
-    town.cluster.untaint("n0")
-    town.cluster.delete_node("n0")
-    assert town.cluster.drain("n0", None, town.kube.now()) == 0
+def test_deleting_a_missing_node_is_not_an_error(sandbox: Sandbox) -> None:
+    sandbox.observe()
+    sandbox.kube.objects.clear()
+    sandbox.cluster.untaint("n0")
+    sandbox.cluster.delete_node("n0")
+    assert sandbox.cluster.drain("n0", None, sandbox.kube.now()) == 0
+    sandbox.observe()
+    sandbox.cluster.untaint("n0")
+    sandbox.cluster.delete_node("n0")
+    assert sandbox.cluster.drain("n0", None, sandbox.kube.now()) == 0
     for verb in ("taint", "register", "initialize"):
         with pytest.raises(ClusterError, match='Node n0: nodes "n0" not found'):
-            VERBS[verb](town.cluster)
+            VERBS[verb](sandbox.cluster)
 
 
-def test_a_later_node_of_the_same_name_is_left_alone(town: Town) -> None:
+def test_a_later_node_of_the_same_name_is_left_alone(sandbox: Sandbox) -> None:
     """The name is derived from an address, which another instance may have by now."""
-    town.look()
-    town.kube.objects.clear()
-    town.kube.add(a_node())
-    town.cluster.delete_node("n0")
-    town.cluster.untaint("n0")
-    assert list(town.kube.of("nodes")) == ["n0"]
+    sandbox.observe()
+    sandbox.kube.objects.clear()
+    sandbox.kube.add(a_node())
+    sandbox.cluster.delete_node("n0")
+    sandbox.cluster.untaint("n0")
+    assert list(sandbox.kube.of("nodes")) == ["n0"]
     with pytest.raises(ClusterError, match="not found"):
-        town.cluster.taint("n0")
-    assert town.taints() == []
+        sandbox.cluster.taint("n0")
+    assert sandbox.taints() == []
 
 
-def test_the_finalizer_of_karpenter_is_removed_from_an_adopted_node(town: Town) -> None:
+def test_the_finalizer_of_karpenter_is_removed_from_an_adopted_node(sandbox: Sandbox) -> None:
     """Without Karpenter, nothing else would remove its finalizer; other finalizers stay."""
     node = a_node()
     node["metadata"]["finalizers"] = ["karpenter.sh/termination"]
-    town.kube.add(node)
-    town.look()
-    town.cluster.delete_node("n0")
-    assert town.kube.of("nodes") == {}
+    sandbox.kube.add(node)
+    sandbox.observe()
+    sandbox.cluster.delete_node("n0")
+    assert sandbox.kube.of("nodes") == {}
     node["metadata"]["finalizers"].append("example.com/mine")
-    town.kube.add(node)
-    town.look()
-    town.cluster.delete_node("n0")
-    assert town.node()["metadata"]["finalizers"] == ["example.com/mine"]
-    assert "deletionTimestamp" in town.node()["metadata"]
+    sandbox.kube.add(node)
+    sandbox.observe()
+    sandbox.cluster.delete_node("n0")
+    assert sandbox.node()["metadata"]["finalizers"] == ["example.com/mine"]
+    assert "deletionTimestamp" in sandbox.node()["metadata"]

@@ -92,7 +92,7 @@ def a_claim(instance: Instance, **spec: object) -> NodeClaim:
 
 
 @dataclass
-class Town:
+class Sandbox:
     """A cluster with its instances; ``look`` observes and registers whatever has joined."""
 
     instances: list[Instance] = field(default_factory=list)
@@ -122,19 +122,23 @@ class Town:
         claims = [claim for identity, claim in self.claims.items() if identity in alive]
         return self.cluster.observe(claims, self.instances)
 
-    def look(self) -> Snapshot:
+    def observe_registered(self) -> Snapshot:
         for node in self.observe().nodes:
             self.cluster.register(node.name, self.claims[node.metadata.uid])
         return self.observe()
 
     def places(self) -> dict[str, str]:
         """The nodes of all pods but daemons, by pod name; pending ones have none."""
-        return {p.metadata.name: p.spec.node_name for p in self.look().pods if not p.is_daemon}
+        return {
+            p.metadata.name: p.spec.node_name
+            for p in self.observe_registered().pods
+            if not p.is_daemon
+        }
 
 
-def a_town(*workload_pods: Pod, nodes: int = 2, **fields: object) -> Town:
+def a_sandbox(*workload_pods: Pod, nodes: int = 2, **fields: object) -> Sandbox:
     """Nodes ``n0``, ``n1``… in zones a, b, c in turn, and the workloads."""
     latencies = {k: fields.pop(k) for k in list(fields) if k.endswith("_s")}
     instances = [an_instance(f"n{n}", f"us-east-1{'abc'[n % 3]}") for n in range(nodes)]
     ordered = tuple(sorted(workload_pods, key=lambda p: p.metadata.name))
-    return Town(instances, Workloads(pods=ordered, **fields), latencies=latencies)
+    return Sandbox(instances, Workloads(pods=ordered, **fields), latencies=latencies)

@@ -33,7 +33,7 @@ from reconciler.model.kubernetes.pod import (
     TopologySpreadConstraint,
     Volume,
 )
-from tests.adapters.simulated.builders import a_pod, a_town, pods
+from tests.adapters.simulated.builders import a_pod, a_sandbox, pods
 from tests.examples import examples
 
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
@@ -60,26 +60,26 @@ def near(key: str = HOST, app: str = "web", **fields: object) -> PodAffinity:
 
 
 def test_large_pods_are_bound_first() -> None:
-    town = a_town(a_pod("a", "1"), a_pod("b", "3"), a_pod("c", "2"), a_pod("d", "2"), nodes=2)
-    places = town.places()
+    sandbox = a_sandbox(a_pod("a", "1"), a_pod("b", "3"), a_pod("c", "2"), a_pod("d", "2"), nodes=2)
+    places = sandbox.places()
     assert places["a"] == places["b"]
     assert places["c"] == places["d"]
 
 
 def test_the_pod_with_higher_priority_is_bound_first() -> None:
-    town = a_town(a_pod("a", "3"), a_pod("b", "3", priority=10), nodes=1)
-    assert town.places() == {"a": "", "b": "n0.internal"}
+    sandbox = a_sandbox(a_pod("a", "3"), a_pod("b", "3", priority=10), nodes=1)
+    assert sandbox.places() == {"a": "", "b": "n0.internal"}
 
 
 def test_pods_that_do_not_fit_stay_pending() -> None:
-    town = a_town(a_pod("big", "5"), *pods(11, "100m"), nodes=1)
-    places = town.places()
+    sandbox = a_sandbox(a_pod("big", "5"), *pods(11, "100m"), nodes=1)
+    places = sandbox.places()
     assert places.pop("big") == ""
     assert sorted(places.values()).count("n0.internal") == 10, "ten pods is the type's limit"
 
 
 def test_node_selectors_and_affinity_are_respected() -> None:
-    town = a_town(
+    sandbox = a_sandbox(
         a_pod("selector", node_selector={ZONE: "us-east-1b"}),
         a_pod("in", affinity=required(ZONE, "In", "us-east-1b")),
         a_pod("not-in", affinity=required(ZONE, "NotIn", "us-east-1a")),
@@ -88,7 +88,7 @@ def test_node_selectors_and_affinity_are_respected() -> None:
         a_pod("gt", affinity=required("size", "Gt", "3")),
         nodes=2,
     )
-    assert town.places() == {
+    assert sandbox.places() == {
         "selector": "n1.internal",
         "in": "n1.internal",
         "not-in": "n1.internal",
@@ -100,52 +100,55 @@ def test_node_selectors_and_affinity_are_respected() -> None:
 
 def test_a_host_port_is_used_once_per_node() -> None:
     ports = (Container(ports=(ContainerPort(80, 8080),)),)
-    places = a_town(*pods(3, containers=ports), nodes=2).places()
+    places = a_sandbox(*pods(3, containers=ports), nodes=2).places()
     assert sorted(places.values()) == ["", "n0.internal", "n1.internal"]
 
 
 def test_pods_are_spread_over_zones() -> None:
-    places = a_town(*pods(6, "500m", **spread()), nodes=3).places()
+    places = a_sandbox(*pods(6, "500m", **spread()), nodes=3).places()
     assert sorted(places.values()) == sorted([f"n{n}.internal" for n in range(3)] * 2)
 
 
 def test_a_pod_that_would_violate_the_spread_stays_pending() -> None:
-    places = a_town(*pods(8, "2", **spread()), nodes=2).places()
+    places = a_sandbox(*pods(8, "2", **spread()), nodes=2).places()
     assert sorted(places.values()).count("") == 4
-    wanting = a_town(*pods(2, **spread(min_domains=2)), nodes=1).places()
+    wanting = a_sandbox(*pods(2, **spread(min_domains=2)), nodes=1).places()
     assert sorted(wanting.values()) == ["", "n0.internal"]
 
 
 def test_spread_counts_only_the_zones_that_the_pod_may_use() -> None:
     only_a = {"node_selector": {ZONE: "us-east-1a"}}
-    places = a_town(*pods(3, **spread(), **only_a), nodes=3).places()
+    places = a_sandbox(*pods(3, **spread(), **only_a), nodes=3).places()
     assert set(places.values()) == {"n0.internal"}
     ignoring = spread(node_affinity_policy="Ignore")
-    held = a_town(*pods(3, **ignoring, **only_a), nodes=3).places()
+    held = a_sandbox(*pods(3, **ignoring, **only_a), nodes=3).places()
     assert sorted(held.values()) == ["", "", "n0.internal"]
 
 
 def test_a_soft_spread_does_not_block_binding() -> None:
     soft = spread(when_unsatisfiable="ScheduleAnyway")
-    places = a_town(*pods(4, **soft), nodes=2).places()
+    places = a_sandbox(*pods(4, **soft), nodes=2).places()
     assert len(places) == 4
     assert "" not in places.values()
 
 
 def test_anti_affinity_keeps_pods_apart_both_ways() -> None:
     shy = Affinity(pod_anti_affinity=near())
-    places = a_town(*pods(3, affinity=shy), nodes=2).places()
+    places = a_sandbox(*pods(3, affinity=shy), nodes=2).places()
     assert sorted(places.values()) == ["", "n0.internal", "n1.internal"]
     lonely = a_pod("a-lonely", "2", app="lonely", affinity=Affinity(pod_anti_affinity=near()))
-    assert a_town(lonely, a_pod("web"), nodes=1).places() == {"a-lonely": "n0.internal", "web": ""}
+    assert a_sandbox(lonely, a_pod("web"), nodes=1).places() == {
+        "a-lonely": "n0.internal",
+        "web": "",
+    }
 
 
 def test_affinity_groups_pods_and_the_first_pod_may_start_a_group() -> None:
     together = Affinity(pod_affinity=near(ZONE))
-    places = a_town(*pods(4, affinity=together), nodes=3).places()
+    places = a_sandbox(*pods(4, affinity=together), nodes=3).places()
     assert len(set(places.values())) == 1
     alone = a_pod("x", app="other", affinity=Affinity(pod_affinity=near(app="db")))
-    assert a_town(alone, nodes=1).places() == {"x": ""}
+    assert a_sandbox(alone, nodes=1).places() == {"x": ""}
 
 
 def test_affinity_applies_to_the_namespaces_that_it_names() -> None:
@@ -159,8 +162,8 @@ def test_affinity_applies_to_the_namespaces_that_it_names() -> None:
     ):
         web = a_pod("web", affinity=Affinity(pod_affinity=near(app="db", **fields)))
         spaces = (Namespace(Metadata(name="data", labels={"team": "data"})),)
-        town = a_town(web, other, nodes=2, namespaces=spaces)
-        assert bool(town.places()["web"]) is placed, fields
+        sandbox = a_sandbox(web, other, nodes=2, namespaces=spaces)
+        assert bool(sandbox.places()["web"]) is placed, fields
 
 
 def with_volume(name: str, claim: str = "data", **spec: object) -> Pod:
@@ -181,39 +184,39 @@ def test_a_bound_volume_restricts_its_pod_to_its_zone() -> None:
     volume = PersistentVolume(
         Metadata(name="vol"), VolumeSpec(VolumeNodeAffinity(in_zone("us-east-1b")))
     )
-    town = a_town(
+    sandbox = a_sandbox(
         with_volume("db"), nodes=2, volume_claims=(a_claim_for("vol"),), volumes=(volume,)
     )
-    assert town.places() == {"db": "n1.internal"}
+    assert sandbox.places() == {"db": "n1.internal"}
 
 
 def test_a_new_volume_is_created_in_the_zone_of_its_pod() -> None:
-    town = a_town(
+    sandbox = a_sandbox(
         with_volume("db"), nodes=2, volume_claims=(a_claim_for(),), storage_classes=(LATE,)
     )
-    assert town.places() == {"db": "n0.internal"}
-    seen = town.observe()
+    assert sandbox.places() == {"db": "n0.internal"}
+    seen = sandbox.observe()
     (claim,), (volume,) = seen.volume_claims, seen.volumes
     assert (claim.status.phase, claim.spec.volume_name) == ("Bound", volume.metadata.name)
     assert volume.spec.node_affinity == VolumeNodeAffinity(in_zone("us-east-1a"))
-    town.cluster.taint("n0.internal")
-    town.cluster.drain("n0.internal", None, town.now)
-    assert town.places() == {"db": ""}
-    town.cluster.untaint("n0.internal")
-    assert town.places() == {"db": "n0.internal"}
+    sandbox.cluster.taint("n0.internal")
+    sandbox.cluster.drain("n0.internal", None, sandbox.now)
+    assert sandbox.places() == {"db": ""}
+    sandbox.cluster.untaint("n0.internal")
+    assert sandbox.places() == {"db": "n0.internal"}
 
 
 def test_a_storage_class_can_restrict_zones() -> None:
     term = TopologyTerm((TopologyExpression("topology.ebs.csi.aws.com/zone", ("us-east-1b",)),))
     kind = with_fields(LATE, allowed_topologies=(term,))
-    town = a_town(
+    sandbox = a_sandbox(
         with_volume("db"), nodes=2, volume_claims=(a_claim_for(),), storage_classes=(kind,)
     )
-    assert town.places() == {"db": "n1.internal"}
+    assert sandbox.places() == {"db": "n1.internal"}
 
 
 def test_a_pod_with_a_missing_volume_claim_stays_pending() -> None:
-    assert a_town(with_volume("db"), nodes=1).places() == {"db": ""}
+    assert a_sandbox(with_volume("db"), nodes=1).places() == {"db": ""}
 
 
 @given(
@@ -245,14 +248,14 @@ def test_no_node_is_overbooked_and_order_does_not_matter(
         for number, (count, cpu, rule) in enumerate(groups)
         for pod in pods(count, cpu, f"app{number}", **rules(f"app{number}", rule))
     ]
-    town = a_town(*every, nodes=nodes)
-    places = town.places()
+    sandbox = a_sandbox(*every, nodes=nodes)
+    places = sandbox.places()
     for name in {place for place in places.values() if place}:
         here = [pod for pod in every if places[pod.metadata.name] == name]
         assert sum(pod.requests()["cpu"] for pod in here) <= 4000
         for number, (_, _, rule) in enumerate(groups):
             alike = [pod for pod in here if pod.metadata.labels["app"] == f"app{number}"]
             assert rule != "apart" or len(alike) <= 1
-    again = a_town(*every, nodes=nodes)
+    again = a_sandbox(*every, nodes=nodes)
     again.instances.reverse()
     assert again.places() == places

@@ -11,112 +11,118 @@ from hypothesis import strategies as st
 from reconciler.adapters.simulated.cluster import SHELF_NAME
 from reconciler.adapters.simulated.pods import decoded
 from reconciler.model.kubernetes.eviction import desired_healthy
-from tests.adapters.simulated.builders import Town, a_budget, a_daemon, a_pod, a_town, pods
+from tests.adapters.simulated.builders import Sandbox, a_budget, a_daemon, a_pod, a_sandbox, pods
 from tests.examples import examples
 
 
-def drained(town: Town, node: str = "n0.internal", after: float | None = None) -> int:
-    deadline = None if after is None else town.now + timedelta(seconds=after)
-    return town.cluster.drain(node, deadline, town.now)
+def drained(sandbox: Sandbox, node: str = "n0.internal", after: float | None = None) -> int:
+    deadline = None if after is None else sandbox.now + timedelta(seconds=after)
+    return sandbox.cluster.drain(node, deadline, sandbox.now)
 
 
-def tainted(town: Town) -> Town:
-    town.look()
-    town.cluster.taint("n0.internal")
-    return town
+def tainted(sandbox: Sandbox) -> Sandbox:
+    sandbox.observe_registered()
+    sandbox.cluster.taint("n0.internal")
+    return sandbox
 
 
 def test_without_a_budget_all_pods_are_evicted_at_once() -> None:
-    town = tainted(a_town(*pods(3), nodes=1))
-    assert drained(town) == 0
-    assert set(town.places().values()) == {""}
+    sandbox = tainted(a_sandbox(*pods(3), nodes=1))
+    assert drained(sandbox) == 0
+    assert set(sandbox.places().values()) == {""}
 
 
 def test_a_budget_allows_evictions_one_by_one() -> None:
-    town = tainted(a_town(*pods(3), nodes=2, pod_disruption_budgets=(a_budget(max_unavailable=1),)))
+    sandbox = tainted(
+        a_sandbox(*pods(3), nodes=2, pod_disruption_budgets=(a_budget(max_unavailable=1),))
+    )
     left = []
     for _ in range(4):
-        left.append(drained(town))
-        town.look()
+        left.append(drained(sandbox))
+        sandbox.observe_registered()
     assert left == [2, 1, 0, 0]
 
 
 def test_a_budget_waits_until_the_new_pods_are_ready() -> None:
-    town = tainted(
-        a_town(
+    sandbox = tainted(
+        a_sandbox(
             *pods(3), nodes=2, starting_s=10, pod_disruption_budgets=(a_budget(max_unavailable=1),)
         )
     )
-    town.clock.advance(10)
-    assert (drained(town), drained(town)) == (2, 2)
-    town.look()
-    assert drained(town) == 2
-    town.clock.advance(10)
-    assert drained(town) == 1
+    sandbox.clock.advance(10)
+    assert (drained(sandbox), drained(sandbox)) == (2, 2)
+    sandbox.observe_registered()
+    assert drained(sandbox) == 2
+    sandbox.clock.advance(10)
+    assert drained(sandbox) == 1
 
 
 def test_a_budget_that_allows_nothing_blocks_until_the_deadline() -> None:
-    town = tainted(a_town(*pods(2), nodes=2, pod_disruption_budgets=(a_budget(min_available=2),)))
-    assert drained(town) == 2
-    assert drained(town, after=31) == 2
-    assert drained(town, after=30) == 0, "pods get their 30 s of grace before the deadline"
+    sandbox = tainted(
+        a_sandbox(*pods(2), nodes=2, pod_disruption_budgets=(a_budget(min_available=2),))
+    )
+    assert drained(sandbox) == 2
+    assert drained(sandbox, after=31) == 2
+    assert drained(sandbox, after=30) == 0, "pods get their 30 s of grace before the deadline"
 
 
 def test_do_not_disrupt_also_blocks_until_the_deadline() -> None:
     pod = a_pod("web")
     pod.metadata.annotations["karpenter.sh/do-not-disrupt"] = "true"
-    town = tainted(a_town(pod, nodes=1))
-    assert drained(town) == 1
-    assert drained(town, after=0) == 0
+    sandbox = tainted(a_sandbox(pod, nodes=1))
+    assert drained(sandbox) == 1
+    assert drained(sandbox, after=0) == 0
 
 
 def test_a_drain_waits_for_slowly_terminating_pods() -> None:
-    town = tainted(a_town(a_pod("web"), nodes=1, leaving_s=20))
-    assert drained(town) == 1
-    (pod,) = town.look().pods
+    sandbox = tainted(a_sandbox(a_pod("web"), nodes=1, leaving_s=20))
+    assert drained(sandbox) == 1
+    (pod,) = sandbox.observe_registered().pods
     assert pod.is_terminating
-    town.clock.advance(20)
-    assert drained(town) == 0
-    assert town.places() == {"web": ""}
+    sandbox.clock.advance(20)
+    assert drained(sandbox) == 0
+    assert sandbox.places() == {"web": ""}
 
 
 def test_daemons_are_evicted_last_and_do_not_return() -> None:
-    town = tainted(
-        a_town(
+    sandbox = tainted(
+        a_sandbox(
             *pods(1),
             nodes=1,
             daemon_sets=(a_daemon(),),
             pod_disruption_budgets=(a_budget(min_available=1),),
         )
     )
-    assert drained(town) == 2
-    assert len([p for p in town.look().pods if p.is_daemon]) == 1
-    assert drained(town, after=0) == 0
-    assert [p.metadata.name for p in town.look().pods] == ["web-0"]
+    assert drained(sandbox) == 2
+    assert len([p for p in sandbox.observe_registered().pods if p.is_daemon]) == 1
+    assert drained(sandbox, after=0) == 0
+    assert [p.metadata.name for p in sandbox.observe_registered().pods] == ["web-0"]
 
 
 def test_critical_pods_are_evicted_last() -> None:
     critical = a_pod("dns", app="dns", priority=2_000_000_000)
-    town = tainted(
-        a_town(
+    sandbox = tainted(
+        a_sandbox(
             critical, *pods(1), nodes=1, pod_disruption_budgets=(a_budget(min_available="100%"),)
         )
     )
-    assert drained(town) == 2
-    assert town.places()["dns"] == "n0.internal"
+    assert drained(sandbox) == 2
+    assert sandbox.places()["dns"] == "n0.internal"
 
 
 def test_two_budgets_on_one_pod_are_refused_as_the_api_does() -> None:
     budgets = (a_budget(max_unavailable=1), a_budget("other", max_unavailable=1))
-    town = tainted(a_town(*pods(1), nodes=1, pod_disruption_budgets=budgets))
-    assert drained(town) == 1
+    sandbox = tainted(a_sandbox(*pods(1), nodes=1, pod_disruption_budgets=budgets))
+    assert drained(sandbox) == 1
 
 
 def test_an_unhealthy_pod_can_be_evicted_if_its_policy_allows_it() -> None:
     for policy, left in (("", 1), ("AlwaysAllow", 0)):
         budget = a_budget(min_available=1, unhealthy_pod_eviction_policy=policy)
-        town = tainted(a_town(*pods(1), nodes=1, starting_s=60, pod_disruption_budgets=(budget,)))
-        assert drained(town) == left
+        sandbox = tainted(
+            a_sandbox(*pods(1), nodes=1, starting_s=60, pod_disruption_budgets=(budget,))
+        )
+        assert drained(sandbox) == left
 
 
 @pytest.mark.parametrize(
@@ -140,9 +146,11 @@ def test_the_required_number_of_healthy_pods(
 
 
 def test_the_snapshot_shows_the_allowed_disruptions() -> None:
-    town = a_town(*pods(4), nodes=1, pod_disruption_budgets=(a_budget(max_unavailable="50%"),))
-    assert town.observe().pod_disruption_budgets[0].status.disruptions_allowed == 0
-    assert town.look().pod_disruption_budgets[0].status.disruptions_allowed == 2
+    sandbox = a_sandbox(
+        *pods(4), nodes=1, pod_disruption_budgets=(a_budget(max_unavailable="50%"),)
+    )
+    assert sandbox.observe().pod_disruption_budgets[0].status.disruptions_allowed == 0
+    assert sandbox.observe_registered().pod_disruption_budgets[0].status.disruptions_allowed == 2
 
 
 @given(
@@ -160,19 +168,19 @@ def test_no_drain_exceeds_the_budget(
     count: int, nodes: int, budget: dict[str, object], steps: list[tuple[int, bool]]
 ) -> None:
     rule = a_budget(**budget)
-    town = a_town(*pods(count, cpu="100m"), nodes=nodes, pod_disruption_budgets=(rule,))
-    placed = [p for p in town.look().pods if p.spec.node_name]
+    sandbox = a_sandbox(*pods(count, cpu="100m"), nodes=nodes, pod_disruption_budgets=(rule,))
+    placed = [p for p in sandbox.observe_registered().pods if p.spec.node_name]
     assert len(placed) == min(count, nodes * 10)
     floor = desired_healthy(rule, count)
     for number, look in steps:
         if look:
-            town.observe()
-        before = bound(town)
-        town.cluster.drain(f"n{number}.internal", None, town.now)
-        assert bound(town) >= min(floor, before)
+            sandbox.observe()
+        before = bound(sandbox)
+        sandbox.cluster.drain(f"n{number}.internal", None, sandbox.now)
+        assert bound(sandbox) >= min(floor, before)
 
 
-def bound(town: Town) -> int:
+def bound(sandbox: Sandbox) -> int:
     """The number of bound pods, by cached state."""
-    record = decoded(town.shelf.read(SHELF_NAME))
+    record = decoded(sandbox.shelf.read(SHELF_NAME))
     return sum(bool(pod.node) for pod in record.pods.values())

@@ -135,7 +135,7 @@ def test_a_subnet_without_addresses_is_skipped(cloud: EmbeddedEC2) -> None:
         VpcId=vpc, CidrBlock="172.31.128.0/28", AvailabilityZone="us-east-1a"
     )["Subnet"]["SubnetId"]
 
-    def ask() -> dict[str, Any]:
+    def describe_all() -> dict[str, Any]:
         row = {"InstanceType": "m5.large", "AvailabilityZone": "us-east-1a", "SubnetId": subnet}
         spec = {"LaunchTemplateName": "nodes", "Version": "$Latest"}
         config = {"LaunchTemplateSpecification": spec, "Overrides": [row]}
@@ -145,7 +145,7 @@ def test_a_subnet_without_addresses_is_skipped(cloud: EmbeddedEC2) -> None:
         )
         return answer
 
-    answers = [ask() for _ in range(12)]
+    answers = [describe_all() for _ in range(12)]
     assert [bool(a["Instances"]) for a in answers] == [True] * 11 + [False]
     assert [e["ErrorCode"] for e in answers[-1]["Errors"]] == ["InsufficientFreeAddressesInSubnet"]
 

@@ -12,11 +12,11 @@ from reconciler.desired.workloads.pods import Workloads
 from reconciler.model.kubernetes.metadata import LabelSelector
 from reconciler.model.kubernetes.pod import TopologySpreadConstraint
 from tests.adapters.simulated.builders import (
-    Town,
+    Sandbox,
     a_budget,
     a_daemon,
     a_pod,
-    a_town,
+    a_sandbox,
     an_instance,
 )
 from tests.examples import examples
@@ -37,11 +37,11 @@ STEPS = (
 )
 
 
-def _town() -> Town:
+def _sandbox() -> Sandbox:
     rule = TopologySpreadConstraint(HOST, 2, label_selector=LabelSelector({"app": "web"}))
     pods = [a_pod(f"web-{n}", cpu="900m", topology_spread_constraints=(rule,)) for n in range(5)]
     pods += [a_pod(f"big-{n}", cpu="3") for n in range(2)]
-    return a_town(
+    return a_sandbox(
         *pods,
         nodes=2,
         daemon_sets=(a_daemon(),),
@@ -51,19 +51,19 @@ def _town() -> Town:
     )
 
 
-def _apply(town: Town, step: str, number: int) -> None:
-    names = [node.name for node in town.look().nodes]
+def _apply(sandbox: Sandbox, step: str, number: int) -> None:
+    names = [node.name for node in sandbox.observe_registered().nodes]
     if step == "wait":
-        town.clock.advance((5.0, 15.0, 40.0)[number % 3])
+        sandbox.clock.advance((5.0, 15.0, 40.0)[number % 3])
     elif step == "launch":
-        fresh = an_instance(f"x{number}-{len(town.instances)}", launched_at=town.now)
-        town.instances.append(fresh)
-    elif step == "lose" and town.instances:
-        town.instances.pop(number % len(town.instances))
+        fresh = an_instance(f"x{number}-{len(sandbox.instances)}", launched_at=sandbox.now)
+        sandbox.instances.append(fresh)
+    elif step == "lose" and sandbox.instances:
+        sandbox.instances.pop(number % len(sandbox.instances))
     elif step in ("scale", "relabel", "daemon"):
-        town.workloads = _changed(town.workloads, step, number)
+        sandbox.workloads = _changed(sandbox.workloads, step, number)
     elif names:
-        _change_node(town, step, names[number % len(names)])
+        _change_node(sandbox, step, names[number % len(names)])
 
 
 def _changed(workloads: Workloads, step: str, number: int) -> Workloads:
@@ -78,26 +78,26 @@ def _changed(workloads: Workloads, step: str, number: int) -> Workloads:
     return replace(workloads, pods=(fresh, *rest))
 
 
-def _change_node(town: Town, step: str, name: str) -> None:
+def _change_node(sandbox: Sandbox, step: str, name: str) -> None:
     if step == "drain":
-        town.cluster.drain(name, None, town.now)
+        sandbox.cluster.drain(name, None, sandbox.now)
     elif step == "delete":
-        town.cluster.delete_node(name)
+        sandbox.cluster.delete_node(name)
     elif step == "taint":
-        town.cluster.taint(name)
+        sandbox.cluster.taint(name)
     elif step == "untaint":
-        town.cluster.untaint(name)
+        sandbox.cluster.untaint(name)
 
 
 @settings(max_examples=examples(25), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 11)), max_size=8))
 def test_cached_results_equal_recomputed_ones(steps: list[tuple[str, int]]) -> None:
-    lasting, restarted = _town(), _town()
+    lasting, restarted = _sandbox(), _sandbox()
 
     for step, number in [("look", 0), *steps, ("wait", 1), ("wait", 2)]:
-        for town in (lasting, restarted):
-            _apply(town, step, number)
+        for sandbox in (lasting, restarted):
+            _apply(sandbox, step, number)
         restarted.restart()
-        assert lasting.look() == restarted.look()
+        assert lasting.observe_registered() == restarted.observe_registered()
         restarted.restart()
         assert lasting.observe() == restarted.observe()

@@ -66,7 +66,7 @@ def a_claim(provider_id: str = OURS) -> NodeClaim:
 
 
 @dataclass
-class Town:
+class Sandbox:
     """The cluster as our adapter sees it; waiting only counts seconds."""
 
     kube: Kube
@@ -75,7 +75,7 @@ class Town:
     waited: list[float] = field(default_factory=list)
     cache: ClusterCache | None = None
 
-    def look(self) -> Snapshot:
+    def observe(self) -> Snapshot:
         """Observe the cluster, after watches have sent all events until now."""
         if self.cache is not None:
             self.cache.advance()
@@ -84,7 +84,7 @@ class Town:
 
     def drain(self, deadline_s: float | None = None, node: str = "n0") -> int:
         """Observe, and take a step of a drain whose deadline is that number of seconds away."""
-        self.look()
+        self.observe()
         deadline = None if deadline_s is None else NOW + timedelta(seconds=deadline_s)
         return self.cluster.drain(node, deadline, NOW)
 
@@ -108,7 +108,7 @@ def a_cache(api: Api) -> ClusterCache:
 
 
 @contextmanager
-def a_town(tmp_path: Path, *objects: Object, has_cache: bool = False) -> Iterator[Town]:
+def a_sandbox(tmp_path: Path, *objects: Object, has_cache: bool = False) -> Iterator[Sandbox]:
     kube = Kube(now=lambda: NOW)
     for item in objects:
         kube.add(item)
@@ -117,4 +117,4 @@ def a_town(tmp_path: Path, *objects: Object, has_cache: bool = False) -> Iterato
         waited: list[float] = []
         api = Api(lambda: access_of(settings), waited.append, timeout_s=5.0)
         cache = a_cache(api) if has_cache else None
-        yield Town(kube, api, KubernetesCluster(api, cache=cache), waited, cache)
+        yield Sandbox(kube, api, KubernetesCluster(api, cache=cache), waited, cache)

@@ -42,7 +42,7 @@ def test_a_restart_of_the_api_server_terminates_no_node(live: Live) -> None:
         live.await_("two nodes", lambda: live.settled(2))
         before = set(live.cloud.living())
         live.plane.server.kill()
-        live.await_("it is reported", lambda: live.ears.said("Failed"))
+        live.await_("it is reported", lambda: live.recorder.messages("Failed"))
         assert set(live.cloud.living()) == before
         live.plane.resume()
         live.await_("two nodes", lambda: live.settled(2))
@@ -58,10 +58,10 @@ def test_a_restart_of_the_api_server_terminates_no_node(live: Live) -> None:
 
 
 def test_many_nodes_come_and_go(live: Live) -> None:
-    with a_daemon(live.process_words(a_database())) as (_, heard):
+    with a_daemon(live.process_words(a_database())) as (_, log):
         live.await_("two nodes", lambda: live.settled(2))
         live.scale(MANY)
         live.await_(f"{MANY} nodes", lambda: live.settled(MANY), 300)
         live.scale(2)
         live.await_("two nodes", lambda: live.settled(2), 300)
-    assert " Failed " not in heard.text
+    assert " Failed " not in log.text

@@ -51,7 +51,7 @@ def three_nodes(**fields: Any) -> World:
     return world
 
 
-def moved(world: World, *more: dict[str, Any], budget: str = "3", **pool: Any) -> None:
+def commit_drift(world: World, *more: dict[str, Any], budget: str = "3", **pool: Any) -> None:
     """Commit a change that drifts all nodes."""
     world.git.commit(
         a_node_class(),
@@ -113,9 +113,9 @@ def lists_late(world: World, seconds: float) -> None:
 
 def asks_for_fleet(request: Request) -> bool:
     """Return whether a call lists instances by the tag of the fleet, not by id or intent."""
-    asked = {value for key, value in request.form if key.endswith(".Name")}
-    listed = request.operation == "DescribeInstances" and "tag:reconciler/fleet" in asked
-    return listed and "tag:reconciler/intent" not in asked
+    filters = {value for key, value in request.form if key.endswith(".Name")}
+    listed = request.operation == "DescribeInstances" and "tag:reconciler/fleet" in filters
+    return listed and "tag:reconciler/intent" not in filters
 
 
 def lists_nothing(world: World) -> None:

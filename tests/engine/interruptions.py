@@ -18,7 +18,7 @@ from tests.engine.world import Engine, World
 QUEUE = "words"
 
 
-class Ear:
+class PolledQueue:
     """The queue, polled on demand instead of by a thread."""
 
     def __init__(self, queue: InterruptionQueue | InstanceStatuses) -> None:
@@ -28,8 +28,8 @@ class Ear:
         self.queue.poll()
         return self.queue.arrived()
 
-    def settle(self, heard: Sequence[Interruption]) -> None:
-        self.queue.settle(heard)
+    def settle(self, interruptions: Sequence[Interruption]) -> None:
+        self.queue.settle(interruptions)
         self.queue.poll()
 
     def has_news(self) -> bool:
@@ -44,7 +44,7 @@ def listening(world: World) -> Engine:
     """Start a process that listens to the queue."""
     engine = world.engine()
     queue = InterruptionQueue(world.cloud.connect, QUEUE, world.clock, wait_s=0)
-    ports: engine_world.World = replace(engine.ports, interruptions=Ear(queue))
+    ports: engine_world.World = replace(engine.ports, interruptions=PolledQueue(queue))
     return Engine(ports, engine.source)
 
 
@@ -54,7 +54,7 @@ def sqs(world: World) -> tuple[Any, str]:
     return client, client.create_queue(QueueName=QUEUE)["QueueUrl"]
 
 
-def say(world: World, kind: str, source: str = "aws.ec2", **detail: object) -> None:
+def send_event(world: World, kind: str, source: str = "aws.ec2", **detail: object) -> None:
     """Send an event of EventBridge; ``instance_id`` becomes ``instance-id``."""
     client, url = sqs(world)
     event = {
@@ -69,7 +69,7 @@ def say(world: World, kind: str, source: str = "aws.ec2", **detail: object) -> N
 
 def warn(world: World, instance: str) -> None:
     """Send the warning that EC2 reclaims a spot instance."""
-    say(
+    send_event(
         world,
         "EC2 Spot Instance Interruption Warning",
         instance_id=instance,
@@ -77,7 +77,7 @@ def warn(world: World, instance: str) -> None:
     )
 
 
-def left(world: World) -> int:
+def messages_left(world: World) -> int:
     """Return how many messages are in the queue, hidden ones among them."""
     client, url = sqs(world)
     names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
@@ -92,9 +92,9 @@ def show_again(world: World) -> None:
         message.visible_at = 0
 
 
-def asking(world: World) -> Engine:
+def polling_statuses(world: World) -> Engine:
     """Start a process that polls the status of its instances."""
     engine = world.engine()
-    look = Ear(InstanceStatuses(world.cloud.connect, world.clock))
-    ports: engine_world.World = replace(engine.ports, interruptions=look)
+    statuses = PolledQueue(InstanceStatuses(world.cloud.connect, world.clock))
+    ports: engine_world.World = replace(engine.ports, interruptions=statuses)
     return Engine(ports, engine.source)
