@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 import zipfile
 from pathlib import Path
 from types import ModuleType
@@ -107,9 +106,8 @@ def test_an_archive_of_a_tag_has_its_version(clone: Path, tmp_path: Path) -> Non
     _git(clone, "tag", "v1.2.3")
     for name in ("archive", "copy"):
         (tmp_path / name).mkdir()
-    _git(clone, "archive", "--output", "../archive.tar", "v1.2.3")
-    with tarfile.open(tmp_path / "archive.tar") as archive:
-        archive.extractall(tmp_path / "archive", filter="data")
+    _git(clone, "archive", "--output", "../archive.zip", "v1.2.3")
+    zipfile.ZipFile(tmp_path / "archive.zip").extractall(tmp_path / "archive")
     assert _version(tmp_path / "archive") == "1.2.3"
     for name in ("hatch_build.py", ".git_archival.txt"):
         shutil.copy(clone / name, tmp_path / "copy")

@@ -15,6 +15,7 @@ from reconciler.adapters.simulated.conditions import Fault
 from reconciler.adapters.simulated.moto.wire import Request, Response
 from reconciler.engine.loop import Pulse, run
 from reconciler.engine.reconcile import Mandate
+from reconciler.model.karpenter.labels import INSTANCE_TYPE
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.ports.journal import Verb
 from tests.engine.crashes import CutError, Points
@@ -32,6 +33,7 @@ from tests.engine.world import (
     TAGS,
     World,
     a_deployment,
+    a_node_class,
     a_pool,
     a_world,
 )
@@ -245,3 +247,20 @@ def test_a_claim_that_git_declares_is_launched_once() -> None:
     assert world.converge().is_quiet
     assert "own" in world.instances().values()
     assert launches(world) == len(world.instances())
+
+
+def test_a_replacement_is_only_of_types_that_cost_less() -> None:
+    policy = "WhenEmptyOrUnderutilized"
+    large = {"key": INSTANCE_TYPE, "operator": "In", "values": ["m7i.xlarge"]}
+    service = a_deployment("web", "web", 1)
+    world = a_world(a_pool("web", policy=policy, template={"requirements": [large]}), service)
+    world.converge()
+    world.git.commit(a_node_class(), a_pool("web", policy=policy), service)
+    world.clock.advance(60)
+    (command,) = world.engine().run_once().plan.commands
+    assert command.reason == "Underutilized"
+    fresh = {n: c for n, c in world.claims.items() if n in command.replacements}
+    (named,) = [
+        r.values for c in fresh.values() for r in c.spec.requirements if r.key == INSTANCE_TYPE
+    ]
+    assert sorted(named) == ["c7i.large", "m7i.large"]

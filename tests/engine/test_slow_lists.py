@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from reconciler.ports.calls import InlineCalls
-from tests.engine.trouble import launches, lists_late
+from tests.engine.faults import launches, lists_late
 from tests.engine.world import Engine, World, a_deployment, a_pool, a_world
 
 T = TypeVar("T")

@@ -33,7 +33,7 @@ from reconciler.cli.simulation.script import Script, Steps, mortal
 from reconciler.cli.wiring.capturing import captured, classes_of, settings_for
 from reconciler.cli.wiring.comparison import read_types
 from reconciler.desired.hash import object_hash
-from reconciler.desired.objects import node_classes, node_pools
+from reconciler.desired.objects import node_classes, node_overlays, node_pools
 from reconciler.desired.workloads.pods import Workloads, expand
 from reconciler.engine.observation import Observation
 from reconciler.engine.planning import PlannedFleet, PoolBlueprint
@@ -137,7 +137,12 @@ class SimulatedFleet(PlannedFleet):
             return found
         refused = [(u.instance_type, u.zone, u.capacity_type) for u in unavailable]
         types = pool_types(
-            self.node_pools, self.classes, (), self.catalog, self.settings, refused=refused
+            self.node_pools,
+            self.classes,
+            node_overlays(self.fleet),
+            self.catalog,
+            self.settings,
+            refused=refused,
         )
         for pool in self.node_pools:
             stand_in = self.stand_ins.get(pool.spec.template.spec.node_class_ref.name)

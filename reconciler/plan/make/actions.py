@@ -14,9 +14,15 @@ import msgspec
 
 from reconciler.catalog.catalog import Catalog
 from reconciler.model.karpenter.instancetype import Offering
+from reconciler.model.karpenter.labels import INSTANCE_TYPE
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodepool import NodeSelectorRequirement, requirements_of
-from reconciler.model.karpenter.requirements import RequirementSpec
+from reconciler.model.karpenter.requirements import (
+    Operator,
+    Requirements,
+    RequirementSpec,
+    requirement,
+)
 from reconciler.model.resources import format_resources
 from reconciler.placement.question import LaunchCatalog, LaunchPool, PlannedClaim
 from reconciler.plan.graph import in_waves
@@ -65,7 +71,7 @@ def planned_node_claim(
         reason=reason,
         pods=tuple(pods),
         requests=format_resources(claim.requests),
-        requirements=tuple(map(_entry, claim.requirements.specs())),
+        requirements=tuple(map(_entry, _of_its_types(claim).specs())),
         instance_types=tuple(t.name for t in claim.types[:TYPES_MAX]),
         instance_types_total=claim.types_total,
         labels=dict(sorted(claim.labels.items())),
@@ -73,6 +79,19 @@ def planned_node_claim(
         startup_taints=claim.startup_taints,
         launch=launch_offering(kind.name, offering, catalog),
     )
+
+
+def _of_its_types(claim: PlannedClaim) -> Requirements:
+    """Return the requirements, which name no other types than the claim has.
+
+    Consolidation leaves a claim only the types that cost less than the nodes it replaces. A launch
+    of any other type would be replaced again.
+    """
+    named = claim.requirements.get(INSTANCE_TYPE)
+    if named is None or named.complement or len(named.values) <= len(claim.types):
+        return claim.requirements
+    names = tuple(kind.name for kind in claim.types)
+    return claim.requirements.adding([requirement(INSTANCE_TYPE, Operator.IN, names)])
 
 
 def _entry(spec: RequirementSpec) -> NodeSelectorRequirement:
