@@ -193,6 +193,10 @@ _OBJECTS: Final = {
         "Correct the name; ignore this if AWS has added the type since.",
     ),
     "unknown-kind": ("The kind of an object is unknown.", "Correct the kind."),
+    "unknown-label-value": (
+        "No instance type has this architecture or operating system.",
+        "Use one of the values that are shown.",
+    ),
     "unknown-region": (
         "AWS has no region of this name.",
         "Correct the name; ignore this if AWS has added the region since.",
