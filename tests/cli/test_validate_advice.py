@@ -225,6 +225,29 @@ def test_an_unknown_architecture_or_operating_system_is_a_warning(
     assert (finding["hint"], finding["line"]) == (hint, 14)
 
 
+def test_a_setting_that_no_command_can_use_is_an_error_at_its_place(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "reconciler.yaml").write_text("fleet: web\nhistory:\n  keep: 12h\n")
+    (finding,) = found(folder, capsys)
+    assert (finding["code"], finding["severity"]) == ("bad-setting", "error")
+    assert (finding["path"], finding["line"], finding["column"]) == ("history.keep", 3, 9)
+    assert finding["message"].startswith('"12h" must be at least 24h')
+
+
+def test_settings_of_a_missing_node_pool_are_a_warning(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "reconciler.yaml").write_text(
+        "nodePools:\n  genral: {packing: cheapest}\n  general: {packing: default}\n"
+    )
+    (finding,) = found(folder, capsys)
+    assert (finding["code"], finding["severity"]) == ("missing-nodepool", "warning")
+    assert finding["message"] == 'NodePool "genral" not found in this folder'
+    assert finding["hint"] == "did you mean general?"
+    assert (finding["file"], finding["line"], finding["column"]) == ("reconciler.yaml", 2, 3)
+
+
 def test_a_setting_in_the_wrong_case_suggests_the_right_one(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
