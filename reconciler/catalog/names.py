@@ -7,13 +7,13 @@ warning. Partitions that the catalog does not have, and local zones, are not jud
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from reconciler.model.diagnostics import Severity
-from reconciler.model.karpenter.labels import INSTANCE_TYPE, ZONE, ZONE_ID, normalized
-from reconciler.model.text.nearest import nearest
+from reconciler.model.karpenter.labels import ARCH, INSTANCE_TYPE, OS, ZONE, ZONE_ID, normalized
+from reconciler.model.text.nearest import did_you_mean, nearest
 from reconciler.model.text.quoting import quoted
 from reconciler.source.document import Pointer
 from reconciler.source.finding import Finding
@@ -74,9 +74,26 @@ def bundled_names() -> KnownNames:
     return KnownNames(values, zones, header.version)
 
 
+_LABEL_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
+    ARCH: ("amd64", "arm64"),
+    OS: ("linux", "windows"),
+}
+"""Labels with few values, which every node of AWS has one of."""
+
+
+def unknown_label_values(entries: Sequence[Entry]) -> Iterator[tuple[Entry, Finding]]:
+    """Yield a warning for each architecture or operating system that no instance type has."""
+    for entry, pointer, key, value in _named(entries, _LABEL_VALUES):
+        known = _LABEL_VALUES[key]
+        if value not in known:
+            message = f"no instance type has the {key} {quoted(value)}"
+            hint = did_you_mean(value, known, f"known: {', '.join(known)}", _LIKE)
+            yield entry, Finding("unknown-label-value", pointer, message, hint, Severity.WARNING)
+
+
 def named(entries: Sequence[Entry]) -> bool:
     """Return whether a requirement names a type, a family or a zone of AWS."""
-    return any(True for _ in _named(entries))
+    return any(True for _ in _named(entries, _WHAT))
 
 
 def unknown_names(
@@ -87,20 +104,22 @@ def unknown_names(
     ``region`` is the region of the fleet if that is configured: a zone of another region is
     reported as well.
     """
-    for entry, pointer, key, value in _named(entries):
+    for entry, pointer, key, value in _named(entries, _WHAT):
         finding = _finding(names, region, pointer, key, value)
         if finding is not None:
             yield entry, finding
 
 
-def _named(entries: Sequence[Entry]) -> Iterator[tuple[Entry, Pointer, str, str]]:
-    """Yield the values of requirements on types, families and zones, each with its place."""
+def _named(
+    entries: Sequence[Entry], labels: Container[str]
+) -> Iterator[tuple[Entry, Pointer, str, str]]:
+    """Yield the values of requirements on some labels, each with its place."""
     has_aws = any(entry.kind in _GROUP and _is_aws(entry) for entry in entries)
     for entry in entries:
         judged = _is_aws(entry) if entry.kind in _GROUP else entry.kind in _AT and has_aws
         requirements = value_at(entry.data, _AT[entry.kind]) if judged else None
         for index, requirement in enumerate(requirements if isinstance(requirements, list) else ()):
-            for number, key, value in _values(requirement):
+            for number, key, value in _values(requirement, labels):
                 yield entry, (*_AT[entry.kind], index, "values", number), key, value
 
 
@@ -108,13 +127,13 @@ def _is_aws(entry: Entry) -> bool:
     return value_at(entry.data, _GROUP[entry.kind]) in (None, _AWS)
 
 
-def _values(requirement: object) -> Iterator[tuple[int, str, str]]:
-    """Yield the values of one requirement on a known label, with their positions."""
+def _values(requirement: object, labels: Container[str]) -> Iterator[tuple[int, str, str]]:
+    """Yield the values of one requirement on one of the labels, with their positions."""
     if not isinstance(requirement, dict) or requirement.get("operator") not in ("In", "NotIn"):
         return
     key, values = requirement.get("key"), requirement.get("values")
     label = normalized(key) if isinstance(key, str) else ""
-    if label in _WHAT and isinstance(values, list):
+    if label in labels and isinstance(values, list):
         for number, value in enumerate(values):
             if isinstance(value, str) and value:
                 yield number, label, value

@@ -130,6 +130,7 @@ class _Advice:
             yield from without_gate(entries, resolve(config, os.environ, self.sets).settings)
         from reconciler.catalog import names
 
+        yield from names.unknown_label_values(entries)
         if not names.named(entries):
             return
         resolved = resolve(config, {}, self.sets)

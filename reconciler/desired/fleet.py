@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from reconciler.desired import policies, spellings
-from reconciler.desired.settings.layers import flattened, misplaced, remedy_of_misplaced
+from reconciler.desired.settings.checks import misplaced_settings, unusable_settings
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
-from reconciler.model.json import JsonDict, JsonObject
+from reconciler.model.json import JsonDict
 from reconciler.model.policy import Policy, PolicySource
-from reconciler.model.text.nearest import nearest
+from reconciler.model.text.nearest import did_you_mean, nearest
 from reconciler.model.text.quoting import quoted
 from reconciler.source.document import Document, Pointer, parse_documents
 from reconciler.source.finding import Finding, field_path
@@ -73,19 +73,6 @@ def _keys(data: object, above: Pointer) -> Iterator[Pointer]:
         for key, value in data.items():
             yield (*above, str(key))
             yield from _keys(value, (*above, str(key)))
-
-
-# Settings in ``reconciler.yaml`` that only the operator may set, each with its position.
-
-
-def check(config: JsonObject) -> Iterator[Finding]:
-    """Yield a finding for each setting that a repository may not set."""
-    for key, value in flattened(config):
-        why = misplaced(key, value)
-        if why:
-            pointer = tuple(key.split("."))
-            hint = remedy_of_misplaced(key)
-            yield Finding("operator-setting", pointer, why, hint, of_key=True)
 
 
 UNREAD: Final = frozenset({"bad-key", "bad-number", "bad-tag", "unsupported-tag"})
@@ -247,7 +234,9 @@ class _Reading:
                 if isinstance(entry.plain, dict):
                     if not faults:
                         faults += policies.check(entry.plain)
-                    faults += check(entry.plain)
+                    faults += misplaced_settings(entry.plain)
+                    if not faults:
+                        faults += unusable_settings(entry.plain)
                 for finding in faults:
                     self._add(entry, finding)
                 if not faults:
@@ -350,6 +339,8 @@ class _Reading:
         if not any_class and not self.broken:
             for resource, entry in self._kept("NodePool"):
                 self._check_class(resource, entry)
+        if pools and not self.broken:
+            self._check_settings_of_pools([pool.name for pool in pools])
         self._count_static_nodes()
         self._count_pods()
         if self.lock is not None and not self.broken:
@@ -426,6 +417,20 @@ class _Reading:
         self._add(
             entry, Finding("missing-nodeclass", (*at, "name"), message, hint, Severity.WARNING)
         )
+
+    def _check_settings_of_pools(self, known: Sequence[str]) -> None:
+        """Warn about settings of NodePools that do not exist: they have no effect."""
+        if self.config_entry is None:
+            return
+        for name in self.config.get("nodePools") or ():
+            if name not in known:
+                message = f"NodePool {quoted(name)} not found in this folder"
+                hint = did_you_mean(name, known, "remove it, or add the NodePool")
+                at: Pointer = ("nodePools", name)
+                finding = Finding(
+                    "missing-nodepool", at, message, hint, Severity.WARNING, of_key=True
+                )
+                self._add(self.config_entry, finding)
 
     def _kept(self, *kinds: str) -> Iterator[tuple[Resource, Entry]]:
         for key in sorted(self.resources):

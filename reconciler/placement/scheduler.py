@@ -13,7 +13,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
 from reconciler.catalog.table import any_of, table_of
-from reconciler.model.karpenter.labels import NODEPOOL
+from reconciler.model.karpenter.labels import NODEPOOL, WELL_KNOWN_AWS
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.resources import Resources
 from reconciler.model.settings import FeatureGate, MinValuesPolicy, PreferencePolicy, Settings
@@ -84,7 +84,8 @@ class Scheduler:
         ]
         self._templates = [t for t in self._all_templates if t.types]
         self._shapes = self._sorter(respect=settings.preference_policy != PreferencePolicy.IGNORE)
-        self._well_known = frozenset(k for t in self._all_templates for k in t.book.well_known)
+        known = frozenset(k for t in self._all_templates for k in t.book.well_known)
+        self._well_known = known or WELL_KNOWN_AWS
 
     def _book(self, pool: LaunchPool) -> SpaceBook:
         known = self._books.get(id(pool.types))

@@ -332,8 +332,13 @@ def _scalar(errors: Errors, value: Any, pointer: Pointer) -> Iterator[Finding]:
 def _bad_format(node: Schema, value: str, pointer: Pointer) -> Finding:
     examples = ", ".join(str(e) for e in node.get("examples", ()))
     hint = f"examples: {examples}" if examples else ""
-    noun = _NOUNS.get(node.get("x-format", ""), "value")
+    is_schedule = pointer[-1:] == ("schedule",)
+    noun = "schedule" if is_schedule else _NOUNS.get(node.get("x-format", ""), "value")
     message = f"invalid {noun} {quoted(value)}"
+    if is_schedule:
+        message += _fault_of_schedule(value)
+    if noun == "duration":
+        hint = _durations(value, node["pattern"]) or hint
     suffix = _SUFFIX.fullmatch(value) if noun == "quantity" else None
     if suffix is not None:
         message += f": unknown suffix {quoted(suffix[2])}"
@@ -343,6 +348,32 @@ def _bad_format(node: Schema, value: str, pointer: Pointer) -> Finding:
 
 _NOUNS: Final = {"quantity": "quantity", "duration": "duration", "price": "price", "span": "period"}
 _SUFFIX: Final = re.compile(r"([0-9.]+) ?([A-Za-z]{1,20})", re.ASCII)
+
+
+_DURATION: Final = re.compile(r"(\d{1,5}) ?([dhmsw])[a-z]*", re.ASCII | re.IGNORECASE)
+_HOURS: Final = {"d": 24, "w": 7 * 24}
+"""Units that Karpenter does not read, in hours."""
+
+
+def _durations(text: str, pattern: str) -> str:
+    """Return a hint with the duration that ``14d``, ``5 min`` or ``never`` stands for."""
+    match = _DURATION.fullmatch(text)
+    meant = text.capitalize()
+    if match is not None:
+        number, unit = int(match[1]), match[2].lower()
+        meant = f"{number * _HOURS[unit]}h" if unit in _HOURS else f"{number}{unit}"
+    return f"did you mean {meant}?" if _pattern(pattern).search(meant) else ""
+
+
+def _fault_of_schedule(text: str) -> str:
+    """Return what is wrong with a schedule, for the end of a message."""
+    from reconciler.model.schedule import parse_schedule
+
+    try:
+        parse_schedule(text)
+    except ValueError as error:
+        return f": {str(error).partition(': ')[0]}"
+    return ""
 
 
 def _quantities(number: str, suffix: str) -> str:

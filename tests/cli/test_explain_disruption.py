@@ -12,6 +12,7 @@ from jsonschema import Draft202012Validator, FormatChecker
 
 from reconciler._resources import resource
 from reconciler.cli.main import main
+from reconciler.model.karpenter.labels import INSTANCE_TYPE
 from tests.disruption.builders import SIZES, a_node, a_pod
 
 Explain = Callable[..., str]
@@ -65,6 +66,17 @@ def explain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Explain:
         return printed.err if code else printed.out
 
     return explained
+
+
+def test_a_node_pool_that_can_launch_no_node_says_why(explain: Explain, tmp_path: Path) -> None:
+    requirement = {"key": INSTANCE_TYPE, "operator": "In", "values": ["m5.lrage"]}
+    spec = POOL["spec"]["template"]["spec"] | {"requirements": [requirement]}
+    pool = POOL | {"spec": POOL["spec"] | {"template": {"spec": spec}}}
+    (tmp_path / "fleet" / "pool.yaml").write_text(json.dumps(pool))
+    text = explain("nodepool", "default")
+    assert "Why it cannot launch nodes:\n  NoInstanceTypes  no instance type satisfies" in text
+    (reason,) = _document(explain("nodepool", "default", "-o", "json"))["reasons"][:1]
+    assert reason["code"] == "NoInstanceTypes"
 
 
 def _document(text: str) -> dict[str, Any]:

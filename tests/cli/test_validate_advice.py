@@ -168,6 +168,86 @@ def test_a_quantity_in_gb_suggests_gi(folder: Path, capsys: pytest.CaptureFixtur
     assert finding["hint"] == "did you mean 4Gi or 4G?"
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "hint"),
+    [
+        ("720h", "30d", "did you mean 720h?"),
+        ("720h", "2w", "did you mean 336h?"),
+        ("720h", "90 min", "did you mean 90m?"),
+        ("720h", "1 hour", "did you mean 1h?"),
+        ("720h", "never", "did you mean Never?"),
+        ("720h", "soon", "examples: 30m, 720h, Never"),
+        ("nodes: 10%", "{nodes: '1', schedule: '@daily', duration: 2d}", "did you mean 48h?"),
+        ("nodes: 10%", "{nodes: '1', schedule: '@daily', duration: 90s}",
+         "examples: 8h, 1h30m"),
+    ],
+)  # fmt: skip
+def test_a_duration_in_other_units_suggests_one_that_is_read(
+    old: str, new: str, hint: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "pool.yaml").write_text(POOL.replace(old, new))
+    (finding,) = found(folder, capsys)
+    assert finding["code"] == "bad-format"
+    assert finding["message"].startswith("invalid duration ")
+    assert finding["hint"] == hint
+
+
+@pytest.mark.parametrize(
+    ("schedule", "problem"),
+    [
+        ("0 7 * mon-fri", "expected exactly 5 fields, found 4"),
+        ("@dayly", "unrecognized descriptor"),
+    ],
+)
+def test_a_schedule_that_cannot_be_read_says_why(
+    schedule: str, problem: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    budget = f"{{nodes: '1', schedule: '{schedule}', duration: 8h}}"
+    (folder / "pool.yaml").write_text(POOL.replace("nodes: 10%", budget))
+    (finding,) = found(folder, capsys)
+    assert finding["message"] == f'invalid schedule "{schedule}": {problem}'
+
+
+@pytest.mark.parametrize(
+    ("key", "values", "hint"),
+    [
+        ("kubernetes.io/arch", "[amd46]", "did you mean amd64?"),
+        ("beta.kubernetes.io/arch", "[x86_64]", "known: amd64, arm64"),
+        ("kubernetes.io/os", "[Linux]", "did you mean linux?"),
+    ],
+)
+def test_an_unknown_architecture_or_operating_system_is_a_warning(
+    key: str, values: str, hint: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "pool.yaml").write_text(pool_with(key, values))
+    (finding,) = found(folder, capsys)
+    assert (finding["code"], finding["severity"]) == ("unknown-label-value", "warning")
+    assert (finding["hint"], finding["line"]) == (hint, 14)
+
+
+def test_a_setting_that_no_command_can_use_is_an_error_at_its_place(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "reconciler.yaml").write_text("fleet: web\nhistory:\n  keep: 12h\n")
+    (finding,) = found(folder, capsys)
+    assert (finding["code"], finding["severity"]) == ("bad-setting", "error")
+    assert (finding["path"], finding["line"], finding["column"]) == ("history.keep", 3, 9)
+    assert finding["message"].startswith('"12h" must be at least 24h')
+
+
+def test_settings_of_a_missing_node_pool_are_a_warning(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "reconciler.yaml").write_text(
+        "nodePools:\n  genral: {packing: cheapest}\n  general: {packing: default}\n"
+    )
+    (finding,) = found(folder, capsys)
+    assert (finding["code"], finding["severity"]) == ("missing-nodepool", "warning")
+    assert finding["message"] == 'NodePool "genral" not found in this folder'
+    assert finding["hint"] == "did you mean general?"
+    assert (finding["file"], finding["line"], finding["column"]) == ("reconciler.yaml", 2, 3)
+
+
 def test_a_setting_in_the_wrong_case_suggests_the_right_one(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -212,7 +212,13 @@ def test_a_daemon_sets_host_port_and_its_share_are_named() -> None:
     container["ports"] = [{"hostPort": 9100, "containerPort": 9100}]
     assert _reason(a_pool(), a_pod("app-0", ports=[9100]), agent).code == "HostPortTaken"
     message = _reason(a_pool(), a_pod("app-0", "15500m"), agent).message
-    assert message.endswith("the largest allowed instance type has 14.9 (excluding DaemonSets)")
+    assert message.endswith("the largest allowed instance type has 14.9 left after DaemonSets")
+
+
+def test_without_a_ready_pool_a_label_of_karpenter_is_not_blamed() -> None:
+    pod = _selecting(**{"karpenter.sh/capacity-type": "spot"})
+    (reason,) = placed([pod]).unschedulable["default/app-0"]
+    assert reason.code == "NoNodePools"
 
 
 def test_reasons_have_the_order_in_which_pools_are_tried() -> None:
@@ -255,7 +261,7 @@ def test_an_invalid_daemon_set_counts_everywhere_and_is_reported() -> None:
     scheduler, cluster = a_scheduler([a_pool(), a_pod("app-0", "15"), odd])
     assert [name for name, _ in unreadable(cluster)] == ["default/odd"]
     (reason,) = scheduler.place(Question(pods=cluster.pods)).unschedulable["default/app-0"]
-    assert "the largest allowed instance type has 14.9 (excluding DaemonSets)" in reason.message
+    assert "the largest allowed instance type has 14.9 left after DaemonSets" in reason.message
 
 
 def test_pods_without_requests_need_room_for_a_pod() -> None:
@@ -266,6 +272,6 @@ def test_pods_without_requests_need_room_for_a_pod() -> None:
     world = [a_pool(), a_daemon_set("agent", "950m"), pod]
     ((rejection,),) = placed(world, types=[few, thin]).unschedulable.values()
     assert rejection.message == (
-        "NodePool default: no allowed instance type has enough capacity (excluding "
-        "DaemonSets); the closest is few, which lacks 1 pods"
+        "NodePool default: no allowed instance type has enough capacity left after "
+        "DaemonSets; the closest is few, which lacks 1 pods"
     )

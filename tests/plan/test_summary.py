@@ -44,6 +44,19 @@ def test_nodes_that_are_stuck_for_one_reason_are_named_together() -> None:
     assert stuck("a", "b", "a") == "3 nodes stuck: n1, n3 (a); n2 (b)."
 
 
+def test_reasons_that_differ_only_in_a_pod_of_a_workload_are_one() -> None:
+    first, second, other = (
+        f"not all pods would schedule, {pod} => does not tolerate the taint a/b-c=x:NoSchedule"
+        for pod in ("web/api-00001", "web/api-0000a", "web/db-0")
+    )
+    assert stuck(first, second) == (
+        "2 nodes stuck: n1, n2 (not all pods would schedule, web/api-* => does not tolerate the "
+        "taint a/b-c=x:NoSchedule)."
+    )
+    assert stuck(first, other).count(";") == 1
+    assert stuck(first) == f"1 node stuck: n1 ({first})."
+
+
 def test_a_cut_list_of_stuck_nodes_names_where_all_of_it_is() -> None:
     everything = "`-o json` lists everything."
     assert stuck(*"aaaaa") == f"5 nodes stuck: n1, n2, n3 and 2 more (a). {everything}"

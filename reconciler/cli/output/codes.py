@@ -27,6 +27,10 @@ _FILES: Final = {
     "bad-key": ("A key of a mapping is not a string.", "Quote the key."),
     "bad-merge": ("<< merges something other than mappings.", "Merge a mapping or a list of them."),
     "bad-number": ("A number cannot be written in JSON.", "Write a finite decimal number."),
+    "bad-setting": (
+        "A setting has a value that no command can use.",
+        "Correct the value as the message says.",
+    ),
     "bad-tag": ("A value does not fit its YAML tag.", "Correct the value, or remove the tag."),
     "binary-file": (
         "A file contains a NUL byte.",
@@ -137,6 +141,10 @@ _OBJECTS: Final = {
     ),
     "missing-field": ("A required field is missing.", "Add the field."),
     "missing-kind": ("An object has no apiVersion or no kind.", "Add both."),
+    "missing-nodepool": (
+        "The configuration has settings of a NodePool that is not in the folder.",
+        "Correct the name, or remove the settings.",
+    ),
     "missing-nodeclass": (
         "A NodePool references an EC2NodeClass that does not exist, so it launches nothing.",
         "Commit the EC2NodeClass, or correct nodeClassRef.",
@@ -193,6 +201,10 @@ _OBJECTS: Final = {
         "Correct the name; ignore this if AWS has added the type since.",
     ),
     "unknown-kind": ("The kind of an object is unknown.", "Correct the kind."),
+    "unknown-label-value": (
+        "No instance type has this architecture or operating system.",
+        "Use one of the values that are shown.",
+    ),
     "unknown-region": (
         "AWS has no region of this name.",
         "Correct the name; ignore this if AWS has added the region since.",

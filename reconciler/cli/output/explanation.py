@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from reconciler.adapters.database.history import GivenReason
     from reconciler.plan.explain.answer import (
         ConstraintCost,
+        Decision,
         Explanation,
         FilterCount,
         NodesAnswer,
@@ -32,6 +33,18 @@ _WELL_KNOWN: Final = (
 """Domains of labels that are clear without them."""
 
 
+_NO_LAUNCH: Final = frozenset(
+    {
+        "MinValuesUnmet",
+        "NoInstanceTypes",
+        "missing-nodeclass",
+        "nodeclass-not-ready",
+        "nodepool-not-ready",
+    }
+)
+"""Codes of reasons why a NodePool can launch no node."""
+
+
 def text_of(
     answer: Explanation, plan: Plan, digest: str, earlier: Sequence[GivenReason], now: datetime
 ) -> str:
@@ -39,10 +52,10 @@ def text_of(
     lines = [one_line(f"{answer.kind} {answer.name}: {answer.verdict}.")]
     lines += [f"  {visible(fact)}" for fact in answer.facts]
     text = "\n".join(lines) + "\n"
-    if answer.reasons:
-        rows = [(reason.code, reason.message) for reason in answer.reasons]
-        gaps = "Gaps and conflicts in the disruption settings"
-        title = gaps if answer.kind == "NodePool" else "Why not"
+    titles: dict[str, list[tuple[str, str]]] = {}
+    for reason in answer.reasons:
+        titles.setdefault(_title_of(reason), []).append((reason.code, reason.message))
+    for title, rows in titles.items():
         text += f"\n{title}:\n" + columns(rows, indent=2)
     if earlier:
         past = [(clock_time(g.at), g.decision.code, g.decision.message) for g in earlier]
@@ -59,6 +72,15 @@ def text_of(
         text += columns([(_effect(c), c.constraint) for c in answer.constraints], indent=2)
     ago = f", {age(plan.at, now)} ago" if now > plan.at else ""
     return f"{text}\nFrom plan {digest} of {clock_time(plan.at)}{ago}.\n"
+
+
+def _title_of(reason: Decision) -> str:
+    """Return the heading under which a reason is shown."""
+    if reason.kind != "NodePool":
+        return "Why not"
+    if reason.code in _NO_LAUNCH:
+        return "Why it cannot launch nodes"
+    return "Gaps and conflicts in the disruption settings"
 
 
 def _places(answer: Explanation) -> str:

@@ -9,7 +9,13 @@ from typing import Final
 from reconciler.cli.simulation.chronicle import RulePeriod
 from reconciler.cli.simulation.driver import Sample
 from reconciler.cli.simulation.report import Life, Report
-from reconciler.cli.simulation.timeline import hourly, merge_of, outcome_of, story_of
+from reconciler.cli.simulation.timeline import (
+    hourly,
+    merge_of,
+    outcome_of,
+    story_of,
+    stuck_groups,
+)
 from reconciler.plan.render.charts import (
     LEFT,
     RIGHT,
@@ -42,7 +48,7 @@ from reconciler.plan.render.sections.cells import (
     Text,
     Timeline,
 )
-from reconciler.plan.render.wording import counted, dollars, grouped, moment
+from reconciler.plan.render.wording import counted, dollars, moment
 
 LANES_MAX: Final = 500
 EVENTS_MAX: Final = 2000
@@ -223,13 +229,12 @@ def _pools(report: Report) -> Section:
 
 
 def _stuck(report: Report) -> Section:
-    groups = grouped(((s.kind, s.reason, s.message), s.name) for s in report.stuck)
     rows = tuple(
         SectionRow(
             cells=(NameList(tuple(names), kind, kind), Text(reason)),
             lines=(Line((Text(message),)),),
         )
-        for (kind, reason, message), names in groups.items()
+        for (kind, reason), message, names in stuck_groups(report)
     )
     columns = (Column("object"), Column("reason"))
     return Section(

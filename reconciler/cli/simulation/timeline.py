@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from reconciler.cli.simulation.chronicle import Event
 from reconciler.cli.simulation.report import Merge, Money, Report
-from reconciler.plan.render.wording import dollars, format_pods, grouped, listed
+from reconciler.plan.render.wording import Alike, dollars, format_pods, grouped, listed
 from reconciler.plan.render.wording import monthly as month_of
 from reconciler.ports.progress import EventKind
 
@@ -212,17 +212,21 @@ def merge_of(merge: Merge) -> str:
 def _stuck(report: Report) -> list[str]:
     if not report.stuck:
         return []
-    groups = grouped(((s.kind, s.reason, s.message), s.name) for s in report.stuck)
-    shown = list(groups.items())[:_STUCK_MAX]
+    shown = stuck_groups(report)[:_STUCK_MAX]
     lines = ["", "Stuck:"]
-    for (kind, reason, message), names in shown:
+    for (kind, reason), message, names in shown:
         what = kind if len(names) == 1 else f"{kind}s"
         some = format_pods(names) if kind == "Pod" else listed(names, _NAMES_MAX)
         lines.append(f"  {what} {some} ({reason}): {message}")
-    more = len(report.stuck) - sum(len(names) for _, names in shown)
+    more = len(report.stuck) - sum(len(group.names) for group in shown)
     if more:
         lines.append(f"  ... and {more} more (-o json lists all)")
     return lines
+
+
+def stuck_groups(report: Report) -> list[Alike]:
+    """Return what is stuck, by kind, reason and message."""
+    return grouped(((s.kind, s.reason), s.message, s.name) for s in report.stuck)
 
 
 def _money(cost: Money) -> list[str]:

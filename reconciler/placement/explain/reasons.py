@@ -121,7 +121,7 @@ class Funnel:
         template = self._template
         daemons = least(template.daemon_groups, mask)
         requests: Resources = self._view.cohort.shape.requests
-        beside = " (excluding DaemonSets)" if daemons else ""
+        beside = " left after DaemonSets" if daemons else ""
         for name, amount in requests.items():
             most = template.table.most(name, mask & template.table.usable)
             most -= daemons.get(name, 0)
@@ -231,7 +231,7 @@ class Explainer:
         ``waits`` is whether the pass deferred them until reserved capacity is available.
         """
         if not template.types:
-            return _no_types(template)
+            return no_types(template)
         for check in (_taints, _requirements, _volumes):
             found = check(view, template)
             if found is not None:
@@ -277,7 +277,8 @@ class Explainer:
         return Funnel(view, template, allowed).rejection()
 
 
-def _no_types(template: PoolTemplate) -> Rejection:
+def no_types(template: PoolTemplate) -> Rejection:
+    """Return why a NodePool without instance types can launch no node at all."""
     short = template.space.has_min_values and template.space.mask
     if short:
         return Rejection(

@@ -20,6 +20,7 @@ from reconciler.placement.explain.loosening import (
     pool_without,
     spec_without,
 )
+from reconciler.placement.explain.reasons import no_types
 from reconciler.placement.explain.survey import Filters, PoolVerdict, PricedOffering, claim_filters
 from reconciler.placement.pods.headroom import buffer_of
 from reconciler.placement.pods.pending import pods_to_place
@@ -91,6 +92,27 @@ class Inquiry:
             return replace(answer, reasons=tuple(dict.fromkeys((*answer.reasons, reason))))
         nodes = NodesAnswer(total=found.nodes_total, suited=found.nodes_suited, takers=found.nodes)
         return replace(answer, nodes=nodes, pools=tuple(map(self._pool_answer, found.pools)))
+
+    def of_pool(self, answer: Explanation) -> Explanation:
+        """Return the answer with the reasons why the NodePool cannot launch any node."""
+        prefix = f"NodePool {answer.name} cannot launch nodes: "
+        found = [
+            Decision(
+                kind="NodePool",
+                name=answer.name,
+                code=one.code,
+                message=one.message.removeprefix(prefix),
+            )
+            for one in self._facts.types.findings
+            if one.message.startswith(prefix)
+        ]
+        template = self._scheduler.template(answer.name)
+        if template is not None and not template.types:
+            why = no_types(template)
+            found.append(
+                Decision(kind="NodePool", name=answer.name, code=why.code, message=why.message)
+            )
+        return replace(answer, reasons=(*found, *answer.reasons))
 
     def of_buffer(self, answer: Explanation) -> Explanation:
         """Return the answer with every possible node of one pod of the buffer alone."""

@@ -71,7 +71,7 @@ _LEFT_REGION: Final = (
 )
 _NO_MOVE: Final = "Not included: the move of nodes and pods to the other region."
 _STUCK_NAMED: Final = 3
-_STUCK_WIDTH: Final = 160
+_STUCK_WIDTH: Final = 200
 _PODS_WIDTH: Final = 300
 """The maximum characters of a name from elsewhere, so that the headline stays short."""
 
@@ -137,7 +137,7 @@ def summary_lines(plan: Plan) -> list[str]:
     """Return the headline: unschedulable pods, the cost of the change, what happens now."""
     now = [_action_line(plan), _cost_line(plan)]
     if plan.at_rest is not None:
-        now[0] = f"Now: {now[0][0].lower()}{now[0][1:]}"
+        now[0] = f"Now: {now[0][0].lower()}{now[0][1:]}".replace(" to do now:", " to do:")
     change = [*_unschedulable_line(plan), *_change_lines(plan)]
     return [*policy_lines(plan), *change, *now, *_bound_line(plan)]
 
@@ -221,8 +221,8 @@ def _rollout(change: AtRest) -> str:
 def _stuck_in(change: AtRest) -> list[str]:
     if not change.stuck:
         return []
-    alike = grouped((s.message, short_node(s.node or s.node_claim)) for s in change.stuck)
-    shown = list(alike.items())[:_STUCK_NAMED]
+    alike = grouped(((), s.message, short_node(s.node or s.node_claim)) for s in change.stuck)
+    shown = [(group.message, group.names) for group in alike[:_STUCK_NAMED]]
     named = [
         f"{listed(nodes, _STUCK_NAMED)} ({_clipped(message, _STUCK_WIDTH)})"
         for message, nodes in shown

@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.json import JsonDict
 from reconciler.plan.value.actions import PlannedChange
 from reconciler.plan.value.nodes import PlannedImage, PriceSource
 from reconciler.plan.value.plan import Plan, PlanFinding
-
-Group = TypeVar("Group")
 
 _REASONS = {
     "Unschedulable": "pending pods",
@@ -105,12 +103,34 @@ def listed(names: Iterable[str], most: int = 5) -> str:
     return f"{', '.join(every[:most])} and {len(every) - most:,} more"
 
 
-def grouped(rows: Iterable[tuple[Group, str]]) -> dict[Group, list[str]]:
-    """Return the names by what they have in common, such as a reason; both in order of the rows."""
-    groups: dict[Group, list[str]] = {}
-    for group, name in rows:
-        groups.setdefault(group, []).append(name)
-    return groups
+class Alike(NamedTuple):
+    """The names of objects with the same message; ``group`` is what else they have in common."""
+
+    group: tuple[str, ...]
+    message: str
+    names: list[str]
+
+
+def grouped(rows: Iterable[tuple[tuple[str, ...], str, str]]) -> list[Alike]:
+    """Return objects by group and message, in order; a row is a group, a message and a name.
+
+    Messages that differ only in a pod of a workload are one, which names the workload.
+    """
+    found: dict[tuple[tuple[str, ...], str], list[tuple[str, str]]] = {}
+    for group, message, name in rows:
+        found.setdefault((group, _without_pod_names(message)), []).append((message, name))
+    return [
+        Alike(group, general if len(dict(same)) > 1 else same[0][0], [name for _, name in same])
+        for (group, general), same in found.items()
+    ]
+
+
+_POD: Final = re.compile(r"(?<![\w./-])([a-z0-9-]+/[a-z0-9.-]+)-[a-z0-9]+(?![\w/=:])")
+
+
+def _without_pod_names(reason: str) -> str:
+    """Return a reason with the workloads of pods in place of their names: ``web/api-*``."""
+    return _POD.sub(r"\1-*", reason)
 
 
 def zones_text(zones: Sequence[str]) -> str:

@@ -211,9 +211,9 @@ def _on_the_spot(request: ExplainRequest) -> tuple[PlanSource, Explanation]:
     facts = gathered(inputs)
     plan = make_plan(facts)
     source = PlanSource(plan, plan.digest, f"plan {plan.digest}")
-    if request.kind == "nodepool":
-        return source, _of_pool(source, request.name, inputs)
     inquiry = Inquiry(facts, plan)
+    if request.kind == "nodepool":
+        return source, inquiry.of_pool(_of_pool(source, request.name, inputs))
     if request.kind == "pod":
         return source, inquiry.of_pod(_of_pod(source, request.name, inquiry))
     if request.kind == "buffer":
