@@ -188,13 +188,17 @@ class PlannedFleet:
         """The NodeClaims that git declares one by one."""
         return node_claims(self.fleet)
 
+    def launch_class_of(self, pool: NodePool) -> EC2NodeClass | None:
+        """Return the node class that the nodes of a NodePool are launched with, None if unknown."""
+        return node_class_of(pool, self.classes)
+
     def blueprints(self, unavailable: Sequence[Unavailable]) -> Mapping[str, PoolBlueprint]:
         """Return what launches need, by NodePool, without pools whose class is unknown."""
         types = self._types(unavailable, self.covering.covers)
         plain = self._types(unavailable) if self.covering.covers else None
         found = {}
         for pool in self.node_pools:
-            node_class = node_class_of(pool, self.classes)
+            node_class = self.launch_class_of(pool)
             if node_class is not None:
                 found[pool.name] = PoolBlueprint(
                     pool,

@@ -33,10 +33,10 @@ from reconciler.cli.simulation.script import Script, Steps, mortal
 from reconciler.cli.wiring.capturing import captured, classes_of, settings_for
 from reconciler.cli.wiring.comparison import read_types
 from reconciler.desired.hash import object_hash
-from reconciler.desired.objects import node_classes, node_overlays, node_pools
+from reconciler.desired.objects import node_classes, node_pools
 from reconciler.desired.workloads.pods import Workloads, expand
 from reconciler.engine.observation import Observation
-from reconciler.engine.planning import PlannedFleet, PoolBlueprint
+from reconciler.engine.planning import PlannedFleet
 from reconciler.engine.reconcile import owner_of
 from reconciler.engine.records import Discovery, recollect
 from reconciler.engine.steps import lifecycle
@@ -45,13 +45,13 @@ from reconciler.model.errors import UsageError
 from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, NODEPOOL, SPOT
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
+from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.kubernetes.metadata import Metadata
 from reconciler.model.settings import ClusterKind
 from reconciler.observed.identity import identified
 from reconciler.observed.snapshot import Snapshot, read_snapshot
 from reconciler.plan.make.decide import Phase
 from reconciler.plan.make.inputs import Inputs
-from reconciler.plan.make.pools import pool_types
 from reconciler.ports.cloud import Instance
 from reconciler.ports.state import RecordedObject, Unavailable
 
@@ -92,6 +92,11 @@ class SimulatedFleet(PlannedFleet):
         missing = sorted(names - self.classes.keys()) if self.any_class else ()
         return {name: EC2NodeClass(Metadata(name=name)) for name in missing}
 
+    def launch_class_of(self, pool: NodePool) -> EC2NodeClass | None:
+        """Return the node class of a NodePool, or what stands in for one of any kind."""
+        name = pool.spec.template.spec.node_class_ref.name
+        return super().launch_class_of(pool) or self.stand_ins.get(name)
+
     def at(self, moment: datetime) -> SimulatedFleet:
         """Return the fleet at the prices of a time."""
         conditions = self.compute.conditions if self.compute is not None else Conditions()
@@ -129,28 +134,6 @@ class SimulatedFleet(PlannedFleet):
         """Whether a NodePool allows spot nodes."""
         pools = self.node_pools
         return any(pool.requirements().allowed(CAPACITY_TYPE).has(SPOT) for pool in pools)
-
-    def blueprints(self, unavailable: Sequence[Unavailable]) -> Mapping[str, PoolBlueprint]:
-        """Return what launches need, by NodePool."""
-        found = dict(super().blueprints(unavailable))
-        if not self.stand_ins:
-            return found
-        refused = [(u.instance_type, u.zone, u.capacity_type) for u in unavailable]
-        types = pool_types(
-            self.node_pools,
-            self.classes,
-            node_overlays(self.fleet),
-            self.catalog,
-            self.settings,
-            refused=refused,
-        )
-        for pool in self.node_pools:
-            stand_in = self.stand_ins.get(pool.spec.template.spec.node_class_ref.name)
-            if stand_in is not None and pool.name not in found:
-                catalog = types.by_name[pool.name].types
-                own = self._hash("NodePool", pool.name)
-                found[pool.name] = PoolBlueprint(pool, stand_in, own, ("", ""), catalog)
-        return found
 
     def inputs(
         self,
