@@ -93,8 +93,8 @@ class ClusterId:
 
     def may_be(self, other: ClusterId) -> bool:
         """Return whether both are one cluster, or may be: an unknown account may be any."""
-        return (self.region, self.name) == (other.region, other.name) and (
-            self.account == other.account or not self.account or not other.account
+        return (self.region, self.name) == (other.region, other.name) and self._may_share_account(
+            other
         )
 
     def is_elsewhere(self, other: ClusterId) -> bool:
@@ -104,8 +104,10 @@ class ClusterId:
         """
         if not self or not other:
             return False
-        is_other_account = self.account != other.account and self.account and other.account
-        return self.region != other.region or bool(is_other_account)
+        return self.region != other.region or not self._may_share_account(other)
+
+    def _may_share_account(self, other: ClusterId) -> bool:
+        return self.account == other.account or not self.account or not other.account
 
 
 NO_CLUSTER: Final = ClusterId("", "", "")

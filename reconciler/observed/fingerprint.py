@@ -226,7 +226,7 @@ class Pods(tuple[Pod, ...]):  # noqa: SLOT001 - computed values are kept in its 
         found = cls(pods)
         known, held = earlier.by_node, earlier.holding
         by_node = {
-            name: alike if (alike := known.get(name)) is not None and alike == on_node else on_node
+            name: alike if (alike := known.get(name, on_node)) == on_node else on_node
             for name, on_node in found.by_node.items()
         }
         found.__dict__["by_node"] = by_node

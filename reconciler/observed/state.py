@@ -229,8 +229,7 @@ class ClusterState:
         """
         known = earlier.by_name
         nodes = tuple(
-            alike if (alike := known.get(node.name)) == node and alike is not None else node
-            for node in self.nodes
+            alike if (alike := known.get(node.name, node)) == node else node for node in self.nodes
         )
         return replace(self, nodes=nodes)
 

@@ -8,10 +8,11 @@ revision, with its exemptions. A revision can therefore only add policies, until
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import Final
 
-from reconciler.model.policy import Exemption, FoundValue, Policy, PolicyAnswer, PolicySource
+from reconciler.model.policy import Exemption, Policy, PolicyAnswer, PolicySource
 from reconciler.plan.value.plan import ComparedValue, JudgedPolicy, PlannedExemption
 
 _RANK: Final = {PolicySource.OPERATOR: 0, PolicySource.BASE: 1, PolicySource.HEAD: 2}
@@ -47,19 +48,7 @@ def _judged(policy: Policy, answer: PolicyAnswer, now: datetime) -> JudgedPolicy
         line=place.line,
         column=place.column,
         exemption=exemption,
-        values=tuple(map(_compared, answer.values)),
-    )
-
-
-def _compared(found: FoundValue) -> ComparedValue:
-    return ComparedValue(
-        path=found.path,
-        value=found.value,
-        count=found.count,
-        violating=found.violating,
-        names=found.names,
-        operator=found.operator,
-        limit=found.limit,
+        values=tuple(ComparedValue(**asdict(found)) for found in answer.values),
     )
 
 

@@ -83,14 +83,13 @@ class Recall:
         """Return what ``plan_of`` returns for ``inputs``, byte for byte."""
         last = self._last
         if last is not None:
-            shared = inputs.cluster.sharing(last.inputs.cluster)
-            inputs = replace(inputs, cluster=shared)
-        if last is None or not last.holds_for(inputs):
-            self._last = None  # release the old plan before the work, which needs the memory most
-            plan = plan_of(inputs, phase, self._facts)
-            self._last = _Answer(inputs, plan, steady_until(inputs))
-            return plan
-        return last.at(inputs)
+            inputs = replace(inputs, cluster=inputs.cluster.sharing(last.inputs.cluster))
+            if last.holds_for(inputs):
+                return last.at(inputs)
+        self._last = last = None  # release the old plan before the work, which needs most memory
+        plan = plan_of(inputs, phase, self._facts)
+        self._last = _Answer(inputs, plan, steady_until(inputs))
+        return plan
 
 
 def same_question(one: Inputs, other: Inputs) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from reconciler.model.json import JsonDict
+from reconciler.model.text.nearest import nearest
 from reconciler.source.schema import load
 
 _TOKEN: Final = re.compile(
@@ -61,6 +62,11 @@ class UnknownStep(NamedTuple):
     offset: int
     siblings: tuple[str, ...]
     is_tested: bool
+
+    @property
+    def near(self) -> str | None:
+        """The field that was probably meant."""
+        return nearest(self.name, self.siblings)
 
 
 class PathUse(NamedTuple):

@@ -6,11 +6,20 @@ limit is stated where a path is compared with a literal, and all parts of the ru
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import operator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from reconciler.adapters.cel.paths import PathReader, PathUse, Scope, Steps, pairs_of, tokens_of
+from reconciler.adapters.cel.paths import (
+    PathReader,
+    PathUse,
+    Scope,
+    Steps,
+    pairs_of,
+    reader_of,
+    tokens_of,
+)
 from reconciler.model.json import JsonDict
 from reconciler.model.policy import FoundValue, Scalar
 
@@ -18,6 +27,14 @@ VALUES_MAX: Final = 8
 """The maximum number of values that are shown for a rule."""
 _ABSENT: Final = object()
 _MIRRORED: Final = {"<=": ">=", "<": ">", ">=": "<=", ">": "<", "==": "==", "!=": "!="}
+_COMPARED: Final[Mapping[str, Callable[[float, float], bool]]] = {
+    "<=": operator.le,
+    "<": operator.lt,
+    ">=": operator.ge,
+    ">": operator.gt,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
 _BOUNDARIES: Final = frozenset(("", "(", "[", "{", ",", ":", "?"))
 _AROUND: Final = frozenset(("", "(", ")", "&&", ":", "?"))
 """What may stand before and after a comparison that has to hold for the whole rule to hold."""
@@ -33,11 +50,10 @@ class Quantified(NamedTuple):
 
 def quantified(expression: str) -> Quantified | None:
     """Return what a rule of the form ``list.all(x, …)`` or ``!list.exists(x, …)`` is about."""
-    tokens = tokens_of(expression)
-    pairs = pairs_of(tokens)
-    if not tokens or pairs is None:
+    reader = reader_of(expression)
+    if reader is None or not reader.tokens:
         return None
-    reader = PathReader(tokens, pairs)
+    tokens, pairs = reader.tokens, reader.pairs
     begin = 1 if tokens[0].text == "!" else 0
     macro = "exists" if begin else "all"
     reader.read(begin, len(tokens))
@@ -230,15 +246,4 @@ def _holds(value: Scalar, sign: str, limit: Scalar) -> bool:
     """Return whether a comparison holds; values of different kinds are not compared."""
     if isinstance(value, str) or isinstance(limit, str):
         return value != limit if sign == "!=" else value == limit
-    match sign:
-        case "<=":
-            return value <= limit
-        case "<":
-            return value < limit
-        case ">=":
-            return value >= limit
-        case ">":
-            return value > limit
-        case "==":
-            return value == limit
-    return value != limit
+    return _COMPARED[sign](value, limit)

@@ -9,7 +9,7 @@ from reconciler.cli.shared import operatorfile
 from reconciler.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from reconciler.adapters.cel.fields import UnknownField
+    from reconciler.adapters.cel.paths import UnknownStep
     from reconciler.cli.shared.request import FleetRequest
     from reconciler.model.diagnostics import Diagnostic, Place
     from reconciler.model.policy import Policy
@@ -134,6 +134,7 @@ def field_findings(
     from reconciler.adapters.cel.fields import unknown_fields
     from reconciler.adapters.cel.sandbox import parts_of
     from reconciler.model.diagnostics import Diagnostic, Severity
+    from reconciler.model.text.nearest import did_you_mean
 
     for policy in policies:
         for part, text, place in parts_of(policy):
@@ -144,13 +145,14 @@ def field_findings(
                     "unknown-plan-field",
                     f'policy {policy.name}: {part}: {one.owner} has no field "{one.name}"',
                     where,
-                    hint=f"did you mean {one.near}?"
-                    if one.near
-                    else "schemas/plan.v1.json lists the fields of a plan",
+                    hint=did_you_mean(one.name, one.siblings, _LISTED),
                 )
 
 
-def _place_within(content: bytes, place: Place, text: str, unknown: UnknownField) -> Place:
+_LISTED: Final = "schemas/plan.v1.json lists the fields of a plan"
+
+
+def _place_within(content: bytes, place: Place, text: str, unknown: UnknownStep) -> Place:
     """Return the place of an unknown field in the file; that of the expression if not found there.
 
     YAML may fold lines and escape quotes, but leaves names as they are, so names are counted.

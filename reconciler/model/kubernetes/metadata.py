@@ -69,7 +69,7 @@ def condition(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
 
 def is_true(conditions: tuple[Condition, ...], kind: str) -> bool:
     """Return whether the condition exists and is True."""
-    for known in conditions:
+    for known in conditions:  # not by ``condition``: this is called even more often
         if known.type == kind:
             return known.status == "True"
     return False
