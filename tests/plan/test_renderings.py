@@ -198,3 +198,10 @@ def test_advice_in_the_headline_is_code_in_a_comment_and_on_a_page() -> None:
     plan = msgspec.structs.replace(a_plan(), cost=cost)
     assert " Try `--set packing=cheapest`." in render_markdown(plan)
     assert "Try <code>--set packing=cheapest</code>." in render_html(plan)
+
+
+@pytest.mark.parametrize("name", ["``", "`0`", "a`b"])
+def test_a_name_in_the_headline_is_never_code(name: str) -> None:
+    plan = a_plan(unschedulable=(UnschedulablePod(pod=name, reasons=()),))
+    shown = name.replace("`", "&#x27;")
+    assert f"<p>1 pod cannot be scheduled: {shown}.</p>" in render_html(plan)

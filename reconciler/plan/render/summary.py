@@ -17,6 +17,7 @@ from reconciler.plan.render.wording import (
     hourly,
     listed,
     monthly,
+    never_code,
     readable_duration,
     short_node,
 )
@@ -147,7 +148,7 @@ def _unschedulable_line(plan: Plan) -> list[str]:
     if not pods:
         return []
     when = " now" if plan.at_rest is not None and not plan.at_rest.unschedulable else ""
-    said = _clipped(format_pods(pods), _PODS_WIDTH)
+    said = _clipped(never_code(format_pods(pods)), _PODS_WIDTH)
     return [f"{counted(len(pods), 'pod')} cannot be scheduled{when}: {said}."]
 
 
@@ -221,7 +222,8 @@ def _rollout(change: AtRest) -> str:
 def _stuck_in(change: AtRest) -> list[str]:
     if not change.stuck:
         return []
-    alike = grouped(((), s.message, short_node(s.node or s.node_claim)) for s in change.stuck)
+    names = (short_node(never_code(s.node or s.node_claim)) for s in change.stuck)
+    alike = grouped(((), s.message, name) for s, name in zip(change.stuck, names, strict=True))
     shown = [(group.message, group.names) for group in alike[:_STUCK_NAMED]]
     named = [
         f"{listed(nodes, _STUCK_NAMED)} ({_clipped(message, _STUCK_WIDTH)})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from reconciler.plan.render.wording import counted, dollars, moment, whole_dollars
+from reconciler.plan.render.wording import counted, dollars, moment, never_code, whole_dollars
 from reconciler.plan.value.plan import ComparedValue, JudgedPolicy, Plan
 
 _NAMED: Final = 5
@@ -95,7 +95,7 @@ def policy_lines(plan: Plan) -> list[str]:
     if forbidding:
         rest = len(forbidding) - _NAMED
         more = f" and {rest} more" if rest > 0 else ""
-        names = ", ".join(forbidding[:_NAMED])
+        names = never_code(", ".join(forbidding[:_NAMED]))
         lines.append(f"{counted(len(forbidding), 'policy', 'policies')} violated: {names}{more}.")
     if warning:
         lines.append(f"{counted(warning, 'policy warning')}.")

@@ -388,6 +388,14 @@ def _finding(places: list[str], path: str | None, message: str, hint: str | None
     return f"{where}{what}{message}{advice}"
 
 
+def never_code(name: str) -> str:
+    """Return a name from elsewhere for a sentence with code, without any backtick of its own.
+
+    Names that Kubernetes accepts have none, but those of a file may.
+    """
+    return name.replace("`", "'")
+
+
 def code_spans(text: str) -> list[tuple[str, bool]]:
     """Return the parts of a text in order, and whether each is code: it was between backticks."""
     parts = text.split("`")
