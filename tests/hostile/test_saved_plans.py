@@ -480,12 +480,12 @@ BAD_FILES: dict[str, tuple[Callable[[dict[str, Any]], bytes], str]] = {
 
 
 @attack(Threat.PLAN, "a malformed plan file")
-@pytest.mark.parametrize(("content", "output"), BAD_FILES.values(), ids=BAD_FILES)
+@pytest.mark.parametrize(("content", "expected"), BAD_FILES.values(), ids=BAD_FILES)
 def test_a_file_that_is_not_a_plan_is_refused_in_one_line(
     fleet: Path,
     capsys: pytest.CaptureFixture[str],
     content: Callable[[dict[str, Any]], bytes],
-    output: str,
+    expected: str,
 ) -> None:
     data = saved(fleet)
     file = write(fleet.parent / "bad.json", content(data))
@@ -493,7 +493,7 @@ def test_a_file_that_is_not_a_plan_is_refused_in_one_line(
     assert main(["apply", file, str(fleet)]) == 1
     output = capsys.readouterr()
     assert output.out == ""
-    assert output in output.err
+    assert expected in output.err
     assert output.err.count("\n") == 1
     assert len(output.err) < 500
     assert not (fleet / ".reconciler").exists(), "nothing is opened for a file that is not a plan"
@@ -534,7 +534,7 @@ def test_a_plan_of_another_fleet_is_refused(
     saved(fleet, "--set", "fleet=other")
     capsys.readouterr()
     assert main(["apply", str(fleet.parent / "plan.json"), str(fleet)]) == 1
-    assert "belongs to fleet 'other', but this is fleet 'fleet'" in capsys.readouterr().err
+    assert 'belongs to fleet "other", but this is fleet "fleet"' in capsys.readouterr().err
 
 
 @attack(Threat.PLAN, "a symbolic link in place of a saved plan")
