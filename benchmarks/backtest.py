@@ -2,10 +2,10 @@
 
 ``python -m benchmarks.backtest [TRACE]`` replays Alibaba's openb trace (8,152 pods in 149 days;
 ``DATA``, by default ``../shared/data`` beside the checkout) on an empty fleet of two NodePools, for
-pods with and without GPUs. The sides are Karpenter's default packing and search, the same with
-``packing: cheapest`` and thorough search, and the least that any nodes of these NodePools can cost
-for the pods that run at each moment. ``--days FROM-TO`` replays only the pods that were created in
-these days.
+pods with and without GPUs. The sides are Karpenter's packing and search, our defaults, and
+``packing: cheapest`` with thorough search; the bound is the least that any nodes of these NodePools
+can cost for the pods that run at each moment. ``--days FROM-TO`` replays only the pods that were
+created in these days.
 
 ``python -m benchmarks.backtest --advice`` finds advice on the first half of the trace, by default
 of days 116 and 117, and backtests it on the second half. The pods of the moment with most pods in
@@ -40,6 +40,7 @@ TRACE = Path(os.environ.get("DATA") or ROOT.parent / "shared" / "data") / "trace
 BENCH = Path(os.environ.get("CONFORMANCE") or ROOT.parent / "shared" / "conformance") / "bench"
 NOW = "2026-01-01T00:00:00Z"
 DAY_S = 86_400
+KARPENTERS = ("--set", "consolidation.search=karpenter")
 CHEAPEST = ("--set", "packing=cheapest", "--set", "consolidation.search=thorough")
 FLEET = """\
 apiVersion: karpenter.k8s.aws/v1
@@ -151,7 +152,8 @@ def write_rows(path: Path, rows: list[dict[str, str]], begin: float) -> None:
 def compare(fleet: Path, trace: Path) -> None:
     """Print what each way of deciding comes to."""
     found = {
-        "Karpenter's defaults": played(fleet, trace),
+        "Karpenter's defaults": played(fleet, trace, *KARPENTERS),
+        "our defaults": played(fleet, trace),
         "cheapest, thorough": played(fleet, trace, *CHEAPEST),
     }
     base = found["Karpenter's defaults"][0]

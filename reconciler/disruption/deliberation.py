@@ -27,7 +27,7 @@ from reconciler.disruption.simulation import Simulation
 from reconciler.model.karpenter.budget import Budget, DisruptionReason
 from reconciler.model.karpenter.labels import INSTANCE_TYPE
 from reconciler.model.karpenter.nodeclaim import NodeClaim
-from reconciler.model.settings import Settings
+from reconciler.model.settings import ConsolidationSearch, Settings
 from reconciler.observed.state import StateNode
 from reconciler.placement.question import LaunchPool, Placement, PlannedClaim
 
@@ -91,6 +91,10 @@ class Deliberation:
     def is_free(self, candidate: Candidate) -> bool:
         """Return whether no command of this pass affects the node."""
         return candidate.name not in self.untouchable
+
+    def search_of(self, node_pool: str) -> ConsolidationSearch:
+        """Return which sets of nodes consolidation considers for a NodePool."""
+        return self.settings.pool(node_pool).consolidation_search
 
     def left(self, candidate: Candidate, reason: DisruptionReason) -> int:
         """Return how many more nodes of the candidate's pool may be disrupted for the reason."""

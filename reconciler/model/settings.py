@@ -113,8 +113,12 @@ class Packing(StrEnum):
 
 
 class ConsolidationSearch(StrEnum):
-    """Which sets of nodes consolidation considers: those of Karpenter, or more."""
+    """Which sets of nodes consolidation considers: exactly those of Karpenter, a few more, or many.
 
+    The default considers more sets only if those of Karpenter save nothing.
+    """
+
+    KARPENTER = "karpenter"
     DEFAULT = "default"
     THOROUGH = "thorough"
 

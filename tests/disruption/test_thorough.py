@@ -137,6 +137,40 @@ def test_the_most_wasteful_set_is_removed_without_the_thorough_search_too() -> N
     assert dearest(command) < 2 * SIZES["huge"][1]
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        Settings(consolidation_search=ConsolidationSearch.KARPENTER),
+        Settings(
+            node_pools={"default": PoolOptions(consolidation_search=ConsolidationSearch.KARPENTER)}
+        ),
+    ],
+    ids=["fleet", "NodePool"],
+)
+def test_karpenters_search_evaluates_no_set_that_needs_several_nodes(settings: Settings) -> None:
+    fleet = [*of_two_ports("n1"), *of_two_ports("n2")]
+
+    assert decided(*fleet, settings=settings).commands == ()
+
+
+def test_karpenters_search_does_not_go_on_within_each_node_pool() -> None:
+    """The best candidate is of another NodePool, and no node takes its pod and those of the next.
+
+    So no prefix of the fleet saves anything, but three nodes of the first NodePool fit on one.
+    """
+    here, there = ({"nodeSelector": {"karpenter.sh/nodepool": name}} for name in ("a", "b"))
+    fleet = [*a_node("b1", "huge", pool="b"), a_pod("pod-b1", "b1", "8500m", spec=there)]
+    for name in ("a1", "a2", "a3", "a4"):
+        fleet += [*a_node(name, "large", pool="a"), a_pod(f"pod-{name}", name, "4500m", spec=here)]
+    pools = [a_pool("a"), a_pool("b")]
+    stops = Settings(consolidation_search=ConsolidationSearch.KARPENTER)
+
+    (command,) = decided(*fleet, pools=pools).commands
+
+    assert command.nodes == ("a1", "a2", "a3")
+    assert decided(*fleet, pools=pools, settings=stops).commands == ()
+
+
 def test_a_node_that_is_closed_takes_no_pods_though_it_has_room() -> None:
     cluster = a_cluster(
         a_node("n1", "small"), a_pod("p1", "n1"), a_node("n2", "small"), a_pod("p2", "n2", "500m")

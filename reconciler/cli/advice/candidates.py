@@ -118,6 +118,12 @@ def _of_settings(pools: Sequence[NodePool], settings: Settings) -> Iterator[Advi
             "packing-cheapest", Topic.PACKING, "Pack pods for the lowest price",
             (SetSetting("packing", Packing.CHEAPEST.value),),
         )  # fmt: skip
+    if settings.consolidation_search is ConsolidationSearch.KARPENTER:
+        yield AdviceCandidate(
+            "consolidation-default", Topic.CONSOLIDATION,
+            "Let consolidation evaluate more sets of nodes than Karpenter does",
+            (SetSetting("consolidation.search", ConsolidationSearch.DEFAULT.value),),
+        )  # fmt: skip
     if settings.consolidation_search is not ConsolidationSearch.THOROUGH:
         yield AdviceCandidate(
             "consolidation-thorough", Topic.CONSOLIDATION, "Let consolidation search thoroughly",

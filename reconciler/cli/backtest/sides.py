@@ -159,7 +159,7 @@ def karpenter_defaults(fleet: SimulatedFleet) -> SimulatedFleet:
     settings = replace(
         fleet.settings,
         packing=Packing.DEFAULT,
-        consolidation_search=ConsolidationSearch.DEFAULT,
+        consolidation_search=ConsolidationSearch.KARPENTER,
         node_pools=pools,
     )
     return replace(fleet, settings=settings)

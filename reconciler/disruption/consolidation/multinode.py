@@ -21,6 +21,7 @@ from reconciler.disruption.methods.emptiness import by_ratio
 from reconciler.model.karpenter.instancetype import InstanceType
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, ZONE
 from reconciler.model.karpenter.requirements import Requirements
+from reconciler.model.settings import ConsolidationSearch
 from reconciler.placement.question import PlannedClaim
 
 BATCH_MAX: Final = 100
@@ -52,7 +53,7 @@ class MultiNodeOfOnePool:
 
     The best candidates of the fleet may fail together because of one of them; those of one NodePool
     are more alike. The proposal with the highest savings is started. Karpenter does not do this
-    search.
+    search, and neither do NodePools that ask for Karpenter's.
     """
 
     reason: Final = REASON
@@ -66,7 +67,8 @@ class MultiNodeOfOnePool:
         if len(pools) < 2:
             return
         found: list[Proposal] = []
-        for name in sorted(pools):
+        more = (p for p in pools if work.search_of(p) is not ConsolidationSearch.KARPENTER)
+        for name in sorted(more):
             if not work.has_work_left("multi-node consolidation"):
                 break
             proposal = longest_prefix(within_budget(pools[name], work), work)

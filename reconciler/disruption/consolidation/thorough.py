@@ -299,7 +299,7 @@ class SmallSets:
 
 
 class MostWastefulSet:
-    """Evaluates the most wasteful set of the other nodes, if nothing else was found.
+    """Evaluates the most wasteful set of the nodes with the default search, if all else failed.
 
     Karpenter stops here. One set in each pass finds much of what is left to save, in a fraction of
     the time of the thorough search.
@@ -312,7 +312,7 @@ class MostWastefulSet:
             return
         if work.simulation.spent >= work.work_max:
             return
-        free = [c for c in consolidatable(work) if not is_thorough(c, work) and _may_go(c, work)]
+        free = _free(work, ConsolidationSearch.DEFAULT)
         if len(free) > 1:
             Search(free, work).by_one_set()
 
@@ -321,26 +321,20 @@ def _search(work: Deliberation) -> Search | None:
     """Return the search over the nodes with thorough consolidation, None without such nodes."""
     if not _is_wanted(work):
         return None
-    free = [c for c in consolidatable(work) if is_thorough(c, work) and _may_go(c, work)]
-    if not free:
-        return None
-
-    return Search(free, work)
+    free = _free(work, ConsolidationSearch.THOROUGH)
+    return Search(free, work) if free else None
 
 
-def _may_go(candidate: Candidate, work: Deliberation) -> bool:
-    """Return whether no command affects the node, and it is not delayed after a failed attempt."""
-    return work.is_free(candidate) and resting([candidate], work.now) is None
+def _free(work: Deliberation, search: ConsolidationSearch) -> list[Candidate]:
+    """Return the candidates with a search that no command affects, and no failure delays."""
+    return [
+        candidate
+        for candidate in consolidatable(work)
+        if work.search_of(candidate.pool.name) is search
+        and work.is_free(candidate)
+        and resting([candidate], work.now) is None
+    ]
 
 
 def _is_wanted(work: Deliberation) -> bool:
-    return any(_is_thorough(name, work) for name in work.pools)
-
-
-def is_thorough(candidate: Candidate, work: Deliberation) -> bool:
-    """Return whether the config asks for the thorough search of the node's NodePool."""
-    return _is_thorough(candidate.pool.name, work)
-
-
-def _is_thorough(pool: str, work: Deliberation) -> bool:
-    return work.settings.pool(pool).consolidation_search == ConsolidationSearch.THOROUGH
+    return any(work.search_of(name) is ConsolidationSearch.THOROUGH for name in work.pools)

@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add(
         "--against", choices=("karpenter-defaults",),
-        help="with --trace: also replay it with Karpenter's default packing and search",
+        help="with --trace: also replay it with Karpenter's packing and search",
     )  # fmt: skip
     add("--seeds", type=int, default=1, metavar="N", help="with --trace: run N seeds (default: 1)")
     add(
