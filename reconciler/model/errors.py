@@ -8,8 +8,12 @@ parses text. Errors of boto3, git or SQL are translated where they enter and cha
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from reconciler.model.diagnostics import Diagnostic, Severity
+
+if TYPE_CHECKING:
+    from reconciler.model.ownership import ClusterId
 
 
 class ReconcilerError(Exception):
@@ -88,6 +92,21 @@ class FleetConflictError(ReconcilerError):
 
 class FleetMovedError(ReconcilerError):
     """The fleet has nodes in another account or region, where it would lose sight of them."""
+
+    def __init__(
+        self, fleet: str, count: int, before: ClusterId, after: ClusterId, where: str
+    ) -> None:
+        there, here = f"account {before.account}", f"account {after.account}"
+        remedy = f"use credentials of {there}"
+        if before.region != after.region:
+            there, here = before.region, after.region
+            remedy = f"set aws.region to {there}"
+        super().__init__(
+            f"fleet {fleet} has {count} NodeClaim{'' if count == 1 else 's'} in {there}, and would "
+            f"act in {here}, where it cannot see their instances",
+            where=where,
+            remedy=f"{remedy} until the fleet has no nodes, or create another fleet",
+        )
 
 
 class LeaseLostError(ReconcilerError):

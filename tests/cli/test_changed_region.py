@@ -1,4 +1,4 @@
-"""A fleet whose configuration names another region than the one that has its nodes."""
+"""A fleet whose configuration or credentials lead elsewhere than to its nodes."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def set_region(folder: Path, region: str) -> None:
     (folder / "reconciler.yaml").write_text(text)
 
 
-def record_a_node(folder: Path) -> None:
+def record_a_node(folder: Path, account: str = ACCOUNT) -> None:
     """Record one NodeClaim of us-east-1, as an engine that ran there has left it."""
     with open_state(str(folder / ".reconciler"), "web") as state:
-        state.lease.acquire(ClusterId(ACCOUNT, "us-east-1", "shop"))
+        state.lease.acquire(ClusterId(account, "us-east-1", "shop"))
         state.store.put_node_claims([a_claim("web-1")])
 
 
@@ -78,6 +78,20 @@ def test_no_command_acts_in_a_region_without_the_nodes_of_the_fleet(
     message = capsys.readouterr().err
     assert "fleet web has 1 NodeClaim in us-east-1, and would act in eu-west-1" in message
     assert "set aws.region to us-east-1" in message
+    assert recorded(folder) == ["web-1"]
+
+
+@pytest.mark.parametrize("name", ["plan", "apply --auto-approve", "run --no-wait"])
+def test_no_command_decides_with_credentials_of_another_account(
+    folder: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It would see none of the fleet's instances, and launch all of them again."""
+    record_a_node(folder, account="999999999999")
+    assert main(command(name, folder)) == 1
+    shown = capsys.readouterr()
+    assert "1 NodeClaim in account 999999999999, and would act in account 123456" in shown.err
+    assert "use credentials of account 999999999999" in shown.err
+    assert shown.out == ""
     assert recorded(folder) == ["web-1"]
 
 

@@ -73,7 +73,7 @@ def test_two_checkouts_with_one_database_are_one_fleet_or_rejected(
         state.store.put_node_claims([a_claim("a")])
     assert main(command(name, checkouts[1], "--state", url)) == 1
     output = capsys.readouterr().err
-    assert "fleet web has 1 NodeClaims in cluster shop" in output
+    assert "fleet web has 1 NodeClaim in cluster shop" in output
     assert "--set fleet=web" in output
 
 

@@ -16,6 +16,7 @@ from reconciler.cli.wiring.ground import (
     cluster_id,
     copy_state,
     discovery_of,
+    expect_account,
     expect_cluster_name,
     ground_of,
     is_named,
@@ -361,6 +362,7 @@ def look(request: FleetRequest, imitation: Imitation | None = None) -> Look:
     the state when it is observed, and a preview must not.
 
     Raises:
+        FleetMovedError: this fleet has nodes in another account.
         TransientCloudError: EC2 could not be read.
         ClusterError: the cluster could not be read.
     """
@@ -373,6 +375,7 @@ def look(request: FleetRequest, imitation: Imitation | None = None) -> Look:
     settings, catalog, imitation = ground.settings, ground.catalog, ground.imitation
     clock, store, shelf = imitation.clock, MemoryStateStore(), MemoryShelf()
     copied = copy_state(ground.location, settings.fleet, store, shelf, clock.now())
+    expect_account(ground, copied, len(store.node_claims()))
     compute = compute_of(settings, catalog, imitation)
     discovery = discovery_of(request, ground.resolved, keeps=False)
     source = FleetSource(request, compute, catalog, settings.region, discovery)
@@ -408,6 +411,7 @@ def live_inputs(request: FleetRequest, imitation: Imitation | None = None) -> In
     revision, and the base is planned from the same observation.
 
     Raises:
+        FleetMovedError: this fleet has nodes in another account.
         TransientCloudError: EC2 could not be read.
         ClusterError: the cluster could not be read.
     """

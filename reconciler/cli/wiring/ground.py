@@ -98,6 +98,25 @@ def cluster_id(ground: Ground) -> ClusterId:
     return ClusterId(account, settings.region, settings.cluster_name)
 
 
+def expect_account(ground: Ground, records: CopiedState, claims: int) -> None:
+    """Refuse credentials of another account than the one in which the fleet has its NodeClaims.
+
+    An observation of that account lists none of their instances, so a plan would replace them all.
+    A changed region is declared in git, where a plan can preview it: it is a finding instead.
+
+    Raises:
+        FleetMovedError: the credentials are those of another account.
+    """
+    from reconciler.model.errors import FleetMovedError
+
+    before = records.cluster
+    if not claims or before.region != ground.settings.region:
+        return
+    here = cluster_id(ground)
+    if before.is_elsewhere(here):
+        raise FleetMovedError(ground.settings.fleet, claims, before, here, records.place)
+
+
 def locks_folder() -> Path:
     """Return the folder in which this user's processes lock clusters, for all state directories."""
     home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
@@ -156,10 +175,14 @@ def recorded_journal(location: str, fleet: str) -> Journal:
 
 
 class CopiedState(NamedTuple):
-    """The serial of the records that were copied, and the cluster that the fleet acted for last."""
+    """The serial of the records that were copied, and the cluster that the fleet acted for last.
+
+    ``place`` is where the records are, without secrets.
+    """
 
     serial: int
     cluster: ClusterId
+    place: str
 
 
 def copy_state(
@@ -173,7 +196,7 @@ def copy_state(
     from reconciler.model.ownership import NO_CLUSTER
 
     if not may_exist(location):
-        return CopiedState(0, NO_CLUSTER)
+        return CopiedState(0, NO_CLUSTER, "")
     with open_state(location, fleet, create=False) as state:
         store.put_node_claims(state.store.node_claims())
         for command in (*state.store.commands(), *state.store.commands_since(now - DAY)):
@@ -187,4 +210,4 @@ def copy_state(
         kept = state.shelf.read(SHELF_NAME)
         if kept is not None:
             shelf.write(SHELF_NAME, kept)
-        return CopiedState(state.store.serial(), state.cluster())
+        return CopiedState(state.store.serial(), state.cluster(), state.database.place)

@@ -332,7 +332,7 @@ def test_a_cluster_with_nodes_of_another_fleet_is_refused(tmp_path: Path, kind: 
         state.store.put_node_claims([a_claim("a")])
     with open_state(location, "checkout-2") as second:
         for cluster in (SHOP, unknown):
-            with pytest.raises(FleetConflictError, match=r"fleet web has 1 NodeClaims in cluster"):
+            with pytest.raises(FleetConflictError, match=r"fleet web has 1 NodeClaim in cluster"):
                 second.lease.acquire(cluster)
         second.lease.acquire(ClusterId("111122223333", "eu-west-1", "shop"))
     with open_state(location, "web") as state:

@@ -389,7 +389,7 @@ def _expect_no_other_fleet(
         count = _count_claims(connection, other.name)
         if count:
             raise FleetConflictError(
-                f"fleet {other.name} has {count} NodeClaims in cluster {cluster}",
+                f"fleet {other.name} has {_nodeclaims(count)} in cluster {cluster}",
                 where=database.place,
                 remedy=(
                     f"act under that name with --set fleet={other.name}, or remove its nodes first"
@@ -409,24 +409,8 @@ def _expect_own_nodes(connection: Connection, database: Database, cluster: Clust
     """
     before = recorded_cluster(connection, database.fleet)
     count = _count_claims(connection, database.fleet) if before.is_elsewhere(cluster) else 0
-    if not count:
-        return
-    region_changed = before.region != cluster.region
-    where, there, remedy = (
-        (before.region, cluster.region, f"set aws.region to {before.region}")
-        if region_changed
-        else (
-            f"account {before.account}",
-            f"account {cluster.account}",
-            f"use credentials of account {before.account}",
-        )
-    )
-    raise FleetMovedError(
-        f"fleet {database.fleet} has {count} NodeClaim{'' if count == 1 else 's'} in {where}, and "
-        f"would act in {there}, where it cannot see their instances",
-        where=database.place,
-        remedy=f"{remedy} until the fleet has no nodes, or create another fleet",
-    )
+    if count:
+        raise FleetMovedError(database.fleet, count, before, cluster, database.place)
 
 
 def recorded_cluster(connection: Connection, fleet: str) -> ClusterId:
@@ -434,6 +418,10 @@ def recorded_cluster(connection: Connection, fleet: str) -> ClusterId:
     row = tables.fleet.c
     key = connection.execute(select(row.cluster).where(row.name == fleet)).scalar_one_or_none()
     return ClusterId.of_key(key or "")
+
+
+def _nodeclaims(count: int) -> str:
+    return f"{count} NodeClaim{'' if count == 1 else 's'}"
 
 
 def _count_claims(connection: Connection, fleet: str) -> int:
