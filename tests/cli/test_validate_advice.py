@@ -339,6 +339,38 @@ def test_values_beside_an_operator_without_values_are_a_warning(
     assert operator in finding["message"]
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "is_empty"),
+    [
+        (("kubernetes.io/arch", "In", "[amd64]"), ("kubernetes.io/arch", "In", "[arm64]"), True),
+        (("beta.kubernetes.io/arch", "In", "[amd64]"), ("kubernetes.io/arch", "NotIn", "[amd64]"),
+         True),
+        (("team", "In", "[a]"), ("team", "DoesNotExist", "[]"), True),
+        (("team", "Gt", '["4"]'), ("team", "Lt", '["5"]'), True),
+        (("team", "Gt", '["4"]'), ("team", "Lt", '["6"]'), False),
+        (("team", "NotIn", "[a]"), ("team", "DoesNotExist", "[]"), False),
+        (("team", "In", "[a, b]"), ("team", "In", "[b, c]"), False),
+        (("team", "In", "[a]"), ("crew", "In", "[b]"), False),
+    ],
+)  # fmt: skip
+def test_requirements_without_a_value_in_common_are_a_warning(
+    first: tuple[str, str, str],
+    second: tuple[str, str, str],
+    is_empty: bool,
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    key, operator, values = second
+    more = f"\n        - {{key: {key}, operator: {operator}, values: {values}}}"
+    (folder / "pool.yaml").write_text(pool_with(first[0], first[2] + more, first[1]))
+
+    findings = [f for f in found(folder, capsys) if f["code"] == "contradiction"]
+
+    assert [(f["severity"], f["path"]) for f in findings] == (
+        [("warning", f"{REQUIREMENTS}[1]")] if is_empty else []
+    )
+
+
 def test_replicas_without_the_gate_are_a_warning(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

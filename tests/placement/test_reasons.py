@@ -116,8 +116,8 @@ CASES: dict[str, tuple[Object, Object, str, str]] = {
         a_pod("app-0"),
         "NoInstanceTypes",
         (
-            "no instance type satisfies the requirement of NodePool default: "
-            "kubernetes.io/arch In [riscv]"
+            "NodePool default cannot launch nodes: "
+            "no instance type satisfies its requirement kubernetes.io/arch In [riscv]"
         ),
     ),
     "pool with a mistyped zone": (
@@ -125,7 +125,7 @@ CASES: dict[str, tuple[Object, Object, str, str]] = {
         a_pod("app-0"),
         "NoInstanceTypes",
         (
-            "no instance type satisfies the requirement of NodePool default: "
+            "NodePool default cannot launch nodes: no instance type satisfies its requirement "
             "topology.kubernetes.io/zone In [zone-aa]; did you mean zone-a?"
         ),
     ),
@@ -134,8 +134,26 @@ CASES: dict[str, tuple[Object, Object, str, str]] = {
         a_pod("app-0"),
         "NoInstanceTypes",
         (
-            "no instance type satisfies all requirements of NodePool default: none that has "
-            "kubernetes.io/arch In [arm64] has example.com/size In [2]"
+            "NodePool default cannot launch nodes: no instance type satisfies all its "
+            "requirements: none that has kubernetes.io/arch In [arm64] has example.com/size In [2]"
+        ),
+    ),
+    "pool whose requirements on one label exclude each other": (
+        a_pool("default", wanted(ARCH, "In", "arm64"), wanted(ARCH, "NotIn", "arm64", "x")),
+        a_pod("app-0"),
+        "NoInstanceTypes",
+        (
+            "NodePool default cannot launch nodes: its requirements on kubernetes.io/arch exclude "
+            "each other: In [arm64], NotIn [arm64, x]"
+        ),
+    ),
+    "pool whose label its requirement excludes": (
+        a_pool("default", wanted(ARCH, "In", "arm64"), labels={ARCH: "amd64"}),
+        a_pod("app-0"),
+        "NoInstanceTypes",
+        (
+            "NodePool default cannot launch nodes: its requirements on kubernetes.io/arch exclude "
+            "each other: the label amd64, In [arm64]"
         ),
     ),
     "limit": (

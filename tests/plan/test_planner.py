@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -283,6 +284,40 @@ def test_an_unavailable_offering_is_not_requested_again() -> None:
     refused = [("small", zone, "spot") for zone in ("z-a", "z-b")]
     plan = plan_of(inputs([a_pool(), a_class()], [a_pod("p")], refused=refused))
     assert plan.node_claims[0].launch.price > 0.05
+
+
+SPOT_ONLY, ON_DEMAND_ONLY = (
+    {"key": "karpenter.sh/capacity-type", "operator": "In", "values": [value]}
+    for value in ("spot", "on-demand")
+)
+
+
+def without_types(**facts: Any) -> list[str]:
+    """Return what a plan says about the types of two NodePools, one of which allows none."""
+    never = a_pool("never")
+    never["spec"]["template"]["spec"]["requirements"] = [SPOT_ONLY, ON_DEMAND_ONLY]
+    plan = plan_of(inputs([a_pool(), never, a_class()], **facts))
+    return [d.message for d in plan.diagnostics if d.code == "no-instance-types"]
+
+
+def test_a_pool_that_no_instance_type_satisfies_is_named() -> None:
+    (message,) = without_types()
+    assert message == (
+        "NodePool never cannot launch nodes: its requirements on karpenter.sh/capacity-type "
+        "exclude each other: In [spot], In [on-demand]"
+    )
+
+
+def test_offerings_that_are_unavailable_now_are_no_error_of_a_pool() -> None:
+    everything = [
+        (kind, zone, capacity_type)
+        for kind in SIZES
+        for zone in ("z-a", "z-b")
+        for capacity_type in ("spot", "on-demand")
+    ]
+    plan = plan_of(inputs([a_pool(), a_class()], [a_pod("p")], refused=everything))
+    assert plan.node_claims == ()
+    assert without_types(refused=everything) == without_types()
 
 
 def test_missing_replicas_of_static_pools_are_launched() -> None:

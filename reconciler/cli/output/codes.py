@@ -117,6 +117,10 @@ _OBJECTS: Final = {
     ),
     "bad-value": ("A value cannot be part of an object's hash.", "Correct the value."),
     "duplicate-entry": ("A list has the same entry twice.", "Remove one of them."),
+    "contradiction": (
+        "Two requirements on one label have no value in common, so no instance type matches.",
+        "Remove one of them, or let them have a value in common.",
+    ),
     "duplicate-name": (
         "Two objects of one kind, or two policies, have the same name.",
         "Rename or remove one.",
@@ -351,6 +355,10 @@ _PLAN: Final = {
     "nodeclass-not-ready": (
         "A node class is not ready, so its NodePools launch nothing.",
         "`reconciler check` shows what it lacks.",
+    ),
+    "no-instance-types": (
+        "No instance type satisfies the requirements of a NodePool, so it launches nothing.",
+        "Relax the requirement that is named, or remove one of those that exclude each other.",
     ),
     "nodepool-not-ready": (
         "The status of a NodePool is not ready, so it launches nothing.",

@@ -16,6 +16,7 @@ from reconciler.model.diagnostics import Severity
 from reconciler.model.duration import parse_nanoseconds
 from reconciler.model.json import JsonDict
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, ON_DEMAND, RESERVED, SPOT, normalized
+from reconciler.model.karpenter.requirements import Requirement, requirement
 from reconciler.model.resources import parse_quantity
 from reconciler.model.text.quoting import quoted
 from reconciler.source.document import Pointer
@@ -273,39 +274,64 @@ def _taints(at: Pointer) -> Rule:
 
 def _requirements(at: Pointer) -> Rule:
     def check(data: dict[str, object]) -> Iterator[Finding]:
-        for index, requirement in enumerate(_get(data, at, ())):
+        for index, entry in enumerate(_get(data, at, ())):
             here = (*at, index)
-            fault = key_fault(requirement["key"])
+            fault = key_fault(entry["key"])
             if fault:
-                message = f"invalid label {quoted(requirement['key'])}: {fault}"
+                message = f"invalid label {quoted(entry['key'])}: {fault}"
                 yield Finding("bad-label-key", (*here, "key"), message)
-            for number, value in enumerate(requirement.get("values", ())):
+            for number, value in enumerate(entry.get("values", ())):
                 fault = value_fault(value)
                 if fault:
                     message = f"invalid label value {quoted(value)}: {fault}"
                     yield Finding("bad-label-value", (*here, "values", number), message)
-            if requirement.get("operator") in _WITHOUT_VALUES and requirement.get("values"):
-                message = f"has no effect with operator {requirement['operator']}"
+            if entry.get("operator") in _WITHOUT_VALUES and entry.get("values"):
+                message = f"has no effect with operator {entry['operator']}"
                 hint = "remove the values, or write operator In"
                 where = (*here, "values")
                 yield Finding("idle-values", where, message, hint, Severity.WARNING, of_key=True)
-            yield from _capacity_types(requirement, here)
+            yield from _capacity_types(entry, here)
 
     return check
 
 
-def _capacity_types(requirement: JsonDict, here: Pointer) -> Iterator[Finding]:
+def _contradictions(at: Pointer) -> Rule:
+    """Warn of a requirement that allows no value which the earlier ones on its label allow.
+
+    Karpenter accepts it, and then launches nothing.
+    """
+
+    def check(data: dict[str, object]) -> Iterator[Finding]:
+        allowed: dict[str, Requirement] = {}
+        for index, entry in enumerate(_get(data, at, ())):
+            try:
+                wanted = requirement(entry["key"], entry["operator"], entry.get("values") or ())
+            except ValueError:
+                continue  # another rule reports its bound
+            before = allowed.get(wanted.key, wanted)
+            both = allowed[wanted.key] = wanted.intersection(before)
+            if both.complement or both.values or (wanted.is_negative and before.is_negative):
+                continue
+            message = f"no value of {wanted.key} satisfies both this and {before}"
+            hint = "no node can be launched; remove one of them"
+            yield Finding("contradiction", (*at, index), message, hint, Severity.WARNING)
+            allowed[wanted.key] = before
+
+    return check
+
+
+def _capacity_types(entry: JsonDict, here: Pointer) -> Iterator[Finding]:
     """With In, some value must be a capacity type that exists; others are only logged."""
-    if normalized(requirement["key"]) != CAPACITY_TYPE or requirement.get("operator") != "In":
+    if normalized(entry["key"]) != CAPACITY_TYPE or entry.get("operator") != "In":
         return
-    values = requirement.get("values") or []
+    values = entry.get("values") or []
     known = [v for v in values if v in _CAPACITY_TYPES]
     words = ", ".join(_CAPACITY_TYPES)
     if values and not known:
         message = f"none of {', '.join(map(quoted, values[:5]))} is a capacity type"
         yield Finding("unknown-capacity-type", (*here, "values"), message, f"one of {words}")
         return
-    least = requirement.get("minValues")
+    least = entry.get("minValues")
     if least is not None and len(known) < least <= len(values):
         message = f"minValues is {least}, but only {len(known)} of the values are capacity types"
         yield Finding("requirement-min-values", (*here, "minValues"), message, f"they are {words}")
@@ -366,11 +392,13 @@ RUNTIME: Final[dict[str, tuple[Rule, ...]]] = {
         _labels,
         _taints(_TEMPLATE),
         _requirements((*_TEMPLATE, "requirements")),
+        _contradictions((*_TEMPLATE, "requirements")),
         _budgets,
     ),
     "nodeclaim.v1": (
         _taints(("spec",)),
         _requirements(("spec", "requirements")),
+        _contradictions(("spec", "requirements")),
     ),
     "nodeoverlay.v1alpha1": (_requirements(("spec", "requirements")),),
     "ec2nodeclass.v1": (_kubelet,),

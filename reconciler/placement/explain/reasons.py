@@ -283,14 +283,14 @@ def no_types(template: PoolTemplate) -> Rejection:
     if short:
         return Rejection(
             "MinValuesUnmet",
-            f"the instance types of NodePool {template.name} do not satisfy its minValues: "
-            "lower minValues, or allow more types",
+            f"NodePool {template.name} cannot launch nodes: its instance types do not satisfy its "
+            "minValues: lower minValues, or allow more types",
             template.name,
             {"types": template.space.mask.bit_count()},
         )
     return Rejection(
         "NoInstanceTypes",
-        _what_excludes_all(template),
+        f"NodePool {template.name} cannot launch nodes: {_what_excludes_all(template)}",
         template.name,
         {"types": len(template.table)},
     )
@@ -298,29 +298,45 @@ def no_types(template: PoolTemplate) -> Rejection:
 
 def _what_excludes_all(template: PoolTemplate) -> str:
     """Return the requirement that alone excludes all types, or the first at which none are left."""
-    table, name = template.table, template.name
+    table = template.table
     requirements = template.space.requirements.values()
     for wanted in requirements:
         if not table.matching(wanted):
+            stated = _stated(template, wanted.key)
+            if not wanted.complement and not wanted.values and len(stated) > 1:
+                return f"its requirements on {wanted.key} exclude each other: {', '.join(stated)}"
             near = _nearest(wanted, table.values(wanted.key))
             hint = f"; did you mean {near}?" if near else ""
-            return f"no instance type satisfies the requirement of NodePool {name}: {wanted}{hint}"
+            return f"no instance type satisfies its requirement {wanted}{hint}"
     left = table.all
     before: list[str] = []
     for wanted in requirements:
         if not left & table.matching(wanted):
             after = " and ".join(before)
             return (
-                f"no instance type satisfies all requirements of NodePool {name}: none that has "
-                f"{after} has {wanted}"
+                "no instance type satisfies all its requirements: "
+                f"none that has {after} has {wanted}"
             )
         if left & ~table.matching(wanted):
             before.append(str(wanted))
         left &= table.matching(wanted)
     return (
-        f"no instance type that NodePool {name} allows is offered in its zones and capacity types: "
-        "allow more of them"
+        "none of its instance types is offered in its zones and capacity types: allow more of them"
     )
+
+
+def _stated(template: PoolTemplate, key: str) -> list[str]:
+    """Return what a NodePool states about a label: its own, then each requirement."""
+    stated = template.node_pool.spec.template
+    label = stated.metadata.labels.get(key)
+    return [
+        *([f"the label {label}"] if label is not None else []),
+        *(
+            f"{spec.operator} [{', '.join(spec.values)}]" if spec.values else str(spec.operator)
+            for spec in stated.spec.requirements
+            if spec.key == key
+        ),
+    ]
 
 
 def _nearest(wanted: Requirement, known: Iterable[str]) -> str | None:

@@ -21,11 +21,15 @@ from reconciler.catalog.adjusted.preference import (
 )
 from reconciler.catalog.catalog import Catalog
 from reconciler.catalog.classfacts import ClassFacts, class_facts
+from reconciler.catalog.table import table_of
 from reconciler.model.karpenter.labels import NODECLASS
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.karpenter.nodeoverlay import NodeOverlay
 from reconciler.model.karpenter.nodepool import NodePool
-from reconciler.model.settings import FeatureGate, Settings
+from reconciler.model.settings import FeatureGate, MinValuesPolicy, Settings
+from reconciler.placement.explain.reasons import no_types
+from reconciler.placement.nodes.space import SpaceBook
+from reconciler.placement.nodes.template import PoolTemplate
 from reconciler.placement.question import LaunchPool
 from reconciler.plan.value.plan import PlanFinding
 
@@ -151,6 +155,11 @@ def pool_types(
             ready.append(every[pool.name])
         else:
             findings.append(finding)
+    empty = _empty(ready, settings)
+    if empty and refused:  # a refusal of EC2 passes, and is not an error of the NodePool
+        offered = _resolved([p.node_pool for p in empty], classes, catalog, settings, memory)
+        empty = _empty([LaunchPool(e.node_pool, offered[e.name]) for e in empty], settings)
+    findings += map(_without_types, empty)
     return PoolTypes(tuple(every.values()), tuple(ready), tuple(findings), every)
 
 
@@ -292,6 +301,21 @@ def _wished(
         return [], []
 
     return preferred(bearing, {overlay.name for overlay in overlays})
+
+
+def _empty(pools: Iterable[LaunchPool], settings: Settings) -> list[PoolTemplate]:
+    """Return the NodePools that no instance type satisfies, so that they can launch nothing."""
+    best_effort = settings.min_values_policy is MinValuesPolicy.BEST_EFFORT
+    templates = (
+        PoolTemplate(p.node_pool, SpaceBook(table_of(p.types)), (), best_effort=best_effort)
+        for p in pools
+    )
+    return [template for template in templates if not template.types]
+
+
+def _without_types(template: PoolTemplate) -> PlanFinding:
+    message = no_types(template).message
+    return PlanFinding(severity="warning", code="no-instance-types", message=message)
 
 
 def _unready(
