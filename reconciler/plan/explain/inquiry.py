@@ -36,6 +36,7 @@ from reconciler.plan.explain.answer import (
 )
 from reconciler.plan.make.actions import launch_offering, unlaunched_claim
 from reconciler.plan.make.facts import Facts
+from reconciler.plan.make.pools import NO_INSTANCE_TYPES
 from reconciler.plan.render.wording import dollars
 from reconciler.plan.value.nodes import LaunchOffering, LaunchReason, PlannedNodeClaim
 from reconciler.plan.value.plan import Plan
@@ -104,13 +105,14 @@ class Inquiry:
                 message=one.message.removeprefix(prefix),
             )
             for one in self._facts.types.findings
-            if one.message.startswith(prefix)
+            if one.message.startswith(prefix) and one.code != NO_INSTANCE_TYPES
         ]
         template = self._scheduler.template(answer.name)
         if template is not None and not template.types:
             why = no_types(template)
+            message = why.message.removeprefix(prefix)
             found.append(
-                Decision(kind="NodePool", name=answer.name, code=why.code, message=why.message)
+                Decision(kind="NodePool", name=answer.name, code=why.code, message=message)
             )
         return replace(answer, reasons=(*found, *answer.reasons))
 

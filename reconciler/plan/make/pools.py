@@ -97,6 +97,9 @@ def _rounded(preference: Preference) -> Iterator[PlanFinding]:
         )
 
 
+NO_INSTANCE_TYPES: Final = "no-instance-types"
+"""The code of the finding on a NodePool whose requirements exclude every instance type."""
+
 OfferingKey = tuple[str, str, str]
 """Instance type, zone and capacity type of an offering."""
 
@@ -315,7 +318,7 @@ def _empty(pools: Iterable[LaunchPool], settings: Settings) -> list[PoolTemplate
 
 def _without_types(template: PoolTemplate) -> PlanFinding:
     message = no_types(template).message
-    return PlanFinding(severity="warning", code="no-instance-types", message=message)
+    return PlanFinding(severity="warning", code=NO_INSTANCE_TYPES, message=message)
 
 
 def _unready(
