@@ -174,7 +174,9 @@ class Observation:
 
     @cached_property
     def _state(self) -> ClusterState:
-        return cluster_state(seated(self.snapshot, self.at), marked_claims(self.commands))
+        return cluster_state(
+            seated(self.snapshot, self.at, self.commands), marked_claims(self.commands)
+        )
 
 
 def marked_claims(commands: Iterable[RunningCommand]) -> set[str]:

@@ -261,7 +261,17 @@ def test_a_replacement_inherits_the_replaced_offerings(claim: NodeClaim) -> None
     own = claim.metadata.labels["node.kubernetes.io/instance-type"]
     assert given_up(heir) == (*given_up(claim), AbandonedOffering(NOW, own, "zone-a", "spot"))
     assert [until for _, until in in_memory(heir, made)][-1] == NOW + 24 * HOUR
-    assert remembered([claim], configured(), NOW) == ""
+
+
+@given(CLAIMS)
+def test_descendants_of_several_replacements_remember_without_a_period(claim: NodeClaim) -> None:
+    """Others need no memory; ``returns`` reads that of a lineage that went through such a set."""
+    assert bool(remembered([claim], configured(), NOW)) is bool(given_up(claim))
+    text = remembered([claim], configured(), NOW, several=True)
+    heir = decode({"metadata": {"name": "heir", "annotations": {GAVE_UP: text}}}, NodeClaim)
+    own = claim.metadata.labels["node.kubernetes.io/instance-type"]
+    assert given_up(heir)[-1] == AbandonedOffering(NOW, own, "zone-a", "spot")
+    assert remembered([heir], configured(), NOW + 1000 * HOUR).startswith(text)
 
 
 # configuration

@@ -10,6 +10,7 @@ from hypothesis import settings as tuned
 from hypothesis import strategies as st
 
 from reconciler.disruption.command import Command, Decisions
+from reconciler.disruption.consolidation.memory import GAVE_UP
 from reconciler.disruption.consolidation.pricing import OfferingChoice
 from reconciler.disruption.consolidation.sets import LEAST_SAVED
 from reconciler.disruption.consolidation.thorough import by_waste, small_sets
@@ -116,15 +117,20 @@ def test_a_set_is_removed_without_the_nodes_that_block_it() -> None:
     assert gone <= {"n1", "n2"}
 
 
-def of_two_ports(name: str) -> list[Any]:
-    """Return a huge node whose two pods would be cheaper on a large and a medium one."""
+def of_two_ports(name: str, replaced: str = "") -> list[Any]:
+    """Return a huge node whose two pods would be cheaper on a large and a medium one.
+
+    It has itself ``replaced`` an offering, long ago.
+    """
+    memory = {GAVE_UP: f"{replaced}@2020-01-01T00:00:00Z"} if replaced else {}
 
     def pod(port: int, cpu: str) -> Any:
         requests = {"requests": {"cpu": cpu}}
         container = {"name": "c", "resources": requests, "ports": [{"hostPort": port}]}
         return a_pod(f"{name}-{port}", name, spec={"containers": [container]})
 
-    return [a_node(name, "huge"), pod(80, "7"), pod(90, "3")]
+    node = a_node(name, "huge", claim_metadata={"annotations": memory})
+    return [node, pod(80, "7"), pod(90, "3")]
 
 
 def test_the_most_wasteful_set_is_removed_without_the_thorough_search_too() -> None:
@@ -135,6 +141,22 @@ def test_the_most_wasteful_set_is_removed_without_the_thorough_search_too() -> N
     assert command.nodes == ("n1", "n2")
     assert len(command.replacements) > 1
     assert dearest(command) < 2 * SIZES["huge"][1]
+
+
+@pytest.mark.parametrize("search", [ConsolidationSearch.DEFAULT, ConsolidationSearch.THOROUGH])
+def test_several_replacements_never_return_to_what_one_of_their_nodes_replaced(
+    search: ConsolidationSearch,
+) -> None:
+    """The scheduler binds pods otherwise than planned, and such a command could repeat for ever."""
+    settings = Settings(consolidation_search=search)
+    again = [*of_two_ports("n1", "large,zone-a,on-demand"), *of_two_ports("n2")]
+    other = [*of_two_ports("n1", "large,zone-z,on-demand"), *of_two_ports("n2")]
+
+    going = [set(c.nodes) for c in decided(*again, settings=settings).commands]
+
+    assert not any("n1" in nodes for nodes in going)
+    (command,) = decided(*other, settings=settings).commands
+    assert command.nodes == ("n1", "n2")
 
 
 @pytest.mark.parametrize(

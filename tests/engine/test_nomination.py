@@ -14,6 +14,7 @@ from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.observed.snapshot import Snapshot, snapshot_of
 from reconciler.observed.state import cluster_state
+from reconciler.ports.state import CommandPhase, RunningCommand
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 PROVIDER = "aws:///zone-a/i-1"
@@ -84,6 +85,18 @@ ANYWHERE = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLab
 REPELS = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [ANYWHERE]}}
 
 
+def a_node_with_room(cpu: str) -> Node:
+    room = {"cpu": cpu, "pods": "29"}
+    return decode(
+        {
+            "metadata": {"name": "ip-1"},
+            "spec": {"providerID": PROVIDER},
+            "status": {"capacity": room, "allocatable": room},
+        },
+        Node,
+    )
+
+
 def requesting(cpu: str) -> dict[str, Any]:
     return {"containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}]}
 
@@ -101,19 +114,67 @@ def requesting(cpu: str) -> dict[str, Any]:
 def test_a_nomination_ends_if_another_pod_takes_its_room(
     cpu: str, rules: dict[str, Any], seated_there: set[str]
 ) -> None:
-    room = {"cpu": "2", "pods": "29"}
-    node = decode(
-        {
-            "metadata": {"name": "ip-1"},
-            "spec": {"providerID": PROVIDER},
-            "status": {"capacity": room, "allocatable": room},
-        },
-        Node,
-    )
+    node = a_node_with_room("2")
     pods = [a_pod(name, **requesting(cpu), **rules) for name in ("a", "b")]
     other = a_pod("other", nodeName="ip-1", **requesting("900m"))
     found = places(snapshot_of([a_claim(NOW), node, other, *pods]))
     assert {name for name, place in found.items() if place} == {"other", *seated_there}
+
+
+def a_command(phase: CommandPhase, *, replacements: tuple[str, ...] = ("claim",)) -> RunningCommand:
+    return RunningCommand(
+        id="command",
+        reason="Underutilized",
+        decision="replace",
+        node_claims=("old",),
+        replacements=replacements,
+        phase=phase,
+        started_at=NOW,
+    )
+
+
+def on_the_replaced_node(*more: Any, initialized: datetime | None = None) -> Snapshot:
+    """Return two nominated pods and one other on a node that the command above replaces."""
+    old = decode(
+        {"metadata": {"name": "old"}, "status": {"providerID": "i-0", "nodeName": "ip-0"}},
+        NodeClaim,
+    )
+    pods = [a_pod(name, nodeName="ip-0", **requesting("500m")) for name in ("a", "b", "other")]
+    return snapshot_of([old, a_claim(initialized), *pods, *more])
+
+
+def seats(snapshot: Snapshot, command: RunningCommand) -> set[str]:
+    """Return the pods that are expected on the replacement or its node."""
+    pods = seated(snapshot, NOW, [command]).pods
+    return {pod.metadata.name for pod in pods if pod.spec.node_name in ("claim", "ip-1")}
+
+
+@pytest.mark.parametrize(
+    ("phase", "replacements", "moved"),
+    [
+        (CommandPhase.MARKED, ("claim",), {"a", "b"}),
+        (CommandPhase.WAITING, ("another", "claim"), {"a", "b"}),
+        (CommandPhase.TERMINATING, ("claim",), {"a", "b"}),
+        (CommandPhase.DONE, ("claim",), set()),
+        (CommandPhase.WAITING, (), set()),
+    ],
+)
+def test_pods_of_a_node_being_replaced_are_expected_where_the_command_moves_them(
+    phase: CommandPhase, replacements: tuple[str, ...], moved: set[str]
+) -> None:
+    command = a_command(phase, replacements=replacements)
+    assert seats(on_the_replaced_node(), command) == moved
+
+
+def test_a_replacement_is_expected_to_receive_pods_for_as_long_as_the_drain_takes() -> None:
+    long_ready = on_the_replaced_node(initialized=NOW - 10 * WINDOW)
+    assert seats(long_ready, a_command(CommandPhase.TERMINATING)) == {"a", "b"}
+
+
+def test_a_pod_is_not_expected_on_a_replacement_that_other_pods_filled() -> None:
+    other = a_pod("quick", nodeName="ip-1", **requesting("1200m"))
+    snapshot = on_the_replaced_node(a_node_with_room("2"), other)
+    assert seats(snapshot, a_command(CommandPhase.TERMINATING)) == {"a", "quick"}
 
 
 def test_a_terminating_claim_has_no_nominations() -> None:

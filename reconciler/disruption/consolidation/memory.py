@@ -6,12 +6,17 @@ node, the node is not replaced by an offering that it replaced. An offering is a
 zone and a capacity type. Offerings replaced earlier in the same lineage within the period count as
 well, which prevents cycles of any length.
 
+Replacement by several nodes returns to none of these offerings at any time. A plan expects each pod
+on one of the new nodes, but the scheduler of the cluster decides. If pods take each other's places,
+another node is launched for the last of them, the nodes are merged again, and the same command
+would follow.
+
 The data is an annotation on the NodeClaim, in our records and on its node, and is deleted with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -63,18 +68,22 @@ def _read(text: str) -> AbandonedOffering | None:
     )
 
 
-def remembered(claims: Iterable[NodeClaim], settings: Settings, now: datetime) -> str:
-    """Return the annotation for the replacement of these claims, empty without any offering.
+def remembered(
+    claims: Sequence[NodeClaim], settings: Settings, now: datetime, *, several: bool = False
+) -> str:
+    """Return the annotation for a replacement of these claims, empty if nothing needs it.
 
-    It contains the claims' own offerings and their recorded ones that have not expired.
+    It contains the claims' own offerings and their recorded ones. Flap damping needs it, and so do
+    the rule about ``several`` replacements and the descendants of such.
     """
+    if not several and not any(
+        undo_period(claim.node_pool, settings) > timedelta(0) or given_up(claim) for claim in claims
+    ):
+        return ""
     found: dict[AbandonedOffering, None] = {}
     for claim in claims:
-        period = undo_period(claim.node_pool, settings)
-        if period <= timedelta(0):
-            continue
         labels = claim.metadata.labels
-        found |= dict.fromkeys(one for one in given_up(claim) if now - one.at < period)
+        found |= dict.fromkeys(given_up(claim))
         if all(key in labels for key in _LABELS):
             found[AbandonedOffering(now, *(labels[key] for key in _LABELS))] = None
     newest = sorted(found)[-_KEPT_MAX:]
@@ -120,6 +129,29 @@ def undoes(
         f" and its replacement could be the same offering again ({key})"
     )
     return CandidateRefusal(BlockCode.UNDOES, text, until)
+
+
+def returns(
+    candidates: Sequence[Candidate], claims: Sequence[PlannedClaim]
+) -> CandidateRefusal | None:
+    """Reject several replacements if one may become an offering that one of the nodes replaced."""
+    found = next(
+        (
+            (candidate.name, one)
+            for candidate in candidates
+            for one in given_up(candidate.claim)
+            if any(_may_become(claim, one) for claim in claims)
+        ),
+        None,
+    )
+    if found is None:
+        return None
+    node, one = found
+    text = (
+        f"would undo a consolidation: {node} replaced {one} at {one.at:%Y-%m-%d %H:%M %Z}, and one "
+        f"of {len(claims)} replacements could be the same offering again"
+    )
+    return CandidateRefusal(BlockCode.UNDOES, text)
 
 
 def _may_become(claim: PlannedClaim, one: AbandonedOffering) -> bool:

@@ -18,6 +18,7 @@ from typing import Final
 
 from reconciler.disruption.candidates import Candidate, CandidateRefusal
 from reconciler.disruption.command import BlockCode
+from reconciler.disruption.consolidation.memory import returns
 from reconciler.disruption.consolidation.multinode import cheapest_alike
 from reconciler.disruption.consolidation.pricing import least_launch, may_be_spot
 from reconciler.disruption.consolidation.proposal import (
@@ -294,7 +295,8 @@ def _priced(
     if len(together) > 1 and proposal.savings < going.price * LEAST_SAVED:
         text = f"the replacements save less than {LEAST_SAVED:.0%} of the cost"
         return CandidateRefusal(BlockCode.SEVERAL_REPLACEMENTS, text)
-    return proposal
+    refusal = returns(going.candidates, together) if len(together) > 1 else None
+    return refusal or proposal
 
 
 def _narrowed(

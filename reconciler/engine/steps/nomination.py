@@ -1,4 +1,4 @@
-"""Nomination: pending pods stay assigned to the node that was launched for them.
+"""Nomination: pods stay assigned to the node that was launched for them.
 
 While nodes start, a later pass would otherwise place the same pods again, now on existing nodes and
 in another order. Sometimes a pod would not fit, and a superfluous node would be launched for it.
@@ -7,6 +7,10 @@ Karpenter nominates nodes for the same reason.
 The scheduler of Kubernetes does not know this: it binds any of several equal pods to the first node
 that is ready. A pod whose place was taken that way is pending again: otherwise two pods would count
 on one node, and a missing node would be launched a minute late.
+
+Pods that a command moves to new nodes keep these places from the start, while they still run where
+they were. Placed again one after another, as Karpenter places the pods of draining nodes, they
+would not always fit: other pods have come, and several new nodes were packed for cost.
 """
 
 from __future__ import annotations
@@ -31,13 +35,18 @@ from reconciler.ports.state import CommandPhase, RunningCommand
 NOMINATED: Final = "reconciler/nominated-pods"
 """Annotation of a recorded claim: the pods it was launched for, separated by spaces."""
 
+_UNDER_WAY: Final = (CommandPhase.MARKED, CommandPhase.WAITING, CommandPhase.TERMINATING)
+
 WINDOW: Final = timedelta(seconds=60)
 """How long an unbound pod keeps its place on a node that is ready."""
 
 
-def seated(snapshot: Snapshot, now: datetime) -> Snapshot:
-    """Return the snapshot with every nominated pending pod on the node launched for it."""
-    seats = nominations(snapshot, now)
+def seated(snapshot: Snapshot, now: datetime, commands: Iterable[RunningCommand] = ()) -> Snapshot:
+    """Return the snapshot with every nominated pod on the node launched for it.
+
+    These are pending pods, and those that one of the ``commands`` moves to new nodes.
+    """
+    seats = _seats(snapshot, now, commands)
     if not seats:
         return snapshot
     pods = (_on(pod, seats[pod.key]) if pod.key in seats else pod for pod in snapshot.pods)
@@ -49,26 +58,41 @@ def nominations(snapshot: Snapshot, now: datetime) -> dict[str, str]:
 
     Not included are pods whose place other pods have taken.
     """
+    return _seats(snapshot, now, ())
+
+
+def _seats(snapshot: Snapshot, now: datetime, commands: Iterable[RunningCommand]) -> dict[str, str]:
+    moving = [c for c in commands if c.replacements and c.phase in _UNDER_WAY]
+    replacements = {name for command in moving for name in command.replacements}
     expected = [
         claim
         for claim in snapshot.node_claims
-        if claim.metadata.annotations.get(NOMINATED) and _is_expected(claim, now)
+        if claim.metadata.annotations.get(NOMINATED)
+        and _is_expected(claim, now, replaces=claim.name in replacements)
     ]
     pods = snapshot.indexed_pods
-    pending = pods.provisionable if expected else {}
-    if not pending:
+    unseated = {**pods.provisionable, **_leaving(snapshot, moving)} if expected else {}
+    if not unseated:
         return {}
     nodes = {n.spec.provider_id: n for n in snapshot.nodes if n.spec.provider_id}
     seats: dict[str, str] = {}
     for claim in expected:
         nominated = claim.metadata.annotations[NOMINATED].split()
-        waiting = [pending[key] for key in nominated if key in pending]
+        waiting = [unseated[key] for key in nominated if key in unseated]
         node = nodes.get(claim.status.provider_id)
         seats.update((pod.key, node.name if node is not None else claim.name) for pod in waiting)
         if node is not None and not set(pods.holding.get(node.name, ())) <= set(nominated):
             for pod in _displaced(waiting, node, claim, pods.by_node[node.name]):
                 del seats[pod.key]
     return seats
+
+
+def _leaving(snapshot: Snapshot, commands: Iterable[RunningCommand]) -> dict[str, Pod]:
+    """Return the pods on the nodes that these commands remove."""
+    going = {name for command in commands for name in command.node_claims}
+    nodes = [c.status.node_name for c in snapshot.node_claims if c.name in going] if going else []
+    by_node = snapshot.indexed_pods.by_node if nodes else {}
+    return {pod.key: pod for node in nodes for pod in by_node.get(node, ())}
 
 
 def awaited(snapshot: Snapshot, commands: Iterable[RunningCommand]) -> frozenset[str]:
@@ -79,8 +103,7 @@ def awaited(snapshot: Snapshot, commands: Iterable[RunningCommand]) -> frozenset
     needed: it would be removed as empty and launched again. Karpenter places the pods of draining
     nodes every ten seconds and does not disrupt nominated nodes (``provisioning/controller.go``).
     """
-    running = (CommandPhase.MARKED, CommandPhase.WAITING, CommandPhase.TERMINATING)
-    expected = {name for c in commands if c.phase in running for name in c.replacements}
+    expected = {name for c in commands if c.phase in _UNDER_WAY for name in c.replacements}
     going = {c.status.node_name for c in snapshot.node_claims if c.is_deleting}
     going.discard("")
     if going:
@@ -129,10 +152,15 @@ def _needs_more_than_room(pod: Pod) -> bool:
     return bool(pod.spec.topology_spread_constraints or pod.host_ports())
 
 
-def _is_expected(claim: NodeClaim, now: datetime) -> bool:
-    """Return whether pods nominated to a claim may still be bound to its node."""
+def _is_expected(claim: NodeClaim, now: datetime, *, replaces: bool) -> bool:
+    """Return whether pods nominated to a claim may still be bound to its node.
+
+    A replacement is expected to receive them for as long as its command runs.
+    """
     if claim.is_deleting or not claim.status.provider_id:
         return False
+    if replaces:
+        return True
     ready = claim.condition(INITIALIZED)
     if ready is None or ready.status != "True" or ready.last_transition_time is None:
         return True

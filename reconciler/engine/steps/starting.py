@@ -105,15 +105,16 @@ def _marked(
 ) -> list[tuple[NodeClaim, str]]:
     """Return the claims annotated with the nodes that they replace, for flap damping."""
     known = {claim.name: claim for claim in seen.claims}
-    gone = {
-        name: [known[old] for old in command.node_claims if old in known]
-        for command in plan.commands
-        if command.reason == DisruptionReason.UNDERUTILIZED
-        for name in command.replacements
-    }
+    memories: dict[str, str] = {}
+    for command in plan.commands:
+        if command.reason == DisruptionReason.UNDERUTILIZED:
+            gone = [known[name] for name in command.node_claims if name in known]
+            several = len(command.replacements) > 1
+            text = remembered(gone, settings, seen.at, several=several)
+            memories.update(dict.fromkeys(command.replacements, text))
     marked = []
     for claim, reason in wanted:
-        text = remembered(gone.get(claim.name, ()), settings, seen.at)
+        text = memories.get(claim.name, "")
         annotations = {**claim.metadata.annotations, **({GAVE_UP: text} if text else {})}
         metadata = replace(claim.metadata, annotations=annotations)
         marked.append((replace(claim, metadata=metadata), reason))
