@@ -15,7 +15,7 @@ from typing import Final
 from reconciler.engine.listing import ListedInstances
 from reconciler.engine.ownership import NO_DOUBTS, Doubts, doubts
 from reconciler.engine.steps import lifecycle
-from reconciler.engine.steps.nomination import seated
+from reconciler.engine.steps.nomination import moves_pods, seated
 from reconciler.engine.world import World
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.history import NO_HISTORY, History
@@ -166,17 +166,30 @@ class Observation:
         return {n.spec.provider_id: n for n in self.snapshot.nodes if n.spec.provider_id}
 
     def state(self) -> ClusterState:
-        """Return the cluster as decisions need it.
+        """Return the cluster as it is.
 
-        Nodes of running commands count as being removed. Pods are on the nodes launched for them.
+        Nodes of running commands count as being removed. Pending pods are on the nodes launched for
+        them.
         """
         return self._state
 
+    def expected(self) -> ClusterState:
+        """Return the cluster as decisions need it.
+
+        In addition, pods that running commands move are on the nodes launched for them.
+        """
+        return self._expected
+
     @cached_property
     def _state(self) -> ClusterState:
-        return cluster_state(
-            seated(self.snapshot, self.at, self.commands), marked_claims(self.commands)
-        )
+        return cluster_state(seated(self.snapshot, self.at), marked_claims(self.commands))
+
+    @cached_property
+    def _expected(self) -> ClusterState:
+        if not any(moves_pods(command) for command in self.commands):
+            return self._state
+        ahead = seated(self.snapshot, self.at, self.commands)
+        return cluster_state(ahead, marked_claims(self.commands))
 
 
 def marked_claims(commands: Iterable[RunningCommand]) -> set[str]:

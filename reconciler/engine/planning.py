@@ -323,7 +323,7 @@ class PlannedFleet:
         serial: int,
     ) -> Inputs:
         """Return the inputs of a plan: this revision, the observation, and the records."""
-        cluster = seen.state()
+        cluster = seen.expected()
         memory = self.discovery.update(cluster.nodes, self.classes, seen.at)
         cluster = self._with_learned(cluster)
         self.covering.look(self.settings, cluster, self.catalog, seen.at)

@@ -62,7 +62,7 @@ def nominations(snapshot: Snapshot, now: datetime) -> dict[str, str]:
 
 
 def _seats(snapshot: Snapshot, now: datetime, commands: Iterable[RunningCommand]) -> dict[str, str]:
-    moving = [c for c in commands if c.replacements and c.phase in _UNDER_WAY]
+    moving = list(filter(moves_pods, commands))
     replacements = {name for command in moving for name in command.replacements}
     expected = [
         claim
@@ -85,6 +85,11 @@ def _seats(snapshot: Snapshot, now: datetime, commands: Iterable[RunningCommand]
             for pod in _displaced(waiting, node, claim, pods.by_node[node.name]):
                 del seats[pod.key]
     return seats
+
+
+def moves_pods(command: RunningCommand) -> bool:
+    """Return whether the command is moving pods to nodes that were launched for them."""
+    return bool(command.replacements) and command.phase in _UNDER_WAY
 
 
 def _leaving(snapshot: Snapshot, commands: Iterable[RunningCommand]) -> dict[str, Pod]:
