@@ -12,7 +12,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from reconciler.model.errors import ClusterError
+from reconciler.model.karpenter.labels import DO_NOT_DISRUPT
+from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.settings import Suspension
+from reconciler.observed.snapshot import Snapshot
 from tests.engine.crashes import Points
 from tests.engine.faults import commit_drift, tainted, three_nodes
 from tests.engine.test_crash import LARGE, complaints
@@ -122,6 +125,38 @@ def test_a_command_suspended_while_replacements_start_is_rolled_back() -> None:
     assert tainted(world) == []
     assert before <= set(world.instances())
     assert "platform-team suspended disruption" in world.recorder.messages("CommandRolledBack")[0]
+
+
+def test_a_command_whose_pods_are_protected_while_replacements_start_is_rolled_back() -> None:
+    """Decisions count these pods on the replacements; the check counts them where they are."""
+    world = three_nodes()
+    before = set(world.instances())
+    commit_drift(world)
+    world.engine().run_once()
+    assert len(tainted(world)) == 3
+
+    class Protecting:
+        def __init__(self, cluster: Any) -> None:
+            self._cluster = cluster
+
+        def observe(self, *seen: Any) -> Snapshot:
+            found: Snapshot = self._cluster.observe(*seen)
+            return with_fields(found, pods=tuple(map(protected, found.pods)))
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._cluster, name)
+
+    world.around = lambda port, name: Protecting(port) if name == "cluster" else port
+    engine = world.engine()
+    for _ in range(3):
+        world.clock.advance(60)
+        engine.run_once()
+    assert before <= set(world.instances())
+    assert DO_NOT_DISRUPT in world.recorder.messages("CommandRolledBack")[0]
+
+
+def protected(pod: Pod) -> Pod:
+    return replace(pod, metadata=replace(pod.metadata, annotations={DO_NOT_DISRUPT: "true"}))
 
 
 def test_a_failed_removal_of_a_taint_is_retried() -> None:
