@@ -76,7 +76,9 @@ class ThreadedCalls:
         """Record that a pass begins: it may wait again."""
         self._left_s = self._within_s
 
-    def together(self, calls: Mapping[str, Call]) -> Mapping[str, Answer]:
+    def together(
+        self, calls: Mapping[str, Call], within_s: float | None = None
+    ) -> Mapping[str, Answer]:
         """Make short calls; those without an answer in time are answered by that.
 
         A call that was not begun in time is not made. One that was goes on, and is not begun again
@@ -87,7 +89,8 @@ class ThreadedCalls:
             name: self._short.submit(copy_context().run, call)
             for name, call in self._idle(calls).items()
         }
-        wait(futures.values(), timeout=max(self._left_s, _AT_LEAST_S))
+        left_s = self._left_s if within_s is None else min(self._left_s, within_s)
+        wait(futures.values(), timeout=max(left_s, _AT_LEAST_S))
         self._left_s -= time.monotonic() - begin
         answers = {}
         for name in calls:

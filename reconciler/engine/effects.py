@@ -81,17 +81,18 @@ class Effects:
         """
         return self.carry_out_all([(intents, call)])[0]
 
-    def carry_out_all(self, effects: Sequence[Effect]) -> list[bool]:
+    def carry_out_all(self, effects: Sequence[Effect], within_s: float | None = None) -> list[bool]:
         """Journal effects, make their calls at the same time, journal their outcomes.
 
-        Returns which calls succeeded. One that is not answered in time stays in doubt.
+        Returns which calls succeeded. One that is not answered in time stays in doubt; ``within_s``
+        is the most to wait for them.
 
         Raises:
             LeaseLostError: another process acts for the fleet; the outcomes stay in doubt.
         """
-        return [answer.error is None for answer in self.answers(effects)]
+        return [answer.error is None for answer in self.answers(effects, within_s)]
 
-    def answers(self, effects: Sequence[Effect]) -> list[Answer]:
+    def answers(self, effects: Sequence[Effect], within_s: float | None = None) -> list[Answer]:
         """Do the same as ``carry_out_all``, and return how each call was answered.
 
         Raises:
@@ -102,7 +103,7 @@ class Effects:
         self.begin([intent for intents, _ in effects for intent in intents])
         names = [f"{intents[0].verb} {intents[0].target}" for intents, _ in effects]
         calls = (call for _, call in effects)
-        answers = self.world.calls.together(dict(zip(names, calls, strict=True)))
+        answers = self.world.calls.together(dict(zip(names, calls, strict=True)), within_s)
         answered = [
             (intents, answers[name]) for (intents, _), name in zip(effects, names, strict=True)
         ]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from reconciler.engine.world import World
 
 _NAME: Final = "list instances"
-_WAITS_S: Final = 1.0
+_WAITS_S: Final = 0.5
 """How long a pass waits for EC2 if it has an earlier list."""
 _USED_FOR: Final = timedelta(minutes=1)
 """How long a list is used after it was begun."""

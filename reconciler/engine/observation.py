@@ -119,6 +119,9 @@ class Before:
     commands: tuple[RunningCommand, ...] = ()
 
 
+_REGISTERS_S: Final = 1.0
+"""How long a pass waits until Nodes are registered; those that are not by then join a pass later."""
+
 NOTHING_BEFORE: Final = Before()
 
 
@@ -315,7 +318,7 @@ def _welcome(
         for claim, node in joined
         if _lacks_something(claim, node, now)
     }
-    answers = world.calls.together(calls)
+    answers = world.calls.together(calls, _REGISTERS_S)
     for claim, node in joined:
         answer = answers.get(f"register {node.name}")
         if answer is not None and isinstance(answer.error, UnansweredError):

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from reconciler.model.errors import LeaseLostError, ReconcilerError, TransientCloudError
+
+BRIEFLY_S: Final = 0.5
+"""How long a pass waits for calls on whose answers nothing depends that it decides."""
 
 Call = Callable[[], object]
 T = TypeVar("T")
@@ -42,8 +45,12 @@ class Calls(Protocol):
     def renew(self) -> None:
         """Record that a pass begins: it may wait again."""
 
-    def together(self, calls: Mapping[str, Call]) -> Mapping[str, Answer]:
+    def together(
+        self, calls: Mapping[str, Call], within_s: float | None = None
+    ) -> Mapping[str, Answer]:
         """Make short calls; one without an answer in time has an ``UnansweredError``.
+
+        ``within_s`` is the most to wait for calls that may as well be answered later.
 
         Raises:
             LeaseLostError: another process acts for the fleet.
@@ -82,8 +89,11 @@ class InlineCalls:
     def renew(self) -> None:
         """Do nothing: no call is waited for."""
 
-    def together(self, calls: Mapping[str, Call]) -> Mapping[str, Answer]:
+    def together(
+        self, calls: Mapping[str, Call], within_s: float | None = None
+    ) -> Mapping[str, Answer]:
         """Make the calls in their order."""
+        del within_s
         return {name: _made(call) for name, call in calls.items()}
 
     def read(self, name: str, call: Callable[[], T], within_s: float | None) -> T | None:

@@ -56,6 +56,16 @@ def test_a_hanging_call_delays_only_one_pass(calls: ThreadedCalls) -> None:
     release.set()
 
 
+def test_calls_that_may_be_answered_later_are_waited_for_briefly() -> None:
+    release = Event()
+    with threaded_calls(workers=4, within_s=20.0) as calls:
+        begin = time.monotonic()
+        answers = calls.together({"tag": lambda: release.wait(20)}, within_s=0.1)
+        assert isinstance(answers["tag"].error, UnansweredError)
+        assert time.monotonic() - begin < 5
+        release.set()
+
+
 def test_calls_without_a_free_worker_are_not_made(calls: ThreadedCalls) -> None:
     release, made = Event(), list[int]()
     hanging = {f"hang {n}": lambda: release.wait(20) for n in range(4)}

@@ -24,6 +24,7 @@ from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.observed.fingerprint import Pods
+from reconciler.ports.calls import BRIEFLY_S
 from reconciler.ports.cloud import Instance
 from reconciler.ports.journal import Intent, Outcome, Verb
 from reconciler.ports.progress import EventKind
@@ -147,7 +148,7 @@ def _taint(effects: Effects, leaving: Sequence[tuple[NodeClaim, Node]]) -> None:
             facts = {"since": str(claim.metadata.deletion_timestamp)}
             intent = effects.intent(Verb.TAINT, node.name, facts, reason=_reason(claim))
             taints.append(([intent], partial(effects.world.cluster.taint, node.name)))
-    effects.carry_out_all(taints)
+    effects.carry_out_all(taints, BRIEFLY_S)
 
 
 def _is_tainted(node: Node) -> bool:
@@ -249,7 +250,7 @@ def _forget(effects: Effects, gone: Sequence[tuple[NodeClaim, Node | None]]) -> 
         if node is not None:
             intent = effects.intent(Verb.DELETE_NODE, node.name, reason=_reason(claim))
             deletions.append(([intent], partial(world.cluster.delete_node, node.name)))
-    deleted = iter(effects.carry_out_all(deletions))
+    deleted = iter(effects.carry_out_all(deletions, BRIEFLY_S))
     forgotten = [claim.name for claim, node in gone if node is None or next(deleted)]
     reasons = dict.fromkeys(forgotten, "the instance is gone")
     if reasons:

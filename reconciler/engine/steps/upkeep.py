@@ -18,6 +18,7 @@ from reconciler.model.errors import LeaseLostError, ReconcilerError
 from reconciler.model.karpenter.labels import NODECLAIM
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
+from reconciler.ports.calls import BRIEFLY_S
 from reconciler.ports.cloud import Instance
 from reconciler.ports.journal import Verb
 from reconciler.ports.progress import EventKind
@@ -49,7 +50,7 @@ def tag_joined_instances(effects: Effects, seen: Observation) -> int:
             calls.append((claim, tag))
     first, rest = calls[:1], calls[1:]
     for lot in (first, rest):
-        tagged = effects.carry_out_all([tag for _, tag in lot])
+        tagged = effects.carry_out_all([tag for _, tag in lot], BRIEFLY_S)
         done += [_noted(claim) for (claim, _), is_done in zip(lot, tagged, strict=True) if is_done]
         if not all(tagged):
             break
