@@ -120,7 +120,7 @@ class Before:
 
 
 _REGISTERS_S: Final = 1.0
-"""How long a pass waits until Nodes are registered; those that are not by then join a pass later."""
+"""How long a pass waits until Nodes are registered; the others join a pass later."""
 
 NOTHING_BEFORE: Final = Before()
 
