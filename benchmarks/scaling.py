@@ -7,15 +7,19 @@ median and the longest of them in seconds, what of the longest was spent waiting
 instances, and the CPU seconds that the daemon spent per pass.
 
 The imitation of EC2 takes seconds for such a list while instances start, and everything runs on
-this machine. Nothing is asserted.
+this machine. In production, a daemon does not share processors with the control plane, EC2 and a
+thousand kubelets, so here it has priority over them, where the system permits that. Nothing is
+asserted.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
@@ -74,6 +78,12 @@ class Passes:
         )
 
 
+def prefer(pid: int) -> None:
+    """Give a process priority over others: each of its threads, and those that they will begin."""
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        os.setpriority(os.PRIO_PROCESS, int(thread), -15)
+
+
 def scaled(live: Live, nodes: int) -> None:
     """Scale the fleet to a number of pods, and wait until their nodes are ready."""
     live.scale(nodes)
@@ -87,6 +97,8 @@ def main(nodes: int) -> None:
         words = [*live.process_words(a_database()), "--listen", address]
         with a_daemon(words) as (process, _):
             live.await_("two nodes", lambda: live.settled(2))
+            with suppress(PermissionError):
+                prefer(process.pid)
             passes = Passes(f"http://{address}", process.pid)
             columns = f"{'passes':>7} {'median':>8} {'longest':>8} {'listing':>8} {'CPU s':>8}"
             print(f"{'phase':8} {'s':>6} {columns}")
