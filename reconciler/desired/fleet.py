@@ -232,8 +232,7 @@ class _Reading:
                 self.config_entry = entry
                 faults = schema.check("reconciler.v1", entry.plain)
                 if isinstance(entry.plain, dict):
-                    if not faults:
-                        faults += policies.check(entry.plain)
+                    faults += self._read_policies(entry, faults)
                     faults += misplaced_settings(entry.plain)
                     if not faults:
                         faults += unusable_settings(entry.plain)
@@ -241,9 +240,20 @@ class _Reading:
                     self._add(entry, finding)
                 if not faults:
                     self.config = entry.plain
-                    self.policies = policies.policies_of(entry, PolicySource.HEAD)
                     self.config_file = document.file
                     self.config_lines = lines_of_document(document)
+
+    def _read_policies(self, entry: Entry, faults: Iterable[Finding]) -> list[Finding]:
+        """Read the policies, unless one of the ``faults`` is theirs; return what is wrong with them.
+
+        An error elsewhere in the file does not hide what is wrong with their expressions.
+        """
+        if any(fault.pointer[:1] == ("policies",) for fault in faults):
+            return []
+        found = list(policies.check(entry.plain))
+        if not found:
+            self.policies = policies.policies_of(entry, PolicySource.HEAD)
+        return found
 
     def read_lock(self, content: bytes) -> None:
         """Read the lock file; an error in it is one finding."""

@@ -492,6 +492,19 @@ def test_validate_reports_fields_that_no_plan_has(
     assert found[3]["message"] == 'policy b: exemptions[0].when: plan has no field "cst"'
 
 
+def test_an_error_elsewhere_in_the_file_hides_no_error_of_a_policy(
+    fleet: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (fleet / "reconciler.yaml").write_text(
+        "packing: cheapst\npolicies:\n- name: a\n  expression: plan.(\n"
+    )
+
+    assert main(["validate", str(fleet), "-o", "json"]) == 3
+
+    found = json.loads(capsys.readouterr().out)["diagnostics"]
+    assert [(d["code"], d["line"]) for d in found] == [("not-allowed", 1), ("bad-expression", 4)]
+
+
 def test_validate_reports_an_expression_that_does_not_compile(
     fleet: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
