@@ -244,7 +244,7 @@ class _Reading:
                     self.config_lines = lines_of_document(document)
 
     def _read_policies(self, entry: Entry, faults: Iterable[Finding]) -> list[Finding]:
-        """Read the policies, unless one of the ``faults`` is theirs; return what is wrong with them.
+        """Read the policies, unless one of the ``faults`` is theirs; return their own findings.
 
         An error elsewhere in the file does not hide what is wrong with their expressions.
         """
