@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -22,6 +24,7 @@ from reconciler.model.settings import ConsolidationSearch, PoolOptions, Settings
 from reconciler.observed.state import ClusterState
 from reconciler.placement.question import Placement
 from tests.disruption.builders import (
+    NOW,
     SIZES,
     a_cluster,
     a_node,
@@ -29,6 +32,7 @@ from tests.disruption.builders import (
     a_pool,
     a_situation,
     decided,
+    stamp,
 )
 from tests.examples import examples
 
@@ -117,12 +121,13 @@ def test_a_set_is_removed_without_the_nodes_that_block_it() -> None:
     assert gone <= {"n1", "n2"}
 
 
-def of_two_ports(name: str, replaced: str = "") -> list[Any]:
+def of_two_ports(name: str, replaced: str = "", minutes: Sequence[int] = ()) -> list[Any]:
     """Return a huge node whose two pods would be cheaper on a large and a medium one.
 
-    It has itself ``replaced`` an offering, long ago.
+    Its lineage has ``replaced`` an offering so many minutes ago.
     """
-    memory = {GAVE_UP: f"{replaced}@2020-01-01T00:00:00Z"} if replaced else {}
+    times = (stamp(NOW - timedelta(minutes=ago)) for ago in minutes)
+    memory = {GAVE_UP: " ".join(f"{replaced}@{at}" for at in times)} if replaced else {}
 
     def pod(port: int, cpu: str) -> Any:
         requests = {"requests": {"cpu": cpu}}
@@ -144,19 +149,25 @@ def test_the_most_wasteful_set_is_removed_without_the_thorough_search_too() -> N
 
 
 @pytest.mark.parametrize("search", [ConsolidationSearch.DEFAULT, ConsolidationSearch.THOROUGH])
-def test_several_replacements_never_return_to_what_one_of_their_nodes_replaced(
-    search: ConsolidationSearch,
+@pytest.mark.parametrize(
+    ("replaced", "minutes", "repeats"),
+    [
+        ("large,zone-a,on-demand", (1, 30, 59), True),
+        ("large,zone-a,on-demand", (1, 59), False),
+        ("large,zone-a,on-demand", (1, 30, 61), False),
+        ("large,zone-z,on-demand", (1, 30, 59), False),
+    ],
+)
+def test_several_replacements_do_not_return_to_one_offering_again_and_again(
+    replaced: str, minutes: Sequence[int], repeats: bool, search: ConsolidationSearch
 ) -> None:
     """The scheduler binds pods otherwise than planned, and such a command could repeat for ever."""
-    settings = Settings(consolidation_search=search)
-    again = [*of_two_ports("n1", "large,zone-a,on-demand"), *of_two_ports("n2")]
-    other = [*of_two_ports("n1", "large,zone-z,on-demand"), *of_two_ports("n2")]
+    fleet = [*of_two_ports("n1", replaced, minutes), *of_two_ports("n2")]
 
-    going = [set(c.nodes) for c in decided(*again, settings=settings).commands]
+    commands = decided(*fleet, settings=Settings(consolidation_search=search)).commands
 
-    assert not any("n1" in nodes for nodes in going)
-    (command,) = decided(*other, settings=settings).commands
-    assert command.nodes == ("n1", "n2")
+    gone = {name for command in commands for name in command.nodes}
+    assert ("n1" in gone) is not repeats
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,17 @@ node, the node is not replaced by an offering that it replaced. An offering is a
 zone and a capacity type. Offerings replaced earlier in the same lineage within the period count as
 well, which prevents cycles of any length.
 
-Replacement by several nodes returns to none of these offerings at any time. A plan expects each pod
-on one of the new nodes, but the scheduler of the cluster decides. If pods take each other's places,
-another node is launched for the last of them, the nodes are merged again, and the same command
-would follow.
+Replacement by several nodes returns to such an offering at most a few times in an hour, whatever
+the settings. A plan expects each pod on one of the new nodes, but the scheduler of the cluster
+decides. If pods take each other's places, another node is launched for the last of them, the nodes
+are merged again, and the same command would follow.
 
 The data is an annotation on the NodeClaim, in our records and on its node, and is deleted with it.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -32,6 +33,9 @@ GAVE_UP: Final = "reconciler/gave-up"
 """Annotation of a NodeClaim that consolidation launched: the offerings that it replaced."""
 
 _KEPT_MAX: Final = 32
+_REPEATS: Final = 3
+"""How often within an hour a lineage gives up an offering before no set returns to it."""
+_HOUR: Final = timedelta(hours=1)
 _LABELS: Final = (INSTANCE_TYPE, ZONE, CAPACITY_TYPE)
 
 
@@ -132,26 +136,26 @@ def undoes(
 
 
 def returns(
-    candidates: Sequence[Candidate], claims: Sequence[PlannedClaim]
+    candidates: Sequence[Candidate], claims: Sequence[PlannedClaim], now: datetime
 ) -> CandidateRefusal | None:
-    """Reject several replacements if one may become an offering that one of the nodes replaced."""
-    found = next(
-        (
-            (candidate.name, one)
-            for candidate in candidates
-            for one in given_up(candidate.claim)
-            if any(_may_become(claim, one) for claim in claims)
-        ),
-        None,
-    )
-    if found is None:
-        return None
-    node, one = found
-    text = (
-        f"would undo a consolidation: {node} replaced {one} at {one.at:%Y-%m-%d %H:%M %Z}, and one "
-        f"of {len(claims)} replacements could be the same offering again"
-    )
-    return CandidateRefusal(BlockCode.UNDOES, text)
+    """Reject several replacements if one may become an offering that was given up again and again.
+
+    Only what one of the nodes or its predecessors replaced within the last hour counts. No time is
+    given at which that ends: nothing else would change by then.
+    """
+    for candidate in candidates:
+        recent = [one for one in given_up(candidate.claim) if now - one.at < _HOUR]
+        counts = Counter((one.instance_type, one.zone, one.capacity_type) for one in recent)
+        for one in recent:
+            times = counts[one.instance_type, one.zone, one.capacity_type]
+            if times >= _REPEATS and any(_may_become(claim, one) for claim in claims):
+                text = (
+                    f"would repeat a consolidation: {one} was replaced by {candidate.name} or its "
+                    f"predecessors {times} times within an hour, and one of {len(claims)} "
+                    "replacements could be the same offering again"
+                )
+                return CandidateRefusal(BlockCode.UNDOES, text)
+    return None
 
 
 def _may_become(claim: PlannedClaim, one: AbandonedOffering) -> bool:

@@ -295,7 +295,7 @@ def _priced(
     if len(together) > 1 and proposal.savings < going.price * LEAST_SAVED:
         text = f"the replacements save less than {LEAST_SAVED:.0%} of the cost"
         return CandidateRefusal(BlockCode.SEVERAL_REPLACEMENTS, text)
-    refusal = returns(going.candidates, together) if len(together) > 1 else None
+    refusal = returns(going.candidates, together, work.now) if len(together) > 1 else None
     return refusal or proposal
 
 
