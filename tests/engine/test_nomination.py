@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace as with_fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from reconciler.engine.steps.nomination import NOMINATED, WINDOW, seated
 from reconciler.model.decode import decode
@@ -169,6 +171,13 @@ def test_pods_of_a_node_being_replaced_are_expected_where_the_command_moves_them
 def test_a_replacement_is_expected_to_receive_pods_for_as_long_as_the_drain_takes() -> None:
     long_ready = on_the_replaced_node(initialized=NOW - 10 * WINDOW)
     assert seats(long_ready, a_command(CommandPhase.TERMINATING)) == {"a", "b"}
+
+
+def test_an_evicted_pod_is_not_expected_because_its_successor_is() -> None:
+    leaving = on_the_replaced_node()
+    ends = replace(leaving.pods[0].metadata, deletion_timestamp=NOW)
+    going = with_fields(leaving, pods=(replace(leaving.pods[0], metadata=ends), *leaving.pods[1:]))
+    assert seats(going, a_command(CommandPhase.TERMINATING)) == {"b"}
 
 
 def test_a_pod_is_not_expected_on_a_replacement_that_other_pods_filled() -> None:

@@ -77,17 +77,21 @@ def remembered(
 ) -> str:
     """Return the annotation for a replacement of these claims, empty if nothing needs it.
 
-    It contains the claims' own offerings and their recorded ones. Flap damping needs it, and so do
-    the rule about ``several`` replacements and the descendants of such.
+    It contains the claims' own offerings and their recorded ones that still count. Flap damping
+    needs it, and so do the rule about ``several`` replacements and the descendants of such.
     """
-    if not several and not any(
-        undo_period(claim.node_pool, settings) > timedelta(0) or given_up(claim) for claim in claims
-    ):
+    periods = [undo_period(claim.node_pool, settings) for claim in claims]
+    recent = [
+        one
+        for claim, period in zip(claims, periods, strict=True)
+        for one in given_up(claim)
+        if now - one.at < max(period, _HOUR)
+    ]
+    if not (several or recent or any(period > timedelta(0) for period in periods)):
         return ""
-    found: dict[AbandonedOffering, None] = {}
+    found = dict.fromkeys(recent)
     for claim in claims:
         labels = claim.metadata.labels
-        found |= dict.fromkeys(given_up(claim))
         if all(key in labels for key in _LABELS):
             found[AbandonedOffering(now, *(labels[key] for key in _LABELS))] = None
     newest = sorted(found)[-_KEPT_MAX:]

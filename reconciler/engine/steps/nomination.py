@@ -93,11 +93,12 @@ def moves_pods(command: RunningCommand) -> bool:
 
 
 def _leaving(snapshot: Snapshot, commands: Iterable[RunningCommand]) -> dict[str, Pod]:
-    """Return the pods on the nodes that these commands remove."""
+    """Return the pods that these commands move; successors of evicted pods move by themselves."""
     going = {name for command in commands for name in command.node_claims}
     nodes = [c.status.node_name for c in snapshot.node_claims if c.name in going] if going else []
     by_node = snapshot.indexed_pods.by_node if nodes else {}
-    return {pod.key: pod for node in nodes for pod in by_node.get(node, ())}
+    pods = (pod for node in nodes for pod in by_node.get(node, ()))
+    return {pod.key: pod for pod in pods if pod.is_reschedulable}
 
 
 def awaited(snapshot: Snapshot, commands: Iterable[RunningCommand]) -> frozenset[str]:
