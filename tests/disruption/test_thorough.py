@@ -124,7 +124,7 @@ def test_a_set_is_removed_without_the_nodes_that_block_it() -> None:
 def of_two_ports(name: str, replaced: str = "", minutes: Sequence[int] = ()) -> list[Any]:
     """Return a huge node whose two pods would be cheaper on a large and a medium one.
 
-    Its lineage has ``replaced`` an offering so many minutes ago.
+    Its lineage has ``replaced`` an offering some ``minutes`` ago, once for each of them.
     """
     times = (stamp(NOW - timedelta(minutes=ago)) for ago in minutes)
     memory = {GAVE_UP: " ".join(f"{replaced}@{at}" for at in times)} if replaced else {}
