@@ -31,7 +31,7 @@ from reconciler.observed.state import ClusterState, cluster_state
 from reconciler.ports.calls import UnansweredError
 from reconciler.ports.cloud import Instance
 from reconciler.ports.progress import EventKind
-from reconciler.ports.state import CommandPhase, RunningCommand
+from reconciler.ports.state import RunningCommand
 
 NODE_DELETED: Final = "NodeDeleted"
 NODE_GONE: Final = "NodeGone"
@@ -197,8 +197,7 @@ class Observation:
 
 def marked_claims(commands: Iterable[RunningCommand]) -> set[str]:
     """Return the claims that running commands remove."""
-    under_way = (CommandPhase.MARKED, CommandPhase.WAITING, CommandPhase.TERMINATING)
-    return {name for c in commands if c.phase in under_way for name in c.node_claims}
+    return {name for c in commands if c.is_under_way for name in c.node_claims}
 
 
 def observe(world: World, pools: Sequence[NodePool], owner: Owner) -> Observation:

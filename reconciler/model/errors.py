@@ -90,6 +90,11 @@ class FleetConflictError(ReconcilerError):
     """Another fleet has nodes in the cluster, and one cluster has one fleet."""
 
 
+def counted_claims(count: int) -> str:
+    """Return a number of NodeClaims in words."""
+    return f"{count} NodeClaim{'' if count == 1 else 's'}"
+
+
 class FleetMovedError(ReconcilerError):
     """The fleet has nodes in another account or region, where it would lose sight of them."""
 
@@ -102,8 +107,8 @@ class FleetMovedError(ReconcilerError):
             there, here = before.region, after.region
             remedy = f"set aws.region to {there}"
         super().__init__(
-            f"fleet {fleet} has {count} NodeClaim{'' if count == 1 else 's'} in {there}, and would "
-            f"act in {here}, where it cannot see their instances",
+            f"fleet {fleet} has {counted_claims(count)} in {there}, and would act in {here}, where "
+            "it cannot see their instances",
             where=where,
             remedy=f"{remedy} until the fleet has no nodes, or create another fleet",
         )

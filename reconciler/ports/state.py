@@ -49,6 +49,11 @@ class RunningCommand(msgspec.Struct, frozen=True, rename="camel"):
     voluntary: bool = False
     failed: bool = False
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether it still removes its NodeClaims: it is neither done nor rolled back."""
+        return self.phase not in (CommandPhase.DONE, CommandPhase.ROLLED_BACK)
+
 
 class RecordedObject(msgspec.Struct, frozen=True, rename="camel"):
     """An object of the desired state as last applied, with its drift hash."""

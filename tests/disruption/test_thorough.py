@@ -161,7 +161,7 @@ def test_the_most_wasteful_set_is_removed_without_the_thorough_search_too() -> N
 def test_several_replacements_do_not_return_to_one_offering_again_and_again(
     replaced: str, minutes: Sequence[int], repeats: bool, search: ConsolidationSearch
 ) -> None:
-    """The scheduler binds pods otherwise than planned, and such a command could repeat for ever."""
+    """The scheduler binds pods otherwise than planned, so such a command could repeat endlessly."""
     fleet = [*of_two_ports("n1", replaced, minutes), *of_two_ports("n2")]
 
     commands = decided(*fleet, settings=Settings(consolidation_search=search)).commands

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reconciler.cli.main import main
-from tests.engine.world import a_node_class, a_pool
+from tests.engine.world import a_deployment, a_node_class, a_pool
 from tests.yamltext import dump_all
 
 TYPES = {
@@ -45,23 +45,13 @@ def catalog() -> str:
     )
 
 
-def a_deployment(name: str, replicas: int, memory: str, **selector: str) -> dict[str, Any]:
-    container = {
-        "name": "main",
-        "image": "main",
-        "resources": {"requests": {"cpu": "100m", "memory": memory}},
-    }
-    spec = {"nodeSelector": selector, "containers": [container]}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": {"app": name}},
-            "template": {"metadata": {"labels": {"app": name}}, "spec": spec},
-        },
-    }
+def a_workload(name: str, replicas: int, memory: str, **selector: str) -> dict[str, Any]:
+    """Return a Deployment whose pods request memory, and select nodes."""
+    workload = a_deployment(name, "web", replicas, cpu="100m")
+    spec = workload["spec"]["template"]["spec"]
+    spec["nodeSelector"] |= selector
+    spec["containers"][0]["resources"]["requests"]["memory"] = memory
+    return workload
 
 
 def test_pods_keep_the_places_for_which_several_new_nodes_were_packed(
@@ -70,7 +60,7 @@ def test_pods_keep_the_places_for_which_several_new_nodes_were_packed(
     """A lean node for seven pods and a tiny spot node for the eighth cost less than a rich one.
 
     The eighth pod suits both. If it were placed first, on the lean node, one of the others would
-    need a small node, and consolidation would merge both into a rich node again, for ever.
+    need a small node, and consolidation would merge both into a rich node again, without end.
     """
     pool = a_pool(
         "web",
@@ -81,9 +71,9 @@ def test_pods_keep_the_places_for_which_several_new_nodes_were_packed(
     objects = [
         a_node_class(),
         pool,
-        a_deployment("a-flexible", 1, "2250Mi"),
-        a_deployment("b-bound", 7, "2250Mi", **{"karpenter.sh/capacity-type": "on-demand"}),
-        a_deployment("c-full", 1, "16Gi", **{"node.kubernetes.io/instance-type": "lean"}),
+        a_workload("a-flexible", 1, "2250Mi"),
+        a_workload("b-bound", 7, "2250Mi", **{"karpenter.sh/capacity-type": "on-demand"}),
+        a_workload("c-full", 1, "16Gi", **{"node.kubernetes.io/instance-type": "lean"}),
     ]
     (tmp_path / "fleet").mkdir()
     (tmp_path / "fleet" / "fleet.yaml").write_text(dump_all(objects))

@@ -54,13 +54,10 @@ def unsettled(commands: Iterable[RunningCommand], now: datetime) -> frozenset[st
         name
         for command in commands
         if command.reason == DisruptionReason.UNDERUTILIZED
-        and command.phase in _RUNNING
+        and command.is_under_way
         and abs(now - command.started_at) < SETTLES_WITHIN
         for name in command.node_claims
     )
-
-
-_RUNNING: Final = (CommandPhase.MARKED, CommandPhase.WAITING, CommandPhase.TERMINATING)
 
 
 # A command that is rolled back leaves nodes behind that were launched and have no pods. Karpenter

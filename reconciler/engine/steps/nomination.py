@@ -30,12 +30,10 @@ from reconciler.model.resources import fits, subtract
 from reconciler.observed.fingerprint import Pods
 from reconciler.observed.snapshot import Snapshot
 from reconciler.observed.state import StateNode
-from reconciler.ports.state import CommandPhase, RunningCommand
+from reconciler.ports.state import RunningCommand
 
 NOMINATED: Final = "reconciler/nominated-pods"
 """Annotation of a recorded claim: the pods it was launched for, separated by spaces."""
-
-_UNDER_WAY: Final = (CommandPhase.MARKED, CommandPhase.WAITING, CommandPhase.TERMINATING)
 
 WINDOW: Final = timedelta(seconds=60)
 """How long an unbound pod keeps its place on a node that is ready."""
@@ -89,7 +87,7 @@ def _seats(snapshot: Snapshot, now: datetime, commands: Iterable[RunningCommand]
 
 def moves_pods(command: RunningCommand) -> bool:
     """Return whether the command is moving pods to nodes that were launched for them."""
-    return bool(command.replacements) and command.phase in _UNDER_WAY
+    return bool(command.replacements) and command.is_under_way
 
 
 def _leaving(snapshot: Snapshot, commands: Iterable[RunningCommand]) -> dict[str, Pod]:
@@ -109,7 +107,7 @@ def awaited(snapshot: Snapshot, commands: Iterable[RunningCommand]) -> frozenset
     needed: it would be removed as empty and launched again. Karpenter places the pods of draining
     nodes every ten seconds and does not disrupt nominated nodes (``provisioning/controller.go``).
     """
-    expected = {name for c in commands if c.phase in _UNDER_WAY for name in c.replacements}
+    expected = {name for c in commands if c.is_under_way for name in c.replacements}
     going = {c.status.node_name for c in snapshot.node_claims if c.is_deleting}
     going.discard("")
     if going:

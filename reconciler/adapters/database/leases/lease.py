@@ -37,6 +37,7 @@ from reconciler.model.errors import (
     LeaseLostError,
     ReconcilerError,
     StateError,
+    counted_claims,
 )
 from reconciler.model.json import JsonDict
 from reconciler.model.ownership import NO_CLUSTER, ClusterId
@@ -389,7 +390,7 @@ def _expect_no_other_fleet(
         count = _count_claims(connection, other.name)
         if count:
             raise FleetConflictError(
-                f"fleet {other.name} has {_nodeclaims(count)} in cluster {cluster}",
+                f"fleet {other.name} has {counted_claims(count)} in cluster {cluster}",
                 where=database.place,
                 remedy=(
                     f"act under that name with --set fleet={other.name}, or remove its nodes first"
@@ -418,10 +419,6 @@ def recorded_cluster(connection: Connection, fleet: str) -> ClusterId:
     row = tables.fleet.c
     key = connection.execute(select(row.cluster).where(row.name == fleet)).scalar_one_or_none()
     return ClusterId.of_key(key or "")
-
-
-def _nodeclaims(count: int) -> str:
-    return f"{count} NodeClaim{'' if count == 1 else 's'}"
 
 
 def _count_claims(connection: Connection, fleet: str) -> int:
