@@ -18,10 +18,10 @@ from msgspec.structs import replace
 
 from reconciler.disruption.candidates import Candidate, Roster, price_refusal
 from reconciler.disruption.command import BlockCode, Blocker, Deferral, WaitsFor
-from reconciler.disruption.consolidation.proposal import Proposal, compute, scored
+from reconciler.disruption.consolidation.proposal import Proposal, propose_removal, score_proposal
 from reconciler.disruption.deliberation import Deliberation, with_claims
 from reconciler.disruption.gates.pdb import PodDisruptionBudgets
-from reconciler.disruption.methods.emptiness import by_ratio
+from reconciler.disruption.methods.emptiness import savings_ratio_key
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import DO_NOT_DISRUPT
 from reconciler.model.karpenter.nodepool import WHEN_EMPTY
@@ -29,7 +29,7 @@ from reconciler.model.kubernetes.pod import Pod
 from reconciler.observed.state import StateNode
 from reconciler.placement.question import Placement
 
-ASKED_MAX: Final = 32
+EVALUATED_MAX: Final = 32
 WORK_MAX: Final = 20_000
 """The number of nodes whose savings are computed, and how many nodes that may examine.
 
@@ -52,24 +52,26 @@ _KINDS: Final = {
 
 def blockers_of(work: Deliberation) -> tuple[Blocker, ...]:
     """Return what blocks nodes after all methods have decided, by kind and name."""
-    own = {c.name: c for c in _protected(work)}
-    candidates = {**{c.name: c for c in work.roster.candidates}, **own}
-    going = {name for command in work.commands for name in command.nodes}
-    held = [
+    annotated = {c.name: c for c in _annotated_nodes(work)}
+    candidates = {**{c.name: c for c in work.roster.candidates}, **annotated}
+    removed = {name for command in work.commands for name in command.nodes}
+    found = [
         blocker
-        for name in sorted(candidates.keys() - going)
-        for blocker in _of_candidate(candidates[name], own)
+        for name in sorted(candidates.keys() - removed)
+        for blocker in _candidate_blockers(candidates[name], annotated)
     ]
-    held += (blocker for d in work.deferrals if (blocker := _of_deferral(d, work)) is not None)
-    joined = _joined(held)
-    if not joined:
+    found += (blocker for d in work.deferrals if (blocker := _deferral_blocker(d, work)) is not None)
+    blockers = _merge_blockers(found)
+    if not blockers:
         return ()
-    wanted = {name for blocker in joined for name in blocker.nodes}
-    saved = _saved([candidates[name] for name in sorted(wanted & candidates.keys())], work)
-    return tuple(_priced(blocker, saved) for blocker in joined)
+    names = {name for blocker in blockers for name in blocker.nodes}
+    savings = _savings_by_node(
+        [candidates[name] for name in sorted(names & candidates.keys())], work
+    )
+    return tuple(_with_savings(blocker, savings) for blocker in blockers)
 
 
-def _protected(work: Deliberation) -> list[Candidate]:
+def _annotated_nodes(work: Deliberation) -> list[Candidate]:
     """Return the nodes that are not candidates because of their own annotation."""
     nodes = [
         _without_annotation(node)
@@ -83,46 +85,46 @@ def _protected(work: Deliberation) -> list[Candidate]:
 def _without_annotation(node: StateNode) -> StateNode:
     assert node.node is not None, "a protected node has a Node"
     metadata = node.node.metadata
-    kept = {key: value for key, value in metadata.annotations.items() if key != DO_NOT_DISRUPT}
-    plain = replace(node.node, metadata=replace(metadata, annotations=kept))
+    remaining = {key: value for key, value in metadata.annotations.items() if key != DO_NOT_DISRUPT}
+    plain = replace(node.node, metadata=replace(metadata, annotations=remaining))
     return dataclasses.replace(node, node=plain)
 
 
-def _of_candidate(candidate: Candidate, own: Collection[str]) -> Iterator[Blocker]:
-    """Yield what blocks a node; ``own`` are the nodes protected by their own annotation."""
+def _candidate_blockers(candidate: Candidate, annotated: Collection[str]) -> Iterator[Blocker]:
+    """Yield what blocks a node; ``annotated`` are the nodes protected by their own annotation."""
     pool = candidate.pool
     reason = DisruptionReason.DRIFTED if candidate.drift else DisruptionReason.UNDERUTILIZED
     if pool.is_static and candidate.drift is None:
         text = "a static NodePool has a fixed number of nodes and is not consolidated"
-        yield _of_pool(candidate, "Static", text)
+        yield _pool_blocker(candidate, "Static", text)
     elif pool.spec.disruption.consolidates_after is None and candidate.drift is None:
         text = "consolidateAfter is Never"
-        yield _of_pool(candidate, BlockCode.CONSOLIDATION_DISABLED, text)
+        yield _pool_blocker(candidate, BlockCode.CONSOLIDATION_DISABLED, text)
         return
-    if candidate.name in own:
+    if candidate.name in annotated:
         code, text = BlockCode.NODE_DO_NOT_DISRUPT, f"the node is annotated {DO_NOT_DISRUPT}"
         yield _blocker("Node", candidate.name, code, text, candidate, reason)
     if candidate.pod_refusal is not None:
-        yield from _of_pods(candidate, reason)
+        yield from _pod_blockers(candidate, reason)
     by_policy = pool.spec.disruption.consolidation_policy == WHEN_EMPTY and not pool.is_static
     if by_policy and not candidate.is_empty and candidate.drift is None:
-        yield _of_pool(candidate, BlockCode.WHEN_EMPTY, "consolidationPolicy is WhenEmpty")
+        yield _pool_blocker(candidate, BlockCode.WHEN_EMPTY, "consolidationPolicy is WhenEmpty")
 
 
-def _of_pods(candidate: Candidate, reason: DisruptionReason) -> Iterator[Blocker]:
+def _pod_blockers(candidate: Candidate, reason: DisruptionReason) -> Iterator[Blocker]:
     for pod in candidate.node.pods:
         if not pod.is_disruptable(candidate.now):
             text = f"the pod is annotated {DO_NOT_DISRUPT}"
             code = BlockCode.POD_DO_NOT_DISRUPT
             yield _blocker("Pod", pod.key, code, text, candidate, reason, owner=_owner(pod))
-        said = candidate.budgets.refusal(pod, candidate.now)
-        if said is not None:
-            for budget in candidate.budgets.selecting(pod):
+        message = candidate.budgets.refusal(pod, candidate.now)
+        if message is not None:
+            for budget in candidate.budgets.budgets_selecting(pod):
                 name, code = budget.key, BlockCode.PDB
-                yield _blocker("PodDisruptionBudget", name, code, said, candidate, reason)
+                yield _blocker("PodDisruptionBudget", name, code, message, candidate, reason)
 
 
-def _of_pool(candidate: Candidate, code: str, text: str) -> Blocker:
+def _pool_blocker(candidate: Candidate, code: str, text: str) -> Blocker:
     reason = DisruptionReason.UNDERUTILIZED
     return _blocker("NodePool", candidate.pool.name, code, text, candidate, reason)
 
@@ -153,7 +155,7 @@ def _owner(pod: Pod) -> str:
     return f"{owners[0].kind} {pod.namespace}/{owners[0].name}" if owners else ""
 
 
-def _of_deferral(deferral: Deferral, work: Deliberation) -> Blocker | None:
+def _deferral_blocker(deferral: Deferral, work: Deliberation) -> Blocker | None:
     """Return what a node waits for, unless it only waits its turn or for consolidateAfter."""
     kind = _KINDS.get(deferral.waits_for)
     if kind is None or deferral.node is None:
@@ -183,66 +185,68 @@ def _is_closed(deferral: Deferral, work: Deliberation) -> bool:
     )
 
 
-def _joined(held: Iterable[Blocker]) -> list[Blocker]:
+def _merge_blockers(blockers: Iterable[Blocker]) -> list[Blocker]:
     """Return the blockers by kind and name, each once with all nodes that it blocks."""
-    found: dict[tuple[str, str], Blocker] = {}
-    for one in held:
-        known = found.get((one.kind, one.name))
-        found[one.kind, one.name] = one if known is None else known.joined(one)
-    return [found[key] for key in sorted(found)]
+    merged: dict[tuple[str, str], Blocker] = {}
+    for blocker in blockers:
+        known = merged.get((blocker.kind, blocker.name))
+        merged[blocker.kind, blocker.name] = blocker if known is None else known.merged_with(blocker)
+    return [merged[key] for key in sorted(merged)]
 
 
-def _saved(candidates: Iterable[Candidate], work: Deliberation) -> Mapping[str, float | None]:
+def _savings_by_node(
+    candidates: Iterable[Candidate], work: Deliberation
+) -> Mapping[str, float | None]:
     """Return what consolidating each node would save in USD an hour, None if unknown."""
-    simulation, start, asked = work.simulation, work.simulation.spent, 0
+    simulation, start, evaluated = work.simulation, work.simulation.spent, 0
     if len(work.nodes) > EXACT_MAX:
-        simulation.estimate()
-    taken = set(work.untouchable)
-    saved: dict[str, float | None] = {}
-    for candidate in sorted(map(unprotected, candidates), key=by_ratio):
+        simulation.stop_rebuilding()
+    used = set(work.excluded_nodes)
+    savings: dict[str, float | None] = {}
+    for candidate in sorted(map(unprotected, candidates), key=savings_ratio_key):
         name = candidate.name
         if price_refusal(candidate) is not None:
-            saved[name] = None
+            savings[name] = None
             continue
-        if name in taken:
-            saved[name] = 0.0  # pods of other nodes would move here
+        if name in used:
+            savings[name] = 0.0  # pods of other nodes would move here
             continue
-        if asked >= ASKED_MAX or simulation.spent - start >= WORK_MAX:
-            saved[name] = None
+        if evaluated >= EVALUATED_MAX or simulation.spent - start >= WORK_MAX:
+            savings[name] = None
             continue
-        asked += 1
-        answer = compute([candidate], work)
-        if isinstance(answer, Proposal):
-            answer = scored(answer, work)
-        if not isinstance(answer, Proposal):
-            saved[name] = 0.0
+        evaluated += 1
+        proposal = propose_removal([candidate], work)
+        if isinstance(proposal, Proposal):
+            proposal = score_proposal(proposal, work)
+        if not isinstance(proposal, Proposal):
+            savings[name] = 0.0
             continue
-        saved[name] = answer.savings
-        moves = with_claims(answer.placement or Placement(), answer.replacements)
-        taken.update(moves.on_nodes.values())
+        savings[name] = proposal.savings
+        moves = with_claims(proposal.placement or Placement(), proposal.replacements)
+        used.update(moves.on_nodes.values())
         simulation.commit([name], moves, candidate.reschedulable)
-    return saved
+    return savings
 
 
 def unprotected(candidate: Candidate) -> Candidate:
     """Return the candidate as if nothing protected its pods."""
     pods = tuple(
-        replace(pod, metadata=replace(pod.metadata, annotations=_plain(pod)))
+        replace(pod, metadata=replace(pod.metadata, annotations=_unprotected_annotations(pod)))
         for pod in candidate.node.pods
     )
     node = dataclasses.replace(candidate.node, pods=pods)
     return dataclasses.replace(candidate, node=node, budgets=PodDisruptionBudgets(()))
 
 
-def _plain(pod: Pod) -> dict[str, str]:
+def _unprotected_annotations(pod: Pod) -> dict[str, str]:
     annotations = pod.metadata.annotations
     return {key: value for key, value in annotations.items() if key != DO_NOT_DISRUPT}
 
 
-def _priced(blocker: Blocker, saved: Mapping[str, float | None]) -> Blocker:
-    known = [price for name in blocker.nodes if (price := saved.get(name)) is not None]
+def _with_savings(blocker: Blocker, savings: Mapping[str, float | None]) -> Blocker:
+    prices = [price for name in blocker.nodes if (price := savings.get(name)) is not None]
     return dataclasses.replace(
         blocker,
-        forgone=round(sum(known), 9) if known else None,
-        unpriced=len(blocker.nodes) - len(known),
+        forgone=round(sum(prices), 9) if prices else None,
+        unpriced=len(blocker.nodes) - len(prices),
     )

@@ -71,34 +71,34 @@ class Deliberation:
     fleet: Sequence[BudgetState] = ()
     holds: Holds = field(default_factory=dict)
     unlaunched: Sequence[NodeClaim] = ()
-    untouchable: set[str] = field(default_factory=set)
+    excluded_nodes: set[str] = field(default_factory=set)
     commands: list[Command] = field(default_factory=list)
     blocks: dict[Block, None] = field(default_factory=dict)
     deferrals: dict[Deferral, None] = field(default_factory=dict)
     limits_hit: list[str] = field(default_factory=list)
     has_merged: bool = False
-    searched: bool = False
+    used_thorough_search: bool = False
     work_max: int = WORK_MAX
     refusals: RefusalRecall = field(default_factory=RefusalRecall)
     _totals: dict[str, Totals] | None = None
 
-    def candidates(self, wanted: Callable[[Candidate], bool]) -> Iterator[Candidate]:
+    def candidates(self, selects: Callable[[Candidate], bool]) -> Iterator[Candidate]:
         """Yield the free candidates that a method wants, by name."""
         for candidate in self.roster.candidates:
-            if candidate.name not in self.untouchable and wanted(candidate):
+            if candidate.name not in self.excluded_nodes and selects(candidate):
                 yield candidate
 
     def is_free(self, candidate: Candidate) -> bool:
         """Return whether no command of this pass affects the node."""
-        return candidate.name not in self.untouchable
+        return candidate.name not in self.excluded_nodes
 
     def search_of(self, node_pool: str) -> ConsolidationSearch:
         """Return which sets of nodes consolidation considers for a NodePool."""
         return self.settings.pool(node_pool).consolidation_search
 
-    def left(self, candidate: Candidate, reason: DisruptionReason) -> int:
+    def allowed_disruptions(self, candidate: Candidate, reason: DisruptionReason) -> int:
         """Return how many more nodes of the candidate's pool may be disrupted for the reason."""
-        return self.ledger.left(candidate.pool.name, reason)
+        return self.ledger.allowed_disruptions(candidate.pool.name, reason)
 
     def start(
         self,
@@ -112,7 +112,7 @@ class Deliberation:
         """Record a command that removes the candidates."""
         ordered = sorted(candidates, key=lambda c: c.name)
         names = [candidate.name for candidate in ordered]
-        assert self.untouchable.isdisjoint(names), names
+        assert self.excluded_nodes.isdisjoint(names), names
         replaced = tuple(replacements)
         self.commands.append(
             Command(
@@ -130,19 +130,19 @@ class Deliberation:
         )
         gate = reason if isinstance(reason, DisruptionReason) else DisruptionReason.DRIFTED
         for candidate in ordered:
-            self.ledger.take(candidate.pool.name, gate)
+            self.ledger.count_disruption(candidate.pool.name, gate)
         moves = placement or Placement()
         if replaced and moves.claims != replaced:
             moves = with_claims(moves, replaced)
-        self.untouchable.update(names, moves.on_nodes.values())
+        self.excluded_nodes.update(names, moves.on_nodes.values())
         moved = [p for c in ordered for p in (*c.reschedulable, *c.headroom)]
         self.simulation.commit(names, moves, moved)
 
-    def has_work_left(self, doing: str) -> bool:
+    def has_work_left(self, activity: str) -> bool:
         """Return whether the pass has work left; if not, record what was cut short."""
         if self.simulation.spent < self.work_max:
             return True
-        text = f"{doing} reached the work limit of one pass; the next pass continues"
+        text = f"{activity} reached the work limit of one pass; the next pass continues"
         if text not in self.limits_hit:
             self.limits_hit.append(text)
         return False
@@ -169,42 +169,42 @@ class Deliberation:
         candidate: Candidate,
         reason: DisruptionReason,
         *,
-        said: Reason | None = None,
+        reported_reason: Reason | None = None,
         ledger: BudgetLedger | None = None,
     ) -> None:
         """Record that a node waits for a budget, and for a window if one would allow it.
 
         Holds of its pool are reported before budgets, its pool's budgets before the fleet's, and
-        rate limits last. ``said`` is the reason to report if it differs from that of the budget;
+        rate limits last. ``reported_reason`` is the reason to report if it differs from that of the budget;
         ``ledger`` is the one that had nothing left.
         """
-        pool, asked = candidate.pool.name, ledger or self.ledger
+        pool, used_ledger = candidate.pool.name, ledger or self.ledger
         hold = self.holds.get((pool, reason))
-        if hold is None and asked.left_of_pool(pool, reason) == 0:
+        if hold is None and used_ledger.allowed_by_pool(pool, reason) == 0:
             state = next(s for s in self.states if (s.node_pool, s.reason) == (pool, reason))
-            hold = self._spent(
+            hold = self._budget_hold(
                 state, candidate.pool.spec.disruption.budgets, f"NodePool {pool}'s budget"
             )
-        elif hold is None and asked.left_of_fleet(reason) == 0:
+        elif hold is None and used_ledger.allowed_by_fleet(reason) == 0:
             state = next(s for s in self.fleet if s.reason == reason)
             whose = f"the fleet's budget (disruption.budgets[{state.binding}])"
-            hold = self._spent(state, self.settings.fleet_budgets, whose)
+            hold = self._budget_hold(state, self.settings.fleet_budgets, whose)
         elif hold is None:
-            cap = asked.spent(pool, reason)
+            cap = used_ledger.exhausted_limit(pool, reason)
             assert cap is not None, "asked only where nothing is left"
             hold = cap.hold
-        self.defer(candidate, said or reason, hold)
+        self.defer(candidate, reported_reason or reason, hold)
 
-    def _spent(self, state: BudgetState, budgets: Sequence[Budget], whose: str) -> Hold:
+    def _budget_hold(self, state: BudgetState, budgets: Sequence[Budget], owner: str) -> Hold:
         binding = budgets[state.binding] if state.binding is not None else None
         scheduled = binding is not None and binding.schedule is not None
         change = binding.next_change(self.now) if binding is not None and scheduled else None
         if state.error is not None:
-            message = f"{whose} is invalid: {state.error}"
+            message = f"{owner} is invalid: {state.error}"
         else:
             at_once = state.allowed + state.disrupting
             message = (
-                f"{whose} allows {at_once} of {state.total} nodes to be disrupted for "
+                f"{owner} allows {at_once} of {state.total} nodes to be disrupted for "
                 f"{state.reason.cause} at a time ({state.disrupting} disrupted or not ready now)"
             )
         return Hold(WaitsFor.SCHEDULE if scheduled else WaitsFor.BUDGET, change, message)

@@ -40,7 +40,7 @@ from reconciler.placement.question import Placement, PlannedClaim, Question
 # limit or a reservation was used; then the scheduler is rebuilt.
 
 
-Kind = tuple[str, frozenset[tuple[str, str]]]
+PodKind = tuple[str, frozenset[tuple[str, str]]]
 """Namespace and labels: the parts of a pod that selectors match."""
 
 
@@ -50,7 +50,7 @@ class CommandMoves:
     def __init__(self) -> None:
         self.gone: set[str] = set()
         self.touched: set[str] = set()
-        self._kinds: dict[Kind, dict[str, str]] = {}
+        self._kinds: dict[PodKind, dict[str, str]] = {}
         self._repels = False
         self._draws = False
 
@@ -58,7 +58,7 @@ class CommandMoves:
         return bool(self.gone or self.touched)
 
     @property
-    def left_out(self) -> frozenset[str]:
+    def excluded_nodes(self) -> frozenset[str]:
         """The nodes that no later pod may be placed on."""
         return frozenset(self.gone | self.touched)
 
@@ -76,18 +76,18 @@ class CommandMoves:
             affinity = pod.spec.affinity
             self._repels |= affinity is not None and affinity.pod_anti_affinity is not None
 
-    def matter(self) -> None:
+    def force_rebuild(self) -> None:
         """Make the moves affect every simulation."""
         self._draws = True
 
-    def matter_to(self, pods: Iterable[Pod]) -> bool:
+    def affects(self, pods: Iterable[Pod]) -> bool:
         """Return whether simulating these pods needs a scheduler that includes the moves."""
         if self._draws or self._repels:
             return True
         return any(
             self._selects(selector, namespace)
             for pod in pods
-            for selector, namespace in _views(pod)
+            for selector, namespace in _rule_selectors(pod)
         )
 
     def _selects(self, selector: LabelSelector | None, namespace: str | None) -> bool:
@@ -99,7 +99,7 @@ class CommandMoves:
         )
 
 
-def _views(pod: Pod) -> Iterator[tuple[LabelSelector | None, str | None]]:
+def _rule_selectors(pod: Pod) -> Iterator[tuple[LabelSelector | None, str | None]]:
     """Yield selector and namespace of the pod's rules, with a None namespace for any.
 
     A None selector stands for a rule that a change of nodes alone may affect.
@@ -118,15 +118,15 @@ def _views(pod: Pod) -> Iterator[tuple[LabelSelector | None, str | None]]:
                 yield term.label_selector, pod.namespace if plain else None
 
 
-_CLOSED: Final = Taint("reconciler/planned", "NoSchedule")
+_PLANNED_TAINT: Final = Taint("reconciler/planned", "NoSchedule")
 """Keeps the pods of later commands off a node that is starting for an earlier one."""
-_PODS_LIKE_ONE: Final = 20
+_PODS_PER_SCAN: Final = 20
 """The number of pods that are placed in the time that one pod takes to examine the nodes."""
-_PACKING_LIKE: Final = 50
+_NODES_PER_PACKED_POD: Final = 50
 """The number of nodes examined in the time that packing one pod for cost takes."""
-_RENEWAL_LIKE: Final = 100
+_SIMULATIONS_PER_REBUILD: Final = 100
 """The number of simulations that take as long as building a scheduler."""
-_QUESTION_LIKE: Final = 200
+_NODES_PER_SIMULATION: Final = 200
 """The number of nodes examined in the fixed time of a simulation."""
 _NAMED_MAX: Final = 5
 """The maximum number of pods that a message names before it only counts them."""
@@ -152,21 +152,21 @@ class Placer(Protocol):
         ...
 
 
-class Toll(NamedTuple):
+class SimulationEffort(NamedTuple):
     """The work of simulations: how many, how often each node is examined, pods packed for cost."""
 
     simulations: int = 0
-    looks: int = 0
-    packed: int = 0
+    scans: int = 0
+    packed_pods: int = 0
 
-    def since(self, before: Toll) -> Toll:
+    def since(self, before: SimulationEffort) -> SimulationEffort:
         """Return what was added to an earlier total."""
-        return Toll(*(total - part for total, part in zip(self, before, strict=True)))
+        return SimulationEffort(*(total - part for total, part in zip(self, before, strict=True)))
 
 
-def _toll(pods: Sequence[Pod], *, packed: bool = False) -> Toll:
+def _removal_effort(pods: Sequence[Pod], *, packed: bool = False) -> SimulationEffort:
     """Return the work of simulating the removal of nodes with these pods."""
-    return Toll(1, 1 + len(pods) // _PODS_LIKE_ONE, len(pods) if packed else 0)
+    return SimulationEffort(1, 1 + len(pods) // _PODS_PER_SCAN, len(pods) if packed else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ class SimulationOutcome:
 
     placement: Placement
     failure: str | None = None
-    homeless: frozenset[str] = frozenset()
+    unplaced: frozenset[str] = frozenset()
 
 
 class Simulation:
@@ -193,15 +193,15 @@ class Simulation:
     ) -> None:
         self.cluster = cluster
         self.spent = 0
-        self.asked = 0
-        self.toll = Toll()
+        self.simulations = 0
+        self.effort = SimulationEffort()
         self._placer = placer
         self._renew = renew
         self._renewals = 0
         self._renews = True
         self._moves = CommandMoves()
 
-    def without(
+    def simulate_removal(
         self,
         candidates: Sequence[Candidate],
         *,
@@ -217,15 +217,17 @@ class Simulation:
         not depend on a node that may fail. ``closed`` nodes take no pods. With ``worth``, new nodes
         are packed for cost, and existing room goes to the pods with the highest value first.
         """
-        pods = [pod for candidate in candidates for pod in candidate.moving]
+        pods = [pod for candidate in candidates for pod in candidate.moving_pods]
         if not pods:
             return SimulationOutcome(Placement())
         self._prepare(pods)
-        self.bear(_toll(pods, packed=worth is not None))
+        self.count_effort(_removal_effort(pods, packed=worth is not None))
         placement = self._placer.place(
             Question(
                 pods=pods,
-                without=self._moves.left_out.union(candidate.name for candidate in candidates),
+                without=self._moves.excluded_nodes.union(
+                    candidate.name for candidate in candidates
+                ),
                 closed=frozenset(closed),
                 strict_reservations=False,
                 consolidation_guard=consolidating,
@@ -240,11 +242,11 @@ class Simulation:
 
         None if it cannot be compared.
         """
-        pods = [pod for candidate in candidates for pod in candidate.moving]
+        pods = [pod for candidate in candidates for pod in candidate.moving_pods]
         if not pods:
             return None
         self._prepare(pods)
-        gone = self._moves.left_out.union(candidate.name for candidate in candidates)
+        gone = self._moves.excluded_nodes.union(candidate.name for candidate in candidates)
         return self._placer.footing(pods, gone)
 
     def cannot_share(self, candidates: Sequence[Candidate], price: float) -> bool:
@@ -252,37 +254,37 @@ class Simulation:
 
         That counts as a simulation, whose place it takes. False proves nothing.
         """
-        pods = [pod for candidate in candidates for pod in candidate.moving]
+        pods = [pod for candidate in candidates for pod in candidate.moving_pods]
         if not pods:
             return False
         self._prepare(pods)
-        gone = self._moves.left_out.union(candidate.name for candidate in candidates)
+        gone = self._moves.excluded_nodes.union(candidate.name for candidate in candidates)
         real = [pod for pod in pods if not pod.is_virtual]
         if not self._placer.cannot_share(real, gone, price):
             return False
-        self.bear(_toll(pods))
+        self.count_effort(_removal_effort(pods))
         return True
 
-    def bear(self, toll: Toll) -> None:
+    def count_effort(self, toll: SimulationEffort) -> None:
         """Count the work of simulations, including those whose results are reused."""
-        self.toll = Toll(*(sum(both) for both in zip(self.toll, toll, strict=True)))
-        self.asked += toll.simulations
-        self.spent += self.price(toll)
+        self.effort = SimulationEffort(*(sum(both) for both in zip(self.effort, toll, strict=True)))
+        self.simulations += toll.simulations
+        self.spent += self.examined_nodes(toll)
 
-    def price(self, toll: Toll) -> int:
+    def examined_nodes(self, toll: SimulationEffort) -> int:
         """Return the work in examined nodes."""
-        return len(self.cluster.nodes) * toll.looks + _PACKING_LIKE * toll.packed
+        return len(self.cluster.nodes) * toll.scans + _NODES_PER_PACKED_POD * toll.packed
 
     @property
     def work(self) -> int:
         """The total work, including the fixed cost of simulations with few nodes."""
-        return self.spent + self.asked * _QUESTION_LIKE
+        return self.spent + self.simulations * _NODES_PER_SIMULATION
 
     def worth(self, pods: Sequence[Pod]) -> Mapping[str, float]:
         """Return each pod's share in the minimum cost of new nodes, USD an hour."""
         return self._placer.worth(pods)
 
-    def estimate(self) -> None:
+    def stop_rebuilding(self) -> None:
         """Stop rebuilding schedulers: pods are counted where they were.
 
         Room is still never used twice. Only pods with rules about moved pods may be placed
@@ -296,21 +298,23 @@ class Simulation:
 
     def commit(self, gone: Collection[str], placement: Placement, moved: Iterable[Pod]) -> None:
         """Record nodes as removed and their pods as moved."""
-        self.cluster = after(self.cluster, gone, placement)
+        self.cluster = cluster_after_removal(self.cluster, gone, placement)
         self._moves.add(gone, placement, moved)
 
-    def settle(self, gone: Collection[str], placement: Placement, moved: Iterable[Pod]) -> None:
+    def commit_before_commands(
+        self, gone: Collection[str], placement: Placement, moved: Iterable[Pod]
+    ) -> None:
         """Record what precedes all commands; the nodes that take its pods have room for more."""
         self.commit(gone, placement, moved)
         if placement.on_nodes:
-            self._moves.matter()
+            self._moves.force_rebuild()
 
     def _prepare(self, pods: Sequence[Pod]) -> None:
         """Build a new scheduler if the moves affect a simulation of ``pods``."""
-        if not self._moves or not self._renews or not self._moves.matter_to(pods):
+        if not self._moves or not self._renews or not self._moves.affects(pods):
             return
         self._renewals += 1
-        self.spent += len(self.cluster.nodes) * _RENEWAL_LIKE
+        self.spent += len(self.cluster.nodes) * _SIMULATIONS_PER_REBUILD
         self._placer = self._renew(self.cluster, self._renewals)
         self._moves = CommandMoves()
 
@@ -322,7 +326,7 @@ class Simulation:
             if pod not in virtual
         }
         for pod in placement.uninitialized_targets.difference(virtual):
-            reasons[pod] = self._uninitialized(placement.on_nodes[pod])
+            reasons[pod] = self._uninitialized_message(placement.on_nodes[pod])
         if not reasons:
             return SimulationOutcome(placement)
         named = [f"{pod} => {reasons[pod]}" for pod in sorted(reasons)[:_NAMED_MAX]]
@@ -331,7 +335,7 @@ class Simulation:
         failure = f"not all pods would schedule, {', '.join(named)}{rest}"
         return SimulationOutcome(placement, failure, frozenset(reasons))
 
-    def _uninitialized(self, name: str) -> str:
+    def _uninitialized_message(self, name: str) -> str:
         node = self.cluster.by_name.get(name)
         parts = []
         if node is not None and node.claim is not None:
@@ -341,55 +345,59 @@ class Simulation:
         return f"would schedule against uninitialized {', '.join(parts) or name}"
 
 
-def after(cluster: ClusterState, gone: Collection[str], placement: Placement) -> ClusterState:
+def cluster_after_removal(
+    cluster: ClusterState, gone: Collection[str], placement: Placement
+) -> ClusterState:
     """Return the cluster after removing ``gone``, with the pods as in ``placement``.
 
     Pods on nodes that are already being deleted move as well.
     """
     leaving = frozenset(gone)
-    seats = dict(placement.on_nodes)
-    seats.update((pod, claim.name) for claim in placement.claims for pod in claim.pods)
+    targets = dict(placement.on_nodes)
+    targets.update((pod, claim.name) for claim in placement.claims for pod in claim.pods)
     arriving: dict[str, list[Pod]] = {}
-    waited: list[Pod] = []
-    for pod in _movable(cluster, leaving):
-        seat = seats.get(pod.key)
-        if seat is not None:
-            moved = bound(pod, seat)
-            arriving.setdefault(seat, []).append(moved)
+    placed_pods: list[Pod] = []
+    for pod in _movable_pods(cluster, leaving):
+        target = targets.get(pod.key)
+        if target is not None:
+            moved = bind_pod(pod, target)
+            arriving.setdefault(target, []).append(moved)
             if not pod.spec.node_name:
-                waited.append(moved)
+                placed_pods.append(moved)
     nodes = [
-        _settled(node, arriving.get(node.name, ()), seats)
+        _with_moved_pods(node, arriving.get(node.name, ()), targets)
         for node in cluster.nodes
         if node.name not in leaving
     ]
-    nodes += [starting(claim, arriving.get(claim.name, ())) for claim in placement.claims]
+    nodes += [planned_node(claim, arriving.get(claim.name, ())) for claim in placement.claims]
     ordered = tuple(sorted(nodes, key=lambda n: n.name))
-    placed = {pod.key for pod in waited}
-    still = (pod for pod in cluster.pods if pod.key not in placed) if placed else cluster.pods
-    return replace(cluster, nodes=ordered, pods=(*still, *waited))
+    placed = {pod.key for pod in placed_pods}
+    remaining = (pod for pod in cluster.pods if pod.key not in placed) if placed else cluster.pods
+    return replace(cluster, nodes=ordered, pods=(*remaining, *placed_pods))
 
 
-def _movable(cluster: ClusterState, leaving: Collection[str]) -> Iterable[Pod]:
+def _movable_pods(cluster: ClusterState, leaving: Collection[str]) -> Iterable[Pod]:
     for node in cluster.nodes:
         if node.name in leaving or node.is_deleting:
             yield from node.pods
     yield from cluster.pending
 
 
-def _settled(node: StateNode, arriving: Sequence[Pod], seats: Mapping[str, str]) -> StateNode:
+def _with_moved_pods(
+    node: StateNode, arriving: Sequence[Pod], targets: Mapping[str, str]
+) -> StateNode:
     """Return the node with the pods that it receives, and without those that leave it."""
     if node.is_deleting:
-        return replace(node, pods=tuple(p for p in node.pods if p.key not in seats))
+        return replace(node, pods=tuple(p for p in node.pods if p.key not in targets))
     return replace(node, pods=(*node.pods, *arriving)) if arriving else node
 
 
-def bound(pod: Pod, node: str) -> Pod:
+def bind_pod(pod: Pod, node: str) -> Pod:
     """Return the pod as it will be on another node."""
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
 
 
-def starting(claim: PlannedClaim, pods: Iterable[Pod]) -> StateNode:
+def planned_node(claim: PlannedClaim, pods: Iterable[Pod]) -> StateNode:
     """Return the expected node of a planned NodeClaim, before it is initialized.
 
     It counts towards its pool's limits with the largest capacity of any of its types.
@@ -411,7 +419,7 @@ def starting(claim: PlannedClaim, pods: Iterable[Pod]) -> StateNode:
             name=claim.name, labels={**labels, HOSTNAME: claim.name, REGISTERED: "true"}
         ),
         spec=NodeSpec(
-            provider_id=provider_id, taints=(*claim.taints, *claim.startup_taints, _CLOSED)
+            provider_id=provider_id, taints=(*claim.taints, *claim.startup_taints, _PLANNED_TAINT)
         ),
         status=NodeStatus(capacity=capacity, allocatable=allocatable),
     )
@@ -427,6 +435,6 @@ def starting(claim: PlannedClaim, pods: Iterable[Pod]) -> StateNode:
     return StateNode(node, node_claim, tuple(pods))
 
 
-def nodes_for(work: int, nodes: int) -> int:
+def examinable_nodes(work: int, nodes: int) -> int:
     """Return how many nodes a pass may examine within an amount of work."""
-    return work * nodes // (nodes + _QUESTION_LIKE)
+    return work * nodes // (nodes + _NODES_PER_SIMULATION)

@@ -45,8 +45,8 @@ from reconciler.observed.fingerprint import (
 )
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.question import LaunchCatalog
-from reconciler.plan.make.costs import Covering
-from reconciler.plan.make.decide import Phase, untimed
+from reconciler.plan.make.costs import ObservedCoverage
+from reconciler.plan.make.decide import Phase, ignore_phase
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.make.pools import PoolTypes, TypesRecall, node_class_of
 from reconciler.plan.recall import Recall
@@ -160,8 +160,8 @@ class PlannedFleet:
     allow_removal: frozenset[str] = frozenset()
     digests: InputDigests = field(default_factory=InputDigests)
     discovery: Discovery = field(default_factory=lambda: Discovery({}))
-    covering: Covering = field(default_factory=Covering)
-    phase: Phase = untimed
+    covering: ObservedCoverage = field(default_factory=ObservedCoverage)
+    phase: Phase = ignore_phase
     _resolved: dict[object, Mapping[str, PoolBlueprint]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -326,7 +326,7 @@ class PlannedFleet:
         cluster = seen.expected()
         memory = self.discovery.update(cluster.nodes, self.classes, seen.at)
         cluster = self._with_learned(cluster)
-        self.covering.look(self.settings, cluster, self.catalog, seen.at)
+        self.covering.update(self.settings, cluster, self.catalog, seen.at)
         return Inputs(
             fleet=self.fleet,
             cluster=cluster,

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import yaml
 
-from reconciler._resources import resource
+from reconciler._resources import resource_path
 from reconciler.adapters.cel.fields import unknown_fields
 from reconciler.plan.value.plan import Plan
 
@@ -88,7 +88,7 @@ def test_the_shipped_policies_name_only_fields_of_plans(path: Path) -> None:
 
 def test_the_schema_of_plans_has_every_field_of_a_plan() -> None:
     """Else a policy on a field that exists would be reported."""
-    schema = json.loads(Path(str(resource("schemas", "plan.v1.json"))).read_bytes())
+    schema = json.loads(Path(str(resource_path("schemas", "plan.v1.json"))).read_bytes())
     assert list(missing_fields(msgspec.json.schema(Plan), schema)) == []
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.adapters.aws.facts.commitments import bought
+from reconciler.adapters.aws.facts.commitments import read_commitments
 from reconciler.adapters.clock import SystemClock
 from reconciler.adapters.simulated.conditions import Fault
 from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
@@ -125,12 +125,12 @@ def test_an_account_without_commitments_is_reported(
 
 
 def test_all_pages_are_read_and_a_lost_page_is_an_error(cloud: EmbeddedEC2) -> None:
-    whole = bought(cloud.connect, "eu-west-1")
+    whole = read_commitments(cloud.connect, "eu-west-1")
     cloud.rows_a_page = 1
-    assert bought(cloud.connect, "eu-west-1") == whole
+    assert read_commitments(cloud.connect, "eu-west-1") == whole
     cloud.faults.add("DescribeSavingsPlans", Fault.SERVER_ERROR, times=None, skip=1)
     with pytest.raises(TransientCloudError) as error:
-        bought(cloud.connect, "eu-west-1")
+        read_commitments(cloud.connect, "eu-west-1")
     assert error.value.where.startswith("savingsplans:DescribeSavingsPlans (request ")
 
 

@@ -23,7 +23,7 @@ from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.moto.server import serve
 from reconciler.cli.fleets import daemon
 from reconciler.cli.main import main
-from reconciler.cli.shared.watching import Silence
+from reconciler.cli.shared.watching import NullNotifier
 from reconciler.cli.wiring.imitation import Imitation
 from reconciler.model.decode import decode
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
@@ -195,7 +195,9 @@ class Shop:
 
         request = replace(request_of(self.words("run")), waits=False)
         connect = cache(connector(Settings(endpoint_url=self.url)))
-        daemon.keep(request, Silence(), stop, Imitation(self.clock, connect, workers=1))
+        daemon.keep_in_sync(
+            request, NullNotifier(), stop, Imitation(self.clock, connect, workers=1)
+        )
 
 
 @pytest.fixture

@@ -241,7 +241,7 @@ class Site:
         request = replace(request_of(self.words("run")), waits=False)
         connect = cache(connector(Settings(endpoint_url=self.url)))
         imitation = Imitation(self.clock, connect, workers=1)
-        daemon.keep(request, self.recorder, stop, imitation, self.passes)
+        daemon.keep_in_sync(request, self.recorder, stop, imitation, self.passes)
 
     def keep_for(self, passes: int) -> None:
         """Run the daemon for some more passes."""

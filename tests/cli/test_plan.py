@@ -16,10 +16,10 @@ from types import SimpleNamespace
 import pytest
 from jsonschema import Draft202012Validator, FormatChecker
 
-from reconciler._resources import resource
+from reconciler._resources import resource_path
 from reconciler.cli.main import main
 from reconciler.model.errors import UnreadableError
-from reconciler.plan.approval import read_saved
+from reconciler.plan.approval import read_saved_plan
 from reconciler.plan.value.plan import from_json
 from tests.contracts.records import a_claim
 from tests.repositories import commit_all, git, init
@@ -154,7 +154,7 @@ def a_snapshot(path: Path, *objects: dict) -> str:
 
 @cache
 def validator() -> Draft202012Validator:
-    schema = json.loads(Path(resource("schemas", "plan.v1.json")).read_bytes())
+    schema = json.loads(Path(resource_path("schemas", "plan.v1.json")).read_bytes())
     return Draft202012Validator(schema, format_checker=FormatChecker())
 
 
@@ -545,7 +545,7 @@ def test_a_summary_of_another_plan_is_rejected(plan, repository: Path, tmp_path:
     content = json.loads(saved.read_bytes())
     content["summary"]["text"] = ["This change does not affect cost."]
     with pytest.raises(UnreadableError, match="its summary is that of another plan"):
-        read_saved(json.dumps(content).encode(), "plan.json")
+        read_saved_plan(json.dumps(content).encode(), "plan.json")
 
 
 def test_an_invalid_base_is_still_compared(plan, repository: Path) -> None:

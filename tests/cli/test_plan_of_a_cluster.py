@@ -12,11 +12,11 @@ import pytest
 from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 
-from reconciler._resources import resource
+from reconciler._resources import resource_path
 from reconciler.adapters.aws.clients import connector
 from reconciler.cli.main import main
 from reconciler.cli.shared.planfile import load
-from reconciler.cli.wiring.assembly import assembled
+from reconciler.cli.wiring.assembly import assemble_world
 from reconciler.cli.wiring.imitation import Imitation
 from reconciler.cli.wiring.mandate import Approval, mandate_of
 from reconciler.engine.reconcile import Pass, reconcile
@@ -55,7 +55,7 @@ def the_pass(site: Site, path: Path | None = None) -> Pass:
     request = request_of(site.words("apply")).fleet
     connect = cache(connector(Settings(endpoint_url=site.url)))
     imitation = Imitation(site.clock, connect, workers=1)
-    with assembled(request, site.recorder, imitation) as assembly:
+    with assemble_world(request, site.recorder, imitation) as assembly:
         approved = load(str(path)) if path is not None else None
         mandate = mandate_of(assembly.settings, Approval(approved, continues=False))
         return reconcile(assembly.world, assembly.source.read(), mandate)
@@ -76,7 +76,7 @@ def captured(site: Site, *more: str) -> str:
 def fits_its_schema(text: str) -> bool:
     """Return whether a snapshot is valid under its schema."""
     schemas = [
-        json.loads(Path(resource("schemas", f"{name}.v1.json")).read_bytes())
+        json.loads(Path(resource_path("schemas", f"{name}.v1.json")).read_bytes())
         for name in ("snapshot", "fleetrecords")
     ]
     registry = Registry().with_resources((s["$id"], Resource.from_contents(s)) for s in schemas)
@@ -174,7 +174,7 @@ def test_a_plan_of_a_running_fleet(site: Site, capsys: pytest.CaptureFixture[str
         item for item in json.loads(Path(file).read_text())["items"] if item["kind"] == RECORDS_KIND
     )
     assert records["commands"][0]["phase"] == "marked"
-    schema = json.loads(Path(resource("schemas", "fleetrecords.v1.json")).read_bytes())
+    schema = json.loads(Path(resource_path("schemas", "fleetrecords.v1.json")).read_bytes())
     Draft202012Validator(schema).validate(records)
     assert is_same(live, planned(site, capsys, "--snapshot", file))
 

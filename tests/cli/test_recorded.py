@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from jsonschema import Draft202012Validator, FormatChecker, ValidationError
 
-from reconciler._resources import resource
+from reconciler._resources import resource_path
 from reconciler.cli.main import main
 from tests.cli.recorded_fleet import NOW_ARGUMENT, record, the_plan
 
@@ -146,7 +146,7 @@ SCHEMAS = {
 def test_machine_readable_output_has_a_schema(
     name: str, fleet_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    schema = json.loads(Path(resource("schemas", f"{SCHEMAS[name]}.json")).read_bytes())
+    schema = json.loads(Path(resource_path("schemas", f"{SCHEMAS[name]}.json")).read_bytes())
     validator = Draft202012Validator(schema, format_checker=FormatChecker())
     record(fleet_folder / ".reconciler")
     printed = json.loads(run(capsys, *COMMANDS[name])[1])
@@ -162,7 +162,7 @@ def test_a_single_plan_has_a_schema_too(
     record(fleet_folder / ".reconciler")
     shown = json.loads(run(capsys, "get", "plans", "3b0fa1c2d4e5", "-o", "json")[1])
     for name, item in (("recorded.v1", shown), ("plan.v1", shown["plan"])):
-        schema = json.loads(Path(resource("schemas", f"{name}.json")).read_bytes())
+        schema = json.loads(Path(resource_path("schemas", f"{name}.json")).read_bytes())
         Draft202012Validator(schema).validate(item)
 
 

@@ -18,17 +18,17 @@ from reconciler.disruption.candidates import (
 from reconciler.disruption.consolidation.balanced import (
     BalanceScore,
     Totals,
-    attributed,
-    evaluate,
+    attribute_savings,
     may_pass,
     pool_totals,
+    score_by_pool,
     score_move,
 )
 from reconciler.disruption.consolidation.pricing import estimated_savings
 from reconciler.disruption.decide import command_timeout
 from reconciler.disruption.gates.budgets import remaining
 from reconciler.disruption.gates.pdb import PodDisruptionBudgets
-from reconciler.disruption.methods.emptiness import by_ratio
+from reconciler.disruption.methods.emptiness import savings_ratio_key
 from reconciler.model.karpenter.budget import Budget, allowance
 from reconciler.model.karpenter.instancetype import InstanceType, Offering
 from reconciler.model.karpenter.nodeclaim import NodeClaim
@@ -175,7 +175,7 @@ def _sort_candidates(given: Any) -> Any:
         FixedCandidate(c["name"], c["price"], c["reschedule_disruption_cost"], pool)
         for c in given["candidates"]
     ]
-    return [candidate.name for candidate in sorted(rows, key=by_ratio)]
+    return [candidate.name for candidate in sorted(rows, key=savings_ratio_key)]
 
 
 def _eviction_cost(given: Any) -> Any:
@@ -231,7 +231,7 @@ def _estimated_savings(given: Any) -> Any:
 
 
 def _attribute_savings(given: Any) -> Any:
-    return attributed(given["command_savings"], given["pool_source_cost"])
+    return attribute_savings(given["command_savings"], given["pool_source_cost"])
 
 
 def _evaluate_command(given: Any) -> Any:
@@ -239,7 +239,7 @@ def _evaluate_command(given: Any) -> Any:
         FixedCandidate(f"n{i}", 1.0, 10.0, _pool(p["name"], p["policy"]))
         for i, p in enumerate(given["pools"])
     ]
-    scores = evaluate(rows, 0.0, {})
+    scores = score_by_pool(rows, 0.0, {})
     answer: dict[str, Any] = {"scored_pools": list(scores)}
     if scores:
         answer["k"] = next(iter(scores.values())).k
@@ -259,7 +259,9 @@ def _score_message(given: Any) -> Any:
 
 
 def _is_balanced(given: Any) -> Any:
-    return bool(evaluate([FixedCandidate("n", 1.0, 1.0, _pool("p", given["policy"]))], 1.0, {}))
+    return bool(
+        score_by_pool([FixedCandidate("n", 1.0, 1.0, _pool("p", given["policy"]))], 1.0, {})
+    )
 
 
 BALANCED_KINDS = {

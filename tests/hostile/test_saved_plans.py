@@ -22,7 +22,7 @@ from reconciler.cli.main import main
 from reconciler.engine.observation import observe
 from reconciler.engine.reconcile import owner_of
 from reconciler.model.errors import StalePlanError, UnreadableError
-from reconciler.plan.approval import departures, encode_saved, read_saved
+from reconciler.plan.approval import encode_saved_plan, plan_differences, read_saved_plan
 from reconciler.plan.recall import Recall
 from reconciler.plan.value.plan import Plan, to_json
 from tests.cli.test_end_to_end import Shop, shop
@@ -48,9 +48,9 @@ def plan_of(world: World) -> Plan:
 
 def forged(plan: Plan, change: Callable[[dict[str, Any]], None]) -> Plan:
     """Return a forged plan: changed, with a matching digest."""
-    data = json.loads(encode_saved(plan))
+    data = json.loads(encode_saved_plan(plan))
     change(data)
-    return read_saved(sealed(data), "plan.json")
+    return read_saved_plan(sealed(data), "plan.json")
 
 
 def sealed(data: dict[str, Any]) -> bytes:
@@ -266,18 +266,18 @@ def test_any_changed_value_is_refused_or_has_no_effect() -> None:
     assert honest.commands
     assert honest.node_claims
     assert len(plan_of(twin).commands) == len(honest.commands)
-    base = json.loads(encode_saved(honest))
+    base = json.loads(encode_saved_plan(honest))
     before, harmless, refused = touched(world), [], 0
     for path in leaves(base):
-        data = json.loads(encode_saved(honest))
+        data = json.loads(encode_saved_plan(honest))
         if path == ("digest",):
             continue
         mutated(data, path)
         with pytest.raises(UnreadableError, match=r"changed after it was saved|not a plan"):
-            read_saved(json.dumps(data).encode(), "plan.json")
+            read_saved_plan(json.dumps(data).encode(), "plan.json")
         try:
-            plan = read_saved(sealed(data), "plan.json")
-            if not departures(plan, honest):
+            plan = read_saved_plan(sealed(data), "plan.json")
+            if not plan_differences(plan, honest):
                 harmless.append(path)
                 continue
             world.engine().run_once(approved=plan)
@@ -287,10 +287,10 @@ def test_any_changed_value_is_refused_or_has_no_effect() -> None:
             pytest.fail(f"carried out: {path}")
         assert touched(world) == before, path
     assert refused > len(harmless)
-    together = json.loads(encode_saved(honest))
+    together = json.loads(encode_saved_plan(honest))
     for path in harmless:
         mutated(together, path)
-    world.engine().run_once(approved=read_saved(sealed(together), "plan.json"))
+    world.engine().run_once(approved=read_saved_plan(sealed(together), "plan.json"))
     twin.engine().run_once(approved=plan_of(twin))
     assert outcome(world) == outcome(twin)
     effects = {"nodeClaims", "commands", "nodeClasses", "inputs"}
@@ -302,7 +302,7 @@ def test_a_plan_is_accepted_while_its_inputs_are_unchanged() -> None:
     world = drifted()
     plan = plan_of(world)
     world.clock.advance(1200)
-    done = world.engine().run_once(approved=read_saved(encode_saved(plan), "plan.json"))
+    done = world.engine().run_once(approved=read_saved_plan(encode_saved_plan(plan), "plan.json"))
     assert done.plan.digest == plan.digest
     assert len(done.plan.commands) == 1
     assert world.store.plan(plan.digest).carried_out_at == world.clock.now()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from reconciler.model.karpenter.nodepool import NodeSelectorRequirement
 from reconciler.model.karpenter.requirements import Operator
 from reconciler.model.kubernetes.taint import Taint
-from reconciler.plan.graph import in_waves
+from reconciler.plan.graph import sort_into_waves
 from reconciler.plan.value.actions import (
     Action,
     BlockedNode,
@@ -125,7 +125,7 @@ def actions(draw: st.DrawFn, most: int = 8) -> tuple[Action, ...]:
         )
         for i, name in enumerate(ids)
     ]
-    return in_waves(made)
+    return sort_into_waves(made)
 
 
 costs = st.builds(

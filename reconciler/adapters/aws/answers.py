@@ -64,8 +64,8 @@ def _capacity_type(row: InstanceTypeDef) -> str:
     return ON_DEMAND
 
 
-def launched(
-    answer: CreateFleetResultTypeDef, lot: Sequence[Launch], settings: Settings, now: datetime
+def launched_instances(
+    answer: CreateFleetResultTypeDef, batch: Sequence[Launch], settings: Settings, now: datetime
 ) -> Sequence[Instance]:
     """Return the instances that CreateFleet launched, in its order.
 
@@ -78,12 +78,12 @@ def launched(
         for identity in row.get("InstanceIds") or []
     ]
     return [
-        _launched(identity, row, launch, settings, now)
-        for (identity, row), launch in zip(rows, lot, strict=False)
+        _launched_instance(identity, row, launch, settings, now)
+        for (identity, row), launch in zip(rows, batch, strict=False)
     ]
 
 
-def _launched(
+def _launched_instance(
     identity: str,
     row: CreateFleetInstanceTypeDef,
     launch: Launch,

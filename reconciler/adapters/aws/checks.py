@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from reconciler.adapters.aws.clients import Connect
 from reconciler.adapters.aws.errors import boto_errors, our_error
 from reconciler.adapters.aws.launch.profiles import is_imitated
-from reconciler.adapters.aws.nodeclass.validation import TrialVerdict, Validation, tried
+from reconciler.adapters.aws.nodeclass.validation import TrialVerdict, Validation, run_trial
 from reconciler.adapters.aws.permissions import CALLS, Need, Operation
 from reconciler.model.diagnostics import Check, failed, passed, unknown
 from reconciler.model.errors import ReconcilerError
@@ -36,9 +36,9 @@ _ATTEMPTS: Final = 2
 
 
 def account_number(connect: Connect, settings: Settings) -> str:
-    """Return the number of the account, empty where AWS does not tell it.
+    """Return the number of the account, empty if AWS does not report it.
 
-    The role that is assumed names it. Otherwise STS is asked, which needs no permission but may
+    The role that is assumed names it. Otherwise STS is needed, which needs no permission but may
     be out of reach in a private network.
     """
     if settings.role_arn:
@@ -86,13 +86,13 @@ def quota_of(instance_type: str) -> Quota:
     return _BY_PREFIX.get(letters.group() if letters else "", STANDARD)
 
 
-def limit_of(quotas: ServiceQuotasClient, code: str) -> float:
+def vcpu_limit(quotas: ServiceQuotasClient, code: str) -> float:
     """Return the vCPU limit of the account; ``quotas`` is a client of Service Quotas."""
     answer = quotas.get_service_quota(ServiceCode=_SERVICE, QuotaCode=code)
     return answer["Quota"]["Value"]
 
 
-SKEW_MOST: Final = timedelta(minutes=5)
+SKEW_MAX: Final = timedelta(minutes=5)
 """The maximum clock skew: AWS rejects calls whose signature is further off."""
 
 _ABSENT: Final = frozenset(
@@ -110,7 +110,7 @@ _READS: Final[Mapping[str, Mapping[str, object]]] = {
     "DescribeSubnets": {"MaxResults": 5},
     "DescribeSecurityGroups": {"MaxResults": 5},
 }
-_LAUNCHING: Final = ("CreateLaunchTemplate", "CreateFleet", "RunInstances")
+_LAUNCH_CALLS: Final = ("CreateLaunchTemplate", "CreateFleet", "RunInstances")
 
 
 class Checks:
@@ -127,17 +127,20 @@ class Checks:
             answer = self._connect("sts", _ATTEMPTS).get_caller_identity()
         except boto_errors() as error:
             ours = our_error("sts:GetCallerIdentity", error)
-            return [_refused("credentials", "", ours), unknown("clock", "", "no response from AWS")]
+            return [
+                _failed_check("credentials", "", ours),
+                unknown("clock", "", "no response from AWS"),
+            ]
         who = f"{answer['Arn']} in account {answer['Account']}"
-        return [passed("credentials", "", who), self._skew(answer)]
+        return [passed("credentials", "", who), self._clock_skew_check(answer)]
 
-    def _skew(self, answer: GetCallerIdentityResponseTypeDef) -> Check:
+    def _clock_skew_check(self, answer: GetCallerIdentityResponseTypeDef) -> Check:
         stated = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
         if not stated:
             return unknown("clock", "", "the response has no date")
         skew = abs(self._clock.now() - parsedate_to_datetime(stated))
         text = f"{skew.total_seconds():.0f} s difference to AWS"
-        if skew >= SKEW_MOST:
+        if skew >= SKEW_MAX:
             return failed(
                 "clock", "", text, ("synchronize the clock of this machine, for example with NTP")
             )
@@ -146,8 +149,8 @@ class Checks:
     def region(self) -> Check:
         """Return whether EC2 responds in the region of the fleet."""
         name = self._settings.region
-        trial = tried("ec2:DescribeSubnets", self._ec2().describe_subnets, DryRun=True)
-        if trial.is_passing and trial.error is not None and "no answer" in trial.error.where:
+        trial = run_trial("ec2:DescribeSubnets", self._ec2().describe_subnets, DryRun=True)
+        if trial.is_transient and trial.error is not None and "no answer" in trial.error.where:
             remedy = "check aws.region, aws.endpointUrl and the network route to them"
             return failed("region", name, str(trial.error), remedy)
         return passed("region", name, "EC2 is reachable")
@@ -156,37 +159,39 @@ class Checks:
         self, need: Need, classes: Sequence[EC2NodeClass], validation: Validation
     ) -> Iterator[Check]:
         """Yield each call that ``need`` makes, and whether it is allowed."""
-        wanted = [c for c in CALLS if c.need is Need.PLAN or (need is Need.RUN and c.need is need)]
-        launching = self._launching(classes, validation) if need is Need.RUN else {}
-        mine = self._instances() if need is Need.RUN else []
-        for call in wanted:
-            yield launching.get(call.operation) or self._permission(call, mine)
+        calls = [c for c in CALLS if c.need is Need.PLAN or (need is Need.RUN and c.need is need)]
+        launch_checks = self._launch_checks(classes, validation) if need is Need.RUN else {}
+        instance_ids = self._fleet_instance_ids() if need is Need.RUN else []
+        for call in calls:
+            yield launch_checks.get(call.operation) or self._permission_check(call, instance_ids)
 
-    def _permission(self, call: Operation, mine: Sequence[str]) -> Check:
-        found = self._trial_of(call, mine)
+    def _permission_check(self, call: Operation, instance_ids: Sequence[str]) -> Check:
+        found = self._trial_call(call, instance_ids)
         if isinstance(found, str):
             return unknown("permission", call.name, found)
-        trial = tried(call.name, found)
+        trial = run_trial(call.name, found)
         if trial.verdict is TrialVerdict.ALLOWED or trial.code in _ABSENT:
             return passed("permission", call.name, call.why)
         assert trial.error is not None
         if trial.verdict is TrialVerdict.DENIED:
-            return _refused("permission", call.name, trial.error)
+            return _failed_check("permission", call.name, trial.error)
         return unknown("permission", call.name, str(trial.error))
 
-    def _trial_of(self, call: Operation, mine: Sequence[str]) -> Callable[[], object] | str:
+    def _trial_call(
+        self, call: Operation, instance_ids: Sequence[str]
+    ) -> Callable[[], object] | str:
         """Return a way to try a call without effect, or why there is none."""
         if call.service == "ec2":
-            return self._ec2_trial(call, mine)
+            return self._ec2_trial_call(call, instance_ids)
         if call.service == "sqs" and not self._settings.interruption_queue:
             return "skipped: interruptionQueue is not set"
         if call.service in ("iam", "eks") and is_imitated(self._settings):
             return "skipped: simulated account"
-        return self._reads().get(
+        return self._read_only_calls().get(
             call.operation, ("skipped: this call cannot be tried without side effects")
         )
 
-    def _reads(self) -> Mapping[str, Callable[[], object]]:
+    def _read_only_calls(self) -> Mapping[str, Callable[[], object]]:
         """Return read-only calls to services other than EC2, by operation."""
         settings, connect = self._settings, self._connect
 
@@ -205,16 +210,18 @@ class Checks:
                 MaxItems=1
             ),
             "GetQueueUrl": self._queue_url,
-            "ReceiveMessage": self._peek,
+            "ReceiveMessage": self._peek_queue,
         }
 
-    def _ec2_trial(self, call: Operation, mine: Sequence[str]) -> Callable[[], object] | str:
+    def _ec2_trial_call(
+        self, call: Operation, instance_ids: Sequence[str]
+    ) -> Callable[[], object] | str:
         ec2 = self._ec2()
-        if call.operation == "TerminateInstances" and mine:
-            return lambda: ec2.terminate_instances(InstanceIds=list(mine[:1]), DryRun=True)
-        if call.operation == "CreateTags" and mine:
+        if call.operation == "TerminateInstances" and instance_ids:
+            return lambda: ec2.terminate_instances(InstanceIds=list(instance_ids[:1]), DryRun=True)
+        if call.operation == "CreateTags" and instance_ids:
             tags: list[TagTypeDef] = [{"Key": "Name", "Value": "check"}]
-            return lambda: ec2.create_tags(Resources=list(mine[:1]), Tags=tags, DryRun=True)
+            return lambda: ec2.create_tags(Resources=list(instance_ids[:1]), Tags=tags, DryRun=True)
         if call.operation.startswith("Describe"):
             from botocore import xform_name
 
@@ -222,26 +229,26 @@ class Checks:
             return lambda: read(DryRun=True, **more)
         return "skipped: no resource of this fleet exists yet to try it on"
 
-    def _launching(
+    def _launch_checks(
         self, classes: Sequence[EC2NodeClass], validation: Validation
     ) -> Mapping[str, Check]:
         """Return the checks of the calls that a launch makes, tried with a resolved class."""
         found = next((c for c in classes if c.status.amis and c.status.subnets), None)
         if found is None:
             why = "skipped: no EC2NodeClass resolves to the resources it needs"
-            return {o: unknown("permission", f"ec2:{o}", why) for o in _LAUNCHING}
+            return {o: unknown("permission", f"ec2:{o}", why) for o in _LAUNCH_CALLS}
         rows: dict[str, Check] = {}
         for operation, trial in validation.trials(found):
             name = f"ec2:{operation}"
             if trial.verdict is TrialVerdict.DENIED and trial.error is not None:
-                rows[operation] = _refused("permission", name, trial.error)
+                rows[operation] = _failed_check("permission", name, trial.error)
             elif trial.verdict is TrialVerdict.ALLOWED:
                 rows[operation] = passed("permission", name, f"tried with {found.name}")
             else:
                 rows[operation] = unknown("permission", name, str(trial.error))
         return rows
 
-    def _instances(self) -> list[str]:
+    def _fleet_instance_ids(self) -> list[str]:
         """Return an instance of the fleet to use in trials, if there is one."""
         filters: list[FilterTypeDef] = [
             {"Name": "tag:reconciler/fleet", "Values": [self._settings.fleet]}
@@ -253,10 +260,10 @@ class Checks:
         rows = [i for r in answer["Reservations"] for i in r["Instances"]]
         return [row["InstanceId"] for row in rows if row["State"]["Name"] != "terminated"]
 
-    def subnets(self, node_class: EC2NodeClass, wanted: Mapping[str, int]) -> Iterator[Check]:
+    def subnets(self, node_class: EC2NodeClass, needed: Mapping[str, int]) -> Iterator[Check]:
         """Yield for each zone of a class whether its subnets have addresses for a plan's nodes.
 
-        ``wanted`` is the number of nodes that the plan launches, by zone.
+        ``needed`` is the number of nodes that the plan launches, by zone.
         """
         ids = [subnet.id for subnet in node_class.status.subnets]
         if not ids:
@@ -264,15 +271,17 @@ class Checks:
         try:
             rows = self._ec2().describe_subnets(SubnetIds=ids)["Subnets"]
         except boto_errors() as error:
-            yield _refused("addresses", node_class.name, our_error("ec2:DescribeSubnets", error))
+            yield _failed_check(
+                "addresses", node_class.name, our_error("ec2:DescribeSubnets", error)
+            )
             return
         free: Counter[str] = Counter()
         for row in rows:
             free[row["AvailabilityZone"]] += row.get("AvailableIpAddressCount", 0)
         for zone in sorted(free):
             name = f"{node_class.name} in {zone}"
-            text = f"{free[zone]} free addresses, {wanted.get(zone, 0)} needed by the plan"
-            if free[zone] <= 0 or free[zone] < wanted.get(zone, 0):
+            text = f"{free[zone]} free addresses, {needed.get(zone, 0)} needed by the plan"
+            if free[zone] <= 0 or free[zone] < needed.get(zone, 0):
                 remedy = (
                     "add a subnet in this zone to spec.subnetSelectorTerms, or free up addresses"
                 )
@@ -280,21 +289,21 @@ class Checks:
             else:
                 yield passed("addresses", name, text)
 
-    def quotas(self, wanted: Iterable[tuple[str, str, float]]) -> Iterator[Check]:
+    def quotas(self, launches: Iterable[tuple[str, str, float]]) -> Iterator[Check]:
         """Yield whether the account's quotas allow the vCPUs that a plan launches.
 
-        ``wanted`` are (instance type, capacity type, vCPUs), one for each launch. The use by
+        ``launches`` are (instance type, capacity type, vCPUs), one for each launch. The use by
         running instances is unknown here: a quota is reported as too small only if the plan alone
         exceeds it.
         """
-        asked: Counter[tuple[str, str, str]] = Counter()
-        for instance_type, capacity_type, cpus in wanted:
+        needed: Counter[tuple[str, str, str]] = Counter()
+        for instance_type, capacity_type, cpus in launches:
             quota = quota_of(instance_type)
-            asked[quota.code(capacity_type), quota.name, capacity_type] += round(cpus)
-        for (code, title, capacity_type), cpus in sorted(asked.items()):
+            needed[quota.code(capacity_type), quota.name, capacity_type] += round(cpus)
+        for (code, title, capacity_type), cpus in sorted(needed.items()):
             name = f"{title}, {capacity_type}"
             try:
-                limit = limit_of(self._connect("service-quotas", _ATTEMPTS), code)
+                limit = vcpu_limit(self._connect("service-quotas", _ATTEMPTS), code)
             except boto_errors() as error:
                 ours = our_error("service-quotas:GetServiceQuota", error)
                 yield unknown("quota", name, f"{cpus} vCPUs needed; {ours}")
@@ -319,14 +328,14 @@ class Checks:
         try:
             url = self._queue_url()["QueueUrl"]
         except boto_errors() as error:
-            return _refused("queue", name, our_error("sqs:GetQueueUrl", error))
+            return _failed_check("queue", name, our_error("sqs:GetQueueUrl", error))
         return passed("queue", name, url)
 
     def _queue_url(self) -> GetQueueUrlResultTypeDef:
         name = self._settings.interruption_queue
         return self._connect("sqs", _ATTEMPTS).get_queue_url(QueueName=name)
 
-    def _peek(self) -> object:
+    def _peek_queue(self) -> object:
         """Receive a message and leave it in the queue, visible as before."""
         return self._connect("sqs", _ATTEMPTS).receive_message(
             QueueUrl=self._queue_url()["QueueUrl"], VisibilityTimeout=0, WaitTimeSeconds=0
@@ -348,5 +357,5 @@ def node_class_checks(node_class: EC2NodeClass) -> Iterator[Check]:
             yield failed("nodeClass", name, f"{condition.reason}: {condition.message}")
 
 
-def _refused(kind: str, name: str, error: ReconcilerError) -> Check:
+def _failed_check(kind: str, name: str, error: ReconcilerError) -> Check:
     return failed(kind, name, f"{error.where}: {error.message}", error.remedy)

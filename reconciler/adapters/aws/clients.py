@@ -93,7 +93,7 @@ class Bucket:
         self._tokens = rate.burst
         self._at = clock.now()
         self._share = 1.0
-        self._refused_at: datetime | None = None
+        self._throttled_at: datetime | None = None
 
     @property
     def refill(self) -> float:
@@ -106,31 +106,31 @@ class Bucket:
         Later callers wait longer: each token is assigned once.
         """
         with self._lock:
-            self._advance()
+            self._refill_tokens()
             self._tokens -= 1
             return max(0.0, -self._tokens / self.refill)
 
-    def refused(self) -> None:
+    def record_throttling(self) -> None:
         """Record that EC2 throttled a call although a token was available: slow down."""
         with self._lock:
-            self._advance()
+            self._refill_tokens()
             self._tokens = min(self._tokens, 0.0)
             self._share = max(LEAST, self._share / 2)
-            self._refused_at = self._at
+            self._throttled_at = self._at
 
-    def _advance(self) -> None:
+    def _refill_tokens(self) -> None:
         now = self._clock.now()
         # A clock that was set back only loses what would have been refilled meanwhile.
         passed = max(0.0, (now - self._at).total_seconds())
         self._at = now
-        if self._refused_at is not None:
-            self._refused_at = min(self._refused_at, now)
+        if self._throttled_at is not None:
+            self._throttled_at = min(self._throttled_at, now)
         self._tokens = min(self._rate.burst, self._tokens + passed * self.refill)
-        if self._refused_at is not None:
-            steps = (now - self._refused_at) // RECOVERY
+        if self._throttled_at is not None:
+            steps = (now - self._throttled_at) // RECOVERY
             if steps > 0:
                 self._share = min(1.0, self._share + 0.1 * steps)
-                self._refused_at += steps * RECOVERY
+                self._throttled_at += steps * RECOVERY
 
 
 class Throttle:
@@ -146,14 +146,14 @@ class Throttle:
         botocore's own retries count as attempts.
         """
         client.meta.events.register("before-send.ec2", self._wait)
-        client.meta.events.register("response-received.ec2", self._hear)
+        client.meta.events.register("response-received.ec2", self._observe_response)
 
     def _wait(self, event_name: str, **_: object) -> None:
         seconds = self.buckets[_family(event_name)].take()
         if seconds > 0:
             self._clock.wait(seconds, lambda: False)
 
-    def _hear(
+    def _observe_response(
         self,
         event_name: str,
         parsed_response: Mapping[str, Mapping[str, str]] | None = None,
@@ -161,7 +161,7 @@ class Throttle:
     ) -> None:
         code = ((parsed_response or {}).get("Error") or {}).get("Code", "")
         if code and failure_of_code(code) is Failure.THROTTLED:
-            self.buckets[_family(event_name)].refused()
+            self.buckets[_family(event_name)].record_throttling()
 
 
 def _family(event_name: str) -> str:
@@ -244,8 +244,8 @@ class Connections:
         self._sessions: dict[AwsAccess, _Session] = {}
         self._throttles: dict[tuple[str, str], Throttle] = {}
 
-    def of(self, settings: Settings) -> Connect:
-        """Return how a fleet connects."""
+    def connector(self, settings: Settings) -> Connect:
+        """Return the connector of a fleet."""
         account = account_of(settings)
         with self._lock:
             session = self._sessions.get(account)
@@ -254,8 +254,8 @@ class Connections:
                 self._sessions[account] = session
         return session.client
 
-    def guarded(self, settings: Settings, confirm: Callable[[], None]) -> Connect:
-        """Return how a fleet connects to act: ``confirm`` is called before each attempt of a call.
+    def guarded_connector(self, settings: Settings, confirm: Callable[[], None]) -> Connect:
+        """Return a connector whose clients call ``confirm`` before each attempt of a call.
 
         What it raises ends the call before anything is sent.
         """
@@ -273,14 +273,14 @@ class Connections:
 
 
 def connector(settings: Settings, clock: Clock | None = None) -> Connect:
-    """Return how one fleet connects, with clients that are not shared."""
+    """Return the connector of one fleet, with clients that are not shared."""
     from reconciler.adapters.clock import SystemClock
 
-    return Connections(clock or SystemClock()).of(settings)
+    return Connections(clock or SystemClock()).connector(settings)
 
 
 def _measure(client: Any, service: str, meter: CallMeter) -> None:
-    """Pass each call of a client to ``meter``, with the time that its attempts took together."""
+    """Pass each call of a client to ``meter``, with the total time of its attempts."""
 
     def begin(context: dict[str, Any], **_: object) -> None:
         context["reconciler_started"] = time.perf_counter()
@@ -303,8 +303,8 @@ def _measure(client: Any, service: str, meter: CallMeter) -> None:
     events.register(f"after-call-error.{service}", end)
 
 
-_MAKING: Final = Lock()
-"""One thread at a time makes a client: otherwise each would load the API model for itself."""
+_CREATING: Final = Lock()
+"""One thread at a time creates a client: otherwise each would load the API model for itself."""
 
 
 class _Session:
@@ -323,7 +323,7 @@ class _Session:
         self._throttle = throttle
         self._lock = Lock()
         self._boto: Session | None = None
-        self._made_up: dict[str, str] = {}
+        self._dummy_keys: dict[str, str] = {}
         self._clients: dict[tuple[str, int], BaseClient] = {}
 
     def client(self, service: str, attempts: int) -> Any:
@@ -331,19 +331,21 @@ class _Session:
         with self._lock:
             known = self._clients.get((service, attempts))
             if known is None:
-                with _MAKING:
-                    known = self._clients[service, attempts] = self._made(service, attempts)
+                with _CREATING:
+                    known = self._clients[service, attempts] = self._create_client(
+                        service, attempts
+                    )
             return known
 
-    def _made(self, service: str, attempts: int) -> BaseClient:
+    def _create_client(self, service: str, attempts: int) -> BaseClient:
         if self._boto is None:
             self._boto = self._open()
-        client: BaseClient = _untyped(self._boto).client(
+        client: BaseClient = _as_untyped(self._boto).client(
             service,
             region_name=self._region_of(service),
             endpoint_url=self._account.endpoint_url or None,
             config=_config(attempts),
-            **self._made_up,
+            **self._dummy_keys,
         )
         _expect_encrypted(client.meta.endpoint_url)
         if service == "ec2" and self._throttle is not None:
@@ -356,7 +358,7 @@ class _Session:
         return client
 
     def _before_send(self, **_: object) -> None:
-        assert self._confirm is not None, "registered where there is something to ask"
+        assert self._confirm is not None, "registered only with a confirm function"
         self._confirm()
 
     def _region_of(self, service: str) -> str | None:
@@ -375,18 +377,18 @@ class _Session:
         import boto3
 
         session = boto3.session.Session(region_name=self._account.region or None)
-        _hasten(session._session)  # noqa: SLF001 - boto3 gives no other way to its botocore session
+        _speed_up(session._session)  # noqa: SLF001 - boto3 gives no other way to its botocore session
         if self._account.is_imitation:
             providers = session._session.get_component("credential_provider")  # noqa: SLF001 - boto3 gives no other way to its botocore session
             providers.remove("iam-role")
             if session.get_credentials() is None:
-                self._made_up = {
+                self._dummy_keys = {
                     "aws_access_key_id": "embedded",
                     "aws_secret_access_key": "embedded",
                 }
-        return self._assumed(session) if self._account.role_arn else session
+        return self._assume_role(session) if self._account.role_arn else session
 
-    def _assumed(self, session: Session) -> Session:
+    def _assume_role(self, session: Session) -> Session:
         """Return a session in the role of the fleet; its credentials are renewed automatically.
 
         The role is assumed with the first call that needs it, so a rejection is an error of that
@@ -403,7 +405,7 @@ class _Session:
         account = self._account
 
         def sts(service: str, **credentials: str) -> BaseClient:
-            client: BaseClient = _untyped(session).client(
+            client: BaseClient = _as_untyped(session).client(
                 service,
                 endpoint_url=account.endpoint_url or None,
                 config=_config(3),
@@ -412,27 +414,27 @@ class _Session:
             _expect_encrypted(client.meta.endpoint_url)
             return client
 
-        more = {"RoleSessionName": account.session_name}
+        extra = {"RoleSessionName": account.session_name}
         if account.external_id:
-            more["ExternalId"] = account.external_id
+            extra["ExternalId"] = account.external_id
         own = session.get_credentials() or Credentials("embedded", "embedded")
-        fetcher = AssumeRoleCredentialFetcher(sts, own, account.role_arn, extra_args=more)
-        inner = _untyped(botocore.session.get_session())
+        fetcher = AssumeRoleCredentialFetcher(sts, own, account.role_arn, extra_args=extra)
+        inner = _as_untyped(botocore.session.get_session())
         inner._credentials = DeferredRefreshableCredentials(  # noqa: SLF001 - botocore has no setter for credentials that renew themselves
             refresh_using=fetcher.fetch_credentials, method="assume-role"
         )
-        self._made_up = {}
+        self._dummy_keys = {}
         assumed = boto3.session.Session(botocore_session=inner, region_name=account.region or None)
-        _hasten(inner)
+        _speed_up(inner)
         return assumed
 
 
-def _untyped(session: object) -> Any:
+def _as_untyped(session: object) -> Any:
     """Return a session for what the stubs lack: services by variable name, and private members."""
     return session
 
 
-def _hasten(session: BotocoreSession) -> None:
+def _speed_up(session: BotocoreSession) -> None:
     """Let a botocore session use the API models that others have loaded, and parse times quickly.
 
     dateutil, which botocore uses, takes a third of the time to parse a list of instances.
@@ -440,10 +442,10 @@ def _hasten(session: BotocoreSession) -> None:
     loader = _loader(session.get_config_variable("data_path"))
     session.register_component("data_loader", loader)
     factory = session.get_component("response_parser_factory")
-    factory.set_parser_defaults(timestamp_parser=_time_of)
+    factory.set_parser_defaults(timestamp_parser=_parse_time)
 
 
-def _time_of(value: str | float) -> datetime:
+def _parse_time(value: str | float) -> datetime:
     """Return the time in an answer of AWS; forms other than ISO 8601 are left to botocore."""
     from botocore.utils import parse_timestamp
 

@@ -9,9 +9,15 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.adapters.aws.answers import instance_of
 from reconciler.adapters.aws.clients import Connect
-from reconciler.adapters.aws.errors import Failure, boto_errors, failure_of, our_error, translated
+from reconciler.adapters.aws.errors import (
+    Failure,
+    boto_errors,
+    failure_of,
+    our_error,
+    translate_errors,
+)
 from reconciler.adapters.aws.launch.addresses import Addresses
-from reconciler.adapters.aws.launch.instances import Launcher, dealt
+from reconciler.adapters.aws.launch.instances import Launcher, assign_instances
 from reconciler.adapters.aws.launch.profiles import Profiles
 from reconciler.adapters.aws.launch.templatestore import AwsLeftovers, LaunchTemplates
 from reconciler.adapters.aws.nodeclass.images import Types, TypesOf
@@ -95,11 +101,13 @@ class AwsCompute:
         A request that was fulfilled before, in this process or an earlier one, returns its instance
         and launches none. A batch is one call.
         """
-        lots = [list(lot) for _, lot in groupby(requests, key=lambda request: request.token)]
+        batches = [list(batch) for _, batch in groupby(requests, key=lambda request: request.token)]
         if any(request.options[0].capacity_type == RESERVED for request in requests):
             self._resolver.expire_reserved()
         try:
-            known = {i.tags.get(INTENT, "") for i in self.find([lot[0].token for lot in lots])}
+            known = {
+                i.tags.get(INTENT, "") for i in self.find([batch[0].token for batch in batches])
+            }
         except LeaseLostError:
             raise
         except ReconcilerError as error:
@@ -107,14 +115,18 @@ class AwsCompute:
 
         late = TransientCloudError("EC2 does not list all instances of the batch yet", where=_LIST)
 
-        def answer(lot: Sequence[Launch]) -> Sequence[LaunchAnswer | Exception]:
-            before = self._launcher.fulfilled(lot) if lot[0].token in known else ()
-            return dealt(lot, before, late) if before else self._launcher.launch(lot)
+        def answer(batch: Sequence[Launch]) -> Sequence[LaunchAnswer | Exception]:
+            launched = self._launcher.find_launched(batch) if batch[0].token in known else ()
+            return (
+                assign_instances(batch, launched, late)
+                if launched
+                else self._launcher.launch(batch)
+            )
 
-        if self._workers == 1 or len(lots) < 2:
-            return [one for lot in lots for one in answer(lot)]
+        if self._workers == 1 or len(batches) < 2:
+            return [result for batch in batches for result in answer(batch)]
         with ThreadPoolExecutor(self._workers) as pool:
-            return [one for answers in pool.map(answer, lots) for one in answers]
+            return [result for results in pool.map(answer, batches) for result in results]
 
     def instances(self) -> Sequence[Instance]:
         """Return every instance whose tags name this fleet and its cluster, by id.
@@ -128,7 +140,7 @@ class AwsCompute:
         )
         return [i for i in found if self._owner.is_named_by(i.tags) and i.state in _NOT_TERMINATED]
 
-    def of_karpenter(self) -> Sequence[Instance]:
+    def karpenter_instances(self) -> Sequence[Instance]:
         """Return every instance of the cluster that was launched for a NodePool, by id."""
         cluster = f"kubernetes.io/cluster/{self._settings.cluster_name}"
         found = self._describe(
@@ -175,7 +187,7 @@ class AwsCompute:
 
     def tag(self, instance: str, tags: Mapping[str, str]) -> None:
         """Add tags to an instance."""
-        with translated("ec2:CreateTags"):
+        with translate_errors("ec2:CreateTags"):
             self._ec2.create_tags(Resources=[instance], Tags=as_list(tags))
 
     def _terminate(self, ids: Sequence[str]) -> Exception | None:
@@ -193,7 +205,7 @@ class AwsCompute:
         return None
 
     def _describe(self, *filters: FilterTypeDef) -> list[Instance]:
-        with translated(_LIST):
+        with translate_errors(_LIST):
             pages = self._ec2.get_paginator("describe_instances").paginate(
                 Filters=list(filters), PaginationConfig={"PageSize": self._page_size}
             )

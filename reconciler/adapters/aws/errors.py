@@ -174,7 +174,7 @@ def boto_errors() -> tuple[type[Exception], ...]:
 
 
 @contextmanager
-def translated(call: str) -> Iterator[None]:
+def translate_errors(call: str) -> Iterator[None]:
     """Raise our errors instead of botocore's; ``call`` is as in an IAM policy: ``ec2:RunIt``."""
     try:
         yield
@@ -184,7 +184,7 @@ def translated(call: str) -> Iterator[None]:
 
 def our_error(call: str, error: Exception) -> ReconcilerError:
     """Return our error for one of botocore's: what happened, which call, what to do."""
-    kind, where = failure_of(error), place(call, request_id_of(error))
+    kind, where = failure_of(error), error_location(call, request_id_of(error))
     message = _message(error)
     if kind is Failure.THROTTLED:
         return TransientCloudError(
@@ -210,7 +210,7 @@ def our_error(call: str, error: Exception) -> ReconcilerError:
     return CloudError(message, where=where)
 
 
-def place(call: str, request_id: str) -> str:
+def error_location(call: str, request_id: str) -> str:
     """Return where an error happened, for ``ReconcilerError.where``."""
     return f"{call} (request {request_id})" if request_id else f"{call} (no answer)"
 

@@ -34,27 +34,27 @@ def read_object(connect: Connect, url: str, most: int) -> bytes:
         UnreadableError: S3 does not return it.
     """
     try:
-        return _content(connect, url, most)
+        return _read_content(connect, url, most)
     except (ClientError, BotoCoreError) as error:
-        raise _refused(error, url) from error
+        raise _read_error(error, url) from error
 
 
 def find_object(connect: Connect, url: str, most: int) -> bytes | None:
     """Return the content of an object as ``read_object`` does, None if there is no object.
 
-    S3 tells that only to who may list the bucket.
+    S3 reports a missing object only to callers that may list the bucket.
     """
     try:
-        return _content(connect, url, most)
+        return _read_content(connect, url, most)
     except ClientError as error:
         if error.response["Error"]["Code"] == "NoSuchKey":
             return None
-        raise _refused(error, url, "s3:GetObject and s3:ListBucket") from error
+        raise _read_error(error, url, "s3:GetObject and s3:ListBucket") from error
     except BotoCoreError as error:
-        raise _refused(error, url) from error
+        raise _read_error(error, url) from error
 
 
-def _content(connect: Connect, url: str, most: int) -> bytes:
+def _read_content(connect: Connect, url: str, most: int) -> bytes:
     bucket, key = location_of(url)
     answer = connect("s3", _ATTEMPTS).get_object(Bucket=bucket, Key=key)
     with answer["Body"] as body:
@@ -66,7 +66,7 @@ def _content(connect: Connect, url: str, most: int) -> bytes:
         return content
 
 
-def _refused(error: Exception, url: str, rights: str = "s3:GetObject") -> UnreadableError:
+def _read_error(error: Exception, url: str, rights: str = "s3:GetObject") -> UnreadableError:
     return UnreadableError(
         f"S3 GetObject failed: {error}",
         where=url,
@@ -75,7 +75,7 @@ def _refused(error: Exception, url: str, rights: str = "s3:GetObject") -> Unread
 
 
 def write_object(connect: Connect, url: str, content: bytes) -> None:
-    """Write the object at an ``s3://`` URL, whole or not at all.
+    """Write the object at an ``s3://`` URL atomically.
 
     Raises:
         UsageError: the URL names no object.

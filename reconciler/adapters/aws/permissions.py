@@ -86,7 +86,7 @@ WITHOUT_TAGS: Final = {
 _PREFIXES: Final = {"service-quotas": "servicequotas"}
 
 
-def _reads(service: str, why_of: Mapping[str, str], scope: Scope) -> Iterator[Operation]:
+def _read_operations(service: str, why_of: Mapping[str, str], scope: Scope) -> Iterator[Operation]:
     for operation, why in why_of.items():
         yield Operation(service, operation, Need.PLAN, scope, why)
 
@@ -94,7 +94,7 @@ def _reads(service: str, why_of: Mapping[str, str], scope: Scope) -> Iterator[Op
 _TAGS_WHY: Final = "name an instance after its node has joined or was adopted"
 
 CALLS: Final = (
-    *_reads(
+    *_read_operations(
         "ec2",
         {
             "DescribeInstances": (
@@ -114,8 +114,8 @@ CALLS: Final = (
         Scope.REGION,
     ),
     Operation("pricing", "GetProducts", Need.PLAN, Scope.ANY, "read on-demand prices"),
-    *_reads("ssm", {"GetParameter": "resolve an image alias"}, Scope.PARAMETERS),
-    *_reads(
+    *_read_operations("ssm", {"GetParameter": "resolve an image alias"}, Scope.PARAMETERS),
+    *_read_operations(
         "eks",
         {"DescribeCluster": ("read the Kubernetes version that an image must match")},
         Scope.CLUSTER,
@@ -283,13 +283,13 @@ def _statements(scope: Scope, actions: list[str], names: Names) -> list[dict[str
         Scope.QUEUE: (f"{prefix}:sqs:{here}:{names.queue}", {}),
         Scope.TEMPLATES: (
             f"{prefix}:ec2:{names.region}:*:launch-template/*",
-            _tagged("Resource", names, NODEPOOL),
+            _tag_condition("Resource", names, NODEPOOL),
         ),
-        Scope.OWNED: (instances, _tagged("Resource", names, FLEET, NODEPOOL)),
+        Scope.OWNED: (instances, _tag_condition("Resource", names, FLEET, NODEPOOL)),
         Scope.TAGS: (
             instances,
             {
-                **_tagged("Resource", names, NODEPOOL),
+                **_tag_condition("Resource", names, NODEPOOL),
                 "StringEqualsIfExists": {f"aws:RequestTag/{CLUSTER}": names.cluster},
                 "ForAllValues:StringEquals": {"aws:TagKeys": list(TAGGED_LATER)},
             },
@@ -340,7 +340,7 @@ def _launch_statements(names: Names) -> list[dict[str, object]]:
     """Return what a launch needs: resources it uses, its template, and what it creates and tags."""
     arn = f"arn:{names.partition}:ec2:{names.region}"
     launch = ["ec2:CreateFleet", "ec2:RunInstances"]
-    tagged = _tagged("Request", names, NODEPOOL)
+    tagged = _tag_condition("Request", names, NODEPOOL)
     makers = ["CreateFleet", "CreateLaunchTemplate", "RunInstances"]
     creating: dict[str, object] = {**tagged["StringEquals"], "ec2:CreateAction": makers}
     return [
@@ -349,7 +349,7 @@ def _launch_statements(names: Names) -> list[dict[str, object]]:
             "LaunchFromOwnTemplates",
             launch,
             f"{arn}:*:launch-template/*",
-            _tagged("Resource", names, NODEPOOL),
+            _tag_condition("Resource", names, NODEPOOL),
         ),
         _statement(
             "LaunchWithTags",
@@ -374,7 +374,7 @@ def _profile_statements(names: Names) -> list[dict[str, object]]:
     """
     folder = f"arn:{names.partition}:iam::{names.account}:instance-profile/reconciler"
     ours = f"{folder}/{names.region}/{names.cluster}_*"
-    requested = _tagged("Request", names, FLEET, NODECLASS)
+    requested = _tag_condition("Request", names, FLEET, NODECLASS)
     others = {"StringEqualsIfExists": {f"aws:ResourceTag/{CLUSTER}": names.cluster}}
     changes = [
         "iam:AddRoleToInstanceProfile",
@@ -384,11 +384,13 @@ def _profile_statements(names: Names) -> list[dict[str, object]]:
     made = ["iam:CreateInstanceProfile", "iam:TagInstanceProfile"]
     return [
         _statement("MakeInstanceProfiles", made, ours, {**requested, **others}),
-        _statement("ChangeOwnInstanceProfiles", changes, ours, _tagged("Resource", names, FLEET)),
+        _statement(
+            "ChangeOwnInstanceProfiles", changes, ours, _tag_condition("Resource", names, FLEET)
+        ),
     ]
 
 
-def _tagged(what: str, names: Names, *present: str) -> dict[str, dict[str, str]]:
+def _tag_condition(what: str, names: Names, *present: str) -> dict[str, dict[str, str]]:
     """Return the condition that a request or a resource has the tags of our cluster.
 
     ``present`` are keys that must exist with any value. A request must have the cluster in both

@@ -53,6 +53,6 @@ def as_map(tags: Sequence[Mapping[str, object]] | None) -> dict[str, str]:
     return {str(tag["Key"]): str(tag.get("Value", "")) for tag in tags or []}
 
 
-def specification(kind: ResourceTypeType, tags: Mapping[str, str]) -> TagSpecificationTypeDef:
+def tag_specification(kind: ResourceTypeType, tags: Mapping[str, str]) -> TagSpecificationTypeDef:
     """Return one entry of ``TagSpecifications``."""
     return {"ResourceType": kind, "Tags": as_list(tags)}

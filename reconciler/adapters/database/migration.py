@@ -16,7 +16,7 @@ from typing import Final
 
 from sqlalchemy import Connection, Engine, inspect, text
 
-from reconciler._resources import resource
+from reconciler._resources import resource_path
 from reconciler.adapters.database.connection import RESTORE, begin_writing, translated
 from reconciler.adapters.database.location import FILE
 from reconciler.adapters.database.tables import VERSION_TABLE
@@ -96,7 +96,7 @@ def _upgrade(connection: Connection) -> None:
     from alembic.config import Config
 
     config = Config()
-    config.set_main_option("script_location", resource("state").replace("%", "%%"))
+    config.set_main_option("script_location", resource_path("state").replace("%", "%%"))
     config.attributes["connection"] = connection
     with _UPGRADING:
         command.upgrade(config, "head")

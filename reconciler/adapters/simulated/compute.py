@@ -152,8 +152,8 @@ class SimulatedCompute:
         Repeating a request whose intent was fulfilled returns the same instance; with other
         parameters it is refused, as EC2 does. A batch is one call.
         """
-        lots = (list(lot) for _, lot in groupby(requests, key=lambda request: request.token))
-        return [answer for lot in lots for answer in self._answered(lot)]
+        batches = (list(batch) for _, batch in groupby(requests, key=lambda request: request.token))
+        return [answer for batch in batches for answer in self._answered(batch)]
 
     def instances(self) -> Sequence[Instance]:
         """Return every instance that is not yet terminated, by id."""
@@ -279,11 +279,13 @@ class SimulatedCompute:
             work()
         raise _failure(fault, operation)
 
-    def _answered(self, lot: Sequence[Launch]) -> Sequence[LaunchAnswer | Exception]:
+    def _answered(self, batch: Sequence[Launch]) -> Sequence[LaunchAnswer | Exception]:
         try:
-            return self._call("CreateFleet", lambda: [self._fulfilled(request) for request in lot])
+            return self._call(
+                "CreateFleet", lambda: [self._fulfilled(request) for request in batch]
+            )
         except (TransientCloudError, CloudError) as error:
-            return [error] * len(lot)
+            return [error] * len(batch)
 
     def _fulfilled(self, request: Launch) -> LaunchAnswer:
         parameters = _digest(request)

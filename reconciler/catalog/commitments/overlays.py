@@ -51,7 +51,7 @@ def wanted_overlays(
 ) -> list[WantedOverlay]:
     """Return the overlays of a fleet, by name.
 
-    ``preferences`` are the overlays of annotations (``plan.make.pools.preferred``). ``owners`` are
+    ``preferences`` are the overlays of annotations (``plan.make.pools.preference_overlays``). ``owners`` are
     the uids of the cluster's NodePools, which own the overlays of their preferences. ``disabled``
     overlays require a label that no node has, so they can be inspected without an effect.
     """

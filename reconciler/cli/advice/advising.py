@@ -37,12 +37,12 @@ from reconciler.cli.advice.search import (
 from reconciler.cli.question import read_inputs
 from reconciler.cli.shared import policies, sources
 from reconciler.cli.shared.timings import Timings
-from reconciler.cli.sweeps.sweep import Progress, Sweep, unseen
+from reconciler.cli.sweeps.sweep import Progress, Sweep, no_progress
 from reconciler.desired.objects import node_pools
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.policy import PolicySource
 from reconciler.plan.make.gather import facts_of
-from reconciler.plan.policies import binding
+from reconciler.plan.policies import binding_policies
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Advised:
     proposals: dict[str, Judged]
 
 
-def advised(request: AdviceRequest, phase: Timings, progress: Progress = unseen) -> Advised:
+def advised(request: AdviceRequest, phase: Timings, progress: Progress = no_progress) -> Advised:
     """Return the changes to a fleet's files that save the most.
 
     ``progress`` learns how far the search is.
@@ -130,7 +130,7 @@ def _ids(one: Judged) -> tuple[str, ...]:
 
 def _judge(request: AdviceRequest, phase: Timings) -> Judge:
     with phase("read"):
-        operator = policies.policies_of_operator(request.fleet, request.policies)
+        operator = policies.operator_policies(request.fleet, request.policies)
         source = sources.read_source(request.fleet)
         fleet, _ = sources.read_desired(
             source,
@@ -141,7 +141,7 @@ def _judge(request: AdviceRequest, phase: Timings) -> Judge:
     # the present files are the base of every change, so a change cannot relax their policies
     own = [with_fields(policy, source=PolicySource.BASE) for policy in fleet.policies]
     with phase("disruption"):
-        rules, layers = binding((*operator, *own)), sources.layers_of(request.fleet)
+        rules, layers = binding_policies((*operator, *own)), sources.layers_of(request.fleet)
         return Judge(request, tuple(source.files), inputs, rules, layers)
 
 

@@ -181,10 +181,12 @@ def ignore_file() -> bytes:
 def _beside(schemas: Sequence[str]) -> list[FleetFile]:
     from pathlib import Path
 
-    from reconciler._resources import resource
+    from reconciler._resources import resource_path
 
     return [
-        FleetFile(f"{SCHEMAS}/{name}.json", Path(resource("schemas", f"{name}.json")).read_bytes())
+        FleetFile(
+            f"{SCHEMAS}/{name}.json", Path(resource_path("schemas", f"{name}.json")).read_bytes()
+        )
         for name in schemas
     ]
 

@@ -112,13 +112,13 @@ _TITLES: Final = {
 
 def known_at(request: StateRequest) -> dict[str, datetime]:
     """Return when each fact was read, without the data bundled with the release."""
-    from reconciler.adapters.aws.facts.latest import folder_of, kept_at
+    from reconciler.adapters.aws.facts.latest import cache_folder, cache_times
 
     resolved = records.settings_of(request)
     locked = _locked_at(request.path)
     found = {"lock": locked} if locked is not None else {}
-    folder = folder_of(resolved.settings, records.cache_place(request.path, resolved))
-    for name, at in kept_at(folder).items():
+    folder = cache_folder(resolved.settings, records.response_cache_folder(request.path, resolved))
+    for name, at in cache_times(folder).items():
         found[_NAMES[name]] = at
     return found
 

@@ -18,7 +18,7 @@ from reconciler.plan.render.wording import listed, short
 from reconciler.ports.cluster import SHELF, FleetUsage, NodeUsage
 
 if TYPE_CHECKING:
-    from reconciler.cli.shared.records import Recorded
+    from reconciler.cli.shared.records import RecordedFleet
     from reconciler.model.json import JsonDict
     from reconciler.plan.run import PlanRun
     from reconciler.plan.value.actions import Action
@@ -44,7 +44,7 @@ def phase_of(claim: NodeClaim) -> str:
 _USAGE: Final = ("$/HOUR", "CPU", "MEMORY", "PODS")
 
 
-def usage_of(recorded: Recorded) -> Mapping[str, NodeUsage]:
+def usage_of(recorded: RecordedFleet) -> Mapping[str, NodeUsage]:
     """Return the usage of each node, by the name of its NodeClaim, as the last pass observed it."""
     content = recorded.state.shelf.read(SHELF)
     if content is None:
@@ -76,7 +76,7 @@ def _with_usage(document: JsonDict, usage: NodeUsage | None) -> JsonDict:
     return {**document, "status": {**document["status"], "usage": facts}}
 
 
-def node_claims(recorded: Recorded) -> Listing:
+def node_claims(recorded: RecordedFleet) -> Listing:
     usage = usage_of(recorded)
     return Listing(
         ("NAME", "NODEPOOL", "TYPE", "CAPACITY", "ZONE", "NODE", "STATUS", *_USAGE, "AGE"),
@@ -101,7 +101,7 @@ def node_claims(recorded: Recorded) -> Listing:
     )
 
 
-def nodes(recorded: Recorded) -> Listing:
+def nodes(recorded: RecordedFleet) -> Listing:
     usage = usage_of(recorded)
     return Listing(
         ("NAME", "NODEPOOL", "TYPE", "CAPACITY", "ZONE", "STATUS", *_USAGE, "AGE"),
@@ -128,7 +128,7 @@ def nodes(recorded: Recorded) -> Listing:
     )
 
 
-def node_pools(recorded: Recorded) -> Listing:
+def node_pools(recorded: RecordedFleet) -> Listing:
     claims, usage = recorded.state.store.node_claims(), usage_of(recorded)
     return Listing(
         ("NAME", "NODECLASS", "NODES", "READY", *_USAGE, "WEIGHT", "REVISION"),
@@ -141,7 +141,7 @@ def node_pools(recorded: Recorded) -> Listing:
     )
 
 
-def plans(recorded: Recorded) -> Listing:
+def plans(recorded: RecordedFleet) -> Listing:
     return Listing(
         ("DIGEST", "REVISION", "SERIAL", "ACTIONS", "CARRIED-OUT", "AGE"),
         [_plan(plan, recorded) for plan in recorded.state.store.plans(limit=100)],
@@ -149,7 +149,7 @@ def plans(recorded: Recorded) -> Listing:
     )
 
 
-def commands(recorded: Recorded) -> Listing:
+def commands(recorded: RecordedFleet) -> Listing:
     return Listing(
         ("ID", "REASON", "DECISION", "NODECLAIMS", "REPLACEMENTS", "PHASE", "AGE"),
         [
@@ -173,7 +173,7 @@ def commands(recorded: Recorded) -> Listing:
     )
 
 
-def actions(recorded: Recorded) -> Listing:
+def actions(recorded: RecordedFleet) -> Listing:
     from reconciler.cli.shared.records import newest_run
 
     header = ("ID", "WAVE", "KIND", "NODEPOOL", "TARGET", "STATE", "REASON")
@@ -210,7 +210,7 @@ def _action(plan: str, action: Action, run: PlanRun) -> Item:
     )
 
 
-VIEWS: Final[Mapping[str, Callable[[Recorded], Listing]]] = {
+VIEWS: Final[Mapping[str, Callable[[RecordedFleet], Listing]]] = {
     "nodeclaims": node_claims,
     "nodes": nodes,
     "nodepools": node_pools,
@@ -233,7 +233,7 @@ def kind_of(word: str) -> str:
     return plural
 
 
-def found(listing: Listing, kind: str, name: str, recorded: Recorded) -> Item:
+def found(listing: Listing, kind: str, name: str, recorded: RecordedFleet) -> Item:
     """Return the item of that name.
 
     Raises:
@@ -353,7 +353,7 @@ def _node_pool(
     )
 
 
-def _plan(plan: RecordedPlan, recorded: Recorded) -> Item:
+def _plan(plan: RecordedPlan, recorded: RecordedFleet) -> Item:
     actions, *rest = _lengths(plan)
     return Item(
         plan.digest,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from reconciler.model.karpenter.instancetype import InstanceType
 
 
-class Asking(NamedTuple):
+class AwsQuery(NamedTuple):
     """How AWS is queried: ``facts`` connects; ``by_default`` applies without a setting."""
 
     facts: Callable[[], AccountFacts]
@@ -37,11 +37,11 @@ class Asking(NamedTuple):
 
 
 def read_types(
-    request: FleetRequest, resolved: Resolved, lock: Lock | None, asking: Asking | None
+    request: FleetRequest, resolved: Resolved, lock: Lock | None, query: AwsQuery | None
 ) -> Catalog:
     """Return the catalog of ``--catalog``, else that of the region.
 
-    ``asking`` requests data from AWS, if the settings require it or the command reads the account.
+    ``query`` requests data from AWS, if the settings require it or the command reads the account.
 
     Raises:
         UnreadableError: the file of ``--catalog`` cannot be read.
@@ -50,11 +50,11 @@ def read_types(
         from reconciler.catalog.file import read_catalog
 
         return read_catalog(read_bytes(request.catalog), request.catalog)
-    return catalog_of(resolved.settings, lock, asking)
+    return catalog_of(resolved.settings, lock, query)
 
 
 def catalog_of(
-    settings: Settings, lock: Lock | None = None, asking: Asking | None = None
+    settings: Settings, lock: Lock | None = None, query: AwsQuery | None = None
 ) -> Catalog:
     """Return the catalog of the region.
 
@@ -67,11 +67,11 @@ def catalog_of(
         ignored = f"reconciler.lock is for {lock.region} and is ignored in {settings.region}"
         warnings = (f"{ignored}; run `reconciler lock --update`",)
     elif lock is not None:
-        return locked(settings, lock)
-    return unlocked(settings, asking, warnings)
+        return catalog_from_lock(settings, lock)
+    return unlocked_catalog(settings, query, warnings)
 
 
-def locked(settings: Settings, lock: Lock) -> BundledCatalog:
+def catalog_from_lock(settings: Settings, lock: Lock) -> BundledCatalog:
     """Return the catalog as it is locked."""
     from reconciler.catalog.locked import locked_data, locked_pricing
 
@@ -95,16 +95,16 @@ def locked(settings: Settings, lock: Lock) -> BundledCatalog:
     )
 
 
-def unlocked(
-    settings: Settings, asking: Asking | None = None, warnings: tuple[str, ...] = ()
+def unlocked_catalog(
+    settings: Settings, query: AwsQuery | None = None, warnings: tuple[str, ...] = ()
 ) -> Catalog:
     """Return the catalog from AWS if AWS is queried, otherwise the bundled one."""
-    found = _Found(settings, asking)
-    found.warnings += warnings
-    header, bundle = found.data()
-    pricing = found.pricing()
-    plain = bundled(settings.region) if not found.source else None
-    if plain is not None and not pricing and not found.warnings and not found.notes:
+    reader = _FactReader(settings, query)
+    reader.warnings += warnings
+    header, bundle = reader.data()
+    pricing = reader.pricing()
+    plain = bundled(settings.region) if not reader.source else None
+    if plain is not None and not pricing and not reader.warnings and not reader.notes:
         return plain
     return BundledCatalog(
         header,
@@ -112,29 +112,29 @@ def unlocked(
         settings.region,
         DEFAULT_FACTS,
         pricing=pricing or None,
-        source=found.source,
-        notes=tuple(found.notes),
-        warnings=tuple(found.warnings),
+        source=reader.source,
+        notes=tuple(reader.notes),
+        warnings=tuple(reader.warnings),
     )
 
 
-class _Found:
+class _FactReader:
     """Chooses and reads the facts, and records their source, notes and warnings."""
 
-    def __init__(self, settings: Settings, asking: Asking | None) -> None:
+    def __init__(self, settings: Settings, query: AwsQuery | None) -> None:
         self._settings = settings
-        self._asking = asking
+        self._query = query
         self.source = ""
         self.notes: list[str] = []
         self.warnings: list[str] = []
 
     def _facts(self, source: DataSource) -> AccountFacts | None:
         """Return how to query AWS, None for the bundled data."""
-        if self._asking is None:
+        if self._query is None:
             return None
-        by_default = source == DataSource.AUTO and self._asking.by_default
-        wanted = source == DataSource.LIVE or by_default
-        return self._asking.facts() if wanted else None
+        by_default = source == DataSource.AUTO and self._query.by_default
+        is_live = source == DataSource.LIVE or by_default
+        return self._query.facts() if is_live else None
 
     def data(self) -> tuple[Header, Bundle]:
         """Return the instance types of the region."""
@@ -144,9 +144,9 @@ class _Found:
             return release
         known = facts.instance_types()
         if known.value is None or known.at is None:
-            self._fell_back("using the bundled instance types", known.problem)
+            self._note_fallback("using the bundled instance types", known.problem)
             return release
-        self._aged("instance types", known.at, known.problem)
+        self._warn_if_stale("instance types", known.at, known.problem)
         region = self._settings.region
         self.source = f"live aws {region}, read {moment(known.at)}"
         return live_bundle(region, known.value.machines, known.value.zones, known.at, release)
@@ -158,25 +158,25 @@ class _Found:
         if facts is not None:
             listed = facts.on_demand()
             if listed.value is not None and listed.at is not None:
-                self._aged("on-demand prices", listed.at, listed.problem)
+                self._warn_if_stale("on-demand prices", listed.at, listed.problem)
                 self.notes.append(f"on-demand prices: AWS price list, read {moment(listed.at)}")
                 on_demand = OnDemandQuotes(listed.value, PriceOrigin("live", listed.at))
             else:
-                self._fell_back("using the bundled on-demand prices", listed.problem)
+                self._note_fallback("using the bundled on-demand prices", listed.problem)
             quoted = facts.spot()
             if quoted.value is not None and quoted.at is not None:
-                self._aged("spot prices", quoted.at, quoted.problem)
+                self._warn_if_stale("spot prices", quoted.at, quoted.problem)
                 self.notes.append(f"spot prices: EC2 spot price history, read {moment(quoted.at)}")
                 spot = SpotQuotes(quoted.value, PriceOrigin("spot-history", quoted.at))
             else:
-                self._fell_back("spot prices are estimated", quoted.problem)
+                self._note_fallback("spot prices are estimated", quoted.problem)
         return Pricing(on_demand, spot, self._settings.price_book)
 
-    def _aged(self, what: str, at: datetime, problem: str) -> None:
+    def _warn_if_stale(self, what: str, at: datetime, problem: str) -> None:
         if problem:
             self.warnings.append(f"{what} are from {moment(at)}; the update failed: {problem}")
 
-    def _fell_back(self, what: str, problem: str) -> None:
+    def _note_fallback(self, what: str, problem: str) -> None:
         message = f"{what}: {problem}"
         if self._settings.isolated_vpc and "isolatedVPC" in problem:
             self.notes.append(message)
@@ -189,19 +189,19 @@ def max_age(settings: Settings) -> timedelta:
     return settings.refresh_interval
 
 
-class CatalogInForce:
+class CurrentCatalog:
     """The catalog that a process plans and launches with; every read may bring a newer one."""
 
     def __init__(
-        self, request: FleetRequest, asking: Asking, resolved: Resolved, lock: Lock | None
+        self, request: FleetRequest, query: AwsQuery, resolved: Resolved, lock: Lock | None
     ) -> None:
         self._request = request
-        self._asking = asking
-        self.current: Catalog = self._made(resolved, lock)
+        self._query = query
+        self.current: Catalog = self._read_catalog(resolved, lock)
 
     def read(self, resolved: Resolved, lock: Lock | None) -> Catalog:
         """Return the current catalog, the same value until something changes."""
-        fresh, known = self._made(resolved, lock), self.current
+        fresh, known = self._read_catalog(resolved, lock), self.current
         if (fresh.digest, fresh.source, fresh.notes) != (known.digest, known.source, known.notes):
             self.current = fresh
         return self.current
@@ -210,5 +210,5 @@ class CatalogInForce:
         """Return the type of that name, None if there is none."""
         return self.current.get(name)
 
-    def _made(self, resolved: Resolved, lock: Lock | None) -> Catalog:
-        return read_types(self._request, resolved, lock, self._asking)
+    def _read_catalog(self, resolved: Resolved, lock: Lock | None) -> Catalog:
+        return read_types(self._request, resolved, lock, self._query)

@@ -21,9 +21,9 @@ from reconciler.cli.simulation.script import KilledError
 from reconciler.disruption.calendar import Windows
 from reconciler.disruption.command import BlockCode, ForcefulReason
 from reconciler.disruption.decide import command_timeout
-from reconciler.disruption.gates.consolidatable import left_over_until
+from reconciler.disruption.gates.consolidatable import retained_until
 from reconciler.disruption.gates.guards import rollout_moments
-from reconciler.disruption.methods.forceful import patience_ends
+from reconciler.disruption.methods.forceful import toleration_ends_at
 from reconciler.engine.planning import PlannedFleet
 from reconciler.engine.reconcile import Mandate, Pass, reconcile
 from reconciler.engine.steps import lifecycle, nomination, provision, recovery, termination
@@ -36,7 +36,7 @@ from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.settings import Settings
 from reconciler.observed.state import quiet_since
-from reconciler.plan.make.findings import due_at
+from reconciler.plan.make.findings import drift_deadline
 from reconciler.plan.planning import plan_of
 from reconciler.plan.recall import Recall
 from reconciler.plan.rest.carry import next_opening
@@ -100,10 +100,10 @@ def outlook(
     others += [
         at
         for node in done.seen.snapshot.nodes
-        if (at := patience_ends(node.status.conditions)) is not None
+        if (at := toleration_ends_at(node.status.conditions)) is not None
     ]
     others += _draining(claims, done)
-    others += [at for c in claims if (at := due_at(c, settings)) is not None]
+    others += [at for c in claims if (at := drift_deadline(c, settings)) is not None]
     return Outlook(tuple(hopes), tuple(others))
 
 
@@ -112,7 +112,7 @@ def _consolidations(
 ) -> Iterator[datetime]:
     """Yield when the ``consolidateAfter`` of nodes has passed."""
     for claim in claims:
-        kept = left_over_until(claim)
+        kept = retained_until(claim)
         if kept is not None and not claim.is_deleting:
             yield kept
         pool = pools.get(claim.node_pool)
@@ -197,7 +197,7 @@ def next_work(fleet: PlannedFleet, done: Pass, store: StateStore, now: datetime)
     Expiry does not count: it never ends.
     """
     windows = Windows.of(fleet.node_pools, fleet.settings)
-    seen = {windows.in_force(now)}
+    seen = {windows.active_flags(now)}
     at = next_opening(windows, now, seen)
     if at is None:
         return None
@@ -207,7 +207,7 @@ def next_work(fleet: PlannedFleet, done: Pass, store: StateStore, now: datetime)
         plan = plan_of(msgspec.structs.replace(inputs, now=at))
         if any(command.reason not in _FORCED for command in plan.commands):
             return at
-        seen.add(windows.in_force(at))
+        seen.add(windows.active_flags(at))
         at = next_opening(windows, at, seen)
     return None
 

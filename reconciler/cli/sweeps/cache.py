@@ -44,7 +44,7 @@ class ResultCache:
         Raises:
             UnreadableError: the place cannot be read.
         """
-        content = self._store.read(_name(address))
+        content = self._store.read(_file_name(address))
         if content is None:
             return None
         try:
@@ -58,7 +58,7 @@ class ResultCache:
         Raises:
             UnreadableError: the place cannot be written.
         """
-        self._store.write(_name(address), msgspec.json.encode(result, order="sorted"))
+        self._store.write(_file_name(address), msgspec.json.encode(result, order="sorted"))
 
 
 def cache_at(place: str) -> ResultCache:
@@ -76,7 +76,7 @@ def cache_at(place: str) -> ResultCache:
     return ResultCache(_Folder(place))
 
 
-def _name(address: str) -> str:
+def _file_name(address: str) -> str:
     """Return the name of a result: no file of a fleet, should the folder lie within one."""
     return f"{address[:2]}/{address}"
 
@@ -93,7 +93,7 @@ class _Folder:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise _unusable(error, path) from error
+            raise _folder_error(error, path) from error
 
     def write(self, name: str, content: bytes) -> None:
         path = os.path.join(self._path, name)
@@ -109,10 +109,10 @@ class _Folder:
                 os.unlink(new)
                 raise
         except OSError as error:
-            raise _unusable(error, path) from error
+            raise _folder_error(error, path) from error
 
 
-def _unusable(error: OSError, path: str) -> UnreadableError:
+def _folder_error(error: OSError, path: str) -> UnreadableError:
     why = error.strerror or str(error)
     return UnreadableError(why, where=path, remedy="pass a folder that can be written to --cache")
 
@@ -130,7 +130,7 @@ class _Bucket:
 
         self._url = url.rstrip("/")
         location_of(f"{self._url}/result")
-        self._connect = connections().of(Settings(region=""))
+        self._connect = connections().connector(Settings(region=""))
 
     def read(self, name: str) -> bytes | None:
         from reconciler.adapters.aws.objects import find_object

@@ -16,7 +16,7 @@ Progress = Callable[[str], None]
 """Shows how far a sweep is."""
 
 
-def unseen(text: str) -> None:
+def no_progress(text: str) -> None:
     """Show nothing."""
     del text
 
@@ -31,7 +31,7 @@ class Sweep:
     def __init__(
         self,
         request: SweepRequest,
-        progress: Progress = unseen,
+        progress: Progress = no_progress,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         from reconciler.cli.sweeps.cache import cache_at
@@ -41,7 +41,7 @@ class Sweep:
         self._progress = progress
         self._clock = clock
 
-    def evaluated(self, work: Evaluations[K, V], keys: Sequence[K]) -> list[V]:
+    def evaluate_all(self, work: Evaluations[K, V], keys: Sequence[K]) -> list[V]:
         """Return the results in the order of the keys; each is kept as soon as there is one.
 
         Raises:
@@ -51,7 +51,7 @@ class Sweep:
         found = {
             position: known
             for position, address in enumerate(addresses)
-            if (known := self._known(address, work.result)) is not None
+            if (known := self._read_cached(address, work.result)) is not None
         }
         missing = [position for position in range(len(keys)) if position not in found]
         failed: dict[int, BaseException] = {}
@@ -64,25 +64,27 @@ class Sweep:
                 error = outcome.exception()
                 if error is None:
                     found[position] = outcome.result()
-                    self._keep(addresses[position], found[position])
+                    self._store_result(addresses[position], found[position])
                 else:
                     failed[position] = error
                 if failed and min(failed) < min(left, default=len(keys)):
                     raise failed[min(failed)]
-                self._progress(_how_far(len(missing) - len(left), left, self._clock() - begin))
+                self._progress(
+                    _format_progress(len(missing) - len(left), left, self._clock() - begin)
+                )
         return [found[position] for position in range(len(keys))]
 
-    def _known(self, address: str | None, kind: type[V]) -> V | None:
+    def _read_cached(self, address: str | None, kind: type[V]) -> V | None:
         if self._cache is None or address is None:
             return None
         return self._cache.read(address, kind)
 
-    def _keep(self, address: str | None, result: object) -> None:
+    def _store_result(self, address: str | None, result: object) -> None:
         if self._cache is not None and address is not None:
             self._cache.write(address, result)
 
 
-def _how_far(done: int, left: set[int], seconds: float) -> str:
+def _format_progress(done: int, left: set[int], seconds: float) -> str:
     """Return how many evaluations are done, and an estimate of the remaining time."""
     text = f"{done} of {done + len(left)} evaluated"
     if not left:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from reconciler.adapters.aws.compute import AwsCompute
     from reconciler.adapters.aws.facts.latest import AccountFacts
     from reconciler.adapters.aws.nodeclass.images import Types
-    from reconciler.cli.shared.catalogs import Asking, CatalogInForce
+    from reconciler.cli.shared.catalogs import AwsQuery, CurrentCatalog
     from reconciler.cli.shared.request import FleetRequest
     from reconciler.desired.settings.layers import Resolved
     from reconciler.model.karpenter.nodeclass import EC2NodeClass
@@ -34,7 +34,7 @@ def connections() -> Connections:
 
 def compute_of(
     settings: Settings,
-    catalog: CatalogInForce,
+    catalog: CurrentCatalog,
     imitation: Imitation,
     *,
     acts: bool = False,
@@ -53,9 +53,9 @@ def compute_of(
 
     connect = imitation.connect
     if connect is None and confirm is not None:
-        connect = connections().guarded(settings, confirm)
+        connect = connections().guarded_connector(settings, confirm)
     return AwsCompute(
-        connect or connections().of(settings),
+        connect or connections().connector(settings),
         settings,
         catalog.get,
         imitation.clock,
@@ -65,61 +65,63 @@ def compute_of(
     )
 
 
-def look_up(request: FleetRequest, resolved: Resolved) -> Callable[[EC2NodeClass], EC2NodeClass]:
+def node_class_resolver(
+    request: FleetRequest, resolved: Resolved
+) -> Callable[[EC2NodeClass], EC2NodeClass]:
     """Return the resolver of node classes in the account."""
-    from reconciler.cli.shared.catalogs import CatalogInForce
+    from reconciler.cli.shared.catalogs import CurrentCatalog
 
     imitation = Imitation(clock_of(request))
-    asking = asking_of(request, resolved, imitation, by_default=False)
-    catalog = CatalogInForce(request, asking, resolved, None)
+    query = aws_query_of(request, resolved, imitation, by_default=False)
+    catalog = CurrentCatalog(request, query, resolved, None)
     return compute_of(resolved.settings, catalog, imitation).resolve
 
 
-def asking_of(
+def aws_query_of(
     request: FleetRequest,
     resolved: Resolved,
     imitation: Imitation | None = None,
     *,
     by_default: bool,
     refresh: bool = False,
-) -> Asking:
+) -> AwsQuery:
     """Return what requests types and prices from AWS; nothing connects before the first request.
 
     With ``refresh``, an earlier answer is used only if AWS does not answer.
     """
-    from reconciler.cli.shared.catalogs import Asking
+    from reconciler.cli.shared.catalogs import AwsQuery
 
     @cache
     def facts() -> AccountFacts:
-        from reconciler.adapters.aws.facts.latest import AccountFacts, folder_of
+        from reconciler.adapters.aws.facts.latest import AccountFacts, cache_folder
         from reconciler.catalog.catalog import bundled_data
         from reconciler.cli.shared.catalogs import max_age
-        from reconciler.cli.shared.records import cache_place
+        from reconciler.cli.shared.records import response_cache_folder
 
         settings = resolved.settings
         own = imitation.connect if imitation is not None else None
         return AccountFacts(
-            own or connections().of(settings),
+            own or connections().connector(settings),
             settings,
             imitation.clock if imitation is not None else clock_of(request),
-            folder_of(settings, cache_place(request.path, resolved)),
+            cache_folder(settings, response_cache_folder(request.path, resolved)),
             max_age=timedelta() if refresh else max_age(settings),
             bundle=bundled_data()[1],
         )
 
-    return Asking(facts, by_default)
+    return AwsQuery(facts, by_default)
 
 
 @contextmanager
-def hearing(settings: Settings, imitation: Imitation) -> Iterator[Interruptions]:
+def receive_interruptions(settings: Settings, imitation: Imitation) -> Iterator[Interruptions]:
     """Receive interruptions while the block runs: from EC2, and from a queue if one is named.
 
     A simulated EC2 in this process has no events except those that were sent as messages.
     """
-    from reconciler.adapters.aws.events.statuses import Hearing
+    from reconciler.adapters.aws.events.statuses import InterruptionSources
 
     ways: list[Interruptions] = []
-    connect = imitation.connect or connections().of(settings)
+    connect = imitation.connect or connections().connector(settings)
     with ExitStack() as listeners:
         if settings.interruption_queue:
             from reconciler.adapters.aws.events.queue import InterruptionQueue
@@ -139,4 +141,4 @@ def hearing(settings: Settings, imitation: Imitation) -> Iterator[Interruptions]
             statuses = InstanceStatuses(connect, imitation.clock)
             listeners.enter_context(statuses.listening())
             ways.append(statuses)
-        yield Hearing(*ways)
+        yield InterruptionSources(*ways)

@@ -55,7 +55,7 @@ def read_key() -> bytes | None:
     return key
 
 
-def anonymous(
+def anonymize_objects(
     items: Iterable[object], fleet: FleetRequest, *, has_fleet: bool
 ) -> Sequence[JsonDict]:
     """Return captured objects without names, as ``observed.anonymity`` describes.
@@ -78,19 +78,21 @@ def anonymous(
     objects = [
         msgspec.json.decode(msgspec.json.encode(item)) for item in objects_of_snapshot(snapshot)
     ]
-    configured = [*_of_fleet(fleet), *objects] if has_fleet else objects
+    configured = [*_configuration_objects(fleet), *objects] if has_fleet else objects
     anonymizer = Anonymizer(
         key or os.urandom(32),
-        vocabulary_of(configured, _catalog(fleet)),
+        vocabulary_of(configured, _custom_catalog(fleet)),
         comparing(objects),
         in_order=key is None,
     )
     found = anonymizer.objects(objects)
-    _restate_pods(found, snapshot, anonymizer)
+    _update_pod_digests(found, snapshot, anonymizer)
     return found
 
 
-def _restate_pods(objects: Iterable[JsonDict], snapshot: Snapshot, anonymizer: Anonymizer) -> None:
+def _update_pod_digests(
+    objects: Iterable[JsonDict], snapshot: Snapshot, anonymizer: Anonymizer
+) -> None:
     """Replace the digest of the old pod names in NodeClaims with that of the new names.
 
     Otherwise every node would look as if its pods had just changed, and would not be consolidated.
@@ -113,7 +115,7 @@ def _restate_pods(objects: Iterable[JsonDict], snapshot: Snapshot, anonymizer: A
                     condition["reason"] = digests.get((name, condition["reason"]), "other-pods")
 
 
-def _of_fleet(request: FleetRequest) -> list[JsonDict]:
+def _configuration_objects(request: FleetRequest) -> list[JsonDict]:
     from reconciler.cli.shared.sources import read_source
     from reconciler.desired.fleet import read_fleet
 
@@ -123,7 +125,7 @@ def _of_fleet(request: FleetRequest) -> list[JsonDict]:
     return [settings, *(resource.data for resource in fleet.resources)]
 
 
-def _catalog(request: FleetRequest) -> object:
+def _custom_catalog(request: FleetRequest) -> object:
     """Return the JSON of the user's own catalog, None without one."""
     import msgspec
 
@@ -158,23 +160,23 @@ def objects_of_fleet(request: FleetRequest) -> list[Any]:
     """
     from dataclasses import replace
 
-    from reconciler.cli.wiring.assembly import look
+    from reconciler.cli.wiring.assembly import observe_fleet
     from reconciler.engine.records import records_of
 
-    found = look(request)
+    found = observe_fleet(request)
     if found.settings.cluster == "none":
-        raise _no_cluster()
+        raise _no_cluster_error()
     seen, desired, world = found.seen, found.desired, found.world
     facts = found.inputs()
     snapshot = replace(seen.snapshot, node_claims=seen.before.node_claims)
     records = records_of(
         world.store, world.journal, seen, found.settings.fleet, found.serial, facts.memory
     )
-    classes = [_found(c) for c in desired.classes.values()]
-    return [*_objects(snapshot), *classes, records]
+    classes = [_node_class_object(c) for c in desired.classes.values()]
+    return [*_api_objects(snapshot), *classes, records]
 
 
-def _found(node_class: EC2NodeClass) -> dict[str, Any]:
+def _node_class_object(node_class: EC2NodeClass) -> dict[str, Any]:
     """Return the status of a node class; its selectors are in git."""
     import msgspec
 
@@ -188,7 +190,7 @@ def _found(node_class: EC2NodeClass) -> dict[str, Any]:
     }
 
 
-def _no_cluster() -> UsageError:
+def _no_cluster_error() -> UsageError:
     return UsageError(
         "no cluster is configured",
         where="cluster",
@@ -196,7 +198,7 @@ def _no_cluster() -> UsageError:
     )
 
 
-def _objects(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
+def _api_objects(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
     """Yield the objects of a snapshot in API form."""
     import msgspec
 
@@ -214,7 +216,7 @@ def objects_of_snapshot(snapshot: Snapshot) -> Iterator[object]:
     from reconciler.engine.records import API_VERSION
     from reconciler.observed.snapshot import CAPTURE_KIND
 
-    yield from _objects(snapshot)
+    yield from _api_objects(snapshot)
     yield from snapshot.live
     yield from snapshot.other_classes
     if snapshot.records is not None:
@@ -245,14 +247,14 @@ def objects_of_cluster(request: FleetRequest) -> list[Any]:
     at = (request.now or SystemClock().now()).astimezone(UTC)
     capture = {"apiVersion": API_VERSION, "kind": CAPTURE_KIND, "at": at}
     objects = [
-        _named(item, kind.kind, kind.api_version)
+        _with_kind(item, kind.kind, kind.api_version)
         for kind in (*OBSERVED, *OF_KARPENTER)
         for item in listed(api, kind)
     ]
     return [*objects, capture]
 
 
-def _named(item: Any, kind: str, version: str) -> dict[str, Any]:
+def _with_kind(item: Any, kind: str, version: str) -> dict[str, Any]:
     """Return an object with its kind, which a list of the API does not repeat."""
     import msgspec
 
@@ -261,7 +263,7 @@ def _named(item: Any, kind: str, version: str) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Captured:
+class CapturedFleet:
     """A snapshot with the records in it."""
 
     snapshot: Snapshot
@@ -275,8 +277,8 @@ class Captured:
         from reconciler.adapters.simulated.captured import CapturedCluster, CapturedCompute
         from reconciler.adapters.simulated.conditions import SimulatedClock
         from reconciler.adapters.simulated.memory import MemoryJournal, MemoryStateStore
-        from reconciler.cli.shared.watching import Silence
-        from reconciler.cli.wiring.assembly import observed
+        from reconciler.cli.shared.watching import NullNotifier
+        from reconciler.cli.wiring.assembly import observe_world
         from reconciler.engine.records import restore
         from reconciler.engine.world import World
 
@@ -284,8 +286,8 @@ class Captured:
         restore(records, self.snapshot.node_claims, store, journal)
         compute = CapturedCompute([i.instance for i in records.instances])
         cluster = Onlooker(CapturedCluster(self.snapshot))
-        world = World(SimulatedClock(now), compute, cluster, store, journal, Silence())
-        seen = observed(world, desired, desired.settings)
+        world = World(SimulatedClock(now), compute, cluster, store, journal, NullNotifier())
+        seen = observe_world(world, desired, desired.settings)
         seen = with_fields(seen, findings=(*records.findings, *seen.findings))
         facts = desired.inputs(
             seen, store.unavailable(seen.at), store.objects(), self.records.serial
@@ -295,7 +297,7 @@ class Captured:
         )
 
 
-def captured(snapshot: Snapshot) -> Captured | None:
+def captured_fleet(snapshot: Snapshot) -> CapturedFleet | None:
     """Return the snapshot with its records, None if it was captured without any.
 
     Raises:
@@ -305,7 +307,7 @@ def captured(snapshot: Snapshot) -> Captured | None:
         return None
     from reconciler.engine.records import read_records
 
-    return Captured(snapshot, read_records(snapshot.records))
+    return CapturedFleet(snapshot, read_records(snapshot.records))
 
 
 def settings_for(records: FleetRecords, resolved: Resolved, place: str) -> Settings:
@@ -331,7 +333,7 @@ def settings_for(records: FleetRecords, resolved: Resolved, place: str) -> Setti
     return with_fields(settings, fleet=records.fleet)
 
 
-def classes_of(
+def with_captured_status(
     classes: Mapping[str, EC2NodeClass], snapshot: Snapshot
 ) -> Mapping[str, EC2NodeClass]:
     """Return node classes with what was found for them when the snapshot was captured."""

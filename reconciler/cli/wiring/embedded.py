@@ -22,8 +22,8 @@ _FOREIGN: Final = ("AWS_", "BOTO_", "MOTO_", "RECONCILER_")
 _PROXIES: Final = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
 
-def expect_installed(asked: str) -> None:
-    """Raise UsageError if the packages that simulate EC2 are missing; ``asked`` needs them."""
+def expect_installed(feature: str) -> None:
+    """Raise UsageError if the packages that simulate EC2 are missing; ``feature`` needs them."""
     from importlib.util import find_spec
 
     from reconciler.model.errors import UsageError
@@ -31,13 +31,13 @@ def expect_installed(asked: str) -> None:
     missing = [name for name in ("boto3", "moto") if find_spec(name) is None]
     if missing:
         raise UsageError(
-            f"{asked} needs {' and '.join(missing)}",
+            f"{feature} needs {' and '.join(missing)}",
             remedy="run `pip install 'reconciler[embedded]'`",
         )
 
 
 @contextmanager
-def isolated() -> Iterator[None]:
+def isolated_environment() -> Iterator[None]:
     """Ignore the environment variables of AWS, proxies and this program.
 
     With no profile, no credentials and no metadata service to ask, boto3 can reach nothing but
@@ -61,7 +61,7 @@ def isolated() -> Iterator[None]:
 
 
 @contextmanager
-def simulated(request: FleetRequest) -> Iterator[FleetRequest]:
+def simulated_account(request: FleetRequest) -> Iterator[FleetRequest]:
     """Yield the request for a separate account with the resources that the fleet selects.
 
     Its state is new. It stays in ``.reconciler/simulated`` of the fleet folder until the next
@@ -87,11 +87,11 @@ def simulated(request: FleetRequest) -> Iterator[FleetRequest]:
             where="--state",
             remedy="leave out --state",
         )
-    with isolated(), _kept_or_temporary(request) as folder:
+    with isolated_environment(), _state_folder(request) as folder:
         own = replace(request, state=str(folder))
         fleet, _ = sources.read_desired(sources.read_source(own), any_class=False)
         resolved = sources.settings_of(own, fleet)
-        _remove(state_location(own.path, resolved))
+        _remove_state(state_location(own.path, resolved))
         ec2 = EmbeddedEC2(clock_of(own), region=resolved.settings.region or "us-east-1")
         for node_class in node_classes(fleet):
             ec2.seed(node_class)
@@ -101,7 +101,7 @@ def simulated(request: FleetRequest) -> Iterator[FleetRequest]:
 
 
 @contextmanager
-def _kept_or_temporary(request: FleetRequest) -> Iterator[Path]:
+def _state_folder(request: FleetRequest) -> Iterator[Path]:
     """Yield a folder below the fleet's own, or a temporary one for a remote repository."""
     from reconciler.cli.shared.records import FOLDER
 
@@ -112,7 +112,7 @@ def _kept_or_temporary(request: FleetRequest) -> Iterator[Path]:
         yield Path(temporary)
 
 
-def _remove(folder: str) -> None:
+def _remove_state(folder: str) -> None:
     """Remove the state of the last run; that it is not behind a symbolic link was checked."""
     from reconciler.model.errors import UnreadableError
 

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.cli.shared.records import state_location
-from reconciler.cli.wiring.account import asking_of
+from reconciler.cli.wiring.account import aws_query_of
 from reconciler.cli.wiring.imitation import Imitation, clock_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from reconciler.catalog.adjusted.discovered import Discoveries
-    from reconciler.cli.shared.catalogs import CatalogInForce
+    from reconciler.cli.shared.catalogs import CurrentCatalog
     from reconciler.cli.shared.request import FleetRequest
     from reconciler.desired.settings.layers import Resolved
     from reconciler.engine.records import Discovery
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from reconciler.ports.state import Shelf, StateStore
 
 
-class Ground(NamedTuple):
+class FleetContext(NamedTuple):
     """What every observation of a running fleet starts from."""
 
     resolved: Resolved
-    catalog: CatalogInForce
+    catalog: CurrentCatalog
     imitation: Imitation
     location: str
 
@@ -39,19 +39,19 @@ class Ground(NamedTuple):
         return self.resolved.settings
 
 
-def ground_of(request: FleetRequest, imitation: Imitation | None) -> Ground:
+def context_of(request: FleetRequest, imitation: Imitation | None) -> FleetContext:
     """Return the effective settings, the catalog of the region, and where the state is."""
     from reconciler.adapters.aws.launch.profiles import is_imitated
     from reconciler.cli.shared import sources
-    from reconciler.cli.shared.catalogs import CatalogInForce
+    from reconciler.cli.shared.catalogs import CurrentCatalog
 
     imitation = imitation or Imitation(clock_of(request))
     fleet, _ = sources.read_desired(sources.read_source(request), any_class=False)
     resolved = sources.settings_of(request, fleet)
     by_default = not is_imitated(resolved.settings)
-    asking = asking_of(request, resolved, imitation, by_default=by_default)
-    catalog = CatalogInForce(request, asking, resolved, fleet.lock)
-    return Ground(resolved, catalog, imitation, state_location(request.path, resolved))
+    query = aws_query_of(request, resolved, imitation, by_default=by_default)
+    catalog = CurrentCatalog(request, query, resolved, fleet.lock)
+    return FleetContext(resolved, catalog, imitation, state_location(request.path, resolved))
 
 
 def is_real(settings: Settings, imitation: Imitation) -> bool:
@@ -65,7 +65,7 @@ def is_real(settings: Settings, imitation: Imitation) -> bool:
     return imitation.connect is None and not account_of(settings).is_imitation
 
 
-def expect_cluster_name(ground: Ground) -> None:
+def expect_cluster_name(context: FleetContext) -> None:
     """Refuse to act in a real account for a cluster that was not named (decision 15).
 
     Raises:
@@ -73,32 +73,32 @@ def expect_cluster_name(ground: Ground) -> None:
     """
     from reconciler.model.errors import UnnamedClusterError
 
-    if not is_real(ground.settings, ground.imitation) or is_named(ground.resolved):
+    if not is_real(context.settings, context.imitation) or is_cluster_named(context.resolved):
         return
     raise UnnamedClusterError(
         (
             "clusterName is not set; without it, instances of other clusters in this account "
             "cannot be distinguished from this fleet's"
         ),
-        where=f"region {ground.settings.region}",
+        where=f"region {context.settings.region}",
         remedy="set clusterName in reconciler.yaml or pass --set clusterName=NAME",
     )
 
 
-def cluster_id(ground: Ground) -> ClusterId:
+def cluster_id(context: FleetContext) -> ClusterId:
     """Return the cluster that this fleet acts for, none where EC2 is simulated."""
     from reconciler.adapters.aws.checks import account_number
     from reconciler.cli.wiring.account import connections
     from reconciler.model.ownership import NO_CLUSTER, ClusterId
 
-    settings = ground.settings
-    if not is_real(settings, ground.imitation):
+    settings = context.settings
+    if not is_real(settings, context.imitation):
         return NO_CLUSTER
-    account = account_number(connections().of(settings), settings)
+    account = account_number(connections().connector(settings), settings)
     return ClusterId(account, settings.region, settings.cluster_name)
 
 
-def expect_account(ground: Ground, records: CopiedState, claims: int) -> None:
+def expect_account(context: FleetContext, records: CopiedState, claims: int) -> None:
     """Refuse credentials of another account than the one in which the fleet has its NodeClaims.
 
     An observation of that account lists none of their instances, so a plan would replace them all.
@@ -110,11 +110,11 @@ def expect_account(ground: Ground, records: CopiedState, claims: int) -> None:
     from reconciler.model.errors import FleetMovedError
 
     before = records.cluster
-    if not claims or before.region != ground.settings.region:
+    if not claims or before.region != context.settings.region:
         return
-    here = cluster_id(ground)
+    here = cluster_id(context)
     if before.is_elsewhere(here):
-        raise FleetMovedError(ground.settings.fleet, claims, before, here, records.place)
+        raise FleetMovedError(context.settings.fleet, claims, before, here, records.place)
 
 
 def locks_folder() -> Path:
@@ -123,7 +123,7 @@ def locks_folder() -> Path:
     return Path(home, "reconciler", "locks")
 
 
-def is_named(resolved: Resolved) -> bool:
+def is_cluster_named(resolved: Resolved) -> bool:
     """Return whether the cluster was named: the default is the same for every cluster."""
     from reconciler.desired.settings.layers import Layer
 
@@ -135,13 +135,13 @@ def discovery_of(request: FleetRequest, resolved: Resolved, *, keeps: bool = Tru
     """Return the node capacity that was observed and cached with the state."""
     import msgspec
 
-    from reconciler.adapters.aws.facts.latest import folder_of
+    from reconciler.adapters.aws.facts.latest import cache_folder
     from reconciler.catalog.adjusted.discovered import Memory
-    from reconciler.cli.shared.records import cache_place
+    from reconciler.cli.shared.records import response_cache_folder
     from reconciler.engine.records import Discovery, forget
 
     name = "memory.1"
-    folder = folder_of(resolved.settings, cache_place(request.path, resolved))
+    folder = cache_folder(resolved.settings, response_cache_folder(request.path, resolved))
 
     def keep(known: Discoveries) -> None:
         folder.write(name, msgspec.json.encode(known, order="sorted"))

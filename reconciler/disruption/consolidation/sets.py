@@ -18,14 +18,14 @@ from typing import Final
 
 from reconciler.disruption.candidates import Candidate, CandidateRefusal
 from reconciler.disruption.command import BlockCode
-from reconciler.disruption.consolidation.memory import returns
-from reconciler.disruption.consolidation.multinode import cheapest_alike
-from reconciler.disruption.consolidation.pricing import least_launch, may_be_spot
+from reconciler.disruption.consolidation.memory import repeat_refusal
+from reconciler.disruption.consolidation.multinode import cheapest_matching_price
+from reconciler.disruption.consolidation.pricing import lowest_worst_launch_price, may_be_spot
 from reconciler.disruption.consolidation.proposal import (
     Proposal,
-    cheaper,
-    spot_to_spot,
-    sure_of_price,
+    filter_by_price,
+    pin_capacity_type,
+    restrict_to_cheaper_spot,
 )
 from reconciler.disruption.consolidation.recall import RefusedSet, set_question
 from reconciler.disruption.deliberation import Deliberation
@@ -41,7 +41,7 @@ from reconciler.placement.question import Placement, PlannedClaim
 # as much as they do. Without them the set is evaluated again.
 
 
-LEAST_SAVED: Final = 0.05
+MINIMUM_SAVED: Final = 0.05
 """The minimum share of its price that a node must save in a set; otherwise it is retained."""
 _TURNS_TOGETHER: Final = 3
 """Number of turns in which hosts for pods behind the gate are chosen for a complete NodePool."""
@@ -49,14 +49,14 @@ _TURNS_ONE_BY_ONE: Final = 4
 """Number of turns in which a claim retains only one node of its possible types; then all."""
 
 
-class Going:
+class EvaluatedSet:
     """The nodes of a set that is being evaluated, and where their pods are."""
 
     def __init__(self, candidates: Sequence[Candidate]) -> None:
         self.candidates = candidates
-        self.source = {pod.key: c for c in candidates for pod in c.moving}
+        self.source = {pod.key: c for c in candidates for pod in c.moving_pods}
         self._by_kind: dict[str, list[Candidate]] = {}
-        for candidate in sorted(candidates, key=_dearest_last):
+        for candidate in sorted(candidates, key=_price_key):
             if candidate.kind is not None:
                 self._by_kind.setdefault(candidate.kind.name, []).append(candidate)
 
@@ -65,34 +65,34 @@ class Going:
         """The price of all of them in USD an hour."""
         return sum(candidate.price for candidate in self.candidates)
 
-    def of(self, claim: PlannedClaim) -> list[Candidate]:
+    def nodes_of(self, claim: PlannedClaim) -> list[Candidate]:
         """Return the nodes whose pods a claim takes, by name."""
         names = {self.source[pod].name: self.source[pod] for pod in claim.pods}
         return [names[name] for name in sorted(names)]
 
-    def alike(self, claim: PlannedClaim) -> Iterator[tuple[float, Candidate]]:
+    def matching_nodes(self, claim: PlannedClaim) -> Iterator[tuple[float, Candidate]]:
         """Yield the nodes whose offering a claim could have, with the price of that offering.
 
         These have a type and a capacity type that the claim allows, and belong to its NodePool or
         to that of a node whose pods it takes.
         """
         allowed = claim.requirements.allowed(CAPACITY_TYPE)
-        pools = {claim.node_pool.name, *(candidate.pool.name for candidate in self.of(claim))}
+        pools = {claim.node_pool.name, *(candidate.pool.name for candidate in self.nodes_of(claim))}
         for kind in claim.types:
             for candidate in self._by_kind.get(kind.name, ()):
                 same = allowed.has(candidate.node.labels.get(CAPACITY_TYPE, ""))
                 if same and candidate.pool.name in pools:
-                    yield cheapest_alike(candidate, kind), candidate
+                    yield cheapest_matching_price(candidate, kind), candidate
 
 
-def _dearest_last(candidate: Candidate) -> tuple[float, int, str]:
-    return candidate.price, -len(candidate.moving), candidate.name
+def _price_key(candidate: Candidate) -> tuple[float, int, str]:
+    return candidate.price, -len(candidate.moving_pods), candidate.name
 
 
-def worth_keeping(
-    going: Going,
+def nodes_to_retain(
+    going: EvaluatedSet,
     claims: Sequence[PlannedClaim],
-    homeless: Collection[str],
+    unplaced: Collection[str],
     worth: Mapping[str, float],
     turn: int,
     *,
@@ -100,60 +100,66 @@ def worth_keeping(
 ) -> set[str]:
     """Return the names of the nodes to leave out before the set is evaluated again.
 
-    An empty result means that the rest can be removed. ``homeless`` are pods that did not fit.
+    An empty result means that the rest can be removed. ``unplaced`` are pods that did not fit.
     ``worth`` is the part of a new node's price that each of its pods has to bear. More nodes are
     retained at once as ``turn`` increases. ``gate`` is whether spot nodes may replace spot nodes.
     """
-    kept = {going.source[pod].name for pod in homeless}
-    shut = [] if gate else [claim for claim in claims if is_spot_for_spot(claim, going)]
-    kept |= _hosts(shut, going, together=turn < _TURNS_TOGETHER)
-    barred = {claim.name for claim in shut}
+    retained = {going.source[pod].name for pod in unplaced}
+    gated = [] if gate else [claim for claim in claims if is_spot_to_spot(claim, going)]
+    retained |= _hosts_to_retain(gated, going, together=turn < _TURNS_TOGETHER)
+    gated_names = {claim.name for claim in gated}
     for claim in claims:
-        if claim.name not in barred:
+        if claim.name not in gated_names:
             most = 1 if turn < _TURNS_ONE_BY_ONE else len(going.candidates)
-            kept.update(_bought_back(claim, going, kept, most))
-    return kept or _dear(claims, going, worth)
+            retained.update(_same_offering_nodes(claim, going, retained, most))
+    return retained or _unprofitable_nodes(claims, going, worth)
 
 
-def is_spot_for_spot(claim: PlannedClaim, going: Going) -> bool:
+def is_spot_to_spot(claim: PlannedClaim, going: EvaluatedSet) -> bool:
     """Return whether a claim that may be spot replaces only spot nodes.
 
     This depends on the pods that it takes: an on-demand node in the set must not allow spot-to-spot
     for others.
     """
-    return may_be_spot(claim) and all(candidate.is_spot for candidate in going.of(claim))
+    return may_be_spot(claim) and all(candidate.is_spot for candidate in going.nodes_of(claim))
 
 
-def _bought_back(claim: PlannedClaim, going: Going, kept: Collection[str], most: int) -> list[str]:
+def _same_offering_nodes(
+    claim: PlannedClaim, going: EvaluatedSet, retained: Collection[str], limit: int
+) -> list[str]:
     """Return nodes that a claim could only replace by the same offering at no lower price.
 
     The cheapest come first. A claim accounts for one node: others that are alike may still be
     removed.
     """
-    price = least_launch(claim)
-    same = [c.name for cost, c in going.alike(claim) if cost <= price and c.name not in kept]
-    return same[:most]
+    price = lowest_worst_launch_price(claim)
+    same = [
+        c.name for cost, c in going.matching_nodes(claim) if cost <= price and c.name not in retained
+    ]
+    return same[:limit]
 
 
-def _hosts(claims: Iterable[PlannedClaim], going: Going, *, together: bool) -> set[str]:
+def _hosts_to_retain(
+    claims: Iterable[PlannedClaim], going: EvaluatedSet, *, together: bool
+) -> set[str]:
     """Return the nodes that are retained for the pods of claims that must not be launched.
 
     They are chosen for each complete NodePool, or for each claim separately.
     """
-    wanted: dict[str, tuple[dict[str, int], dict[str, Candidate]]] = {}
+    groups: dict[str, tuple[dict[str, int], dict[str, Candidate]]] = {}
     for claim in claims:
         key = claim.node_pool.name if together else claim.name
-        amounts, nodes = wanted.setdefault(key, ({}, {}))
+        amounts, nodes = groups.setdefault(key, ({}, {}))
         for name, amount in claim.requests.items():
             amounts[name] = amounts.get(name, 0) + amount
-        nodes.update((candidate.name, candidate) for candidate in going.of(claim))
+        nodes.update((candidate.name, candidate) for candidate in going.nodes_of(claim))
     found: set[str] = set()
-    for amounts, nodes in wanted.values():
-        found |= _cheapest_room(amounts, list(nodes.values()))
+    for amounts, nodes in groups.values():
+        found |= _cheapest_nodes_for(amounts, list(nodes.values()))
     return found
 
 
-def _cheapest_room(amounts: Resources, candidates: Iterable[Candidate]) -> set[str]:
+def _cheapest_nodes_for(amounts: Resources, candidates: Iterable[Candidate]) -> set[str]:
     """Return cheap nodes that together have room for the amounts.
 
     The next node is always the one that covers most of the remainder for its price. Nodes that turn
@@ -182,26 +188,28 @@ def _cheapest_room(amounts: Resources, candidates: Iterable[Candidate]) -> set[s
     return {candidate.name for candidate in found}
 
 
-def _dear(claims: Sequence[PlannedClaim], going: Going, worth: Mapping[str, float]) -> set[str]:
+def _unprofitable_nodes(
+    claims: Sequence[PlannedClaim], going: EvaluatedSet, worth: Mapping[str, float]
+) -> set[str]:
     """Return the nodes whose pods cost about as much on the new nodes."""
     if not claims:
         return set()
-    borne = {candidate.name: 0.0 for candidate in going.candidates}
+    new_costs = {candidate.name: 0.0 for candidate in going.candidates}
     for claim in claims:
-        price = least_launch(claim)
+        price = lowest_worst_launch_price(claim)
         total = sum(worth.get(pod, 0.0) for pod in claim.pods)
         for pod in claim.pods:
             share = worth.get(pod, 0.0) / total if total else 1 / len(claim.pods)
-            borne[going.source[pod].name] += price * share
-    most = 1 - LEAST_SAVED
-    return {c.name for c in going.candidates if borne[c.name] > c.price * most}
+            new_costs[going.source[pod].name] += price * share
+    share_max = 1 - MINIMUM_SAVED
+    return {c.name for c in going.candidates if new_costs[c.name] > c.price * share_max}
 
 
 REPLACEMENTS_MAX: Final = 48
 """Maximum number of nodes that one command may launch: all of them must become ready first."""
 _TURNS_MAX: Final = 10
 """How often a set is evaluated, each time without the nodes to retain."""
-_TOO_DEAR: Final = CandidateRefusal(BlockCode.NOT_CHEAPER, "Can't replace with cheaper nodes")
+_NOT_CHEAPER: Final = CandidateRefusal(BlockCode.NOT_CHEAPER, "Can't replace with cheaper nodes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +223,7 @@ class ReducedSet:
     proposal: Proposal | CandidateRefusal
 
 
-def compute_several(
+def propose_set_removal(
     candidates: Sequence[Candidate],
     work: Deliberation,
     worth: Mapping[str, float],
@@ -228,24 +236,27 @@ def compute_several(
     """
     simulation = work.simulation
     question = set_question(candidates, simulation, worth, closed)
-    known = work.refusals.known(question) if question is not None else None
-    if known is not None and simulation.spent + simulation.price(known.toll) < work.work_max:
-        simulation.bear(known.toll)
-        return ReducedSet(tuple(c for c in candidates if c.name in known.left), known.refusal)
-    before = simulation.toll
-    found = _reduced(candidates, work, worth, closed)
+    recalled = work.refusals.find(question) if question is not None else None
+    if (
+        recalled is not None
+        and simulation.spent + simulation.examined_nodes(recalled.effort) < work.work_max
+    ):
+        simulation.count_effort(recalled.effort)
+        return ReducedSet(tuple(c for c in candidates if c.name in recalled.left), recalled.refusal)
+    before = simulation.effort
+    reduced = _reduce_set(candidates, work, worth, closed)
     if (
         question is not None
-        and isinstance(found.proposal, CandidateRefusal)
+        and isinstance(reduced.proposal, CandidateRefusal)
         and simulation.spent < work.work_max
     ):
-        left = frozenset(candidate.name for candidate in found.candidates)
-        refused = RefusedSet(left, found.proposal, simulation.toll.since(before))
-        work.refusals.keep(question, refused)
-    return found
+        left = frozenset(candidate.name for candidate in reduced.candidates)
+        refused = RefusedSet(left, reduced.proposal, simulation.effort.since(before))
+        work.refusals.store(question, refused)
+    return reduced
 
 
-def _reduced(
+def _reduce_set(
     candidates: Sequence[Candidate],
     work: Deliberation,
     worth: Mapping[str, float],
@@ -256,66 +267,70 @@ def _reduced(
     for turn in range(_TURNS_MAX):
         if not chosen or work.simulation.spent >= work.work_max:
             break
-        outcome = work.simulation.without(chosen, consolidating=True, closed=closed, worth=worth)
-        claims, going = outcome.placement.claims, Going(chosen)
-        kept = worth_keeping(going, claims, outcome.homeless, worth, turn, gate=gate)
-        if not kept:
+        outcome = work.simulation.simulate_removal(
+            chosen, consolidating=True, closed=closed, worth=worth
+        )
+        claims, going = outcome.placement.claims, EvaluatedSet(chosen)
+        retained = nodes_to_retain(going, claims, outcome.unplaced, worth, turn, gate=gate)
+        if not retained:
             if len(claims) > REPLACEMENTS_MAX:
                 text = f"Can't remove without creating {len(claims)} candidates"
                 return ReducedSet(chosen, CandidateRefusal(BlockCode.SEVERAL_REPLACEMENTS, text))
-            found = _priced(going, claims, outcome.placement, work)
+            found = _narrow_claims(going, claims, outcome.placement, work)
             if not isinstance(found, set):
                 return ReducedSet(chosen, found)
-            kept = found
-        chosen = tuple(candidate for candidate in chosen if candidate.name not in kept)
-    return ReducedSet((), _TOO_DEAR)
+            retained = found
+        chosen = tuple(candidate for candidate in chosen if candidate.name not in retained)
+    return ReducedSet((), _NOT_CHEAPER)
 
 
-def _priced(
-    going: Going, claims: Sequence[PlannedClaim], placement: Placement, work: Deliberation
+def _narrow_claims(
+    going: EvaluatedSet, claims: Sequence[PlannedClaim], placement: Placement, work: Deliberation
 ) -> Proposal | CandidateRefusal | set[str]:
     """Return the proposal with each claim narrowed to cheap enough types, or the rejection.
 
     A set contains the names of nodes without which a proposal may be possible.
     """
     narrowed: list[PlannedClaim] = []
-    kept: set[str] = set()
+    retained: set[str] = set()
     for claim in claims:
-        found = _narrowed(claim, going, work)
+        found = _narrow_claim(claim, going, work)
         if isinstance(found, CandidateRefusal):
-            kept.update(candidate.name for candidate in going.of(claim))
+            retained.update(candidate.name for candidate in going.nodes_of(claim))
         else:
             narrowed.append(found)
-    if kept:
-        return kept
-    together = _cheaper_together(narrowed, going.price)
-    if isinstance(together, CandidateRefusal):
-        return together
-    proposal = Proposal(tuple(going.candidates), placement, together)
-    if len(together) > 1 and proposal.savings < going.price * LEAST_SAVED:
-        text = f"the replacements save less than {LEAST_SAVED:.0%} of the cost"
+    if retained:
+        return retained
+    limited = _limit_total_price(narrowed, going.price)
+    if isinstance(limited, CandidateRefusal):
+        return limited
+    proposal = Proposal(tuple(going.candidates), placement, limited)
+    if len(limited) > 1 and proposal.savings < going.price * MINIMUM_SAVED:
+        text = f"the replacements save less than {MINIMUM_SAVED:.0%} of the cost"
         return CandidateRefusal(BlockCode.SEVERAL_REPLACEMENTS, text)
-    refusal = returns(going.candidates, together, work.now) if len(together) > 1 else None
+    refusal = repeat_refusal(going.candidates, limited, work.now) if len(limited) > 1 else None
     return refusal or proposal
 
 
-def _narrowed(
-    claim: PlannedClaim, going: Going, work: Deliberation
+def _narrow_claim(
+    claim: PlannedClaim, going: EvaluatedSet, work: Deliberation
 ) -> PlannedClaim | CandidateRefusal:
     """Return one claim narrowed by the rules for a single replacement."""
-    if is_spot_for_spot(claim, going):
-        found = spot_to_spot(claim, going.price, work, single=len(going.of(claim)) == 1)
+    if is_spot_to_spot(claim, going):
+        found = restrict_to_cheaper_spot(
+            claim, going.price, work, single=len(going.nodes_of(claim)) == 1
+        )
     else:
-        found = cheaper(claim, going.price)
+        found = filter_by_price(claim, going.price)
         if isinstance(found, PlannedClaim):
-            found = sure_of_price(found)
+            found = pin_capacity_type(found)
     if isinstance(found, CandidateRefusal) or len(going.candidates) == 1:
         return found
-    bound = min((price for price, _ in going.alike(claim)), default=inf)
-    return cheaper(found, bound)
+    bound = min((price for price, _ in going.matching_nodes(claim)), default=inf)
+    return filter_by_price(found, bound)
 
 
-def _cheaper_together(
+def _limit_total_price(
     claims: Sequence[PlannedClaim], price: float
 ) -> tuple[PlannedClaim, ...] | CandidateRefusal:
     """Return the claims with types of which any choice costs less than ``price`` in total.
@@ -324,13 +339,13 @@ def _cheaper_together(
     """
     if not claims:
         return ()
-    least = [least_launch(claim) for claim in claims]
+    least = [lowest_worst_launch_price(claim) for claim in claims]
     spare = (price - sum(least)) / len(claims)
     if spare <= 0:
-        return _TOO_DEAR
+        return _NOT_CHEAPER
     found: list[PlannedClaim] = []
     for claim, lowest in zip(claims, least, strict=True):
-        narrowed = cheaper(claim, lowest + spare)
+        narrowed = filter_by_price(claim, lowest + spare)
         if isinstance(narrowed, CandidateRefusal):
             return narrowed
         found.append(replace(narrowed, types_total=len(narrowed.types)))

@@ -34,7 +34,7 @@ def consolidatable_at(claim: NodeClaim, pool: NodePool) -> datetime | None:
     return None if since is None else since + wait
 
 
-def left_over_until(claim: NodeClaim) -> datetime | None:
+def retained_until(claim: NodeClaim) -> datetime | None:
     """Return when the retention of a node from a rolled-back command ends.
 
     None for every other node. Karpenter retains it for ``consolidateAfter``, which may be forever:

@@ -33,7 +33,7 @@ def failed_attempts(claim: NodeClaim) -> int:
     return int(known.message) if known is not None else 0
 
 
-def rests_until(claim: NodeClaim) -> datetime | None:
+def next_attempt_at(claim: NodeClaim) -> datetime | None:
     """Return the time from which the node may be replaced again; None if there is no delay."""
     known = claim.condition(REPLACEMENT_FAILED)
     times = failed_attempts(claim)
@@ -44,9 +44,11 @@ def rests_until(claim: NodeClaim) -> datetime | None:
     return known.last_transition_time + pause
 
 
-def resting(candidates: Sequence[Candidate], now: datetime) -> tuple[datetime, str] | None:
+def retry_delay(candidates: Sequence[Candidate], now: datetime) -> tuple[datetime, str] | None:
     """Return until when one of the nodes is delayed, and a message."""
-    until = [(at, c) for c in candidates if (at := rests_until(c.claim)) is not None and now < at]
+    until = [
+        (at, c) for c in candidates if (at := next_attempt_at(c.claim)) is not None and now < at
+    ]
     if not until:
         return None
     at, candidate = max(until, key=lambda row: (row[0], row[1].name))
@@ -79,7 +81,7 @@ class Cap:
         """Return whether disrupting nodes of the pool for the reason counts towards it."""
         return reason in self.reasons and self.node_pool in (None, node_pool)
 
-    def less(self, node_pool: str, reason: DisruptionReason) -> Cap:
+    def after_disruption(self, node_pool: str, reason: DisruptionReason) -> Cap:
         """Return the cap after a node of the pool was disrupted for the reason."""
         if not self.covers(node_pool, reason):
             return self
@@ -94,7 +96,7 @@ def caps_of(
     now: datetime,
 ) -> list[Cap]:
     """Return the caps in effect now: those of the fleet, then of each NodePool by name."""
-    return caps_for(pools, staying(nodes), history, settings, now)
+    return caps_for(pools, count_remaining_nodes(nodes), history, settings, now)
 
 
 def caps_for(
@@ -109,23 +111,23 @@ def caps_for(
     most = settings.fleet_maximum_per_day
     if most:
         total = by_pool.total()
-        caps.append(_daily(None, most, total, history, "disruption.maximumPerDay", now))
+        caps.append(_daily_cap(None, most, total, history, "disruption.maximumPerDay", now))
     for pool in sorted(pools):
         total, options = by_pool[pool], settings.pool(pool)
         most = options.maximum_per_day
         if most:
             key = settings.key_of(pool, PoolOption.MAXIMUM_PER_DAY)
-            caps.append(_daily(pool, most, total, history, key, now))
+            caps.append(_daily_cap(pool, most, total, history, key, now))
         rollout = history.rollout(pool)
         stops = options.stop_after_failures > 0
         if stops and rollout is not None and rollout.stopped_at is not None:
-            caps.append(_stopped(rollout))
+            caps.append(_halted_cap(rollout))
         elif options.wave_size:
-            caps.append(_wave(pool, rollout, total, settings, now))
+            caps.append(_wave_cap(pool, rollout, total, settings, now))
     return caps
 
 
-def staying(nodes: Iterable[StateNode]) -> Counter[str]:
+def count_remaining_nodes(nodes: Iterable[StateNode]) -> Counter[str]:
     """Return how many nodes of each NodePool remain: percentages are relative to these.
 
     Budgets also count nodes that are being deleted, and so allow more while replacements overlap
@@ -138,7 +140,7 @@ def staying(nodes: Iterable[StateNode]) -> Counter[str]:
     )
 
 
-def exhausted(caps: Sequence[Cap], pools: Iterable[str]) -> Holds:
+def holds_of_caps(caps: Sequence[Cap], pools: Iterable[str]) -> Holds:
     """Return the pools and reasons for which nothing is left from the start."""
     return {
         (pool, reason): cap.hold
@@ -149,23 +151,23 @@ def exhausted(caps: Sequence[Cap], pools: Iterable[str]) -> Holds:
     }
 
 
-def _daily(
+def _daily_cap(
     pool: str | None, limit: NodeLimit, total: int, history: History, key: str, now: datetime
 ) -> Cap:
     most = limit.of(total)
-    taken = history.of_last_day(now, pool)
-    used = sum(row.nodes for row in taken)
+    disruptions = history.of_last_day(now, pool)
+    used = sum(row.nodes for row in disruptions)
     left = max(most - used, 0)
-    until = free_again(taken, most) if left == 0 else None  # otherwise from the start of this plan
-    whose = "the fleet" if pool is None else f"NodePool {pool}"
+    until = free_again(disruptions, most) if left == 0 else None  # otherwise from the start of this plan
+    owner = "the fleet" if pool is None else f"NodePool {pool}"
     message = (
-        f"{most} of the {total} nodes of {whose} may be disrupted within"
+        f"{most} of the {total} nodes of {owner} may be disrupted within"
         f" {DAY // timedelta(hours=1)} hours ({key}); {most if left else used} were disrupted"
     )
     return Cap(pool, EVERY_REASON, left, Hold(WaitsFor.POLICY, until, message))
 
 
-def _stopped(rollout: Rollout) -> Cap:
+def _halted_cap(rollout: Rollout) -> Cap:
     pool = rollout.node_pool
     message = (
         f"disruption of NodePool {pool} was halted at {rollout.stopped_at:%Y-%m-%d %H:%M %Z}"
@@ -180,7 +182,9 @@ def wave_size(pool: str, total: int, settings: Settings) -> int:
     return settings.pool(pool).wave_size.of(total)
 
 
-def _wave(pool: str, rollout: Rollout | None, total: int, settings: Settings, now: datetime) -> Cap:
+def _wave_cap(
+    pool: str, rollout: Rollout | None, total: int, settings: Settings, now: datetime
+) -> Cap:
     key = settings.key_of(pool, PoolOption.WAVE_SIZE)
     if rollout is None or not rollout.moves:
         size = wave_size(pool, total, settings)
@@ -190,10 +194,10 @@ def _wave(pool: str, rollout: Rollout | None, total: int, settings: Settings, no
     soak = settings.pool(pool).wave_soak
     open_ = [move for move in rollout.moves if not move.is_settled(soak, now)]
     waiting = next((m.waits_for for m in open_ if m.healthy_at is None), "")
-    well = [m.healthy_at + soak for m in open_ if m.healthy_at is not None]
-    until = max(well, default=None) if not waiting and len(well) == len(open_) else None
+    healthy_until = [m.healthy_at + soak for m in open_ if m.healthy_at is not None]
+    until = max(healthy_until, default=None) if not waiting and len(healthy_until) == len(open_) else None
     why = waiting or (
-        "its nodes must stay healthy for waveSoak" if well else "its commands must finish"
+        "its nodes must stay healthy for waveSoak" if healthy_until else "its commands must finish"
     )
     message = (
         f"wave {rollout.wave} of NodePool {pool} has disrupted {rollout.taken} of"

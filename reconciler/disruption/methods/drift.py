@@ -13,7 +13,7 @@ from typing import Final
 from reconciler.disruption.candidates import Candidate, CandidateRefusal
 from reconciler.disruption.command import BlockCode, Reason, WaitsFor
 from reconciler.disruption.deliberation import Deliberation
-from reconciler.disruption.gates.guards import resting
+from reconciler.disruption.gates.guards import retry_delay
 from reconciler.disruption.gates.policy import Hold
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.nodeclaim import NodeClaim
@@ -21,7 +21,7 @@ from reconciler.model.karpenter.nodeclaim import NodeClaim
 DRIFT_SEEN: Final = "DriftSeen"
 """Condition of a claim in our records: since when it has been drifted, for any reason."""
 
-_ONLY_NOW: Final = datetime.max.replace(tzinfo=UTC)
+_JUST_DETECTED: Final = datetime.max.replace(tzinfo=UTC)
 
 
 class DriftMethod:
@@ -31,33 +31,33 @@ class DriftMethod:
 
     def decide(self, work: Deliberation) -> None:
         drifted = work.candidates(lambda c: c.drift is not None and not c.pool.is_static)
-        for candidate in sorted(drifted, key=_by_age):
+        for candidate in sorted(drifted, key=_drift_age_key):
             if not work.is_free(candidate):
                 continue  # it receives pods from an earlier command
             replace_or_refuse(candidate, work, self.reason)
 
 
-def replace_or_refuse(candidate: Candidate, work: Deliberation, said: Reason) -> None:
+def replace_or_refuse(candidate: Candidate, work: Deliberation, reported_reason: Reason) -> None:
     """Replace one node by whatever its pods need, within the budgets for Drifted, or reject it.
 
-    ``said`` is the reason to report.
+    ``reported_reason`` is the reason to report.
     """
     refusal = candidate.refusal(eventual=True)
     if refusal is not None:
-        work.refuse(candidate, said, refusal)
-    elif work.left(candidate, DisruptionReason.DRIFTED) == 0:
-        work.defer_for_budget(candidate, DisruptionReason.DRIFTED, said=said)
+        work.refuse(candidate, reported_reason, refusal)
+    elif work.allowed_disruptions(candidate, DisruptionReason.DRIFTED) == 0:
+        work.defer_for_budget(candidate, DisruptionReason.DRIFTED, reported_reason=reported_reason)
     elif work.has_work_left("drift"):
-        outcome = work.simulation.without([candidate], consolidating=False)
+        outcome = work.simulation.simulate_removal([candidate], consolidating=False)
         if outcome.failure is not None:
-            work.refuse(candidate, said, CandidateRefusal(BlockCode.UNSCHEDULABLE, outcome.failure))
+            work.refuse(candidate, reported_reason, CandidateRefusal(BlockCode.UNSCHEDULABLE, outcome.failure))
             return
         claims = outcome.placement.claims
-        rest = resting([candidate], work.now) if claims else None
-        if rest is not None:
-            work.defer(candidate, said, Hold(WaitsFor.POLICY, *rest))
+        delay = retry_delay([candidate], work.now) if claims else None
+        if delay is not None:
+            work.defer(candidate, reported_reason, Hold(WaitsFor.POLICY, *delay))
             return
-        work.start(said, [candidate], replacements=claims, placement=outcome.placement)
+        work.start(reported_reason, [candidate], replacements=claims, placement=outcome.placement)
 
 
 def drifted_since(claim: NodeClaim) -> datetime | None:
@@ -69,6 +69,6 @@ def drifted_since(claim: NodeClaim) -> datetime | None:
     return None
 
 
-def _by_age(candidate: Candidate) -> tuple[bool, datetime, str]:
-    since = drifted_since(candidate.claim) or _ONLY_NOW
+def _drift_age_key(candidate: Candidate) -> tuple[bool, datetime, str]:
+    since = drifted_since(candidate.claim) or _JUST_DETECTED
     return bool(candidate.reschedulable), since, candidate.name

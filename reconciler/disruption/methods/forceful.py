@@ -13,7 +13,7 @@ from typing import Final
 
 from reconciler.disruption.candidates import scale_down_cost
 from reconciler.disruption.command import Block, BlockCode, Command, ForcefulReason
-from reconciler.disruption.gates.policy import forced_out_at
+from reconciler.disruption.gates.policy import forceful_expiry_at
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.kubernetes.metadata import Condition
@@ -57,24 +57,24 @@ def forceful_commands(
     ``interrupted`` are NodeClaims that EC2 reclaims or whose instance has stopped, with the event.
     A node to which several reasons apply is removed for the first of them.
     """
-    unhealthy, blocks = _unhealthy(cluster, settings, now)
-    taken: dict[str, Command] = {}
+    unhealthy, blocks = _nodes_to_repair(cluster, settings, now)
+    commands: dict[str, Command] = {}
     for reason, nodes in (
-        (ForcefulReason.INTERRUPTED, _named(cluster, interrupted)),
-        (ForcefulReason.EXPIRED, _expired(cluster, settings, now)),
+        (ForcefulReason.INTERRUPTED, _nodes_of_claims(cluster, interrupted)),
+        (ForcefulReason.EXPIRED, _expired_nodes(cluster, settings, now)),
         (ForcefulReason.UNHEALTHY, unhealthy),
     ):
         for node in nodes:
             assert node.claim is not None
             name = node.claim.name
             event = interrupted.get(name, "") if reason is ForcefulReason.INTERRUPTED else ""
-            taken.setdefault(name, _delete(node, node.claim, reason, event))
-    for surplus, claim in _overprovisioned(cluster, pools, settings, now, taken.keys()):
-        taken[claim.name] = _delete(surplus, claim, ForcefulReason.OVERPROVISIONED)
-    return list(taken.values()), blocks
+            commands.setdefault(name, _delete_command(node, node.claim, reason, event))
+    for surplus, claim in _surplus_claims(cluster, pools, settings, now, commands.keys()):
+        commands[claim.name] = _delete_command(surplus, claim, ForcefulReason.OVERPROVISIONED)
+    return list(commands.values()), blocks
 
 
-def _delete(
+def _delete_command(
     node: StateNode | None, claim: NodeClaim, reason: ForcefulReason, message: str = ""
 ) -> Command:
     has_node = node is not None and node.node is not None
@@ -89,50 +89,50 @@ def _delete(
     )
 
 
-def _living(cluster: ClusterState) -> Iterator[StateNode]:
+def _running_nodes(cluster: ClusterState) -> Iterator[StateNode]:
     return (n for n in cluster.nodes if n.claim is not None and not n.is_deleting)
 
 
-def _named(cluster: ClusterState, names: Mapping[str, str]) -> Iterator[StateNode]:
-    return (n for n in _living(cluster) if n.claim is not None and n.claim.name in names)
+def _nodes_of_claims(cluster: ClusterState, names: Mapping[str, str]) -> Iterator[StateNode]:
+    return (n for n in _running_nodes(cluster) if n.claim is not None and n.claim.name in names)
 
 
-def _expired(cluster: ClusterState, settings: Settings, now: datetime) -> Iterator[StateNode]:
+def _expired_nodes(cluster: ClusterState, settings: Settings, now: datetime) -> Iterator[StateNode]:
     """Yield the nodes that have expired; the boundary is included.
 
     The limit is that of their claim, or the separate maximum age if the pool expires gracefully.
     """
-    for node in _living(cluster):
+    for node in _running_nodes(cluster):
         assert node.claim is not None
-        at = forced_out_at(node.claim, node.node_pool, settings)
+        at = forceful_expiry_at(node.claim, node.node_pool, settings)
         if at is not None and now >= at:
             yield node
 
 
-def _unhealthy(
+def _nodes_to_repair(
     cluster: ClusterState, settings: Settings, now: datetime
 ) -> tuple[list[StateNode], list[Block]]:
     """Return the nodes to repair, and blocks if too many nodes of a pool are unhealthy."""
     if not settings.gate(FeatureGate.NODE_REPAIR):
         return [], []
     total: dict[str, int] = {}
-    ill: dict[str, int] = {}
+    unhealthy: dict[str, int] = {}
     due: list[StateNode] = []
     for node in cluster.nodes:
         if node.node is None:
             continue
         total[node.node_pool] = total.get(node.node_pool, 0) + 1
-        since = patience_ends(node.node.status.conditions)
+        since = toleration_ends_at(node.node.status.conditions)
         if since is None:
             continue
-        ill[node.node_pool] = ill.get(node.node_pool, 0) + 1
+        unhealthy[node.node_pool] = unhealthy.get(node.node_pool, 0) + 1
         if node.claim is not None and not node.is_deleting and now >= since:
             due.append(node)
     repaired: list[StateNode] = []
     blocks: list[Block] = []
     for node in due:
         limit = -(-total[node.node_pool] * UNHEALTHY_SHARE_PERCENT // 100)
-        if ill[node.node_pool] <= limit:
+        if unhealthy[node.node_pool] <= limit:
             repaired.append(node)
             continue
         text = f"more than {UNHEALTHY_SHARE_PERCENT}% nodes are unhealthy in the nodepool"
@@ -140,7 +140,7 @@ def _unhealthy(
     return repaired, blocks
 
 
-def patience_ends(conditions: Sequence[Condition]) -> datetime | None:
+def toleration_ends_at(conditions: Sequence[Condition]) -> datetime | None:
     """Return when the first toleration of an unhealthy condition ends, or None if healthy."""
     ends = [
         c.last_transition_time + policy.after
@@ -151,12 +151,12 @@ def patience_ends(conditions: Sequence[Condition]) -> datetime | None:
     return min(ends, default=None)
 
 
-def _overprovisioned(
+def _surplus_claims(
     cluster: ClusterState,
     pools: Mapping[str, NodePool],
     settings: Settings,
     now: datetime,
-    taken: Collection[str],
+    removed_claims: Collection[str],
 ) -> Iterator[tuple[StateNode | None, NodeClaim]]:
     """Yield the excess of static pools: unlaunched claims, then empty nodes, then the cheapest.
 
@@ -167,26 +167,28 @@ def _overprovisioned(
     for name in sorted(pools):
         pool = pools[name]
         if pool.is_static and not pool.is_deleting:
-            owned = [row for row in _owned(cluster, name) if row[1].name not in taken]
-            surplus = len(owned) - (pool.spec.replicas or 0)
+            claims = [row for row in _claims_of_pool(cluster, name) if row[1].name not in removed_claims]
+            surplus = len(claims) - (pool.spec.replicas or 0)
             if surplus > 0:
-                owned.sort(key=lambda row: _scale_down_key(row[0], row[1], now))
-                yield from owned[:surplus]
+                claims.sort(key=lambda row: _scale_down_key(row[0], row[1], now))
+                yield from claims[:surplus]
 
 
-def ranks_by_age(cluster: ClusterState, pool: NodePool, settings: Settings) -> bool:
+def scales_down_by_age(cluster: ClusterState, pool: NodePool, settings: Settings) -> bool:
     """Return whether the pool is about to choose nodes to remove by age, which always changes."""
     if not settings.gate(FeatureGate.STATIC_CAPACITY) or not pool.is_static or pool.is_deleting:
         return False
-    return sum(1 for _ in _owned(cluster, pool.name)) > (pool.spec.replicas or 0)
+    return sum(1 for _ in _claims_of_pool(cluster, pool.name)) > (pool.spec.replicas or 0)
 
 
-def _owned(cluster: ClusterState, pool: str) -> Iterator[tuple[StateNode | None, NodeClaim]]:
+def _claims_of_pool(
+    cluster: ClusterState, pool: str
+) -> Iterator[tuple[StateNode | None, NodeClaim]]:
     """Yield the claims of a pool that stay, with their nodes; a claim may not be launched yet."""
     for claim in cluster.unlaunched:
         if claim.node_pool == pool and not claim.is_deleting:
             yield None, claim
-    for node in _living(cluster):
+    for node in _running_nodes(cluster):
         if node.claim is not None and node.claim.node_pool == pool:
             yield node, node.claim
 

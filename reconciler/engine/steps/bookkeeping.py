@@ -16,7 +16,7 @@ from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.resources import CPU, MEMORY
 from reconciler.model.settings import Settings
 from reconciler.observed.state import StateNode
-from reconciler.plan.make.findings import Overdue, overdue
+from reconciler.plan.make.findings import OverdueClaim, overdue_claims
 from reconciler.plan.value.plan import Plan
 from reconciler.ports.cluster import FleetUsage, NodeUsage
 from reconciler.ports.progress import EventKind
@@ -34,7 +34,7 @@ def note(world: World, seen: Observation, plan: Plan, settings: Settings) -> Non
     drifted = {item.node_claim: item.reason for item in plan.drift}
     late = {
         item.node_claim: item
-        for item in overdue(
+        for item in overdue_claims(
             plan.drift, plan.commands, plan.blocked, plan.deferred, claims, settings, seen.at
         )
     }
@@ -68,7 +68,7 @@ def keep_obstacles(world: World, seen: Observation, plan: Plan) -> None:
 
 
 def _noted(
-    claim: NodeClaim, reason: str | None, late: Overdue | None, seen: Observation
+    claim: NodeClaim, reason: str | None, late: OverdueClaim | None, seen: Observation
 ) -> NodeClaim:
     if reason is None or claim.is_deleting:
         return lifecycle.without_condition(lifecycle.without_condition(claim, DRIFT_SEEN), OVERDUE)

@@ -32,7 +32,7 @@ from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.resources import NODES, parse_resources, pods
 from reconciler.plan.make.actions import provision_id
-from reconciler.plan.make.gather import vanished_pools
+from reconciler.plan.make.gather import deleted_pools
 from reconciler.plan.render.wording import listed
 from reconciler.plan.run import ActionEvent, ActionState, PlanRun, RunEvent
 from reconciler.plan.value.actions import Action, ActionKind, PlannedCommand
@@ -123,7 +123,7 @@ def keep_limits(effects: Effects, pools: Sequence[NodePool], now: datetime) -> N
     going = marked_claims(world.store.commands())
     staying = [c for c in claims if c.name not in going]
     recorded = [o.data for o in world.store.objects()]
-    for pool in (*pools, *vanished_pools(recorded, pools)):
+    for pool in (*pools, *deleted_pools(recorded, pools)):
         if pool.spec.limits:
             spare = sorted((c for c in left if c.node_pool == pool.name), key=_first_to_go)
             used = _used(c for c in staying if c.node_pool == pool.name)

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from reconciler.disruption.consolidation.memory import GAVE_UP, remembered
+from reconciler.disruption.consolidation.memory import GAVE_UP, gave_up_annotation
 from reconciler.engine.desired import Desired
 from reconciler.engine.effects import Effects
 from reconciler.engine.observation import Observation
@@ -110,7 +110,7 @@ def _marked(
         if command.reason == DisruptionReason.UNDERUTILIZED:
             gone = [known[name] for name in command.node_claims if name in known]
             several = len(command.replacements) > 1
-            text = remembered(gone, settings, seen.at, several=several)
+            text = gave_up_annotation(gone, settings, seen.at, several=several)
             memories.update(dict.fromkeys(command.replacements, text))
     marked = []
     for claim, reason in wanted:

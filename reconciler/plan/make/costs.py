@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from reconciler.placement.question import PlannedClaim
 
 
-def covering(
+def commitment_coverage(
     settings: Settings, cluster: ClusterState, catalog: Catalog, now: datetime
 ) -> Coverage | None:
     """Return what commitments cover besides the running nodes, None without commitments."""
@@ -40,10 +40,10 @@ def covering(
         return None
     from reconciler.catalog.commitments.coverage import coverage_of
 
-    return coverage_of(commitments, _running(cluster, catalog), settings.region, now)
+    return coverage_of(commitments, _running_nodes(cluster, catalog), settings.region, now)
 
 
-def _running(cluster: ClusterState, catalog: Catalog) -> Iterator[RunningNode]:
+def _running_nodes(cluster: ClusterState, catalog: Catalog) -> Iterator[RunningNode]:
     """Yield the running on-demand capacity; instances without a price use no commitment."""
     from reconciler.catalog.commitments.coverage import RunningNode
 
@@ -57,7 +57,7 @@ def _running(cluster: ClusterState, catalog: Catalog) -> Iterator[RunningNode]:
             yield RunningNode(node.name, kind.name, zone, price)
 
 
-def with_paid(cluster: ClusterState, coverage: Coverage) -> ClusterState:
+def with_remaining_costs(cluster: ClusterState, coverage: Coverage) -> ClusterState:
     """Return the cluster, with the remaining cost of covered nodes."""
     nodes = tuple(
         replace(node, paid=coverage.paid[node.name]) if node.name in coverage.paid else node
@@ -66,7 +66,7 @@ def with_paid(cluster: ClusterState, coverage: Coverage) -> ClusterState:
     return replace(cluster, nodes=nodes)
 
 
-def of_commitments(coverage: Coverage) -> Iterator[PlanFinding]:
+def commitment_findings(coverage: Coverage) -> Iterator[PlanFinding]:
     """Report the commitments whose utilization is unknown."""
     for name in coverage.unknown:
         yield PlanFinding(
@@ -77,39 +77,43 @@ def of_commitments(coverage: Coverage) -> Iterator[PlanFinding]:
         )
 
 
-def settled(
+def with_commitment_prices(
     claims: Sequence[PlannedClaim],
     covers: Sequence[Cover],
-    plain: Callable[[], Mapping[str, LaunchPool]],
+    uncovered: Callable[[], Mapping[str, LaunchPool]],
 ) -> tuple[PlannedClaim, ...]:
-    """Return the claims, each priced by a commitment while that has unused capacity.
+    """Return the claims, priced with commitments as long as those have unused capacity.
 
     The claims use the commitments in their order. When nothing is left, a claim is priced as
-    without commitments, and its types are sorted again; ``plain`` has those types, by NodePool.
+    without commitments, and its types are sorted again; ``uncovered`` has those types, by NodePool.
     """
-    rooms = {c.note: float(c.decision.count) if c.room is None else c.room for c in covers}
-    whole = {c.note for c in covers if c.room is None}
-    begun: set[str] = set()
-    made: list[PlannedClaim] = []
+    unused = {c.note: float(c.decision.count) if c.room is None else c.room for c in covers}
+    counted_by_instance = {c.note for c in covers if c.room is None}
+    used: set[str] = set()
+    priced: list[PlannedClaim] = []
     for claim in claims:
         kind, offering = claim.launch
         note = offering.origin.note if offering.origin is not None else ""
-        if note not in rooms:
-            made.append(claim)
+        if note not in unused:
+            priced.append(claim)
             continue
-        bare = plain()[claim.node_pool.name].types.get(kind.name)
-        price = bare.price_of(offering.zone, ON_DEMAND) if bare is not None else None
-        asked = 1.0 if note in whole else price or 0.0
-        if note in begun and rooms[note] < asked:
-            made.append(_uncovered(claim, plain()[claim.node_pool.name]))
+        kind_uncovered = uncovered()[claim.node_pool.name].types.get(kind.name)
+        price = (
+            kind_uncovered.price_of(offering.zone, ON_DEMAND)
+            if kind_uncovered is not None
+            else None
+        )
+        amount = 1.0 if note in counted_by_instance else price or 0.0
+        if note in used and unused[note] < amount:
+            priced.append(_without_commitments(claim, uncovered()[claim.node_pool.name]))
             continue
-        begun.add(note)
-        rooms[note] -= asked
-        made.append(claim)
-    return tuple(made)
+        used.add(note)
+        unused[note] -= amount
+        priced.append(claim)
+    return tuple(priced)
 
 
-def _uncovered(claim: PlannedClaim, pool: LaunchPool) -> PlannedClaim:
+def _without_commitments(claim: PlannedClaim, pool: LaunchPool) -> PlannedClaim:
     """Return the claim with its types at prices without commitments, cheapest first."""
 
     def price(kind: InstanceType) -> tuple[float, str]:
@@ -120,17 +124,17 @@ def _uncovered(claim: PlannedClaim, pool: LaunchPool) -> PlannedClaim:
     return replace(claim, types=sorted(kinds, key=price))
 
 
-class Covering:
+class ObservedCoverage:
     """What commitments cover, according to the last observation of the cluster."""
 
     def __init__(self) -> None:
         self.covers: Sequence[Cover] = ()
 
-    def look(
+    def update(
         self, settings: Settings, cluster: ClusterState, catalog: Catalog, now: datetime
     ) -> None:
         """Record an observation."""
-        found = covering(settings, cluster, catalog, now)
+        found = commitment_coverage(settings, cluster, catalog, now)
         self.covers = () if found is None else found.covers
 
 
@@ -138,7 +142,7 @@ class Covering:
 # nodes for pending pods and for pods that lose their node by force, by price only.
 
 
-def with_bound(
+def with_lower_bound(
     cost: Cost,
     scheduler: Callable[[], Scheduler],
     cluster: ClusterState,
@@ -149,7 +153,7 @@ def with_bound(
         return cost
     placed = {pod for claim in placement.claims for pod in claim.pods} | placement.on_nodes.keys()
     bound = scheduler().bound([pod for pod in cluster.pods if pod.key in placed])
-    launched = money(claim.launch[1].price for claim in placement.claims)
+    launched = sum_dollars(claim.launch[1].price for claim in placement.claims)
     gap = bound.gap(launched)
     return msgspec.structs.replace(
         cost,
@@ -159,7 +163,7 @@ def with_bound(
     )
 
 
-def money(amounts: Iterable[float]) -> float:
+def sum_dollars(amounts: Iterable[float]) -> float:
     """Return a sum of dollars, rounded to a billionth."""
     return round(fsum(amounts), 9)
 
@@ -168,10 +172,10 @@ def owned_nodes(
     cluster: ClusterState, pools: Mapping[str, LaunchPool], catalog: Catalog
 ) -> tuple[OwnedNode, ...]:
     """Return the nodes with a NodeClaim, priced by their pool's types or by ``catalog``."""
-    return tuple(_owned(node, pools, catalog) for node in cluster.nodes if node.is_managed)
+    return tuple(_owned_node(node, pools, catalog) for node in cluster.nodes if node.is_managed)
 
 
-def _owned(node: StateNode, pools: Mapping[str, LaunchPool], catalog: Catalog) -> OwnedNode:
+def _owned_node(node: StateNode, pools: Mapping[str, LaunchPool], catalog: Catalog) -> OwnedNode:
     assert node.claim is not None
     labels = node.labels
     instance_type, zone = labels.get(INSTANCE_TYPE), labels.get(ZONE)
@@ -190,7 +194,7 @@ def _owned(node: StateNode, pools: Mapping[str, LaunchPool], catalog: Catalog) -
         capacity_type=capacity_type,
         price=price,
         has_node=node.node is not None,
-        is_going=node.is_deleting,
+        is_deleting=node.is_deleting,
     )
 
 
@@ -206,8 +210,8 @@ class _Account(msgspec.Struct):
         return PoolCost(
             nodes_before=self.nodes_before,
             nodes_after=self.nodes_after,
-            before=money(self.before),
-            after=money(self.after),
+            before=sum_dollars(self.before),
+            after=sum_dollars(self.after),
         )
 
 
@@ -242,7 +246,7 @@ def cost_of(
         unpriced += node.price is None
         account.nodes_before += 1
         account.before.append(price)
-        if not node.is_going and node.node_claim not in gone and node.name not in gone:
+        if not node.is_deleting and node.node_claim not in gone and node.name not in gone:
             account.nodes_after += 1
             account.after.append(price)
     launches: list[PlannedNodeClaim | UnlaunchedClaim] = [*node_claims, *unlaunched]
@@ -253,8 +257,8 @@ def cost_of(
         unpriced += claim.launch is None
     closed = {name: account.close() for name, account in sorted(accounts.items())}
     return Cost(
-        before=money(c.before for c in closed.values()),
-        after=money(c.after for c in closed.values()),
+        before=sum_dollars(c.before for c in closed.values()),
+        after=sum_dollars(c.after for c in closed.values()),
         by_node_pool=closed,
         unpriced=unpriced,
     )

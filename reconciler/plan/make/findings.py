@@ -41,13 +41,13 @@ from reconciler.source.resource import LOCK_FILE
 
 if TYPE_CHECKING:
     from reconciler.disruption.command import Decisions
-    from reconciler.plan.make.decide import Places
+    from reconciler.plan.make.decide import PlacementDecisions
 
 
 # Findings besides the decisions: about inputs, and about the limits of the plan.
 
 
-def finding(diagnostic: Diagnostic) -> PlanFinding:
+def finding_of(diagnostic: Diagnostic) -> PlanFinding:
     """Return a diagnostic in the flat format of the plan's schema."""
     place = diagnostic.place
     return PlanFinding(
@@ -62,7 +62,7 @@ def finding(diagnostic: Diagnostic) -> PlanFinding:
     )
 
 
-def of_lock(lock: PlannedLock | None) -> Iterator[PlanFinding]:
+def lock_findings(lock: PlannedLock | None) -> Iterator[PlanFinding]:
     """Report that images, zones and prices come from a lock."""
     if lock is not None:
         message = f"images, subnets and prices locked at {moment(lock.at)}"
@@ -77,7 +77,7 @@ _LOOKED_UP: Final = {
 """The selectors of a node class whose drift follows from what they find, and not from a hash."""
 
 
-def of_changed_selectors(
+def selector_findings(
     changes: Iterable[PlannedChange], classes: Mapping[str, EC2NodeClass]
 ) -> Iterator[PlanFinding]:
     """Warn about changed selectors of node classes for which nothing was looked up.
@@ -108,7 +108,7 @@ def of_changed_selectors(
 _REGION: Final = "aws.region"
 
 
-def of_changed_region(
+def region_findings(
     before: str, after: str, changes: Iterable[PlannedChange]
 ) -> Iterator[PlanFinding]:
     """Warn that the nodes of the region ``before`` are abandoned; it is empty if none is left.
@@ -132,7 +132,7 @@ def of_changed_region(
     )
 
 
-def of_catalog(catalog: Catalog, claims: Sequence[PlannedNodeClaim]) -> Iterator[PlanFinding]:
+def catalog_findings(catalog: Catalog, claims: Sequence[PlannedNodeClaim]) -> Iterator[PlanFinding]:
     """Report where prices come from, and how many launches use an estimate."""
     for warning in catalog.warnings:
         yield PlanFinding(severity="warning", code="catalog-fallback", message=warning)
@@ -146,28 +146,28 @@ def of_catalog(catalog: Catalog, claims: Sequence[PlannedNodeClaim]) -> Iterator
             uses = "launch uses" if estimated == 1 else "launches use"
             note = f"{estimated:,} {uses} estimated spot prices"
         yield PlanFinding(severity="info", code=code, message=note)
-    yield from _sources(claims)
+    yield from _price_source_findings(claims)
 
 
-def _sources(claims: Sequence[PlannedNodeClaim]) -> Iterator[PlanFinding]:
+def _price_source_findings(claims: Sequence[PlannedNodeClaim]) -> Iterator[PlanFinding]:
     """Report the sources of launch prices, where any is not bundled with the release."""
     counts: dict[str, int] = {}
-    told = False
+    is_notable = False
     for claim in claims:
         source = claim.launch.price_source
         if source is None:
             continue
-        told = told or source.source not in ("bundled", "estimate", "reservation")
+        is_notable = is_notable or source.source not in ("bundled", "estimate", "reservation")
         name = format_price_source(source)
         counts[name] = counts.get(name, 0) + 1
-    if told:
+    if is_notable:
         parts = (f"{name} ({counted(n, 'launch', 'launches')})" for name, n in counts.items())
         yield PlanFinding(
             severity="info", code="prices", message=f"price sources: {', '.join(parts)}"
         )
 
 
-def of_daemon_sets(cluster: ClusterState) -> Iterator[PlanFinding]:
+def daemon_set_findings(cluster: ClusterState) -> Iterator[PlanFinding]:
     """Report the DaemonSets that cannot be read, and how they are counted."""
     for name, why in unreadable(cluster):
         message = (
@@ -176,7 +176,7 @@ def of_daemon_sets(cluster: ClusterState) -> Iterator[PlanFinding]:
         yield PlanFinding(severity="warning", code="daemonset-unreadable", message=message)
 
 
-def of_decisions(decisions: Decisions | Places) -> Iterator[PlanFinding]:
+def decision_findings(decisions: Decisions | PlacementDecisions) -> Iterator[PlanFinding]:
     """Report reached work limits, dropped preferences and invalid budgets."""
     for limit in decisions.limits_hit:
         yield PlanFinding(severity="warning", code="work-limit", message=limit)
@@ -189,10 +189,10 @@ def of_decisions(decisions: Decisions | Places) -> Iterator[PlanFinding]:
         path = None if index is None else f"spec.disruption.budgets[{index}]"
         yield PlanFinding(severity="warning", code="budget-unreadable", message=message, path=path)
     if decisions.placement is not None and decisions.placement.given_up is not None:
-        yield _too_dear(decisions.placement.given_up)
+        yield _dropped_preferences_finding(decisions.placement.given_up)
 
 
-def _too_dear(given_up: DroppedPreferences) -> PlanFinding:
+def _dropped_preferences_finding(given_up: DroppedPreferences) -> PlanFinding:
     """Report the pods whose preferences cost too much, and the savings of dropping them."""
     pods = given_up.preferences
     whose = f"{counted(len(pods), 'pod')} ({format_pods(pods)})"
@@ -209,7 +209,7 @@ PROGRESS_DEADLINE: Final = "progress-deadline"
 
 
 @dataclass(frozen=True, slots=True)
-class Overdue:
+class OverdueClaim:
     """A drifted NodeClaim that should have been replaced by now, and what blocks it."""
 
     node_claim: str
@@ -229,11 +229,11 @@ class Overdue:
         )
 
     def finding(self) -> PlanFinding:
-        """Return it as a finding of a plan."""
+        """Return the finding that reports it."""
         return PlanFinding(severity="warning", code=PROGRESS_DEADLINE, message=str(self))
 
 
-def overdue(
+def overdue_claims(
     drift: Iterable[DriftedClaim],
     commands: Iterable[PlannedCommand],
     blocked: Iterable[BlockedNode],
@@ -241,36 +241,36 @@ def overdue(
     claims: Mapping[str, NodeClaim],
     settings: Settings,
     now: datetime,
-) -> tuple[Overdue, ...]:
+) -> tuple[OverdueClaim, ...]:
     """Return the drifted claims whose deadline has passed and that no command replaces now."""
-    going = {name for command in commands for name in command.node_claims}
+    replaced = {name for command in commands for name in command.node_claims}
     why = {item.node_claim: item.message for item in reversed([*deferred])}
     by_node = {item.node: item.message for item in reversed([*blocked])}
     found = []
     for item in drift:
         claim = claims.get(item.node_claim)
-        due = due_at(claim, settings) if claim is not None else None
-        if claim is None or due is None or now < due or item.node_claim in going:
+        due = drift_deadline(claim, settings) if claim is not None else None
+        if claim is None or due is None or now < due or item.node_claim in replaced:
             continue
         since = drifted_since(claim)
-        assert since is not None, "what has a deadline has a beginning"
+        assert since is not None, "a claim with a drift deadline has drifted"
         pool = item.node_pool
-        held = by_node.get(item.node or "") or why.get(item.node_claim)
+        reason = by_node.get(item.node or "") or why.get(item.node_claim)
         found.append(
-            Overdue(
+            OverdueClaim(
                 node_claim=item.node_claim,
                 node=item.node,
                 node_pool=pool,
                 since=since,
                 deadline=str(settings.pool(pool).progress_deadline),
                 key=settings.key_of(pool, PoolOption.PROGRESS_DEADLINE),
-                why=held or "other nodes come first",
+                why=reason or "other nodes come first",
             )
         )
     return tuple(found)
 
 
-def due_at(claim: NodeClaim, settings: Settings) -> datetime | None:
+def drift_deadline(claim: NodeClaim, settings: Settings) -> datetime | None:
     """Return when a drifted claim should have been replaced; None without a deadline."""
     deadline = settings.pool(claim.node_pool).progress_deadline
     since = drifted_since(claim)

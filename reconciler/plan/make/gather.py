@@ -33,7 +33,7 @@ from reconciler.placement.pods.headroom import BufferTemplates, Headroom, headro
 from reconciler.placement.topology import defaultspread
 from reconciler.placement.topology.defaultspread import DefaultSpread, Owner
 from reconciler.plan.make import findings
-from reconciler.plan.make.decide import Phase, untimed
+from reconciler.plan.make.decide import Phase, ignore_phase
 from reconciler.plan.make.facts import Facts
 from reconciler.plan.make.inputs import Inputs, Object
 from reconciler.plan.make.moves import changes_of, drift_of
@@ -95,14 +95,14 @@ def _buffers(inputs: Inputs) -> list[CapacityBuffer]:
 
 
 def _templates(inputs: Inputs, buffers: Iterable[CapacityBuffer]) -> BufferTemplates:
-    wanted = set()
+    references = set()
     for buffer in buffers:
         spec = buffer.spec
         if spec.pod_template_ref is not None:
-            wanted.add(("PodTemplate", f"{buffer.namespace}/{spec.pod_template_ref.name}"))
+            references.add(("PodTemplate", f"{buffer.namespace}/{spec.pod_template_ref.name}"))
         elif spec.scalable_ref is not None:
-            wanted.add((spec.scalable_ref.kind, f"{buffer.namespace}/{spec.scalable_ref.name}"))
-    stored, scalables = templates(inputs.fleet, wanted)
+            references.add((spec.scalable_ref.kind, f"{buffer.namespace}/{spec.scalable_ref.name}"))
+    stored, scalables = templates(inputs.fleet, references)
     cluster = inputs.cluster
     return BufferTemplates({**stored, **cluster.pod_templates}, {**scalables, **cluster.scalables})
 
@@ -113,7 +113,7 @@ def with_headroom(cluster: ClusterState, rooms: Iterable[Headroom]) -> ClusterSt
     return replace(cluster, pods=(*cluster.pods, *virtual)) if virtual else cluster
 
 
-def of_buffers(inputs: Inputs, rooms: Iterable[Headroom]) -> Iterator[PlanFinding]:
+def buffer_findings(inputs: Inputs, rooms: Iterable[Headroom]) -> Iterator[PlanFinding]:
     """Report the buffers that have no effect, if that is probably not intended."""
     if not inputs.settings.gate(FeatureGate.CAPACITY_BUFFER):
         names = ", ".join(buffer.key for buffer in _buffers(inputs))
@@ -129,7 +129,9 @@ def of_buffers(inputs: Inputs, rooms: Iterable[Headroom]) -> Iterator[PlanFindin
             yield PlanFinding(severity="warning", code="capacitybuffer-unresolved", message=message)
 
 
-def facts_of(inputs: Inputs, phase: Phase = untimed, recall: FactsRecall | None = None) -> Facts:
+def facts_of(
+    inputs: Inputs, phase: Phase = ignore_phase, recall: FactsRecall | None = None
+) -> Facts:
     """Return the facts of the inputs, without the cost of a change (``base_cost``).
 
     ``recall`` has results for the last inputs of the same loop.
@@ -145,14 +147,14 @@ def _facts(inputs: Inputs, recall: FactsRecall | None = None) -> Facts:
     classes = _classes(inputs)
     coverage = None
     if inputs.settings.commitments is not None:
-        from reconciler.plan.make.costs import covering, of_commitments
+        from reconciler.plan.make.costs import commitment_coverage, commitment_findings
 
-        coverage = covering(inputs.settings, inputs.cluster, inputs.catalog, inputs.now)
+        coverage = commitment_coverage(inputs.settings, inputs.cluster, inputs.catalog, inputs.now)
 
     @cache
-    def priced(covers: tuple[Cover, ...] = ()) -> PoolTypes:
+    def types_with(covers: tuple[Cover, ...] = ()) -> PoolTypes:
         known = recall.types if recall is not None else TypesRecall()
-        return known.of(
+        return known.get(
             pools,
             classes,
             node_overlays(inputs.fleet),
@@ -161,14 +163,14 @@ def _facts(inputs: Inputs, recall: FactsRecall | None = None) -> Facts:
             any_class=inputs.any_class,
             unready=inputs.unready_classes,
             refused=inputs.refused,
-            memory=_memory(inputs, classes),
+            memory=_measured_memory(inputs, classes),
             covers=covers,
         )
 
-    types = priced(coverage.covers if coverage is not None else ())
+    types = types_with(coverage.covers if coverage is not None else ())
     if coverage is not None:
         types = msgspec.structs.replace(
-            types, findings=(*types.findings, *of_commitments(coverage))
+            types, findings=(*types.findings, *commitment_findings(coverage))
         )
     facts = Facts(
         now=inputs.now,
@@ -178,11 +180,11 @@ def _facts(inputs: Inputs, recall: FactsRecall | None = None) -> Facts:
         classes=classes,
         types=types,
         covers=coverage.covers if coverage is not None else (),
-        uncovered=lambda: priced().by_name,
-        lock=_lock(inputs),
+        uncovered=lambda: types_with().by_name,
+        lock=_planned_lock(inputs),
         cluster=inputs.cluster,
         left_region=inputs.left_region,
-        withheld=inputs.withheld or _left_behind(inputs),
+        withheld=inputs.withheld or _region_change_block(inputs),
         revision=inputs.revision,
         compared_with=inputs.compared_with,
         serial=inputs.serial,
@@ -191,11 +193,11 @@ def _facts(inputs: Inputs, recall: FactsRecall | None = None) -> Facts:
         observed_at=inputs.observed_at,
         observed=inputs.observed,
     )
-    return _observed(facts, inputs, coverage)
+    return _with_observation(facts, inputs, coverage)
 
 
-def _left_behind(inputs: Inputs) -> str:
-    """Return why nothing may be done if the fleet has nodes in a region that it leaves."""
+def _region_change_block(inputs: Inputs) -> str:
+    """Return why no action is allowed if the fleet has nodes in the region that it leaves."""
     cluster = inputs.cluster
     has_nodes = inputs.region_before or any(node.is_managed for node in cluster.nodes)
     if not inputs.left_region or not has_nodes:
@@ -211,7 +213,7 @@ def with_cluster(facts: Facts, inputs: Inputs, recall: FactsRecall | None = None
     nodes.
     """
     is_covered = inputs.settings.commitments is not None
-    fresh = _facts(inputs) if is_covered else _observed(facts, inputs, None)
+    fresh = _facts(inputs) if is_covered else _with_observation(facts, inputs, None)
     return _with_drift(fresh, inputs, recall)
 
 
@@ -220,13 +222,13 @@ def _with_drift(facts: Facts, inputs: Inputs, recall: FactsRecall | None) -> Fac
     return msgspec.structs.replace(facts, drift=drift)
 
 
-def _observed(facts: Facts, inputs: Inputs, coverage: Coverage | None) -> Facts:
+def _with_observation(facts: Facts, inputs: Inputs, coverage: Coverage | None) -> Facts:
     """Return the facts with what depends on the cluster and on the clock, except for drift."""
-    cluster, rooms = _with_headroom(inputs, _with_own_claims(inputs))
+    cluster, rooms = _with_headroom(inputs, _with_declared_claims(inputs))
     if coverage is not None:
-        from reconciler.plan.make.costs import with_paid
+        from reconciler.plan.make.costs import with_remaining_costs
 
-        cluster = with_paid(cluster, coverage)
+        cluster = with_remaining_costs(cluster, coverage)
     if inputs.settings.default_constraints:
         cluster = with_default_spread(cluster, inputs)
     return msgspec.structs.replace(
@@ -235,18 +237,18 @@ def _observed(facts: Facts, inputs: Inputs, coverage: Coverage | None) -> Facts:
         cluster=cluster,
         headroom=rooms,
         interrupted=inputs.interrupted,
-        vanished=_vanished(inputs, facts.pools),
-        removable=_removable(inputs, facts.pools, cluster),
+        vanished=_deleted_pools(inputs, facts.pools),
+        removable=_removable_pools(inputs, facts.pools, cluster),
         nominated=inputs.nominated,
         unsettled=inputs.unsettled,
         history=inputs.history,
         lists_blockers=inputs.lists_blockers,
         findings=(
-            *map(findings.finding, inputs.diagnostics),
+            *map(findings.finding_of, inputs.diagnostics),
             *facts.types.findings,
-            *findings.of_daemon_sets(cluster),
+            *findings.daemon_set_findings(cluster),
         ),
-        buffer_findings=tuple(_of_buffers(inputs, rooms)),
+        buffer_findings=tuple(_buffer_findings(inputs, rooms)),
     )
 
 
@@ -261,12 +263,14 @@ def _with_headroom(
     return with_headroom(cluster, rooms), rooms
 
 
-def _of_buffers(inputs: Inputs, rooms: tuple[Headroom, ...]) -> Iterator[PlanFinding]:
+def _buffer_findings(inputs: Inputs, rooms: tuple[Headroom, ...]) -> Iterator[PlanFinding]:
     if inputs.fleet.capacity_buffers or inputs.cluster.capacity_buffers:
-        yield from of_buffers(inputs, rooms)
+        yield from buffer_findings(inputs, rooms)
 
 
-def _memory(inputs: Inputs, classes: Mapping[str, EC2NodeClass]) -> Mapping[str, MemoryByType]:
+def _measured_memory(
+    inputs: Inputs, classes: Mapping[str, EC2NodeClass]
+) -> Mapping[str, MemoryByType]:
     """Return the measured memory of nodes of each class, now or earlier."""
     if not inputs.memory and not inputs.cluster.nodes:
         return {}
@@ -299,14 +303,14 @@ def _classes(inputs: Inputs) -> dict[str, EC2NodeClass]:
     return {name: pinned(c, lock.entry(name)) for name, c in classes.items()}
 
 
-def _lock(inputs: Inputs) -> PlannedLock | None:
+def _planned_lock(inputs: Inputs) -> PlannedLock | None:
     lock = inputs.fleet.lock_for(inputs.settings.region)
     if lock is None:
         return None
     return PlannedLock(at=lock.locked_at, digest=lock.digest, catalog=lock.catalog.bundle)
 
 
-def _with_own_claims(inputs: Inputs) -> ClusterState:
+def _with_declared_claims(inputs: Inputs) -> ClusterState:
     """Return the cluster with the NodeClaims that git declares and that do not exist yet."""
     declared = node_claims(inputs.fleet)
     if not declared:
@@ -317,17 +321,17 @@ def _with_own_claims(inputs: Inputs) -> ClusterState:
     return replace(inputs.cluster, unlaunched=(*inputs.cluster.unlaunched, *fresh))
 
 
-def _vanished(inputs: Inputs, pools: Iterable[NodePool]) -> tuple[NodePool, ...]:
+def _deleted_pools(inputs: Inputs, pools: Iterable[NodePool]) -> tuple[NodePool, ...]:
     """Return the NodePools that were deleted from git; they matter only if there are nodes."""
     if not inputs.cluster.nodes and not inputs.cluster.unlaunched:
         return ()
-    return vanished_pools(inputs.known_before, pools)
+    return deleted_pools(inputs.known_before, pools)
 
 
-def vanished_pools(recorded: Iterable[Object], pools: Iterable[NodePool]) -> tuple[NodePool, ...]:
-    """Return the NodePools among ``recorded`` objects that ``pools``, those of git, lack.
+def deleted_pools(recorded: Iterable[Object], pools: Iterable[NodePool]) -> tuple[NodePool, ...]:
+    """Return the ``recorded`` NodePools that are not among ``pools``, the NodePools in git.
 
-    Of two objects with one name the last counts.
+    If two objects have the same name, the last one counts.
     """
     desired = {pool.name for pool in pools}
     known: dict[str, NodePool] = {}
@@ -338,7 +342,9 @@ def vanished_pools(recorded: Iterable[Object], pools: Iterable[NodePool]) -> tup
     return tuple(known[name] for name in sorted(known))
 
 
-def _removable(inputs: Inputs, pools: Iterable[NodePool], cluster: ClusterState) -> frozenset[str]:
+def _removable_pools(
+    inputs: Inputs, pools: Iterable[NodePool], cluster: ClusterState
+) -> frozenset[str]:
     """Return the NodePools whose removal is allowed: by name, or all that vanished."""
     if inputs.settings.removal_policy != RemovalPolicy.ALLOW:
         return inputs.allow_removal

@@ -21,12 +21,12 @@ from reconciler.disruption.calendar import Windows, protected_until
 from reconciler.disruption.command import Command, Decisions, Deferral, WaitsFor
 from reconciler.disruption.decide import decide
 from reconciler.disruption.deliberation import WORK_MAX
-from reconciler.disruption.gates.consolidatable import consolidatable_at, left_over_until
-from reconciler.disruption.gates.guards import WAVE_REASONS, staying, wave_size
+from reconciler.disruption.gates.consolidatable import consolidatable_at, retained_until
+from reconciler.disruption.gates.guards import WAVE_REASONS, count_remaining_nodes, wave_size
 from reconciler.disruption.gates.pdb import PodDisruptionBudgets
-from reconciler.disruption.gates.policy import forced_out_at
-from reconciler.disruption.methods.forceful import patience_ends
-from reconciler.disruption.simulation import nodes_for
+from reconciler.disruption.gates.policy import forceful_expiry_at
+from reconciler.disruption.methods.forceful import toleration_ends_at
+from reconciler.disruption.simulation import examinable_nodes
 from reconciler.model.history import DAY, History, Move, Rollout, Taken
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import FeatureGate, Settings
@@ -34,8 +34,13 @@ from reconciler.observed.state import ClusterState
 from reconciler.placement.nodes.static import static_claims
 from reconciler.placement.question import Placement, PlannedClaim
 from reconciler.plan.make.actions import Namer
-from reconciler.plan.make.costs import money, owned_nodes
-from reconciler.plan.make.decide import Places, decided_by, situation_of, untimed
+from reconciler.plan.make.costs import owned_nodes, sum_dollars
+from reconciler.plan.make.decide import (
+    PlacementDecisions,
+    ignore_phase,
+    make_decisions,
+    situation_of,
+)
 from reconciler.plan.make.facts import Facts
 from reconciler.plan.make.gather import facts_of, with_cluster
 from reconciler.plan.make.inputs import Inputs
@@ -87,7 +92,7 @@ def _moved(
 ) -> Rollout:
     pool = rollout.node_pool
     if not rollout.moves:
-        size = wave_size(pool, staying(cluster.nodes)[pool], settings)
+        size = wave_size(pool, count_remaining_nodes(cluster.nodes)[pool], settings)
         rollout = replace(rollout, wave=rollout.wave + 1, size=size)
     move = Move(command.id, started_at=now, nodes=nodes, ended_at=done, healthy_at=done)
     return replace(rollout, moves=(*rollout.moves, move))
@@ -145,7 +150,7 @@ def _quiet(
     for node in cluster.nodes:
         if node.claim is None or node.is_deleting:
             continue
-        kept = left_over_until(node.claim)
+        kept = retained_until(node.claim)
         if kept is not None:
             yield kept
         pool = pools.get(node.node_pool)
@@ -172,11 +177,11 @@ def _forced(cluster: ClusterState, settings: Settings) -> Iterator[datetime]:
     for node in cluster.nodes:
         if node.claim is None or node.is_deleting:
             continue
-        at = forced_out_at(node.claim, node.node_pool, settings)
+        at = forceful_expiry_at(node.claim, node.node_pool, settings)
         if at is not None:
             yield at
         if node.node is not None and settings.gate(FeatureGate.NODE_REPAIR):
-            ends = patience_ends(node.node.status.conditions)
+            ends = toleration_ends_at(node.node.status.conditions)
             if ends is not None:
                 yield ends
 
@@ -194,12 +199,12 @@ def next_opening(
     """
     at = now
     for _ in range(_WINDOWS_MAX):
-        moments = windows.moments(at)
+        moments = windows.change_times(at)
         following = min((m for m in moments if m is not None and m > at), default=None)
         if following is None or following - now > HORIZON:
             return None
         at = following
-        if windows.in_force(at) not in seen:
+        if windows.active_flags(at) not in seen:
             return at
     return None
 
@@ -260,7 +265,7 @@ class Rest:
     rested: bool = False
     ended: bool = False
     first: Cost | None = None
-    decisions: Decisions | Places = field(default_factory=Decisions)
+    decisions: Decisions | PlacementDecisions = field(default_factory=Decisions)
 
     def owned(self) -> dict[str, float]:
         """Return the cost of each managed node by NodeClaim, USD an hour; 0 if unknown.
@@ -299,7 +304,7 @@ def carried(
     world = with_fields(world, prices={**prices_of(facts), **world.prices})
     windows = Windows.of(facts.pools, inputs.settings)
     launcher = InstantLauncher.of(facts, inputs.fleet, inputs.settings)
-    rest = Rest(inputs, world, facts, start, start, history, money(world.owned.values()))
+    rest = Rest(inputs, world, facts, start, start, history, sum_dollars(world.owned.values()))
     number = 0
     quiet, seen = rest, set[tuple[bool, ...]]()
     while not (number and work.is_over) and number != answers:
@@ -323,7 +328,7 @@ def carried(
         hope = next_hope(rest.world.cluster, facts.pools, inputs.settings, answer.deferred, rest.at)
         if not seen or hope is not None:
             quiet = rest
-        seen.add(windows.in_force(rest.at))
+        seen.add(windows.active_flags(rest.at))
         opening = next_opening(windows, rest.at, seen)
         following = min((at for at in (hope, opening) if at is not None), default=None)
         if following is None:
@@ -349,14 +354,16 @@ def _asked(inputs: Inputs, world: RestingFleet, now: datetime, history: History)
     )
 
 
-def _answer(facts: Facts, salt: str, work: Work, recall: FactsRecall) -> Decisions | Places:
+def _answer(
+    facts: Facts, salt: str, work: Work, recall: FactsRecall
+) -> Decisions | PlacementDecisions:
     """Return what the planner decides within the remaining work."""
     cluster = facts.cluster
     work.spend(_ANSWER + _NODE * len(cluster.nodes) + _POD * len(cluster.pending))
     if not cluster.unlaunched and not any(node.is_managed for node in cluster.nodes):
-        return decided_by(facts, salt, untimed)
+        return make_decisions(facts, salt, ignore_phase)
     situation = situation_of(facts, salt, recall=recall)
-    most = nodes_for(max(work.left, 0), len(cluster.nodes))
+    most = examinable_nodes(max(work.allowed_disruptions, 0), len(cluster.nodes))
     answer = decide(with_fields(situation, work_max=max(min(WORK_MAX, most), 1)))
     work.spend(answer.work)
     return answer
@@ -364,7 +371,7 @@ def _answer(facts: Facts, salt: str, work: Work, recall: FactsRecall) -> Decisio
 
 def _step(
     rest: Rest,
-    answer: Decisions | Places,
+    answer: Decisions | PlacementDecisions,
     static: Iterable[PlannedClaim],
     launcher: InstantLauncher,
     settings: Settings,
@@ -410,7 +417,7 @@ def _gone(cluster: ClusterState, commands: Iterable[Command]) -> frozenset[str]:
 
 
 def _planned(
-    answer: Decisions | Places, static: Iterable[PlannedClaim], cluster: ClusterState
+    answer: Decisions | PlacementDecisions, static: Iterable[PlannedClaim], cluster: ClusterState
 ) -> tuple[list[PlannedClaim], dict[str, str]]:
     """Return the NodeClaims to launch with unique names, and the node of each pod."""
     placements = [answer.placement, *map(_moves, answer.commands)]

@@ -120,10 +120,10 @@ class InputDigests(Part, frozen=True, kw_only=True):
     settings: str = ""
     engine: str = ""
 
-    def moved(self, now: InputDigests) -> list[str]:
+    def changed(self, current: InputDigests) -> list[str]:
         """Return the names of the inputs that differ, in a fixed order."""
         return [
-            name for name in self.__struct_fields__ if getattr(self, name) != getattr(now, name)
+            name for name in self.__struct_fields__ if getattr(self, name) != getattr(current, name)
         ]
 
 

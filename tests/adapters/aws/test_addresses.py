@@ -120,7 +120,7 @@ def test_a_full_subnet_makes_no_offering_unavailable_while_another_of_its_zone_h
     small = site.subnet("172.31.240.0/28")
     site.node_class()
     addresses = site.compute._launcher._addresses
-    addresses.seen(dict.fromkeys(addresses.free(), 5) | {small: 4000})
+    addresses.update(dict.fromkeys(addresses.free(), 5) | {small: 4000})
     answers = [site.request_launch(f"i{number}") for number in range(13)]
     *launched, full, after = answers
     assert {i.subnet_id for a in launched if isinstance(a, LaunchAnswer) and (i := a.instance)} == {
@@ -138,7 +138,7 @@ def test_a_zone_with_only_full_subnets_makes_the_offering_unavailable(site: Site
     small = site.subnet("172.31.240.0/28")
     site.node_class()
     addresses = site.compute._launcher._addresses
-    addresses.seen(dict.fromkeys(addresses.free(), 0) | {small: 4000})
+    addresses.update(dict.fromkeys(addresses.free(), 0) | {small: 4000})
     *_, full = [site.request_launch(f"i{number}") for number in range(12)]
     assert isinstance(full, LaunchAnswer)
     assert [(r.zone, r.code) for r in full.refused] == [(ZONE, NONE_FREE)]
@@ -146,12 +146,12 @@ def test_a_zone_with_only_full_subnets_makes_the_offering_unavailable(site: Site
 
 def test_unused_addresses_of_a_launch_are_released_once() -> None:
     addresses = Addresses()
-    addresses.seen({"a": 100, "b": 100})
-    taken = addresses.take({"a": 29, "b": 29, "unknown": 29})
+    addresses.update({"a": 100, "b": 100})
+    taken = addresses.reserve({"a": 29, "b": 29, "unknown": 29})
     assert addresses.free() == {"a": 71, "b": 71}
-    addresses.settle(taken, ["a"])
+    addresses.release_unused(taken, ["a"])
     assert addresses.free() == {"a": 71, "b": 100}
-    late = addresses.take({"b": 50})
-    addresses.seen({"a": 90, "b": 80})
-    addresses.settle(late, [])
+    late = addresses.reserve({"b": 50})
+    addresses.update({"a": 90, "b": 80})
+    addresses.release_unused(late, [])
     assert addresses.free() == {"a": 90, "b": 80}, "the look knew better"

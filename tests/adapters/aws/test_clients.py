@@ -40,14 +40,14 @@ def accounts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Connections]:
 
 def test_each_fleet_acts_in_the_account_of_its_role(accounts: Connections) -> None:
     numbers = [
-        accounts.of(settings)("sts", 1).get_caller_identity()["Account"]
+        accounts.connector(settings)("sts", 1).get_caller_identity()["Account"]
         for settings in (ONE, OTHER, ONE)
     ]
     assert numbers == ["111111111111", "222222222222", "111111111111"]
 
 
 def test_resources_of_one_fleet_are_invisible_to_another(accounts: Connections) -> None:
-    one, other = (accounts.of(s)("sqs", 1) for s in (ONE, OTHER))
+    one, other = (accounts.connector(s)("sqs", 1) for s in (ONE, OTHER))
     one.create_queue(QueueName="ours")
     assert len(one.list_queues()["QueueUrls"]) == 1
     assert "QueueUrls" not in other.list_queues()
@@ -55,14 +55,14 @@ def test_resources_of_one_fleet_are_invisible_to_another(accounts: Connections) 
 
 def test_each_fleet_acts_in_its_own_region(accounts: Connections) -> None:
     here, there = (
-        accounts.of(ONE)("sqs", 1),
-        accounts.of(replace(ONE, region="eu-west-1"))("sqs", 1),
+        accounts.connector(ONE)("sqs", 1),
+        accounts.connector(replace(ONE, region="eu-west-1"))("sqs", 1),
     )
     assert (here.meta.region_name, there.meta.region_name) == ("us-east-1", "eu-west-1")
 
 
 def test_the_price_list_is_requested_in_its_region(accounts: Connections) -> None:
-    connect = accounts.of(replace(ONE, region="eu-west-1"))
+    connect = accounts.connector(replace(ONE, region="eu-west-1"))
     assert connect("pricing", 1).meta.region_name == "eu-central-1"
 
 
@@ -70,10 +70,10 @@ def test_fleets_of_one_account_share_clients_and_those_of_roles_share_the_rate(
     accounts: Connections,
 ) -> None:
     twin = replace(ONE, session_name="reconciler-one", fleet="twin")
-    assert accounts.of(ONE)("sqs", 1) is accounts.of(twin)("sqs", 1)
-    assert accounts.of(ONE)("sqs", 1) is not accounts.of(ONE)("sqs", 5)
+    assert accounts.connector(ONE)("sqs", 1) is accounts.connector(twin)("sqs", 1)
+    assert accounts.connector(ONE)("sqs", 1) is not accounts.connector(ONE)("sqs", 5)
     beside = replace(ONE, role_arn="arn:aws:iam::111111111111:role/others")
-    assert accounts.of(ONE)("sqs", 1) is not accounts.of(beside)("sqs", 1)
+    assert accounts.connector(ONE)("sqs", 1) is not accounts.connector(beside)("sqs", 1)
     throttles = accounts._throttles
     assert set(throttles) == {("111111111111", "us-east-1")}
 
@@ -93,10 +93,10 @@ def test_api_models_are_loaded_once_for_all_accounts(
     monkeypatch.setattr(JSONFileLoader, "load_file", noted)
     monkeypatch.setattr(botocore.session, "create_loader", create_loader)  # see tests/awsmodels.py
     regions = ("us-east-1", "us-east-2", "eu-west-1")
-    clients = [accounts.of(replace(OTHER, region=region))("ec2", 1) for region in regions]
+    clients = [accounts.connector(replace(OTHER, region=region))("ec2", 1) for region in regions]
     assert len({client.meta.region_name for client in clients}) == len(regions)
     assert sum("endpoint-rule-set" in path and "/ec2/" in path for path in read) <= 1
-    assert accounts.of(OTHER)("ec2", 1).describe_regions()["Regions"]
+    assert accounts.connector(OTHER)("ec2", 1).describe_regions()["Regions"]
 
 
 def test_roles_of_one_account_share_a_rate_limit_and_accounts_do_not(
@@ -106,7 +106,7 @@ def test_roles_of_one_account_share_a_rate_limit_and_accounts_do_not(
     beside = replace(ONE, role_arn="arn:aws:iam::111111111111:role/others")
     abroad = replace(ONE, region="eu-west-1")
     one, twin, other, there = (
-        connections.of(settings)("ec2", 1) for settings in (ONE, beside, OTHER, abroad)
+        connections.connector(settings)("ec2", 1) for settings in (ONE, beside, OTHER, abroad)
     )
     rate = RATES["RunInstances"]
 
@@ -123,7 +123,7 @@ def test_roles_of_one_account_share_a_rate_limit_and_accounts_do_not(
 
 
 def test_a_session_name_identifies_its_fleet(accounts: Connections) -> None:
-    arn = accounts.of(ONE)("sts", 1).get_caller_identity()["Arn"]
+    arn = accounts.connector(ONE)("sts", 1).get_caller_identity()["Arn"]
     assert arn == "arn:aws:sts::111111111111:assumed-role/fleets/reconciler-one"
 
 
@@ -144,7 +144,7 @@ def test_the_role_is_assumed_with_the_external_id_and_again_before_it_ends(
         return answer
 
     monkeypatch.setattr(botocore.client.BaseClient, "_make_api_call", noted)
-    sqs = accounts.of(replace(ONE, external_id="shared-secret"))("sqs", 1)
+    sqs = accounts.connector(replace(ONE, external_id="shared-secret"))("sqs", 1)
     assert requested == [], "nothing is assumed before it is needed"
     sqs.list_queues()
     sqs.list_queues()
@@ -153,7 +153,7 @@ def test_the_role_is_assumed_with_the_external_id_and_again_before_it_ends(
 
 
 def test_threads_get_one_client_with_a_bounded_pool(accounts: Connections) -> None:
-    connect, found = accounts.of(ONE), []
+    connect, found = accounts.connector(ONE), []
     threads = [threading.Thread(target=lambda: found.append(connect("sqs", 1))) for _ in range(8)]
     for thread in threads:
         thread.start()
@@ -173,7 +173,7 @@ def test_a_local_endpoint_needs_no_credentials_and_has_no_rate_limits(
     with serve(EmbeddedEC2(SimulatedClock())) as url:
         local = Settings(fleet="local", endpoint_url=url)
         connections = Connections(SimulatedClock())
-        assert connections.of(local)("ec2", 1).describe_vpcs()["Vpcs"]
+        assert connections.connector(local)("ec2", 1).describe_vpcs()["Vpcs"]
         assert account_of(local).is_imitation
         assert connections._throttles == {}
 
@@ -200,7 +200,9 @@ def test_accounts_are_distinguished_by_credentials_region_and_endpoint() -> None
 )
 def test_every_time_format_of_aws_is_supported(written: str) -> None:
     connections = Connections(SimulatedClock())
-    ssm = connections.of(Settings(endpoint_url="http://127.0.0.1:1", region="us-east-1"))("ssm", 1)
+    ssm = connections.connector(Settings(endpoint_url="http://127.0.0.1:1", region="us-east-1"))(
+        "ssm", 1
+    )
 
     def answer(request: Any, **_: Any) -> AWSResponse:
         body = io.BytesIO(f'{{"Parameter": {{"LastModifiedDate": {written}}}}}'.encode())
@@ -223,7 +225,7 @@ def test_a_process_without_the_lease_sends_and_retries_nothing() -> None:
     with serve(cloud) as url:
         connections = Connections(SimulatedClock())
         local = Settings(fleet="local", region="us-east-1", endpoint_url=url)
-        ec2 = connections.guarded(local, confirm)("ec2", 5)
+        ec2 = connections.guarded_connector(local, confirm)("ec2", 5)
         ec2.describe_vpcs()
         cloud.faults.add("DescribeVpcs", Fault.SERVER_ERROR, times=None)
         requested = len(cloud.calls)
@@ -233,7 +235,9 @@ def test_a_process_without_the_lease_sends_and_retries_nothing() -> None:
             ec2.describe_vpcs()
         assert len(cloud.calls) - requested == 1, "the first attempt; its repetition is not sent"
         cloud.faults.clear()
-        assert connections.of(local)("ec2", 5).describe_vpcs()["Vpcs"], "others are not asked"
+        assert connections.connector(local)("ec2", 5).describe_vpcs()["Vpcs"], (
+            "others are not asked"
+        )
 
 
 def test_every_call_is_measured_with_its_outcome() -> None:
@@ -246,11 +250,13 @@ def test_every_call_is_measured_with_its_outcome() -> None:
     with serve(EmbeddedEC2(SimulatedClock())) as url:
         connections = Connections(SimulatedClock())
         connections.meter = meter
-        ec2 = connections.of(Settings(endpoint_url=url, region="us-east-1"))("ec2", 1)
+        ec2 = connections.connector(Settings(endpoint_url=url, region="us-east-1"))("ec2", 1)
         ec2.describe_instances()
         with pytest.raises(ClientError):
             ec2.describe_instances(InstanceIds=["i-nothing"])
-    gone = connections.of(Settings(endpoint_url="http://127.0.0.1:1", region="us-east-1"))("ec2", 1)
+    gone = connections.connector(Settings(endpoint_url="http://127.0.0.1:1", region="us-east-1"))(
+        "ec2", 1
+    )
     with pytest.raises(BotoCoreError):
         gone.describe_instances()
     assert measured == [

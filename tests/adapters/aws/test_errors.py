@@ -13,7 +13,7 @@ from botocore.exceptions import (
 )
 from botocore.parsers import ResponseParserError
 
-from reconciler.adapters.aws.errors import Failure, failure_of, our_error, translated
+from reconciler.adapters.aws.errors import Failure, failure_of, our_error, translate_errors
 from reconciler.adapters.aws.launch.instances import backoff_s
 from reconciler.model.errors import CloudError, TransientCloudError
 
@@ -70,7 +70,7 @@ def test_each_error_contains_advice(
 
 
 def test_an_error_reads_as_one_line_with_call_request_and_advice() -> None:
-    with pytest.raises(CloudError) as caught, translated("ec2:RunIt"):
+    with pytest.raises(CloudError) as caught, translate_errors("ec2:RunIt"):
         raise client_error("UnauthorizedOperation", 403)
     assert str(caught.value) == (
         "ec2:RunIt (request abc-1): UnauthorizedOperation: It said so.; "
@@ -84,7 +84,7 @@ def test_missing_credentials_are_reported_with_their_possible_sources() -> None:
 
 
 def test_an_internal_error_is_not_reported_as_a_cloud_error() -> None:
-    with pytest.raises(KeyError), translated("ec2:RunIt"):
+    with pytest.raises(KeyError), translate_errors("ec2:RunIt"):
         raise KeyError("oops")
 
 

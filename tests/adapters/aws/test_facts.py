@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.adapters.aws.facts.latest import AccountFacts, Folder, folder_of, kept_at
+from reconciler.adapters.aws.facts.latest import AccountFacts, Folder, cache_folder, cache_times
 from reconciler.adapters.aws.facts.prices import currency_of, pricing_region
 from reconciler.adapters.simulated.conditions import Fault, SimulatedClock
 from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
@@ -85,7 +85,7 @@ def test_an_answer_is_cached_across_processes_until_it_expires(account: Account)
     account.clock.advance(HALF_A_DAY.total_seconds() - 1)
     assert account.refresh().spot() == first
     assert account.calls("DescribeSpotPriceHistory") == 1
-    assert kept_at(account.folder) == {"spot": first.at}
+    assert cache_times(account.folder) == {"spot": first.at}
     account.clock.advance(1)
     later = account.refresh().spot()
     assert later.at is not None
@@ -163,7 +163,7 @@ def test_a_damaged_cache_file_is_replaced(account: Account) -> None:
 
 def test_another_region_or_endpoint_is_another_market(tmp_path: Path) -> None:
     places = {
-        folder_of(settings, str(tmp_path)).path
+        cache_folder(settings, str(tmp_path)).path
         for settings in (
             Settings(),
             Settings(region="eu-west-1"),

@@ -19,7 +19,7 @@ from reconciler.adapters.aws.checks import Checks
 from reconciler.adapters.aws.compute import AwsCompute
 from reconciler.adapters.aws.events.queue import InterruptionQueue
 from reconciler.adapters.aws.events.statuses import InstanceStatuses
-from reconciler.adapters.aws.facts.commitments import bought
+from reconciler.adapters.aws.facts.commitments import read_commitments
 from reconciler.adapters.aws.facts.latest import describe_offerings, describe_types
 from reconciler.adapters.aws.facts.prices import on_demand_prices, spot_prices
 from reconciler.adapters.aws.launch.profiles import Profiles, profile_name
@@ -265,7 +265,7 @@ def health(s: Site) -> None:
 
 
 def contracts(s: Site) -> None:
-    assert len(bought(s.cloud.connect, "us-east-1").savings_plans) == 1
+    assert len(read_commitments(s.cloud.connect, "us-east-1").savings_plans) == 1
 
 
 def identity(s: Site) -> None:

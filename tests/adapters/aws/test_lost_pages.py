@@ -99,7 +99,11 @@ READS: dict[str, tuple[str, Callable[[Site], Any], int]] = {
         lambda s: s.compute().look_up(sorted(s.cloud.living())),
         3,
     ),
-    "instances of Karpenter": ("ec2:DescribeInstances", lambda s: s.compute().of_karpenter(), 3),
+    "instances of Karpenter": (
+        "ec2:DescribeInstances",
+        lambda s: s.compute().karpenter_instances(),
+        3,
+    ),
     "subnets": ("ec2:DescribeSubnets", lambda s: s.compute().resolve(a_class()).status.subnets, 6),
     "security groups": (
         "ec2:DescribeSecurityGroups",

@@ -13,7 +13,7 @@ import pytest
 import tomli_w
 from msgspec.structs import replace as with_fields
 
-from reconciler.adapters.aws.bootstrap.family import parts_of
+from reconciler.adapters.aws.bootstrap.family import parse_parts
 from reconciler.adapters.aws.launch.requests import launch_requests, planned_requests
 from reconciler.adapters.aws.nodeclass.amis import alias_paths
 from reconciler.adapters.aws.nodeclass.images import types_of
@@ -313,7 +313,7 @@ def test_a_node_config_contains_all_kubelet_settings() -> None:
     node_class = a_resolved_class(
         user_data="#!/bin/sh\necho hello\n", kubelet={"podsPerCore": 4, "clusterDNS": ["10.9.9.9"]}
     )
-    shell, config = parts_of(user_data(a_launch("i", node_class, "m7g.large", node_claim=claim)))
+    shell, config = parse_parts(user_data(a_launch("i", node_class, "m7g.large", node_claim=claim)))
     assert shell.content_type == 'text/x-shellscript; charset="us-ascii"'
     assert "echo hello" in shell.body
     spec = load(config.body)["spec"]
@@ -343,7 +343,7 @@ def test_a_node_config_contains_all_kubelet_settings() -> None:
 
 def test_node_configs_and_parts_of_the_user_come_first() -> None:
     own = "apiVersion: node.eks.aws/v1alpha1\nkind: NodeConfig\n"
-    first, _ = parts_of(user_data(a_launch("i", a_resolved_class(user_data=own), "m7g.large")))
+    first, _ = parse_parts(user_data(a_launch("i", a_resolved_class(user_data=own), "m7g.large")))
     assert first.content_type == "application/node.eks.aws"
     mime = (
         'Content-Type: multipart/mixed; boundary="X"\nMIME-Version: 1.0\n\n'
@@ -352,7 +352,7 @@ def test_node_configs_and_parts_of_the_user_come_first() -> None:
     )
     kinds = [
         part.content_type.partition(";")[0]
-        for part in parts_of(
+        for part in parse_parts(
             user_data(a_launch("i", a_resolved_class(user_data=mime), "m7g.large"))
         )
     ]
@@ -390,14 +390,14 @@ ARCHIVES = {
 @pytest.mark.parametrize(("body", "expected"), ARCHIVES.values(), ids=ARCHIVES)
 def test_multi_part_user_data_is_split_as_in_go(body: str, expected: list[str]) -> None:
     """The expectations are the results of ``mime/multipart`` of Go 1.26 for these texts."""
-    parts = parts_of(f'MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="B"\n\n{body}')
+    parts = parse_parts(f'MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="B"\n\n{body}')
     assert [part.body for part in parts] == expected
 
 
 @pytest.mark.parametrize("body", [PART, PART + "--B--x\n", "no part at all\n"])
 def test_multi_part_user_data_without_an_end_is_refused(body: str) -> None:
     with pytest.raises(CloudError, match="cannot be read"):
-        parts_of(f'Content-Type: multipart/mixed; boundary="B"\n\n{body}')
+        parse_parts(f'Content-Type: multipart/mixed; boundary="B"\n\n{body}')
 
 
 def test_bottlerocket_keeps_the_users_own_settings_of_kubernetes() -> None:

@@ -10,7 +10,11 @@ import pytest
 
 from reconciler.adapters.aws.clients import READING, family_of
 from reconciler.adapters.aws.events.queue import InterruptionQueue
-from reconciler.adapters.aws.events.statuses import IMPAIRED_FOR, Hearing, InstanceStatuses
+from reconciler.adapters.aws.events.statuses import (
+    IMPAIRED_FOR,
+    InstanceStatuses,
+    InterruptionSources,
+)
 from reconciler.adapters.simulated.conditions import Fault, SimulatedClock
 from reconciler.ports.cloud import InterruptionKind, LaunchAnswer
 from tests.adapters.aws.test_queue import spot
@@ -157,7 +161,7 @@ def test_both_sources_are_read_and_each_acknowledges_its_events(site: Site) -> N
     word = {**spot(site.ids[1]), "account": site.cloud._account.number}
     sqs.send_message(QueueUrl=url, MessageBody=json.dumps(word))
     queue = InterruptionQueue(site.cloud.connect, "web", site.clock, wait_s=0)
-    both = Hearing(queue, site.statuses)
+    both = InterruptionSources(queue, site.statuses)
     assert not both.has_news()
     site.cloud.health.announce(site.ids[0], "instance-stop", RETIRES)
     assert queue.poll()

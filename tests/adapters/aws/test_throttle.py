@@ -59,11 +59,11 @@ def test_an_idle_bucket_holds_at_most_its_burst() -> None:
 def test_throttling_halves_the_rate_and_time_restores_it() -> None:
     clock = SimulatedClock()
     bucket = Bucket(Rate(8, 10), clock)
-    bucket.refused()
+    bucket.record_throttling()
     assert bucket.refill == 4
     assert bucket.take() == 0.25
     for _ in range(20):
-        bucket.refused()
+        bucket.record_throttling()
     assert bucket.refill == 8 * LEAST
     clock.advance(RECOVERY.total_seconds())
     bucket.take()

@@ -15,7 +15,7 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, inspect, text
 
-from reconciler._resources import resource
+from reconciler._resources import resource_path
 from reconciler.adapters.database.leases.lock import FileLock
 from reconciler.adapters.database.migration import HEAD, migrate
 from reconciler.adapters.database.tables import metadata
@@ -44,7 +44,7 @@ def schema_of(path: Path) -> list[tuple[str, str]]:
 
 def test_the_constant_is_the_newest_migration_and_there_are_no_gaps() -> None:
     config = Config()
-    config.set_main_option("script_location", resource("state"))
+    config.set_main_option("script_location", resource_path("state"))
     scripts = list(ScriptDirectory.from_config(config).walk_revisions())
     assert scripts[0].revision == HEAD
     assert [s.revision for s in reversed(scripts)] == [
@@ -155,7 +155,7 @@ def test_a_migration_that_fails_leaves_the_old_state(
 ) -> None:
     broken = tmp_path / "broken"
     (broken / "versions").mkdir(parents=True)
-    real = Path(resource("state"))
+    real = Path(resource_path("state"))
     (broken / "env.py").write_text((real / "env.py").read_text())
     for script in (real / "versions").glob("*.py"):
         text = script.read_text()
@@ -220,7 +220,7 @@ def test_an_older_state_on_a_server_is_upgraded_with_its_contents() -> None:
     engine = create_engine(url)
     with engine.begin() as connection:
         config = Config()
-        config.set_main_option("script_location", resource("state"))
+        config.set_main_option("script_location", resource_path("state"))
         config.attributes["connection"] = connection
         command.upgrade(config, "0001")
         connection.execute(text("INSERT INTO fleet (name, serial) VALUES ('web', 7)"))

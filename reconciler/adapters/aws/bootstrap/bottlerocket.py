@@ -92,19 +92,19 @@ def user_data(setup: Setup) -> str:
             (f"the user data of a Bottlerocket EC2NodeClass must be TOML: {error}"),
             where="spec.userData",
         ) from error
-    document = _lower(document, {"settings"})
-    settings = _lower(document.get("settings", {}), {"kubernetes", "bootstrap-commands"})
-    own = _lower(settings.get("kubernetes", {}), _KNOWN)
+    document = _lowercase_keys(document, {"settings"})
+    settings = _lowercase_keys(document.get("settings", {}), {"kubernetes", "bootstrap-commands"})
+    own = _lowercase_keys(settings.get("kubernetes", {}), _KNOWN)
     settings["kubernetes"] = {
         **{key: value for key, value in own.items() if key in _KNOWN},
-        **_kubernetes(setup, own),
+        **_kubernetes_settings(setup, own),
     }
     if setup.raid0:
-        settings.setdefault("bootstrap-commands", {})[_MOUNT] = _mount(setup.image_version)
-    return _written({**document, "settings": settings})
+        settings.setdefault("bootstrap-commands", {})[_MOUNT] = _mount_command(setup.image_version)
+    return _to_toml({**document, "settings": settings})
 
 
-def _lower(table: object, known: Collection[str]) -> JsonDict:
+def _lowercase_keys(table: object, known: Collection[str]) -> JsonDict:
     """Return a table with its known keys in lower case, whatever their case was.
 
     Raises:
@@ -119,20 +119,20 @@ def _lower(table: object, known: Collection[str]) -> JsonDict:
     return {key.lower() if key.lower() in known else key: table[key] for key in table}
 
 
-def _written(document: JsonDict) -> str:
+def _to_toml(document: JsonDict) -> str:
     """Return the settings as TOML, sorted by key, so that equal settings give equal bytes."""
     import tomli_w
 
-    return tomli_w.dumps(_in_order(document))
+    return tomli_w.dumps(_sort_keys(document))
 
 
-def _in_order(value: object) -> Any:
+def _sort_keys(value: object) -> Any:
     if isinstance(value, dict):
-        return {key: _in_order(value[key]) for key in sorted(value)}
-    return [_in_order(item) for item in value] if isinstance(value, list) else value
+        return {key: _sort_keys(value[key]) for key in sorted(value)}
+    return [_sort_keys(item) for item in value] if isinstance(value, list) else value
 
 
-def _kubernetes(setup: Setup, own: JsonDict) -> JsonDict:
+def _kubernetes_settings(setup: Setup, own: JsonDict) -> JsonDict:
     cluster, kubelet = setup.cluster, setup.kubelet
     taints: dict[str, list[str]] = {}
     for taint in setup.taints:
@@ -156,14 +156,14 @@ def _kubernetes(setup: Setup, own: JsonDict) -> JsonDict:
     return {key: value for key, value in table.items() if value != ""}
 
 
-def _mount(version: str) -> JsonDict:
+def _mount_command(version: str) -> JsonDict:
     """Return the command that joins the instance stores.
 
     Before 1.46.0 it requires the directories to put there. An unknown version is treated as older,
     ``latest`` as newer.
     """
     bind = ["apiclient", "ephemeral-storage", "bind"]
-    if version != "latest" and _number(version) < _BINDS_BY_ITSELF:
+    if version != "latest" and _version_number(version) < _BINDS_BY_ITSELF:
         bind += ["--dirs", *_DIRECTORIES]
     return {
         "commands": [["apiclient", "ephemeral-storage", "init"], bind],
@@ -172,6 +172,6 @@ def _mount(version: str) -> JsonDict:
     }
 
 
-def _number(version: str) -> tuple[int, ...]:
+def _version_number(version: str) -> tuple[int, ...]:
     parts = version.removeprefix("v").split(".")
     return tuple(int(part) for part in parts) if all(p.isdigit() for p in parts) else (0,)

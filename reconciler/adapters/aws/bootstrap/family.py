@@ -37,7 +37,7 @@ def is_mime(text: str) -> bool:
     return text.lstrip().startswith(("MIME-Version:", "Content-Type:"))
 
 
-def parts_of(text: str) -> list[MimePart]:
+def parse_parts(text: str) -> list[MimePart]:
     """Return the parts of multi-part user data, in order.
 
     They are cut as Go's ``mime/multipart`` cuts them, with which Karpenter reads user data: the
@@ -56,7 +56,7 @@ def parts_of(text: str) -> list[MimePart]:
     if not message.get_content_type().startswith("multipart/") or not isinstance(boundary, str):
         return [MimePart(message.get("Content-Type", "text/plain"), str(message.get_payload()))]
     parts = []
-    for part in _cut(_body(text), f"--{boundary}"):
+    for part in _split_body(_body(text), f"--{boundary}"):
         header = HeaderParser().parsestr(part)
         body = _body(part)
         if header.get("Content-Transfer-Encoding", "").lower() == "quoted-printable":
@@ -71,13 +71,13 @@ def _body(text: str) -> str:
     return text[empty.end() :] if empty else ""
 
 
-def _cut(text: str, dashes: str) -> Iterator[str]:
+def _split_body(text: str, dashes: str) -> Iterator[str]:
     """Yield the parts of a multi-part body, each with its header."""
     delimiter = re.compile(rf"{re.escape(dashes)}[ \t]*(\r?\n)")
     begin = next((found for found in delimiter.finditer(text) if _begins_line(text, found)), None)
     if begin is None:
         if not re.search(rf"^{re.escape(dashes)}--[ \t]*\r?$", text, re.MULTILINE):
-            raise _unreadable("it has no part")
+            raise _unreadable_error("it has no part")
         return
     line_end = begin[1]
     ending = re.compile(rf"{line_end}{re.escape(dashes)}(?=[ \t\r\n]|--|\Z)")
@@ -93,14 +93,16 @@ def _cut(text: str, dashes: str) -> Iterator[str]:
         else:
             found = ending.search(text, first)
             if found is None:
-                raise _unreadable(f"the part in line {text.count(chr(10), 0, at) + 1} has no end")
+                raise _unreadable_error(
+                    f"the part in line {text.count(chr(10), 0, at) + 1} has no end"
+                )
             end, resume = found.start(), found.start() + len(line_end)
         yield text[at:end]
         next_one = following.match(text, resume)
         if next_one is None and "\n" not in text[resume:]:
             return  # what is left of a line does not count
         if next_one is None:
-            raise _unreadable(f"a part should begin at {quoted(text[resume : resume + 40])}")
+            raise _unreadable_error(f"a part should begin at {quoted(text[resume : resume + 40])}")
         if next_one[1]:
             return
         at = next_one.end()
@@ -110,7 +112,7 @@ def _begins_line(text: str, found: re.Match[str]) -> bool:
     return found.start() == 0 or text[found.start() - 1] == "\n"
 
 
-def _unreadable(why: str) -> CloudError:
+def _unreadable_error(why: str) -> CloudError:
     return CloudError(
         f"the multi-part user data cannot be read: {why}",
         where="spec.userData",
@@ -151,13 +153,13 @@ def al2_user_data(setup: Setup) -> str:
     if not custom.strip():
         parts = []
     elif is_mime(custom):
-        parts = parts_of(custom)
+        parts = parse_parts(custom)
     else:
         parts = [MimePart(SHELL, custom)]
-    return compose([*parts, MimePart(SHELL, _script(setup))])
+    return compose([*parts, MimePart(SHELL, _bootstrap_script(setup))])
 
 
-def _script(setup: Setup) -> str:
+def _bootstrap_script(setup: Setup) -> str:
     cluster, dns = setup.cluster, setup.cluster_dns
     call = (
         f"/etc/eks/bootstrap.sh '{cluster.name}' --apiserver-endpoint '{cluster.endpoint}' "
@@ -177,15 +179,15 @@ def _script(setup: Setup) -> str:
 
 def al2023_user_data(setup: Setup) -> str:
     """Return multi-part user data; nodeadm merges several NodeConfigs, and ours comes last."""
-    return compose([*_custom(setup.custom), MimePart(NODE_CONFIG, _node_config(setup))])
+    return compose([*_custom_parts(setup.custom), MimePart(NODE_CONFIG, _node_config(setup))])
 
 
-def _custom(text: str) -> list[MimePart]:
+def _custom_parts(text: str) -> list[MimePart]:
     """Return the user's parts; other input is a NodeConfig if it is a mapping, else a script."""
     if not text.strip():
         return []
     if is_mime(text):
-        return parts_of(text)
+        return parse_parts(text)
     from reconciler.source.plainyaml import is_mapping
 
     return [MimePart(NODE_CONFIG if is_mapping(text) else SHELL, text)]
@@ -204,7 +206,7 @@ def _node_config(setup: Setup) -> str:
     labels = ",".join(f"{key}={value}" for key, value in setup.labels.items())
     spec: JsonDict = {
         "cluster": {key: value for key, value in facts.items() if value},
-        "kubelet": {"config": _kubelet(setup), "flags": [f'--node-labels="{labels}"']},
+        "kubelet": {"config": _kubelet_config(setup), "flags": [f'--node-labels="{labels}"']},
     }
     if setup.raid0:
         spec["instance"] = {"localStorage": {"strategy": "RAID0"}}
@@ -212,7 +214,7 @@ def _node_config(setup: Setup) -> str:
     return "# Generated by reconciler\n" + dump(document)
 
 
-def _kubelet(setup: Setup) -> JsonDict:
+def _kubelet_config(setup: Setup) -> JsonDict:
     config = {**setup.kubelet, "maxPods": setup.max_pods}
     if setup.cluster_dns:
         config["clusterDNS"] = setup.cluster_dns
@@ -225,7 +227,7 @@ def _taint(taint: Taint) -> dict[str, str]:
     return {key: value for key, value in row.items() if value}
 
 
-def _untouched(setup: Setup) -> str:
+def _custom_user_data(setup: Setup) -> str:
     """Custom images get the user's data unchanged."""
     return setup.custom
 
@@ -237,7 +239,7 @@ _WRITERS: Final[Mapping[str, Callable[[Setup], str]]] = {
     "Windows2019": windows_user_data,
     "Windows2022": windows_user_data,
     "Windows2025": windows_user_data,
-    "Custom": _untouched,
+    "Custom": _custom_user_data,
 }
 
 

@@ -34,15 +34,15 @@ def evaluate(text: str, facts: Mapping[str, Value]) -> int:
         ValueError: the expression is invalid, uses an unknown name, or has no finite number.
         UsageError: the package that evaluates expressions is not installed.
     """
-    cel = _library()
-    _check(text)
-    functions = {"min": _extreme(min), "max": _extreme(max)}
+    cel = _cel_package()
+    _check_expression(text)
+    functions = {"min": _min_or_max(min), "max": _min_or_max(max)}
     try:
         program = cel.compile(text)
         unknown = [name for name in program.variables() if name not in facts]
         value: Any = None if unknown else program.execute(cel.Context(dict(facts), functions))
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        raise ValueError(f"{quoted(text)} has no value: {_message_of(error)}") from error
+        raise ValueError(f"{quoted(text)} has no value: {_error_message(error)}") from error
     if unknown:
         raise ValueError(f"unknown name {unknown[0]} in {quoted(text)}")
     if type(value) not in (int, float) or not math.isfinite(value):
@@ -50,7 +50,7 @@ def evaluate(text: str, facts: Mapping[str, Value]) -> int:
     return int(value)
 
 
-def _library() -> Any:
+def _cel_package() -> Any:
     """Return the package ``cel``, the Rust implementation of CEL.
 
     Raises:
@@ -67,7 +67,7 @@ def _library() -> Any:
     return cel
 
 
-def _check(text: str) -> None:
+def _check_expression(text: str) -> None:
     """Reject expressions that could run for a long time.
 
     Raises:
@@ -85,18 +85,18 @@ def _check(text: str) -> None:
             )
 
 
-def _extreme(choose: Any) -> Any:
+def _min_or_max(function: Any) -> Any:
     """Return ``min`` or ``max`` of two integers or two doubles, as Karpenter declares them."""
 
-    def chosen(*numbers: Any) -> Any:
+    def call(*numbers: Any) -> Any:
         kinds = {type(n) for n in numbers}
         is_declared = len(numbers) == 2 and kinds in ({int}, {float})
-        return choose(numbers) if is_declared else None
+        return function(numbers) if is_declared else None
 
-    return chosen
+    return call
 
 
-def _message_of(error: Exception) -> str:
+def _error_message(error: Exception) -> str:
     """Return the library's error message without its list of valid alternatives."""
     return str(error).partition("\n")[0].partition(" expecting {")[0].rpartition("ERROR: ")[2]
 
@@ -109,7 +109,7 @@ Reserved = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
 """The reservations of a kubelet: for each field, its resources with their quantities."""
 
 
-def resolved(kubelet: JsonObject, kind: InstanceType, *, expressions: bool) -> Reserved:
+def resolve_reserved(kubelet: JsonObject, kind: InstanceType, *, expressions: bool) -> Reserved:
     """Return the reservations of a machine of that type.
 
     A value that is not a quantity is an expression (``expressions.py``) over the facts of the type.
@@ -122,7 +122,9 @@ def resolved(kubelet: JsonObject, kind: InstanceType, *, expressions: bool) -> R
     for field in _RESERVED:
         values = kubelet.get(field) or {}
         known = {
-            str(name): str(value) if _is_quantity(str(value)) else _amount(name, str(value), kind)
+            str(name): str(value)
+            if _is_quantity(str(value))
+            else _evaluate_quantity(name, str(value), kind)
             for name, value in sorted(values.items())
             if expressions or _is_quantity(str(value))
         }
@@ -137,7 +139,7 @@ def with_reserved(kubelet: JsonObject, reserved: Reserved) -> JsonDict:
     return {**others, **{field: dict(values) for field, values in reserved}}
 
 
-def _amount(resource: str, expression: str, kind: InstanceType) -> str:
+def _evaluate_quantity(resource: str, expression: str, kind: InstanceType) -> str:
     """Return the quantity of an expression, rounded up as in Karpenter."""
     labels = kind.requirements.fixed_labels()
     facts: dict[str, int | float | str | bool] = {
@@ -166,27 +168,27 @@ def flags(setup: Setup) -> str:
         f'--node-labels="{labels}"',
         f'--register-with-taints="{",".join(map(str, setup.taints))}"',
         f"--max-pods={setup.max_pods}",
-        _number("pods-per-core", kubelet.get("podsPerCore")),
-        _pairs("system-reserved", kubelet.get("systemReserved"), "="),
-        _pairs("kube-reserved", kubelet.get("kubeReserved"), "="),
-        _pairs("eviction-hard", kubelet.get("evictionHard"), "<"),
-        _pairs("eviction-soft", kubelet.get("evictionSoft"), "<"),
-        _pairs("eviction-soft-grace-period", kubelet.get("evictionSoftGracePeriod"), "="),
-        _number("eviction-max-pod-grace-period", kubelet.get("evictionMaxPodGracePeriod")),
-        _number("image-gc-high-threshold", kubelet.get("imageGCHighThresholdPercent")),
-        _number("image-gc-low-threshold", kubelet.get("imageGCLowThresholdPercent")),
-        _number("cpu-cfs-quota", kubelet.get("cpuCFSQuota")),
+        _flag("pods-per-core", kubelet.get("podsPerCore")),
+        _map_flag("system-reserved", kubelet.get("systemReserved"), "="),
+        _map_flag("kube-reserved", kubelet.get("kubeReserved"), "="),
+        _map_flag("eviction-hard", kubelet.get("evictionHard"), "<"),
+        _map_flag("eviction-soft", kubelet.get("evictionSoft"), "<"),
+        _map_flag("eviction-soft-grace-period", kubelet.get("evictionSoftGracePeriod"), "="),
+        _flag("eviction-max-pod-grace-period", kubelet.get("evictionMaxPodGracePeriod")),
+        _flag("image-gc-high-threshold", kubelet.get("imageGCHighThresholdPercent")),
+        _flag("image-gc-low-threshold", kubelet.get("imageGCLowThresholdPercent")),
+        _flag("cpu-cfs-quota", kubelet.get("cpuCFSQuota")),
     ]
     return " ".join(row for row in rows if row)
 
 
-def _number(name: str, value: object) -> str:
+def _flag(name: str, value: object) -> str:
     if value is None:
         return ""
     return f"--{name}={str(value).lower() if isinstance(value, bool) else value}"
 
 
-def _pairs(name: str, values: JsonObject | None, sign: str) -> str:
+def _map_flag(name: str, values: JsonObject | None, sign: str) -> str:
     if not values:
         return ""
     text = ",".join(f"{key}{sign}{values[key]}" for key in sorted(values))

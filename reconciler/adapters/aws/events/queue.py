@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypeGuard
 
 from reconciler.adapters.aws.clients import Connect
-from reconciler.adapters.aws.errors import Failure, failure_of, translated
+from reconciler.adapters.aws.errors import Failure, failure_of, translate_errors
 from reconciler.adapters.threads import listening
 from reconciler.model.errors import ReconcilerError
 from reconciler.model.json import JsonObject
@@ -78,7 +78,7 @@ def read_message(
     if announced is None:
         return Message(_label(f"ignored: {kind}"))
     what, instances, text = announced
-    return Message(what, Interruption(identity, what, instances, _time(event, now), text))
+    return Message(what, Interruption(identity, what, instances, _event_time(event, now), text))
 
 
 def _label(text: str) -> str:
@@ -87,7 +87,7 @@ def _label(text: str) -> str:
     return shown if shown.isascii() and shown.isprintable() else ascii(shown)[1:-1][:_LABEL_WIDTH]
 
 
-def _time(event: JsonObject, now: datetime) -> datetime:
+def _event_time(event: JsonObject, now: datetime) -> datetime:
     try:
         at = datetime.fromisoformat(str(event.get("time")))
         if at.tzinfo is None or at > now + _AHEAD_MOST:
@@ -97,62 +97,72 @@ def _time(event: JsonObject, now: datetime) -> datetime:
         return now
 
 
-def _instance(detail: JsonObject) -> tuple[str, ...]:
+def _instance_ids(detail: JsonObject) -> tuple[str, ...]:
     identity = detail.get("instance-id")
-    return (identity,) if _is_instance(identity) else ()
+    return (identity,) if _is_instance_id(identity) else ()
 
 
-def _is_instance(value: object) -> TypeGuard[str]:
+def _is_instance_id(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and _INSTANCE.fullmatch(value) is not None
 
 
-def _spot(detail: JsonObject) -> _Announcement | None:
+def _parse_spot_interruption(detail: JsonObject) -> _Announcement | None:
     action = detail.get("instance-action")
     other = f" ({_label(action)})" if isinstance(action, str) and action != "terminate" else ""
     text = f"spot interruption warning{other}"[:_TEXT_WIDTH]
-    return _of(InterruptionKind.SPOT_INTERRUPTION, _instance(detail), text)
+    return _announcement(InterruptionKind.SPOT_INTERRUPTION, _instance_ids(detail), text)
 
 
-def _rebalance(detail: JsonObject) -> _Announcement | None:
+def _parse_rebalance(detail: JsonObject) -> _Announcement | None:
     kind = InterruptionKind.REBALANCE_RECOMMENDATION
-    return _of(kind, _instance(detail), "rebalance recommendation")
+    return _announcement(kind, _instance_ids(detail), "rebalance recommendation")
 
 
-def _state(detail: JsonObject) -> _Announcement | None:
+def _parse_state_change(detail: JsonObject) -> _Announcement | None:
     """Parse a state change; pending and running need no action."""
     state = detail.get("state")
     kind = _STATES.get(state) if isinstance(state, str) else None
-    return _of(kind, _instance(detail), f"instance {state}") if kind is not None else None
+    return (
+        _announcement(kind, _instance_ids(detail), f"instance {state}")
+        if kind is not None
+        else None
+    )
 
 
-def _health(detail: JsonObject) -> _Announcement | None:
+def _parse_health_event(detail: JsonObject) -> _Announcement | None:
     """Parse a health event: only EC2's scheduled changes count, and one may list many instances."""
     if (detail.get("service"), detail.get("eventTypeCategory")) != ("EC2", "scheduledChange"):
         return None
     entities = detail.get("affectedEntities")
     rows = entities if isinstance(entities, list) else []
     values = (row.get("entityValue") for row in rows if isinstance(row, dict))
-    instances = tuple(dict.fromkeys(v for v in values if _is_instance(v)))
+    instances = tuple(dict.fromkeys(v for v in values if _is_instance_id(v)))
     code = detail.get("eventTypeCode")
     text = f"scheduled change {_label(code)}" if isinstance(code, str) else "scheduled change"
-    return _of(InterruptionKind.SCHEDULED_CHANGE, instances, text[:_TEXT_WIDTH])
+    return _announcement(InterruptionKind.SCHEDULED_CHANGE, instances, text[:_TEXT_WIDTH])
 
 
-def _reservation(detail: JsonObject) -> _Announcement | None:
+def _parse_reservation_interruption(detail: JsonObject) -> _Announcement | None:
     kind = InterruptionKind.RESERVATION_INTERRUPTION
-    return _of(kind, _instance(detail), "capacity reservation interruption warning")
+    return _announcement(kind, _instance_ids(detail), "capacity reservation interruption warning")
 
 
-def _of(kind: InterruptionKind, instances: tuple[str, ...], text: str) -> _Announcement | None:
+def _announcement(
+    kind: InterruptionKind, instances: tuple[str, ...], text: str
+) -> _Announcement | None:
     return (kind, instances, text) if instances else None
 
 
 _READERS: Final[Mapping[tuple[str, str, str], Callable[[JsonObject], _Announcement | None]]] = {
-    ("0", "aws.ec2", "EC2 Spot Instance Interruption Warning"): _spot,
-    ("0", "aws.ec2", "EC2 Instance Rebalance Recommendation"): _rebalance,
-    ("0", "aws.ec2", "EC2 Instance State-change Notification"): _state,
-    ("0", "aws.ec2", "EC2 Capacity Reservation Instance Interruption Warning"): _reservation,
-    ("0", "aws.health", "AWS Health Event"): _health,
+    ("0", "aws.ec2", "EC2 Spot Instance Interruption Warning"): _parse_spot_interruption,
+    ("0", "aws.ec2", "EC2 Instance Rebalance Recommendation"): _parse_rebalance,
+    ("0", "aws.ec2", "EC2 Instance State-change Notification"): _parse_state_change,
+    (
+        "0",
+        "aws.ec2",
+        "EC2 Capacity Reservation Instance Interruption Warning",
+    ): _parse_reservation_interruption,
+    ("0", "aws.health", "AWS Health Event"): _parse_health_event,
 }
 """The supported events, by the version, source and detail type of the envelope."""
 
@@ -207,15 +217,15 @@ class InterruptionQueue:
     def arrived(self) -> Sequence[Interruption]:
         """Return what was received and is not settled, in order of arrival."""
         with self._lock:
-            return [word for word, _ in self._inbox.values()]
+            return [announcement for announcement, _ in self._inbox.values()]
 
     def settle(self, heard: Sequence[Interruption]) -> None:
         """Mark announcements as handled; their messages are deleted with the next poll."""
         with self._lock:
-            for word in heard:
-                known = self._inbox.pop(word.id, None)
+            for announcement in heard:
+                known = self._inbox.pop(announcement.id, None)
                 if known is not None:
-                    self._outbox[word.id] = known[1]
+                    self._outbox[announcement.id] = known[1]
 
     def has_news(self) -> bool:
         """Return whether ``arrived`` would return a result."""
@@ -232,24 +242,24 @@ class InterruptionQueue:
         a spot instance has only two minutes left. This includes what a poll that is still waiting
         at the end receives; that poll is not joined.
         """
-        return listening("interruptions", self._listen, self.leave)
+        return listening("interruptions", self._poll_until_stopped, self.release_messages)
 
     def poll(self) -> bool:
         """Delete settled messages, then wait for messages once; return whether SQS responded."""
         return self._attempt(self._delete_settled) and self._attempt(self._receive)
 
-    def leave(self) -> None:
+    def release_messages(self) -> None:
         """Delete settled messages and release the others, if SQS permits."""
         self._attempt(self._delete_settled)
-        self._attempt(self._hand_back)
+        self._attempt(self._release_unsettled)
 
-    def _listen(self, stop: threading.Event) -> None:
+    def _poll_until_stopped(self, stop: threading.Event) -> None:
         failures = 0
         while not stop.is_set():
             failures = 0 if self.poll() else failures + 1
             if failures:
                 stop.wait(min(2.0 ** (failures - 1), _PAUSE_MAX_S))
-        self.leave()
+        self.release_messages()
 
     def _attempt(self, work: Callable[[], None]) -> bool:
         """Do a part of the work; if SQS rejects it, record why, and look up the queue again."""
@@ -260,11 +270,11 @@ class InterruptionQueue:
             if is_gone and "://" not in self._name:
                 self._url = ""
             advice = "; create the queue, or correct interruptionQueue" if is_gone else ""
-            self._note(f"queue {self._name}: {error}{advice}", error.message)
+            self._record_problem(f"queue {self._name}: {error}{advice}", error.message)
             return False
         return True
 
-    def _note(self, problem: str, kind: str = "") -> None:
+    def _record_problem(self, problem: str, kind: str = "") -> None:
         """Record a problem, and log each kind once: each request has its own id."""
         if kind and kind != self._kind:
             _LOG.warning("%s", problem)
@@ -272,19 +282,19 @@ class InterruptionQueue:
 
     def _receive(self) -> None:
         sqs = self._client()
-        with translated("sqs:ReceiveMessage"):
+        with translate_errors("sqs:ReceiveMessage"):
             answer = sqs.receive_message(
                 QueueUrl=self._url,
                 MaxNumberOfMessages=_BATCH,
                 WaitTimeSeconds=self._wait_s,
                 VisibilityTimeout=_HIDDEN_FOR_S,
             )
-        self._note("")
+        self._record_problem("")
         for row in answer.get("Messages") or []:
-            self._take(row["MessageId"], row["ReceiptHandle"], row.get("Body", ""))
+            self._store_message(row["MessageId"], row["ReceiptHandle"], row.get("Body", ""))
         self._delete_settled()
 
-    def _take(self, identity: str, handle: str, body: str) -> None:
+    def _store_message(self, identity: str, handle: str, body: str) -> None:
         """Store a message; one that is delivered again has a newer handle."""
         account = self._account or _account_in(self._url)
         now = self._clock.now()
@@ -306,15 +316,15 @@ class InterruptionQueue:
         self.received[label] += 1
 
     def _delete_settled(self) -> None:
-        while batch := self._taken_out():
+        while batch := self._take_batch():
             try:
-                self._delete(batch)
+                self._delete_batch(batch)
             except BaseException:
                 with self._lock:
                     self._outbox = batch | self._outbox
                 raise
 
-    def _taken_out(self) -> dict[str, str]:
+    def _take_batch(self) -> dict[str, str]:
         """Return up to a batch of handles to delete, and take them out of the list."""
         with self._lock:
             batch = dict(list(self._outbox.items())[:_BATCH])
@@ -322,24 +332,24 @@ class InterruptionQueue:
                 del self._outbox[identity]
             return batch
 
-    def _delete(self, batch: dict[str, str]) -> None:
+    def _delete_batch(self, batch: dict[str, str]) -> None:
         """Delete messages; one whose handle is too old is delivered again, and deleted then."""
         entries: list[DeleteMessageBatchRequestEntryTypeDef] = [
             {"Id": str(n), "ReceiptHandle": h} for n, h in enumerate(batch.values())
         ]
         sqs = self._client()
-        with translated("sqs:DeleteMessageBatch"):
+        with translate_errors("sqs:DeleteMessageBatch"):
             answer = sqs.delete_message_batch(QueueUrl=self._url, Entries=entries)
         self.deleted += len(answer.get("Successful") or [])
 
-    def _hand_back(self) -> None:
+    def _release_unsettled(self) -> None:
         """Make unsettled messages visible in SQS again at once."""
         with self._lock:
             handles = [handle for _, handle in self._inbox.values()]
             self._inbox.clear()
         for start in range(0, len(handles), _BATCH):
             sqs = self._client()
-            with translated("sqs:ChangeMessageVisibilityBatch"):
+            with translate_errors("sqs:ChangeMessageVisibilityBatch"):
                 sqs.change_message_visibility_batch(
                     QueueUrl=self._url,
                     Entries=[
@@ -352,7 +362,7 @@ class InterruptionQueue:
         if self._sqs is None:
             self._sqs = self._connect("sqs", _ATTEMPTS)
         if not self._url:
-            with translated("sqs:GetQueueUrl"):
+            with translate_errors("sqs:GetQueueUrl"):
                 self._url = self._sqs.get_queue_url(QueueName=self._name)["QueueUrl"]
         return self._sqs
 

@@ -28,28 +28,28 @@ if TYPE_CHECKING:
 # All sources of interruptions combined.
 
 
-class Hearing:
+class InterruptionSources:
     """The port ``Interruptions`` over several sources; each recognizes its own ids."""
 
-    def __init__(self, *ways: Interruptions) -> None:
-        self._ways = ways
+    def __init__(self, *sources: Interruptions) -> None:
+        self._sources = sources
 
     def arrived(self) -> Sequence[Interruption]:
         """Return what was received and is not settled, one source after the other."""
-        return [word for way in self._ways for word in way.arrived()]
+        return [announcement for source in self._sources for announcement in source.arrived()]
 
     def settle(self, heard: Sequence[Interruption]) -> None:
         """Mark announcements as handled in all sources."""
-        for way in self._ways:
-            way.settle(heard)
+        for source in self._sources:
+            source.settle(heard)
 
     def has_news(self) -> bool:
         """Return whether ``arrived`` would return a result."""
-        return any(way.has_news() for way in self._ways)
+        return any(source.has_news() for source in self._sources)
 
     def problem(self) -> str:
         """Return why some source currently cannot be read, empty if all can."""
-        return "; ".join(problem for way in self._ways if (problem := way.problem()))
+        return "; ".join(problem for source in self._sources if (problem := source.problem()))
 
 
 EVERY_S: Final = 60
@@ -87,7 +87,7 @@ class InstanceStatuses:
         self._clock = clock
         self._every_s = every_s
         self._lock = threading.Lock()
-        self._words: dict[str, Interruption] = {}
+        self._announcements: dict[str, Interruption] = {}
         self._settled: frozenset[str] = frozenset()
         self._problem = self._kind = ""
         self._is_denied = False
@@ -95,17 +95,19 @@ class InstanceStatuses:
     def arrived(self) -> Sequence[Interruption]:
         """Return the current announcements that are not settled, by instance."""
         with self._lock:
-            return [w for _, w in sorted(self._words.items()) if w.id not in self._settled]
+            return [w for _, w in sorted(self._announcements.items()) if w.id not in self._settled]
 
     def settle(self, heard: Sequence[Interruption]) -> None:
         """Mark announcements as handled while EC2 continues to show them."""
         with self._lock:
-            self._settled |= {word.id for word in heard} & self._words.keys()
+            self._settled |= {
+                announcement.id for announcement in heard
+            } & self._announcements.keys()
 
     def has_news(self) -> bool:
         """Return whether ``arrived`` would return a result."""
         with self._lock:
-            return bool(self._words.keys() - self._settled)
+            return bool(self._announcements.keys() - self._settled)
 
     def problem(self) -> str:
         """Return why EC2 does not respond; empty if it does, or if polling is not permitted."""
@@ -113,39 +115,41 @@ class InstanceStatuses:
 
     def listening(self) -> AbstractContextManager[None]:
         """Poll in a thread while the block runs, or until EC2 denies permission."""
-        return listening("instance-statuses", self._listen)
+        return listening("instance-statuses", self._poll_until_stopped)
 
     def poll(self) -> bool:
         """Poll once and return whether EC2 responded completely; a partial response is ignored."""
         try:
-            words = {word.id: word for word in self._asked()}
+            announcements = {
+                announcement.id: announcement for announcement in self._read_announcements()
+            }
         except ReconcilerError as error:
-            self._note(str(error), error.message)
+            self._record_problem(str(error), error.message)
             return False
         with self._lock:
-            self._words = words
-            self._settled &= words.keys()
-        self._note("")
+            self._announcements = announcements
+            self._settled &= announcements.keys()
+        self._record_problem("")
         return True
 
-    def _listen(self, stop: threading.Event) -> None:
+    def _poll_until_stopped(self, stop: threading.Event) -> None:
         failures = 0
         while not stop.is_set() and not self._is_denied:
             failures = 0 if self.poll() else failures + 1
             stop.wait(min(self._every_s * 2.0 ** min(failures, 10), _PAUSE_MAX_S))
 
-    def _note(self, problem: str, kind: str = "") -> None:
+    def _record_problem(self, problem: str, kind: str = "") -> None:
         """Record a problem, and log each kind once: each request has its own id."""
         if kind and kind != self._kind:
             _LOG.warning("cannot read the health of instances: %s", problem)
         self._problem, self._kind = "" if self._is_denied else problem, kind
 
-    def _asked(self) -> Iterator[Interruption]:
+    def _read_announcements(self) -> Iterator[Interruption]:
         now = self._clock.now()
         for name, values in _QUESTIONS:
             for row in self._rows(name, values):
-                yield from _checked(row, now)
-                yield from _scheduled(row, now)
+                yield from _failed_checks(row, now)
+                yield from _scheduled_events(row, now)
 
     def _rows(self, name: str, values: Sequence[str]) -> list[InstanceStatusTypeDef]:
         """Return all pages of a response.
@@ -163,7 +167,7 @@ class InstanceStatuses:
             raise our_error(_CALL, error) from error
 
 
-def _checked(row: InstanceStatusTypeDef, now: datetime) -> Iterator[Interruption]:
+def _failed_checks(row: InstanceStatusTypeDef, now: datetime) -> Iterator[Interruption]:
     """Yield the checks that have failed for long enough; the filter may have been ignored."""
     checks = (("instance", row.get("InstanceStatus")), ("system", row.get("SystemStatus")))
     for name, known in checks:
@@ -181,7 +185,7 @@ def _checked(row: InstanceStatusTypeDef, now: datetime) -> Iterator[Interruption
         yield Interruption(identity, InterruptionKind.IMPAIRED, (row["InstanceId"],), at, text)
 
 
-def _scheduled(row: InstanceStatusTypeDef, now: datetime) -> Iterator[Interruption]:
+def _scheduled_events(row: InstanceStatusTypeDef, now: datetime) -> Iterator[Interruption]:
     """Yield the scheduled events of an instance that are not over."""
     for event in row.get("Events") or []:
         code, description = event.get("Code"), event.get("Description") or ""

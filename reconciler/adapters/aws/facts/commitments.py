@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from reconciler.adapters.aws.clients import Connect
-from reconciler.adapters.aws.errors import translated
+from reconciler.adapters.aws.errors import translate_errors
 from reconciler.model.billing import COMPUTE, EC2_INSTANCE, ReservedInstancesTerms, SavingsPlanTerms
 
 if TYPE_CHECKING:
@@ -30,64 +30,64 @@ _LINUX: Final = ("Linux/UNIX", "Linux/UNIX (Amazon VPC)")
 
 
 @dataclass(frozen=True, slots=True)
-class Bought:
-    """The commitments that cover nodes, and why others of the account do not."""
+class AccountCommitments:
+    """The commitments that cover nodes, and reason others of the account do not."""
 
     savings_plans: tuple[SavingsPlanTerms, ...]
     reserved_instances: tuple[ReservedInstancesTerms, ...]
     passed_over: tuple[str, ...]
 
 
-def bought(connect: Connect, region: str) -> Bought:
+def read_commitments(connect: Connect, region: str) -> AccountCommitments:
     """Return the active commitments: plans by id, then reserved instances of a region by id.
 
     Raises:
         TransientCloudError, CloudError: AWS did not respond, or not completely.
     """
     plans, reserved, passed_over = [], [], []
-    for plan in sorted(_plans(connect), key=lambda p: p.get("savingsPlanId", "")):
-        why = _no_plan_of_ours(plan)
-        if why:
-            passed_over.append(f"savings plan {plan.get('savingsPlanId', '')}: {why}")
+    for plan in sorted(_savings_plans(connect), key=lambda p: p.get("savingsPlanId", "")):
+        reason = _plan_exclusion_reason(plan)
+        if reason:
+            passed_over.append(f"savings plan {plan.get('savingsPlanId', '')}: {reason}")
         else:
-            plans.append(_plan(plan))
-    for row in sorted(_reserved(connect), key=lambda r: r["ReservedInstancesId"]):
-        why = _no_node_of_ours(row)
-        if why:
-            passed_over.append(f"reserved instances {row['ReservedInstancesId']}: {why}")
+            plans.append(_plan_terms(plan))
+    for row in sorted(_reserved_instances(connect), key=lambda r: r["ReservedInstancesId"]):
+        reason = _reserved_exclusion_reason(row)
+        if reason:
+            passed_over.append(f"reserved instances {row['ReservedInstancesId']}: {reason}")
         else:
-            reserved.append(_terms(row, region))
-    return Bought(tuple(plans), tuple(reserved), tuple(passed_over))
+            reserved.append(_reserved_terms(row, region))
+    return AccountCommitments(tuple(plans), tuple(reserved), tuple(passed_over))
 
 
-def _plans(connect: Connect) -> Iterator[SavingsPlanTypeDef]:
+def _savings_plans(connect: Connect) -> Iterator[SavingsPlanTypeDef]:
     """Yield the active plans from all pages; boto3 has no paginator for them."""
     client = connect("savingsplans", _ATTEMPTS)
-    asked: DescribeSavingsPlansRequestTypeDef = {"states": ["active"], "maxResults": _PLANS_MAX}
+    query: DescribeSavingsPlansRequestTypeDef = {"states": ["active"], "maxResults": _PLANS_MAX}
     while True:
-        with translated("savingsplans:DescribeSavingsPlans"):
-            answer = client.describe_savings_plans(**asked)
+        with translate_errors("savingsplans:DescribeSavingsPlans"):
+            answer = client.describe_savings_plans(**query)
         yield from answer.get("savingsPlans") or []
         if not answer.get("nextToken"):
             return
-        asked["nextToken"] = answer["nextToken"]
+        query["nextToken"] = answer["nextToken"]
 
 
-def _reserved(connect: Connect) -> Sequence[ReservedInstancesTypeDef]:
+def _reserved_instances(connect: Connect) -> Sequence[ReservedInstancesTypeDef]:
     filters: list[FilterTypeDef] = [{"Name": "state", "Values": ["active"]}]
-    with translated("ec2:DescribeReservedInstances"):
+    with translate_errors("ec2:DescribeReservedInstances"):
         answer = connect("ec2", _ATTEMPTS).describe_reserved_instances(Filters=filters)
     return answer["ReservedInstances"]
 
 
-def _no_plan_of_ours(row: SavingsPlanTypeDef) -> str:
-    """Return why a plan covers no node, empty if it may."""
+def _plan_exclusion_reason(row: SavingsPlanTypeDef) -> str:
+    """Return reason a plan covers no node, empty if it may."""
     if row.get("savingsPlanType") not in (COMPUTE, EC2_INSTANCE):
         return f"its type is {row.get('savingsPlanType')}"
     return f"its currency is {row['currency']}" if row.get("currency", "USD") != "USD" else ""
 
 
-def _plan(row: SavingsPlanTypeDef) -> SavingsPlanTerms:
+def _plan_terms(row: SavingsPlanTypeDef) -> SavingsPlanTerms:
     is_bound = row["savingsPlanType"] == EC2_INSTANCE
     return SavingsPlanTerms(
         type=row["savingsPlanType"],
@@ -99,15 +99,15 @@ def _plan(row: SavingsPlanTypeDef) -> SavingsPlanTerms:
     )
 
 
-def _no_node_of_ours(row: ReservedInstancesTypeDef) -> str:
-    """Return why reserved instances cover no node, empty if they may."""
+def _reserved_exclusion_reason(row: ReservedInstancesTypeDef) -> str:
+    """Return reason reserved instances cover no node, empty if they may."""
     if row.get("ProductDescription") not in _LINUX:
         return f"they are for {row.get('ProductDescription')}"
     tenancy = row.get("InstanceTenancy", "default")
     return f"their tenancy is {tenancy}" if tenancy != "default" else ""
 
 
-def _terms(row: ReservedInstancesTypeDef, region: str) -> ReservedInstancesTerms:
+def _reserved_terms(row: ReservedInstancesTypeDef, region: str) -> ReservedInstancesTerms:
     is_zonal = row.get("Scope") == "Availability Zone"
     return ReservedInstancesTerms(
         instance_type=row["InstanceType"],

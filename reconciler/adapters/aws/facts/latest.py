@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 import msgspec
 
 from reconciler.adapters.aws.clients import Connect
-from reconciler.adapters.aws.errors import translated
+from reconciler.adapters.aws.errors import translate_errors
 from reconciler.adapters.aws.facts.prices import has_price_list, on_demand_prices, spot_prices
 from reconciler.adapters.nofollow import open_file, refuse_link
 from reconciler.catalog.aws.bundle import Bundle
@@ -82,7 +82,7 @@ def _write(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def folder_of(settings: Settings, place: str) -> Folder:
+def cache_folder(settings: Settings, place: str) -> Folder:
     """Return the folder of a fleet's facts, below ``place``.
 
     Regions and endpoints have separate folders because their markets differ, and fleets because
@@ -110,7 +110,7 @@ def describe_types(ec2: EC2Client) -> list[InstanceTypeInfoTypeDef]:
         TransientCloudError, CloudError: a page failed, or all were empty.
     """
     call = "ec2:DescribeInstanceTypes"
-    with translated(call):
+    with translate_errors(call):
         pages = ec2.get_paginator("describe_instance_types").paginate(
             Filters=_FILTERS, PaginationConfig={"PageSize": _TYPES_A_PAGE}
         )
@@ -128,7 +128,7 @@ def describe_offerings(ec2: EC2Client) -> Zones:
     """
     call = "ec2:DescribeInstanceTypeOfferings"
     zones: dict[str, set[str]] = {}
-    with translated(call):
+    with translate_errors(call):
         pages = ec2.get_paginator("describe_instance_type_offerings").paginate(
             LocationType="availability-zone", PaginationConfig={"PageSize": _OFFERINGS_A_PAGE}
         )
@@ -146,7 +146,7 @@ _FORMAT: Final = "1"
 _T = TypeVar("_T")
 
 
-class Keep(Protocol):
+class ResponseCache(Protocol):
     """Where responses are stored between processes."""
 
     def read(self, name: str) -> bytes | None:
@@ -169,7 +169,7 @@ OnDemand = dict[str, float]
 Spot = dict[str, dict[str, float]]
 
 
-class Known(msgspec.Struct, Generic[_T], frozen=True):
+class LatestFact(msgspec.Struct, Generic[_T], frozen=True):
     """The known data, None if there never was any; ``problem`` is why it could not be refreshed."""
 
     value: _T | None
@@ -177,7 +177,7 @@ class Known(msgspec.Struct, Generic[_T], frozen=True):
     problem: str = ""
 
 
-class _Kept(msgspec.Struct, Generic[_T], frozen=True):
+class _CachedFact(msgspec.Struct, Generic[_T], frozen=True):
     at: datetime
     value: _T
 
@@ -193,7 +193,7 @@ class AccountFacts:
         connect: Connect,
         settings: Settings,
         clock: Clock,
-        keep: Keep,
+        cache: ResponseCache,
         *,
         max_age: timedelta,
         bundle: Bundle,
@@ -201,12 +201,12 @@ class AccountFacts:
         self._connect = connect
         self._settings = settings
         self._clock = clock
-        self._keep = keep
+        self._cache = cache
         self._max_age = max_age
         self._bundle = bundle
         self._failed: dict[str, tuple[datetime, str]] = {}
 
-    def instance_types(self) -> Known[Types]:
+    def instance_types(self) -> LatestFact[Types]:
         """Return the instance types of the region and the zones that offer them."""
 
         def read() -> Types:
@@ -222,22 +222,24 @@ class AccountFacts:
         def size(types: Types) -> int:
             return len(types.machines)
 
-        return self._known("types", _Kept[Types], _read_twice(read, names), size)
+        return self._latest("types", _CachedFact[Types], _confirm_removals(read, names), size)
 
-    def on_demand(self) -> Known[OnDemand]:
+    def on_demand(self) -> LatestFact[OnDemand]:
         """Return the price list of the region."""
         region = self._settings.region
         if self._settings.isolated_vpc or not has_price_list(region):
             is_isolated = self._settings.isolated_vpc
             why = "isolatedVPC is set" if is_isolated else "the partition has no public price list"
-            return Known(None, problem=f"cannot read the price list of {region}: {why}")
+            return LatestFact(None, problem=f"cannot read the price list of {region}: {why}")
 
         def read() -> OnDemand:
             return on_demand_prices(self._connect("pricing", ATTEMPTS), region)
 
-        return self._known("on-demand", _Kept[OnDemand], _read_twice(read, frozenset), len)
+        return self._latest(
+            "on-demand", _CachedFact[OnDemand], _confirm_removals(read, frozenset), len
+        )
 
-    def spot(self) -> Known[Spot]:
+    def spot(self) -> LatestFact[Spot]:
         """Return the spot prices of the region."""
 
         def read(_: Spot | None) -> Spot:
@@ -246,42 +248,42 @@ class AccountFacts:
         def size(prices: Spot) -> int:
             return sum(map(len, prices.values()))
 
-        return self._known("spot", _Kept[Spot], read, size)
+        return self._latest("spot", _CachedFact[Spot], read, size)
 
-    def _known(
+    def _latest(
         self,
         name: str,
-        form: type[_Kept[_T]],
+        form: type[_CachedFact[_T]],
         read: Callable[[_T | None], _T],
         size: Callable[[_T], int],
-    ) -> Known[_T]:
+    ) -> LatestFact[_T]:
         """Return stored data if it is recent enough, else fresh data, else the stored data.
 
         ``read`` is called with the stored data.
         """
         now = self._clock.now().replace(microsecond=0)
-        kept = self._kept(name, form)
-        if kept is not None and timedelta(0) <= now - kept.at < self._max_age:
-            return Known(kept.value, kept.at)
+        cached = self._read_cached(name, form)
+        if cached is not None and timedelta(0) <= now - cached.at < self._max_age:
+            return LatestFact(cached.value, cached.at)
         failed = self._failed.get(name)
         if failed is None or now - failed[0] >= RETRY_AFTER:
             try:
-                fresh = read(kept.value if kept is not None else None)
-                if kept is not None:
-                    _check(name, size(fresh), size(kept.value))
+                fresh = read(cached.value if cached is not None else None)
+                if cached is not None:
+                    _expect_no_large_loss(name, size(fresh), size(cached.value))
             except ReconcilerError as error:
                 failed = self._failed[name] = (now, str(error))
             else:
                 self._failed.pop(name, None)
-                self._keep.write(self._file(name), _packed(_Kept(now, fresh)))
-                return Known(fresh, now)
-        if kept is None:
-            return Known(None, problem=failed[1])
-        return Known(kept.value, kept.at, failed[1])
+                self._cache.write(self._file_name(name), _pack(_CachedFact(now, fresh)))
+                return LatestFact(fresh, now)
+        if cached is None:
+            return LatestFact(None, problem=failed[1])
+        return LatestFact(cached.value, cached.at, failed[1])
 
-    def _kept(self, name: str, form: type[_Kept[_T]]) -> _Kept[_T] | None:
+    def _read_cached(self, name: str, form: type[_CachedFact[_T]]) -> _CachedFact[_T] | None:
         """Return the stored data; an unreadable file counts as missing, so that AWS is asked."""
-        content = self._keep.read(self._file(name))
+        content = self._cache.read(self._file_name(name))
         if content is None:
             return None
         try:
@@ -289,36 +291,36 @@ class AccountFacts:
         except (zlib.error, msgspec.MsgspecError):
             return None
 
-    def _file(self, name: str) -> str:
+    def _file_name(self, name: str) -> str:
         return f"{name}.{_FORMAT}"
 
 
-class _Dated(msgspec.Struct, frozen=True):
+class _CacheTime(msgspec.Struct, frozen=True):
     at: datetime
 
 
-def kept_at(keep: Keep) -> dict[str, datetime]:
+def cache_times(cache: ResponseCache) -> dict[str, datetime]:
     """Return when each stored read was made, by its name."""
     found = {}
     for name in ("types", "on-demand", "spot"):
-        content = keep.read(f"{name}.{_FORMAT}")
+        content = cache.read(f"{name}.{_FORMAT}")
         if content is None:
             continue
         try:
-            found[name] = msgspec.msgpack.decode(zlib.decompress(content), type=_Dated).at
+            found[name] = msgspec.msgpack.decode(zlib.decompress(content), type=_CacheTime).at
         except (zlib.error, msgspec.MsgspecError):
             continue
     return found
 
 
-def _packed(kept: _Kept[_T]) -> bytes:
-    return zlib.compress(msgspec.msgpack.encode(kept, order="deterministic"), 1)
+def _pack(cached: _CachedFact[_T]) -> bytes:
+    return zlib.compress(msgspec.msgpack.encode(cached, order="deterministic"), 1)
 
 
-def _read_twice(
+def _confirm_removals(
     read: Callable[[], _T], names: Callable[[_T], frozenset[str]]
 ) -> Callable[[_T | None], _T]:
-    """Return a read that repeats the call if something is missing that existed before.
+    """Return a read that repeats the call if something that existed before is missing.
 
     A type that EC2 no longer lists makes its nodes drift, so two responses have to agree.
     """
@@ -338,7 +340,7 @@ def _read_twice(
     return again
 
 
-def _check(name: str, fresh: int, before: int) -> None:
+def _expect_no_large_loss(name: str, fresh: int, before: int) -> None:
     """Reject a response that has lost most of the earlier content: it was cut short.
 
     Raises:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from reconciler.adapters.aws.errors import translated
+from reconciler.adapters.aws.errors import translate_errors
 from reconciler.model.errors import CloudError
 
 if TYPE_CHECKING:
@@ -58,14 +58,14 @@ def on_demand_prices(pricing: PricingClient, region: str) -> dict[str, float]:
     call = "pricing:GetProducts"
     prices: dict[str, float] = {}
     for tenancy, family in _FAMILIES:
-        with translated(call):
+        with translate_errors(call):
             pages = pricing.get_paginator("get_products").paginate(
                 ServiceCode="AmazonEC2",
                 Filters=_filters(region, tenancy, family),
                 PaginationConfig={"PageSize": _PRODUCTS_A_PAGE},
             )
             texts = [text for page in pages for text in page["PriceList"]]
-        found = dict(_listed(texts, currency_of(region)))
+        found = dict(_parse_price_list(texts, currency_of(region)))
         if not found:
             raise CloudError(
                 f"the price list of {region} has no {family.lower()} for {tenancy} tenancy",
@@ -76,7 +76,7 @@ def on_demand_prices(pricing: PricingClient, region: str) -> dict[str, float]:
 
 
 def _filters(region: str, tenancy: str, family: str) -> list[PricingFilterTypeDef]:
-    wanted = {
+    fields = {
         "regionCode": region,
         "serviceCode": "AmazonEC2",
         "preInstalledSw": "NA",
@@ -86,10 +86,10 @@ def _filters(region: str, tenancy: str, family: str) -> list[PricingFilterTypeDe
         "tenancy": tenancy,
         "productFamily": family,
     }
-    return [{"Type": "TERM_MATCH", "Field": f, "Value": v} for f, v in wanted.items()]
+    return [{"Type": "TERM_MATCH", "Field": f, "Value": v} for f, v in fields.items()]
 
 
-def _listed(texts: Iterable[str], currency: str) -> Iterator[tuple[str, float]]:
+def _parse_price_list(texts: Iterable[str], currency: str) -> Iterator[tuple[str, float]]:
     """Yield the types of a list with their prices; invalid rows are skipped."""
     for text in texts:
         try:
@@ -116,7 +116,7 @@ def spot_prices(ec2: EC2Client, now: datetime) -> dict[str, dict[str, float]]:
     """
     call = "ec2:DescribeSpotPriceHistory"
     newest: dict[tuple[str, str], tuple[datetime, float]] = {}
-    with translated(call):
+    with translate_errors(call):
         pages = ec2.get_paginator("describe_spot_price_history").paginate(
             ProductDescriptions=list(_PRODUCTS),
             StartTime=now,
@@ -124,7 +124,7 @@ def spot_prices(ec2: EC2Client, now: datetime) -> dict[str, dict[str, float]]:
         )
         for page in pages:
             for row in page["SpotPriceHistory"]:
-                _note(newest, row)
+                _keep_newest(newest, row)
     if not newest:
         raise CloudError("EC2 returned no spot prices", where=call)
     prices: dict[str, dict[str, float]] = {}
@@ -133,7 +133,9 @@ def spot_prices(ec2: EC2Client, now: datetime) -> dict[str, dict[str, float]]:
     return prices
 
 
-def _note(newest: dict[tuple[str, str], tuple[datetime, float]], row: SpotPriceTypeDef) -> None:
+def _keep_newest(
+    newest: dict[tuple[str, str], tuple[datetime, float]], row: SpotPriceTypeDef
+) -> None:
     """Retain the newest price of each type and zone; an imitation of EC2 may ignore the filter."""
     if row.get("ProductDescription") not in _PRODUCTS:
         return

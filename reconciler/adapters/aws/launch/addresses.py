@@ -28,7 +28,7 @@ class ReservedAddresses:
     """The addresses that a launch will take in each subnet if its instances start there."""
 
     uses: Mapping[str, int]
-    look: int = 0
+    generation: int = 0
 
 
 class Addresses:
@@ -38,37 +38,37 @@ class Addresses:
         self._lock = Lock()
         self._free: dict[str, int] = {}
         self._full: set[str] = set()
-        self._look = 0
+        self._generation = 0
 
-    def seen(self, free: Mapping[str, int]) -> None:
+    def update(self, free: Mapping[str, int]) -> None:
         """Record EC2's counts, which now include earlier launches."""
         with self._lock:
             self._free |= free
             self._full.clear()
-            self._look += 1
+            self._generation += 1
 
     def free(self) -> dict[str, int]:
         """Return the free addresses of each known subnet."""
         with self._lock:
             return dict(self._free)
 
-    def take(self, uses: Mapping[str, int]) -> ReservedAddresses:
+    def reserve(self, uses: Mapping[str, int]) -> ReservedAddresses:
         """Reserve addresses for a launch; unknown subnets have no count."""
         with self._lock:
-            self._add(uses, -1)
-            return ReservedAddresses(uses, self._look)
+            self._change_counts(uses, -1)
+            return ReservedAddresses(uses, self._generation)
 
-    def settle(self, taken: ReservedAddresses, used: Iterable[str]) -> None:
+    def release_unused(self, reserved: ReservedAddresses, used: Iterable[str]) -> None:
         """Release what a launch reserved in the subnets where it got no instance.
 
         A more recent count from EC2 already includes that.
         """
-        unused = {s: n for s, n in taken.uses.items() if s not in frozenset(used)}
+        unused = {s: n for s, n in reserved.uses.items() if s not in frozenset(used)}
         with self._lock:
-            if taken.look == self._look:
-                self._add(unused, +1)
+            if reserved.generation == self._generation:
+                self._change_counts(unused, +1)
 
-    def exhausted(self, answer: CreateFleetResultTypeDef) -> None:
+    def record_exhausted(self, answer: CreateFleetResultTypeDef) -> None:
         """Record the subnets that are full according to CreateFleet."""
         rows = [r for r in answer.get("Errors") or [] if r.get("ErrorCode") == NONE_FREE]
         places = (r.get("LaunchTemplateAndOverrides", {}).get("Overrides", {}) for r in rows)
@@ -76,22 +76,22 @@ class Addresses:
             self._full |= {place["SubnetId"] for place in places if "SubnetId" in place}
             self._free |= dict.fromkeys(self._full, 0)
 
-    def _add(self, uses: Mapping[str, int], sign: int) -> None:
+    def _change_counts(self, uses: Mapping[str, int], sign: int) -> None:
         for subnet, count in uses.items():
             if subnet in self._free and subnet not in self._full:
                 self._free[subnet] += sign * count
 
 
-def uses_of(fleet: CreateFleetRequestTypeDef, types: Types, count: int) -> dict[str, int]:
+def address_uses(fleet: CreateFleetRequestTypeDef, types: Types, count: int) -> dict[str, int]:
     """Return the minimum number of addresses that a request takes in each subnet.
 
     A node takes one for each pod that it can hold, computed for the smallest of its types.
     """
-    least: dict[str, int] = {}
+    needed: dict[str, int] = {}
     for config in fleet["LaunchTemplateConfigs"]:
         for row in config["Overrides"]:
             kind = types(row["InstanceType"])
             pods = max(1, kind.capacity.get(PODS, 0) // MILLI) if kind is not None else 1
             subnet = row["SubnetId"]
-            least[subnet] = min(pods, least.get(subnet, pods))
-    return {subnet: pods * count for subnet, pods in least.items()}
+            needed[subnet] = min(pods, needed.get(subnet, pods))
+    return {subnet: pods * count for subnet, pods in needed.items()}

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
-from reconciler.adapters.aws.tags import FLEET, INTENT, NODECLAIM, shared_tags, specification
+from reconciler.adapters.aws.tags import FLEET, INTENT, NODECLAIM, shared_tags, tag_specification
 from reconciler.model.karpenter.labels import MIN_VALUES_RELAXED, ON_DEMAND, RESERVED, SPOT
 from reconciler.model.karpenter.nodeclass import EC2NodeClass, Subnet
 from reconciler.model.settings import Settings
@@ -47,8 +47,8 @@ def fleet_parameters(
             }
             for name, overrides in configs
         ],
-        "TagSpecifications": [specification(k, tags) for k in ("fleet", "instance", "volume")],
-        **_market(launch.options[0], count, overlaid=launch.price_overlaid),
+        "TagSpecifications": [tag_specification(k, tags) for k in ("fleet", "instance", "volume")],
+        **_market_options(launch.options[0], count, overlaid=launch.price_overlaid),
     }
     context = launch.node_class.spec.context
     relaxed = launch.node_claim.metadata.annotations.get(MIN_VALUES_RELAXED) == "true"
@@ -58,7 +58,7 @@ def fleet_parameters(
     return cast("CreateFleetRequestTypeDef", parameters)
 
 
-def _market(option: LaunchOption, count: int, *, overlaid: bool) -> dict[str, object]:
+def _market_options(option: LaunchOption, count: int, *, overlaid: bool) -> dict[str, object]:
     """Return the capacity type of the fleet and its allocation strategy."""
 
     def target(capacity_type: str) -> dict[str, object]:

@@ -14,22 +14,22 @@ from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
-from reconciler.adapters.aws.answers import launched, refusals
+from reconciler.adapters.aws.answers import launched_instances, refusals
 from reconciler.adapters.aws.errors import (
     CAPACITY_CODES,
     Failure,
     boto_errors,
     code_of,
+    error_location,
     failure_of,
     failure_of_code,
     our_error,
-    place,
 )
 from reconciler.adapters.aws.launch.addresses import (
     NONE_FREE,
     Addresses,
     ReservedAddresses,
-    uses_of,
+    address_uses,
 )
 from reconciler.adapters.aws.launch.profiles import Profiles
 from reconciler.adapters.aws.launch.requests import LaunchRequests, launch_requests
@@ -76,7 +76,7 @@ def pause(clock: Clock, token: str, attempt: int) -> None:
 
 _CALL: Final = "ec2:CreateFleet"
 _TRIES: Final = 5
-_ASKED_MAX: Final = 1000
+_PENDING_MAX: Final = 1000
 _SOON: Final = "it was just created, and EC2 does not list it yet; it will be retried"
 _ELSEWHERE: Final = "another subnet of the zone has free addresses and is tried next"
 _LOG: Final = logging.getLogger(__name__)
@@ -112,76 +112,78 @@ class Launcher:
         self._discard = discard
         self._addresses = addresses
         self._lock = Lock()
-        self._asked: dict[str, tuple[LaunchRequests, ReservedAddresses]] = {}
+        self._pending: dict[str, tuple[LaunchRequests, ReservedAddresses]] = {}
 
-    def launch(self, lot: Sequence[Launch]) -> Sequence[LaunchAnswer | Exception]:
+    def launch(self, batch: Sequence[Launch]) -> Sequence[LaunchAnswer | Exception]:
         """Return the results of requests that are one call; errors are returned, not raised.
 
         All requests of a batch are equal except for their intents; the first defines the call.
         """
-        launch = lot[0]
+        launch = batch[0]
         try:
-            requests = self._requests(lot)
+            requests = self._requests_of_batch(batch)
             self._profiles.ensure(launch.node_class)
             self._templates.ensure(requests.templates)
-            answers = self._create_fleet(lot, requests)
+            answers = self._create_fleet(batch, requests)
         except TransientCloudError as error:
-            return [error] * len(lot)
+            return [error] * len(batch)
         except LeaseLostError:
             raise
         except ReconcilerError as error:
-            self._settle(launch, ())
-            return [error] * len(lot)
-        self._settle(launch, answers)
+            self._forget_requests(launch, ())
+            return [error] * len(batch)
+        self._forget_requests(launch, answers)
         return answers
 
-    def _requests(self, lot: Sequence[Launch]) -> LaunchRequests:
+    def _requests_of_batch(self, batch: Sequence[Launch]) -> LaunchRequests:
         """Return the parameters of a call: the same as before while its outcome is unknown.
 
         EC2 rejects a token that is reused with other parameters, and another subnet may have the
         most free addresses by now.
         """
-        launch = lot[0]
+        launch = batch[0]
         with self._lock:
-            known = self._asked.get(launch.token)
+            known = self._pending.get(launch.token)
         if known is not None:
             return known[0]
         types = self._types_of(launch.node_class)
         free = {**self._settings.subnet_free_addresses, **self._addresses.free()}
         settings = replace(self._settings, subnet_free_addresses=free)
-        requests = launch_requests(launch, types, settings, count=len(lot))
-        taken = self._addresses.take(uses_of(requests.fleet, types, len(lot)))
+        requests = launch_requests(launch, types, settings, count=len(batch))
+        reserved = self._addresses.reserve(address_uses(requests.fleet, types, len(batch)))
         with self._lock:
-            self._asked[launch.token] = requests, taken
-            for token in list(self._asked)[:-_ASKED_MAX]:
-                del self._asked[token]
+            self._pending[launch.token] = requests, reserved
+            for token in list(self._pending)[:-_PENDING_MAX]:
+                del self._pending[token]
         return requests
 
-    def _settle(self, launch: Launch, answers: Sequence[LaunchAnswer | Exception]) -> None:
+    def _forget_requests(self, launch: Launch, answers: Sequence[LaunchAnswer | Exception]) -> None:
         """Drop a call that has its response, and release the addresses that it did not use."""
         with self._lock:
-            known = self._asked.pop(launch.token, None)
+            known = self._pending.pop(launch.token, None)
         if known is not None:
             instances = (a.instance for a in answers if isinstance(a, LaunchAnswer))
-            self._addresses.settle(known[1], [i.subnet_id for i in instances if i is not None])
+            self._addresses.release_unused(
+                known[1], [i.subnet_id for i in instances if i is not None]
+            )
 
-    def fulfilled(self, lot: Sequence[Launch]) -> Sequence[Instance]:
+    def find_launched(self, batch: Sequence[Launch]) -> Sequence[Instance]:
         """Return the instances of an earlier call, oldest first.
 
         If more are alive than were requested, the oldest are retained (ties by lower id) and the
         others terminated. If none is alive, the terminated ones are returned.
         """
-        token = lot[0].token
+        token = batch[0].token
         found = sorted(self._find([token]), key=lambda i: (i.is_going, i.launched_at, i.id))
         living = [instance for instance in found if not instance.is_going]
-        spare = [instance.id for instance in living[len(lot) :]]
-        if spare:
-            _LOG.warning("intent %s has %d instances: terminating %s", token, len(living), spare)
-            self._discard(spare)
-        return (living or found)[: len(lot)]
+        surplus = [instance.id for instance in living[len(batch) :]]
+        if surplus:
+            _LOG.warning("intent %s has %d instances: terminating %s", token, len(living), surplus)
+            self._discard(surplus)
+        return (living or found)[: len(batch)]
 
     def _create_fleet(
-        self, lot: Sequence[Launch], requests: LaunchRequests
+        self, batch: Sequence[Launch], requests: LaunchRequests
     ) -> Sequence[LaunchAnswer | Exception]:
         """Repeat the call until the outcome is known, or the attempts are used up.
 
@@ -204,45 +206,47 @@ class Launcher:
                     self._templates.recreate(requests.templates)
                     continue
                 if failure is Failure.CAPACITY:
-                    return [LaunchAnswer(None, _all_refused(lot[0], error))] * len(lot)
-                last = self._translated(lot[0], error)
-                was_asked = failure is Failure.ASKED_OTHERWISE
-                if not isinstance(last, TransientCloudError) and not was_asked:
+                    return [LaunchAnswer(None, _refusals_of_all_options(batch[0], error))] * len(
+                        batch
+                    )
+                last = self._launch_error(batch[0], error)
+                is_reused_token = failure is Failure.ASKED_OTHERWISE
+                if not isinstance(last, TransientCloudError) and not is_reused_token:
                     raise last from error
-                pause(self._clock, lot[0].token, attempt)
-                if failure is Failure.UNCLEAR or was_asked:
+                pause(self._clock, batch[0].token, attempt)
+                if failure is Failure.UNCLEAR or is_reused_token:
                     unclear = True
-                    found = self.fulfilled(lot)
+                    found = self.find_launched(batch)
                     if found:
-                        return dealt(lot, found, last)
+                        return assign_instances(batch, found, last)
                 continue
-            return self._read(lot, answer, unclear=unclear)
+            return self._read_response(batch, answer, unclear=unclear)
         assert last is not None, "only a failed call is retried"
         raise last
 
-    def _translated(self, launch: Launch, error: Exception) -> ReconcilerError:
+    def _launch_error(self, launch: Launch, error: Exception) -> ReconcilerError:
         """Return our error; a resource that was just created may not be visible in EC2 yet."""
-        translated, failure = our_error(_CALL, error), failure_of(error)
+        launch_error, failure = our_error(_CALL, error), failure_of(error)
         unseen = failure is Failure.TEMPLATE_NOT_FOUND
         if failure is Failure.PROFILE_NOT_FOUND:
             unseen = self._profiles.forget(launch.node_class)
         if not unseen:
-            return translated
-        return TransientCloudError(translated.message, where=translated.where, remedy=_SOON)
+            return launch_error
+        return TransientCloudError(launch_error.message, where=launch_error.where, remedy=_SOON)
 
-    def _read(
-        self, lot: Sequence[Launch], answer: CreateFleetResultTypeDef, *, unclear: bool
+    def _read_response(
+        self, batch: Sequence[Launch], answer: CreateFleetResultTypeDef, *, unclear: bool
     ) -> Sequence[LaunchAnswer | Exception]:
-        launch = lot[0]
-        instances = launched(answer, lot, self._settings, self._clock.now())
+        launch = batch[0]
+        instances = launched_instances(answer, batch, self._settings, self._clock.now())
         refused = refusals(answer, launch)
-        self._addresses.exhausted(answer)
-        where = place(_CALL, answer.get("ResponseMetadata", {}).get("RequestId", ""))
+        self._addresses.record_exhausted(answer)
+        where = error_location(_CALL, answer.get("ResponseMetadata", {}).get("RequestId", ""))
         if unclear or not all(i.instance_type and i.zone for i in instances):
-            shown = self.fulfilled(lot)
+            shown = self.find_launched(batch)
             if 0 < len(shown) < len(instances):
                 raise TransientCloudError(
-                    f"EC2 lists only {len(shown)} of {len(lot)} instances yet", where=where
+                    f"EC2 lists only {len(shown)} of {len(batch)} instances yet", where=where
                 )
             instances = shown or instances
         hidden = next((i for i in instances if not (i.instance_type and i.zone)), None)
@@ -250,19 +254,19 @@ class Launcher:
             raise TransientCloudError(
                 f"{hidden.id} was launched, but EC2 does not list it yet", where=where
             )
-        lacking = tuple(r for r in refused if not self._fits_elsewhere(r, launch))
-        if instances or any(r.code in CAPACITY_CODES for r in lacking):
-            return dealt(lot, instances, None, lacking)
+        exhausted = tuple(r for r in refused if not self._has_other_subnet(r, launch))
+        if instances or any(r.code in CAPACITY_CODES for r in exhausted):
+            return assign_instances(batch, instances, None, exhausted)
         messages = "; ".join(dict.fromkeys(f"{r.code}: {r.message}" for r in refused))
-        if not refused or all(_is_passing(r.code) for r in refused):
+        if not refused or all(_is_transient(r.code) for r in refused):
             raise TransientCloudError(messages or "neither an instance nor an error", where=where)
         # The response belongs to its token permanently, so another launch needs a new one.
-        is_unseen = any(_names_profile(r) for r in refused)
+        is_unseen = any(_concerns_profile(r) for r in refused)
         is_ours = is_unseen and self._profiles.forget(launch.node_class)
-        remedy = _SOON if is_ours else "" if lacking else _ELSEWHERE
+        remedy = _SOON if is_ours else "" if exhausted else _ELSEWHERE
         raise CloudError(messages, where=where, remedy=remedy)
 
-    def _fits_elsewhere(self, refusal: Refusal, launch: Launch) -> bool:
+    def _has_other_subnet(self, refusal: Refusal, launch: Launch) -> bool:
         """Return whether only a subnet is full, and another one of its zone is not."""
         if refusal.code != NONE_FREE:
             return False
@@ -271,8 +275,8 @@ class Launcher:
         return any(free.get(s.id, 0) > 0 for s in subnets if s.zone == refusal.zone)
 
 
-def dealt(
-    lot: Sequence[Launch],
+def assign_instances(
+    batch: Sequence[Launch],
     instances: Sequence[Instance],
     missing: ReconcilerError | None,
     refused: tuple[Refusal, ...] = (),
@@ -281,12 +285,12 @@ def dealt(
 
     Without ``missing``, EC2 has launched all that it could, and ``refused`` has the reasons.
     """
-    short = len(lot) - len(instances)
+    missing_count = len(batch) - len(instances)
     rest = LaunchAnswer(None, refused) if missing is None else missing
-    return [*(LaunchAnswer(i, refused) for i in instances), *([rest] * short)]
+    return [*(LaunchAnswer(i, refused) for i in instances), *([rest] * missing_count)]
 
 
-def _all_refused(launch: Launch, error: Exception) -> tuple[Refusal, ...]:
+def _refusals_of_all_options(launch: Launch, error: Exception) -> tuple[Refusal, ...]:
     """Return rejections of all offerings, if EC2 rejects the call rather than offerings."""
     code, message = code_of(error), str(error)
     return tuple(
@@ -294,10 +298,10 @@ def _all_refused(launch: Launch, error: Exception) -> tuple[Refusal, ...]:
     )
 
 
-def _names_profile(refusal: Refusal) -> bool:
+def _concerns_profile(refusal: Refusal) -> bool:
     kind = failure_of_code(refusal.code, message=refusal.message)
     return kind is Failure.PROFILE_NOT_FOUND
 
 
-def _is_passing(code: str) -> bool:
+def _is_transient(code: str) -> bool:
     return failure_of_code(code) in (Failure.THROTTLED, Failure.UNCLEAR)

@@ -10,7 +10,7 @@ from reconciler.adapters.aws.bootstrap.family import user_data
 from reconciler.adapters.aws.bootstrap.kubelet import with_reserved
 from reconciler.adapters.aws.bootstrap.setup import ControlPlane, Setup, node_labels, node_taints
 from reconciler.adapters.aws.nodeclass.images import Build
-from reconciler.adapters.aws.tags import shared_tags, specification
+from reconciler.adapters.aws.tags import shared_tags, tag_specification
 from reconciler.catalog.classfacts import placement_group_of
 from reconciler.model.karpenter.labels import SPOT
 from reconciler.model.karpenter.nodeclaim import NodeClaim
@@ -90,13 +90,13 @@ def _interface(
         row["Ipv6PrefixCount" if ip_family == IPFamily.IPV6 else "Ipv4PrefixCount"] = (
             spec.ip_prefix_count
         )
-    tracking = _tracking(spec.connection_tracking)
+    tracking = _connection_tracking(spec.connection_tracking)
     if tracking:
         row["ConnectionTrackingSpecification"] = tracking
     return row
 
 
-def _tracking(tracking: ConnectionTracking | None) -> dict[str, int]:
+def _connection_tracking(tracking: ConnectionTracking | None) -> dict[str, int]:
     if tracking is None:
         return {}
     row = {
@@ -110,18 +110,18 @@ def _tracking(tracking: ConnectionTracking | None) -> dict[str, int]:
 # The volumes of a machine: the class's own mappings, or else its family's defaults.
 
 
-def _default(device: str, size: str) -> BlockDeviceMapping:
+def _default_mapping(device: str, size: str) -> BlockDeviceMapping:
     return BlockDeviceMapping(
         device_name=device, ebs=BlockDevice(encrypted=True, volume_size=size, volume_type="gp3")
     )
 
 
-_LINUX: Final = (_default("/dev/xvda", "20Gi"),)
-_WINDOWS: Final = (_default("/dev/sda1", "50Gi"),)
+_LINUX: Final = (_default_mapping("/dev/xvda", "20Gi"),)
+_WINDOWS: Final = (_default_mapping("/dev/sda1", "50Gi"),)
 _DEFAULTS: Final[Mapping[str, tuple[BlockDeviceMapping, ...]]] = {
     "AL2": _LINUX,
     "AL2023": _LINUX,
-    "Bottlerocket": (_default("/dev/xvda", "4Gi"), _default("/dev/xvdb", "20Gi")),
+    "Bottlerocket": (_default_mapping("/dev/xvda", "4Gi"), _default_mapping("/dev/xvdb", "20Gi")),
     "Windows2019": _WINDOWS,
     "Windows2022": _WINDOWS,
     "Windows2025": _WINDOWS,
@@ -191,8 +191,8 @@ def template_data(
         "Placement": _placement(claim, placement_group_of(node_class, settings)),
         "EnclaveOptions": {"Enabled": _NITRO_SANDBOX in claim.spec.resources.requests},
         "TagSpecifications": [
-            specification("network-interface", tags),
-            *([specification("spot-instances-request", tags)] if capacity_type == SPOT else []),
+            tag_specification("network-interface", tags),
+            *([tag_specification("spot-instances-request", tags)] if capacity_type == SPOT else []),
         ],
     }
     devices = block_devices(node_class)

@@ -71,7 +71,7 @@ class Profiles:
             return
         with self._lock:
             if name not in self._known:
-                self._make(name, node_class)
+                self._ensure_role(name, node_class)
                 self._known.add(name)
 
     def forget(self, node_class: EC2NodeClass) -> bool:
@@ -83,16 +83,16 @@ class Profiles:
             self._known.discard(name)
         return True
 
-    def _make(self, name: str, node_class: EC2NodeClass) -> None:
+    def _ensure_role(self, name: str, node_class: EC2NodeClass) -> None:
         iam = self._connect("iam", _ATTEMPTS)
         role = node_class.spec.role.rpartition("/")[2]
-        if role in self._roles(iam, name, node_class):
+        if role in self._ensure_profile(iam, name, node_class):
             return
         try:
             iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=role)
         except boto_errors() as error:
             # A profile has one role: a repeated call whose first response was lost is rejected.
-            found = self._roles(iam, name, node_class) if code_of(error) == _FULL else [""]
+            found = self._ensure_profile(iam, name, node_class) if code_of(error) == _FULL else [""]
             if role in found:
                 return
             failure = our_error("iam:AddRoleToInstanceProfile", error)
@@ -102,18 +102,18 @@ class Profiles:
                 ) from error
             raise failure from error
 
-    def _roles(self, iam: IAMClient, name: str, node_class: EC2NodeClass) -> list[str]:
+    def _ensure_profile(self, iam: IAMClient, name: str, node_class: EC2NodeClass) -> list[str]:
         """Return the roles of a profile that exists or was just created."""
         try:
             found = iam.get_instance_profile(InstanceProfileName=name)["InstanceProfile"]
         except boto_errors() as error:
             if failure_of(error) is not Failure.NOT_FOUND:
                 raise our_error("iam:GetInstanceProfile", error) from error
-            self._create(iam, name, node_class)
+            self._create_profile(iam, name, node_class)
             return []
         return [row["RoleName"] for row in found["Roles"]]
 
-    def _create(self, iam: IAMClient, name: str, node_class: EC2NodeClass) -> None:
+    def _create_profile(self, iam: IAMClient, name: str, node_class: EC2NodeClass) -> None:
         cluster = self._settings.cluster_name
         tags = {
             **node_class.spec.tags,

@@ -20,7 +20,7 @@ from reconciler.adapters.aws.launch.fleet import (
 )
 from reconciler.adapters.aws.launch.launchtemplate import template_data
 from reconciler.adapters.aws.nodeclass.images import Build, Types, build_of
-from reconciler.adapters.aws.tags import shared_tags, specification
+from reconciler.adapters.aws.tags import shared_tags, tag_specification
 from reconciler.model.errors import CloudError
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.karpenter.nodepool import requirements_of
@@ -67,24 +67,24 @@ def check_launch(
 
 def _check_min_values(launch: Launch, options: Sequence[LaunchOption], types: Types) -> None:
     requirements = requirements_of(launch.node_claim.spec.requirements)
-    wanting = [r for r in requirements.values() if r.min_values is not None]
-    if not wanting:
+    with_min_values = [r for r in requirements.values() if r.min_values is not None]
+    if not with_min_values:
         return
     names = dict.fromkeys(option.instance_type for option in options)
     kinds = [kind for kind in map(types, names) if kind is not None]
-    for wanted in wanting:
+    for requirement in with_min_values:
         values = {
             value
             for kind in kinds
-            for value in kind.requirements.allowed(wanted.key).values
-            if wanted.has(value)
+            for value in kind.requirements.allowed(requirement.key).values
+            if requirement.has(value)
         }
-        assert wanted.min_values is not None
-        if len(values) < wanted.min_values:
+        assert requirement.min_values is not None
+        if len(values) < requirement.min_values:
             raise CloudError(
                 (
-                    f"only {len(values)} values of {wanted.key} remain among {len(kinds)} instance "
-                    f"types, but minValues is {wanted.min_values}"
+                    f"only {len(values)} values of {requirement.key} remain among {len(kinds)} "
+                    f"instance types, but minValues is {requirement.min_values}"
                 ),
                 where=f"NodeClaim {launch.node_claim.name}",
                 remedy="lower minValues, or allow more instance types",
@@ -131,7 +131,7 @@ def launch_requests(
             (
                 f"NodeClaim {launch.node_claim.name}: no image of EC2NodeClass "
                 f"{launch.node_class.name} is compatible with "
-                f"{_some((o.instance_type for o in options))}"
+                f"{_first_names((o.instance_type for o in options))}"
             ),
             remedy="check spec.amiSelectorTerms and the architectures that the NodePool allows",
         )
@@ -147,7 +147,7 @@ def launch_requests(
     if not configs:
         raise CloudError(
             f"NodeClaim {launch.node_claim.name}: EC2NodeClass {launch.node_class.name} has no "
-            f"subnet in {_some(o.zone for o in options)}",
+            f"subnet in {_first_names(o.zone for o in options)}",
             remedy="check spec.subnetSelectorTerms and the zones that the NodePool allows",
         )
     fleet = fleet_parameters(launch, configs, settings, count)
@@ -195,19 +195,19 @@ def planned_requests(
     launches: Sequence[Launch], types: Types, settings: Settings
 ) -> list[RequestRow]:
     """Return the requests of all launches, in order, each template once before its first fleet."""
-    return once_each(row for call in launches for row in request_rows(call, types, settings))
+    return unique_requests(row for call in launches for row in request_rows(call, types, settings))
 
 
-def once_each(rows: Iterable[RequestRow]) -> list[RequestRow]:
+def unique_requests(rows: Iterable[RequestRow]) -> list[RequestRow]:
     """Return the requests without duplicate templates."""
     known: set[object] = set()
-    kept = []
+    unique = []
     for row in rows:
         name = row["parameters"].get("LaunchTemplateName")
         if name is None or name not in known:
             known.add(name)
-            kept.append(row)
-    return kept
+            unique.append(row)
+    return unique
 
 
 def _row(operation: str, launch: Launch, parameters: Mapping[str, object]) -> RequestRow:
@@ -224,7 +224,7 @@ def _template(
 ) -> CreateLaunchTemplateRequestTypeDef:
     """Return the call that creates a template, named after its content."""
     tags = shared_tags(launch.node_claim, launch.node_class, settings.cluster_name)
-    specifications = [specification("launch-template", tags)]
+    specifications = [tag_specification("launch-template", tags)]
     content = {"LaunchTemplateData": data, "TagSpecifications": specifications}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     digest = hashlib.sha256(text.encode()).hexdigest()[:20]
@@ -235,7 +235,7 @@ def _template(
     }
 
 
-def _some(names: Iterable[str]) -> str:
+def _first_names(names: Iterable[str]) -> str:
     unique = list(dict.fromkeys(names))
     more = f" and {len(unique) - 3} more" if len(unique) > 3 else ""
     return ", ".join(unique[:3]) + more

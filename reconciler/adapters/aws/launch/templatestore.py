@@ -12,7 +12,13 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from reconciler.adapters.aws.clients import Connect
-from reconciler.adapters.aws.errors import Failure, boto_errors, failure_of, our_error, translated
+from reconciler.adapters.aws.errors import (
+    Failure,
+    boto_errors,
+    failure_of,
+    our_error,
+    translate_errors,
+)
 from reconciler.adapters.aws.launch.profiles import is_imitated, profile_name, profile_path
 from reconciler.adapters.aws.launch.requests import TEMPLATE_PREFIX
 from reconciler.adapters.aws.tags import CLUSTER, as_map, owner_of
@@ -66,7 +72,7 @@ class AwsLeftovers:
         self._settings = settings
         self._clock = clock
         self._templates = templates
-        self._looked_for: dict[str, datetime] = {}
+        self._checked_at: dict[str, datetime] = {}
 
     def found(self, classes: Iterable[EC2NodeClass]) -> Sequence[Leftover]:
         """Return what can be deleted now, templates first, each by name.
@@ -100,17 +106,17 @@ class AwsLeftovers:
         self._delete(iam, "iam", "delete_instance_profile", InstanceProfileName=name)
 
     def _is_due(self, kind: str, every: timedelta, now: datetime) -> bool:
-        last = self._looked_for.get(kind)
+        last = self._checked_at.get(kind)
         if last is not None and now - last < every:
             return False
-        self._looked_for[kind] = now
+        self._checked_at[kind] = now
         return True
 
     def _idle_templates(self, now: datetime) -> list[Leftover]:
         filters: list[FilterTypeDef] = [
             {"Name": f"tag:{CLUSTER}", "Values": [self._settings.cluster_name]}
         ]
-        with translated("ec2:DescribeLaunchTemplates"):
+        with translate_errors("ec2:DescribeLaunchTemplates"):
             pages = self._ec2.get_paginator("describe_launch_templates").paginate(Filters=filters)
             rows = [row for page in pages for row in page["LaunchTemplates"]]
         ids = {
@@ -128,7 +134,7 @@ class AwsLeftovers:
         wanted |= {c.status.instance_profile for c in classes}
         ours = re.compile(re.escape(self._settings.cluster_name[:100]) + r"_[0-9a-f]{20}")
         iam = self._connect("iam", _ATTEMPTS)
-        with translated("iam:ListInstanceProfiles"):
+        with translate_errors("iam:ListInstanceProfiles"):
             pages = iam.get_paginator("list_instance_profiles").paginate(
                 PathPrefix=profile_path(self._settings)
             )
@@ -159,7 +165,7 @@ class AwsLeftovers:
                 "Values": ["pending", "running", "stopping", "stopped", "shutting-down"],
             },
         ]
-        with translated("ec2:DescribeInstances"):
+        with translate_errors("ec2:DescribeInstances"):
             pages = self._ec2.get_paginator("describe_instances").paginate(Filters=filters)
             return not any(r["Instances"] for page in pages for r in page["Reservations"])
 

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.adapters.aws.answers import tag_filters
 from reconciler.adapters.aws.clients import Connect
-from reconciler.adapters.aws.errors import Failure, boto_errors, failure_of, our_error, translated
+from reconciler.adapters.aws.errors import (
+    Failure,
+    boto_errors,
+    failure_of,
+    our_error,
+    translate_errors,
+)
 from reconciler.adapters.aws.launch.profiles import is_imitated
 from reconciler.model.errors import CloudError, TransientCloudError
 from reconciler.model.karpenter.labels import ARCH, OS, WINDOWS_BUILD
@@ -160,7 +166,7 @@ class ImageFinder:
         self._settings = settings
         self._clock = clock
 
-    def of(self, node_class: EC2NodeClass) -> tuple[list[AMI], str]:
+    def find(self, node_class: EC2NodeClass) -> tuple[list[AMI], str]:
         """Return the images, newest first, and the reason if there are none.
 
         Raises:
@@ -170,10 +176,10 @@ class ImageFinder:
         alias = next((term.alias for term in terms if term.alias), "")
         now = self._clock.now()
         if alias:
-            candidates = self._by_alias(alias)
+            candidates = self._images_of_alias(alias)
             problem = f"no image is published for alias {alias}"
         else:
-            candidates = self._by_terms(terms)
+            candidates = self._images_of_terms(terms)
             problem = "no image matches spec.amiSelectorTerms"
         chosen: dict[Needs, _Candidate] = {}
         for candidate in candidates:
@@ -184,21 +190,23 @@ class ImageFinder:
         newest.sort(key=lambda c: c.row.get("CreationDate", ""), reverse=True)
         return [candidate.ami(now) for candidate in newest], problem
 
-    def _by_alias(self, alias: str) -> list[_Candidate]:
+    def _images_of_alias(self, alias: str) -> list[_Candidate]:
         if is_imitated(self._settings):
-            return self._stand_ins()
+            return self._imitation_images()
         variants: dict[str, tuple[Needs, ...]] = {}
         for row in alias_paths(alias, self._kubernetes_version()):
-            image = self._parameter(row.path)
+            image = self._read_parameter(row.path)
             if image:
                 variants[image] = (*variants.get(image, ()), *row.variants)
         return [
             _Candidate(row, (arch, *needs))
-            for row, arch in self._described([{"Name": "image-id", "Values": sorted(variants)}])
+            for row, arch in self._describe_images(
+                [{"Name": "image-id", "Values": sorted(variants)}]
+            )
             for needs in variants[row["ImageId"]]
         ]
 
-    def _stand_ins(self) -> list[_Candidate]:
+    def _imitation_images(self) -> list[_Candidate]:
         """Return the Amazon Linux 2023 image of each architecture with the greatest name.
 
         Imitations of EC2 do not have the images of EKS, and none of their images boots. Some return
@@ -206,23 +214,23 @@ class ImageFinder:
         """
         best: dict[NodeSelectorRequirement, ImageTypeDef] = {}
         filters: list[FilterTypeDef] = [{"Name": "name", "Values": [_STAND_IN]}]
-        for row, arch in self._described(filters, owners=["amazon"]):
+        for row, arch in self._describe_images(filters, owners=["amazon"]):
             if arch not in best or row.get("Name", "") > best[arch].get("Name", ""):
                 best[arch] = row
         return [_Candidate({**row, "CreationDate": ""}, (arch,)) for arch, row in best.items()]
 
-    def _by_terms(self, terms: Sequence[SelectorTerm]) -> list[_Candidate]:
+    def _images_of_terms(self, terms: Sequence[SelectorTerm]) -> list[_Candidate]:
         ids = {term.id for term in terms if term.id}
         ids |= {
             image
             for term in terms
             if term.ssm_parameter and not term.id
-            for image in [self._parameter(term.ssm_parameter)]
+            for image in [self._read_parameter(term.ssm_parameter)]
             if image.startswith("ami-")
         }
         found: list[_Candidate] = []
         if ids:
-            rows = self._described([{"Name": "image-id", "Values": sorted(ids)}])
+            rows = self._describe_images([{"Name": "image-id", "Values": sorted(ids)}])
             found += [_Candidate(row, (arch,)) for row, arch in rows]
         for term in terms:
             filters = tag_filters(term.tags)
@@ -231,11 +239,11 @@ class ImageFinder:
             if term.id or term.ssm_parameter or not filters:
                 continue
             owners = [term.owner] if term.owner else ["self", "amazon"] if term.name else []
-            rows = self._described(filters, owners=owners)
+            rows = self._describe_images(filters, owners=owners)
             found += [_Candidate(row, (arch,)) for row, arch in rows]
         return found
 
-    def _described(
+    def _describe_images(
         self, filters: list[FilterTypeDef], owners: Sequence[str] = ()
     ) -> Iterable[tuple[ImageTypeDef, NodeSelectorRequirement]]:
         """Yield the available images with the architecture that they require."""
@@ -245,7 +253,7 @@ class ImageFinder:
         }
         if owners:
             query["Owners"] = list(owners)
-        with translated("ec2:DescribeImages"):
+        with translate_errors("ec2:DescribeImages"):
             rows = [
                 row
                 for page in self._ec2.get_paginator("describe_images").paginate(**query)
@@ -256,7 +264,7 @@ class ImageFinder:
             if arch is not None:
                 yield row, NodeSelectorRequirement(ARCH, Operator.IN, (arch,))
 
-    def _parameter(self, path: str) -> str:
+    def _read_parameter(self, path: str) -> str:
         """Return the value of an SSM parameter, empty if it does not exist."""
         try:
             answer = self._connect("ssm", ATTEMPTS).get_parameter(Name=path)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from reconciler.adapters.aws.bootstrap.kubelet import Reserved, resolved
+from reconciler.adapters.aws.bootstrap.kubelet import Reserved, resolve_reserved
 from reconciler.catalog.aws.machine import image_for
 from reconciler.catalog.catalog import Catalog
 from reconciler.catalog.classfacts import class_facts
@@ -65,17 +65,19 @@ def build_of(
     asks = parse_resources(launch.node_claim.spec.resources.requests).get(EFA, 0) > 0
     return Build(
         ami.id,
-        _count(kind.capacity, PODS),
-        _count(kind.capacity, EFA) if asks else 0,
+        _capacity_count(kind.capacity, PODS),
+        _capacity_count(kind.capacity, EFA) if asks else 0,
         reservation,
         market,
-        _reserved(launch.node_class, kind, expressions=expressions),
+        _reserved_resources(launch.node_class, kind, expressions=expressions),
     )
 
 
-def _reserved(node_class: EC2NodeClass, kind: InstanceType, *, expressions: bool) -> Reserved:
+def _reserved_resources(
+    node_class: EC2NodeClass, kind: InstanceType, *, expressions: bool
+) -> Reserved:
     try:
-        return resolved(node_class.spec.kubelet, kind, expressions=expressions)
+        return resolve_reserved(node_class.spec.kubelet, kind, expressions=expressions)
     except ValueError as error:
         raise CloudError(
             f"EC2NodeClass {node_class.name}: spec.kubelet for {kind.name}: {error}",
@@ -83,5 +85,5 @@ def _reserved(node_class: EC2NodeClass, kind: InstanceType, *, expressions: bool
         ) from error
 
 
-def _count(capacity: Mapping[str, int], name: str) -> int:
+def _capacity_count(capacity: Mapping[str, int], name: str) -> int:
     return capacity.get(name, 0) // MILLI

@@ -20,7 +20,7 @@ from reconciler.adapters.aws.errors import (
     code_of,
     failure_of,
     our_error,
-    translated,
+    translate_errors,
 )
 from reconciler.adapters.aws.launch.addresses import Addresses
 from reconciler.adapters.aws.launch.profiles import profile_name
@@ -111,13 +111,15 @@ def reservations(
     """
     rows: dict[str, CapacityReservationTypeDef] = {}
     for term in terms:
-        found = _by_id(ec2, term.id) if term.id else _by_filters(ec2, term)
+        found = (
+            _reservations_by_id(ec2, term.id) if term.id else _reservations_by_filters(ec2, term)
+        )
         rows |= {row["CapacityReservationId"]: row for row in found}
     known = (_reservation(rows[identity], now) for identity in sorted(rows))
     return [reservation for reservation in known if reservation is not None]
 
 
-def _by_id(ec2: EC2Client, identity: str) -> Sequence[CapacityReservationTypeDef]:
+def _reservations_by_id(ec2: EC2Client, identity: str) -> Sequence[CapacityReservationTypeDef]:
     """Query a single id: a call with several fails completely if one does not exist."""
     try:
         answer = ec2.describe_capacity_reservations(CapacityReservationIds=[identity])
@@ -128,7 +130,9 @@ def _by_id(ec2: EC2Client, identity: str) -> Sequence[CapacityReservationTypeDef
     return answer["CapacityReservations"]
 
 
-def _by_filters(ec2: EC2Client, term: SelectorTerm) -> Iterator[CapacityReservationTypeDef]:
+def _reservations_by_filters(
+    ec2: EC2Client, term: SelectorTerm
+) -> Iterator[CapacityReservationTypeDef]:
     filters: list[FilterTypeDef] = [
         {"Name": "state", "Values": ["active"]},
         *tag_filters(term.tags),
@@ -138,7 +142,7 @@ def _by_filters(ec2: EC2Client, term: SelectorTerm) -> Iterator[CapacityReservat
     if term.instance_match_criteria:
         criteria = [term.instance_match_criteria]
         filters.append({"Name": "instance-match-criteria", "Values": criteria})
-    with translated(_CALL_RESERVATIONS):
+    with translate_errors(_CALL_RESERVATIONS):
         pages = ec2.get_paginator("describe_capacity_reservations").paginate(Filters=filters)
         for page in pages:
             yield from page["CapacityReservations"]
@@ -171,7 +175,7 @@ _NO_GROUP: Final = "PlacementGroupSelector did not match any that is available"
 _FRESH_FOR: Final = timedelta(minutes=1)
 
 
-class _Known(NamedTuple):
+class _CachedStatus(NamedTuple):
     """A resolved status, and when it was last read.
 
     ``doubted`` is since when reads have missed some of it; ``superseded`` are the images that were
@@ -202,7 +206,7 @@ class Resolver:
         self._addresses = addresses
         self._trials = validation
         self._images = ImageFinder(ec2, connect, settings, clock)
-        self._known: dict[bytes, _Known] = {}
+        self._known: dict[bytes, _CachedStatus] = {}
 
     def resolve(self, node_class: EC2NodeClass) -> EC2NodeClass:
         """Return the class with its status and the conditions that describe what is missing.
@@ -217,7 +221,7 @@ class Resolver:
         now = self._clock.now()
         known = self._known.get(key)
         if known is None or now - known.at >= _FRESH_FOR:
-            known = self._looked_up(node_class, now, known)
+            known = self._refresh_status(node_class, now, known)
             self._known[key] = known
         return msgspec.structs.replace(node_class, status=known.status)
 
@@ -227,32 +231,34 @@ class Resolver:
             if known.status.capacity_reservations:
                 self._known[key] = known._replace(at=known.at - _FRESH_FOR)
 
-    def _looked_up(self, node_class: EC2NodeClass, now: datetime, known: _Known | None) -> _Known:
+    def _refresh_status(
+        self, node_class: EC2NodeClass, now: datetime, known: _CachedStatus | None
+    ) -> _CachedStatus:
         """Read again; while EC2 does not respond, the earlier result stays valid.
 
         A resource counts as missing only after two reads without it. EC2 is eventually consistent,
         and a single stale response would make nodes drift.
         """
         try:
-            found = self._look_up(node_class, now)
+            found = self._read_status(node_class, now)
         except TransientCloudError:
             if known is None:
                 raise
             return known
         if known is None:
-            return _Known(now, found)
+            return _CachedStatus(now, found)
         since = known.doubted or now
         if now - since < _FRESH_FOR and _falls_behind(found, known):
             return known._replace(at=now, doubted=since)
         newer = {ami.requirements: ami.id for ami in found.amis}
         gone = {a.id for a in known.status.amis if newer.get(a.requirements, a.id) != a.id}
-        return _Known(now, found, superseded=known.superseded | gone)
+        return _CachedStatus(now, found, superseded=known.superseded | gone)
 
-    def _look_up(self, node_class: EC2NodeClass, now: datetime) -> EC2NodeClassStatus:
+    def _read_status(self, node_class: EC2NodeClass, now: datetime) -> EC2NodeClassStatus:
         spec = node_class.spec
         subnets = self._subnets(spec.subnet_selector_terms)
         groups = self._security_groups(spec.security_group_selector_terms)
-        amis, image_problem = self._images.of(node_class)
+        amis, image_problem = self._images.find(node_class)
         terms = spec.capacity_reservation_selector_terms
         is_reserving = self._settings.gate(FeatureGate.RESERVED_CAPACITY)
         reserved = reservations(self._ec2, terms, now) if is_reserving and terms else []
@@ -260,19 +266,29 @@ class Resolver:
         group = placement_group(self._ec2, selector) if selector is not None else None
         profile = spec.instance_profile or profile_name(node_class, self._settings)
         conditions = [
-            _found("SubnetsReady", subnets, "SubnetsNotFound", "SubnetSelector did not match any"),
-            _found(
+            _found_condition(
+                "SubnetsReady", subnets, "SubnetsNotFound", "SubnetSelector did not match any"
+            ),
+            _found_condition(
                 "SecurityGroupsReady",
                 groups,
                 "SecurityGroupsNotFound",
                 "SecurityGroupSelector did not match any",
             ),
-            _found("AMIsReady", amis, "AMINotFound", image_problem or "AMISelector matched none"),
-            _found("InstanceProfileReady", profile, "InstanceProfileNotFound", "none is given"),
+            _found_condition(
+                "AMIsReady", amis, "AMINotFound", image_problem or "AMISelector matched none"
+            ),
+            _found_condition(
+                "InstanceProfileReady", profile, "InstanceProfileNotFound", "none is given"
+            ),
             # an empty result is valid: the class then launches on-demand capacity
             *([Condition("CapacityReservationsReady", "True")] * is_reserving),
             *(
-                [_found("PlacementGroupReady", group, "PlacementGroupNotFound", _NO_GROUP)]
+                [
+                    _found_condition(
+                        "PlacementGroupReady", group, "PlacementGroupNotFound", _NO_GROUP
+                    )
+                ]
                 if selector is not None
                 else []
             ),
@@ -286,16 +302,16 @@ class Resolver:
             instance_profile=profile,
         )
         is_whole = all(c.status == "True" for c in conditions)
-        conditions.append(self._validation(node_class, found, is_whole=is_whole))
+        conditions.append(self._validation_condition(node_class, found, is_whole=is_whole))
         return msgspec.structs.replace(
             found,
             conditions=tuple(
                 msgspec.structs.replace(c, last_transition_time=now)
-                for c in (*conditions, _ready(conditions))
+                for c in (*conditions, _ready_condition(conditions))
             ),
         )
 
-    def _validation(
+    def _validation_condition(
         self, node_class: EC2NodeClass, found: EC2NodeClassStatus, *, is_whole: bool
     ) -> Condition:
         """Return whether nodes of the class could be launched and would find their cluster."""
@@ -308,17 +324,17 @@ class Resolver:
             )
         if self._trials is None or not is_whole:
             return Condition("ValidationSucceeded", "True")
-        return self._trials.of(msgspec.structs.replace(node_class, status=found))
+        return self._trials.condition(msgspec.structs.replace(node_class, status=found))
 
     def _subnets(self, terms: Sequence[SelectorTerm]) -> list[Subnet]:
         """Return the subnets, those with the most free addresses first, then by id."""
         rows: dict[str, SubnetTypeDef] = {}
         pages = self._ec2.get_paginator("describe_subnets")
-        for filters in _queries(terms, "subnet-id"):
-            with translated("ec2:DescribeSubnets"):
+        for filters in _selector_filters(terms, "subnet-id"):
+            with translate_errors("ec2:DescribeSubnets"):
                 for page in pages.paginate(Filters=filters):
                     rows.update({row["SubnetId"]: row for row in page["Subnets"]})
-        self._addresses.seen({i: r.get("AvailableIpAddressCount", 0) for i, r in rows.items()})
+        self._addresses.update({i: r.get("AvailableIpAddressCount", 0) for i, r in rows.items()})
         ordered = sorted(
             rows.values(), key=lambda r: (-r.get("AvailableIpAddressCount", 0), r["SubnetId"])
         )
@@ -330,26 +346,26 @@ class Resolver:
     def _security_groups(self, terms: Sequence[SelectorTerm]) -> list[SecurityGroup]:
         rows: dict[str, str] = {}
         pages = self._ec2.get_paginator("describe_security_groups")
-        for filters in _queries(terms, "group-id"):
-            with translated("ec2:DescribeSecurityGroups"):
+        for filters in _selector_filters(terms, "group-id"):
+            with translate_errors("ec2:DescribeSecurityGroups"):
                 for page in pages.paginate(Filters=filters):
                     found = page["SecurityGroups"]
                     rows.update({row["GroupId"]: row.get("GroupName", "") for row in found})
         return [SecurityGroup(identity, rows[identity]) for identity in sorted(rows)]
 
 
-def _falls_behind(found: EC2NodeClassStatus, known: _Known) -> bool:
+def _falls_behind(found: EC2NodeClassStatus, known: _CachedStatus) -> bool:
     """Return whether a read lacks what an earlier one found, or has what that one superseded.
 
     An image that is replaced by a newer one is not missing; a kind of image without any is.
     """
     before = known.status
-    lost = _places(before) - _places(found)
+    lost = _resource_ids(before) - _resource_ids(found)
     images = {ami.requirements for ami in before.amis} - {ami.requirements for ami in found.amis}
     return bool(lost or images) or any(ami.id in known.superseded for ami in found.amis)
 
 
-def _places(status: EC2NodeClassStatus) -> set[str]:
+def _resource_ids(status: EC2NodeClassStatus) -> set[str]:
     """Return the ids that instances are compared with, except for their images."""
     return {
         *(subnet.id for subnet in status.subnets),
@@ -359,7 +375,7 @@ def _places(status: EC2NodeClassStatus) -> set[str]:
     }
 
 
-def _queries(terms: Sequence[SelectorTerm], id_filter: str) -> list[list[FilterTypeDef]]:
+def _selector_filters(terms: Sequence[SelectorTerm], id_filter: str) -> list[list[FilterTypeDef]]:
     """Return the filters of each call: one for all ids, one for each other term."""
     ids = sorted({term.id for term in terms if term.id})
     queries: list[list[FilterTypeDef]] = [[{"Name": id_filter, "Values": ids}]] if ids else []
@@ -372,13 +388,13 @@ def _queries(terms: Sequence[SelectorTerm], id_filter: str) -> list[list[FilterT
     return queries
 
 
-def _found(kind: str, things: object, reason: str, message: str) -> Condition:
+def _found_condition(kind: str, things: object, reason: str, message: str) -> Condition:
     if things:
         return Condition(kind, "True")
     return Condition(kind, "False", reason, message)
 
 
-def _ready(conditions: Sequence[Condition]) -> Condition:
+def _ready_condition(conditions: Sequence[Condition]) -> Condition:
     missing = [c for c in conditions if c.status != "True"]
     if not missing:
         return Condition("Ready", "True")

@@ -60,12 +60,12 @@ class Trial:
     error: ReconcilerError | None = None
 
     @property
-    def is_passing(self) -> bool:
+    def is_transient(self) -> bool:
         """Whether the same trial may soon have a different outcome."""
         return isinstance(self.error, TransientCloudError)
 
 
-def tried(name: str, call: Callable[..., object], **parameters: object) -> Trial:
+def run_trial(name: str, call: Callable[..., object], **parameters: object) -> Trial:
     """Try a call, ``name`` as in ``ec2:CreateFleet``, and return the outcome.
 
     An imitation that ignores ``DryRun`` executes a reading call: that counts as allowed as well.
@@ -106,33 +106,33 @@ class Validation:
         self._clock = clock
         self._known: dict[str, tuple[datetime, Condition]] = {}
 
-    def of(self, node_class: EC2NodeClass) -> Condition:
+    def condition(self, node_class: EC2NodeClass) -> Condition:
         """Return the condition ``ValidationSucceeded`` of a resolved class.
 
         Raises:
             TransientCloudError: EC2 did not respond; an earlier result may still be valid.
         """
-        key = self._key(node_class)
+        key = self._cache_key(node_class)
         now = self._clock.now()
         known = self._known.get(key)
         if known is not None and now < known[0]:
             return known[1]
         self._known = {k: v for k, v in self._known.items() if now < v[0]}
-        condition = self._tried(node_class)
+        condition = self._run_trials(node_class)
         until = now + (HOLDS_FOR if condition.status == "True" else REFUSAL_HOLDS_FOR)
         self._known[key] = (until, condition)
         return condition
 
-    def _key(self, node_class: EC2NodeClass) -> str:
+    def _cache_key(self, node_class: EC2NodeClass) -> str:
         status = msgspec.structs.replace(node_class.status, conditions=())
         facts = msgspec.json.encode((node_class.name, node_class.spec, status), order="sorted")
         return hashlib.sha256(facts).hexdigest()
 
-    def _tried(self, node_class: EC2NodeClass) -> Condition:
+    def _run_trials(self, node_class: EC2NodeClass) -> Condition:
         """Return the condition; a profile managed by us need not exist yet."""
         try:
             for operation, trial in self.trials(node_class):
-                problem = _problem_of(operation, trial)
+                problem = _failure_condition(operation, trial)
                 is_ours = not node_class.spec.instance_profile
                 if problem is not None and not (is_ours and problem.reason == _NO_PROFILE):
                     return problem
@@ -147,21 +147,21 @@ class Validation:
             CloudError: the launch is rejected before any call.
         """
         types = self._types_of(node_class)
-        launch = _launch_of(node_class, types)
+        launch = _trial_launch(node_class, types)
         if launch is None:
             return
         requests = launch_requests(launch, types, self._settings)
         ec2, template = self._ec2, requests.templates[0]
-        made = tried(_TEMPLATE, ec2.create_launch_template, **template, DryRun=True)
+        made = run_trial(_TEMPLATE, ec2.create_launch_template, **template, DryRun=True)
         yield "CreateLaunchTemplate", made
-        yield "CreateFleet", tried(_FLEET, ec2.create_fleet, **requests.fleet, DryRun=True)
-        yield "RunInstances", self._run_trial(requests)
+        yield "CreateFleet", run_trial(_FLEET, ec2.create_fleet, **requests.fleet, DryRun=True)
+        yield "RunInstances", self._try_run_instances(requests)
 
-    def _run_trial(self, requests: LaunchRequests) -> Trial:
+    def _try_run_instances(self, requests: LaunchRequests) -> Trial:
         """Try RunInstances in each subnet; one success is enough."""
         first: Trial | None = None
         for parameters in _run_requests(requests):
-            trial = tried(_RUN, self._ec2.run_instances, **parameters, DryRun=True)
+            trial = run_trial(_RUN, self._ec2.run_instances, **parameters, DryRun=True)
             if trial.verdict is TrialVerdict.ALLOWED:
                 return trial
             first = first or trial
@@ -169,12 +169,12 @@ class Validation:
         return first
 
 
-def _problem_of(operation: str, trial: Trial) -> Condition | None:
+def _failure_condition(operation: str, trial: Trial) -> Condition | None:
     """Return the condition of a trial; an undecided one is not a problem."""
     if trial.verdict is TrialVerdict.ALLOWED or trial.error is None:
         return None
     message = str(trial.error)
-    if trial.is_passing:
+    if trial.is_transient:
         raise trial.error
     if trial.verdict is TrialVerdict.DENIED:
         return Condition(KIND, "False", f"{operation}AuthCheckFailed", message)
@@ -185,7 +185,7 @@ def _problem_of(operation: str, trial: Trial) -> Condition | None:
     return None
 
 
-def _launch_of(node_class: EC2NodeClass, types: Types) -> Launch | None:
+def _trial_launch(node_class: EC2NodeClass, types: Types) -> Launch | None:
     """Return a launch of the first common machine with a matching image of the class, if any."""
     zones = dict.fromkeys(subnet.zone for subnet in node_class.status.subnets)
     for name in _CANDIDATES:

@@ -111,11 +111,11 @@ def _looked_up(request: FleetRequest, fleet: Fleet, resolved: Resolved, kept: Lo
     """Return the lock of what is found now; of ``kept`` what still fits stays."""
     from reconciler.catalog.catalog import BundledCatalog, bundled_data
     from reconciler.catalog.locked import allowed_types, locked_catalog, locked_types
-    from reconciler.cli.shared.timings import present
+    from reconciler.cli.shared.timings import current_time
     from reconciler.desired.lock import Lock, choices_digest, fitting
     from reconciler.desired.objects import node_pools
 
-    now = present(request.now).replace(microsecond=0)
+    now = current_time(request.now).replace(microsecond=0)
     release = bundled_data()
     if kept is not None and kept.catalog.bundle_digest != release[0].digest[:16]:
         kept = None
@@ -161,14 +161,16 @@ def _public_catalog(request: FleetRequest, resolved: Resolved) -> Catalog:
     from dataclasses import replace
 
     from reconciler.adapters.aws.launch.profiles import is_imitated
-    from reconciler.cli.shared.catalogs import unlocked
-    from reconciler.cli.wiring.account import asking_of
+    from reconciler.cli.shared.catalogs import unlocked_catalog
+    from reconciler.cli.wiring.account import aws_query_of
     from reconciler.model.errors import CloudError
     from reconciler.model.settings import DataSource
 
     settings = replace(resolved.settings, price_rules=(), price_discount_percent=0.0)
     by_default = request.snapshot is None and not is_imitated(settings)
-    catalog = unlocked(settings, asking_of(request, resolved, by_default=by_default, refresh=True))
+    catalog = unlocked_catalog(
+        settings, aws_query_of(request, resolved, by_default=by_default, refresh=True)
+    )
     wants_live = DataSource.LIVE in (settings.instance_types_from, settings.prices_from)
     if catalog.warnings and wants_live:
         raise CloudError(
@@ -223,9 +225,9 @@ def _resolved(
     if request.snapshot is not None:
         found = _from_snapshot(request, request.snapshot, classes)
     else:
-        from reconciler.cli.wiring.account import look_up
+        from reconciler.cli.wiring.account import node_class_resolver
 
-        find = look_up(request, resolved)
+        find = node_class_resolver(request, resolved)
         found = [find(node_class) for node_class in classes]
     for node_class in found:
         status = node_class.status
@@ -250,13 +252,13 @@ def _from_snapshot(
 ) -> list[EC2NodeClass]:
     from msgspec.structs import replace
 
-    from reconciler.cli.wiring.snapshots import read_named
+    from reconciler.cli.wiring.snapshots import read_snapshot_at
     from reconciler.model.decode import decode
     from reconciler.model.karpenter.nodeclass import EC2NodeClassStatus
 
     live = {
         o["metadata"]["name"]: o.get("status") or {}
-        for o in read_named(snapshot, request).live
+        for o in read_snapshot_at(snapshot, request).live
         if o.get("kind") == "EC2NodeClass"
     }
     return [replace(c, status=decode(live.get(c.name, {}), EC2NodeClassStatus)) for c in classes]
@@ -358,9 +360,9 @@ def _check(request: LockRequest, file: SourceFile | None) -> int:
         return _refused(
             f"{LOCK_FILE} is for {lock.region}, but the fleet is in {settings.region}; {REMEDY}"
         )
-    from reconciler.cli.shared.catalogs import locked
+    from reconciler.cli.shared.catalogs import catalog_from_lock
 
-    warnings = locked(settings, lock).warnings
+    warnings = catalog_from_lock(settings, lock).warnings
     if warnings:
         return _refused(warnings[0])
     return _report(request, f"{LOCK_FILE} matches", fits, [])

@@ -108,10 +108,10 @@ def run(request: PlanRequest) -> int:
     with progress("Planning") as line:
         timings = Timings(line.enter)
         with timings("read"):
-            operator = policies.policies_of_operator(request.fleet, request.policies)
+            operator = policies.operator_policies(request.fleet, request.policies)
         inputs = read_inputs(request.fleet, timings)
         rules = policies.policies_of(operator, inputs)
-        policies.expect_known(request.fail_on, rules)
+        policies.expect_known_policies(request.fail_on, rules)
         from reconciler.plan.planning import plan_of
 
         plan = plan_of(inputs, timings)
@@ -119,7 +119,7 @@ def run(request: PlanRequest) -> int:
             plan = with_backtest(plan, request.fleet, request.trace, timings)
         with timings("render"):
             plan = policies.judge(plan, rules)
-            refused = policies.refusals(plan, request.fail_on)
+            refused = policies.blocking_policies(plan, request.fail_on)
             text = render(plan, request, inputs)
             if request.file and not refused:
                 from reconciler.cli.shared.planfile import save
@@ -169,14 +169,14 @@ def render(plan: Plan, request: PlanRequest, inputs: Inputs) -> str:
     """Return the plan in the output format of the request."""
     match request.output:
         case "json":
-            from reconciler.plan.approval import encode_saved
+            from reconciler.plan.approval import encode_saved_plan
 
-            return encode_saved(plan).decode() + "\n"
+            return encode_saved_plan(plan).decode() + "\n"
         case "yaml":
             from reconciler.cli.output.listing import yaml_of_json
-            from reconciler.plan.approval import encode_saved
+            from reconciler.plan.approval import encode_saved_plan
 
-            return yaml_of_json(encode_saved(plan).decode())
+            return yaml_of_json(encode_saved_plan(plan).decode())
         case "markdown":
             from reconciler.plan.render.markdown import render_markdown
 
@@ -282,7 +282,7 @@ def render_requests(plan: Plan, inputs: Inputs) -> str:
     Raises:
         CloudError: the facts of the cluster are unknown, so launches cannot be requested.
     """
-    from reconciler.adapters.aws.launch.requests import RequestRow, once_each, request_rows
+    from reconciler.adapters.aws.launch.requests import RequestRow, request_rows, unique_requests
     from reconciler.engine.preview import launches_of
     from reconciler.model.errors import CloudError
 
@@ -297,7 +297,7 @@ def render_requests(plan: Plan, inputs: Inputs) -> str:
         raise _incomplete(failures)
     for failure in failures:
         print(f"Error: {failure}", file=sys.stderr)
-    return json.dumps(once_each(rows), indent=2, sort_keys=True) + "\n"
+    return json.dumps(unique_requests(rows), indent=2, sort_keys=True) + "\n"
 
 
 def _incomplete(failures: Sequence[CloudError]) -> CloudError:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.cli.parser import inputs
 from reconciler.cli.shared import sources
-from reconciler.cli.wiring.assembly import CheckBench, check_bench, live_inputs
+from reconciler.cli.wiring.assembly import CheckInputs, check_inputs, live_inputs
 from reconciler.cli.wiring.cluster import cluster_checks
 from reconciler.cli.wiring.imitation import Imitation
 from reconciler.model.diagnostics import Check, Verdict, failed, passed, unknown
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
 
-    from reconciler.adapters.aws.facts.commitments import Bought
+    from reconciler.adapters.aws.facts.commitments import AccountCommitments
     from reconciler.adapters.aws.permissions import Need
     from reconciler.cli.shared.request import FleetRequest
     from reconciler.model.karpenter.nodeclass import EC2NodeClass
@@ -146,13 +146,13 @@ def format_commitments(request: FleetRequest, output: str) -> str:
     Raises:
         TransientCloudError, CloudError: AWS did not answer, or not to the end.
     """
-    from reconciler.adapters.aws.facts.commitments import bought
+    from reconciler.adapters.aws.facts.commitments import read_commitments
     from reconciler.cli.shared import sources
     from reconciler.cli.wiring.account import connections
 
     fleet, _ = sources.read_desired(sources.read_source(request), any_class=False)
     settings = sources.settings_of(request, fleet).settings
-    found = bought(connections().of(settings), settings.region)
+    found = read_commitments(connections().connector(settings), settings.region)
     if output != "text":
         from reconciler.cli.output.listing import format_document
 
@@ -161,7 +161,7 @@ def format_commitments(request: FleetRequest, output: str) -> str:
     return _text(found)
 
 
-def _text(found: Bought) -> str:
+def _text(found: AccountCommitments) -> str:
     from reconciler.source.plainyaml import dump
 
     document = _document(found)
@@ -171,7 +171,7 @@ def _text(found: Bought) -> str:
     return _HEAD + unsupported + dump(document, sort_keys=False)
 
 
-def _document(found: Bought) -> dict[str, Any]:
+def _document(found: AccountCommitments) -> dict[str, Any]:
     plans = [
         _stated(
             type=plan.type,
@@ -218,7 +218,7 @@ def checks(request: FleetRequest, need: Need, imitation: Imitation | None = None
     from reconciler.adapters.aws.checks import node_class_checks
     from reconciler.adapters.aws.permissions import Need
 
-    bench = check_bench(request, imitation)
+    bench = check_inputs(request, imitation)
     found = f"found {counted(len(bench.classes), 'EC2NodeClass', 'EC2NodeClasses')}"
     rows = [passed("desired", "", found)]
     known = bench.checks.identity()
@@ -261,7 +261,7 @@ def policy(request: FleetRequest, need: Need) -> dict[str, Any]:
     return made(need, names)
 
 
-def _resolved(bench: CheckBench) -> tuple[list[EC2NodeClass], list[Check]]:
+def _resolved(bench: CheckInputs) -> tuple[list[EC2NodeClass], list[Check]]:
     found, problems = [], []
     for node_class in bench.classes:
         try:
@@ -274,7 +274,7 @@ def _resolved(bench: CheckBench) -> tuple[list[EC2NodeClass], list[Check]]:
 
 def _for_the_plan(
     request: FleetRequest,
-    bench: CheckBench,
+    bench: CheckInputs,
     classes: Sequence[EC2NodeClass],
     imitation: Imitation | None,
 ) -> Iterator[Check]:
