@@ -73,7 +73,7 @@ _REMEDIES: Final = (
 
 
 @contextmanager
-def translated(place: str) -> Iterator[None]:
+def translate_errors(place: str) -> Iterator[None]:
     """Raise a StateError about ``place`` instead of a database's or a disk's own error.
 
     A violated constraint is a defect of this program and passes unchanged.
@@ -88,11 +88,11 @@ def translated(place: str) -> Iterator[None]:
 
 def state_error(place: str, error: Exception) -> StateError:
     """Return ``error`` as a StateError, in one line."""
-    said = without_secrets(_first_line(error))
-    lower = said.lower()
+    message = without_secrets(_first_line(error))
+    lower = message.lower()
     remedy = next((advice for sign, advice in _REMEDIES if sign in lower), "")
     return StateError(
-        f"cannot use the recorded state: {said}",
+        f"cannot use the recorded state: {message}",
         where=place,
         remedy=remedy or "run `reconciler state check`",
     )
@@ -114,30 +114,30 @@ def _first_line(error: Exception) -> str:
 T = TypeVar("T")
 
 
-def time_text(at: datetime) -> str:
+def format_time(at: datetime) -> str:
     """Return a time as UTC text with microseconds, which sorts chronologically."""
     assert at.tzinfo is not None, "a time has no time zone"
     moment = at.astimezone(UTC).replace(tzinfo=None)
     return moment.isoformat(timespec="microseconds") + "Z"
 
 
-def time_of(text: str) -> datetime:
-    """Return the time that ``time_text`` wrote."""
+def parse_time(text: str) -> datetime:
+    """Return the time that ``format_time`` wrote."""
     return datetime.fromisoformat(text)
 
 
-def plain(text: str) -> str:
+def storable_text(text: str) -> str:
     """Return ``text`` without characters that PostgreSQL or UTF-8 cannot store."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
 
 
-def body_of(value: object) -> str:
+def encode_body(value: object) -> str:
     """Return a value as JSON; equal values give equal bytes."""
     return msgspec.json.encode(value, order="deterministic").decode()
 
 
-def value_of(body: str, kind: type[T], *, name: str, place: str) -> T:
-    """Return the value that ``body_of`` wrote.
+def decode_body(body: str, kind: type[T], *, name: str, place: str) -> T:
+    """Return the value that ``encode_body`` wrote.
 
     Raises:
         StateError: another program changed the row.
@@ -189,24 +189,24 @@ class Database:
     fence: Fence = field(default_factory=Fence)
 
     @contextmanager
-    def reading(self) -> Iterator[Connection]:
+    def read_transaction(self) -> Iterator[Connection]:
         """Yield a connection within a read-only transaction."""
-        with translated(self.place), self.engine.connect() as connection, connection.begin():
+        with translate_errors(self.place), self.engine.connect() as connection, connection.begin():
             yield connection
 
     @contextmanager
-    def writing(self) -> Iterator[Connection]:
+    def write_transaction(self) -> Iterator[Connection]:
         """Yield a connection within the only transaction that writes for this fleet.
 
         Raises:
             LeaseLostError: this process does not hold the lease of the fleet.
         """
-        with translated(self.place), begin_writing(self.engine) as connection:
+        with translate_errors(self.place), begin_writing(self.engine) as connection:
             self.fence.check(connection, self.fleet, self.place)
             yield connection
 
-    def raise_serial(self, connection: Connection) -> None:
-        """Increase the serial of the fleet; ``connection`` comes from ``writing``."""
+    def increment_serial(self, connection: Connection) -> None:
+        """Increase the serial of the fleet; ``connection`` comes from ``write_transaction``."""
         table = tables.fleet
         connection.execute(
             update(table).where(table.c.name == self.fleet).values(serial=table.c.serial + 1)
@@ -257,17 +257,17 @@ def connect_sqlite(folder: Path, *, writes: bool = True) -> Engine:
             raw.close()
             if writes or error.sqlite_errorcode & 0xFF not in _NOT_WRITABLE:
                 raise
-            return _read_only(path)
+            return _connect_read_only(path)
         return raw
 
     # The pool must be set: for a URL without a file, SQLAlchemy uses one that closes connections
     # which other threads still use.
     engine = create_engine("sqlite+pysqlite://", creator=connection, poolclass=QueuePool)
-    event.listen(engine, "begin", _begin)
+    event.listen(engine, "begin", _begin_transaction)
     return engine
 
 
-def _read_only(path: Path) -> sqlite3.Connection:
+def _connect_read_only(path: Path) -> sqlite3.Connection:
     """Return a connection to a file on a read-only file system.
 
     To read a file in WAL mode SQLite creates another one beside it, unless the file is declared
@@ -280,12 +280,12 @@ def _read_only(path: Path) -> sqlite3.Connection:
     )
 
 
-def _begin(connection: Connection) -> None:
+def _begin_transaction(connection: Connection) -> None:
     writes = connection.get_execution_options().get("reconciler_writes")
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
-def _server_url(location: str, shown: str) -> URL:
+def _server_url(location: str, safe_url: str) -> URL:
     """Return the parts of a database URL.
 
     User and password are removed before SQLAlchemy and the driver parse the rest, so that none of
@@ -301,7 +301,7 @@ def _server_url(location: str, shown: str) -> URL:
     try:
         bare, user, password = taken_apart(location)
     except ValueError as error:
-        raise StateError(str(error), where=shown, remedy=remedy) from error
+        raise StateError(str(error), where=safe_url, remedy=remedy) from error
     try:
         parts = urlsplit(bare)
         if parts.port == 0:
@@ -315,33 +315,35 @@ def _server_url(location: str, shown: str) -> URL:
     if what or re.search(r"\s", bare):
         # not chained: the messages of the parsers show parts of the URL
         what = what or "the state location is not a URL because it contains a space"
-        raise StateError(what, where=shown, remedy=remedy)
+        raise StateError(what, where=safe_url, remedy=remedy)
     return url.set(username=user or url.username, password=password or url.password)
 
 
-def connect_server(location: str, application: str, most: int | None = None) -> tuple[Engine, str]:
+def connect_server(
+    location: str, application: str, pool_max: int | None = None
+) -> tuple[Engine, str]:
     """Return an engine for a database URL, and the URL without secrets for messages.
 
     ``application`` names this process to the server, which adds where it runs. The pool of the
-    engine has at most ``most`` connections, by default as many as SQLAlchemy's.
+    engine has at most ``pool_max`` connections, by default as many as SQLAlchemy's.
 
     Raises:
         StateError: the URL is malformed, or its database is not supported.
     """
     remedy = "use postgresql+psycopg://user@host:5432/database, or the path of a folder"
-    shown = without_secrets(location, is_value=True)
-    url = _server_url(location, shown)
+    safe_url = without_secrets(location, is_value=True)
+    url = _server_url(location, safe_url)
     if url.drivername in ("postgresql", "postgres"):
         url = url.set(drivername="postgresql+psycopg")
     if url.drivername != "postgresql+psycopg":
-        raise StateError(f"unsupported database {url.drivername}", where=shown, remedy=remedy)
+        raise StateError(f"unsupported database {url.drivername}", where=safe_url, remedy=remedy)
     name = f"{application} {os.getpid()}@{socket.gethostname()}"[:63]
     arguments = {"application_name": name, **_LIVENESS}
     try:
         engine = create_engine(
             url,
             pool_pre_ping=True,
-            **({} if most is None else {"pool_size": most, "max_overflow": 0}),
+            **({} if pool_max is None else {"pool_size": pool_max, "max_overflow": 0}),
             # Options of the URL take precedence. A proxy that pools transactions uses different
             # sessions, in which prepared statements would be unknown.
             connect_args={
@@ -352,14 +354,14 @@ def connect_server(location: str, application: str, most: int | None = None) -> 
     except (ImportError, NoSuchModuleError) as error:
         raise StateError(
             "PostgreSQL needs the package psycopg",
-            where=shown,
+            where=safe_url,
             remedy="pip install 'reconciler[postgres]'",
         ) from error
-    _expect_known_options(url, shown)
-    return engine, shown
+    _expect_known_options(url, safe_url)
+    return engine, safe_url
 
 
-def _expect_known_options(url: URL, shown: str) -> None:
+def _expect_known_options(url: URL, safe_url: str) -> None:
     """Reject options that the driver would name in an error: one may be half a password.
 
     Raises:
@@ -371,6 +373,6 @@ def _expect_known_options(url: URL, shown: str) -> None:
     if not known.issuperset(url.query):
         raise StateError(
             "the state URL has an option that PostgreSQL does not know",
-            where=shown,
+            where=safe_url,
             remedy="write & inside a value as %26",
         )

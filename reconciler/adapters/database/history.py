@@ -16,11 +16,11 @@ from sqlalchemy import Connection, Executable, ScalarSelect, delete, exists, fun
 from reconciler.adapters.database.connection import (
     RESTORE,
     Database,
-    body_of,
-    plain,
-    time_of,
-    time_text,
-    value_of,
+    decode_body,
+    encode_body,
+    format_time,
+    parse_time,
+    storable_text,
 )
 from reconciler.adapters.database.pruning import Tally, prune, pruned_before
 from reconciler.adapters.database.tables import (
@@ -51,20 +51,22 @@ class DatabaseTrace:
 
     def append(self, batch: TraceBatch, forget_before: datetime | None = None) -> None:
         ours = trace.c.fleet == self.database.fleet
-        with self.database.writing() as connection:
+        with self.database.write_transaction() as connection:
             last = connection.execute(select(func.max(trace.c.sequence)).where(ours)).scalar()
             connection.execute(
                 trace.insert().values(
                     fleet=self.database.fleet,
                     sequence=(last or 0) + 1,
-                    at=time_text(batch.at),
+                    at=format_time(batch.at),
                     is_whole=int(batch.is_whole),
-                    body=zlib.compress(body_of(batch).encode()),
+                    body=zlib.compress(encode_body(batch).encode()),
                 )
             )
             if forget_before is not None:
                 connection.execute(
-                    delete(trace).where(ours, trace.c.sequence < self._first(forget_before))
+                    delete(trace).where(
+                        ours, trace.c.sequence < self._first_needed_batch(forget_before)
+                    )
                 )
 
     def batches(self, since: datetime) -> Iterator[TraceBatch]:
@@ -72,36 +74,36 @@ class DatabaseTrace:
             select(trace.c.body)
             .where(
                 trace.c.fleet == self.database.fleet,
-                trace.c.sequence >= func.coalesce(self._first(since), 0),
+                trace.c.sequence >= func.coalesce(self._first_needed_batch(since), 0),
             )
             .order_by(trace.c.sequence)
         )
-        with self.database.reading() as connection:
+        with self.database.read_transaction() as connection:
             for body in connection.execute(query).scalars():
-                yield self._decoded(bytes(body))
+                yield self._decode_batch(bytes(body))
 
-    def _first(self, since: datetime) -> ScalarSelect[int]:
+    def _first_needed_batch(self, since: datetime) -> ScalarSelect[int]:
         """Return the last whole batch at or before a time: NULL if there is none."""
         c = trace.c
         return (
             select(func.max(c.sequence))
-            .where(c.fleet == self.database.fleet, c.is_whole == 1, c.at <= time_text(since))
+            .where(c.fleet == self.database.fleet, c.is_whole == 1, c.at <= format_time(since))
             .scalar_subquery()
         )
 
-    def _decoded(self, body: bytes) -> TraceBatch:
+    def _decode_batch(self, body: bytes) -> TraceBatch:
         inflate = zlib.decompressobj()
         try:
             content = inflate.decompress(body, _BODY_MAX)
         except zlib.error as error:
-            raise self._damaged() from error
+            raise self._damaged_error() from error
         if not inflate.eof:
-            raise self._damaged()
-        return value_of(
+            raise self._damaged_error()
+        return decode_body(
             content.decode(errors="replace"), TraceBatch, name="trace", place=self.database.place
         )
 
-    def _damaged(self) -> StateError:
+    def _damaged_error(self) -> StateError:
         return StateError(
             "a row of the trace is damaged", where=self.database.place, remedy=RESTORE
         )
@@ -146,7 +148,7 @@ class DatabaseHistory:
             ),
         )
         query = select(fleet.c.name).where(has_records).order_by(fleet.c.name)
-        with self.database.reading() as connection:
+        with self.database.read_transaction() as connection:
             return connection.execute(query).scalars().all()
 
     def commands(self, *, limit: int = 100) -> Sequence[RunningCommand]:
@@ -157,10 +159,12 @@ class DatabaseHistory:
             .order_by(command.c.started_at.desc(), command.c.id)
             .limit(limit)
         )
-        with self.database.reading() as connection:
+        with self.database.read_transaction() as connection:
             rows = connection.execute(query).all()
         place = self.database.place
-        return [value_of(r.body, RunningCommand, name=f"command {r.id}", place=place) for r in rows]
+        return [
+            decode_body(r.body, RunningCommand, name=f"command {r.id}", place=place) for r in rows
+        ]
 
     def gone_claims(self, *, limit: int = 100) -> Sequence[GoneClaim]:
         """Return the claims removed last, newest first."""
@@ -173,7 +177,7 @@ class DatabaseHistory:
             .order_by(node_claim.c.gone_at.desc(), node_claim.c.name)
             .limit(limit)
         )
-        return self._gone(query)
+        return self._read_gone_claims(query)
 
     def gone_claim(self, name: str) -> GoneClaim | None:
         """Return the removed claim with the name, or None."""
@@ -182,7 +186,7 @@ class DatabaseHistory:
             node_claim.c.gone_at.is_not(None),
             node_claim.c.name == name,
         )
-        return next(iter(self._gone(query)), None)
+        return next(iter(self._read_gone_claims(query)), None)
 
     def revision(self) -> tuple[str, datetime] | None:
         """Return the revision that was applied last, and since when."""
@@ -192,9 +196,9 @@ class DatabaseHistory:
             .order_by(revision.c.sequence.desc())
             .limit(1)
         )
-        with self.database.reading() as connection:
+        with self.database.read_transaction() as connection:
             row = connection.execute(query).one_or_none()
-        return None if row is None else (row.revision, time_of(row.at))
+        return None if row is None else (row.revision, parse_time(row.at))
 
     def prune(
         self,
@@ -202,10 +206,10 @@ class DatabaseHistory:
         keep: timedelta,
         needed: Collection[str] = (),
         *,
-        carries_out: bool = True,
+        is_dry_run: bool = False,
     ) -> tuple[Tally, ...]:
         """Remove settled records older than ``keep`` (``pruning.prune``)."""
-        return prune(self.database, now, keep, needed, carries_out=carries_out)
+        return prune(self.database, now, keep, needed, is_dry_run=is_dry_run)
 
     def pruned_before(self) -> datetime | None:
         """Return the time before which history may be missing, None if nothing was removed."""
@@ -219,15 +223,17 @@ class DatabaseHistory:
         """
         if not decisions:
             return
-        said: dict[tuple[str, str], list[tuple[str, str]]] = {}
+        reasons_by_subject: dict[tuple[str, str], list[tuple[str, str]]] = {}
         for d in decisions:
-            said.setdefault((d.kind, plain(d.name)), []).append((d.code, plain(d.message)))
-        with self.database.writing() as connection:
+            reasons_by_subject.setdefault((d.kind, storable_text(d.name)), []).append(
+                (d.code, storable_text(d.message))
+            )
+        with self.database.write_transaction() as connection:
             before = self._last_reasons(connection)
             last = self._last_sequence(connection)
             fresh = [
                 (*subject, *reason)
-                for subject, reasons in said.items()
+                for subject, reasons in reasons_by_subject.items()
                 if before.get(subject) != reasons
                 for reason in reasons
             ]
@@ -235,7 +241,7 @@ class DatabaseHistory:
                 {
                     "fleet": self.database.fleet,
                     "sequence": number,
-                    "at": time_text(at),
+                    "at": format_time(at),
                     "plan": plan,
                     "kind": kind,
                     "name": name,
@@ -263,12 +269,12 @@ class DatabaseHistory:
             .order_by(decision.c.sequence.desc())
             .limit(limit)
         )
-        with self.database.reading() as connection:
+        with self.database.read_transaction() as connection:
             rows = connection.execute(query).all()
         return [
             GivenReason(
                 Decision(kind=r.kind, name=r.name, code=r.code, message=r.message),
-                time_of(r.at),
+                parse_time(r.at),
                 r.plan,
             )
             for r in rows
@@ -299,14 +305,14 @@ class DatabaseHistory:
         query = select(func.max(decision.c.sequence)).where(decision.c.fleet == self.database.fleet)
         return int(connection.execute(query).scalar() or 0)
 
-    def _gone(self, query: Executable) -> list[GoneClaim]:
-        with self.database.reading() as connection:
+    def _read_gone_claims(self, query: Executable) -> list[GoneClaim]:
+        with self.database.read_transaction() as connection:
             rows = connection.execute(query).all()
         place = self.database.place
         return [
             GoneClaim(
-                value_of(r.body, NodeClaim, name=f"NodeClaim {r.name}", place=place),
-                time_of(r.gone_at),
+                decode_body(r.body, NodeClaim, name=f"NodeClaim {r.name}", place=place),
+                parse_time(r.gone_at),
                 r.gone_reason,
             )
             for r in rows

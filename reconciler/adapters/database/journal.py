@@ -27,11 +27,11 @@ from sqlalchemy import (
 
 from reconciler.adapters.database.connection import (
     Database,
-    body_of,
-    plain,
-    time_of,
-    time_text,
-    value_of,
+    decode_body,
+    encode_body,
+    format_time,
+    parse_time,
+    storable_text,
 )
 from reconciler.adapters.database.tables import intent as intents_table
 from reconciler.adapters.database.tables import outcome as outcomes_table
@@ -47,9 +47,9 @@ class DatabaseJournal:
     database: Database
 
     def begin(self, intents: Sequence[Intent]) -> None:
-        with self.database.writing() as connection:
-            known = self._known(connection, [intent.id for intent in intents])
-            fresh = _first_of_each(i for i in intents if i.id not in known)
+        with self.database.write_transaction() as connection:
+            known = self._recorded_ids(connection, [intent.id for intent in intents])
+            fresh = _unique_intents(i for i in intents if i.id not in known)
             last = self._last_sequence(connection, intents_table)
             rows = [
                 {
@@ -58,8 +58,8 @@ class DatabaseJournal:
                     "id": intent.id,
                     "verb": intent.verb.value,
                     "target": intent.target,
-                    "at": time_text(intent.at),
-                    "body": body_of(intent),
+                    "at": format_time(intent.at),
+                    "body": encode_body(intent),
                 }
                 for number, intent in enumerate(fresh, start=last + 1)
             ]
@@ -69,8 +69,10 @@ class DatabaseJournal:
     def finish(self, ended: Sequence[Ended], at: datetime) -> None:
         if not ended:
             return
-        with self.database.writing() as connection:
-            unknown = {e.intent for e in ended} - self._known(connection, [e.intent for e in ended])
+        with self.database.write_transaction() as connection:
+            unknown = {e.intent for e in ended} - self._recorded_ids(
+                connection, [e.intent for e in ended]
+            )
             assert not unknown, f"outcome without an intent: {min(unknown)}"
             last = self._last_sequence(connection, outcomes_table)
             rows = [
@@ -79,42 +81,44 @@ class DatabaseJournal:
                     "sequence": number,
                     "intent": intent,
                     "outcome": outcome.value,
-                    "at": time_text(at),
-                    "message": plain(message),
+                    "at": format_time(at),
+                    "message": storable_text(message),
                 }
                 for number, (intent, outcome, message) in enumerate(ended, start=last + 1)
             ]
             connection.execute(outcomes_table.insert(), rows)
             last_outcome = (
                 update(intents_table)
-                .where(self._is(bindparam("ended")))
+                .where(self._matches_intent(bindparam("ended")))
                 .values(last_outcome=bindparam("number"))
             )
             numbers = [{"ended": row["intent"], "number": row["sequence"]} for row in rows]
             connection.execute(last_outcome, numbers)
 
     def known(self, intents: Collection[str]) -> Mapping[str, JournalEntry]:
-        wanted, found = sorted(set(intents)), dict[str, JournalEntry]()
-        for start in range(0, len(wanted), _IDS_OF_A_QUERY):
-            some = wanted[start : start + _IDS_OF_A_QUERY]
-            for entry in self._read(self._entries().where(intents_table.c.id.in_(some))):
+        ids, found = sorted(set(intents)), dict[str, JournalEntry]()
+        for start in range(0, len(ids), _IDS_OF_A_QUERY):
+            batch = ids[start : start + _IDS_OF_A_QUERY]
+            for entry in self._read_entries(
+                self._entries_query().where(intents_table.c.id.in_(batch))
+            ):
                 found[entry.intent.id] = entry
         return found
 
     def in_doubt(self) -> Sequence[JournalEntry]:
-        query = self._entries().where(intents_table.c.last_outcome.is_(None))
-        return self._read(query.order_by(intents_table.c.sequence))
+        query = self._entries_query().where(intents_table.c.last_outcome.is_(None))
+        return self._read_entries(query.order_by(intents_table.c.sequence))
 
     def entries(self, *, limit: int = 100, target: str | None = None) -> Sequence[JournalEntry]:
-        query = self._entries()
+        query = self._entries_query()
         if target is not None:
             query = query.where(intents_table.c.target == target)
-        return self._read(query.order_by(intents_table.c.sequence.desc()).limit(limit))
+        return self._read_entries(query.order_by(intents_table.c.sequence.desc()).limit(limit))
 
-    def _is(self, intent: str | BindParameter[str]) -> ColumnElement[bool]:
+    def _matches_intent(self, intent: str | BindParameter[str]) -> ColumnElement[bool]:
         return and_(intents_table.c.fleet == self.database.fleet, intents_table.c.id == intent)
 
-    def _entries(self) -> Select[object]:
+    def _entries_query(self) -> Select[object]:
         """Return the query for intents with their last outcome."""
         return (
             select(
@@ -134,21 +138,21 @@ class DatabaseJournal:
             .where(intents_table.c.fleet == self.database.fleet)
         )
 
-    def _read(self, query: Select[object]) -> list[JournalEntry]:
-        with self.database.reading() as connection:
+    def _read_entries(self, query: Select[object]) -> list[JournalEntry]:
+        with self.database.read_transaction() as connection:
             return [self._entry(row) for row in connection.execute(query)]
 
     def _entry(self, row: Row[object]) -> JournalEntry:
         place = self.database.place
         return JournalEntry(
             sequence=row.sequence,
-            intent=value_of(row.body, Intent, name=f"intent {row.id}", place=place),
+            intent=decode_body(row.body, Intent, name=f"intent {row.id}", place=place),
             outcome=None if row.outcome is None else Outcome(row.outcome),
-            finished_at=None if row.at is None else time_of(row.at),
+            finished_at=None if row.at is None else parse_time(row.at),
             message=row.message or "",
         )
 
-    def _known(self, connection: Connection, ids: Sequence[str]) -> set[str]:
+    def _recorded_ids(self, connection: Connection, ids: Sequence[str]) -> set[str]:
         column = intents_table.c.id
         return set(
             connection.execute(
@@ -163,7 +167,7 @@ class DatabaseJournal:
         return int(found or 0)
 
 
-def _first_of_each(intents: Iterable[Intent]) -> Collection[Intent]:
+def _unique_intents(intents: Iterable[Intent]) -> Collection[Intent]:
     first: dict[str, Intent] = {}
     for intent in intents:
         first.setdefault(intent.id, intent)

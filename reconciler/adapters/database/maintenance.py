@@ -15,7 +15,7 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, LargeBinary, Table, func, inspect, select, text
 
 from reconciler.adapters.database.connection import Database
-from reconciler.adapters.database.migration import HEAD, revision_of
+from reconciler.adapters.database.migration import HEAD, current_migration
 from reconciler.adapters.database.tables import (
     VERSION_TABLE,
     command,
@@ -41,7 +41,7 @@ from reconciler.ports.journal import Intent
 from reconciler.ports.state import RecordedObject, RunningCommand
 
 
-class Gravity(StrEnum):
+class ProblemSeverity(StrEnum):
     """The severity of a problem: a note is information, an error must be fixed."""
 
     ERROR = "error"
@@ -51,7 +51,7 @@ class Gravity(StrEnum):
 class Inconsistency(NamedTuple):
     """A problem of the recorded state; ``code`` is stable."""
 
-    gravity: Gravity
+    gravity: ProblemSeverity
     code: str
     message: str
 
@@ -73,40 +73,45 @@ def check(database: Database) -> list[Inconsistency]:
     Raises:
         StateError: the state cannot be read.
     """
-    found = revision_of(database.engine, database.place)
+    found = current_migration(database.engine, database.place)
     if found != HEAD:
         note = (
             f"the state is at migration {found}, but this release needs {HEAD}; run "
             "`reconciler state migrate`"
         )
-        return [Inconsistency(Gravity.ERROR, "migration", note)]
-    with database.reading() as connection:
+        return [Inconsistency(ProblemSeverity.ERROR, "migration", note)]
+    with database.read_transaction() as connection:
         return [
-            *_file(connection),
-            *_tables(connection),
-            *_orphans(connection),
-            *_bodies(connection, database.fleet),
-            *_outcomes(connection, database.fleet),
-            *_instances(connection, database.fleet),
-            *_doubts(connection, database.fleet),
+            *_file_problems(connection),
+            *_missing_tables(connection),
+            *_orphaned_rows(connection),
+            *_undecodable_bodies(connection, database.fleet),
+            *_wrong_outcomes(connection, database.fleet),
+            *_shared_instances(connection, database.fleet),
+            *_intents_in_doubt(connection, database.fleet),
         ]
 
 
-def _file(connection: Connection) -> list[Inconsistency]:
+def _file_problems(connection: Connection) -> list[Inconsistency]:
     """Return the problems that SQLite finds when it reads every page of its file."""
     if connection.dialect.name != "sqlite":
         return []
     rows = connection.exec_driver_sql("PRAGMA integrity_check(20)").scalars().all()
-    return [Inconsistency(Gravity.ERROR, "integrity", str(row)) for row in rows if row != "ok"]
+    return [
+        Inconsistency(ProblemSeverity.ERROR, "integrity", str(row)) for row in rows if row != "ok"
+    ]
 
 
-def _tables(connection: Connection) -> list[Inconsistency]:
+def _missing_tables(connection: Connection) -> list[Inconsistency]:
     names = set(inspect(connection).get_table_names())
     missing = sorted({*metadata.tables, VERSION_TABLE} - names)
-    return [Inconsistency(Gravity.ERROR, "table", f"table {name} is missing") for name in missing]
+    return [
+        Inconsistency(ProblemSeverity.ERROR, "table", f"table {name} is missing")
+        for name in missing
+    ]
 
 
-def _orphans(connection: Connection) -> list[Inconsistency]:
+def _orphaned_rows(connection: Connection) -> list[Inconsistency]:
     """Return rows whose fleet or intent is missing.
 
     A server rejects such rows. SQLite accepts them from tools that disable foreign keys.
@@ -117,12 +122,12 @@ def _orphans(connection: Connection) -> list[Inconsistency]:
         'SELECT "table", "parent", count(*) FROM pragma_foreign_key_check GROUP BY 1, 2 ORDER BY 1'
     )
     return [
-        Inconsistency(Gravity.ERROR, "orphan", f"{count} rows of {table} have no {parent}")
+        Inconsistency(ProblemSeverity.ERROR, "orphan", f"{count} rows of {table} have no {parent}")
         for table, parent, count in rows
     ]
 
 
-def _bodies(connection: Connection, fleet: str) -> list[Inconsistency]:
+def _undecodable_bodies(connection: Connection, fleet: str) -> list[Inconsistency]:
     """Return the rows whose body cannot be decoded."""
     faults = []
     for table, name, kind in _BODIES:
@@ -133,11 +138,11 @@ def _bodies(connection: Connection, fleet: str) -> list[Inconsistency]:
                 decoder.decode(row.body)
             except msgspec.MsgspecError as error:
                 what = f"{table.name} {row.name} is not a {kind.__name__}: {error}"
-                faults.append(Inconsistency(Gravity.ERROR, "body", what))
+                faults.append(Inconsistency(ProblemSeverity.ERROR, "body", what))
     return faults
 
 
-def _outcomes(connection: Connection, fleet: str) -> list[Inconsistency]:
+def _wrong_outcomes(connection: Connection, fleet: str) -> list[Inconsistency]:
     """Return the intents that do not refer to their last outcome."""
     last = (
         select(outcome.c.intent, func.max(outcome.c.sequence).label("sequence"))
@@ -155,12 +160,14 @@ def _outcomes(connection: Connection, fleet: str) -> list[Inconsistency]:
         .order_by(intent.c.sequence)
     )
     return [
-        Inconsistency(Gravity.ERROR, "outcome", f"intent {name} does not point to its last outcome")
+        Inconsistency(
+            ProblemSeverity.ERROR, "outcome", f"intent {name} does not point to its last outcome"
+        )
         for name in connection.execute(query).scalars()
     ]
 
 
-def _instances(connection: Connection, fleet: str) -> list[Inconsistency]:
+def _shared_instances(connection: Connection, fleet: str) -> list[Inconsistency]:
     """Return the instances that more than one existing claim has."""
     query = (
         select(node_claim.c.instance_id, func.count())
@@ -174,12 +181,12 @@ def _instances(connection: Connection, fleet: str) -> list[Inconsistency]:
         .order_by(node_claim.c.instance_id)
     )
     return [
-        Inconsistency(Gravity.ERROR, "instance", f"{count} claims share instance {name}")
+        Inconsistency(ProblemSeverity.ERROR, "instance", f"{count} claims share instance {name}")
         for name, count in connection.execute(query)
     ]
 
 
-def _doubts(connection: Connection, fleet: str) -> list[Inconsistency]:
+def _intents_in_doubt(connection: Connection, fleet: str) -> list[Inconsistency]:
     query = (
         select(intent.c.id, intent.c.verb, intent.c.target, intent.c.at)
         .where(intent.c.fleet == fleet, intent.c.last_outcome.is_(None))
@@ -187,7 +194,7 @@ def _doubts(connection: Connection, fleet: str) -> list[Inconsistency]:
     )
     return [
         Inconsistency(
-            Gravity.NOTE,
+            ProblemSeverity.NOTE,
             "in-doubt",
             (
                 f"{r.verb} of {r.target} started at {r.at} and has no outcome (intent {r.id}); the "
@@ -204,22 +211,22 @@ _BATCH: Final = 500
 
 def export_lines(database: Database) -> Iterator[str]:
     """Yield the lines of a consistent export, each with a newline."""
-    with database.reading() as connection:
+    with database.read_transaction() as connection:
         if connection.dialect.name != "sqlite":
             connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         serial = connection.execute(
             select(fleet.c.serial).where(fleet.c.name == database.fleet)
         ).scalar()
         head = {"format": FORMAT, "migration": HEAD, "fleet": database.fleet}
-        yield _line({**head, "serial": serial or 0})
+        yield _json_line({**head, "serial": serial or 0})
         count = 0
         for table in _exported_tables():
             query = select(table).where(table.c.fleet == database.fleet)
             for row in connection.execute(query.order_by(*table.primary_key)):
                 values = {k: v for k, v in row._mapping.items() if k != "fleet"}  # noqa: SLF001 - its public name
-                yield _line({"table": table.name, "row": _plain(table, values)})
+                yield _json_line({"table": table.name, "row": _exportable_row(table, values)})
                 count += 1
-        yield _line({"rows": count})
+        yield _json_line({"rows": count})
 
 
 def import_lines(database: Database, lines: Iterable[str], source: str) -> int:
@@ -231,14 +238,18 @@ def import_lines(database: Database, lines: Iterable[str], source: str) -> int:
         StateError: the fleet already has records.
         UnreadableError: ``source`` is not an export, is truncated, or has another schema.
     """
-    with database.writing() as connection:
+    with database.write_transaction() as connection:
         _refuse_unless_empty(connection, database)
         numbered = enumerate(lines, start=1)
-        serial = _head(next(numbered, (1, ""))[1], source)
-        count, ended = _rows(connection, database, numbered, source)
-        if ended != count:
-            told = "the end is missing" if ended is None else f"expected {ended} rows"
-            raise _unreadable(f"the file is truncated: {told}, but {count} were read", source)
+        serial = _parse_header(next(numbered, (1, ""))[1], source)
+        count, stated_count = _import_rows(connection, database, numbered, source)
+        if stated_count != count:
+            detail = (
+                "the end is missing" if stated_count is None else f"expected {stated_count} rows"
+            )
+            raise _unreadable_error(
+                f"the file is truncated: {detail}, but {count} were read", source
+            )
         connection.execute(
             fleet.update().where(fleet.c.name == database.fleet).values(serial=serial)
         )
@@ -265,23 +276,23 @@ def _refuse_unless_empty(connection: Connection, database: Database) -> None:
             )
 
 
-def _head(line: str, source: str) -> int:
-    head = _object(line, 1, source)
+def _parse_header(line: str, source: str) -> int:
+    head = _parse_object(line, 1, source)
     if head.get("format") != FORMAT:
-        raise _unreadable("the first line is not an export header", source)
+        raise _unreadable_error("the first line is not an export header", source)
     if head.get("migration") != HEAD:
-        raise _unreadable(
+        raise _unreadable_error(
             f"it is at migration {head.get('migration')}, but this release writes {HEAD}",
             source,
             "import it with the release that wrote it, then migrate",
         )
     serial = head.get("serial")
     if not isinstance(serial, int):
-        raise _unreadable("its first line has no serial", source)
+        raise _unreadable_error("its first line has no serial", source)
     return serial
 
 
-def _rows(
+def _import_rows(
     connection: Connection, database: Database, lines: Iterable[tuple[int, str]], source: str
 ) -> tuple[int, int | None]:
     """Write rows until the last line; return their number, and the number in that line."""
@@ -290,50 +301,52 @@ def _rows(
     current: Table | None = None
     count = 0
     for number, line in lines:
-        entry = _object(line, number, source)
+        entry = _parse_object(line, number, source)
         if "rows" in entry:
-            _write(connection, current, batch)
+            _insert_rows(connection, current, batch)
             return count, entry["rows"]
         table = tables.get(entry.get("table", ""))
         if table is None:
-            raise _unreadable(f"line {number}: unknown table {entry.get('table')}", source)
+            raise _unreadable_error(f"line {number}: unknown table {entry.get('table')}", source)
         if table is not current or len(batch) >= _BATCH:
-            _write(connection, current, batch)
+            _insert_rows(connection, current, batch)
             batch, current = [], table
-        batch.append({"fleet": database.fleet, **_row(table, entry, number, source)})
+        batch.append({"fleet": database.fleet, **_parse_row(table, entry, number, source)})
         count += 1
     return count, None
 
 
-def _write(connection: Connection, table: Table | None, rows: list[dict[str, object]]) -> None:
+def _insert_rows(
+    connection: Connection, table: Table | None, rows: list[dict[str, object]]
+) -> None:
     if table is not None and rows:
         connection.execute(table.insert(), rows)
 
 
-def _row(table: Table, entry: JsonDict, number: int, source: str) -> JsonDict:
+def _parse_row(table: Table, entry: JsonDict, number: int, source: str) -> JsonDict:
     row = entry.get("row")
-    wanted = {c.name: c for c in table.columns if c.name != "fleet"}
-    if not isinstance(row, dict) or row.keys() != wanted.keys():
-        raise _unreadable(f"line {number}: not a row of {table.name}", source)
-    for name, column in wanted.items():
+    columns = {c.name: c for c in table.columns if c.name != "fleet"}
+    if not isinstance(row, dict) or row.keys() != columns.keys():
+        raise _unreadable_error(f"line {number}: not a row of {table.name}", source)
+    for name, column in columns.items():
         value = row[name]
         if isinstance(column.type, LargeBinary):
             try:
                 row[name] = base64.b64decode(value, validate=True)
             except (ValueError, TypeError) as error:
-                raise _unreadable(f"line {number}: {name} is not base64", source) from error
-        elif not _fits(value, column.type.python_type, nullable=bool(column.nullable)):
-            raise _unreadable(f"line {number}: {name} is {quoted(value)}"[:200], source)
+                raise _unreadable_error(f"line {number}: {name} is not base64", source) from error
+        elif not _is_valid_value(value, column.type.python_type, nullable=bool(column.nullable)):
+            raise _unreadable_error(f"line {number}: {name} is {quoted(value)}"[:200], source)
     return row
 
 
-def _fits(value: object, kind: type, *, nullable: bool) -> bool:
+def _is_valid_value(value: object, kind: type, *, nullable: bool) -> bool:
     if value is None:
         return nullable
     return isinstance(value, kind) and not isinstance(value, bool)
 
 
-def _plain(table: Table, values: JsonDict) -> dict[str, object]:
+def _exportable_row(table: Table, values: JsonDict) -> dict[str, object]:
     return {
         name: base64.b64encode(value).decode()
         if isinstance(table.c[name].type, LargeBinary)
@@ -342,21 +355,21 @@ def _plain(table: Table, values: JsonDict) -> dict[str, object]:
     }
 
 
-def _line(value: dict[str, object]) -> str:
+def _json_line(value: dict[str, object]) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def _object(line: str, number: int, source: str) -> JsonDict:
+def _parse_object(line: str, number: int, source: str) -> JsonDict:
     try:
         value = json.loads(line)
     except ValueError as error:
-        raise _unreadable(f"line {number} is not JSON", source) from error
+        raise _unreadable_error(f"line {number} is not JSON", source) from error
     if not isinstance(value, dict):
-        raise _unreadable(f"line {number} is not an object", source)
+        raise _unreadable_error(f"line {number} is not an object", source)
     return value
 
 
-def _unreadable(what: str, source: str, remedy: str = "") -> UnreadableError:
+def _unreadable_error(what: str, source: str, remedy: str = "") -> UnreadableError:
     return UnreadableError(
         f"not a valid export: {what}",
         where=source,

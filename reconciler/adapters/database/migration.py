@@ -17,7 +17,7 @@ from typing import Final
 from sqlalchemy import Connection, Engine, inspect, text
 
 from reconciler._resources import resource_path
-from reconciler.adapters.database.connection import RESTORE, begin_writing, translated
+from reconciler.adapters.database.connection import RESTORE, begin_writing, translate_errors
 from reconciler.adapters.database.location import FILE
 from reconciler.adapters.database.tables import VERSION_TABLE
 from reconciler.model.errors import StateError
@@ -33,14 +33,14 @@ _UPGRADING: Final = Lock()
 """Alembic keeps the environment of a migration in the process: one thread at a time upgrades."""
 
 
-def revision_of(engine: Engine, place: str) -> str | None:
+def current_migration(engine: Engine, place: str) -> str | None:
     """Return the migration of a database, or None if it is empty.
 
     Raises:
         StateError: it cannot be read, is not a recorded state, or is newer than this release.
     """
-    with translated(place), engine.connect() as connection:
-        return _revision(connection, place)
+    with translate_errors(place), engine.connect() as connection:
+        return _read_migration(connection, place)
 
 
 def migrate(engine: Engine, place: str, folder: Path | None) -> list[str]:
@@ -48,19 +48,19 @@ def migrate(engine: Engine, place: str, folder: Path | None) -> list[str]:
 
     ``folder`` contains SQLite's file; it is None for a server.
     """
-    with translated(place), begin_writing(engine) as connection:
+    with translate_errors(place), begin_writing(engine) as connection:
         if folder is None:
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_KEY})
-        before = _revision(connection, place)
+        before = _read_migration(connection, place)
         if before == HEAD:
             return []
         if folder is not None and before is not None:
-            _copy(folder)
+            _back_up(folder)
         _upgrade(connection)
         return [f"{n:04}" for n in range(int(before or "0") + 1, int(HEAD) + 1)]
 
 
-def _revision(connection: Connection, place: str) -> str | None:
+def _read_migration(connection: Connection, place: str) -> str | None:
     names = set(inspect(connection).get_table_names())
     if VERSION_TABLE not in names:
         if "node_claim" in names or (names and connection.dialect.name == "sqlite"):
@@ -78,8 +78,8 @@ def _revision(connection: Connection, place: str) -> str | None:
     return None if found is None else str(found)
 
 
-def _copy(folder: Path) -> None:
-    """Copy SQLite's file to ``state.db.before-NNNN``, completely or not at all."""
+def _back_up(folder: Path) -> None:
+    """Copy SQLite's file to ``state.db.before-NNNN`` atomically."""
     target = folder / f"{FILE}.before-{HEAD}"
     unfinished = target.with_name(target.name + ".part")
     unfinished.unlink(missing_ok=True)

@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Table, and_, delete, func, or_, select
 
-from reconciler.adapters.database.connection import Database, insert, time_of, time_text
+from reconciler.adapters.database.connection import Database, format_time, insert, parse_time
 from reconciler.adapters.database.tables import (
     command,
     decision,
@@ -84,7 +84,7 @@ class _Survey:
     """The existing rows, and those to be removed.
 
     Rows not older than the time text ``recent`` are kept, launches not older than ``launched``.
-    ``needed`` intents are kept, and the rows of the claims in ``held``.
+    ``needed`` intents are kept, and the rows of the claims in ``kept_claims``.
     """
 
     connection: Connection
@@ -93,9 +93,9 @@ class _Survey:
     launched: str
     needed: frozenset[str]
     last_plan: str = ""
-    held: set[str] = field(default_factory=set)
+    kept_claims: set[str] = field(default_factory=set)
     claims: dict[str, str | None] = field(default_factory=dict)
-    goes: dict[str, list[object]] = field(default_factory=dict)
+    prunable: dict[str, list[object]] = field(default_factory=dict)
 
     def rows(self, table: Table, *columns: ColumnElement[Any]) -> Sequence[Any]:
         query = select(*columns).where(table.c.fleet == self.fleet)
@@ -113,11 +113,11 @@ def prune(
     keep: timedelta,
     needed: Collection[str] = (),
     *,
-    carries_out: bool = True,
+    is_dry_run: bool = False,
 ) -> tuple[Tally, ...]:
     """Remove settled records older than ``keep``; return the numbers by kind.
 
-    ``needed`` are intents whose instances EC2 shows. Unless it ``carries_out``, nothing is removed.
+    ``needed`` are intents whose instances EC2 shows. With ``is_dry_run`` nothing is removed.
 
     Raises:
         StateError: the database cannot be used; nothing was removed.
@@ -125,75 +125,75 @@ def prune(
     """
     if keep < LEAST:
         raise ValueError("at least one day is kept, because the daily disruption limit needs it")
-    opened = database.writing() if carries_out else database.reading()
-    with opened as connection:
+    transaction = database.read_transaction() if is_dry_run else database.write_transaction()
+    with transaction as connection:
         newest = connection.execute(
             select(func.max(intent.c.at)).where(intent.c.fleet == database.fleet)
         ).scalar()
-        acted = min(now, time_of(newest)) if newest else now
-        texts = time_text(now - keep), time_text(acted - keep)
+        last_action = min(now, parse_time(newest)) if newest else now
+        texts = format_time(now - keep), format_time(last_action - keep)
         survey = _Survey(connection, database.fleet, *texts, frozenset(needed))
-        tallies = tuple(_surveyed(survey))
-        if carries_out and any(tally.gone for tally in tallies):
-            _remove(survey)
-            _mark(survey)
+        tallies = tuple(_survey_records(survey))
+        if not is_dry_run and any(tally.gone for tally in tallies):
+            _delete_rows(survey)
+            _record_pruned_before(survey)
     return tallies
 
 
 def pruned_before(database: Database) -> datetime | None:
     """Return the time before which history may be missing, None if nothing was removed."""
     query = select(shelf.c.content).where(shelf.c.fleet == database.fleet, shelf.c.name == MARK)
-    with database.reading() as connection:
+    with database.read_transaction() as connection:
         content = connection.execute(query).scalar()
-    return None if content is None else time_of(bytes(content).decode())
+    return None if content is None else parse_time(bytes(content).decode())
 
 
-def _surveyed(survey: _Survey) -> Iterator[Tally]:
+def _survey_records(survey: _Survey) -> Iterator[Tally]:
     """Decide about each kind in order: the kept rows of one kind decide about the next."""
     claims = survey.rows(node_claim, node_claim.c.name, node_claim.c.gone_at)
     survey.claims = {row.name: row.gone_at for row in claims}
-    for kind, judge in _KINDS:
-        goes, total = judge(survey)
-        survey.goes[kind] = goes
-        yield Tally(kind, len(goes), total - len(goes))
+    for kind, find_prunable in _KINDS:
+        prunable, total = find_prunable(survey)
+        survey.prunable[kind] = prunable
+        yield Tally(kind, len(prunable), total - len(prunable))
 
 
-_Judged = tuple[list[Any], int]
+_Prunable = tuple[list[Any], int]
 
 
-def _plans(survey: _Survey) -> _Judged:
+def _prunable_plans(survey: _Survey) -> _Prunable:
     c = plan.c
     rows = survey.rows(plan, c.digest, c.sequence, c.at, c.carried_out_at)
-    carried = [(row.carried_out_at, row.sequence, row.digest) for row in rows if row.carried_out_at]
-    survey.last_plan = max(carried, default=("", 0, ""))[2]
-    stays = {survey.last_plan}
+    applied = [(row.carried_out_at, row.sequence, row.digest) for row in rows if row.carried_out_at]
+    survey.last_plan = max(applied, default=("", 0, ""))[2]
+    kept = {survey.last_plan}
     if rows:
-        stays.add(max(rows, key=lambda row: row.sequence).digest)
-        stays.add(max(rows, key=lambda row: (row.at, row.sequence)).digest)
-    goes = [
+        kept.add(max(rows, key=lambda row: row.sequence).digest)
+        kept.add(max(rows, key=lambda row: (row.at, row.sequence)).digest)
+    prunable = [
         row.digest
         for row in rows
-        if row.digest not in stays and max(row.at, row.carried_out_at or "") < survey.recent
+        if row.digest not in kept and max(row.at, row.carried_out_at or "") < survey.recent
     ]
-    return goes, len(rows)
+    return prunable, len(rows)
 
 
-def _commands(survey: _Survey) -> _Judged:
+def _prunable_commands(survey: _Survey) -> _Prunable:
     c = command.c
     rows = survey.rows(command, c.id, c.phase, c.started_at, c.body)
     bodies = (row.body for row in survey.rows(rollout, rollout.c.body))
     rollouts = [msgspec.json.decode(body, type=Rollout) for body in bodies]
     followed = {move.command for known in rollouts for move in known.moves}
-    goes = []
+    prunable = []
     for row in rows:
         value = msgspec.json.decode(row.body, type=_Command)
         is_settled = row.phase in _OVER and row.started_at < survey.recent
         is_needed = row.id in followed or (survey.last_plan and value.plan == survey.last_plan)
         if is_settled and not is_needed and _has_ended(value, survey):
-            goes.append(row.id)
+            prunable.append(row.id)
         else:
-            survey.held.update(value.node_claims, value.replacements)
-    return goes, len(rows)
+            survey.kept_claims.update(value.node_claims, value.replacements)
+    return prunable, len(rows)
 
 
 def _has_ended(value: _Command, survey: _Survey) -> bool:
@@ -203,7 +203,7 @@ def _has_ended(value: _Command, survey: _Survey) -> bool:
     return all(survey.is_gone(name, survey.recent) for name in value.node_claims)
 
 
-def _intents(survey: _Survey) -> _Judged:
+def _prunable_intents(survey: _Survey) -> _Prunable:
     """Decide about effects, reading only the bodies of old ones, in batches."""
     c, o = intent.c, outcome.c
     ours = c.fleet == survey.fleet
@@ -220,14 +220,14 @@ def _intents(survey: _Survey) -> _Judged:
         .order_by(c.sequence)
         .execution_options(yield_per=_A_STATEMENT)
     )
-    goes = []
+    prunable = []
     for row in survey.connection.execute(query):
         value = msgspec.json.decode(row.body, type=_Intent)
         if survey.last_plan and value.plan == survey.last_plan:
-            survey.held.add(value.target)
+            survey.kept_claims.add(value.target)
         elif row.id not in survey.needed and not _may_have_instances(row, value, survey):
-            goes.append(row.id)
-    return goes, total
+            prunable.append(row.id)
+    return prunable, total
 
 
 def _may_have_instances(row: Any, value: _Intent, survey: _Survey) -> bool:
@@ -243,88 +243,88 @@ def _may_have_instances(row: Any, value: _Intent, survey: _Survey) -> bool:
     return not all(survey.is_gone(name, survey.launched) for name in claims)
 
 
-def _claims(survey: _Survey) -> _Judged:
-    goes = [
+def _prunable_claims(survey: _Survey) -> _Prunable:
+    prunable = [
         name
         for name, gone_at in survey.claims.items()
-        if gone_at is not None and gone_at < survey.recent and name not in survey.held
+        if gone_at is not None and gone_at < survey.recent and name not in survey.kept_claims
     ]
-    return goes, len(survey.claims)
+    return prunable, len(survey.claims)
 
 
-def _decisions(survey: _Survey) -> _Judged:
+def _prunable_decisions(survey: _Survey) -> _Prunable:
     c = decision.c
     rows = survey.rows(decision, c.sequence, c.at, c.plan, c.kind, c.name)
     ordered = sorted(rows, key=lambda row: (row.kind, row.name, row.at, row.plan))
     last = max((row.sequence for row in rows), default=0)
-    goes = []
+    prunable = []
     for _, of_subject in groupby(ordered, key=lambda row: (row.kind, row.name)):
-        said = list(of_subject)
-        stands = (said[-1].at, said[-1].plan)
-        goes += [
+        reasons = list(of_subject)
+        current = (reasons[-1].at, reasons[-1].plan)
+        prunable += [
             row.sequence
-            for row in said
-            if row.at < survey.recent and (row.at, row.plan) != stands and row.sequence != last
+            for row in reasons
+            if row.at < survey.recent and (row.at, row.plan) != current and row.sequence != last
         ]
-    return goes, len(rows)
+    return prunable, len(rows)
 
 
-def _revisions(survey: _Survey) -> _Judged:
+def _prunable_revisions(survey: _Survey) -> _Prunable:
     rows = survey.rows(revision, revision.c.sequence, revision.c.at)
     last = max((row.sequence for row in rows), default=0)
-    goes = [row.sequence for row in rows if row.at < survey.recent and row.sequence != last]
-    return goes, len(rows)
+    prunable = [row.sequence for row in rows if row.at < survey.recent and row.sequence != last]
+    return prunable, len(rows)
 
 
-def _refusals(survey: _Survey) -> _Judged:
+def _prunable_refusals(survey: _Survey) -> _Prunable:
     c = unavailable.c
     rows = survey.rows(unavailable, c.instance_type, c.zone, c.capacity_type, c.until)
     return [tuple(row[:3]) for row in rows if row.until < survey.recent], len(rows)
 
 
-_KINDS: Final[tuple[tuple[str, Callable[[_Survey], _Judged]], ...]] = (
-    ("plans", _plans),
-    ("commands", _commands),
-    ("effects", _intents),
-    ("nodeClaims", _claims),
-    ("reasons", _decisions),
-    ("revisions", _revisions),
-    ("refusals", _refusals),
+_KINDS: Final[tuple[tuple[str, Callable[[_Survey], _Prunable]], ...]] = (
+    ("plans", _prunable_plans),
+    ("commands", _prunable_commands),
+    ("effects", _prunable_intents),
+    ("nodeClaims", _prunable_claims),
+    ("reasons", _prunable_decisions),
+    ("revisions", _prunable_revisions),
+    ("refusals", _prunable_refusals),
 )
 """The kinds of records, in the order in which they are decided."""
 
 
-def _remove(survey: _Survey) -> None:
+def _delete_rows(survey: _Survey) -> None:
     """Delete the rows; those with references before those that they refer to."""
-    goes = survey.goes
+    prunable = survey.prunable
     for table, column, keys in (
-        (outcome, outcome.c.intent, goes["effects"]),
-        (intent, intent.c.id, goes["effects"]),
-        (plan, plan.c.digest, goes["plans"]),
-        (command, command.c.id, goes["commands"]),
-        (node_claim, node_claim.c.name, goes["nodeClaims"]),
-        (decision, decision.c.sequence, goes["reasons"]),
-        (revision, revision.c.sequence, goes["revisions"]),
+        (outcome, outcome.c.intent, prunable["effects"]),
+        (intent, intent.c.id, prunable["effects"]),
+        (plan, plan.c.digest, prunable["plans"]),
+        (command, command.c.id, prunable["commands"]),
+        (node_claim, node_claim.c.name, prunable["nodeClaims"]),
+        (decision, decision.c.sequence, prunable["reasons"]),
+        (revision, revision.c.sequence, prunable["revisions"]),
     ):
-        for some in _lots(keys):
-            chosen = and_(table.c.fleet == survey.fleet, column.in_(some))
+        for batch in _batches(keys):
+            chosen = and_(table.c.fleet == survey.fleet, column.in_(batch))
             survey.connection.execute(delete(table).where(chosen))
     c = unavailable.c
-    for some in _lots(goes["refusals"]):
+    for batch in _batches(prunable["refusals"]):
         named = or_(
             *(
                 and_(c.instance_type == kind, c.zone == zone, c.capacity_type == capacity)
-                for kind, zone, capacity in some
+                for kind, zone, capacity in batch
             )
         )
         survey.connection.execute(delete(unavailable).where(c.fleet == survey.fleet, named))
 
 
-def _lots(keys: Sequence[object]) -> Iterable[Sequence[Any]]:
+def _batches(keys: Sequence[object]) -> Iterable[Sequence[Any]]:
     return (keys[start : start + _A_STATEMENT] for start in range(0, len(keys), _A_STATEMENT))
 
 
-def _mark(survey: _Survey) -> None:
+def _record_pruned_before(survey: _Survey) -> None:
     """Record the time before which history is missing."""
     known = survey.connection.execute(
         select(shelf.c.content).where(shelf.c.fleet == survey.fleet, shelf.c.name == MARK)

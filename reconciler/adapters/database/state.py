@@ -20,7 +20,7 @@ from reconciler.adapters.database.connection import (
     Database,
     connect_server,
     connect_sqlite,
-    translated,
+    translate_errors,
 )
 from reconciler.adapters.database.history import DatabaseHistory, DatabaseTrace
 from reconciler.adapters.database.journal import DatabaseJournal
@@ -34,7 +34,7 @@ from reconciler.adapters.database.leases.lease import (
 from reconciler.adapters.database.leases.lock import FileLock
 from reconciler.adapters.database.leases.renewal import LeaseRenewals
 from reconciler.adapters.database.location import FILE, is_url
-from reconciler.adapters.database.migration import HEAD, migrate, revision_of
+from reconciler.adapters.database.migration import HEAD, current_migration, migrate
 from reconciler.adapters.database.store import DatabaseShelf, DatabaseStateStore
 from reconciler.adapters.nofollow import open_file
 from reconciler.model.errors import FleetConflictError, StateError
@@ -78,7 +78,7 @@ class DatabaseState:
 
     def cluster(self) -> ClusterId:
         """Return the cluster that the fleet acted for last, none if EC2 was simulated."""
-        with self.database.reading() as connection:
+        with self.database.read_transaction() as connection:
             return recorded_cluster(connection, self.database.fleet)
 
     def close(self) -> None:
@@ -129,7 +129,7 @@ def open_state(
     else:
         database = _connect(location, fleet, fence, create=create)
     try:
-        _make_current(database, create=create)
+        _migrate_if_needed(database, create=create)
     except BaseException:
         if server is None:
             database.engine.dispose()
@@ -169,7 +169,7 @@ def _connect(location: str, fleet: str, fence: Fence, *, create: bool) -> Databa
 
 def _make_folder(folder: Path) -> None:
     """Create the state directory, readable only by its owner and ignored by git."""
-    with translated(str(folder)):
+    with translate_errors(str(folder)):
         nearest = next(place for place in (folder, *folder.parents) if place.exists())
         if not nearest.is_dir():
             raise StateError(
@@ -189,9 +189,9 @@ def _make_folder(folder: Path) -> None:
                 file.write(b"*\n")
 
 
-def _make_current(database: Database, *, create: bool) -> None:
+def _migrate_if_needed(database: Database, *, create: bool) -> None:
     """Migrate if that is needed and allowed; one process at a time."""
-    found = revision_of(database.engine, database.place)
+    found = current_migration(database.engine, database.place)
     if found == HEAD:
         return
     if not create:
@@ -212,10 +212,10 @@ def _make_current(database: Database, *, create: bool) -> None:
     if database.folder is None:
         migrate(database.engine, database.place, None)
         return
-    with FileLock(database.folder / LOCK).held(_WAIT_S):
+    with FileLock(database.folder / LOCK).hold(_WAIT_S):
         migrate(database.engine, database.place, database.folder)
         if os.name == "posix":
-            with translated(database.place):
+            with translate_errors(database.place):
                 (database.folder / FILE).chmod(0o600)
 
 
@@ -250,20 +250,20 @@ class SharedStates:
         with self._mutex:
             other = self._open.get(key)
             if other is not None:
-                raise _taken(location, fleet, other)
+                raise _in_use_error(location, fleet, other)
             self._open[key] = fleet
         try:
             server = self.server(location) if is_url(location) else None
             state = open_state(location, fleet, locks=locks, server=server)
         except BaseException:
-            self._left(key)
+            self._forget(key)
             raise
         with self._mutex:
             self._states.append(state)
-        state.on_close.append(lambda: self._left(key, state))
+        state.on_close.append(lambda: self._forget(key, state))
         return state
 
-    def on_servers(self) -> dict[str, tuple[Server, list[DatabaseState]]]:
+    def states_by_server(self) -> dict[str, tuple[Server, list[DatabaseState]]]:
         """Return the servers by their places, with the states that are open there."""
         with self._mutex:
             found = {s.place: (s, list[DatabaseState]()) for s in self._servers.values()}
@@ -289,8 +289,8 @@ class SharedStates:
             return server
 
     @contextmanager
-    def only_user(self, cluster: str, fleet: str) -> Iterator[None]:
-        """Let one fleet of this process act for a cluster while the block runs.
+    def reserve_cluster(self, cluster: str, fleet: str) -> Iterator[None]:
+        """Reserve a cluster for one fleet of this process while the block runs.
 
         ``cluster`` is the address of its API: a kubeconfig may lead two fleets to the same one.
 
@@ -319,13 +319,13 @@ class SharedStates:
             server.engine.dispose()
             server.renewals.close()
 
-    def _left(self, key: tuple[str, str], state: DatabaseState | None = None) -> None:
+    def _forget(self, key: tuple[str, str], state: DatabaseState | None = None) -> None:
         with self._mutex:
             self._open.pop(key, None)
             self._states = [other for other in self._states if other is not state]
 
 
-def _taken(location: str, fleet: str, other: str) -> StateError:
+def _in_use_error(location: str, fleet: str, other: str) -> StateError:
     if is_url(location):
         return StateError(
             f"two folders of this process have a fleet of the name {fleet}",

@@ -28,12 +28,12 @@ from sqlalchemy import (
 
 from reconciler.adapters.database.connection import (
     Database,
-    body_of,
+    decode_body,
+    encode_body,
+    format_time,
     insert,
-    plain,
-    time_of,
-    time_text,
-    value_of,
+    parse_time,
+    storable_text,
 )
 from reconciler.adapters.database.tables import (
     command,
@@ -68,7 +68,7 @@ class DatabaseShelf:
     database: Database
 
     def read(self, name: str) -> bytes | None:
-        with self.database.reading() as connection:
+        with self.database.read_transaction() as connection:
             found: bytes | None = connection.execute(
                 select(shelf.c.content).where(
                     shelf.c.fleet == self.database.fleet, shelf.c.name == name
@@ -77,7 +77,7 @@ class DatabaseShelf:
         return None if found is None else bytes(found)
 
     def write(self, name: str, content: bytes) -> None:
-        with self.database.writing() as connection:
+        with self.database.write_transaction() as connection:
             statement = insert(connection, shelf).values(
                 fleet=self.database.fleet, name=name, content=content
             )
@@ -96,7 +96,7 @@ _OVER: Final = (CommandPhase.DONE.value, CommandPhase.ROLLED_BACK.value)
 
 
 @dataclass(slots=True)
-class _ClaimsRead:
+class _ClaimCache:
     """The NodeClaims that were read last, by name, each with the text that it was decoded from."""
 
     by_name: Mapping[str, tuple[str, NodeClaim]] = field(default_factory=dict)
@@ -110,11 +110,11 @@ class DatabaseStateStore:
     """
 
     database: Database
-    _read: _ClaimsRead = field(default_factory=_ClaimsRead, repr=False, compare=False)
+    _read: _ClaimCache = field(default_factory=_ClaimCache, repr=False, compare=False)
 
     def serial(self) -> int:
         query = select(fleet.c.serial).where(fleet.c.name == self.database.fleet)
-        with self.database.reading() as connection:
+        with self.database.read_transaction() as connection:
             return connection.execute(query).scalar() or 0
 
     def node_claims(self) -> Sequence[NodeClaim]:
@@ -123,21 +123,21 @@ class DatabaseStateStore:
             .where(self._is_ours(node_claim), node_claim.c.gone_at.is_(None))
             .order_by(node_claim.c.name)
         )
-        with self.database.reading() as connection:
+        with self.database.read_transaction() as connection:
             rows = connection.execute(query).all()
         known, place = self._read.by_name, self.database.place
         read: dict[str, tuple[str, NodeClaim]] = {}
         for name, body in rows:
             last = known.get(name)
             if last is None or last[0] != body:
-                last = (body, value_of(body, NodeClaim, name=f"NodeClaim {name}", place=place))
+                last = (body, decode_body(body, NodeClaim, name=f"NodeClaim {name}", place=place))
             read[name] = last
         self._read.by_name = read
         return [claim for _, claim in read.values()]
 
     def put_node_claims(self, claims: Sequence[NodeClaim]) -> None:
         rows = {claim.name: self._claim_row(claim) for claim in claims}
-        with self.database.writing() as connection:
+        with self.database.write_transaction() as connection:
             known = {
                 row.name: row.body
                 for row in connection.execute(
@@ -153,34 +153,34 @@ class DatabaseStateStore:
 
     def forget_node_claims(self, reasons: Mapping[str, str], at: datetime) -> None:
         here = and_(self._is_ours(node_claim), node_claim.c.gone_at.is_(None))
-        with self.database.writing() as connection:
+        with self.database.write_transaction() as connection:
             known = connection.execute(
                 select(node_claim.c.name).where(here, node_claim.c.name.in_(reasons))
             ).scalars()
-            rows = [{"gone": name, "why": plain(reasons[name])} for name in known]
+            rows = [{"gone": name, "why": storable_text(reasons[name])} for name in known]
             if rows:
                 forget = (
                     update(node_claim)
                     .where(here, node_claim.c.name == bindparam("gone"))
-                    .values(gone_at=time_text(at), gone_reason=bindparam("why"))
+                    .values(gone_at=format_time(at), gone_reason=bindparam("why"))
                 )
                 connection.execute(forget, rows)
-                self.database.raise_serial(connection)
+                self.database.increment_serial(connection)
 
     def commands(self) -> Sequence[RunningCommand]:
         query = (
-            _commands()
+            _commands_query()
             .where(self._is_ours(command), command.c.phase.not_in(_OVER))
             .order_by(command.c.started_at, command.c.id)
         )
-        return self._values(query, RunningCommand, "command")
+        return self._read_values(query, RunningCommand, "command")
 
     def put_command(self, command: RunningCommand) -> None:
         self._put_command(command)
 
     def command(self, name: str) -> RunningCommand | None:
-        found = self._values(
-            _commands().where(self._is_ours(command), command.c.id == name),
+        found = self._read_values(
+            _commands_query().where(self._is_ours(command), command.c.id == name),
             RunningCommand,
             "command",
         )
@@ -188,31 +188,33 @@ class DatabaseStateStore:
 
     def commands_since(self, at: datetime) -> Sequence[RunningCommand]:
         query = (
-            _commands()
-            .where(self._is_ours(command), command.c.started_at >= time_text(at))
+            _commands_query()
+            .where(self._is_ours(command), command.c.started_at >= format_time(at))
             .order_by(command.c.started_at, command.c.id)
         )
-        return self._values(query, RunningCommand, "command")
+        return self._read_values(query, RunningCommand, "command")
 
     def rollouts(self) -> Sequence[Rollout]:
         query = select(rollout.c.node_pool.label("name"), rollout.c.body).where(
             self._is_ours(rollout)
         )
-        return self._values(query.order_by(rollout.c.node_pool), Rollout, "rollout")
+        return self._read_values(query.order_by(rollout.c.node_pool), Rollout, "rollout")
 
     def put_rollout(self, rollout: Rollout) -> None:
         self._put_rollout(rollout)
 
     def obstacles(self) -> Sequence[Obstacle]:
         query = select(obstacle.c.name, obstacle.c.body).where(self._is_ours(obstacle))
-        return self._values(query.order_by(obstacle.c.kind, obstacle.c.name), Obstacle, "obstacle")
+        return self._read_values(
+            query.order_by(obstacle.c.kind, obstacle.c.name), Obstacle, "obstacle"
+        )
 
     def put_obstacles(self, obstacles: Sequence[Obstacle]) -> None:
         rows = [
-            {"fleet": self.database.fleet, "kind": o.kind, "name": o.name, "body": body_of(o)}
+            {"fleet": self.database.fleet, "kind": o.kind, "name": o.name, "body": encode_body(o)}
             for o in obstacles
         ]
-        with self.database.writing() as connection:
+        with self.database.write_transaction() as connection:
             connection.execute(delete(obstacle).where(self._is_ours(obstacle)))
             if rows:
                 connection.execute(obstacle.insert(), rows)
@@ -223,12 +225,12 @@ class DatabaseStateStore:
             .where(self._is_ours(object_))
             .order_by(object_.c.kind, object_.c.name)
         )
-        return self._values(query, RecordedObject, "object")
+        return self._read_values(query, RecordedObject, "object")
 
     def put_objects(self, objects: Sequence[RecordedObject], revision: str, at: datetime) -> None:
         rows = {(o.kind, o.name): self._object_row(o) for o in objects}
-        with self.database.writing() as connection:
-            moved = self._note_revision(connection, revision, at)
+        with self.database.write_transaction() as connection:
+            moved = self._record_revision(connection, revision, at)
             known = {
                 (row.kind, row.name): row.body
                 for row in connection.execute(
@@ -243,16 +245,16 @@ class DatabaseStateStore:
                     connection.execute(object_.insert(), list(rows.values()))
                 moved = True
             if moved:
-                self.database.raise_serial(connection)
+                self.database.increment_serial(connection)
 
     def put_plan(self, plan: RecordedPlan) -> None:
         self._put_plan(plan)
 
     def plan(self, digest: str) -> RecordedPlan | None:
         query = select(plan).where(self._is_ours(plan), plan.c.digest == digest)
-        with self.database.reading() as connection:
+        with self.database.read_transaction() as connection:
             row = connection.execute(query).one_or_none()
-        return None if row is None else _plan_of(row)
+        return None if row is None else _recorded_plan(row)
 
     def plans(self, *, limit: int = 20) -> Sequence[RecordedPlan]:
         query = (
@@ -261,31 +263,31 @@ class DatabaseStateStore:
             .order_by(plan.c.at.desc(), plan.c.sequence.desc())
             .limit(limit)
         )
-        with self.database.reading() as connection:
-            return [_plan_of(row) for row in connection.execute(query)]
+        with self.database.read_transaction() as connection:
+            return [_recorded_plan(row) for row in connection.execute(query)]
 
     def unavailable(self, now: datetime) -> Sequence[Unavailable]:
         key = (unavailable.c.instance_type, unavailable.c.zone, unavailable.c.capacity_type)
         query = (
             select(unavailable)
-            .where(self._is_ours(unavailable), unavailable.c.until > time_text(now))
+            .where(self._is_ours(unavailable), unavailable.c.until > format_time(now))
             .order_by(*key)
         )
-        with self.database.reading() as connection:
-            return [_unavailable_of(row) for row in connection.execute(query)]
+        with self.database.read_transaction() as connection:
+            return [_unavailable_offering(row) for row in connection.execute(query)]
 
     def put_unavailable(self, offerings: Sequence[Unavailable]) -> None:
-        with self.database.writing() as connection:
+        with self.database.write_transaction() as connection:
             known = {
-                _offering(found): found
+                _offering_key(found): found
                 for found in map(
-                    _unavailable_of,
+                    _unavailable_offering,
                     connection.execute(select(unavailable).where(self._is_ours(unavailable))),
                 )
             }
             changed: dict[tuple[str, str, str], Unavailable] = {}
             for offered in offerings:
-                key = _offering(offered)
+                key = _offering_key(offered)
                 before = changed.get(key) or known.get(key)
                 is_later = before is not None and (
                     before.until <= offered.until or before.refusals < offered.refusals
@@ -298,7 +300,7 @@ class DatabaseStateStore:
                     "instance_type": o.instance_type,
                     "zone": o.zone,
                     "capacity_type": o.capacity_type,
-                    "until": time_text(o.until),
+                    "until": format_time(o.until),
                     "refusals": o.refusals,
                     "code": o.code,
                 }
@@ -310,11 +312,11 @@ class DatabaseStateStore:
     def _is_ours(self, table: Table) -> ColumnElement[bool]:
         return table.c.fleet == self.database.fleet
 
-    def _values(self, query: Executable, kind: type[T], word: str) -> list[T]:
+    def _read_values(self, query: Executable, kind: type[T], word: str) -> list[T]:
         place = self.database.place
-        with self.database.reading() as connection:
+        with self.database.read_transaction() as connection:
             rows = connection.execute(query).all()
-        return [value_of(r.body, kind, name=f"{word} {r.name}", place=place) for r in rows]
+        return [decode_body(r.body, kind, name=f"{word} {r.name}", place=place) for r in rows]
 
     def _put(
         self,
@@ -333,17 +335,17 @@ class DatabaseStateStore:
         connection.execute(
             statement.on_conflict_do_update(index_elements=elements, set_=values), rows
         )
-        self.database.raise_serial(connection)
+        self.database.increment_serial(connection)
 
     def _put_command(self, value: RunningCommand) -> None:
         row = {
             "fleet": self.database.fleet,
             "id": value.id,
             "phase": value.phase.value,
-            "started_at": time_text(value.started_at),
-            "body": body_of(value),
+            "started_at": format_time(value.started_at),
+            "body": encode_body(value),
         }
-        with self.database.writing() as connection:
+        with self.database.write_transaction() as connection:
             known = connection.execute(
                 select(command.c.body).where(self._is_ours(command), command.c.id == value.id)
             ).scalar()
@@ -353,9 +355,9 @@ class DatabaseStateStore:
         row = {
             "fleet": self.database.fleet,
             "node_pool": value.node_pool,
-            "body": body_of(value),
+            "body": encode_body(value),
         }
-        with self.database.writing() as connection:
+        with self.database.write_transaction() as connection:
             known = connection.execute(
                 select(rollout.c.body).where(
                     self._is_ours(rollout), rollout.c.node_pool == value.node_pool
@@ -365,8 +367,8 @@ class DatabaseStateStore:
             self._put(connection, rollout, changed, key=("node_pool",))
 
     def _put_plan(self, value: RecordedPlan) -> None:
-        carried_out_at = None if value.carried_out_at is None else time_text(value.carried_out_at)
-        with self.database.writing() as connection:
+        carried_out_at = None if value.carried_out_at is None else format_time(value.carried_out_at)
+        with self.database.write_transaction() as connection:
             last = connection.execute(
                 select(func.max(plan.c.sequence)).where(self._is_ours(plan))
             ).scalar()
@@ -375,7 +377,7 @@ class DatabaseStateStore:
                 digest=value.digest,
                 sequence=(last or 0) + 1,
                 revision=value.revision,
-                at=time_text(value.at),
+                at=format_time(value.at),
                 serial=value.serial,
                 body=value.body,
                 carried_out_at=carried_out_at,
@@ -403,7 +405,7 @@ class DatabaseStateStore:
                 )
             )
 
-    def _note_revision(self, connection: Connection, name: str, at: datetime) -> bool:
+    def _record_revision(self, connection: Connection, name: str, at: datetime) -> bool:
         """Record that a revision was applied; return whether it differs from the last one."""
         last = connection.execute(
             select(revision.c.sequence, revision.c.revision)
@@ -418,7 +420,7 @@ class DatabaseStateStore:
                 fleet=self.database.fleet,
                 sequence=1 if last is None else last.sequence + 1,
                 revision=name,
-                at=time_text(at),
+                at=format_time(at),
             )
         )
         return True
@@ -431,7 +433,7 @@ class DatabaseStateStore:
             "node_pool": claim.node_pool,
             "provider_id": provider_id,
             "instance_id": provider_id.rpartition("/")[2],
-            "body": body_of(claim),
+            "body": encode_body(claim),
             "gone_at": None,
             "gone_reason": "",
         }
@@ -443,35 +445,35 @@ class DatabaseStateStore:
             "name": recorded.name,
             "hash": recorded.hash,
             "revision": recorded.revision,
-            "body": body_of(recorded),
+            "body": encode_body(recorded),
         }
 
 
-def _commands() -> Select[object]:
+def _commands_query() -> Select[object]:
     return select(command.c.id.label("name"), command.c.body)
 
 
-def _plan_of(row: Row[object]) -> RecordedPlan:
+def _recorded_plan(row: Row[object]) -> RecordedPlan:
     return RecordedPlan(
         digest=row.digest,
         revision=row.revision,
-        at=time_of(row.at),
+        at=parse_time(row.at),
         serial=row.serial,
         body=bytes(row.body),
-        carried_out_at=None if row.carried_out_at is None else time_of(row.carried_out_at),
+        carried_out_at=None if row.carried_out_at is None else parse_time(row.carried_out_at),
     )
 
 
-def _offering(value: Unavailable) -> tuple[str, str, str]:
+def _offering_key(value: Unavailable) -> tuple[str, str, str]:
     return (value.instance_type, value.zone, value.capacity_type)
 
 
-def _unavailable_of(row: Row[object]) -> Unavailable:
+def _unavailable_offering(row: Row[object]) -> Unavailable:
     return Unavailable(
         instance_type=row.instance_type,
         zone=row.zone,
         capacity_type=row.capacity_type,
-        until=time_of(row.until),
+        until=parse_time(row.until),
         refusals=row.refusals,
         code=row.code,
     )

@@ -33,15 +33,15 @@ metadata: Final = MetaData()
 _whole = BigInteger().with_variant(Integer(), "sqlite")
 
 
-def _of_fleet() -> Column[str]:
+def _fleet_column() -> Column[str]:
     return Column("fleet", Text, ForeignKey("fleet.name"), nullable=False)
 
 
-def _text(name: str, *, nullable: bool = False) -> Column[str]:
+def _text_column(name: str, *, nullable: bool = False) -> Column[str]:
     return Column(name, Text, nullable=nullable)
 
 
-def _number(name: str, *, nullable: bool = False) -> Column[int]:
+def _number_column(name: str, *, nullable: bool = False) -> Column[int]:
     return Column(name, _whole, nullable=nullable)
 
 
@@ -49,9 +49,9 @@ fleet: Final = Table(
     "fleet",
     metadata,
     Column("name", Text, primary_key=True),
-    _number("serial"),
-    _number("epoch"),
-    _text("cluster"),
+    _number_column("serial"),
+    _number_column("epoch"),
+    _text_column("cluster"),
     sqlite_strict=True,
 )
 """``epoch`` increases with each acquisition of the lease. ``cluster`` is the last cluster as
@@ -60,11 +60,11 @@ fleet: Final = Table(
 lease: Final = Table(
     "lease",
     metadata,
-    _of_fleet(),
-    _number("epoch"),
-    _text("holder"),
-    _number("renewed_ms"),
-    _number("lifetime_ms"),
+    _fleet_column(),
+    _number_column("epoch"),
+    _text_column("holder"),
+    _number_column("renewed_ms"),
+    _number_column("lifetime_ms"),
     PrimaryKeyConstraint("fleet"),
     sqlite_strict=True,
 )
@@ -76,8 +76,8 @@ replica: Final = Table(
     "replica",
     metadata,
     Column("id", Text, primary_key=True),
-    _number("seen_ms"),
-    _text("body"),
+    _number_column("seen_ms"),
+    _text_column("body"),
     sqlite_strict=True,
 )
 """The processes that share fleets on a server: when each was last seen, and its fleets.
@@ -87,10 +87,10 @@ It is the only table whose rows belong to no fleet."""
 revision: Final = Table(
     "revision",
     metadata,
-    _of_fleet(),
-    _number("sequence"),
-    _text("revision"),
-    _text("at"),
+    _fleet_column(),
+    _number_column("sequence"),
+    _text_column("revision"),
+    _text_column("at"),
     PrimaryKeyConstraint("fleet", "sequence"),
     sqlite_strict=True,
 )
@@ -99,12 +99,12 @@ revision: Final = Table(
 object_: Final = Table(
     "object",
     metadata,
-    _of_fleet(),
-    _text("kind"),
-    _text("name"),
-    _text("hash"),
-    _text("revision"),
-    _text("body"),
+    _fleet_column(),
+    _text_column("kind"),
+    _text_column("name"),
+    _text_column("hash"),
+    _text_column("revision"),
+    _text_column("body"),
     PrimaryKeyConstraint("fleet", "kind", "name"),
     sqlite_strict=True,
 )
@@ -112,13 +112,13 @@ object_: Final = Table(
 plan: Final = Table(
     "plan",
     metadata,
-    _of_fleet(),
-    _text("digest"),
-    _number("sequence"),
-    _text("revision"),
-    _text("at"),
-    _number("serial"),
-    _text("carried_out_at", nullable=True),
+    _fleet_column(),
+    _text_column("digest"),
+    _number_column("sequence"),
+    _text_column("revision"),
+    _text_column("at"),
+    _number_column("serial"),
+    _text_column("carried_out_at", nullable=True),
     Column("body", LargeBinary, nullable=False),
     PrimaryKeyConstraint("fleet", "digest"),
     Index("plan_by_time", "fleet", "at", "sequence"),
@@ -128,14 +128,14 @@ plan: Final = Table(
 node_claim: Final = Table(
     "node_claim",
     metadata,
-    _of_fleet(),
-    _text("name"),
-    _text("node_pool"),
-    _text("provider_id"),
-    _text("instance_id"),
-    _text("body"),
-    _text("gone_at", nullable=True),
-    _text("gone_reason"),
+    _fleet_column(),
+    _text_column("name"),
+    _text_column("node_pool"),
+    _text_column("provider_id"),
+    _text_column("instance_id"),
+    _text_column("body"),
+    _text_column("gone_at", nullable=True),
+    _text_column("gone_reason"),
     PrimaryKeyConstraint("fleet", "name"),
     Index("node_claim_by_pool", "fleet", "gone_at", "node_pool"),
     Index("node_claim_by_instance", "fleet", "instance_id"),
@@ -146,11 +146,11 @@ node_claim: Final = Table(
 command: Final = Table(
     "command",
     metadata,
-    _of_fleet(),
-    _text("id"),
-    _text("phase"),
-    _text("started_at"),
-    _text("body"),
+    _fleet_column(),
+    _text_column("id"),
+    _text_column("phase"),
+    _text_column("started_at"),
+    _text_column("body"),
     PrimaryKeyConstraint("fleet", "id"),
     Index("command_by_phase", "fleet", "phase", "started_at"),
     Index("command_by_start", "fleet", "started_at"),
@@ -160,14 +160,14 @@ command: Final = Table(
 intent: Final = Table(
     "journal_intent",
     metadata,
-    _of_fleet(),
-    _number("sequence"),
-    _text("id"),
-    _text("verb"),
-    _text("target"),
-    _text("at"),
-    _text("body"),
-    _number("last_outcome", nullable=True),
+    _fleet_column(),
+    _number_column("sequence"),
+    _text_column("id"),
+    _text_column("verb"),
+    _text_column("target"),
+    _text_column("at"),
+    _text_column("body"),
+    _number_column("last_outcome", nullable=True),
     PrimaryKeyConstraint("fleet", "id"),
     Index("journal_intent_by_sequence", "fleet", "sequence", unique=True),
     Index("journal_intent_by_target", "fleet", "target", "sequence"),
@@ -186,12 +186,12 @@ pass asks for the intents in doubt, and must not read the whole history for that
 outcome: Final = Table(
     "journal_outcome",
     metadata,
-    _of_fleet(),
-    _number("sequence"),
-    _text("intent"),
-    _text("outcome"),
-    _text("at"),
-    _text("message"),
+    _fleet_column(),
+    _number_column("sequence"),
+    _text_column("intent"),
+    _text_column("outcome"),
+    _text_column("at"),
+    _text_column("message"),
     PrimaryKeyConstraint("fleet", "sequence"),
     ForeignKeyConstraint(["fleet", "intent"], ["journal_intent.fleet", "journal_intent.id"]),
     Index("journal_outcome_by_intent", "fleet", "intent"),
@@ -202,13 +202,13 @@ outcome: Final = Table(
 unavailable: Final = Table(
     "unavailable",
     metadata,
-    _of_fleet(),
-    _text("instance_type"),
-    _text("zone"),
-    _text("capacity_type"),
-    _text("until"),
-    _number("refusals"),
-    _text("code"),
+    _fleet_column(),
+    _text_column("instance_type"),
+    _text_column("zone"),
+    _text_column("capacity_type"),
+    _text_column("until"),
+    _number_column("refusals"),
+    _text_column("code"),
     PrimaryKeyConstraint("fleet", "instance_type", "zone", "capacity_type"),
     sqlite_strict=True,
 )
@@ -216,8 +216,8 @@ unavailable: Final = Table(
 shelf: Final = Table(
     "shelf",
     metadata,
-    _of_fleet(),
-    _text("name"),
+    _fleet_column(),
+    _text_column("name"),
     Column("content", LargeBinary, nullable=False),
     PrimaryKeyConstraint("fleet", "name"),
     sqlite_strict=True,
@@ -226,14 +226,14 @@ shelf: Final = Table(
 decision: Final = Table(
     "decision",
     metadata,
-    _of_fleet(),
-    _number("sequence"),
-    _text("at"),
-    _text("plan"),
-    _text("kind"),
-    _text("name"),
-    _text("code"),
-    _text("message"),
+    _fleet_column(),
+    _number_column("sequence"),
+    _text_column("at"),
+    _text_column("plan"),
+    _text_column("kind"),
+    _text_column("name"),
+    _text_column("code"),
+    _text_column("message"),
     PrimaryKeyConstraint("fleet", "sequence"),
     Index("decision_by_subject", "fleet", "kind", "name", "sequence"),
     sqlite_strict=True,
@@ -243,9 +243,9 @@ decision: Final = Table(
 rollout: Final = Table(
     "rollout",
     metadata,
-    _of_fleet(),
-    _text("node_pool"),
-    _text("body"),
+    _fleet_column(),
+    _text_column("node_pool"),
+    _text_column("body"),
     PrimaryKeyConstraint("fleet", "node_pool"),
     sqlite_strict=True,
 )
@@ -254,10 +254,10 @@ rollout: Final = Table(
 obstacle: Final = Table(
     "obstacle",
     metadata,
-    _of_fleet(),
-    _text("kind"),
-    _text("name"),
-    _text("body"),
+    _fleet_column(),
+    _text_column("kind"),
+    _text_column("name"),
+    _text_column("body"),
     PrimaryKeyConstraint("fleet", "kind", "name"),
     sqlite_strict=True,
 )
@@ -266,10 +266,10 @@ obstacle: Final = Table(
 trace: Final = Table(
     "trace",
     metadata,
-    _of_fleet(),
-    _number("sequence"),
-    _text("at"),
-    _number("is_whole"),
+    _fleet_column(),
+    _number_column("sequence"),
+    _text_column("at"),
+    _number_column("is_whole"),
     Column("body", LargeBinary, nullable=False),
     PrimaryKeyConstraint("fleet", "sequence"),
     sqlite_strict=True,

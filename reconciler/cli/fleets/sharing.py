@@ -22,42 +22,42 @@ if TYPE_CHECKING:
 class Division:
     """By replica: the free fleets that it should acquire, and those that it should release."""
 
-    takes: Mapping[str, frozenset[str]]
-    gives: Mapping[str, frozenset[str]]
+    to_acquire: Mapping[str, frozenset[str]]
+    to_release: Mapping[str, frozenset[str]]
 
 
-def divided(replicas: Mapping[str, Replica], held: frozenset[str]) -> Division:
-    """Return which replica acquires and releases which fleets; ``held`` have a valid lease.
+def divide_fleets(replicas: Mapping[str, Replica], leased: frozenset[str]) -> Division:
+    """Return which replica acquires and releases which fleets; ``leased`` have a valid lease.
 
     A free fleet goes to the replica with the fewest fleets among those that can serve it. Then
     leases move from the replica with the most to the one with the fewest, for as long as they
     differ by two or more.
     """
-    holds = {name: set(replica.holds & held) for name, replica in replicas.items()}
-    takes: dict[str, set[str]] = {name: set() for name in replicas}
-    gives: dict[str, set[str]] = {name: set() for name in replicas}
+    holds = {name: set(replica.holds & leased) for name, replica in replicas.items()}
+    to_acquire: dict[str, set[str]] = {name: set() for name in replicas}
+    to_release: dict[str, set[str]] = {name: set() for name in replicas}
     offered = {fleet for replica in replicas.values() for fleet in replica.serves}
 
     def load(name: str) -> int:
-        return len(holds[name]) + len(takes[name])
+        return len(holds[name]) + len(to_acquire[name])
 
-    for fleet in sorted(offered - held):
+    for fleet in sorted(offered - leased):
         able = [name for name, replica in replicas.items() if fleet in replica.serves]
-        takes[min(able, key=lambda name: (load(name), name))].add(fleet)
+        to_acquire[min(able, key=lambda name: (load(name), name))].add(fleet)
     received: dict[str, int] = dict.fromkeys(replicas, 0)
     while True:
         loads = {name: load(name) + received[name] for name in replicas}
-        move = next(_moves(replicas, holds, loads), None)
+        move = next(_lease_moves(replicas, holds, loads), None)
         if move is None:
             break
         giver, taker, fleet = move
         holds[giver].remove(fleet)
-        gives[giver].add(fleet)
+        to_release[giver].add(fleet)
         received[taker] += 1
-    return Division(_frozen(takes), _frozen(gives))
+    return Division(_freeze(to_acquire), _freeze(to_release))
 
 
-def _moves(
+def _lease_moves(
     replicas: Mapping[str, Replica], holds: Mapping[str, set[str]], loads: Mapping[str, int]
 ) -> Iterator[tuple[str, str, str]]:
     """Yield the moves of a lease that make two replicas more equal, the best one first."""
@@ -70,18 +70,18 @@ def _moves(
                 yield giver, taker, min(movable)
 
 
-def _frozen(fleets: Mapping[str, set[str]]) -> dict[str, frozenset[str]]:
+def _freeze(fleets: Mapping[str, set[str]]) -> dict[str, frozenset[str]]:
     return {name: frozenset(some) for name, some in fleets.items()}
 
 
 BEAT_S: Final = 1.0
 _FREE_FOR_ALL_S: Final = 5.0
-"""After this time a free lease is anybody's: the replica whose turn it is may not be able."""
+"""After this time any replica may take a free lease: the one whose turn it is may be unable to."""
 
-_SURE_AFTER: Final = 3
-"""After how many heartbeats with the same result a lease is given up."""
+_RELEASE_AFTER: Final = 3
+"""After how many heartbeats with the same result a lease is released."""
 
-_KEPT_S: Final = 600.0
+_KEEP_S: Final = 600.0
 """How long a released fleet is kept that no other replica took."""
 
 
@@ -90,31 +90,31 @@ class _Shares:
     """What this replica knows about a server; ``is_known`` is whether it answered recently."""
 
     is_known: bool = False
-    held: frozenset[str] = frozenset()
-    takes: frozenset[str] = frozenset()
-    gives: frozenset[str] = frozenset()
+    leased: frozenset[str] = frozenset()
+    to_acquire: frozenset[str] = frozenset()
+    to_release: frozenset[str] = frozenset()
     free_since: dict[str, float] = field(default_factory=dict)
-    wanted: dict[str, int] = field(default_factory=dict)
-    given: set[str] = field(default_factory=set)
+    release_votes: dict[str, int] = field(default_factory=dict)
+    released: set[str] = field(default_factory=set)
     kept_until: dict[str, float] = field(default_factory=dict)
 
 
 class FleetSharing:
     """Announces this replica on each server, and decides which leases to acquire or release.
 
-    Thread-safe. ``elapsing`` gives seconds that pass.
+    Thread-safe. ``elapsed_s`` is a monotonic clock.
     """
 
     def __init__(
-        self, states: SharedStates, elapsing: Callable[[], float] = time.monotonic
+        self, states: SharedStates, elapsed_s: Callable[[], float] = time.monotonic
     ) -> None:
         self.states: Final = states
         self.id: Final = f"{os.getpid()}@{socket.gethostname()} {secrets.token_hex(4)}"
-        self._elapsing = elapsing
+        self._elapsed_s = elapsed_s
         self._mutex = Lock()
         self._shares: dict[str, _Shares] = {}
         self._ended = Event()
-        self._thread = Thread(target=self._keep, name="replica heartbeat", daemon=True)
+        self._thread = Thread(target=self._announce, name="replica heartbeat", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -129,10 +129,10 @@ class FleetSharing:
         """Stop announcing this replica, because it is about to end: others take its fleets."""
         self._ended.set()
 
-    def may_ask(self, state: DatabaseState, *, has_asked: bool) -> bool:
+    def may_acquire(self, state: DatabaseState, *, has_requested: bool) -> bool:
         """Return whether to acquire a lease now.
 
-        Where another process holds it, it is worth one question: the answer names the holder.
+        A lease that another process holds is requested once, because the error names the holder.
         """
         fleet, place = state.database.fleet, state.database.place
         if state.database.folder is not None:
@@ -143,30 +143,30 @@ class FleetSharing:
                 return False  # until the first heartbeat
             if not shares.is_known:
                 return True
-            if fleet in shares.held:
-                return not has_asked
+            if fleet in shares.leased:
+                return not has_requested
             since = shares.free_since.get(fleet)
-            is_anybodys = since is not None and self._elapsing() - since >= _FREE_FOR_ALL_S
-            return fleet in shares.takes or is_anybodys
+            is_anybodys = since is not None and self._elapsed_s() - since >= _FREE_FOR_ALL_S
+            return fleet in shares.to_acquire or is_anybodys
 
-    def gives_up(self, state: DatabaseState) -> bool:
+    def should_release(self, state: DatabaseState) -> bool:
         """Return whether to release a lease after the pass, because another replica has fewer."""
         fleet, place = state.database.fleet, state.database.place
         with self._mutex:
             shares = self._shares.get(place)
-            return shares is not None and fleet in shares.gives
+            return shares is not None and fleet in shares.to_release
 
-    def _keep(self) -> None:
+    def _announce(self) -> None:
         while not self._ended.is_set():
-            for place, (server, states) in self.states.on_servers().items():
-                self._beat(place, server, states)
+            for place, (server, states) in self.states.states_by_server().items():
+                self._send_heartbeat(place, server, states)
             self._ended.wait(BEAT_S)
         from reconciler.adapters.database.leases.replicas import Heartbeat
 
-        for server, _ in self.states.on_servers().values():
+        for server, _ in self.states.states_by_server().values():
             Heartbeat(server, self.id).end()
 
-    def _beat(self, place: str, server: Server, states: list[DatabaseState]) -> None:
+    def _send_heartbeat(self, place: str, server: Server, states: list[DatabaseState]) -> None:
         from reconciler.adapters.database.leases.replicas import Heartbeat, Replica
 
         serves = frozenset(state.database.fleet for state in states)
@@ -179,27 +179,35 @@ class FleetSharing:
             with self._mutex:
                 self._shares.setdefault(place, _Shares()).is_known = False
             return
-        division = divided(found.alive, found.held)
+        division = divide_fleets(found.alive, found.held)
         with self._mutex:
             shares = self._shares.setdefault(place, _Shares())
-            shares.is_known, shares.held = True, found.held
-            shares.takes = division.takes.get(self.id, frozenset())
-            self._note_free(shares, serves - found.held)
-            self._note_gives(shares, division.gives.get(self.id, frozenset()), holds, found.held)
+            shares.is_known, shares.leased = True, found.held
+            shares.to_acquire = division.to_acquire.get(self.id, frozenset())
+            self._record_free(shares, serves - found.held)
+            self._decide_releases(
+                shares, division.to_release.get(self.id, frozenset()), holds, found.held
+            )
 
-    def _note_free(self, shares: _Shares, free: frozenset[str]) -> None:
-        now = self._elapsing()
+    def _record_free(self, shares: _Shares, free: frozenset[str]) -> None:
+        now = self._elapsed_s()
         shares.free_since = {fleet: shares.free_since.get(fleet, now) for fleet in free}
 
-    def _note_gives(
-        self, shares: _Shares, wanted: frozenset[str], holds: frozenset[str], held: frozenset[str]
+    def _decide_releases(
+        self,
+        shares: _Shares,
+        surplus: frozenset[str],
+        holds: frozenset[str],
+        leased: frozenset[str],
     ) -> None:
         """Decide which leases to release, and which returned ones to keep for a while."""
-        now = self._elapsing()
-        for fleet in sorted(shares.given & holds):
-            shares.kept_until[fleet] = now + _KEPT_S
+        now = self._elapsed_s()
+        for fleet in sorted(shares.released & holds):
+            shares.kept_until[fleet] = now + _KEEP_S
         shares.kept_until = {f: until for f, until in shares.kept_until.items() if until > now}
-        shares.given = (shares.given - held) | (shares.gives - holds)
-        shares.wanted = {fleet: shares.wanted.get(fleet, 0) + 1 for fleet in wanted}
-        sure = {fleet for fleet, times in shares.wanted.items() if times >= _SURE_AFTER}
-        shares.gives = frozenset((sure | shares.gives) & holds)
+        shares.released = (shares.released - leased) | (shares.to_release - holds)
+        shares.release_votes = {fleet: shares.release_votes.get(fleet, 0) + 1 for fleet in surplus}
+        decided = {
+            fleet for fleet, times in shares.release_votes.items() if times >= _RELEASE_AFTER
+        }
+        shares.to_release = frozenset((decided | shares.to_release) & holds)

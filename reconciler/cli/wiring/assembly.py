@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from dataclasses import replace as with_fields
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from reconciler.cli.wiring.account import compute_of, connections, hearing
-from reconciler.cli.wiring.cluster import calls_of, cluster_of, cluster_watch_of, has_threads
+from reconciler.cli.wiring.account import compute_of, connections, receive_interruptions
+from reconciler.cli.wiring.cluster import calls_of, cluster_of, cluster_watch_of, uses_threads
 from reconciler.cli.wiring.fleetsource import FleetSource
 from reconciler.cli.wiring.ground import (
-    Ground,
+    FleetContext,
     cluster_id,
+    context_of,
     copy_state,
     discovery_of,
     expect_account,
     expect_cluster_name,
-    ground_of,
-    is_named,
+    is_cluster_named,
     is_real,
     locks_folder,
     recorded_journal,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from reconciler.adapters.aws.compute import AwsCompute
     from reconciler.adapters.aws.nodeclass.validation import Validation
     from reconciler.adapters.database.state import DatabaseState
-    from reconciler.cli.shared.catalogs import CatalogInForce
+    from reconciler.cli.shared.catalogs import CurrentCatalog
     from reconciler.cli.shared.request import FleetRequest
     from reconciler.cli.wiring.standby import Standby
     from reconciler.cli.wiring.takeover import Takeover
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class CheckBench:
+class CheckInputs:
     """The inputs of ``reconciler check``: the node classes of a fleet, and AWS as they find it."""
 
     settings: Settings
@@ -63,7 +63,7 @@ class CheckBench:
     checks: Checks
     validation: Validation
     compute: Compute
-    catalog: CatalogInForce
+    catalog: CurrentCatalog
 
     def cpus_of(self, instance_type: str) -> float:
         """Return the vCPUs of an instance type, 0 if it is not in the catalog."""
@@ -71,7 +71,7 @@ class CheckBench:
         return 0.0 if kind is None else kind.capacity.get("cpu", 0) / 1000
 
 
-def check_bench(request: FleetRequest, imitation: Imitation | None = None) -> CheckBench:
+def check_inputs(request: FleetRequest, imitation: Imitation | None = None) -> CheckInputs:
     """Return the ports of the checks of a fleet; none of them writes."""
     from reconciler.adapters.aws.checks import Checks
     from reconciler.adapters.aws.nodeclass.images import types_of
@@ -79,12 +79,12 @@ def check_bench(request: FleetRequest, imitation: Imitation | None = None) -> Ch
     from reconciler.cli.shared import sources
     from reconciler.desired.objects import node_classes
 
-    ground = ground_of(request, imitation)
-    settings, catalog, imitation = ground.settings, ground.catalog, ground.imitation
+    context = context_of(request, imitation)
+    settings, catalog, imitation = context.settings, context.catalog, context.imitation
     clock = imitation.clock
-    connect = imitation.connect or connections().of(settings)
+    connect = imitation.connect or connections().connector(settings)
     fleet, _ = sources.read_desired(sources.read_source(request), any_class=False)
-    return CheckBench(
+    return CheckInputs(
         settings,
         node_classes(fleet),
         Checks(connect, settings, clock),
@@ -94,7 +94,7 @@ def check_bench(request: FleetRequest, imitation: Imitation | None = None) -> Ch
     )
 
 
-UNNAMED: Final = Diagnostic(
+UNNAMED_CLUSTER: Final = Diagnostic(
     Severity.WARNING,
     "cluster-not-named",
     "clusterName is not set; `apply` and `run` require it in a real AWS account",
@@ -117,7 +117,7 @@ class Assembly:
 
 
 @contextmanager
-def assembled(
+def assemble_world(
     request: FleetRequest,
     notifier: Notifier,
     imitation: Imitation | None = None,
@@ -139,24 +139,24 @@ def assembled(
     """
     from reconciler.cli.wiring.decoding import prepare_decoders
 
-    ground = ground_of(request, imitation)
-    expect_cluster_name(ground)
-    with _leased(ground, standby) as state, ExitStack() as resources:
+    context = context_of(request, imitation)
+    expect_cluster_name(context)
+    with _hold_lease(context, standby) as state, ExitStack() as resources:
         if standby is not None and standby.has_waited:
-            ground = _renewed(ground, ground_of(request, imitation))
-            standby.ended(ground.imitation.clock)
-        settings = ground.settings
-        if has_threads(settings, ground.imitation):
+            context = _refresh_context(context, context_of(request, imitation))
+            standby.report_acquired(context.imitation.clock)
+        settings = context.settings
+        if uses_threads(settings, context.imitation):
             prepare_decoders()
-        adapters = _adapters(request, ground, state, resources, sleeps=sleeps)
-        world = _world(ground, state, adapters, notifier, sleeps=sleeps)
-        world = _on_kubernetes(world, adapters.cluster, settings, standby, resources)
-        threads = has_threads(settings, ground.imitation)
+        adapters = _adapters(request, context, state, resources, sleeps=sleeps)
+        world = _world(context, state, adapters, notifier, sleeps=sleeps)
+        world = _with_kubernetes_reporting(world, adapters.cluster, settings, standby, resources)
+        threads = uses_threads(settings, context.imitation)
         yield Assembly(world, adapters.source, state, settings, threads)
 
 
 class _Adapters(NamedTuple):
-    """What a world acts through: EC2, the cluster, and the desired state.
+    """The adapters of a world: EC2, the cluster, and the desired state.
 
     ``arrivals`` wakes a sleeping command for pending pods.
     """
@@ -171,7 +171,7 @@ class _Adapters(NamedTuple):
 
 def _adapters(
     request: FleetRequest,
-    ground: Ground,
+    context: FleetContext,
     state: DatabaseState,
     resources: ExitStack,
     *,
@@ -179,12 +179,12 @@ def _adapters(
 ) -> _Adapters:
     """Return the adapters of an acting command; each call is made only while the lease is held.
 
-    What they need to be closed is added to ``resources``.
+    Adapters that must be closed are added to ``resources``.
     """
-    settings, catalog, imitation = ground.settings, ground.catalog, ground.imitation
+    settings, catalog, imitation = context.settings, context.catalog, context.imitation
     confirm = state.lease.confirm
     compute = compute_of(settings, catalog, imitation, acts=True, confirm=confirm)
-    discovery = discovery_of(request, ground.resolved)
+    discovery = discovery_of(request, context.resolved)
     source = FleetSource(request, compute, catalog, settings.region, discovery)
     calls = resources.enter_context(calls_of(settings, imitation, sleeps=sleeps))
     watch = cluster_watch_of(settings, imitation.clock, sleeps=sleeps)
@@ -192,12 +192,17 @@ def _adapters(
         settings, catalog, imitation, state.shelf, source, confirm, calls, watch.cache
     )
     resources.enter_context(watch.listening())
-    interruptions = resources.enter_context(hearing(settings, imitation))
+    interruptions = resources.enter_context(receive_interruptions(settings, imitation))
     return _Adapters(compute, source, cluster, calls, watch.arrivals, interruptions)
 
 
 def _world(
-    ground: Ground, state: DatabaseState, adapters: _Adapters, notifier: Notifier, *, sleeps: bool
+    context: FleetContext,
+    state: DatabaseState,
+    adapters: _Adapters,
+    notifier: Notifier,
+    *,
+    sleeps: bool,
 ) -> World:
     """Return the world of an acting command, with the recorded state."""
     from reconciler.engine.world import World
@@ -205,14 +210,14 @@ def _world(
 
     history = state.history
     return World(
-        ground.imitation.clock,
+        context.imitation.clock,
         adapters.compute,
         adapters.cluster,
         state.store,
         state.journal,
         notifier,
         keep_reasons=lambda plan: history.put_decisions(plan.digest, plan.at, decisions_of(plan)),
-        keep_usage=_keeping_usage(state.shelf),
+        keep_usage=_usage_writer(state.shelf),
         prune=lambda now, keep, needed: sum(
             tally.gone for tally in history.prune(now, keep, needed)
         ),
@@ -225,16 +230,16 @@ def _world(
     )
 
 
-def _on_kubernetes(
+def _with_kubernetes_reporting(
     world: World,
     cluster: Cluster,
     settings: Settings,
     standby: Standby | None,
     resources: ExitStack,
 ) -> World:
-    """Return the world with what a Kubernetes API shows to people: NodeClaims and Events.
+    """Return the world with the mirror of NodeClaims and the Events in the Kubernetes API.
 
-    A simulated cluster has none of it, and its world is returned unchanged.
+    The world of a simulated cluster has neither and is returned unchanged.
     """
     from socket import gethostname
 
@@ -244,7 +249,7 @@ def _on_kubernetes(
         return world
     if standby is not None and standby.sharing is not None:
         states = standby.sharing.states
-        resources.enter_context(states.only_user(cluster.server, settings.fleet))
+        resources.enter_context(states.reserve_cluster(cluster.server, settings.fleet))
     world = with_fields(
         world,
         mirror=cluster.mirror(settings.fleet),
@@ -256,7 +261,7 @@ def _on_kubernetes(
     return world
 
 
-def _keeping_usage(shelf: Shelf) -> Callable[[FleetUsage], None]:
+def _usage_writer(shelf: Shelf) -> Callable[[FleetUsage], None]:
     """Return a function that stores the usage of the nodes if it has changed."""
     from reconciler.ports.cluster import SHELF
 
@@ -282,20 +287,20 @@ def expect_free(request: FleetRequest) -> None:
     """
     from reconciler.adapters.database.leases import lease
 
-    ground = ground_of(request, None)
-    expect_cluster_name(ground)
-    lease.expect_free(locks_folder(), cluster_id(ground), ground.settings.fleet)
+    context = context_of(request, None)
+    expect_cluster_name(context)
+    lease.expect_free(locks_folder(), cluster_id(context), context.settings.fleet)
 
 
 @contextmanager
-def _leased(ground: Ground, standby: Standby | None = None) -> Iterator[DatabaseState]:
+def _hold_lease(context: FleetContext, standby: Standby | None = None) -> Iterator[DatabaseState]:
     """Open the recorded state of a fleet, and hold the lease while it is open."""
     from reconciler.adapters.database.state import open_state
 
-    cluster, clock = cluster_id(ground), ground.imitation.clock
+    cluster, clock = cluster_id(context), context.imitation.clock
     sharing = standby.sharing if standby is not None else None
     opens = open_state if sharing is None else sharing.states.open
-    with opens(ground.location, ground.settings.fleet, locks=locks_folder()) as state:
+    with opens(context.location, context.settings.fleet, locks=locks_folder()) as state:
         while True:
             if standby is not None:
                 standby.await_turn(clock, state)
@@ -303,13 +308,13 @@ def _leased(ground: Ground, standby: Standby | None = None) -> Iterator[Database
                 state.lease.acquire(cluster)
                 break
             except (LeaseHeldError, StateError) as error:
-                if standby is None or not standby.waits(clock, error):
+                if standby is None or not standby.wait_for_retry(clock, error):
                     raise
         yield state
 
 
-def _renewed(before: Ground, now: Ground) -> Ground:
-    """Return the starting point after a long wait, during which git and prices may have changed.
+def _refresh_context(before: FleetContext, now: FleetContext) -> FleetContext:
+    """Return the context after a long wait, during which git and prices may have changed.
 
     Raises:
         LeaseLostError: fleet or state have changed and no longer match the lease.
@@ -323,7 +328,7 @@ def _renewed(before: Ground, now: Ground) -> Ground:
 
 
 @dataclass(frozen=True)
-class Look:
+class FleetObservation:
     """One observation of the running fleet, made as in a pass, without writing anything.
 
     ``serial`` is that of the records, which ``world`` has a copy of. ``compute`` looks up node
@@ -355,7 +360,7 @@ class Look:
         )
 
 
-def look(request: FleetRequest, imitation: Imitation | None = None) -> Look:
+def observe_fleet(request: FleetRequest, imitation: Imitation | None = None) -> FleetObservation:
     """Observe the running fleet as a pass does, and write nothing anywhere.
 
     It uses the engine's own code on a copy of the records, because a simulated cluster writes to
@@ -367,17 +372,17 @@ def look(request: FleetRequest, imitation: Imitation | None = None) -> Look:
         ClusterError: the cluster could not be read.
     """
     from reconciler.adapters.simulated.memory import MemoryShelf, MemoryStateStore
-    from reconciler.cli.shared.watching import Silence
+    from reconciler.cli.shared.watching import NullNotifier
     from reconciler.engine.world import World
     from reconciler.model.settings import ClusterKind
 
-    ground = ground_of(request, imitation)
-    settings, catalog, imitation = ground.settings, ground.catalog, ground.imitation
+    context = context_of(request, imitation)
+    settings, catalog, imitation = context.settings, context.catalog, context.imitation
     clock, store, shelf = imitation.clock, MemoryStateStore(), MemoryShelf()
-    copied = copy_state(ground.location, settings.fleet, store, shelf, clock.now())
-    expect_account(ground, copied, len(store.node_claims()))
+    state = copy_state(context.location, settings.fleet, store, shelf, clock.now())
+    expect_account(context, state, len(store.node_claims()))
     compute = compute_of(settings, catalog, imitation)
-    discovery = discovery_of(request, ground.resolved, keeps=False)
+    discovery = discovery_of(request, context.resolved, keeps=False)
     source = FleetSource(request, compute, catalog, settings.region, discovery)
     cluster = cluster_of(settings, catalog, imitation, shelf, source)
     if settings.cluster == ClusterKind.KUBECONFIG:
@@ -385,15 +390,17 @@ def look(request: FleetRequest, imitation: Imitation | None = None) -> Look:
 
         cluster = Onlooker(cluster)
     desired = source.read()
-    if is_real(settings, imitation) and not is_named(ground.resolved):
-        desired = with_fields(desired, diagnostics=(*desired.diagnostics, UNNAMED))
-    journal = recorded_journal(ground.location, settings.fleet)
-    world = World(clock, compute, cluster, store, journal, Silence())
-    seen = observed(world, desired, settings)
-    return Look(world, compute, desired, seen, copied.serial, settings, copied.cluster.region)
+    if is_real(settings, imitation) and not is_cluster_named(context.resolved):
+        desired = with_fields(desired, diagnostics=(*desired.diagnostics, UNNAMED_CLUSTER))
+    journal = recorded_journal(context.location, settings.fleet)
+    world = World(clock, compute, cluster, store, journal, NullNotifier())
+    seen = observe_world(world, desired, settings)
+    return FleetObservation(
+        world, compute, desired, seen, state.serial, settings, state.cluster.region
+    )
 
 
-def observed(world: World, desired: PlannedFleet, settings: Settings) -> Observation:
+def observe_world(world: World, desired: PlannedFleet, settings: Settings) -> Observation:
     """Return the observation of a pass, with the recalled results of earlier ones."""
     from reconciler.engine.observation import observe
     from reconciler.engine.reconcile import owner_of, restamp
@@ -416,18 +423,16 @@ def live_inputs(request: FleetRequest, imitation: Imitation | None = None) -> In
         ClusterError: the cluster could not be read.
     """
     from reconciler.cli.shared import sources
-    from reconciler.cli.wiring.comparison import compared_with_base
+    from reconciler.cli.wiring.comparison import with_base_inputs
 
-    found = look(request, imitation)
+    found = observe_fleet(request, imitation)
     base = sources.read_base(request)
     facts = found.inputs()
-    return (
-        facts if base is None else compared_with_base(base, request, facts, found.compute.resolve)
-    )
+    return facts if base is None else with_base_inputs(base, request, facts, found.compute.resolve)
 
 
 @contextmanager
-def taking_over(
+def assemble_takeover(
     request: FleetRequest, *, writes: bool, imitation: Imitation | None = None
 ) -> Iterator[Takeover]:
     """Assemble the ports of an adoption; the state is opened for writing only if it ``writes``.
@@ -441,19 +446,19 @@ def taking_over(
     from reconciler.adapters.simulated.memory import MemoryShelf, MemoryStateStore
     from reconciler.cli.wiring.takeover import Takeover
 
-    ground = ground_of(request, imitation)
-    settings, clock = ground.settings, ground.imitation.clock
-    expect_cluster_name(ground)
+    context = context_of(request, imitation)
+    settings, clock = context.settings, context.imitation.clock
+    expect_cluster_name(context)
     if not writes:
-        compute = compute_of(settings, ground.catalog, ground.imitation)
-        desired = FleetSource(request, compute, ground.catalog, settings.region).read()
+        compute = compute_of(settings, context.catalog, context.imitation)
+        desired = FleetSource(request, compute, context.catalog, settings.region).read()
         store = MemoryStateStore()
-        copy_state(ground.location, settings.fleet, store, MemoryShelf(), clock.now())
-        journal = recorded_journal(ground.location, settings.fleet)
+        copy_state(context.location, settings.fleet, store, MemoryShelf(), clock.now())
+        journal = recorded_journal(context.location, settings.fleet)
         yield Takeover(compute, desired, store, journal, clock)
         return
-    with _leased(ground) as state:
+    with _hold_lease(context) as state:
         confirm = state.lease.confirm
-        compute = compute_of(settings, ground.catalog, ground.imitation, confirm=confirm)
-        desired = FleetSource(request, compute, ground.catalog, settings.region).read()
+        compute = compute_of(settings, context.catalog, context.imitation, confirm=confirm)
+        desired = FleetSource(request, compute, context.catalog, settings.region).read()
         yield Takeover(compute, desired, state.store, state.journal, clock)

@@ -83,7 +83,7 @@ def test_a_write_interrupted_by_a_crash_is_complete_or_absent(tmp_path: Path, se
         assert int(hashes.pop()) in (reported, reported + 1)
         assert intents // 7 in (reported, reported + 1)
         assert len(state.journal.in_doubt()) in (6 * reported, 6 * reported + 7, 6 * reported + 6)
-        with state.database.reading() as connection:
+        with state.database.read_transaction() as connection:
             assert connection.exec_driver_sql("PRAGMA integrity_check").scalar() == "ok"
         state.store.put_node_claims([a_claim("new")])
 

@@ -113,9 +113,9 @@ def test_an_interrupted_write_keeps_the_old_state(name: str, state: DatabaseStat
 
 def lose_the_connection(state: DatabaseState) -> None:
     """Have the server end the session in the middle of a transaction."""
-    with state.database.writing() as connection:
+    with state.database.write_transaction() as connection:
         backend = connection.execute(text("SELECT pg_backend_pid()")).scalar()
-        with state.database.reading() as other:
+        with state.database.read_transaction() as other:
             other.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": backend})
         connection.execute(text("SELECT 1"))
 

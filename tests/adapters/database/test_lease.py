@@ -283,11 +283,11 @@ def test_a_holder_that_freezes_within_a_write_is_replaced(
     with leader(server, "within") as one, open_state(server, "within") as other:
 
         def freeze_within_a_write() -> None:
-            with one.database.writing() as connection:
-                one.database.raise_serial(connection)
+            with one.database.write_transaction() as connection:
+                one.database.increment_serial(connection)
                 expire(other)
                 eventually(lambda: acquires(other))
-                one.database.raise_serial(connection)
+                one.database.increment_serial(connection)
 
         with pytest.raises(StateError):
             freeze_within_a_write()
@@ -306,20 +306,20 @@ def test_the_lease_is_renewed_in_the_background(server: str) -> None:
 
 
 def test_a_long_write_does_not_block_renewal_of_the_lease(server: str) -> None:
-    with leader(server, "long") as one, one.database.writing() as connection:
+    with leader(server, "long") as one, one.database.write_transaction() as connection:
         freeze(one)
         one.lease.confirm()
-        one.database.raise_serial(connection)
+        one.database.increment_serial(connection)
 
 
 def test_a_session_of_an_older_release_keeps_the_lease(server: str) -> None:
-    from reconciler.adapters.database.leases.lease import _older_key
+    from reconciler.adapters.database.leases.lease import _session_lock_key
 
     with open_state(server, "older") as state, state.database.engine.connect() as older:
-        older.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _older_key("older")})
+        older.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _session_lock_key("older")})
         with pytest.raises(LeaseHeldError, match=r"`reconciler older \d+@.* for fleet older"):
             state.lease.acquire()
-        older.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": _older_key("older")})
+        older.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": _session_lock_key("older")})
         state.lease.acquire()
 
 

@@ -201,7 +201,7 @@ def test_a_state_in_use_by_an_older_release_is_left_alone(
     monkeypatch.setattr("reconciler.adapters.database.state._WAIT_S", 0)
     before = schema_of(old)
     with (
-        FileLock(tmp_path / "lock").held(0),
+        FileLock(tmp_path / "lock").hold(0),
         pytest.raises(LockedError, match=r"process \d+.*is using this state directory"),
     ):
         open_state(str(tmp_path), "web")

@@ -48,7 +48,7 @@ def test_only_our_folder_is_ignored_by_git(tmp_path: Path) -> None:
 
 
 def test_a_commit_is_synced_to_the_disk_and_rows_have_types(tmp_path: Path) -> None:
-    with open_state(str(tmp_path), "web") as state, state.database.reading() as connection:
+    with open_state(str(tmp_path), "web") as state, state.database.read_transaction() as connection:
         pragmas = {
             name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()
             for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
@@ -100,8 +100,8 @@ def test_threads_may_share_a_state(tmp_path: Path) -> None:
 def test_a_writer_does_not_block_readers(tmp_path: Path) -> None:
     with open_state(str(tmp_path), "web") as state, open_state(str(tmp_path), "web") as other:
         state.store.put_node_claims([a_claim("a")])
-        with state.database.writing() as connection:
-            state.database.raise_serial(connection)
+        with state.database.write_transaction() as connection:
+            state.database.increment_serial(connection)
             assert len(other.store.node_claims()) == 1
             assert other.store.serial() == 1
 
@@ -179,7 +179,7 @@ def test_a_read_only_folder_is_rejected(folder_of_another: Path) -> None:
 def test_a_read_only_file_is_rejected_on_the_first_write(tmp_path: Path) -> None:
     open_state(str(tmp_path), "web").close()
     with open_state(str(tmp_path), "web") as state:
-        with state.database.reading() as connection:
+        with state.database.read_transaction() as connection:
             connection.exec_driver_sql("PRAGMA query_only = ON")
         with pytest.raises(StateError, match=r"readonly.*give this user"):
             state.store.put_node_claims([a_claim("a")])
@@ -188,7 +188,7 @@ def test_a_read_only_file_is_rejected_on_the_first_write(tmp_path: Path) -> None
 def test_a_full_disk_is_reported_and_keeps_the_old_state(tmp_path: Path) -> None:
     with open_state(str(tmp_path), "web") as state:
         state.store.put_node_claims([a_claim("a")])
-        with state.database.reading() as connection:
+        with state.database.read_transaction() as connection:
             pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
             connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
         with pytest.raises(StateError, match=r"disk is full; free some space"):

@@ -205,7 +205,7 @@ def test_new_rows_continue_the_numbering(state: DatabaseState) -> None:
 def test_a_dry_run_of_pruning_removes_nothing(state: DatabaseState) -> None:
     effect(state, "old", OLD, verb=Verb.TAINT)
     active(state)
-    tallies = state.history.prune(LATER, KEEP, carries_out=False)
+    tallies = state.history.prune(LATER, KEEP, is_dry_run=True)
     assert Tally("effects", 1, 1) in tallies
     assert names(state) == {"old"}
     assert state.history.pruned_before() is None

@@ -173,13 +173,13 @@ def test_a_lease_in_the_shared_connection_excludes_others() -> None:
 
 def test_one_fleet_of_a_process_acts_for_a_cluster() -> None:
     shared = SharedStates("test")
-    with shared.only_user("https://api", "web"):
+    with shared.reserve_cluster("https://api", "web"):
         with (
             pytest.raises(FleetConflictError, match="fleet web of this process already acts"),
-            shared.only_user("https://api", "shop"),
+            shared.reserve_cluster("https://api", "shop"),
         ):
             pass
-        with shared.only_user("https://other", "shop"):
+        with shared.reserve_cluster("https://other", "shop"):
             pass
-    with shared.only_user("https://api", "shop"):
+    with shared.reserve_cluster("https://api", "shop"):
         pass

@@ -44,23 +44,23 @@ class Fence:
     def __init__(self, *, required: bool = True) -> None:
         self.epoch: int | None = None
         self._required = required
-        self._why = ""
+        self._reason = ""
 
     def enter(self, epoch: int) -> None:
         """Record that the lease was acquired in ``epoch``."""
-        self.epoch, self._why = epoch, ""
+        self.epoch, self._reason = epoch, ""
 
     def leave(self, why: str = "") -> None:
         """Record that the lease was released, or ``why`` it was lost."""
-        self.epoch, self._why = None, why
+        self.epoch, self._reason = None, why
 
-    def lost(self, fleet: str, place: str) -> LeaseLostError:
+    def lease_lost_error(self, fleet: str, place: str) -> LeaseLostError:
         """Return the error for acting for ``fleet`` without its lease."""
         return LeaseLostError(
             f"this process no longer holds the lease of fleet {fleet}"
-            if self._why
+            if self._reason
             else f"this process does not hold the lease of fleet {fleet}",
-            why=self._why,
+            why=self._reason,
             where=place,
         )
 
@@ -70,11 +70,11 @@ class Fence:
         Raises:
             LeaseLostError: this process does not hold the lease; nothing was written.
         """
-        mine = self.epoch  # read once: the thread that renews the lease may lose it meanwhile
-        if mine is None and self._required:
-            raise self.lost(fleet, place)
-        epoch = self._locked(connection, fleet)
-        if epoch is None and mine is None:
+        own_epoch = self.epoch  # read once: the thread that renews the lease may lose it meanwhile
+        if own_epoch is None and self._required:
+            raise self.lease_lost_error(fleet, place)
+        epoch = self._lock_epoch(connection, fleet)
+        if epoch is None and own_epoch is None:
             connection.execute(
                 text(
                     "INSERT INTO fleet (name, serial, epoch, cluster) VALUES (:fleet, 0, 0, '')"
@@ -82,12 +82,12 @@ class Fence:
                 ),
                 {"fleet": fleet},
             )
-            self._locked(connection, fleet)
-        elif mine is not None and epoch != mine:
-            self.leave(f"another process acquired it (epoch {epoch}, ours was {mine})")
-            raise self.lost(fleet, place)
+            self._lock_epoch(connection, fleet)
+        elif own_epoch is not None and epoch != own_epoch:
+            self.leave(f"another process acquired it (epoch {epoch}, ours was {own_epoch})")
+            raise self.lease_lost_error(fleet, place)
 
-    def _locked(self, connection: Connection, fleet: str) -> int | None:
+    def _lock_epoch(self, connection: Connection, fleet: str) -> int | None:
         if connection.dialect.name == "sqlite":
             return connection.execute(_CHECKED_IN_FILE, {"fleet": fleet}).scalar()
         return connection.execute(_CHECKED_ON_SERVER, {"fleet": fleet, **IDLE_MAX}).scalar()

@@ -26,9 +26,14 @@ from sqlalchemy import Connection, Row, func, select, text, update
 from sqlalchemy.exc import DBAPIError
 
 from reconciler.adapters.database import tables
-from reconciler.adapters.database.connection import Database, begin_writing, insert, translated
+from reconciler.adapters.database.connection import (
+    Database,
+    begin_writing,
+    insert,
+    translate_errors,
+)
 from reconciler.adapters.database.leases.fence import IDLE_MAX, LIMIT_IDLE
-from reconciler.adapters.database.leases.lock import REMEDY, FileLock, command
+from reconciler.adapters.database.leases.lock import REMEDY, FileLock, command_name
 from reconciler.adapters.database.leases.renewal import LeaseRenewals
 from reconciler.model.errors import (
     FleetConflictError,
@@ -71,7 +76,7 @@ def is_held(renewed_ms: int, lifetime_ms: int, now_ms: int) -> bool:
     return abs(now_ms - renewed_ms) < lifetime_ms
 
 
-def _elapsing() -> float:
+def _monotonic_seconds() -> float:
     """Return the seconds of a clock that continues while the machine sleeps, if there is one."""
     boot = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if boot is None else time.clock_gettime(boot)
@@ -100,7 +105,10 @@ class FileLease:
         try:
             self._lock.acquire()
             self._lock_cluster(cluster)
-            with translated(self.database.place), begin_writing(self.database.engine) as connection:
+            with (
+                translate_errors(self.database.place),
+                begin_writing(self.database.engine) as connection,
+            ):
                 _add_rows(connection, self.database.fleet)
                 _expect_own_nodes(connection, self.database, cluster)
                 _expect_no_other_fleet(connection, self.database, cluster, 0)
@@ -113,7 +121,7 @@ class FileLease:
     def confirm(self) -> None:
         """Raise LeaseLostError unless the lease is held: the lock ends only with the process."""
         if self.database.fence.epoch is None:
-            raise self.database.fence.lost(self.database.fleet, self.database.place)
+            raise self.database.fence.lease_lost_error(self.database.fleet, self.database.place)
 
     def release(self) -> None:
         """Release the lease."""
@@ -171,7 +179,7 @@ class ServerLease:
 
     database: Database
     lifetime: timedelta = LIFETIME
-    clock: Callable[[], float] = _elapsing
+    clock: Callable[[], float] = _monotonic_seconds
     renewals: LeaseRenewals | None = None
     _own: LeaseRenewals = field(init=False)
     _mutex: RLock = field(default_factory=RLock, init=False)
@@ -187,7 +195,7 @@ class ServerLease:
             if self.database.fence.epoch is not None:
                 return
             started = self.clock()
-            epoch = self._acquired(cluster)
+            epoch = self._acquire_epoch(cluster)
             self._renewed_at = started
             self.database.fence.enter(epoch)
         self._own.add(self, self._share_s(_RENEWED_AFTER) / 2)
@@ -201,7 +209,7 @@ class ServerLease:
         database = self.database
         with self._mutex:
             if database.fence.epoch is None:
-                raise database.fence.lost(database.fleet, database.place)
+                raise database.fence.lease_lost_error(database.fleet, database.place)
             if self._age_s() < self._share_s(_RENEWED_AFTER):
                 return
             try:
@@ -212,7 +220,7 @@ class ServerLease:
                 if self._age_s() < self._share_s(_DEADLINE):
                     return  # the lease is still held, and the next call retries
                 database.fence.leave(f"it could not be renewed for {self._age_s():.0f} s ({error})")
-                raise database.fence.lost(database.fleet, database.place) from error
+                raise database.fence.lease_lost_error(database.fleet, database.place) from error
 
     def release(self) -> None:
         """Release the lease; if the server does not answer, it expires."""
@@ -221,7 +229,7 @@ class ServerLease:
             self.database.fence.leave()
             with suppress(ReconcilerError):
                 if epoch is not None:
-                    self._own.matched(
+                    self._own.execute(
                         update(tables.lease)
                         .where(
                             tables.lease.c.fleet == self.database.fleet,
@@ -233,29 +241,29 @@ class ServerLease:
 
     def holder(self) -> str | None:
         """Return the holder of the lease, or None, without taking it."""
-        with self.database.reading() as connection:
+        with self.database.read_transaction() as connection:
             now = _now_ms(connection)
             row = connection.execute(
                 select(tables.lease).where(tables.lease.c.fleet == self.database.fleet)
             ).one_or_none()
             if row is not None and is_held(row.renewed_ms, row.lifetime_ms, now):
                 return str(row.holder)
-            return _older_holder(connection, self.database.fleet) or None
+            return _session_lock_holder(connection, self.database.fleet) or None
 
-    def _acquired(self, cluster: ClusterId) -> int:
+    def _acquire_epoch(self, cluster: ClusterId) -> int:
         """Acquire the lease in one transaction and return its epoch."""
         database = self.database
         try:
             with begin_writing(database.engine) as connection:
-                return self._acquire_in(connection, cluster)
+                return self._acquire_row(connection, cluster)
         except DBAPIError as error:
             if getattr(error.orig, "sqlstate", None) == _NOT_AVAILABLE:
                 # The holder is writing, or was frozen while writing: the server ends that soon.
-                raise self._held(self.holder() or "another process") from error
-            with translated(database.place):
+                raise self._held_error(self.holder() or "another process") from error
+            with translate_errors(database.place):
                 raise
 
-    def _acquire_in(self, connection: Connection, cluster: ClusterId) -> int:
+    def _acquire_row(self, connection: Connection, cluster: ClusterId) -> int:
         database = self.database
         connection.execute(
             text(
@@ -276,19 +284,23 @@ class ServerLease:
         ).one()
         now = _now_ms(connection)
         if is_held(row.renewed_ms, row.lifetime_ms, now):
-            raise self._held(row.holder)
-        key = _older_key(database.fleet)
+            raise self._held_error(row.holder)
+        key = _session_lock_key(database.fleet)
         if not connection.execute(
             text("SELECT pg_try_advisory_xact_lock(:key)"), {"key": key}
         ).scalar():
-            raise self._held(_older_holder(connection, database.fleet) or "an older release")
+            raise self._held_error(
+                _session_lock_holder(connection, database.fleet) or "an older release"
+            )
         _expect_own_nodes(connection, database, cluster)
         _expect_no_other_fleet(connection, database, cluster, now)
         epoch = _raise_epoch(connection, database.fleet, cluster)
         since = connection.execute(
             text("SELECT to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')")
         ).scalar()
-        holder = f"process {os.getpid()} on {socket.gethostname()} (`{command()}`, since {since})"
+        holder = (
+            f"process {os.getpid()} on {socket.gethostname()} (`{command_name()}`, since {since})"
+        )
         connection.execute(
             update(tables.lease)
             .where(tables.lease.c.fleet == database.fleet)
@@ -301,7 +313,7 @@ class ServerLease:
         )
         return epoch
 
-    def _held(self, holder: str) -> LeaseHeldError:
+    def _held_error(self, holder: str) -> LeaseHeldError:
         return LeaseHeldError(
             f"{holder} is running for fleet {self.database.fleet}",
             where=self.database.place,
@@ -327,13 +339,13 @@ class ServerLease:
             .where(is_ours, row.fleet.in_(unlocked))
             .values(renewed_ms=text(NOW_MS))
         )
-        if self._own.matched(renewal):
+        if self._own.execute(renewal):
             self._renewed_at = started
             return
-        if self._own.matched(select(row.fleet).where(is_ours)):
+        if self._own.execute(select(row.fleet).where(is_ours)):
             raise StateError("another process has locked the row", where=database.place)
         database.fence.leave("another process acquired it")
-        raise database.fence.lost(database.fleet, database.place)
+        raise database.fence.lease_lost_error(database.fleet, database.place)
 
     def _age_s(self) -> float:
         return self.clock() - self._renewed_at
@@ -435,15 +447,15 @@ def _now_ms(connection: Connection) -> int:
     return int(connection.execute(text(f"SELECT {NOW_MS}")).scalar_one())
 
 
-def _older_key(fleet: str) -> int:
-    """Return the number of the session lock by which releases up to 0.4 held a fleet."""
+def _session_lock_key(fleet: str) -> int:
+    """Return the key of the session lock with which releases up to 0.4 held a fleet."""
     digest = hashlib.sha256(f"reconciler lease {fleet}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 
 
-def _older_holder(connection: Connection, fleet: str) -> str:
+def _session_lock_holder(connection: Connection, fleet: str) -> str:
     """Return the session of an older release that holds a fleet, or an empty text."""
-    key = _older_key(fleet)
+    key = _session_lock_key(fleet)
     row = connection.execute(
         text(
             "SELECT a.application_name, a.backend_start FROM pg_locks l"

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from reconciler.adapters.database.connection import translated
+from reconciler.adapters.database.connection import translate_errors
 from reconciler.adapters.nofollow import open_file
 from reconciler.model.errors import LeaseHeldError, LockedError, StateError
 
@@ -44,13 +44,15 @@ class FileLock:
         """
         if self._descriptor is not None:
             return
-        with translated(str(self.path)):
+        with translate_errors(str(self.path)):
             descriptor = open_file(self.path, os.O_RDWR | os.O_CREAT)
         try:
             self._lock(descriptor)
-            with translated(str(self.path)):
+            with translate_errors(str(self.path)):
                 os.ftruncate(descriptor, 0)
-                os.write(descriptor, f"{os.getpid()}\n{_now()}\n{command()}\n{self.note}".encode())
+                os.write(
+                    descriptor, f"{os.getpid()}\n{_now()}\n{command_name()}\n{self.note}".encode()
+                )
         except BaseException:
             os.close(descriptor)
             raise
@@ -69,7 +71,7 @@ class FileLock:
         """Return the holder of the lock, or None, without taking it."""
         import fcntl
 
-        with translated(str(self.path)):
+        with translate_errors(str(self.path)):
             if not self.path.exists():
                 return None
             descriptor = open_file(self.path, os.O_RDONLY)
@@ -77,13 +79,13 @@ class FileLock:
             # A shared lock, so that two readers do not take each other for the holder.
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            return _described(os.pread(descriptor, 4096, 0))
+            return _describe_holder(os.pread(descriptor, 4096, 0))
         finally:
             os.close(descriptor)
         return None
 
     @contextmanager
-    def held(self, wait_s: float) -> Iterator[None]:
+    def hold(self, wait_s: float) -> Iterator[None]:
         """Hold the lock for a moment, after waiting for it at most ``wait_s`` seconds."""
         give_up_at = time.monotonic() + wait_s
         while True:
@@ -118,7 +120,7 @@ class FileLock:
                     time.sleep(_POLL_S)
                     continue
                 raise LeaseHeldError(
-                    f"{_described(content)} is using {self.what}",
+                    f"{_describe_holder(content)} is using {self.what}",
                     where=str(self.path.parent),
                     remedy=REMEDY,
                 ) from None
@@ -131,7 +133,7 @@ class FileLock:
             return
 
 
-def command() -> str:
+def command_name() -> str:
     """Return the program and the command of this process as one printable line."""
     program = os.path.basename(sys.argv[0]) if sys.argv else ""
     words = " ".join([program or "python", *sys.argv[1:2]])
@@ -142,7 +144,7 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def _described(content: bytes) -> str:
+def _describe_holder(content: bytes) -> str:
     """Return the holder of a lock, as written into the file."""
     lines = content.decode("utf-8", "replace").splitlines()
     if len(lines) < 3:  # the holder has just taken it

@@ -13,7 +13,7 @@ from typing import Protocol
 from sqlalchemy import Connection, Engine, Executable
 from sqlalchemy.exc import DBAPIError
 
-from reconciler.adapters.database.connection import translated
+from reconciler.adapters.database.connection import translate_errors
 from reconciler.model.errors import ReconcilerError
 
 
@@ -37,8 +37,8 @@ class LeaseRenewals:
     def __init__(self, engine: Engine, place: str) -> None:
         self._engine = engine
         self._place = place
-        self._talks = Lock()
-        self._changes = Lock()
+        self._statement_lock = Lock()
+        self._leases_lock = Lock()
         self._connection: Connection | None = None
         self._leases: list[Renewable] = []
         self._interval_s = 0.0
@@ -47,19 +47,22 @@ class LeaseRenewals:
 
     def add(self, lease: Renewable, interval_s: float) -> None:
         """Confirm a lease every ``interval_s`` seconds until it is lost or removed."""
-        with self._changes:
+        with self._leases_lock:
             self._interval_s = min(self._interval_s, interval_s) if self._leases else interval_s
             self._leases.append(lease)
             if self._thread is None or not self._thread.is_alive():
                 self._ended = Event()
                 self._thread = Thread(
-                    target=self._keep, args=(self._ended,), name="lease renewal", daemon=True
+                    target=self._confirm_leases,
+                    args=(self._ended,),
+                    name="lease renewal",
+                    daemon=True,
                 )
                 self._thread.start()
 
     def remove(self, lease: Renewable) -> None:
         """Stop renewing a lease; after the last one the connection is closed."""
-        with self._changes:
+        with self._leases_lock:
             self._leases = [other for other in self._leases if other is not lease]
             if self._leases:
                 return
@@ -67,26 +70,26 @@ class LeaseRenewals:
             self._ended.set()
         if thread is not None:
             thread.join()
-        with self._changes, self._talks:
+        with self._leases_lock, self._statement_lock:
             if not self._leases:
                 self._drop_connection()
 
     def close(self) -> None:
-        """Close the pool of the connection, where it is not that of the writers."""
+        """Close the pool of the connection, if it is not the pool of the writers."""
         self._engine.dispose()
 
-    def matched(self, statement: Executable) -> int:
-        """Execute a statement and return how many rows it changed or, as a query, found.
+    def execute(self, statement: Executable) -> int:
+        """Execute a statement and return the number of rows that it changed or selected.
 
         A broken connection is opened again once.
 
         Raises:
             StateError: the server does not answer.
         """
-        with self._talks, translated(self._place):
+        with self._statement_lock, translate_errors(self._place):
             for is_last in (self._connection is None, True):
                 try:
-                    result = self._connected().execute(statement)
+                    result = self._ensure_connection().execute(statement)
                     return len(result.all()) if result.returns_rows else int(result.rowcount)
                 except DBAPIError:
                     self._drop_connection()
@@ -94,10 +97,10 @@ class LeaseRenewals:
                         raise
         raise AssertionError("the last attempt returns or raises")
 
-    def _keep(self, ended: Event) -> None:
+    def _confirm_leases(self, ended: Event) -> None:
         """Confirm the leases until none is left."""
         while not ended.wait(self._interval_s):
-            with self._changes:
+            with self._leases_lock:
                 leases = list(self._leases)
             for lease in leases:
                 try:
@@ -106,7 +109,7 @@ class LeaseRenewals:
                     # The next effect reports it, and its holder removes it.
                     continue
 
-    def _connected(self) -> Connection:
+    def _ensure_connection(self) -> Connection:
         if self._connection is None:
             engine = self._engine.execution_options(isolation_level="AUTOCOMMIT")
             connection = engine.connect()

@@ -17,7 +17,12 @@ from sqlalchemy import Connection, delete, select, text
 from sqlalchemy.exc import DBAPIError
 
 from reconciler.adapters.database import tables
-from reconciler.adapters.database.connection import begin_writing, insert, plain, translated
+from reconciler.adapters.database.connection import (
+    begin_writing,
+    insert,
+    storable_text,
+    translate_errors,
+)
 from reconciler.adapters.database.leases.fence import IDLE_MAX, LIMIT_IDLE
 from reconciler.adapters.database.leases.lease import NOW_MS, is_held
 from reconciler.adapters.database.state import Server
@@ -63,12 +68,12 @@ class Heartbeat:
         Raises:
             StateError: the server does not answer.
         """
-        with translated(self.server.place), begin_writing(self.server.engine) as connection:
+        with translate_errors(self.server.place), begin_writing(self.server.engine) as connection:
             # A replica that freezes here keeps its row locked; the others drop it eventually.
             now = int(connection.execute(_BEGUN, IDLE_MAX).scalar_one())
             body = msgspec.json.encode(replica, order="deterministic").decode()
             row = insert(connection, tables.replica).values(
-                id=plain(self.id), seen_ms=now, body=plain(body)
+                id=storable_text(self.id), seen_ms=now, body=storable_text(body)
             )
             connection.execute(
                 row.on_conflict_do_update(
@@ -76,22 +81,22 @@ class Heartbeat:
                     set_={"seen_ms": row.excluded.seen_ms, "body": row.excluded.body},
                 )
             )
-            alive = _alive(connection, now)
+            alive = _live_replicas(connection, now)
             leases = connection.execute(select(tables.lease)).all()
-        held = {row.fleet for row in leases if is_held(row.renewed_ms, row.lifetime_ms, now)}
-        return Replicas(alive, frozenset(held))
+        held_fleets = {row.fleet for row in leases if is_held(row.renewed_ms, row.lifetime_ms, now)}
+        return Replicas(alive, frozenset(held_fleets))
 
     def end(self) -> None:
         """Remove the row; if the server does not answer, it expires."""
         try:
             with begin_writing(self.server.engine) as connection:
                 row = tables.replica.c
-                connection.execute(delete(tables.replica).where(row.id == plain(self.id)))
+                connection.execute(delete(tables.replica).where(row.id == storable_text(self.id)))
         except DBAPIError:
             return
 
 
-def _alive(connection: Connection, now: int) -> dict[str, Replica]:
+def _live_replicas(connection: Connection, now: int) -> dict[str, Replica]:
     """Return the live replicas, and remove those without a heartbeat for a minute."""
     alive, forgotten = {}, []
     for row in connection.execute(select(tables.replica).order_by(tables.replica.c.id)):

@@ -137,7 +137,7 @@ def _report(
 
 
 def _migrate(request: MaintenanceRequest) -> int:
-    with records.recorded(request.fleet, create=True) as recorded:
+    with records.open_recorded(request.fleet, create=True) as recorded:
         from reconciler.adapters.database.migration import HEAD
 
         text = f"{recorded.where} is at migration {HEAD}."
@@ -146,12 +146,12 @@ def _migrate(request: MaintenanceRequest) -> int:
 
 
 def _check(request: MaintenanceRequest) -> int:
-    from reconciler.adapters.database.maintenance import Gravity, check
+    from reconciler.adapters.database.maintenance import ProblemSeverity, check
     from reconciler.cli.output.listing import format_document
 
-    with records.recorded(request.fleet) as recorded:
+    with records.open_recorded(request.fleet) as recorded:
         faults = check(recorded.state.database)
-    wrong = sum(fault.gravity is Gravity.ERROR for fault in faults)
+    wrong = sum(fault.gravity is ProblemSeverity.ERROR for fault in faults)
     if request.output != "text":
         found = [{"severity": f.gravity, "code": f.code, "message": f.message} for f in faults]
         document = {"sound": not wrong, "findings": found}
@@ -168,7 +168,7 @@ def _export(request: MaintenanceRequest) -> int:
     from reconciler.adapters.database.maintenance import export_lines
     from reconciler.model.errors import UnreadableError
 
-    with records.recorded(request.fleet) as recorded:
+    with records.open_recorded(request.fleet) as recorded:
         lines = export_lines(recorded.state.database)
         if request.file == "-":
             sys.stdout.writelines(lines)
@@ -200,7 +200,7 @@ def _import(request: MaintenanceRequest) -> int:
     source = "stdin" if request.file == "-" else request.file
     # Not splitlines(), which would also break at rarer separators within a text.
     lines = content.decode("utf-8", "replace").removesuffix("\n").split("\n")
-    with records.recorded(request.fleet, create=True) as recorded:
+    with records.open_recorded(request.fleet, create=True) as recorded:
         recorded.state.lease.acquire()
         count = import_lines(recorded.state.database, lines, source)
     text = f"Imported {count} rows of fleet {recorded.fleet} into {recorded.where}."
@@ -224,12 +224,10 @@ def prune(request: PruningRequest) -> int:
     from reconciler.cli.output.listing import clock_time, columns, format_document, stamp
 
     keep = _keep(request)
-    with records.recorded(request.fleet) as recorded:
+    with records.open_recorded(request.fleet) as recorded:
         if not request.is_dry_run:
             recorded.state.lease.acquire()
-        tallies = recorded.state.history.prune(
-            recorded.now, keep, carries_out=not request.is_dry_run
-        )
+        tallies = recorded.state.history.prune(recorded.now, keep, is_dry_run=request.is_dry_run)
         before = recorded.now - keep
     if request.output != "text":
         document = _document(tallies, stamp(before), dry_run=request.is_dry_run)
