@@ -5,7 +5,7 @@ every PodDisruptionBudget, protected pod or node, static NodePool, closed budget
 occurs once, with the nodes that it blocks. A node that several rules block occurs with each.
 
 The savings come from consolidation itself, computed as if nothing blocked these nodes, one after
-another and each as if those before were gone. So no free capacity is counted twice.
+another and each as if the previous ones had been removed. So no free capacity is counted twice.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ def blockers_of(work: Deliberation) -> tuple[Blocker, ...]:
         for name in sorted(candidates.keys() - removed)
         for blocker in _candidate_blockers(candidates[name], annotated)
     ]
-    found += (blocker for d in work.deferrals if (blocker := _deferral_blocker(d, work)) is not None)
+    found += (
+        blocker for d in work.deferrals if (blocker := _deferral_blocker(d, work)) is not None
+    )
     blockers = _merge_blockers(found)
     if not blockers:
         return ()
@@ -186,11 +188,13 @@ def _is_closed(deferral: Deferral, work: Deliberation) -> bool:
 
 
 def _merge_blockers(blockers: Iterable[Blocker]) -> list[Blocker]:
-    """Return the blockers by kind and name, each once with all nodes that it blocks."""
+    """Return each blocker once, with all nodes that it blocks, sorted by kind and name."""
     merged: dict[tuple[str, str], Blocker] = {}
     for blocker in blockers:
         known = merged.get((blocker.kind, blocker.name))
-        merged[blocker.kind, blocker.name] = blocker if known is None else known.merged_with(blocker)
+        merged[blocker.kind, blocker.name] = (
+            blocker if known is None else known.merged_with(blocker)
+        )
     return [merged[key] for key in sorted(merged)]
 
 

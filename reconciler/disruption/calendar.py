@@ -11,11 +11,11 @@ from datetime import datetime
 
 import msgspec
 
-from reconciler.disruption.consolidation.memory import in_memory
-from reconciler.disruption.gates.consolidatable import consolidatable_at, left_over_until
-from reconciler.disruption.gates.guards import rests_until, rollout_moments
-from reconciler.disruption.gates.policy import forced_out_at, old_enough_at
-from reconciler.disruption.methods.forceful import patience_ends, ranks_by_age
+from reconciler.disruption.consolidation.memory import avoided_offerings
+from reconciler.disruption.gates.consolidatable import consolidatable_at, retained_until
+from reconciler.disruption.gates.guards import next_attempt_at, rollout_moments
+from reconciler.disruption.gates.policy import forceful_expiry_at, old_enough_at
+from reconciler.disruption.methods.forceful import scales_down_by_age, toleration_ends_at
 from reconciler.model.duration import parse_duration
 from reconciler.model.history import DAY, History
 from reconciler.model.karpenter.budget import Budget
@@ -35,20 +35,20 @@ class Windows(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, pools: Iterable[NodePool], settings: Settings) -> Windows:
-        """Return those of these NodePools and of the whole fleet."""
+        """Return the schedules of these NodePools and of the whole fleet."""
         budgets = (*settings.fleet_budgets, *(b for p in pools for b in p.spec.disruption.budgets))
         return cls(budgets, settings.windows, settings.suspensions)
 
-    def in_force(self, at: datetime) -> tuple[bool, ...]:
-        """Return which of them are in force at a moment, always in the same order."""
+    def active_flags(self, at: datetime) -> tuple[bool, ...]:
+        """Return whether each is active at the given time, always in the same order."""
         return (
             *(budget.is_active(at) for budget in self.budgets if budget.schedule),
             *(window.is_open(at) for window in self.windows),
             *(suspension.is_active(at) for suspension in self.suspensions),
         )
 
-    def moments(self, now: datetime) -> Iterator[datetime | None]:
-        """Yield when each is next in force or no longer is; None or a past moment if never."""
+    def change_times(self, now: datetime) -> Iterator[datetime | None]:
+        """Yield when each next starts or stops being active; None or a past time if never."""
         yield from (suspension.until for suspension in self.suspensions)
         yield from (window.steady_until(now) for window in self.windows)
         yield from (budget.steady_until(now) for budget in self.budgets)
@@ -68,11 +68,11 @@ def next_moment(
     ``history`` is the data of the rate limits.
     """
     by_name = {pool.name: pool for pool in pools}
-    moments = list(Windows.of(by_name.values(), settings).moments(now))
-    if any(ranks_by_age(cluster, pool, settings) for pool in by_name.values()):
+    moments = list(Windows.of(by_name.values(), settings).change_times(now))
+    if any(scales_down_by_age(cluster, pool, settings) for pool in by_name.values()):
         moments.append(now + datetime.resolution)
     for node in cluster.nodes:
-        moments += _of_node(node, by_name.get(node.node_pool), settings)
+        moments += _node_moments(node, by_name.get(node.node_pool), settings)
     moments += (protected_until(pod) for pod in cluster.pods)
     if history is not None:
         moments += (row.at + DAY for row in history.taken)
@@ -80,21 +80,21 @@ def next_moment(
     return min((m for m in moments if m is not None and m > now), default=None)
 
 
-def _of_node(
+def _node_moments(
     node: StateNode, pool: NodePool | None, settings: Settings
 ) -> Iterator[datetime | None]:
     if node.node is not None and settings.gate(FeatureGate.NODE_REPAIR):
-        yield patience_ends(node.node.status.conditions)
+        yield toleration_ends_at(node.node.status.conditions)
     if node.claim is None:
         return
     if pool is not None:
         yield consolidatable_at(node.claim, pool)
-        yield left_over_until(node.claim)
+        yield retained_until(node.claim)
         yield old_enough_at(node.claim, pool.name, settings)
-    yield rests_until(node.claim)
+    yield next_attempt_at(node.claim)
     yield node.claim.expires_at
-    yield forced_out_at(node.claim, node.node_pool, settings)
-    yield from (until for _, until in in_memory(node.claim, settings))
+    yield forceful_expiry_at(node.claim, node.node_pool, settings)
+    yield from (until for _, until in avoided_offerings(node.claim, settings))
 
 
 def protected_until(pod: Pod) -> datetime | None:

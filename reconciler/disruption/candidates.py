@@ -1,4 +1,4 @@
-"""Determine which nodes can be disrupted, what rejects the others, and in which order they go.
+"""Determine which nodes can be disrupted, in which order, and why the others cannot.
 
 The order follows from the disruption cost of a node and its price.
 """
@@ -129,8 +129,8 @@ class Candidate:
     budgets: PodDisruptionBudgets = field(repr=False)
     now: datetime = field(repr=False)
     headroom: tuple[Pod, ...] = ()
-    prices_alike: dict[str, tuple[InstanceType, float]] = field(default_factory=dict, repr=False)
-    """The prices of offerings like the node's own, once they are known (``cheapest_alike``)."""
+    matching_prices: dict[str, tuple[InstanceType, float]] = field(default_factory=dict, repr=False)
+    """The prices of offerings like the node's own, a cache of ``cheapest_matching_price``."""
 
     @property
     def name(self) -> str:
@@ -141,7 +141,7 @@ class Candidate:
         return pod_refusal(self.node.pods, self.budgets, self.now)
 
     def refusal(self, *, eventual: bool) -> CandidateRefusal | None:
-        """Return the pods' rejection of a method of that class."""
+        """Return the rejection by the node's pods for an eventual or a graceful method."""
         if eventual and self.claim.spec.termination_grace_period is not None:
             return None
         return self.pod_refusal
@@ -152,7 +152,7 @@ class Candidate:
         return self.node.reschedulable
 
     @cached_property
-    def moving(self) -> tuple[Pod, ...]:
+    def moving_pods(self) -> tuple[Pod, ...]:
         """The pods that will actually move, because nothing protects them permanently.
 
         It includes the room of CapacityBuffers.
@@ -178,7 +178,7 @@ class Candidate:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no pods to reschedule and no buffer's room."""
+        """Whether it has no pods to reschedule and holds no room for a buffer."""
         return self.is_without_pods and not self.headroom
 
     @property
@@ -231,7 +231,7 @@ class Roster:
                 node=node,
                 claim=node.claim,
                 pool=owner,
-                kind=_kind(name, [pool] if pool is not None else pools.values()),
+                kind=_find_instance_type(name, [pool] if pool is not None else pools.values()),
                 drift=drifted.get(node.claim.name),
                 budgets=budgets,
                 now=now,
@@ -240,7 +240,7 @@ class Roster:
             (self.removals if known is None else self.candidates).append(candidate)
 
 
-def _kind(name: str, pools: Iterable[LaunchPool]) -> InstanceType | None:
+def _find_instance_type(name: str, pools: Iterable[LaunchPool]) -> InstanceType | None:
     """Return the instance type from the first pool that has it."""
     return next((kind for pool in pools if (kind := pool.types.get(name)) is not None), None)
 

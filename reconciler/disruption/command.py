@@ -100,7 +100,7 @@ class Command:
     id: str = field(init=False, default="")
 
     def __post_init__(self) -> None:
-        assert self.nodes or self.node_claims, "a command takes something away"
+        assert self.nodes or self.node_claims, "a command removes at least one node or claim"
         assert (self.decision == REPLACE) is bool(self.replacements), self
         facts = "\n".join((self.reason, self.decision, *sorted((*self.nodes, *self.node_claims))))
         digest = hashlib.sha256(facts.encode()).hexdigest()[:12]
@@ -162,7 +162,7 @@ class Blocker:
     forgone: float | None = None
     unpriced: int = 0
 
-    def joined(self, other: Blocker) -> Blocker:
+    def merged_with(self, other: Blocker) -> Blocker:
         """Return this blocker with the nodes of ``other``, which has the same kind and name."""
         return replace(
             self,

@@ -20,7 +20,7 @@ from reconciler.disruption.command import (
     WaitsFor,
 )
 from reconciler.disruption.consolidation.multinode import MultiNodeConsolidation, MultiNodeOfOnePool
-from reconciler.disruption.consolidation.proposal import REASON, consolidatable
+from reconciler.disruption.consolidation.proposal import REASON, consolidation_candidates
 from reconciler.disruption.consolidation.singlenode import SingleNodeConsolidation
 from reconciler.disruption.consolidation.thorough import (
     MostWastefulSet,
@@ -28,7 +28,7 @@ from reconciler.disruption.consolidation.thorough import (
     ThoroughConsolidation,
 )
 from reconciler.disruption.deliberation import Deliberation, Method
-from reconciler.disruption.gates.policy import holds_of, is_due
+from reconciler.disruption.gates.policy import holds_of, is_due_for_expiry
 from reconciler.disruption.methods.drift import DriftMethod
 from reconciler.disruption.methods.emptiness import Emptiness
 from reconciler.disruption.methods.expiry import GracefulExpiry
@@ -43,9 +43,9 @@ from reconciler.observed.state import StateNode
 # How long a command may take before it counts as failed and is rolled back.
 
 
-_FOR_EACH_NODE: Final = timedelta(milliseconds=80)
-_LEAST: Final = timedelta(minutes=10)
-_MOST: Final = timedelta(hours=1)
+_TIMEOUT_PER_NODE: Final = timedelta(milliseconds=80)
+_TIMEOUT_MIN: Final = timedelta(minutes=10)
+_TIMEOUT_MAX: Final = timedelta(hours=1)
 
 
 def command_timeout(queued: int) -> timedelta:
@@ -54,7 +54,7 @@ def command_timeout(queued: int) -> timedelta:
     Launches are slower if many are requested at once; after an hour something is wrong (Karpenter
     ``queue.go``).
     """
-    return min(max(_FOR_EACH_NODE * queued, _LEAST), _MOST)
+    return min(max(_TIMEOUT_PER_NODE * queued, _TIMEOUT_MIN), _TIMEOUT_MAX)
 
 
 def objection(
@@ -66,19 +66,23 @@ def objection(
     not an objection: the drain waits for it. Nor is a budget of the NodePool: the command already
     counts in it.
     """
-    found = (_of_node(node, reason, now) for node in nodes)
-    return _held(reason, nodes, settings, now) or next(filter(None, found), None)
+    found = (_node_protection(node, reason, now) for node in nodes)
+    return _hold_message(reason, nodes, settings, now) or next(filter(None, found), None)
 
 
-def _held(reason: str, nodes: Sequence[StateNode], settings: Settings, now: datetime) -> str | None:
-    """Return what holds a pool of the command: a suspension, or a closed window."""
-    named = {r.value: r for r in DisruptionReason}
-    gate = named.get(reason, DisruptionReason.DRIFTED)
+def _hold_message(
+    reason: str, nodes: Sequence[StateNode], settings: Settings, now: datetime
+) -> str | None:
+    """Return the message of the suspension or closed window that holds one of the pools."""
+    by_value = {r.value: r for r in DisruptionReason}
+    gate = by_value.get(reason, DisruptionReason.DRIFTED)
     holds = holds_of(sorted({node.node_pool for node in nodes}), settings, now)
-    return next((hold.message for (_, held), hold in holds.items() if held is gate), None)
+    return next(
+        (hold.message for (_, held_reason), hold in holds.items() if held_reason is gate), None
+    )
 
 
-def _of_node(node: StateNode, reason: str, now: datetime) -> str | None:
+def _node_protection(node: StateNode, reason: str, now: datetime) -> str | None:
     """Return which annotation protects the node, or that it is no longer empty."""
     if node.annotations.get(DO_NOT_DISRUPT) == "true":
         return f"node {node.name} is annotated {DO_NOT_DISRUPT}"
@@ -123,23 +127,26 @@ def decide(situation: Situation, methods: Sequence[Method] = METHODS) -> Decisio
     The result of the thorough search is used only if the pass saves at least as much as without it.
     """
     if situation.unsettled:
-        methods = [*(m for m in methods if not isinstance(m, _CONSOLIDATION)), _Waiting()]
-    situation.refusals.begin()
-    opening = _carried_through(situation, methods)
+        methods = [
+            *(m for m in methods if not isinstance(m, _CONSOLIDATION)),
+            _SettlingConsolidation(),
+        ]
+    situation.refusals.begin_pass()
+    opening = _run_methods(situation, methods)
     spent = opening.work.simulation.work
-    if opening.work.searched:
+    if opening.work.used_thorough_search:
         plain = [method for method in methods if not isinstance(method, _THOROUGH)]
-        without = _carried_through(situation, plain)
+        without = _run_methods(situation, plain)
         spent += without.work.simulation.work
         if without.work.savings > opening.work.savings:
             opening = without
     work = opening.work
-    blocks = [*work.blocks, *opening.blocks, *_refused(work, situation.drifted)]
+    blocks = [*work.blocks, *opening.blocks, *_blocks_of_refused_nodes(work, situation.drifted)]
     desired = {pool.name for pool in situation.pools} | opening.removed.keys()
     return Decisions(
         commands=tuple(work.commands),
         blocked=tuple(sorted(set(blocks))),
-        deferred=tuple(_in_order([*work.deferrals, *_unapproved(work, desired)])),
+        deferred=tuple(_sort_deferrals([*work.deferrals, *_unapproved_removals(work, desired)])),
         budgets=tuple(work.states),
         placement=opening.placement,
         limits_hit=tuple(work.limits_hit),
@@ -149,52 +156,52 @@ def decide(situation: Situation, methods: Sequence[Method] = METHODS) -> Decisio
     )
 
 
-class _Waiting:
-    """Stands for consolidation while its last commands settle: it only reports what blocks nodes.
+class _SettlingConsolidation:
+    """Takes the place of consolidation while its last commands settle; it only reports rejections.
 
-    A simulation now would leave out the nodes that are starting for those commands, and the room
-    that they are about to make. It would move the same pods again, and end at a more expensive
-    fleet.
+    A simulation now would ignore the nodes that are starting for those commands, and the room that
+    the commands are about to free. It would move the same pods again, and the fleet would cost
+    more.
     """
 
     reason: Final = REASON
 
     def decide(self, work: Deliberation) -> None:
-        consolidatable(work)
+        consolidation_candidates(work)
 
 
-def _carried_through(situation: Situation, methods: Iterable[Method]) -> Opening:
-    """Return a pass in which every method has decided."""
+def _run_methods(situation: Situation, methods: Iterable[Method]) -> Opening:
+    """Open a pass and let every method decide."""
     opening = open_pass(situation)
     for method in methods:
         method.decide(opening.work)
     return opening
 
 
-def _refused(work: Deliberation, drifted: Sequence[Drifted]) -> list[Block]:
+def _blocks_of_refused_nodes(work: Deliberation, drifted: Sequence[Drifted]) -> list[Block]:
     """Return the blocks of nodes that are not candidates although a method selected them.
 
     Drift and graceful expiry select a node for that reason. Protection of any other node is
     reported as well, before a method selects it. Nodes that are starting or being deleted are
     reported only if they drifted.
     """
-    wanted = {drift.node_claim for drift in drifted}
+    drifted_claims = {drift.node_claim for drift in drifted}
     blocks: list[Block] = []
     for node, refusal in work.roster.refusals:
         if node.claim is None or refusal.code is BlockCode.DELETING:
             continue
-        if node.claim.name in wanted:
+        if node.claim.name in drifted_claims:
             blocks.append(refusal.block(node.name, DisruptionReason.DRIFTED))
-        elif is_due(node.claim, node.node_pool, work.settings, work.now):
+        elif is_due_for_expiry(node.claim, node.node_pool, work.settings, work.now):
             blocks.append(refusal.block(node.name, ForcefulReason.EXPIRED))
         elif refusal.code is BlockCode.NODE_POOL_NOT_FOUND:
             blocks.append(refusal.block(node.name, ForcefulReason.NODE_POOL_DELETED))
         elif refusal.code is BlockCode.NODE_DO_NOT_DISRUPT:
-            blocks.append(refusal.block(node.name, _kept_from(work, node)))
+            blocks.append(refusal.block(node.name, _prevented_reason(work, node)))
     return blocks
 
 
-def _kept_from(work: Deliberation, node: StateNode) -> DisruptionReason:
+def _prevented_reason(work: Deliberation, node: StateNode) -> DisruptionReason:
     """Return the first reason that could apply to a node: consolidation if its pool allows it."""
     pool = work.pools.get(node.node_pool)
     consolidates = (
@@ -205,7 +212,7 @@ def _kept_from(work: Deliberation, node: StateNode) -> DisruptionReason:
     return DisruptionReason.UNDERUTILIZED if consolidates else DisruptionReason.DRIFTED
 
 
-def _unapproved(work: Deliberation, known: Collection[str]) -> list[Deferral]:
+def _unapproved_removals(work: Deliberation, known_pools: Collection[str]) -> list[Deferral]:
     """Return the nodes of removed NodePools, which wait until their removal is allowed."""
     return [
         Deferral(
@@ -221,9 +228,9 @@ def _unapproved(work: Deliberation, known: Collection[str]) -> list[Deferral]:
         for node, refusal in work.roster.refusals
         if node.claim is not None
         and refusal.code is BlockCode.NODE_POOL_NOT_FOUND
-        and node.node_pool not in known
+        and node.node_pool not in known_pools
     ]
 
 
-def _in_order(deferrals: Sequence[Deferral]) -> list[Deferral]:
+def _sort_deferrals(deferrals: Sequence[Deferral]) -> list[Deferral]:
     return sorted(deferrals, key=lambda d: (d.node_pool, d.node_claim, d.reason, d.waits_for))

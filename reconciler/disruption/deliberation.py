@@ -83,7 +83,7 @@ class Deliberation:
     _totals: dict[str, Totals] | None = None
 
     def candidates(self, selects: Callable[[Candidate], bool]) -> Iterator[Candidate]:
-        """Yield the free candidates that a method wants, by name."""
+        """Yield the free candidates that a method selects, by name."""
         for candidate in self.roster.candidates:
             if candidate.name not in self.excluded_nodes and selects(candidate):
                 yield candidate
@@ -175,8 +175,8 @@ class Deliberation:
         """Record that a node waits for a budget, and for a window if one would allow it.
 
         Holds of its pool are reported before budgets, its pool's budgets before the fleet's, and
-        rate limits last. ``reported_reason`` is the reason to report if it differs from that of the budget;
-        ``ledger`` is the one that had nothing left.
+        rate limits last. ``reported_reason`` is the reason to report if it differs from that of the
+        budget; ``ledger`` is the one that had nothing left.
         """
         pool, used_ledger = candidate.pool.name, ledger or self.ledger
         hold = self.holds.get((pool, reason))

@@ -119,7 +119,7 @@ def _rule_selectors(pod: Pod) -> Iterator[tuple[LabelSelector | None, str | None
 
 
 _PLANNED_TAINT: Final = Taint("reconciler/planned", "NoSchedule")
-"""Keeps the pods of later commands off a node that is starting for an earlier one."""
+"""The taint that keeps the pods of later commands off a node that starts for an earlier one."""
 _PODS_PER_SCAN: Final = 20
 """The number of pods that are placed in the time that one pod takes to examine the nodes."""
 _NODES_PER_PACKED_POD: Final = 50
@@ -173,7 +173,7 @@ def _removal_effort(pods: Sequence[Pod], *, packed: bool = False) -> SimulationE
 class SimulationOutcome:
     """The result of simulating the removal of some nodes.
 
-    ``homeless`` are the pods that do not fit; ``failure`` describes them.
+    ``unplaced`` are the pods that do not fit; ``failure`` describes them.
     """
 
     placement: Placement
@@ -184,8 +184,8 @@ class SimulationOutcome:
 class Simulation:
     """The cluster as it will be after all decisions of the pass.
 
-    ``spent`` counts the work in examined nodes, which is the same on every machine; ``asked``
-    counts the simulations. ``toll`` is what both are made of.
+    ``spent`` counts the work in examined nodes, which is the same on every machine;
+    ``simulations`` counts the simulations. Both are computed from ``effort``.
     """
 
     def __init__(
@@ -252,7 +252,7 @@ class Simulation:
     def cannot_share(self, candidates: Sequence[Candidate], price: float) -> bool:
         """Return whether the nodes certainly cannot be replaced by one that costs less.
 
-        That counts as a simulation, whose place it takes. False proves nothing.
+        True counts as a simulation, because it replaces one. False proves nothing.
         """
         pods = [pod for candidate in candidates for pod in candidate.moving_pods]
         if not pods:
@@ -265,15 +265,17 @@ class Simulation:
         self.count_effort(_removal_effort(pods))
         return True
 
-    def count_effort(self, toll: SimulationEffort) -> None:
+    def count_effort(self, effort: SimulationEffort) -> None:
         """Count the work of simulations, including those whose results are reused."""
-        self.effort = SimulationEffort(*(sum(both) for both in zip(self.effort, toll, strict=True)))
-        self.simulations += toll.simulations
-        self.spent += self.examined_nodes(toll)
+        self.effort = SimulationEffort(
+            *(sum(both) for both in zip(self.effort, effort, strict=True))
+        )
+        self.simulations += effort.simulations
+        self.spent += self.examined_nodes(effort)
 
-    def examined_nodes(self, toll: SimulationEffort) -> int:
-        """Return the work in examined nodes."""
-        return len(self.cluster.nodes) * toll.scans + _NODES_PER_PACKED_POD * toll.packed
+    def examined_nodes(self, effort: SimulationEffort) -> int:
+        """Return the number of examined nodes that the work amounts to."""
+        return len(self.cluster.nodes) * effort.scans + _NODES_PER_PACKED_POD * effort.packed_pods
 
     @property
     def work(self) -> int:
@@ -304,7 +306,7 @@ class Simulation:
     def commit_before_commands(
         self, gone: Collection[str], placement: Placement, moved: Iterable[Pod]
     ) -> None:
-        """Record what precedes all commands; the nodes that take its pods have room for more."""
+        """Record moves that precede all commands; nodes that take their pods remain usable."""
         self.commit(gone, placement, moved)
         if placement.on_nodes:
             self._moves.force_rebuild()
@@ -393,7 +395,7 @@ def _with_moved_pods(
 
 
 def bind_pod(pod: Pod, node: str) -> Pod:
-    """Return the pod as it will be on another node."""
+    """Return the pod as bound to another node."""
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
 
 

@@ -11,7 +11,7 @@ from reconciler.disruption.command import Block, Command
 from reconciler.disruption.consolidation.recall import RefusalRecall
 from reconciler.disruption.deliberation import WORK_MAX, Deliberation
 from reconciler.disruption.gates.budgets import BudgetLedger, budget_states, fleet_states
-from reconciler.disruption.gates.guards import caps_of, exhausted
+from reconciler.disruption.gates.guards import caps_of, holds_of_caps
 from reconciler.disruption.gates.pdb import PodDisruptionBudgets
 from reconciler.disruption.gates.policy import holds_of
 from reconciler.disruption.methods.forceful import forceful_commands
@@ -75,7 +75,7 @@ class Situation:
         salt = str(number) if number else ""
         return Scheduler(self.launch_pools, cluster, self.settings, self.now, salt=salt)
 
-    def removed(self) -> dict[str, NodePool]:
+    def removed_pools(self) -> dict[str, NodePool]:
         """Return the deleted pools that may be removed; unknown ones have defaults."""
         known = {pool.name: pool for pool in self.last_known}
         names = {n.node_pool for n in self.cluster.nodes if n.claim is not None}
@@ -98,7 +98,7 @@ def open_pass(situation: Situation) -> Opening:
     cluster, now = situation.cluster, situation.now
     desired = {pool.name: pool for pool in situation.pools}
     launch_pools = {pool.node_pool.name: pool for pool in situation.launch_pools}
-    removed = situation.removed()
+    removed = situation.removed_pools()
     forced, blocks = forceful_commands(
         cluster, desired, situation.settings, now, situation.interrupted
     )
@@ -106,14 +106,14 @@ def open_pass(situation: Situation) -> Opening:
     fleet = fleet_states(situation.settings.fleet_budgets, cluster.nodes, now)
     names = [*desired, *removed]
     caps = caps_of(names, cluster.nodes, situation.history, situation.settings, now)
-    holds = {**exhausted(caps, names), **holds_of(names, situation.settings, now)}
+    holds = {**holds_of_caps(caps, names), **holds_of(names, situation.settings, now)}
     ledger = BudgetLedger(states, fleet, holds, caps)
     simulation = situation.simulation()
     budgets = PodDisruptionBudgets(cluster.pod_disruption_budgets)
     gone = _forced_nodes(cluster, forced)
-    placement = _place_waiting(simulation, situation.pending, gone, budgets, now)
+    placement = _place_pending_pods(simulation, situation.pending, gone, budgets, now)
     for node in gone:
-        ledger.take(node.node_pool, None)
+        ledger.count_disruption(node.node_pool, None)
     leaving = {node.name for node in gone}
     roster = Roster(
         [node for node in cluster.nodes if node.name not in leaving],
@@ -122,7 +122,7 @@ def open_pass(situation: Situation) -> Opening:
         {drift.node_claim: drift for drift in situation.drifted},
         now,
         removed,
-        *_expected(situation, placement),
+        *_expected_pods(situation, placement),
     )
     work = Deliberation(
         now=now,
@@ -143,20 +143,20 @@ def open_pass(situation: Situation) -> Opening:
     return Opening(work, placement, tuple(blocks), removed)
 
 
-def _expected(
+def _expected_pods(
     situation: Situation, placement: Placement | None
 ) -> tuple[frozenset[str], dict[str, list[Pod]]]:
     """Return the nodes that receive pods, and the virtual pods by the node that has their room.
 
     Only a real pod excludes its node from disruption: the room of a CapacityBuffer may move.
     """
-    named = frozenset(
+    nominated = frozenset(
         node.name
         for node in situation.cluster.nodes
         if node.claim is not None and node.claim.name in situation.nominated
     )
     if placement is None:
-        return named, {}
+        return nominated, {}
     rooms: dict[str, list[Pod]] = {}
     virtual = set()
     for pod in situation.pending:
@@ -164,8 +164,8 @@ def _expected(
             virtual.add(pod.key)
             if pod.key in placement.on_nodes:
                 rooms.setdefault(placement.on_nodes[pod.key], []).append(pod)
-    seats = placement.on_nodes.items()
-    return named.union(node for pod, node in seats if pod not in virtual), rooms
+    targets = placement.on_nodes.items()
+    return nominated.union(node for pod, node in targets if pod not in virtual), rooms
 
 
 def _forced_nodes(cluster: ClusterState, forced: Sequence[Command]) -> list[StateNode]:
@@ -175,7 +175,7 @@ def _forced_nodes(cluster: ClusterState, forced: Sequence[Command]) -> list[Stat
     return [n for n in cluster.nodes if n.claim is not None and n.claim.name in claims]
 
 
-def _place_waiting(
+def _place_pending_pods(
     simulation: Simulation,
     pending: Sequence[Pod],
     gone: Sequence[StateNode],
@@ -192,5 +192,5 @@ def _place_waiting(
             simulation.commit(names, Placement(), ())
         return None
     placement = simulation.place([*pending, *evicted], names)
-    simulation.settle(names, placement, [*pending, *evicted])
+    simulation.commit_before_commands(names, placement, [*pending, *evicted])
     return placement

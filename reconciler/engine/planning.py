@@ -160,7 +160,7 @@ class PlannedFleet:
     allow_removal: frozenset[str] = frozenset()
     digests: InputDigests = field(default_factory=InputDigests)
     discovery: Discovery = field(default_factory=lambda: Discovery({}))
-    covering: ObservedCoverage = field(default_factory=ObservedCoverage)
+    coverage: ObservedCoverage = field(default_factory=ObservedCoverage)
     phase: Phase = ignore_phase
     _resolved: dict[object, Mapping[str, PoolBlueprint]] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -194,8 +194,8 @@ class PlannedFleet:
 
     def blueprints(self, unavailable: Sequence[Unavailable]) -> Mapping[str, PoolBlueprint]:
         """Return what launches need, by NodePool, without pools whose class is unknown."""
-        types = self._types(unavailable, self.covering.covers)
-        plain = self._types(unavailable) if self.covering.covers else None
+        types = self._types(unavailable, self.coverage.covers)
+        plain = self._types(unavailable) if self.coverage.covers else None
         found = {}
         for pool in self.node_pools:
             node_class = self.launch_class_of(pool)
@@ -211,7 +211,7 @@ class PlannedFleet:
         return found
 
     def _types(self, unavailable: Sequence[Unavailable], covers: Sequence[Cover] = ()) -> PoolTypes:
-        return self._known_types.of(
+        return self._known_types.get(
             self.node_pools,
             self.classes,
             node_overlays(self.fleet),
@@ -326,7 +326,7 @@ class PlannedFleet:
         cluster = seen.expected()
         memory = self.discovery.update(cluster.nodes, self.classes, seen.at)
         cluster = self._with_learned(cluster)
-        self.covering.update(self.settings, cluster, self.catalog, seen.at)
+        self.coverage.update(self.settings, cluster, self.catalog, seen.at)
         return Inputs(
             fleet=self.fleet,
             cluster=cluster,

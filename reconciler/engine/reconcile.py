@@ -38,7 +38,7 @@ from reconciler.model.errors import StalePlanError
 from reconciler.model.ownership import Owner
 from reconciler.model.settings import Settings
 from reconciler.observed.fingerprint import Fingerprints
-from reconciler.plan.approval import departures, moved_inputs
+from reconciler.plan.approval import changed_inputs, plan_differences
 from reconciler.plan.recall import Recall
 from reconciler.plan.value.plan import Plan, from_json, to_json
 from reconciler.ports.state import RecordedPlan, RunningCommand
@@ -225,11 +225,11 @@ def _approved(
     Raises:
         StalePlanError: the new plan differs from the approved one.
     """
-    if not departures(approved, plan):
+    if not plan_differences(approved, plan):
         return replace(plan, approved_as=approved.digest)
     if _is_begun(world, approved):
         return _nothing_of(plan)
-    raise StalePlanError(departures(approved, plan, evidence()))
+    raise StalePlanError(plan_differences(approved, plan, evidence()))
 
 
 def _is_begun(world: World, approved: Plan) -> bool:
@@ -248,7 +248,7 @@ def _refuse_moved(world: World, desired: Desired, mandate: Mandate) -> None:
     if approved is None:
         return
     now = replace(desired.digests, snapshot="")
-    moved = moved_inputs(approved.inputs, now, approved.revision, desired.head)
+    moved = changed_inputs(approved.inputs, now, approved.revision, desired.head)
     if moved and not _is_begun(world, approved):
         raise StalePlanError(moved)
 

@@ -47,7 +47,7 @@ SIZE_MAX: Final = 256 * 1024 * 1024
 _SAVE: Final = "save it again with `reconciler plan --out FILE`"
 
 
-def encode_saved(plan: Plan) -> bytes:
+def encode_saved_plan(plan: Plan) -> bytes:
     """Return the file of a plan: one line of JSON, keys sorted, with its ``digest``.
 
     Its ``summary`` follows from the rest and is there for those who read nothing else.
@@ -59,8 +59,8 @@ def encode_saved(plan: Plan) -> bytes:
     return msgspec.json.encode(fields, order="sorted")
 
 
-def read_saved(content: bytes, source: str) -> Plan:
-    """Return the plan that ``encode_saved`` wrote.
+def read_saved_plan(content: bytes, source: str) -> Plan:
+    """Return the plan that ``encode_saved_plan`` wrote.
 
     Formatting does not matter; any other change to the content does.
 
@@ -131,24 +131,24 @@ _MOMENTARY_COMMAND: Final = ("id", "replacements", "score", "message", "savingsP
 """Fields of a command: its name, those of its launches, and what depends on the time."""
 
 
-def moved_inputs(
+def changed_inputs(
     approved: InputDigests,
-    now: InputDigests,
-    then_at: Revision,
-    now_at: Revision,
+    current: InputDigests,
+    old_revision: Revision,
+    new_revision: Revision,
     objects: Sequence[str] = (),
 ) -> list[str]:
     """Return the inputs that are no longer those of the approved plan, and how they differ.
 
-    What ``now`` leaves empty is not known yet and not compared. ``objects`` describes what has
-    changed in the cluster.
+    Inputs that are empty in ``current`` are not known yet and are not compared. ``objects``
+    describes what has changed in the cluster.
     """
-    moved = [name for name in approved.moved(now) if getattr(now, name)]
+    changed = [name for name in approved.changed(current) if getattr(current, name)]
     found = []
-    for name in moved:
-        how = _from_to(name, approved, now, then_at, now_at)
+    for name in changed:
+        how = _format_input_change(name, approved, current, old_revision, new_revision)
         if name == "snapshot" and objects:
-            how = _few(objects)
+            how = _format_objects(objects)
         found.append(f"{name} changed ({_INPUTS[name]}: {how})")
     return found
 
@@ -157,76 +157,88 @@ OBJECTS_SHOWN_MAX: Final = 5
 """How many objects of the cluster a message names before it counts the rest."""
 
 
-def _few(objects: Sequence[str]) -> str:
-    return listed([_text(text, 120) for text in objects], OBJECTS_SHOWN_MAX)
+def _format_objects(objects: Sequence[str]) -> str:
+    return listed([_sanitize(text, 120) for text in objects], OBJECTS_SHOWN_MAX)
 
 
-def _from_to(
-    name: str, approved: InputDigests, now: InputDigests, then_at: Revision, now_at: Revision
+def _format_input_change(
+    name: str,
+    approved: InputDigests,
+    current: InputDigests,
+    old_revision: Revision,
+    new_revision: Revision,
 ) -> str:
-    if name == "git" and (then_at.head, then_at.dirty) != (now_at.head, now_at.dirty):
-        return f"planned at {_commit(then_at)}, now at {_commit(now_at)}"
+    if name == "git" and (old_revision.head, old_revision.dirty) != (
+        new_revision.head,
+        new_revision.dirty,
+    ):
+        return f"planned at {_format_commit(old_revision)}, now at {_format_commit(new_revision)}"
     if name == "engine":
-        return f"planned with {_text(approved.engine)}, now {now.engine}"
+        return f"planned with {_sanitize(approved.engine)}, now {current.engine}"
     if name == "snapshot" and approved.snapshot == input_digest(b""):
         return "planned without a cluster, now with one"
-    old, new = getattr(approved, name)[:DIGEST_LENGTH], getattr(now, name)[:DIGEST_LENGTH]
-    return f"digest {_text(old)}, now {new}"
+    old, new = getattr(approved, name)[:DIGEST_LENGTH], getattr(current, name)[:DIGEST_LENGTH]
+    return f"digest {_sanitize(old)}, now {new}"
 
 
-def _commit(revision: Revision) -> str:
+def _format_commit(revision: Revision) -> str:
     if revision.head is None:
         return "a folder outside git"
     changed = " with uncommitted changes" if revision.dirty else ""
-    return f"{_text(revision.head[:DIGEST_LENGTH])}{changed}"
+    return f"{_sanitize(revision.head[:DIGEST_LENGTH])}{changed}"
 
 
-def departures(approved: Plan, fresh: Plan, observed: Mapping[str, str] | None = None) -> list[str]:
+def plan_differences(
+    approved: Plan, fresh: Plan, observed: Mapping[str, str] | None = None
+) -> list[str]:
     """Return how ``fresh`` differs from the approved plan; empty if it is the same.
 
     ``observed`` are the fingerprints of the present observation, None if unknown.
     """
     if approved.fleet != fresh.fleet:
-        return [f"the plan is of fleet {_text(approved.fleet)}, not {_text(fresh.fleet)}"]
+        return [f"the plan is of fleet {_sanitize(approved.fleet)}, not {_sanitize(fresh.fleet)}"]
     objects: Sequence[str] = ()
     if observed is not None and approved.observed:
         objects = difference(approved.observed, observed)
-    found = moved_inputs(approved.inputs, fresh.inputs, approved.revision, fresh.revision, objects)
+    found = changed_inputs(
+        approved.inputs, fresh.inputs, approved.revision, fresh.revision, objects
+    )
     if not found and approved.inputs != fresh.inputs:
         found = ["the plan has inputs that cannot be compared"]
-    found += _commands(approved, fresh)
-    found += _launches(approved, fresh)
-    found += _classes(approved, fresh)
-    if not found and Counter(_steps(approved)) != Counter(_steps(fresh)):
+    found += _command_differences(approved, fresh)
+    found += _launch_differences(approved, fresh)
+    found += _class_differences(approved, fresh)
+    if not found and Counter(_action_keys(approved)) != Counter(_action_keys(fresh)):
         found = ["the actions or their order have changed"]
     rest = len(found) - SHOWN_MAX
     return found if rest <= 0 else [*found[:SHOWN_MAX], f"and {rest} more differences"]
 
 
-def _commands(approved: Plan, fresh: Plan) -> list[str]:
+def _command_differences(approved: Plan, fresh: Plan) -> list[str]:
     """Return how the disruption commands differ, and why some are no longer planned."""
-    old, new = _one_sided(
+    old, new = _unmatched_items(
         approved.commands, fresh.commands, _command_key(approved), _command_key(fresh)
     )
     successors = {command.nodes: command for command in new}
     found = []
     for command in old:
         other = successors.pop(command.nodes, None)
-        what = f"{_text(command.decision)} {_names(command.nodes)} ({_text(command.reason)})"
+        decision, reason = _sanitize(command.decision), _sanitize(command.reason)
+        what = f"{decision} {_format_names(command.nodes)} ({reason})"
         if other is None:
-            found.append(f"no longer planned: {what}{_why_not(command, fresh)}")
+            found.append(f"no longer planned: {what}{_reason_not_planned(command, fresh)}")
         else:
-            fields = _differing(_plain_command(command), _plain_command(other))
+            fields = _field_differences(_comparable_command(command), _comparable_command(other))
             fields = fields or ["its replacement differs"]
             found.append(f"planned differently: {what}: {'; '.join(fields)}")
     found += [
-        f"not in the approved plan: {c.decision} {_names(c.nodes)} ({c.reason})"
+        f"not in the approved plan: {c.decision} {_format_names(c.nodes)} ({c.reason})"
         for c in successors.values()
     ]
     return found
 
 
-def _why_not(command: PlannedCommand, fresh: Plan) -> str:
+def _reason_not_planned(command: PlannedCommand, fresh: Plan) -> str:
     named = set(command.node_claims) | set(command.nodes)
     for deferred in fresh.deferred:
         if {deferred.node_claim, deferred.node} & named:
@@ -238,9 +250,9 @@ def _why_not(command: PlannedCommand, fresh: Plan) -> str:
     return ""
 
 
-def _launches(approved: Plan, fresh: Plan) -> list[str]:
+def _launch_differences(approved: Plan, fresh: Plan) -> list[str]:
     """Return how the launches differ; similar launches of one NodePool are matched."""
-    old, new = _one_sided(
+    old, new = _unmatched_items(
         approved.node_claims, fresh.node_claims, _claim_key(approved), _claim_key(fresh)
     )
     waiting: dict[str, list[PlannedNodeClaim]] = {}
@@ -250,42 +262,44 @@ def _launches(approved: Plan, fresh: Plan) -> list[str]:
     for claim in old:
         others = waiting.get(claim.node_pool)
         if others:
-            fields = _differing(_plain_claim(claim), _plain_claim(others.pop(0)))
+            fields = _field_differences(_comparable_claim(claim), _comparable_claim(others.pop(0)))
             fields = fields or ["it belongs to a different command"]
-            found.append(f"planned differently: launch of {_machine(claim)}: {'; '.join(fields)}")
+            found.append(
+                f"planned differently: launch of {_format_launch(claim)}: {'; '.join(fields)}"
+            )
         else:
-            found.append(f"no longer planned: launch of {_machine(claim)}")
+            found.append(f"no longer planned: launch of {_format_launch(claim)}")
     return found + [
-        f"not in the approved plan: launch of {_machine(claim)}"
+        f"not in the approved plan: launch of {_format_launch(claim)}"
         for claims in waiting.values()
         for claim in claims
     ]
 
 
-def _machine(claim: PlannedNodeClaim) -> str:
+def _format_launch(claim: PlannedNodeClaim) -> str:
     launch = claim.launch
     kind = f"{launch.instance_type} {launch.capacity_type} in {launch.zone}"
-    return f"{_text(kind, 120)} for NodePool {_text(claim.node_pool)}"
+    return f"{_sanitize(kind, 120)} for NodePool {_sanitize(claim.node_pool)}"
 
 
-def _classes(approved: Plan, fresh: Plan) -> list[str]:
+def _class_differences(approved: Plan, fresh: Plan) -> list[str]:
     old = {item.name: item for item in approved.node_classes}
     new = {item.name: item for item in fresh.node_classes}
     found = []
     for name in sorted(old.keys() | new.keys()):
         before, after = old.get(name), new.get(name)
         if before != after:
-            fields = _differing(_builtins(before), _builtins(after))
-            found.append(f"EC2NodeClass {_text(name)} differs: {'; '.join(fields)}")
+            fields = _field_differences(_to_builtins(before), _to_builtins(after))
+            found.append(f"EC2NodeClass {_sanitize(name)} differs: {'; '.join(fields)}")
     return found
 
 
-def _builtins(item: PlannedNodeClass | None) -> dict[str, object]:
+def _to_builtins(item: PlannedNodeClass | None) -> dict[str, object]:
     found: JsonDict = {} if item is None else msgspec.to_builtins(item.written())
     return found
 
 
-def _one_sided(
+def _unmatched_items(
     approved: Iterable[T],
     fresh: Iterable[T],
     key_then: Callable[[T], bytes],
@@ -294,21 +308,21 @@ def _one_sided(
     """Return the items without an equal on the other side, in their order."""
     left = [(key_then(item), item) for item in approved]
     right = [(key_now(item), item) for item in fresh]
-    spare_left = Counter(key for key, _ in left) - Counter(key for key, _ in right)
-    spare_right = Counter(key for key, _ in right) - Counter(key for key, _ in left)
-    return _taken(left, spare_left), _taken(right, spare_right)
+    surplus_left = Counter(key for key, _ in left) - Counter(key for key, _ in right)
+    surplus_right = Counter(key for key, _ in right) - Counter(key for key, _ in left)
+    return _surplus_items(left, surplus_left), _surplus_items(right, surplus_right)
 
 
-def _taken(rows: Iterable[tuple[bytes, T]], spare: Counter[bytes]) -> list[T]:
+def _surplus_items(rows: Iterable[tuple[bytes, T]], surplus: Counter[bytes]) -> list[T]:
     found = []
     for key, item in rows:
-        if spare[key] > 0:
-            spare[key] -= 1
+        if surplus[key] > 0:
+            surplus[key] -= 1
             found.append(item)
     return found
 
 
-def _plain_claim(claim: PlannedNodeClaim) -> JsonDict:
+def _comparable_claim(claim: PlannedNodeClaim) -> JsonDict:
     """Return a launch without its name and the time at which its price was read."""
     plain: JsonDict = msgspec.to_builtins(claim.written())
     del plain["name"]
@@ -316,41 +330,41 @@ def _plain_claim(claim: PlannedNodeClaim) -> JsonDict:
     return plain
 
 
-def _plain_command(command: PlannedCommand) -> dict[str, object]:
+def _comparable_command(command: PlannedCommand) -> dict[str, object]:
     plain: dict[str, object] = msgspec.to_builtins(command.written())
     return {key: value for key, value in plain.items() if key not in _MOMENTARY_COMMAND}
 
 
 def _claim_key(plan: Plan) -> Callable[[PlannedNodeClaim], bytes]:
     """Return what identifies a launch, with its command."""
-    takes = {
-        name: _encoded(_plain_command(command))
+    command_keys = {
+        name: _encode(_comparable_command(command))
         for command in plan.commands
         for name in command.replacements
     }
 
     def key(claim: PlannedNodeClaim) -> bytes:
-        return _encoded(_plain_claim(claim)) + takes.get(claim.name, b"")
+        return _encode(_comparable_claim(claim)) + command_keys.get(claim.name, b"")
 
     return key
 
 
 def _command_key(plan: Plan) -> Callable[[PlannedCommand], bytes]:
     """Return what identifies a command, with its launches."""
-    launches = {claim.name: _encoded(_plain_claim(claim)) for claim in plan.node_claims}
+    launches = {claim.name: _encode(_comparable_claim(claim)) for claim in plan.node_claims}
 
     def key(command: PlannedCommand) -> bytes:
         replaced = sorted(launches.get(name, name.encode()) for name in command.replacements)
-        return b"\0".join((_encoded(_plain_command(command)), *replaced))
+        return b"\0".join((_encode(_comparable_command(command)), *replaced))
 
     return key
 
 
-def _steps(plan: Plan) -> list[bytes]:
+def _action_keys(plan: Plan) -> list[bytes]:
     """Return the actions without generated names, each with the actions that it waits for."""
     claims = {c.name: _claim_key(plan)(c) for c in plan.node_claims}
     commands = {c.id: _command_key(plan)(c) for c in plan.commands}
-    keys = {action.id: _step(action, claims, commands) for action in plan.actions}
+    keys = {action.id: _action_key(action, claims, commands) for action in plan.actions}
     return [
         b"\0\0".join(
             (keys[a.id], *sorted(keys.get(other, other.encode()) for other in a.depends_on))
@@ -359,21 +373,25 @@ def _steps(plan: Plan) -> list[bytes]:
     ]
 
 
-def _step(action: Action, claims: Mapping[str, bytes], commands: Mapping[str, bytes]) -> bytes:
+def _action_key(
+    action: Action, claims: Mapping[str, bytes], commands: Mapping[str, bytes]
+) -> bytes:
     plain: JsonDict = msgspec.to_builtins(action.written())
-    for drawn in ("id", "dependsOn", "command", "nodeClaim"):
-        del plain[drawn]
+    for generated in ("id", "dependsOn", "command", "nodeClaim"):
+        del plain[generated]
     claim = action.node_claim or ""
     command = action.command or ""
     named = (claims.get(claim, claim.encode()), commands.get(command, command.encode()))
-    return b"\0".join((_encoded(plain), *named))
+    return b"\0".join((_encode(plain), *named))
 
 
-def _encoded(value: object) -> bytes:
+def _encode(value: object) -> bytes:
     return msgspec.json.encode(value, order="sorted")
 
 
-def _differing(old: Mapping[str, object], new: Mapping[str, object], prefix: str = "") -> list[str]:
+def _field_differences(
+    old: Mapping[str, object], new: Mapping[str, object], prefix: str = ""
+) -> list[str]:
     """Return the fields that differ, each with both values."""
     found: list[str] = []
     for key in sorted(old.keys() | new.keys()):
@@ -381,21 +399,21 @@ def _differing(old: Mapping[str, object], new: Mapping[str, object], prefix: str
         if before == after:
             continue
         if isinstance(before, Mapping) and isinstance(after, Mapping):
-            found += _differing(before, after, f"{prefix}{key}.")
+            found += _field_differences(before, after, f"{prefix}{key}.")
         else:
-            found.append(f"{prefix}{key} {_value(before)}, now {_value(after)}")
+            found.append(f"{prefix}{key} {_format_value(before)}, now {_format_value(after)}")
     return found
 
 
-def _value(value: object) -> str:
-    return "nothing" if value in (None, "", [], {}) else _text(_encoded(value).decode(), 100)
+def _format_value(value: object) -> str:
+    return "nothing" if value in (None, "", [], {}) else _sanitize(_encode(value).decode(), 100)
 
 
-def _names(nodes: Iterable[str]) -> str:
-    return listed(map(_text, nodes), 3)
+def _format_names(nodes: Iterable[str]) -> str:
+    return listed(map(_sanitize, nodes), 3)
 
 
-def _text(text: str, most: int = 80) -> str:
-    """Return a text of a plan file for use in a message: short, on one line, printable."""
+def _sanitize(text: str, length_max: int = 80) -> str:
+    """Return text from a plan file as it can be shown in a message: short, one line, printable."""
     plain = "".join(c if c.isprintable() else "�" for c in str(text))
-    return plain if len(plain) <= most else f"{plain[:most]}…"
+    return plain if len(plain) <= length_max else f"{plain[:length_max]}…"

@@ -1,4 +1,4 @@
-"""The dependency graph of a plan's actions: what waits for what, and in which wave each starts.
+"""The dependency graph of a plan's actions: which one waits for which, and the wave of each.
 
 networkx takes as long to import as the whole plan of a small fleet may take. So the graph is made
 only for actions that wait for others; without dependencies there is one wave and nothing to sort.
@@ -80,7 +80,7 @@ class ActionGraph:
         return tuple(name for wave in self.waves for name in wave)
 
 
-def in_waves(actions: Iterable[Action]) -> tuple[Action, ...]:
+def sort_into_waves(actions: Iterable[Action]) -> tuple[Action, ...]:
     """Return the actions with the number of their wave, ordered by wave, then by id."""
     graph = ActionGraph.of(actions)
     numbered = [

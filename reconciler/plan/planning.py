@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from reconciler.plan.make.decide import Phase, untimed
+from reconciler.plan.make.decide import Phase, ignore_phase
 from reconciler.plan.make.facts import BaseCost, Facts
 from reconciler.plan.make.gather import facts_of
 from reconciler.plan.make.inputs import Inputs
@@ -13,15 +13,17 @@ from reconciler.plan.make.recall import FactsRecall
 from reconciler.plan.value.plan import Plan
 
 
-def plan_of(inputs: Inputs, phase: Phase = untimed, recall: FactsRecall | None = None) -> Plan:
+def plan_of(inputs: Inputs, phase: Phase = ignore_phase, recall: FactsRecall | None = None) -> Plan:
     """Return the plan for ``inputs``: the same inputs give the same plan.
 
     ``recall`` only saves time: it has the results for the last inputs of the same loop.
     """
-    return make_plan(gathered(inputs, phase, recall), phase, recall)
+    return make_plan(gather_facts(inputs, phase, recall), phase, recall)
 
 
-def gathered(inputs: Inputs, phase: Phase = untimed, recall: FactsRecall | None = None) -> Facts:
+def gather_facts(
+    inputs: Inputs, phase: Phase = ignore_phase, recall: FactsRecall | None = None
+) -> Facts:
     """Return the facts of a plan, with the cost of the change if there is a base."""
     facts = facts_of(inputs, phase, recall)
     if inputs.against is None:

@@ -18,7 +18,7 @@ from reconciler.plan.value.plan import ComparedValue, JudgedPolicy, PlannedExemp
 _RANK: Final = {PolicySource.OPERATOR: 0, PolicySource.BASE: 1, PolicySource.HEAD: 2}
 
 
-def binding(policies: Iterable[Policy]) -> tuple[Policy, ...]:
+def binding_policies(policies: Iterable[Policy]) -> tuple[Policy, ...]:
     """Return the policies that judge a plan: one for each name, in order of the names."""
     chosen: dict[str, Policy] = {}
     for policy in sorted(policies, key=lambda p: (p.name, _RANK[p.source])):
@@ -26,15 +26,15 @@ def binding(policies: Iterable[Policy]) -> tuple[Policy, ...]:
     return tuple(chosen.values())
 
 
-def judged(
+def judge_policies(
     policies: Sequence[Policy], answers: Sequence[PolicyAnswer], now: datetime
 ) -> tuple[JudgedPolicy, ...]:
     """Return the verdict of each policy, given its answer."""
     pairs = zip(policies, answers, strict=True)
-    return tuple(_judged(policy, answer, now) for policy, answer in pairs)
+    return tuple(_judge_policy(policy, answer, now) for policy, answer in pairs)
 
 
-def _judged(policy: Policy, answer: PolicyAnswer, now: datetime) -> JudgedPolicy:
+def _judge_policy(policy: Policy, answer: PolicyAnswer, now: datetime) -> JudgedPolicy:
     exemption = None if answer.holds else _exemption(policy, answer, now)
     is_exempted = exemption is not None and not exemption.expired
     place = policy.place

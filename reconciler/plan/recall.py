@@ -21,23 +21,23 @@ from reconciler.catalog.catalog import Catalog
 from reconciler.desired.objects import node_pools
 from reconciler.diff.drift import type_checked_from
 from reconciler.disruption.calendar import next_moment
-from reconciler.plan.make.decide import Phase, untimed
-from reconciler.plan.make.findings import due_at
-from reconciler.plan.make.gather import vanished_pools
+from reconciler.plan.make.decide import Phase, ignore_phase
+from reconciler.plan.make.findings import drift_deadline
+from reconciler.plan.make.gather import deleted_pools
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.make.recall import FactsRecall
 from reconciler.plan.planning import plan_of
 from reconciler.plan.value.plan import Plan, digest_of
 
 _APART: Final = ("now", "catalog", "memory")
-"""What is compared in its own way."""
+"""The fields that are compared in a special way."""
 _NAMING: Final = ("serial", "digests")
-"""What a plan only repeats, apart from the names of new nodes, which depend on it."""
+"""The fields that a plan only repeats; beyond that, only the names of new nodes depend on them."""
 _EQUAL: Final = sorted(
     (name for name in Inputs.__struct_fields__ if name not in (*_APART, *_NAMING)),
     key=lambda name: (name == "cluster", name),
 )
-"""What is compared as it is; what costs most comes last: most changes show in a digest."""
+"""The fields that are compared as they are, the most expensive comparison last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +50,17 @@ class _Answer:
 
     def holds_for(self, inputs: Inputs) -> bool:
         """Return whether ``inputs`` lead to the same plan."""
-        asked = self.inputs.now
-        if inputs.now < asked or inputs.now.utcoffset() != asked.utcoffset():
+        planned_at = self.inputs.now
+        if inputs.now < planned_at or inputs.now.utcoffset() != planned_at.utcoffset():
             return False
         if self.until is not None and inputs.now >= self.until:
             return False
         names_nodes = self.plan.actions or self.plan.node_claims
         if names_nodes and any(getattr(inputs, n) != getattr(self.inputs, n) for n in _NAMING):
             return False
-        return same_question(inputs, self.inputs)
+        return equal_except_time(inputs, self.inputs)
 
-    def at(self, inputs: Inputs) -> Plan:
+    def plan_at(self, inputs: Inputs) -> Plan:
         """Return the plan for ``inputs``, which are equal to these."""
         digests = inputs.digests
         return replace(
@@ -79,20 +79,20 @@ class Recall:
         self._last: _Answer | None = None
         self._facts = FactsRecall()
 
-    def plan(self, inputs: Inputs, phase: Phase = untimed) -> Plan:
+    def plan(self, inputs: Inputs, phase: Phase = ignore_phase) -> Plan:
         """Return what ``plan_of`` returns for ``inputs``, byte for byte."""
         last = self._last
         if last is not None:
             inputs = replace(inputs, cluster=inputs.cluster.sharing(last.inputs.cluster))
             if last.holds_for(inputs):
-                return last.at(inputs)
+                return last.plan_at(inputs)
         self._last = last = None  # release the old plan before the work, which needs most memory
         plan = plan_of(inputs, phase, self._facts)
         self._last = _Answer(inputs, plan, steady_until(inputs))
         return plan
 
 
-def same_question(one: Inputs, other: Inputs) -> bool:
+def equal_except_time(one: Inputs, other: Inputs) -> bool:
     """Return whether two inputs are equal except for the time.
 
     Serial and digests are not compared: they decide nothing but names.
@@ -131,11 +131,11 @@ def steady_until(inputs: Inputs) -> datetime | None:
     None if time alone changes nothing in them.
     """
     desired = node_pools(inputs.fleet)
-    pools = (*desired, *vanished_pools(inputs.known_before, desired))
+    pools = (*desired, *deleted_pools(inputs.known_before, desired))
     moments = [next_moment(inputs.cluster, pools, inputs.settings, inputs.now, inputs.history)]
     claims = [node.claim for node in inputs.cluster.nodes if node.claim is not None]
     moments += (type_checked_from(claim) for claim in claims)
-    moments += (due_at(claim, inputs.settings) for claim in claims)
+    moments += (drift_deadline(claim, inputs.settings) for claim in claims)
     moments += (m.seen_at + REMEMBERED_FOR for row in inputs.memory.values() for m in row.values())
     commitments = inputs.settings.commitments
     moments += commitments.ends if commitments is not None else ()

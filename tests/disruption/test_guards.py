@@ -15,9 +15,9 @@ from reconciler.disruption.command import Decisions, WaitsFor
 from reconciler.disruption.consolidation.memory import (
     GAVE_UP,
     AbandonedOffering,
-    given_up,
-    in_memory,
-    remembered,
+    abandoned_offerings,
+    avoided_offerings,
+    gave_up_annotation,
 )
 from reconciler.model.decode import decode
 from reconciler.model.errors import UsageError
@@ -256,23 +256,26 @@ CLAIMS = st.builds(
 @given(CLAIMS)
 def test_a_replacement_inherits_the_replaced_offerings(claim: NodeClaim) -> None:
     made = configured(undoPeriod="24h")
-    text = remembered([claim], made, NOW)
+    text = gave_up_annotation([claim], made, NOW)
     heir = decode({"metadata": {"name": "heir", "annotations": {GAVE_UP: text}}}, NodeClaim)
     own = claim.metadata.labels["node.kubernetes.io/instance-type"]
-    assert given_up(heir) == (*given_up(claim), AbandonedOffering(NOW, own, "zone-a", "spot"))
-    assert [until for _, until in in_memory(heir, made)][-1] == NOW + 24 * HOUR
+    assert abandoned_offerings(heir) == (
+        *abandoned_offerings(claim),
+        AbandonedOffering(NOW, own, "zone-a", "spot"),
+    )
+    assert [until for _, until in avoided_offerings(heir, made)][-1] == NOW + 24 * HOUR
 
 
 @given(CLAIMS)
 def test_descendants_of_several_replacements_remember_without_a_period(claim: NodeClaim) -> None:
-    """For an hour: ``returns`` reads the memory of a lineage that went through such a set."""
-    assert remembered([claim], configured(), NOW) == ""
-    text = remembered([claim], configured(), NOW, several=True)
+    """For an hour, ``repeat_refusal`` reads the offerings that such a lineage gave up."""
+    assert gave_up_annotation([claim], configured(), NOW) == ""
+    text = gave_up_annotation([claim], configured(), NOW, several=True)
     heir = decode({"metadata": {"name": "heir", "annotations": {GAVE_UP: text}}}, NodeClaim)
     own = claim.metadata.labels["node.kubernetes.io/instance-type"]
-    assert given_up(heir)[-1] == AbandonedOffering(NOW, own, "zone-a", "spot")
-    assert text.split()[-1] in remembered([heir], configured(), NOW + HOUR / 2)
-    assert remembered([heir], configured(), NOW + HOUR) == ""
+    assert abandoned_offerings(heir)[-1] == AbandonedOffering(NOW, own, "zone-a", "spot")
+    assert text.split()[-1] in gave_up_annotation([heir], configured(), NOW + HOUR / 2)
+    assert gave_up_annotation([heir], configured(), NOW + HOUR) == ""
 
 
 # configuration

@@ -3,7 +3,7 @@
 from typing import Any
 
 from reconciler.disruption.command import Decisions, WaitsFor
-from reconciler.disruption.simulation import after
+from reconciler.disruption.simulation import cluster_after_removal
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.placement.question import Placement
 from tests.disruption.builders import (
@@ -171,8 +171,8 @@ ZONE = "topology.kubernetes.io/zone"
 def test_a_pod_that_moves_twice_is_on_one_node_only() -> None:
     cluster = a_cluster(a_node("n1"), a_node("n2"), a_pod("p", None))
 
-    first = after(cluster, [], Placement(on_nodes={"default/p": "n1"}))
-    second = after(first, ["n1"], Placement(on_nodes={"default/p": "n2"}))
+    first = cluster_after_removal(cluster, [], Placement(on_nodes={"default/p": "n1"}))
+    second = cluster_after_removal(first, ["n1"], Placement(on_nodes={"default/p": "n2"}))
 
     assert [pod.metadata.name for node in second.nodes for pod in node.pods] == ["p"]
     assert [pod.spec.node_name for pod in first.pods] == ["n1"]

@@ -12,10 +12,10 @@ import pytest
 
 from reconciler.desired.settings.layers import resolve
 from reconciler.disruption.candidates import Candidate, CandidateRefusal
-from reconciler.disruption.consolidation.proposal import compute
+from reconciler.disruption.consolidation.proposal import propose_removal
 from reconciler.disruption.consolidation.recall import RefusalRecall
 from reconciler.disruption.decide import decide
-from reconciler.disruption.simulation import Toll
+from reconciler.disruption.simulation import SimulationEffort
 from reconciler.disruption.situation import Situation, open_pass
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.placement.footing import Footing
@@ -257,8 +257,8 @@ def test_nodes_that_are_said_not_to_share_one_cannot_be_replaced_by_one() -> Non
             chosen = candidates[: rng.randint(1, 4)]
             price = sum(candidate.price for candidate in chosen)
             cannot = work.simulation.cannot_share(chosen, price)
-            toll = work.simulation.toll
-            found = compute(chosen, open_pass(drawn).work)
+            toll = work.simulation.effort
+            found = propose_removal(chosen, open_pass(drawn).work)
             if cannot:
                 certain += 1
                 assert isinstance(found, CandidateRefusal), world
@@ -268,7 +268,7 @@ def test_nodes_that_are_said_not_to_share_one_cannot_be_replaced_by_one() -> Non
     assert min(certain, doubtful) > 10
 
 
-def _toll_of(chosen: Sequence[Candidate], drawn: Situation) -> Toll:
+def _toll_of(chosen: Sequence[Candidate], drawn: Situation) -> SimulationEffort:
     simulation = open_pass(drawn).work.simulation
-    simulation.without(chosen, consolidating=True)
-    return simulation.toll
+    simulation.simulate_removal(chosen, consolidating=True)
+    return simulation.effort

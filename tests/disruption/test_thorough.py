@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from reconciler.disruption.command import Command, Decisions
 from reconciler.disruption.consolidation.memory import GAVE_UP
 from reconciler.disruption.consolidation.pricing import OfferingChoice
-from reconciler.disruption.consolidation.sets import LEAST_SAVED
-from reconciler.disruption.consolidation.thorough import by_waste, small_sets
+from reconciler.disruption.consolidation.sets import MINIMUM_SAVED
+from reconciler.disruption.consolidation.thorough import small_sets, waste_by_node
 from reconciler.disruption.decide import decide
-from reconciler.disruption.simulation import after
+from reconciler.disruption.simulation import cluster_after_removal
 from reconciler.disruption.situation import open_pass
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.settings import ConsolidationSearch, PoolOptions, Settings
@@ -53,7 +53,7 @@ def test_one_node_is_replaced_by_two_cheaper_ones() -> None:
     assert command.nodes == ("n1",)
     assert len(command.replacements) > 1
     assert command.savings is not None
-    assert command.savings >= SIZES["huge"][1] * LEAST_SAVED
+    assert command.savings >= SIZES["huge"][1] * MINIMUM_SAVED
 
 
 def test_any_launch_of_several_replacements_costs_less() -> None:
@@ -211,8 +211,8 @@ def test_a_node_that_is_closed_takes_no_pods_though_it_has_room() -> None:
     work = open_pass(a_situation(cluster, [a_pool()], settings=THOROUGH)).work
     going = [candidate for candidate in work.roster.candidates if candidate.name == "n1"]
 
-    free = work.simulation.without(going, consolidating=True)
-    closed = work.simulation.without(going, consolidating=True, closed={"n2"})
+    free = work.simulation.simulate_removal(going, consolidating=True)
+    closed = work.simulation.simulate_removal(going, consolidating=True, closed={"n2"})
 
     assert set(free.placement.on_nodes.values()) == {"n2"}
     assert not closed.placement.on_nodes
@@ -232,10 +232,10 @@ def test_existing_room_goes_to_the_pods_that_are_expensive_on_new_nodes() -> Non
     )  # fmt: skip
     work = open_pass(a_situation(cluster, [pool], settings=THOROUGH)).work
     going = [candidate for candidate in work.roster.candidates if candidate.name == "n1"]
-    worth = work.simulation.worth(going[0].moving)
+    worth = work.simulation.worth(going[0].moving_pods)
 
-    as_queued = work.simulation.without(going, consolidating=True)
-    expensive_first = work.simulation.without(going, consolidating=True, worth=worth)
+    as_queued = work.simulation.simulate_removal(going, consolidating=True)
+    expensive_first = work.simulation.simulate_removal(going, consolidating=True, worth=worth)
 
     assert as_queued.placement.on_nodes == {"default/a-cheap": "n2"}
     assert expensive_first.placement.on_nodes == {"default/b-expensive": "n2"}
@@ -247,8 +247,8 @@ def test_the_most_wasteful_sets_are_evaluated_first() -> None:
         a_node("busy", "small"), a_pod("b", "busy", cpu="1800m"),
     )  # fmt: skip
     work = open_pass(a_situation(cluster, [a_pool()], settings=THOROUGH)).work
-    pods = [pod for candidate in work.roster.candidates for pod in candidate.moving]
-    waste = by_waste(work.roster.candidates, work.simulation.worth(pods))
+    pods = [pod for candidate in work.roster.candidates for pod in candidate.moving_pods]
+    waste = waste_by_node(work.roster.candidates, work.simulation.worth(pods))
 
     first = next(iter(small_sets(work.roster.candidates, waste)))
 
@@ -259,7 +259,7 @@ def test_the_most_wasteful_sets_are_evaluated_first() -> None:
 def dearest(command: Command) -> float:
     """Return the maximum total cost of the replacements."""
     return sum(
-        max(OfferingChoice(claim.requirements).worst_launch(kind) for kind in claim.types)
+        max(OfferingChoice(claim.requirements).worst_launch_price(kind) for kind in claim.types)
         for claim in command.replacements
     )
 
@@ -336,7 +336,7 @@ def _hold(command: Command, cluster: ClusterState, allowed: int) -> None:
     placement = command.placement or Placement()
     seats = set(placement.on_nodes) | {pod for claim in placement.claims for pod in claim.pods}
     assert {pod.key for pod in pods} <= seats
-    then = after(cluster, command.nodes, placement)
+    then = cluster_after_removal(cluster, command.nodes, placement)
     for node in then.nodes:
         assert sum(pod.requests()["cpu"] for pod in node.pods) <= node.allocatable["cpu"]
 

@@ -312,7 +312,7 @@ class World:
         desired = engine.source.read()
         takeover = Takeover(engine.ports.compute, desired, self.store, self.journal, self.clock)  # type: ignore[arg-type]
         stakes = takeover.survey(None)
-        assert takeover.take(stakes) == []
+        assert takeover.adopt(stakes) == []
         return [stake.refused for stake in stakes if stake.refused]
 
     @property

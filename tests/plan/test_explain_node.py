@@ -14,7 +14,7 @@ from reconciler.model.history import NO_HISTORY, History, Move, Rollout, Taken
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.plan.explain.answer import Explanation
 from reconciler.plan.explain.calendar import SPAN, calendar_of, explain_node_pool
-from reconciler.plan.explain.node import explain_fully
+from reconciler.plan.explain.node import explain_node_in_detail
 from reconciler.plan.explain.reasons import explain_node
 from reconciler.plan.make.gather import facts_of
 from reconciler.plan.make.inputs import Inputs
@@ -34,7 +34,7 @@ def inputs_of(*observed: dict, rules: dict | None = None, **config: object) -> I
 def explanation_of(question: Inputs, node: str) -> Explanation:
     plan = plan_of(question)
     answer = explain_node(plan, node, f"claim-{node}")
-    return explain_fully(answer, facts_of(question), plan)
+    return explain_node_in_detail(answer, facts_of(question), plan)
 
 
 def pool_explanation_of(question: Inputs) -> Explanation:
@@ -91,7 +91,7 @@ def test_an_unknown_node_is_reported_as_unknown() -> None:
     question = inputs_of(*a_node("n"))
     plan = plan_of(question)
     answer = explain_node(plan, "gone", "")
-    assert explain_fully(answer, facts_of(question), plan) == answer
+    assert explain_node_in_detail(answer, facts_of(question), plan) == answer
 
 
 def test_the_calendar_covers_seven_days_without_a_gap() -> None:

@@ -8,7 +8,7 @@ import networkx as nx
 import pytest
 from hypothesis import given, settings
 
-from reconciler.plan.graph import ActionGraph, in_waves
+from reconciler.plan.graph import ActionGraph, sort_into_waves
 from reconciler.plan.run import PlanRun
 from reconciler.plan.value.actions import Action
 from tests.plan.builders import PLANS, an_action
@@ -48,7 +48,9 @@ def test_a_replacement_is_ready_before_the_old_node_is_terminated() -> None:
 
 def test_a_cycle_is_an_internal_error_that_names_it() -> None:
     with pytest.raises(AssertionError, match=r"wait for each other: (a -> b -> a|b -> a -> b)$"):
-        in_waves([an_action("a", after=("b",)), an_action("b", after=("a",)), an_action("c")])
+        sort_into_waves(
+            [an_action("a", after=("b",)), an_action("b", after=("a",)), an_action("c")]
+        )
 
 
 def test_a_dependency_on_an_unknown_action_is_an_internal_error() -> None:
@@ -58,14 +60,14 @@ def test_a_dependency_on_an_unknown_action_is_an_internal_error() -> None:
 
 def test_a_duplicate_action_id_is_an_internal_error() -> None:
     with pytest.raises(AssertionError, match="duplicate"):
-        in_waves([an_action("a"), an_action("a")])
+        sort_into_waves([an_action("a"), an_action("a")])
 
 
 def test_actions_without_dependencies_do_not_load_networkx(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "networkx", None)
-    alone = in_waves([an_action("b"), an_action("a")])
+    alone = sort_into_waves([an_action("b"), an_action("a")])
     assert [a.id for a in PlanRun(alone).ready()] == ["a", "b"]
     with pytest.raises(ImportError):
-        in_waves([an_action("a"), an_action("b", after=("a",))])
+        sort_into_waves([an_action("a"), an_action("b", after=("a",))])

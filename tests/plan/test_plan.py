@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from jsonschema import Draft202012Validator, FormatChecker
 
-from reconciler._resources import resource
+from reconciler._resources import resource_path
 from reconciler.model.errors import UnreadableError
 from reconciler.plan.explain.answer import Explanation
 from reconciler.plan.value.actions import PlannedCommand
@@ -27,7 +27,7 @@ from tests.plan.strategies import plans
 
 @cache
 def validator() -> Draft202012Validator:
-    schema = json.loads(Path(resource("schemas", "plan.v1.json")).read_bytes())
+    schema = json.loads(Path(resource_path("schemas", "plan.v1.json")).read_bytes())
     return Draft202012Validator(schema, format_checker=FormatChecker())
 
 
@@ -116,8 +116,8 @@ def test_another_plan_has_another_digest(field: str) -> None:
 def test_changed_inputs_are_named() -> None:
     before = InputDigests(git="a", snapshot="b", catalog="c", settings="d", engine="e")
     after = InputDigests(git="x", snapshot="b", catalog="c", settings="y", engine="e")
-    assert before.moved(after) == ["git", "settings"]
-    assert before.moved(before) == []
+    assert before.changed(after) == ["git", "settings"]
+    assert before.changed(before) == []
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_an_invalid_plan_is_rejected_with_the_position(content: bytes, document:
 
 def test_the_schema_names_every_field() -> None:
     """Users read the schema, so it must contain every field."""
-    schema = json.loads(Path(resource("schemas", "plan.v1.json")).read_bytes())
+    schema = json.loads(Path(resource_path("schemas", "plan.v1.json")).read_bytes())
     plan = PLANS["pull_request"]()
     assert_described(json.loads(to_json(plan)), schema, schema, "plan")
 

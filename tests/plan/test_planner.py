@@ -20,7 +20,7 @@ from reconciler.observed.snapshot import read_snapshot
 from reconciler.observed.state import cluster_state
 from reconciler.plan.graph import ActionGraph
 from reconciler.plan.make.actions import Namer
-from reconciler.plan.make.decide import decided_by, situation_of, untimed
+from reconciler.plan.make.decide import ignore_phase, make_decisions, situation_of
 from reconciler.plan.make.gather import facts_of
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.planning import plan_of
@@ -210,7 +210,7 @@ def test_without_nodes_the_shortcut_decides_the_same(cpus: list[int]) -> None:
     waiting = [a_pod(f"p-{i}", cpu) for i, cpu in enumerate(cpus)]
     question = inputs([a_pool(), a_class()], waiting)
     facts = facts_of(question)
-    short = decided_by(facts, "salt", untimed)
+    short = make_decisions(facts, "salt", ignore_phase)
     whole = decide(situation_of(facts, "salt"))
     assert short.placement == whole.placement
     assert (whole.commands, whole.blocked, whole.deferred) == ((), (), ())
@@ -377,7 +377,7 @@ def test_phases_are_reported() -> None:
 
     def phase(name: str):
         phases.append(name)
-        return untimed(name)
+        return ignore_phase(name)
 
     plan_of(inputs([a_pool(), a_class()], [*a_node("n"), a_pod("p")]), phase)
     assert {"catalog", "placement", "disruption"} <= set(phases)

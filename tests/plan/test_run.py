@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reconciler.plan.graph import in_waves
+from reconciler.plan.graph import sort_into_waves
 from reconciler.plan.run import TRANSITIONS, ActionEvent, ActionState, PlanRun, RunEvent
 from reconciler.plan.value.actions import Action
 from tests.plan.builders import an_action
@@ -92,7 +92,7 @@ def test_every_state_is_reachable_and_not_a_dead_end(kind: str) -> None:
 
 def replacement() -> PlanRun:
     return PlanRun(
-        in_waves(
+        sort_into_waves(
             [
                 an_action("provision/new", command="c", node_claim="new"),
                 an_action("replace/c", after=("provision/new",), kind="replace", command="c"),

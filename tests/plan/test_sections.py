@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from reconciler.cli.output.stream import render_for_terminal
 from reconciler.model.text.visible import html_text, markdown_code, one_line
-from reconciler.plan.approval import encode_saved
+from reconciler.plan.approval import encode_saved_plan
 from reconciler.plan.render.charts import Axis
 from reconciler.plan.render.html import render_html
 from reconciler.plan.render.markdown import CHARACTERS_MAX, render_markdown
@@ -218,7 +218,7 @@ def test_no_renderer_loses_a_row(plan: Plan) -> None:
 @settings(max_examples=examples(40), deadline=None)
 def test_the_headline_is_the_same_in_every_format(plan: Plan) -> None:
     lines = summary_lines(plan)
-    assert json.loads(encode_saved(plan))["summary"]["text"] == lines
+    assert json.loads(encode_saved_plan(plan))["summary"]["text"] == lines
     page = render_html(plan)
     text = " ".join(render_text(plan).split())
     comment = unescape(render_markdown(plan)).replace("\u200b", "")

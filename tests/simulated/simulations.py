@@ -19,7 +19,7 @@ from reconciler.cli.simulation.building import (
     read_simulation,
 )
 from reconciler.cli.simulation.script import Script
-from reconciler.plan.make.decide import untimed
+from reconciler.plan.make.decide import ignore_phase
 from tests.cli.commandlines import request_of
 from tests.engine.world import a_node_class, catalog_file
 from tests.yamltext import dump_all
@@ -52,12 +52,12 @@ class Parsed:
         self, objects: Sequence[Mapping[str, Any]], script: Mapping[str, Any], seed: int = 0
     ) -> Setting:
         """Return the world of a fleet under a script."""
-        inputs = read_simulation(self._request(objects), untimed)
+        inputs = read_simulation(self._request(objects), ignore_phase)
         return built(inputs, msgspec.convert(script, Script), seed)
 
     def fleet(self, objects: Sequence[Mapping[str, Any]]) -> SimulatedFleet:
         """Return another revision of the fleet."""
-        return fleet_of(self._request(objects), None, untimed)
+        return fleet_of(self._request(objects), None, ignore_phase)
 
     def _request(self, objects: Sequence[Mapping[str, Any]]) -> FleetRequest:
         write_fleet(self.folder, objects)

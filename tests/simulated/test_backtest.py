@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from reconciler._resources import resource
+from reconciler._resources import resource_path
 from reconciler.cli.backtest.replay import Replay
 from reconciler.cli.backtest.trace import BYTES_MAX, Trace, read_trace
 from reconciler.cli.main import main
@@ -52,7 +52,7 @@ def backtest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
         trace = ("--trace", str(tmp_path / "trace.csv"))
         assert main(["simulate", *words(tmp_path, *trace, "-o", "json", *more)]) == 0
         report: dict[str, Any] = json.loads(capsys.readouterr().out)
-        with open(resource("schemas", "simulation.v1.json"), encoding="utf-8") as schema:
+        with open(resource_path("schemas", "simulation.v1.json"), encoding="utf-8") as schema:
             Draft202012Validator(json.load(schema)).validate(report)
         return report
 

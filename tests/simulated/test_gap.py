@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from reconciler._resources import resource
+from reconciler._resources import resource_path
 from reconciler.cli.backtest.gap import chosen
 from reconciler.cli.main import main
 from tests.engine.world import a_pool
@@ -64,7 +64,7 @@ def side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
         given_trace = ("--trace", str(tmp_path / "trace.jsonl"))
         assert main(["simulate", *words(tmp_path, *given_trace, "-o", "json", *more)]) == 0
         report = json.loads(capsys.readouterr().out)
-        with open(resource("schemas", "simulation.v1.json"), encoding="utf-8") as schema:
+        with open(resource_path("schemas", "simulation.v1.json"), encoding="utf-8") as schema:
             Draft202012Validator(json.load(schema)).validate(report)
         found: dict[str, Any] = report["backtest"]["sides"]["head"]
         return found

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from reconciler._resources import resource
+from reconciler._resources import resource_path
 from reconciler.adapters.simulated.conditions import Pool, RecordedMarket
 from reconciler.cli.main import main
 from tests.engine.world import a_pool
@@ -104,7 +104,7 @@ def test_the_lines_are_valid_and_survive_a_copy(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [HEADER, prices(0, 0.02, 0.03), prices(9, None, 0.0311), *refusal(5, 9), KIND, POD]
-    with open(resource("schemas", "trace.v1.json"), encoding="utf-8") as file:
+    with open(resource_path("schemas", "trace.v1.json"), encoding="utf-8") as file:
         schema = Draft202012Validator(json.load(file))
     for row in rows:
         schema.validate(row)

@@ -65,7 +65,7 @@ def score_move(savings: float, disruption: float, totals: Totals, k: int = K) ->
     return BalanceScore(savings / totals.cost, disruption / totals.disruption, k)
 
 
-def attributed(savings: float, cost_by_pool: Mapping[str, float]) -> dict[str, float]:
+def attribute_savings(savings: float, cost_by_pool: Mapping[str, float]) -> dict[str, float]:
     """Return the savings of a move by pool, in proportion to the price of its nodes there."""
     total = sum(cost_by_pool.values())
     if len(cost_by_pool) <= 1 or total <= 0:
@@ -93,17 +93,17 @@ def pool_totals(
             continue
         candidate = known.get(node.name)
         cost[name] += price_of(node) if candidate is None else candidate.price
-        disruption[name] += _bystander_cost(node) if candidate is None else candidate.cost
+        disruption[name] += _non_candidate_cost(node) if candidate is None else candidate.cost
     return {name: Totals(cost[name], disruption[name]) for name in sorted(pools)}
 
 
-def _bystander_cost(node: StateNode) -> float:
+def _non_candidate_cost(node: StateNode) -> float:
     """Return the disruption cost of a node that is not a candidate, ignoring DaemonSet pods."""
     pods = (pod for pod in node.pods if not pod.is_daemon and not pod.is_terminal)
     return BASE_COST + eviction_costs(pods)
 
 
-def evaluate(
+def score_by_pool(
     candidates: Sequence[Candidate], savings: float, totals: Mapping[str, Totals]
 ) -> dict[str, BalanceScore]:
     """Return the score of a move for each Balanced pool that it affects."""
@@ -116,7 +116,7 @@ def evaluate(
         costs[name] = costs.get(name, 0.0) + candidate.cost
         if is_balanced(candidate):
             balanced.add(name)
-    shares = attributed(savings, prices)
+    shares = attribute_savings(savings, prices)
     return {
         name: score_move(shares[name], costs[name], totals.get(name, Totals()))
         for name in sorted(balanced)

@@ -32,9 +32,9 @@ from reconciler.placement.question import PlannedClaim
 GAVE_UP: Final = "reconciler/gave-up"
 """Annotation of a NodeClaim that consolidation launched: the offerings that it replaced."""
 
-_KEPT_MAX: Final = 32
+_OFFERINGS_MAX: Final = 32
 _REPEATS: Final = 3
-"""How often within an hour a lineage gives up an offering before no set returns to it."""
+"""After so many times within an hour, no set returns to an offering that its lineage gave up."""
 _HOUR: Final = timedelta(hours=1)
 _LABELS: Final = (INSTANCE_TYPE, ZONE, CAPACITY_TYPE)
 
@@ -52,13 +52,15 @@ class AbandonedOffering:
         return f"{self.instance_type} {self.capacity_type} in {self.zone}"
 
 
-def given_up(claim: NodeClaim) -> tuple[AbandonedOffering, ...]:
+def abandoned_offerings(claim: NodeClaim) -> tuple[AbandonedOffering, ...]:
     """Return the offerings that a node replaced, oldest first; invalid entries are ignored."""
     text = claim.metadata.annotations.get(GAVE_UP, "")
-    return tuple(sorted(one for part in text.split() if (one := _read(part)) is not None))
+    return tuple(
+        sorted(offering for part in text.split() if (offering := _parse_offering(part)) is not None)
+    )
 
 
-def _read(text: str) -> AbandonedOffering | None:
+def _parse_offering(text: str) -> AbandonedOffering | None:
     offering, _, moment = text.partition("@")
     parts = offering.split(",")
     try:
@@ -72,31 +74,32 @@ def _read(text: str) -> AbandonedOffering | None:
     )
 
 
-def remembered(
+def gave_up_annotation(
     claims: Sequence[NodeClaim], settings: Settings, now: datetime, *, several: bool = False
 ) -> str:
     """Return the annotation for a replacement of these claims, empty if nothing needs it.
 
-    It contains the claims' own offerings and their recorded ones that still count. Flap damping
-    needs it, and so do the rule about ``several`` replacements and the descendants of such.
+    It contains the claims' own offerings, and those of their annotations that still count. Flap
+    damping needs it. So does the rule about ``several`` replacements, also for later generations.
     """
     periods = [undo_period(claim.node_pool, settings) for claim in claims]
     recent = [
-        one
+        offering
         for claim, period in zip(claims, periods, strict=True)
-        for one in given_up(claim)
-        if now - one.at < max(period, _HOUR)
+        for offering in abandoned_offerings(claim)
+        if now - offering.at < max(period, _HOUR)
     ]
     if not (several or recent or any(period > timedelta(0) for period in periods)):
         return ""
-    found = dict.fromkeys(recent)
+    offerings = dict.fromkeys(recent)
     for claim in claims:
         labels = claim.metadata.labels
         if all(key in labels for key in _LABELS):
-            found[AbandonedOffering(now, *(labels[key] for key in _LABELS))] = None
-    newest = sorted(found)[-_KEPT_MAX:]
+            offerings[AbandonedOffering(now, *(labels[key] for key in _LABELS))] = None
+    newest = sorted(offerings)[-_OFFERINGS_MAX:]
     return " ".join(
-        f"{one.instance_type},{one.zone},{one.capacity_type}@{one.at.isoformat()}" for one in newest
+        f"{offering.instance_type},{offering.zone},{offering.capacity_type}@{offering.at.isoformat()}"
+        for offering in newest
     )
 
 
@@ -105,14 +108,16 @@ def undo_period(node_pool: str, settings: Settings) -> timedelta:
     return settings.pool(node_pool).undo_period
 
 
-def in_memory(claim: NodeClaim, settings: Settings) -> Iterator[tuple[AbandonedOffering, datetime]]:
+def avoided_offerings(
+    claim: NodeClaim, settings: Settings
+) -> Iterator[tuple[AbandonedOffering, datetime]]:
     """Yield the offerings that must not replace a node, and until when."""
     period = undo_period(claim.node_pool, settings)
     if period > timedelta(0):
-        yield from ((one, one.at + period) for one in given_up(claim))
+        yield from ((offering, offering.at + period) for offering in abandoned_offerings(claim))
 
 
-def undoes(
+def undo_refusal(
     candidates: Sequence[Candidate], claim: PlannedClaim | None, settings: Settings, now: datetime
 ) -> CandidateRefusal | None:
     """Reject a replacement that may become an offering that one of the nodes replaced.
@@ -122,52 +127,59 @@ def undoes(
     if claim is None:
         return None
     found = [
-        (until, candidate.name, one)
+        (until, candidate.name, offering)
         for candidate in candidates
-        for one, until in in_memory(candidate.claim, settings)
-        if now < until and _may_become(claim, one)
+        for offering, until in avoided_offerings(candidate.claim, settings)
+        if now < until and _may_become(claim, offering)
     ]
     if not found:
         return None
-    until, node, one = max(found)
+    until, node, offering = max(found)
     pool = next(c.pool.name for c in candidates if c.name == node)
     key = settings.key_of(pool, PoolOption.UNDO_PERIOD)
     text = (
-        f"would undo a consolidation: {node} replaced {one} at {one.at:%Y-%m-%d %H:%M %Z},"
-        f" and its replacement could be the same offering again ({key})"
+        f"would undo a consolidation: {node} replaced {offering} at"
+        f" {offering.at:%Y-%m-%d %H:%M %Z}, and its replacement could be the same offering again"
+        f" ({key})"
     )
     return CandidateRefusal(BlockCode.UNDOES, text, until)
 
 
-def returns(
+def repeat_refusal(
     candidates: Sequence[Candidate], claims: Sequence[PlannedClaim], now: datetime
 ) -> CandidateRefusal | None:
     """Reject several replacements if one may become an offering that was given up again and again.
 
-    Only what one of the nodes or its predecessors replaced within the last hour counts. No time is
-    given at which that ends: nothing else would change by then.
+    Only offerings that one of the nodes or its predecessors replaced within the last hour count.
+    The rejection has no end time, because nothing else would have changed by then.
     """
     for candidate in candidates:
-        recent = [one for one in given_up(candidate.claim) if now - one.at < _HOUR]
-        counts = Counter((one.instance_type, one.zone, one.capacity_type) for one in recent)
-        for one in recent:
-            times = counts[one.instance_type, one.zone, one.capacity_type]
-            if times >= _REPEATS and any(_may_become(claim, one) for claim in claims):
+        recent = [
+            offering
+            for offering in abandoned_offerings(candidate.claim)
+            if now - offering.at < _HOUR
+        ]
+        counts = Counter(
+            (offering.instance_type, offering.zone, offering.capacity_type) for offering in recent
+        )
+        for offering in recent:
+            times = counts[offering.instance_type, offering.zone, offering.capacity_type]
+            if times >= _REPEATS and any(_may_become(claim, offering) for claim in claims):
                 text = (
-                    f"would repeat a consolidation: {one} was replaced by {candidate.name} or its "
-                    f"predecessors {times} times within an hour, and one of {len(claims)} "
+                    f"would repeat a consolidation: {offering} was replaced by {candidate.name} "
+                    f"or its predecessors {times} times within an hour, and one of {len(claims)} "
                     "replacements could be the same offering again"
                 )
                 return CandidateRefusal(BlockCode.UNDOES, text)
     return None
 
 
-def _may_become(claim: PlannedClaim, one: AbandonedOffering) -> bool:
-    kind = next((kind for kind in claim.types if kind.name == one.instance_type), None)
+def _may_become(claim: PlannedClaim, offering: AbandonedOffering) -> bool:
+    kind = next((kind for kind in claim.types if kind.name == offering.instance_type), None)
     if kind is None:
         return False
     return any(
-        (o.zone, o.capacity_type) == (one.zone, one.capacity_type)
+        (o.zone, o.capacity_type) == (offering.zone, offering.capacity_type)
         and o.available
         and claim.requirements.intersects(o.requirements)
         for o in kind.offerings

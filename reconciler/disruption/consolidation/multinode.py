@@ -11,13 +11,13 @@ from reconciler.disruption.candidates import Candidate, CandidateRefusal
 from reconciler.disruption.consolidation.proposal import (
     REASON,
     Proposal,
-    cheaper,
-    compute,
-    consolidatable,
-    scored,
+    consolidation_candidates,
+    filter_by_price,
+    propose_removal,
+    score_proposal,
 )
 from reconciler.disruption.deliberation import Deliberation
-from reconciler.disruption.methods.emptiness import by_ratio
+from reconciler.disruption.methods.emptiness import savings_ratio_key
 from reconciler.model.karpenter.instancetype import InstanceType
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, ZONE
 from reconciler.model.karpenter.requirements import Requirements
@@ -41,8 +41,8 @@ class MultiNodeConsolidation:
     def decide(self, work: Deliberation) -> None:
         if work.has_merged or not work.has_work_left("multi-node consolidation"):
             return
-        wanted = sorted(consolidatable(work), key=by_ratio)
-        proposal = longest_prefix(within_budget(wanted, work), work)
+        candidates = sorted(consolidation_candidates(work), key=savings_ratio_key)
+        proposal = longest_prefix(select_within_budget(candidates, work), work)
         if proposal is not None:
             proposal.start(work)
             work.has_merged = True
@@ -62,7 +62,7 @@ class MultiNodeOfOnePool:
         if any(command.reason is REASON for command in work.commands):
             return
         pools: dict[str, list[Candidate]] = {}
-        for candidate in sorted(consolidatable(work), key=by_ratio):
+        for candidate in sorted(consolidation_candidates(work), key=savings_ratio_key):
             pools.setdefault(candidate.pool.name, []).append(candidate)
         if len(pools) < 2:
             return
@@ -71,7 +71,7 @@ class MultiNodeOfOnePool:
         for name in sorted(more):
             if not work.has_work_left("multi-node consolidation"):
                 break
-            proposal = longest_prefix(within_budget(pools[name], work), work)
+            proposal = longest_prefix(select_within_budget(pools[name], work), work)
             if proposal is not None:
                 found.append(proposal)
         if found:
@@ -85,7 +85,7 @@ def longest_prefix(candidates: Sequence[Candidate], work: Deliberation) -> Propo
     low, high = 1, (len(candidates) - 1 if len(candidates) <= BATCH_MAX else BATCH_MAX)
     while low <= high:
         middle = (low + high) // 2
-        proposal = _together(candidates[: middle + 1], work)
+        proposal = _evaluate_prefix(candidates[: middle + 1], work)
         if proposal is None:
             high = middle - 1
         else:
@@ -93,10 +93,10 @@ def longest_prefix(candidates: Sequence[Candidate], work: Deliberation) -> Propo
     return best
 
 
-def _together(candidates: Sequence[Candidate], work: Deliberation) -> Proposal | None:
+def _evaluate_prefix(candidates: Sequence[Candidate], work: Deliberation) -> Proposal | None:
     if work.simulation.cannot_share(candidates, sum(c.price for c in candidates)):
         return None
-    proposal = compute(candidates, work)
+    proposal = propose_removal(candidates, work)
     if isinstance(proposal, Proposal) and proposal.replacements:
         narrowed = without_own_types(proposal.replacements[0], proposal.fitting, candidates)
         if isinstance(narrowed, CandidateRefusal):
@@ -104,18 +104,18 @@ def _together(candidates: Sequence[Candidate], work: Deliberation) -> Proposal |
         proposal = replace(proposal, replacements=(narrowed,))
     if isinstance(proposal, CandidateRefusal):
         return None
-    approved = scored(proposal, work)
+    approved = score_proposal(proposal, work)
     return approved if isinstance(approved, Proposal) else None
 
 
-def within_budget(wanted: Iterable[Candidate], work: Deliberation) -> list[Candidate]:
+def select_within_budget(candidates: Iterable[Candidate], work: Deliberation) -> list[Candidate]:
     """Return the candidates that the budgets allow to be disrupted together, in order."""
     trial = work.ledger.copy()
     chosen: list[Candidate] = []
-    for candidate in wanted:
+    for candidate in candidates:
         pool = candidate.pool.name
-        if work.is_free(candidate) and trial.left(pool, REASON) > 0:
-            trial.take(pool, REASON)
+        if work.is_free(candidate) and trial.allowed_disruptions(pool, REASON) > 0:
+            trial.count_disruption(pool, REASON)
             chosen.append(candidate)
     return chosen
 
@@ -133,20 +133,20 @@ def without_own_types(
         kind = candidate.kind
         assert kind is not None, "consolidation considers only nodes of a known type"
         if kind.name in fitting:
-            bound = min(bound, cheapest_alike(candidate, kind))
-    return cheaper(claim, bound)
+            bound = min(bound, cheapest_matching_price(candidate, kind))
+    return filter_by_price(claim, bound)
 
 
-def cheapest_alike(candidate: Candidate, kind: InstanceType) -> float:
+def cheapest_matching_price(candidate: Candidate, kind: InstanceType) -> float:
     """Return the price of the cheapest offering, available or not, that matches the node's labels.
 
     It is 0 if there is none: without a price there are no savings.
     """
-    known = candidate.prices_alike.get(kind.name)
+    known = candidate.matching_prices.get(kind.name)
     if known is None or known[0] is not kind:
         zone, capacity_type = (candidate.node.labels.get(key) for key in (ZONE, CAPACITY_TYPE))
         alike = [o for o in kind.offerings if (o.zone, o.capacity_type) == (zone, capacity_type)]
         labels = Requirements.from_labels(candidate.node.labels)
         prices = [o.price for o in alike if labels.intersects(o.requirements)]
-        known = candidate.prices_alike[kind.name] = (kind, min(prices, default=0.0))
+        known = candidate.matching_prices[kind.name] = (kind, min(prices, default=0.0))
     return known[1]

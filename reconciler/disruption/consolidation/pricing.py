@@ -58,7 +58,7 @@ class OfferingChoice:
         """Return the lowest price of the type, infinity without an offering."""
         return min((o.price for o in self.available(kind)), default=inf)
 
-    def worst_launch(self, kind: InstanceType) -> float:
+    def worst_launch_price(self, kind: InstanceType) -> float:
         """Return the highest price that a launch of the type may have, infinity if none exists.
 
         A launch uses the first available capacity type of reserved, spot and on-demand; the zone is
@@ -72,23 +72,23 @@ class OfferingChoice:
         return inf
 
 
-def ordered(claim: PlannedClaim) -> PlannedClaim:
+def order_by_price(claim: PlannedClaim) -> PlannedClaim:
     """Return the claim with its types sorted by their cheapest allowed offering, then by name."""
     choice = OfferingChoice(claim.requirements)
     types = sorted(claim.types, key=lambda kind: (choice.cheapest(kind), kind.name))
     return replace(claim, types=tuple(types))
 
 
-def narrowed_to(claim: PlannedClaim, capacity_type: str) -> PlannedClaim:
+def restrict_to_capacity_type(claim: PlannedClaim, capacity_type: str) -> PlannedClaim:
     """Return the claim restricted to one capacity type and the types available with it."""
     requirements = claim.requirements.adding([equals(CAPACITY_TYPE, capacity_type)])
     choice = OfferingChoice(requirements)
     types = tuple(kind for kind in claim.types if choice.available(kind))
     narrowed = replace(claim, requirements=requirements, types=types, types_total=len(types))
-    return ordered(narrowed)
+    return order_by_price(narrowed)
 
 
-def cheaper_than(claim: PlannedClaim, price: float) -> PlannedClaim:
+def keep_cheaper_types(claim: PlannedClaim, price: float) -> PlannedClaim:
     """Return the claim with the types whose most expensive launch costs less than ``price``.
 
     The types are sorted by their cheapest offering, so the rest is not evaluated once that is too
@@ -98,12 +98,12 @@ def cheaper_than(claim: PlannedClaim, price: float) -> PlannedClaim:
     for kind in claim.types:
         if choice.cheapest(kind) >= price:
             break
-        if choice.worst_launch(kind) < price:
+        if choice.worst_launch_price(kind) < price:
             types.append(kind)
     return replace(claim, types=tuple(types), types_total=len(types))
 
 
-def least_launch(claim: PlannedClaim) -> float:
+def lowest_worst_launch_price(claim: PlannedClaim) -> float:
     """Return the lowest of the types' most expensive launches.
 
     The types are sorted by their cheapest offering, so only a few have to be evaluated.
@@ -112,7 +112,7 @@ def least_launch(claim: PlannedClaim) -> float:
     for kind in claim.types:
         if choice.cheapest(kind) >= least:
             break
-        least = min(least, choice.worst_launch(kind))
+        least = min(least, choice.worst_launch_price(kind))
     return least
 
 
@@ -134,22 +134,22 @@ def estimated_savings(prices: Iterable[float], replacements: Iterable[PlannedCla
     return sum(prices) - sum(expected_price(claim) for claim in replacements)
 
 
-def min_values_unmet(types: Sequence[InstanceType], requirements: Requirements) -> list[str]:
+def unmet_min_values(types: Sequence[InstanceType], requirements: Requirements) -> list[str]:
     """Return the label keys for which the types have fewer values than ``minValues`` requires."""
-    wanted = {r.key: r.min_values for r in requirements.values() if r.min_values is not None}
-    return sorted(key for key, least in wanted.items() if len(_values(types, key)) < least)
+    required = {r.key: r.min_values for r in requirements.values() if r.min_values is not None}
+    return sorted(key for key, least in required.items() if len(_values(types, key)) < least)
 
 
 def min_values_prefix(types: Sequence[InstanceType], requirements: Requirements) -> int:
     """Return how many types, in order, are needed to satisfy every ``minValues``."""
-    wanted = {r.key: r.min_values for r in requirements.values() if r.min_values is not None}
-    seen: dict[str, set[str]] = {key: set() for key in wanted}
-    if not wanted:
+    required = {r.key: r.min_values for r in requirements.values() if r.min_values is not None}
+    seen: dict[str, set[str]] = {key: set() for key in required}
+    if not required:
         return 0
     for count, kind in enumerate(types, start=1):
         for key, values in seen.items():
             values |= _values((kind,), key)
-        if all(len(seen[key]) >= least for key, least in wanted.items()):
+        if all(len(seen[key]) >= least for key, least in required.items()):
             return count
     return len(types)
 

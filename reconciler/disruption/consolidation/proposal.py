@@ -13,21 +13,21 @@ from typing import Final
 
 from reconciler.disruption.candidates import Candidate, CandidateRefusal, price_refusal
 from reconciler.disruption.command import BlockCode
-from reconciler.disruption.consolidation.balanced import evaluate
-from reconciler.disruption.consolidation.memory import undoes
+from reconciler.disruption.consolidation.balanced import score_by_pool
+from reconciler.disruption.consolidation.memory import undo_refusal
 from reconciler.disruption.consolidation.pricing import (
-    cheaper_than,
     estimated_savings,
+    keep_cheaper_types,
     may_be_spot,
     min_values_prefix,
-    min_values_unmet,
-    narrowed_to,
+    restrict_to_capacity_type,
+    unmet_min_values,
 )
 from reconciler.disruption.consolidation.recall import RefusedSet, set_question
 from reconciler.disruption.deliberation import Deliberation, with_claims
 from reconciler.disruption.gates.consolidatable import is_consolidatable
-from reconciler.disruption.gates.guards import resting
-from reconciler.disruption.gates.policy import too_little, too_young
+from reconciler.disruption.gates.guards import retry_delay
+from reconciler.disruption.gates.policy import minimum_age_hold, minimum_savings_refusal
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, ON_DEMAND, SPOT
 from reconciler.model.karpenter.nodepool import WHEN_EMPTY
@@ -72,7 +72,7 @@ class Proposal:
         )
 
 
-def consolidatable(work: Deliberation) -> list[Candidate]:
+def consolidation_candidates(work: Deliberation) -> list[Candidate]:
     """Return the nodes that consolidation may consider, and record the rejections of the others.
 
     Protection is reported before other rejections, and both even before ``consolidateAfter`` has
@@ -81,14 +81,14 @@ def consolidatable(work: Deliberation) -> list[Candidate]:
     Emptiness.
     """
     found: list[Candidate] = []
-    taken = {name for command in work.commands for name in command.nodes}
+    removed = {name for command in work.commands for name in command.nodes}
     for candidate in work.roster.candidates:
-        if candidate.pool.is_static or candidate.name in taken:
+        if candidate.pool.is_static or candidate.name in removed:
             continue
-        problem = price_refusal(candidate) or _disabled(candidate)
+        problem = price_refusal(candidate) or _disabled_refusal(candidate)
         if problem is None and candidate.is_empty:
             continue
-        problem = problem or _only_when_empty(candidate)
+        problem = problem or _when_empty_refusal(candidate)
         refusal = candidate.refusal(eventual=False) or problem
         if refusal is not None:
             work.refuse(candidate, REASON, refusal)
@@ -96,7 +96,7 @@ def consolidatable(work: Deliberation) -> list[Candidate]:
             candidate.claim, candidate.pool, work.now
         ):
             hold = work.holds.get((candidate.pool.name, REASON))
-            hold = hold or too_young(candidate, work.settings, work.now)
+            hold = hold or minimum_age_hold(candidate, work.settings, work.now)
             if hold is None:
                 found.append(candidate)
             else:
@@ -104,14 +104,14 @@ def consolidatable(work: Deliberation) -> list[Candidate]:
     return found
 
 
-def _disabled(candidate: Candidate) -> CandidateRefusal | None:
+def _disabled_refusal(candidate: Candidate) -> CandidateRefusal | None:
     if candidate.pool.spec.disruption.consolidates_after is not None:
         return None
     text = f'NodePool "{candidate.pool.name}" has consolidation disabled'
     return CandidateRefusal(BlockCode.CONSOLIDATION_DISABLED, text)
 
 
-def _only_when_empty(candidate: Candidate) -> CandidateRefusal | None:
+def _when_empty_refusal(candidate: Candidate) -> CandidateRefusal | None:
     if candidate.pool.spec.disruption.consolidation_policy != WHEN_EMPTY:
         return None
     text = (
@@ -121,24 +121,28 @@ def _only_when_empty(candidate: Candidate) -> CandidateRefusal | None:
     return CandidateRefusal(BlockCode.WHEN_EMPTY, text)
 
 
-def compute(candidates: Sequence[Candidate], work: Deliberation) -> Proposal | CandidateRefusal:
+def propose_removal(
+    candidates: Sequence[Candidate], work: Deliberation
+) -> Proposal | CandidateRefusal:
     """Return how the nodes can be removed together, or why they cannot."""
     simulation = work.simulation
     question = set_question(candidates, simulation)
-    known = work.refusals.known(question) if question is not None else None
-    if known is not None:
-        simulation.bear(known.toll)
-        return known.refusal
-    before = simulation.toll
-    found = _computed(candidates, work)
-    if question is not None and isinstance(found, CandidateRefusal):
-        refused = RefusedSet(frozenset(), found, simulation.toll.since(before))
-        work.refusals.keep(question, refused)
-    return found
+    recalled = work.refusals.find(question) if question is not None else None
+    if recalled is not None:
+        simulation.count_effort(recalled.effort)
+        return recalled.refusal
+    before = simulation.effort
+    result = _simulate_removal(candidates, work)
+    if question is not None and isinstance(result, CandidateRefusal):
+        refused = RefusedSet(frozenset(), result, simulation.effort.since(before))
+        work.refusals.store(question, refused)
+    return result
 
 
-def _computed(candidates: Sequence[Candidate], work: Deliberation) -> Proposal | CandidateRefusal:
-    outcome = work.simulation.without(candidates, consolidating=True)
+def _simulate_removal(
+    candidates: Sequence[Candidate], work: Deliberation
+) -> Proposal | CandidateRefusal:
+    outcome = work.simulation.simulate_removal(candidates, consolidating=True)
     if outcome.failure is not None:
         return CandidateRefusal(BlockCode.UNSCHEDULABLE, outcome.failure)
     claims = outcome.placement.claims
@@ -150,23 +154,23 @@ def _computed(candidates: Sequence[Candidate], work: Deliberation) -> Proposal |
     price = sum(candidate.price for candidate in candidates)
     claim = claims[0]
     if all(candidate.is_spot for candidate in candidates) and may_be_spot(claim):
-        narrowed = spot_to_spot(claim, price, work, single=len(candidates) == 1)
+        narrowed = restrict_to_cheaper_spot(claim, price, work, single=len(candidates) == 1)
     else:
-        narrowed = cheaper(claim, price)
+        narrowed = filter_by_price(claim, price)
         if isinstance(narrowed, PlannedClaim):
-            narrowed = sure_of_price(narrowed)
+            narrowed = pin_capacity_type(narrowed)
     if isinstance(narrowed, CandidateRefusal):
         return narrowed
     fitting = frozenset(kind.name for kind in claim.types)
     return Proposal(tuple(candidates), outcome.placement, (narrowed,), fitting)
 
 
-def cheaper(claim: PlannedClaim, price: float) -> PlannedClaim | CandidateRefusal:
+def filter_by_price(claim: PlannedClaim, price: float) -> PlannedClaim | CandidateRefusal:
     """Return the claim with the types that certainly cost less than ``price``, or the rejection."""
-    narrowed = cheaper_than(claim, price)
+    narrowed = keep_cheaper_types(claim, price)
     if not narrowed.types:
         return CandidateRefusal(BlockCode.NOT_CHEAPER, "Can't replace with a cheaper node")
-    unmet = min_values_unmet(narrowed.types, claim.requirements)
+    unmet = unmet_min_values(narrowed.types, claim.requirements)
     if unmet:
         labels = " ".join(unmet)
         text = f"minValues requirement is not met for label(s) (label(s)=[{labels}])"
@@ -174,7 +178,7 @@ def cheaper(claim: PlannedClaim, price: float) -> PlannedClaim | CandidateRefusa
     return narrowed
 
 
-def sure_of_price(claim: PlannedClaim) -> PlannedClaim:
+def pin_capacity_type(claim: PlannedClaim) -> PlannedClaim:
     """Restrict a claim that allows spot and on-demand to spot, whose price was compared.
 
     If there is no spot capacity, the launch fails and the node stays, instead of being replaced by
@@ -185,11 +189,13 @@ def sure_of_price(claim: PlannedClaim) -> PlannedClaim:
     allowed = claim.requirements.allowed(CAPACITY_TYPE)
     if not (allowed.has(SPOT) and allowed.has(ON_DEMAND)):
         return claim
-    pinned = (narrowed_to(claim, capacity_type) for capacity_type in (SPOT, ON_DEMAND))
+    pinned = (
+        restrict_to_capacity_type(claim, capacity_type) for capacity_type in (SPOT, ON_DEMAND)
+    )
     return next((choice for choice in pinned if choice.types), claim)
 
 
-def spot_to_spot(
+def restrict_to_cheaper_spot(
     claim: PlannedClaim, price: float, work: Deliberation, *, single: bool
 ) -> PlannedClaim | CandidateRefusal:
     """Return the claim restricted to spot and cheaper than ``price``, if the gate allows it.
@@ -199,7 +205,7 @@ def spot_to_spot(
     if not work.settings.gate(FeatureGate.SPOT_TO_SPOT_CONSOLIDATION):
         text = "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node"
         return CandidateRefusal(BlockCode.SPOT_TO_SPOT, text)
-    narrowed = cheaper(narrowed_to(claim, SPOT), price)
+    narrowed = filter_by_price(restrict_to_capacity_type(claim, SPOT), price)
     if isinstance(narrowed, CandidateRefusal) or not single:
         return narrowed
     count = len(narrowed.types)
@@ -214,19 +220,19 @@ def spot_to_spot(
     return replace(narrowed, types=types, types_total=len(types))
 
 
-def scored(proposal: Proposal, work: Deliberation) -> Proposal | CandidateRefusal:
+def score_proposal(proposal: Proposal, work: Deliberation) -> Proposal | CandidateRefusal:
     """Return the proposal with its lowest score in a Balanced pool, or the rejection.
 
     Before that, the minimum savings, flap damping, and the delay after recent failed attempts are
     checked.
     """
-    refusal = too_little(proposal.candidates, proposal.savings, work.settings)
-    rest = resting(proposal.candidates, work.now) if proposal.replacements else None
+    refusal = minimum_savings_refusal(proposal.candidates, proposal.savings, work.settings)
+    rest = retry_delay(proposal.candidates, work.now) if proposal.replacements else None
     if refusal is None and rest is not None:
         until, text = rest
         refusal = CandidateRefusal(BlockCode.UNSCHEDULABLE, text, until)
     for claim in proposal.replacements:
-        refusal = refusal or undoes(proposal.candidates, claim, work.settings, work.now)
+        refusal = refusal or undo_refusal(proposal.candidates, claim, work.settings, work.now)
     if refusal is not None:
         return refusal
     balanced = any(
@@ -234,7 +240,7 @@ def scored(proposal: Proposal, work: Deliberation) -> Proposal | CandidateRefusa
     )
     if not balanced:
         return proposal
-    scores = evaluate(proposal.candidates, proposal.savings, work.totals)
+    scores = score_by_pool(proposal.candidates, proposal.savings, work.totals)
     for name, score in scores.items():
         if not score.approved:
             return CandidateRefusal(BlockCode.SCORE, f'NodePool "{name}": {score}')

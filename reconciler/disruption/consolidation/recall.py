@@ -18,14 +18,14 @@ import msgspec
 
 from reconciler.disruption.candidates import Candidate, CandidateRefusal
 from reconciler.disruption.command import BlockCode
-from reconciler.disruption.simulation import Simulation, Toll
+from reconciler.disruption.simulation import Simulation, SimulationEffort
 from reconciler.model.karpenter.instancetype import InstanceType
 from reconciler.model.resources import Resources
 from reconciler.placement.footing import Footing
 
 
-class Leaver(msgspec.Struct, frozen=True):
-    """What the evaluation of a set reads of one of its nodes."""
+class RemovedNode(msgspec.Struct, frozen=True):
+    """The facts about one node of a set that its evaluation reads."""
 
     name: str
     node_pool: str
@@ -42,7 +42,7 @@ class SetQuestion(msgspec.Struct, frozen=True):
     only one may.
     """
 
-    leavers: tuple[Leaver, ...]
+    leavers: tuple[RemovedNode, ...]
     footing: Footing
     worth: Mapping[str, float] | None
     closed: frozenset[str]
@@ -58,21 +58,21 @@ class RefusedSet(msgspec.Struct, frozen=True):
 
     left: frozenset[str]
     refusal: CandidateRefusal
-    toll: Toll
+    effort: SimulationEffort
 
 
-class _Kept(msgspec.Struct, eq=False):
+class _RecalledRefusal(msgspec.Struct, eq=False):
     """A rejection, its question, and the last pass that used it."""
 
     question: SetQuestion
     refused: RefusedSet
-    used: int
+    last_pass: int
 
 
 _PASSES_MAX: Final = 16
 """The number of passes after which a rejection that none of them used is forgotten."""
 _EACH_MAX: Final = 4
-"""The maximum number of rejections of one set: nodes with room are in few states by turns."""
+"""The maximum number of rejections of one set: nodes with room alternate between few states."""
 
 
 class RefusalRecall:
@@ -83,39 +83,45 @@ class RefusalRecall:
     """
 
     def __init__(self) -> None:
-        self._kept: dict[object, list[_Kept]] = {}
+        self._refusals: dict[object, list[_RecalledRefusal]] = {}
         self._pass = 0
-        self._asked = False
+        self._has_lookups = False
 
-    def begin(self) -> None:
-        """Begin a pass: forget what the last ones did not use, if the last one evaluated any."""
-        if not self._asked:
+    def begin_pass(self) -> None:
+        """Begin a pass, and forget rejections that recent passes did not use.
+
+        A pass that evaluated no sets does not count.
+        """
+        if not self._has_lookups:
             return
-        self._asked = False
+        self._has_lookups = False
         self._pass += 1
         if self._pass % _PASSES_MAX == 0:
-            least = self._pass - _PASSES_MAX
-            recent = ((k, [r for r in kept if r.used >= least]) for k, kept in self._kept.items())
-            self._kept = {key: kept for key, kept in recent if kept}
+            oldest = self._pass - _PASSES_MAX
+            recent = (
+                (k, [r for r in kept if r.last_pass >= oldest])
+                for k, kept in self._refusals.items()
+            )
+            self._refusals = {key: kept for key, kept in recent if kept}
 
-    def known(self, question: SetQuestion) -> RefusedSet | None:
+    def find(self, question: SetQuestion) -> RefusedSet | None:
         """Return the rejection of an equal evaluation."""
-        self._asked = True
-        kept = self._kept.get(question.key, ())
-        for one in kept:
-            if one.question == question:
-                one.used = self._pass
-                return one.refused
+        self._has_lookups = True
+        recalled = self._refusals.get(question.key, ())
+        for entry in recalled:
+            if entry.question == question:
+                entry.last_pass = self._pass
+                return entry.refused
         return None
 
-    def keep(self, question: SetQuestion, refused: RefusedSet) -> None:
-        """Keep a rejection, in place of the least recently used one of the same set."""
+    def store(self, question: SetQuestion, refused: RefusedSet) -> None:
+        """Store a rejection; at the limit it replaces the least recently used one of its set."""
         if refused.refusal.code is BlockCode.UNSCHEDULABLE:
             return
-        kept = self._kept.setdefault(question.key, [])
-        if len(kept) == _EACH_MAX:
-            kept.remove(min(kept, key=lambda one: one.used))
-        kept.append(_Kept(question, refused, self._pass))
+        recalled = self._refusals.setdefault(question.key, [])
+        if len(recalled) == _EACH_MAX:
+            recalled.remove(min(recalled, key=lambda entry: entry.last_pass))
+        recalled.append(_RecalledRefusal(question, refused, self._pass))
 
 
 def set_question(
@@ -129,12 +135,12 @@ def set_question(
     if footing is None:
         return None
     own = None if worth is None else {pod.key: worth.get(pod.key, 0.0) for pod in footing.pods}
-    return SetQuestion(tuple(map(_leaver, candidates)), footing, own, frozenset(closed))
+    return SetQuestion(tuple(map(_removed_node, candidates)), footing, own, frozenset(closed))
 
 
-def _leaver(candidate: Candidate) -> Leaver:
+def _removed_node(candidate: Candidate) -> RemovedNode:
     node = candidate.node
-    return Leaver(
+    return RemovedNode(
         candidate.name,
         candidate.pool.name,
         candidate.kind,

@@ -34,7 +34,7 @@ from reconciler.model.resources import PODS, Resources
 from reconciler.model.settings import FeatureGate
 from reconciler.placement.question import Placement, PlannedClaim
 
-# Selecting the nodes of a set to retain, so that the others can be removed.
+# Select the nodes of a set to retain, so that the others can be removed.
 #
 # A large set nearly always contains nodes that prevent the removal of the rest: their pods do not
 # fit, a replacement would have the same type, it would need the spot-to-spot gate, or it would cost
@@ -90,7 +90,7 @@ def _price_key(candidate: Candidate) -> tuple[float, int, str]:
 
 
 def nodes_to_retain(
-    going: EvaluatedSet,
+    evaluated: EvaluatedSet,
     claims: Sequence[PlannedClaim],
     unplaced: Collection[str],
     worth: Mapping[str, float],
@@ -104,28 +104,28 @@ def nodes_to_retain(
     ``worth`` is the part of a new node's price that each of its pods has to bear. More nodes are
     retained at once as ``turn`` increases. ``gate`` is whether spot nodes may replace spot nodes.
     """
-    retained = {going.source[pod].name for pod in unplaced}
-    gated = [] if gate else [claim for claim in claims if is_spot_to_spot(claim, going)]
-    retained |= _hosts_to_retain(gated, going, together=turn < _TURNS_TOGETHER)
+    retained = {evaluated.source[pod].name for pod in unplaced}
+    gated = [] if gate else [claim for claim in claims if is_spot_to_spot(claim, evaluated)]
+    retained |= _hosts_to_retain(gated, evaluated, by_pool=turn < _TURNS_TOGETHER)
     gated_names = {claim.name for claim in gated}
     for claim in claims:
         if claim.name not in gated_names:
-            most = 1 if turn < _TURNS_ONE_BY_ONE else len(going.candidates)
-            retained.update(_same_offering_nodes(claim, going, retained, most))
-    return retained or _unprofitable_nodes(claims, going, worth)
+            limit = 1 if turn < _TURNS_ONE_BY_ONE else len(evaluated.candidates)
+            retained.update(_same_offering_nodes(claim, evaluated, retained, limit))
+    return retained or _unprofitable_nodes(claims, evaluated, worth)
 
 
-def is_spot_to_spot(claim: PlannedClaim, going: EvaluatedSet) -> bool:
+def is_spot_to_spot(claim: PlannedClaim, evaluated: EvaluatedSet) -> bool:
     """Return whether a claim that may be spot replaces only spot nodes.
 
     This depends on the pods that it takes: an on-demand node in the set must not allow spot-to-spot
     for others.
     """
-    return may_be_spot(claim) and all(candidate.is_spot for candidate in going.nodes_of(claim))
+    return may_be_spot(claim) and all(candidate.is_spot for candidate in evaluated.nodes_of(claim))
 
 
 def _same_offering_nodes(
-    claim: PlannedClaim, going: EvaluatedSet, retained: Collection[str], limit: int
+    claim: PlannedClaim, evaluated: EvaluatedSet, retained: Collection[str], limit: int
 ) -> list[str]:
     """Return nodes that a claim could only replace by the same offering at no lower price.
 
@@ -134,13 +134,15 @@ def _same_offering_nodes(
     """
     price = lowest_worst_launch_price(claim)
     same = [
-        c.name for cost, c in going.matching_nodes(claim) if cost <= price and c.name not in retained
+        c.name
+        for cost, c in evaluated.matching_nodes(claim)
+        if cost <= price and c.name not in retained
     ]
     return same[:limit]
 
 
 def _hosts_to_retain(
-    claims: Iterable[PlannedClaim], going: EvaluatedSet, *, together: bool
+    claims: Iterable[PlannedClaim], evaluated: EvaluatedSet, *, by_pool: bool
 ) -> set[str]:
     """Return the nodes that are retained for the pods of claims that must not be launched.
 
@@ -148,11 +150,11 @@ def _hosts_to_retain(
     """
     groups: dict[str, tuple[dict[str, int], dict[str, Candidate]]] = {}
     for claim in claims:
-        key = claim.node_pool.name if together else claim.name
+        key = claim.node_pool.name if by_pool else claim.name
         amounts, nodes = groups.setdefault(key, ({}, {}))
         for name, amount in claim.requests.items():
             amounts[name] = amounts.get(name, 0) + amount
-        nodes.update((candidate.name, candidate) for candidate in going.nodes_of(claim))
+        nodes.update((candidate.name, candidate) for candidate in evaluated.nodes_of(claim))
     found: set[str] = set()
     for amounts, nodes in groups.values():
         found |= _cheapest_nodes_for(amounts, list(nodes.values()))
@@ -189,20 +191,20 @@ def _cheapest_nodes_for(amounts: Resources, candidates: Iterable[Candidate]) -> 
 
 
 def _unprofitable_nodes(
-    claims: Sequence[PlannedClaim], going: EvaluatedSet, worth: Mapping[str, float]
+    claims: Sequence[PlannedClaim], evaluated: EvaluatedSet, worth: Mapping[str, float]
 ) -> set[str]:
-    """Return the nodes whose pods cost about as much on the new nodes."""
+    """Return the nodes whose pods would cost about as much on the new nodes."""
     if not claims:
         return set()
-    new_costs = {candidate.name: 0.0 for candidate in going.candidates}
+    new_costs = {candidate.name: 0.0 for candidate in evaluated.candidates}
     for claim in claims:
         price = lowest_worst_launch_price(claim)
         total = sum(worth.get(pod, 0.0) for pod in claim.pods)
         for pod in claim.pods:
             share = worth.get(pod, 0.0) / total if total else 1 / len(claim.pods)
-            new_costs[going.source[pod].name] += price * share
+            new_costs[evaluated.source[pod].name] += price * share
     share_max = 1 - MINIMUM_SAVED
-    return {c.name for c in going.candidates if new_costs[c.name] > c.price * share_max}
+    return {c.name for c in evaluated.candidates if new_costs[c.name] > c.price * share_max}
 
 
 REPLACEMENTS_MAX: Final = 48
@@ -270,13 +272,13 @@ def _reduce_set(
         outcome = work.simulation.simulate_removal(
             chosen, consolidating=True, closed=closed, worth=worth
         )
-        claims, going = outcome.placement.claims, EvaluatedSet(chosen)
-        retained = nodes_to_retain(going, claims, outcome.unplaced, worth, turn, gate=gate)
+        claims, evaluated = outcome.placement.claims, EvaluatedSet(chosen)
+        retained = nodes_to_retain(evaluated, claims, outcome.unplaced, worth, turn, gate=gate)
         if not retained:
             if len(claims) > REPLACEMENTS_MAX:
                 text = f"Can't remove without creating {len(claims)} candidates"
                 return ReducedSet(chosen, CandidateRefusal(BlockCode.SEVERAL_REPLACEMENTS, text))
-            found = _narrow_claims(going, claims, outcome.placement, work)
+            found = _narrow_claims(evaluated, claims, outcome.placement, work)
             if not isinstance(found, set):
                 return ReducedSet(chosen, found)
             retained = found
@@ -285,7 +287,10 @@ def _reduce_set(
 
 
 def _narrow_claims(
-    going: EvaluatedSet, claims: Sequence[PlannedClaim], placement: Placement, work: Deliberation
+    evaluated: EvaluatedSet,
+    claims: Sequence[PlannedClaim],
+    placement: Placement,
+    work: Deliberation,
 ) -> Proposal | CandidateRefusal | set[str]:
     """Return the proposal with each claim narrowed to cheap enough types, or the rejection.
 
@@ -294,48 +299,48 @@ def _narrow_claims(
     narrowed: list[PlannedClaim] = []
     retained: set[str] = set()
     for claim in claims:
-        found = _narrow_claim(claim, going, work)
+        found = _narrow_claim(claim, evaluated, work)
         if isinstance(found, CandidateRefusal):
-            retained.update(candidate.name for candidate in going.nodes_of(claim))
+            retained.update(candidate.name for candidate in evaluated.nodes_of(claim))
         else:
             narrowed.append(found)
     if retained:
         return retained
-    limited = _limit_total_price(narrowed, going.price)
+    limited = _limit_total_price(narrowed, evaluated.price)
     if isinstance(limited, CandidateRefusal):
         return limited
-    proposal = Proposal(tuple(going.candidates), placement, limited)
-    if len(limited) > 1 and proposal.savings < going.price * MINIMUM_SAVED:
+    proposal = Proposal(tuple(evaluated.candidates), placement, limited)
+    if len(limited) > 1 and proposal.savings < evaluated.price * MINIMUM_SAVED:
         text = f"the replacements save less than {MINIMUM_SAVED:.0%} of the cost"
         return CandidateRefusal(BlockCode.SEVERAL_REPLACEMENTS, text)
-    refusal = repeat_refusal(going.candidates, limited, work.now) if len(limited) > 1 else None
+    refusal = repeat_refusal(evaluated.candidates, limited, work.now) if len(limited) > 1 else None
     return refusal or proposal
 
 
 def _narrow_claim(
-    claim: PlannedClaim, going: EvaluatedSet, work: Deliberation
+    claim: PlannedClaim, evaluated: EvaluatedSet, work: Deliberation
 ) -> PlannedClaim | CandidateRefusal:
     """Return one claim narrowed by the rules for a single replacement."""
-    if is_spot_to_spot(claim, going):
+    if is_spot_to_spot(claim, evaluated):
         found = restrict_to_cheaper_spot(
-            claim, going.price, work, single=len(going.nodes_of(claim)) == 1
+            claim, evaluated.price, work, single=len(evaluated.nodes_of(claim)) == 1
         )
     else:
-        found = filter_by_price(claim, going.price)
+        found = filter_by_price(claim, evaluated.price)
         if isinstance(found, PlannedClaim):
             found = pin_capacity_type(found)
-    if isinstance(found, CandidateRefusal) or len(going.candidates) == 1:
+    if isinstance(found, CandidateRefusal) or len(evaluated.candidates) == 1:
         return found
-    bound = min((price for price, _ in going.matching_nodes(claim)), default=inf)
+    bound = min((price for price, _ in evaluated.matching_nodes(claim)), default=inf)
     return filter_by_price(found, bound)
 
 
 def _limit_total_price(
     claims: Sequence[PlannedClaim], price: float
 ) -> tuple[PlannedClaim, ...] | CandidateRefusal:
-    """Return the claims with types of which any choice costs less than ``price`` in total.
+    """Return the claims, with types of which any choice costs less than ``price`` in total.
 
-    The difference to the cheapest choice is shared equally.
+    The difference to the cheapest choice is shared equally among them.
     """
     if not claims:
         return ()

@@ -13,13 +13,13 @@ from reconciler.disruption.consolidation.balanced import is_balanced, may_pass, 
 from reconciler.disruption.consolidation.proposal import (
     REASON,
     Proposal,
-    compute,
-    consolidatable,
-    scored,
+    consolidation_candidates,
+    propose_removal,
+    score_proposal,
 )
 from reconciler.disruption.deliberation import Deliberation
 from reconciler.disruption.gates.policy import Hold
-from reconciler.disruption.methods.emptiness import by_ratio
+from reconciler.disruption.methods.emptiness import savings_ratio_key
 
 COMMANDS_MAX: Final = 20
 """Maximum number of single-node commands in a pass.
@@ -44,15 +44,15 @@ class SingleNodeConsolidation:
         if work.has_merged:
             return
         found: list[Proposal] = []
-        for candidate in in_turn(consolidatable(work)):
-            if not work.is_free(candidate) or work.left(candidate, self.reason) == 0:
+        for candidate in interleave_pools(consolidation_candidates(work)):
+            if not work.is_free(candidate) or work.allowed_disruptions(candidate, self.reason) == 0:
                 continue
             if not work.has_work_left("single-node consolidation"):
                 break
-            proposal = self._asked(candidate, work)
+            proposal = self._evaluate(candidate, work)
             if proposal is not None:
                 found.append(proposal)
-        found.sort(key=_gain, reverse=True)
+        found.sort(key=_move_gain, reverse=True)
         self._start(found, work)
 
     def _start(self, found: Iterable[Proposal], work: Deliberation) -> None:
@@ -60,20 +60,20 @@ class SingleNodeConsolidation:
         started = 0
         for proposal in found:
             (candidate,) = proposal.candidates
-            if not work.is_free(candidate) or work.left(candidate, self.reason) == 0:
+            if not work.is_free(candidate) or work.allowed_disruptions(candidate, self.reason) == 0:
                 continue
             current: Proposal | None = proposal
             if started:
                 if not work.has_work_left("single-node consolidation"):
                     return
-                current = self._asked(candidate, work)
+                current = self._evaluate(candidate, work)
             if current is not None:
                 current.start(work)
                 started += 1
             if started == COMMANDS_MAX:
                 return
 
-    def _asked(self, candidate: Candidate, work: Deliberation) -> Proposal | None:
+    def _evaluate(self, candidate: Candidate, work: Deliberation) -> Proposal | None:
         """Return how the node can be removed by itself, or None after recording the rejection."""
         if is_balanced(candidate):
             totals = work.totals.get(candidate.pool.name)
@@ -82,9 +82,9 @@ class SingleNodeConsolidation:
                 text = f'NodePool "{candidate.pool.name}": {score}'
                 work.refuse(candidate, self.reason, CandidateRefusal(BlockCode.SCORE, text))
                 return None
-        proposal = compute([candidate], work)
+        proposal = propose_removal([candidate], work)
         if not isinstance(proposal, CandidateRefusal):
-            proposal = scored(proposal, work)
+            proposal = score_proposal(proposal, work)
         if isinstance(proposal, Proposal):
             return proposal
         if proposal.until is not None:
@@ -95,7 +95,7 @@ class SingleNodeConsolidation:
         return None
 
 
-def _gain(proposal: Proposal) -> float:
+def _move_gain(proposal: Proposal) -> float:
     """Return the sort key of moves: savings divided by the square root of the disruption cost.
 
     Sorting by savings alone moves pods more often; savings for each pod end at a costlier fleet.
@@ -104,13 +104,13 @@ def _gain(proposal: Proposal) -> float:
     return proposal.savings / sqrt(candidate.cost)
 
 
-def in_turn(candidates: Iterable[Candidate]) -> Iterator[Candidate]:
+def interleave_pools(candidates: Iterable[Candidate]) -> Iterator[Candidate]:
     """Yield the best candidate of each pool, then the second best of each; pools by name.
 
     No pool has to wait until a larger one is finished.
     """
     by_pool: dict[str, list[Candidate]] = {}
-    for candidate in sorted(candidates, key=by_ratio):
+    for candidate in sorted(candidates, key=savings_ratio_key):
         by_pool.setdefault(candidate.pool.name, []).append(candidate)
     for row in zip_longest(*(by_pool[name] for name in sorted(by_pool))):
         yield from (candidate for candidate in row if candidate is not None)

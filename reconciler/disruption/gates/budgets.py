@@ -29,7 +29,7 @@ def remaining(allowed: int, disrupting: int) -> int:
     return max(allowed - disrupting, 0)
 
 
-def counts(nodes: Iterable[StateNode]) -> dict[str, Count]:
+def node_counts(nodes: Iterable[StateNode]) -> dict[str, Count]:
     """Return the counts by NodePool.
 
     Only managed and initialized nodes whose instance is not terminating count: an uninitialized
@@ -52,15 +52,15 @@ def budget_states(
     pools: Sequence[NodePool], nodes: Iterable[StateNode], now: datetime
 ) -> tuple[BudgetState, ...]:
     """Return the state of each pool's budgets by voluntary reason, ordered by pool and reason."""
-    by_pool = counts(nodes)
+    by_pool = node_counts(nodes)
     states: list[BudgetState] = []
     for pool in sorted(pools, key=lambda p: p.name):
         count, budgets = by_pool.get(pool.name, Count()), pool.spec.disruption.budgets
-        states += (_state(pool.name, budgets, reason, count, now) for reason in REASONS)
+        states += (_budget_state(pool.name, budgets, reason, count, now) for reason in REASONS)
     return tuple(states)
 
 
-def _state(
+def _budget_state(
     pool: str, budgets: Sequence[Budget], reason: DisruptionReason, count: Count, now: datetime
 ) -> BudgetState:
     allowed = allowance(budgets, reason, count.total, now)
@@ -85,9 +85,11 @@ def fleet_states(
     """
     if not budgets:
         return ()
-    by_pool = counts(nodes).values()
+    by_pool = node_counts(nodes).values()
     total, disrupting = sum(c.total for c in by_pool), sum(c.disrupting for c in by_pool)
-    return tuple(_state("", budgets, reason, Count(total, disrupting), now) for reason in REASONS)
+    return tuple(
+        _budget_state("", budgets, reason, Count(total, disrupting), now) for reason in REASONS
+    )
 
 
 class Guard(Protocol):
@@ -98,14 +100,14 @@ class Guard(Protocol):
     @property
     def hold(self) -> Hold: ...
     def covers(self, node_pool: str, reason: DisruptionReason) -> bool: ...
-    def less(self, node_pool: str, reason: DisruptionReason) -> Guard: ...
+    def after_disruption(self, node_pool: str, reason: DisruptionReason) -> Guard: ...
 
 
 class BudgetLedger:
     """What is left of the budgets during a pass; one disrupted node counts for every reason.
 
     ``fleet`` are the states of the fleet's budgets, which apply in addition to each pool's.
-    ``held`` are pools and reasons for which nothing may be disrupted regardless of budgets.
+    ``holds`` are pools and reasons for which nothing may be disrupted, whatever the budgets.
     ``caps`` are the rate limits; only voluntary commands count towards them.
 
     A node that is not ready counts against its budget before it is disrupted, and once more
@@ -117,44 +119,44 @@ class BudgetLedger:
         self,
         states: Iterable[BudgetState],
         fleet: Iterable[BudgetState] = (),
-        held: Collection[tuple[str, DisruptionReason]] = (),
+        holds: Collection[tuple[str, DisruptionReason]] = (),
         caps: Sequence[Guard] = (),
     ) -> None:
         self._left = {(s.node_pool, s.reason): s.allowed for s in states}
         self._fleet = {s.reason: s.allowed for s in fleet}
-        self._held = held
+        self._holds = holds
         self._caps = tuple(caps)
 
-    def left(self, node_pool: str, reason: DisruptionReason) -> int:
+    def allowed_disruptions(self, node_pool: str, reason: DisruptionReason) -> int:
         """Return how many more nodes of the pool may be disrupted; 0 for an unknown pool."""
-        if (node_pool, reason) in self._held:
+        if (node_pool, reason) in self._holds:
             return 0
-        of_pool = self.left_of_pool(node_pool, reason)
+        of_pool = self.allowed_by_pool(node_pool, reason)
         capped = (cap.left for cap in self._caps if cap.covers(node_pool, reason))
-        return min(of_pool, self.left_of_fleet(reason, of_pool), *capped)
+        return min(of_pool, self.allowed_by_fleet(reason, of_pool), *capped)
 
-    def left_of_pool(self, node_pool: str, reason: DisruptionReason) -> int:
+    def allowed_by_pool(self, node_pool: str, reason: DisruptionReason) -> int:
         """Return what the pool's own budgets allow."""
         return self._left.get((node_pool, reason), 0)
 
-    def left_of_fleet(self, reason: DisruptionReason, default: int = 1) -> int:
+    def allowed_by_fleet(self, reason: DisruptionReason, default: int = 1) -> int:
         """Return what the fleet's budgets allow, ``default`` if there are none."""
         return self._fleet.get(reason, default)
 
-    def spent(self, node_pool: str, reason: DisruptionReason) -> Guard | None:
+    def exhausted_limit(self, node_pool: str, reason: DisruptionReason) -> Guard | None:
         """Return the first rate limit that is exhausted."""
         return next((c for c in self._caps if c.left == 0 and c.covers(node_pool, reason)), None)
 
     def copy(self) -> BudgetLedger:
         """Return a ledger to test a command of several nodes."""
-        trial = BudgetLedger((), (), self._held, self._caps)
+        trial = BudgetLedger((), (), self._holds, self._caps)
         trial._left, trial._fleet = dict(self._left), dict(self._fleet)
         return trial
 
-    def take(self, node_pool: str, gate: DisruptionReason | None) -> None:
+    def count_disruption(self, node_pool: str, gate: DisruptionReason | None) -> None:
         """Count one node of the pool that a command removes; ``gate`` is None if it is forceful."""
         if gate is not None:
-            self._caps = tuple(cap.less(node_pool, gate) for cap in self._caps)
+            self._caps = tuple(cap.after_disruption(node_pool, gate) for cap in self._caps)
         for reason in REASONS:
             key = (node_pool, reason)
             if key in self._left:

@@ -37,8 +37,8 @@ def consolidatable_at(claim: NodeClaim, pool: NodePool) -> datetime | None:
 def retained_until(claim: NodeClaim) -> datetime | None:
     """Return when the retention of a node from a rolled-back command ends.
 
-    None for every other node. Karpenter retains it for ``consolidateAfter``, which may be forever:
-    that is meant for nodes whose pods have left, and this one never had any.
+    None for every other node. Karpenter retains it for ``consolidateAfter``, which may be forever.
+    That setting is meant for nodes whose pods have left, but this node never had any.
     """
     known = claim.condition(LEFT_OVER)
     if known is None or known.status != "True" or known.last_transition_time is None:

@@ -45,7 +45,7 @@ def next_attempt_at(claim: NodeClaim) -> datetime | None:
 
 
 def retry_delay(candidates: Sequence[Candidate], now: datetime) -> tuple[datetime, str] | None:
-    """Return until when one of the nodes is delayed, and a message."""
+    """Return when the longest retry delay of the nodes ends, and a message; None without one."""
     until = [
         (at, c) for c in candidates if (at := next_attempt_at(c.claim)) is not None and now < at
     ]
@@ -67,9 +67,10 @@ WAVE_REASONS: Final = frozenset({DisruptionReason.DRIFTED, DisruptionReason.UNDE
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """How many more nodes a rate limit allows now, for which reasons, and its message if none.
+    """How many more nodes a rate limit allows now, for which reasons.
 
-    ``node_pool`` is None for a limit of the complete fleet.
+    ``hold`` is what a node waits for if none are left. ``node_pool`` is None for a limit of the
+    whole fleet.
     """
 
     node_pool: str | None
@@ -158,7 +159,9 @@ def _daily_cap(
     disruptions = history.of_last_day(now, pool)
     used = sum(row.nodes for row in disruptions)
     left = max(most - used, 0)
-    until = free_again(disruptions, most) if left == 0 else None  # otherwise from the start of this plan
+    until = (
+        free_again(disruptions, most) if left == 0 else None
+    )  # otherwise from the start of this plan
     owner = "the fleet" if pool is None else f"NodePool {pool}"
     message = (
         f"{most} of the {total} nodes of {owner} may be disrupted within"
@@ -178,7 +181,7 @@ def _halted_cap(rollout: Rollout) -> Cap:
 
 
 def wave_size(pool: str, total: int, settings: Settings) -> int:
-    """Return how many of the ``total`` nodes of a pool go in one wave."""
+    """Return how many of the ``total`` nodes of a pool are disrupted in one wave."""
     return settings.pool(pool).wave_size.of(total)
 
 
@@ -195,7 +198,11 @@ def _wave_cap(
     open_ = [move for move in rollout.moves if not move.is_settled(soak, now)]
     waiting = next((m.waits_for for m in open_ if m.healthy_at is None), "")
     healthy_until = [m.healthy_at + soak for m in open_ if m.healthy_at is not None]
-    until = max(healthy_until, default=None) if not waiting and len(healthy_until) == len(open_) else None
+    until = (
+        max(healthy_until, default=None)
+        if not waiting and len(healthy_until) == len(open_)
+        else None
+    )
     why = waiting or (
         "its nodes must stay healthy for waveSoak" if healthy_until else "its commands must finish"
     )

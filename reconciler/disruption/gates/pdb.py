@@ -33,39 +33,39 @@ class PodDisruptionBudgets:
             else:
                 self._by_namespace.setdefault(namespace, []).append(budget)
 
-    def selecting(self, pod: Pod) -> list[PodDisruptionBudget]:
+    def budgets_selecting(self, pod: Pod) -> list[PodDisruptionBudget]:
         """Return the budgets that select the pod, by name."""
         if not self._by_label and not self._by_namespace:
             return []
         namespace = pod.namespace
-        near = list(self._by_namespace.get(namespace, ()))
+        indexed = list(self._by_namespace.get(namespace, ()))
         for key, value in pod.metadata.labels.items():
-            near += self._by_label.get((namespace, key, value), ())
-        found = [budget for budget in near if budget.selects(pod)]
+            indexed += self._by_label.get((namespace, key, value), ())
+        found = [budget for budget in indexed if budget.selects(pod)]
         return sorted(found, key=lambda b: b.key) if len(found) > 1 else found
 
     def refusal(self, pod: Pod, now: datetime) -> str | None:
         """Return why the eviction API would reject the pod now, or None."""
-        selecting = self.selecting(pod)
+        selecting = self.budgets_selecting(pod)
         if not selecting or not pod.is_evictable(now):
             return None
         if len(selecting) > 1:
             names = " ".join(b.key for b in selecting)
             return f"eviction does not support multiple PDBs (PodDisruptionBudget(s)=[{names}])"
         for budget in selecting:
-            if _passes_unready(budget, pod) or budget.status.disruptions_allowed > 0:
+            if _evicts_unready(budget, pod) or budget.status.disruptions_allowed > 0:
                 continue
             return f"pdb prevents pod evictions (PodDisruptionBudget=[{budget.key}])"
         return None
 
     def is_fully_blocked(self, pod: Pod, now: datetime) -> bool:
         """Return whether the pod can never be evicted."""
-        selecting = self.selecting(pod)
+        selecting = self.budgets_selecting(pod)
         if not selecting or not pod.is_evictable(now):
             return False
         if len(selecting) > 1:
             return True
-        return any(b.is_fully_blocking and not _passes_unready(b, pod) for b in selecting)
+        return any(b.is_fully_blocking and not _evicts_unready(b, pod) for b in selecting)
 
     def is_currently_reschedulable(self, pod: Pod, now: datetime) -> bool:
         """Return whether the pod would actually need another node."""
@@ -74,5 +74,5 @@ class PodDisruptionBudgets:
         return not self.is_fully_blocked(pod, now)
 
 
-def _passes_unready(budget: PodDisruptionBudget, pod: Pod) -> bool:
+def _evicts_unready(budget: PodDisruptionBudget, pod: Pod) -> bool:
     return budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow" and is_ready_false(pod)

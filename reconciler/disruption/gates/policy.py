@@ -37,52 +37,58 @@ def holds_of(pools: Iterable[str], settings: Settings, now: datetime) -> Holds:
     found: Holds = {}
     for pool in pools:
         for reason in DisruptionReason:
-            hold = _suspended(pool, reason, settings.suspensions, now)
-            hold = hold or _outside(pool, reason, settings.windows, now)
+            hold = _suspension_hold(pool, reason, settings.suspensions, now)
+            hold = hold or _window_hold(pool, reason, settings.windows, now)
             if hold is not None:
                 found[pool, reason] = hold
     return found
 
 
-def _suspended(
+def _suspension_hold(
     pool: str, reason: DisruptionReason, suspensions: Sequence[Suspension], now: datetime
 ) -> Hold | None:
     """Return the suspension that ends last; one without an end takes precedence."""
-    holding = [
-        (index, one)
-        for index, one in enumerate(suspensions)
-        if one.covers(pool, reason) and one.is_active(now)
+    active = [
+        (index, suspension)
+        for index, suspension in enumerate(suspensions)
+        if suspension.covers(pool, reason) and suspension.is_active(now)
     ]
-    if not holding:
+    if not active:
         return None
-    endless = [row for row in holding if row[1].until is None]
-    index, one = (endless or sorted(holding, key=_end, reverse=True))[0]
-    until = f"until {_format(one.until)}" if one.until is not None else "indefinitely"
-    note = f": {one.note}" if one.note else ""
+    endless = [row for row in active if row[1].until is None]
+    index, suspension = (endless or sorted(active, key=_suspension_end, reverse=True))[0]
+    until = (
+        f"until {_format_time(suspension.until)}"
+        if suspension.until is not None
+        else "indefinitely"
+    )
+    note = f": {suspension.note}" if suspension.note else ""
     text = (
-        f"{one.owner} suspended disruption of NodePool {pool} for {reason.cause} {until} "
+        f"{suspension.owner} suspended disruption of NodePool {pool} for {reason.cause} {until} "
         f"(disruption.suspend[{index}]){note}"
     )
-    return Hold(WaitsFor.POLICY, one.until, text)
+    return Hold(WaitsFor.POLICY, suspension.until, text)
 
 
-def _end(row: tuple[int, Suspension]) -> datetime:
+def _suspension_end(row: tuple[int, Suspension]) -> datetime:
     assert row[1].until is not None
     return row[1].until
 
 
-def _outside(
+def _window_hold(
     pool: str, reason: DisruptionReason, windows: Sequence[Window], now: datetime
 ) -> Hold | None:
     """Return a hold if windows apply to the pool and the reason and none of them is open."""
-    about = [(index, w) for index, w in enumerate(windows) if w.covers(pool, reason)]
-    if not about or any(window.is_open(now) for _, window in about):
+    applicable = [(index, w) for index, w in enumerate(windows) if w.covers(pool, reason)]
+    if not applicable or any(window.is_open(now) for _, window in applicable):
         return None
-    opening = [(at, index) for index, w in about if (at := w.next_change(now)) is not None]
-    at, index = min(opening, default=(None, about[0][0]))
+    opening = [(at, index) for index, w in applicable if (at := w.next_change(now)) is not None]
+    at, index = min(opening, default=(None, applicable[0][0]))
     owner = windows[index].owner
     whose = f", owner {owner}" if owner else ""
-    when = f"the next window opens at {_format(at)}" if at is not None else "no window ever opens"
+    when = (
+        f"the next window opens at {_format_time(at)}" if at is not None else "no window ever opens"
+    )
     text = (
         f"disruption windows of NodePool {pool} for {reason.cause} are closed; {when} "
         f"(disruption.windows[{index}]{whose})"
@@ -90,7 +96,7 @@ def _outside(
     return Hold(WaitsFor.SCHEDULE, at, text)
 
 
-def _format(moment: datetime | None) -> str:
+def _format_time(moment: datetime | None) -> str:
     return f"{moment:%Y-%m-%d %H:%M %Z}" if moment is not None else ""
 
 
@@ -101,7 +107,7 @@ def old_enough_at(claim: NodeClaim, pool: str, settings: Settings) -> datetime |
     return created + age if age and created is not None else None
 
 
-def too_young(candidate: Candidate, settings: Settings, now: datetime) -> Hold | None:
+def minimum_age_hold(candidate: Candidate, settings: Settings, now: datetime) -> Hold | None:
     """Return why a node is too young for consolidation, or None."""
     pool = candidate.pool.name
     at = old_enough_at(candidate.claim, pool, settings)
@@ -113,39 +119,39 @@ def too_young(candidate: Candidate, settings: Settings, now: datetime) -> Hold |
     return Hold(WaitsFor.POLICY, at, text)
 
 
-def too_little(
+def minimum_savings_refusal(
     candidates: Sequence[Candidate], savings: float, settings: Settings
 ) -> CandidateRefusal | None:
     """Reject a consolidation that saves less than the minimum of a NodePool of its nodes."""
     price = sum(candidate.price for candidate in candidates)
     percent = 100 * savings / price if price > 0 else 0.0
     for pool in sorted({candidate.pool.name for candidate in candidates}):
-        least = settings.pool(pool).minimum_savings
+        minimum = settings.pool(pool).minimum_savings
         share = settings.pool(pool).minimum_savings_percent
-        saved = f"saves ${savings:.4f} an hour ({percent:.1f}%), NodePool {pool} requires"
-        if savings < least:
+        found = f"saves ${savings:.4f} an hour ({percent:.1f}%), NodePool {pool} requires"
+        if savings < minimum:
             key = settings.key_of(pool, PoolOption.MINIMUM_SAVINGS)
             return CandidateRefusal(
-                BlockCode.MINIMUM_SAVINGS, f"{saved} ${least:.4f} an hour ({key})"
+                BlockCode.MINIMUM_SAVINGS, f"{found} ${minimum:.4f} an hour ({key})"
             )
         if percent < share:
             key = settings.key_of(pool, PoolOption.MINIMUM_SAVINGS_PERCENT)
-            return CandidateRefusal(BlockCode.MINIMUM_SAVINGS, f"{saved} {share:g}% ({key})")
+            return CandidateRefusal(BlockCode.MINIMUM_SAVINGS, f"{found} {share:g}% ({key})")
     return None
 
 
 def expires_gracefully(pool: str, settings: Settings) -> bool:
-    """Return whether nodes of the pool that are too old go within the budgets."""
+    """Return whether expired nodes of the pool are disrupted within the budgets."""
     return settings.pool(pool).expiration_policy == ExpirationPolicy.GRACEFUL
 
 
-def is_due(claim: NodeClaim, pool: str, settings: Settings, now: datetime) -> bool:
+def is_due_for_expiry(claim: NodeClaim, pool: str, settings: Settings, now: datetime) -> bool:
     """Return whether the node is due for graceful expiry; the boundary is included."""
     expires = claim.expires_at
     return expires is not None and now >= expires and expires_gracefully(pool, settings)
 
 
-def forced_out_at(claim: NodeClaim, pool: str, settings: Settings) -> datetime | None:
+def forceful_expiry_at(claim: NodeClaim, pool: str, settings: Settings) -> datetime | None:
     """Return when the node expires forcefully; None if it never does."""
     expires = claim.expires_at
     if expires is None or not expires_gracefully(pool, settings):
@@ -155,6 +161,6 @@ def forced_out_at(claim: NodeClaim, pool: str, settings: Settings) -> datetime |
 
 def policy_changes(settings: Settings, now: datetime) -> Iterator[datetime | None]:
     """Yield when a suspension ends, and when a window or a budget of the fleet changes."""
-    yield from (one.until for one in settings.suspensions)
+    yield from (suspension.until for suspension in settings.suspensions)
     yield from (window.next_change(now) for window in settings.windows)
     yield next_change_of(settings.fleet_budgets, now)

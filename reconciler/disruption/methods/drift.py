@@ -50,7 +50,11 @@ def replace_or_refuse(candidate: Candidate, work: Deliberation, reported_reason:
     elif work.has_work_left("drift"):
         outcome = work.simulation.simulate_removal([candidate], consolidating=False)
         if outcome.failure is not None:
-            work.refuse(candidate, reported_reason, CandidateRefusal(BlockCode.UNSCHEDULABLE, outcome.failure))
+            work.refuse(
+                candidate,
+                reported_reason,
+                CandidateRefusal(BlockCode.UNSCHEDULABLE, outcome.failure),
+            )
             return
         claims = outcome.placement.claims
         delay = retry_delay([candidate], work.now) if claims else None

@@ -12,7 +12,7 @@ from typing import Final
 from reconciler.disruption.candidates import Candidate
 from reconciler.disruption.command import ForcefulReason
 from reconciler.disruption.deliberation import Deliberation
-from reconciler.disruption.gates.policy import expires_gracefully, is_due
+from reconciler.disruption.gates.policy import expires_gracefully, is_due_for_expiry
 from reconciler.disruption.methods.drift import replace_or_refuse
 from reconciler.disruption.methods.staticdrift import StaticDrift
 from reconciler.model.karpenter.budget import DisruptionReason
@@ -29,15 +29,15 @@ class GracefulExpiry:
         expired = list(work.candidates(lambda c: _is_due(c, work)))
         static = [c for c in expired if c.pool.is_static]
         StaticDrift(ForcefulReason.EXPIRED).replace(static, work)
-        for candidate in sorted((c for c in expired if not c.pool.is_static), key=_oldest):
+        for candidate in sorted((c for c in expired if not c.pool.is_static), key=_expiry_key):
             if work.is_free(candidate):  # otherwise it receives pods from an earlier command
                 replace_or_refuse(candidate, work, ForcefulReason.EXPIRED)
 
 
 def _is_due(candidate: Candidate, work: Deliberation) -> bool:
-    return is_due(candidate.claim, candidate.pool.name, work.settings, work.now)
+    return is_due_for_expiry(candidate.claim, candidate.pool.name, work.settings, work.now)
 
 
-def _oldest(candidate: Candidate) -> tuple[str, str]:
+def _expiry_key(candidate: Candidate) -> tuple[str, str]:
     assert candidate.claim.expires_at is not None
     return candidate.claim.expires_at.isoformat(), candidate.name

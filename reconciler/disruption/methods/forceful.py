@@ -167,7 +167,9 @@ def _surplus_claims(
     for name in sorted(pools):
         pool = pools[name]
         if pool.is_static and not pool.is_deleting:
-            claims = [row for row in _claims_of_pool(cluster, name) if row[1].name not in removed_claims]
+            claims = [
+                row for row in _claims_of_pool(cluster, name) if row[1].name not in removed_claims
+            ]
             surplus = len(claims) - (pool.spec.replicas or 0)
             if surplus > 0:
                 claims.sort(key=lambda row: _scale_down_key(row[0], row[1], now))

@@ -23,11 +23,11 @@ class Removal:
     reason: Final = DisruptionReason.DRIFTED
 
     def decide(self, work: Deliberation) -> None:
-        for candidate in sorted(work.roster.removals, key=_emptiest):
+        for candidate in sorted(work.roster.removals, key=_disruption_cost_key):
             if not work.is_free(candidate):
                 continue
             replace_or_refuse(candidate, work, ForcefulReason.NODE_POOL_DELETED)
 
 
-def _emptiest(candidate: Candidate) -> tuple[float, str]:
+def _disruption_cost_key(candidate: Candidate) -> tuple[float, str]:
     return candidate.cost, candidate.name

@@ -16,7 +16,7 @@ from reconciler.disruption.candidates import Candidate, CandidateRefusal
 from reconciler.disruption.command import BlockCode, Reason, WaitsFor
 from reconciler.disruption.consolidation.pricing import OfferingChoice
 from reconciler.disruption.deliberation import Deliberation
-from reconciler.disruption.gates.guards import resting
+from reconciler.disruption.gates.guards import retry_delay
 from reconciler.disruption.gates.policy import Hold
 from reconciler.model.karpenter.budget import UNBOUNDED, DisruptionReason
 from reconciler.model.karpenter.labels import INITIALIZED, REGISTERED
@@ -30,7 +30,7 @@ from reconciler.placement.question import TYPES_MAX, LaunchPool, PlannedClaim
 
 
 @dataclass(frozen=True, slots=True)
-class Owned:
+class ClaimCounts:
     """The NodeClaims of a pool: staying, being disrupted by a command, or being deleted."""
 
     active: int = 0
@@ -43,7 +43,9 @@ class Owned:
         return self.active + self.disrupted + self.deleting
 
 
-def claims_of(pool: str, nodes: Iterable[StateNode], unlaunched: Iterable[NodeClaim]) -> Owned:
+def count_claims(
+    pool: str, nodes: Iterable[StateNode], unlaunched: Iterable[NodeClaim]
+) -> ClaimCounts:
     """Count the claims of a pool, launched or not."""
     active = disrupted = deleting = 0
     for node in nodes:
@@ -60,7 +62,7 @@ def claims_of(pool: str, nodes: Iterable[StateNode], unlaunched: Iterable[NodeCl
             deleting, active = (
                 (deleting + 1, active) if claim.is_deleting else (deleting, active + 1)
             )
-    return Owned(active, disrupted, deleting)
+    return ClaimCounts(active, disrupted, deleting)
 
 
 def node_limit(pool: NodePool) -> int | None:
@@ -108,61 +110,67 @@ class StaticDrift:
 
     reason: Final = DisruptionReason.DRIFTED
 
-    def __init__(self, said: Reason = DisruptionReason.DRIFTED) -> None:
-        self._said = said
+    def __init__(self, reported_reason: Reason = DisruptionReason.DRIFTED) -> None:
+        self._reported_reason = reported_reason
 
     def decide(self, work: Deliberation) -> None:
         drifted = work.candidates(lambda c: c.drift is not None and c.pool.is_static)
         self.replace(drifted, work)
 
     def replace(self, candidates: Iterable[Candidate], work: Deliberation) -> None:
-        """Replace nodes of static pools; the method's ``said`` is the reason to report."""
+        """Replace nodes of static pools, for the reason that this method reports."""
         ordered = sorted(candidates, key=lambda c: (c.pool.name, c.name))
         for _, group in groupby(ordered, key=lambda c: c.pool.name):
             self._replace(list(group), work)
 
     def _replace(self, candidates: list[Candidate], work: Deliberation) -> None:
         pool = candidates[0].pool
-        open_ = [c for c in candidates if self._is_open(c, work)]
-        refusal, room = self._room(pool, work)
+        disruptable = [c for c in candidates if self._is_disruptable(c, work)]
+        refusal, additional = self._additional_nodes(pool, work)
         if refusal is not None:
-            for candidate in open_:
-                work.refuse(candidate, self._said, refusal)
+            for candidate in disruptable:
+                work.refuse(candidate, self._reported_reason, refusal)
             return
-        for candidate in open_:
-            if work.left(candidate, self.reason) == 0:
-                work.defer_for_budget(candidate, self.reason, said=self._said)
-            elif room == 0:
+        for candidate in disruptable:
+            if work.allowed_disruptions(candidate, self.reason) == 0:
+                work.defer_for_budget(candidate, self.reason, reported_reason=self._reported_reason)
+            elif additional == 0:
                 text = f'NodePool "{pool.name}" has reached limits.nodes: cannot add a replacement'
-                work.refuse(candidate, self._said, CandidateRefusal(BlockCode.NODE_LIMIT, text))
+                work.refuse(
+                    candidate, self._reported_reason, CandidateRefusal(BlockCode.NODE_LIMIT, text)
+                )
             else:
                 claim = template_claim(work.pools[pool.name], candidate.claim.name)
                 if claim is None:
                     text = f'NodePool "{pool.name}" has no instance type available now'
                     work.refuse(
-                        candidate, self._said, CandidateRefusal(BlockCode.UNSCHEDULABLE, text)
+                        candidate,
+                        self._reported_reason,
+                        CandidateRefusal(BlockCode.UNSCHEDULABLE, text),
                     )
                     continue
-                rest = resting([candidate], work.now)
-                if rest is not None:
-                    work.defer(candidate, self._said, Hold(WaitsFor.POLICY, *rest))
+                delay = retry_delay([candidate], work.now)
+                if delay is not None:
+                    work.defer(candidate, self._reported_reason, Hold(WaitsFor.POLICY, *delay))
                     continue
-                room -= 1
-                work.start(self._said, [candidate], replacements=[claim])
+                additional -= 1
+                work.start(self._reported_reason, [candidate], replacements=[claim])
 
-    def _is_open(self, candidate: Candidate, work: Deliberation) -> bool:
+    def _is_disruptable(self, candidate: Candidate, work: Deliberation) -> bool:
         refusal = candidate.refusal(eventual=True)
         if refusal is not None:
-            work.refuse(candidate, self._said, refusal)
+            work.refuse(candidate, self._reported_reason, refusal)
         return refusal is None
 
-    def _room(self, pool: NodePool, work: Deliberation) -> tuple[CandidateRefusal | None, int]:
+    def _additional_nodes(
+        self, pool: NodePool, work: Deliberation
+    ) -> tuple[CandidateRefusal | None, int]:
         """Return how many additional nodes the pool may have, or why it must wait."""
-        owned = claims_of(pool.name, work.nodes, work.unlaunched)
-        staying = owned.active + owned.disrupted
+        counts = count_claims(pool.name, work.nodes, work.unlaunched)
+        staying = counts.active + counts.disrupted
         replicas = pool.spec.replicas or 0
         if staying > replicas:
             text = f'NodePool "{pool.name}" has {staying} nodes for {replicas} replicas'
             return CandidateRefusal(BlockCode.REPLICAS, f"{text}: it is scaled down first"), 0
         limit = node_limit(pool)
-        return None, UNBOUNDED if limit is None else max(limit - owned.all, 0)
+        return None, UNBOUNDED if limit is None else max(limit - counts.all, 0)

@@ -17,7 +17,7 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
-from reconciler.disruption.gates.guards import staying, wave_size
+from reconciler.disruption.gates.guards import count_remaining_nodes, wave_size
 from reconciler.engine.observation import Observation
 from reconciler.engine.steps import lifecycle
 from reconciler.engine.world import World
@@ -195,7 +195,7 @@ class _Observed:
         """Return the number of nodes in a wave, 0 where waves are disabled."""
         if not settings.pool(pool).wave_size:
             return 0
-        return wave_size(pool, staying(self.seen.state().nodes)[pool], settings)
+        return wave_size(pool, count_remaining_nodes(self.seen.state().nodes)[pool], settings)
 
     def pools_of(self, claims: Iterable[str]) -> Counter[str]:
         """Return the number of claims by NodePool."""

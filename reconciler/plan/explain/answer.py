@@ -65,11 +65,11 @@ class ConstraintCost(_Part, frozen=True):
 
 
 class Explanation(Part, frozen=True, kw_only=True):
-    """What a plan says about one thing.
+    """What a plan decides about one object, and why.
 
-    ``verdict`` is one sentence; ``facts`` are what will be done with it, and ``reasons`` what
-    prevents more. The rest is known only if the inputs are available: ``nodes`` and ``pools`` are
-    the alternatives of a pod; ``filters`` show how the types of a NodeClaim were selected,
+    ``verdict`` is one sentence; ``facts`` describe what will be done with it, and ``reasons``
+    what prevents more. The rest is known only if the inputs are available: ``nodes`` and ``pools``
+    are the alternatives of a pod; ``filters`` show how the types of a NodeClaim were selected,
     ``offerings`` are the cheapest of them, and ``constraints`` the cost of each constraint.
     """
 
@@ -101,18 +101,23 @@ class Decision(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 def decisions_of(plan: Plan) -> list[Decision]:
     """Return every reason of the plan, in its order: of pods, nodes, claims and buffers."""
-    return [*_of_pods(plan), *_of_nodes(plan), *_of_claims(plan), *_of_buffers(plan)]
-
-
-def _of_pods(plan: Plan) -> list[Decision]:
     return [
-        _without_place("Pod", pod.pod, reason)
+        *_pod_decisions(plan),
+        *_node_decisions(plan),
+        *_claim_decisions(plan),
+        *_buffer_decisions(plan),
+    ]
+
+
+def _pod_decisions(plan: Plan) -> list[Decision]:
+    return [
+        _unschedulable_decision("Pod", pod.pod, reason)
         for pod in plan.unschedulable
         for reason in pod.reasons
     ]
 
 
-def _of_nodes(plan: Plan) -> list[Decision]:
+def _node_decisions(plan: Plan) -> list[Decision]:
     return [
         Decision(
             kind="Node",
@@ -124,32 +129,32 @@ def _of_nodes(plan: Plan) -> list[Decision]:
     ]
 
 
-def _of_claims(plan: Plan) -> list[Decision]:
+def _claim_decisions(plan: Plan) -> list[Decision]:
     return [
         Decision(
             kind="NodeClaim",
             name=deferred.node_claim,
             code=f"WaitsFor{deferred.waits_for[:1].upper()}{deferred.waits_for[1:]}",
-            message=_waiting(deferred),
+            message=_format_deferral(deferred),
         )
         for deferred in plan.deferred
     ]
 
 
-def _of_buffers(plan: Plan) -> list[Decision]:
+def _buffer_decisions(plan: Plan) -> list[Decision]:
     return [
-        _without_place("CapacityBuffer", room.buffer, reason)
+        _unschedulable_decision("CapacityBuffer", room.buffer, reason)
         for room in plan.headroom
         for reason in room.reasons
     ]
 
 
-def _without_place(kind: Subject, name: str, reason: Reason) -> Decision:
+def _unschedulable_decision(kind: Subject, name: str, reason: Reason) -> Decision:
     message = f"{reason.node_pool}: {reason.message}" if reason.node_pool else reason.message
     return Decision(kind=kind, name=name, code=reason.code or "Unschedulable", message=message)
 
 
-def _waiting(deferred: DeferredClaim) -> str:
+def _format_deferral(deferred: DeferredClaim) -> str:
     what = f"{deferred.reason} ({format_reason(deferred.reason)}) waits for {deferred.waits_for}"
     why = f": {deferred.message}" if deferred.message else ""
     when = f", not before {moment(deferred.not_before)}" if deferred.not_before else ""

@@ -16,9 +16,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from reconciler.disruption.consolidation.memory import in_memory
-from reconciler.disruption.gates.budgets import Count, counts, fleet_states
-from reconciler.disruption.gates.guards import Cap, caps_for, rollout_moments, staying
+from reconciler.disruption.consolidation.memory import avoided_offerings
+from reconciler.disruption.gates.budgets import Count, fleet_states, node_counts
+from reconciler.disruption.gates.guards import Cap, caps_for, count_remaining_nodes, rollout_moments
 from reconciler.disruption.gates.policy import holds_of, old_enough_at, policy_changes
 from reconciler.model.history import DAY, NO_HISTORY, History, Rollout
 from reconciler.model.karpenter.budget import Budget, DisruptionReason, allowance, next_change_of
@@ -38,7 +38,7 @@ from reconciler.plan.render.wording import counted, moment
 
 
 @dataclass(frozen=True)
-class Guards:
+class RateLimits:
     """The rate limits of one NodePool, for the nodes that are to stay."""
 
     pool: str
@@ -47,13 +47,13 @@ class Guards:
     staying: Counter[str]
 
     @classmethod
-    def of(
+    def for_pool(
         cls, pool: str, settings: Settings, history: History, nodes: Sequence[StateNode]
-    ) -> Guards:
+    ) -> RateLimits:
         """Return the rate limits of a pool, with the nodes counted once."""
-        return cls(pool, settings, history, staying(nodes))
+        return cls(pool, settings, history, count_remaining_nodes(nodes))
 
-    def changes(self) -> Iterator[datetime]:
+    def change_times(self) -> Iterator[datetime]:
         """Yield when a rate limit may allow more."""
         yield from (row.at + DAY for row in self.history.taken)
         rollouts = [r for r in self.history.rollouts if r.node_pool == self.pool]
@@ -66,30 +66,30 @@ class Guards:
 
     def caps(self, at: datetime) -> list[Cap]:
         """Return all rate limits that apply at a time."""
-        if not self._any:
+        if not self._has_limits:
             return []
-        rollouts = tuple(self._ended(rollout, at) for rollout in self.history.rollouts)
+        rollouts = tuple(self._end_if_settled(rollout, at) for rollout in self.history.rollouts)
         history = replace(self.history, rollouts=rollouts)
         return caps_for([self.pool], self.staying, history, self.settings, at)
 
     @property
-    def _any(self) -> bool:
+    def _has_limits(self) -> bool:
         own = self.settings.pool(self.pool)
-        limits = (own.maximum_per_day, own.wave_size, self.settings.fleet_maximum_per_day)
-        return any(limits) or own.stop_after_failures > 0
+        values = (own.maximum_per_day, own.wave_size, self.settings.fleet_maximum_per_day)
+        return any(values) or own.stop_after_failures > 0
 
-    def _ended(self, rollout: Rollout, at: datetime) -> Rollout:
+    def _end_if_settled(self, rollout: Rollout, at: datetime) -> Rollout:
         soak = self.settings.pool(rollout.node_pool).wave_soak
         over = all(move.is_settled(soak, at) for move in rollout.moves)
         return replace(rollout, moves=()) if over else rollout
 
 
-def slowness(guards: Guards, now: datetime) -> Iterator[tuple[str, str]]:
+def daily_limit_warnings(limits: RateLimits, now: datetime) -> Iterator[tuple[str, str]]:
     """Yield how long replacing all nodes of the pool takes, if a daily limit allows few."""
-    total = guards.staying[guards.pool]
-    fresh = Guards(guards.pool, guards.settings, History(), guards.staying)
+    total = limits.staying[limits.pool]
+    fresh = RateLimits(limits.pool, limits.settings, History(), limits.staying)
     for cap in fresh.caps(now):
-        a_day = cap.covers(guards.pool, DisruptionReason.EMPTY)  # waves do not count empty nodes
+        a_day = cap.covers(limits.pool, DisruptionReason.EMPTY)  # waves do not count empty nodes
         if a_day and 0 < cap.left < total:
             days = -(-total // cap.left)
             whose = "this NodePool" if cap.node_pool else "the fleet"
@@ -100,10 +100,10 @@ def slowness(guards: Guards, now: datetime) -> Iterator[tuple[str, str]]:
             )
 
 
-def memories(
+def consolidation_pauses(
     pool: str, settings: Settings, nodes: Sequence[StateNode], now: datetime
 ) -> Iterator[tuple[str, str]]:
-    """Yield which nodes consolidation ignores for a time, and until when at the latest."""
+    """Yield which nodes consolidation ignores for now, and until when at the latest."""
     claims = [n.claim for n in nodes if n.claim is not None and n.node_pool == pool]
     young = [at for c in claims if (at := old_enough_at(c, pool, settings)) and at > now]
     if young:
@@ -111,12 +111,12 @@ def memories(
         last = moment(max(young))
         text = f"{counted(len(young), 'node')} younger than {key}: consolidation ignores"
         yield "TooYoung", f"{text} them until they are old enough, the last until {last}"
-    ends = [[until for _, until in in_memory(c, settings) if until > now] for c in claims]
-    kept = [max(row) for row in ends if row]
-    if kept:
+    ends = [[until for _, until in avoided_offerings(c, settings) if until > now] for c in claims]
+    undo_ends = [max(row) for row in ends if row]
+    if undo_ends:
         key = settings.key_of(pool, PoolOption.UNDO_PERIOD)
-        text = f"consolidation of {counted(len(kept), 'node')} must not be undone"
-        yield "Remembered", f"{text} ({key}), the last until {moment(max(kept))}"
+        text = f"consolidation of {counted(len(undo_ends), 'node')} must not be undone"
+        yield "Remembered", f"{text} ({key}), the last until {moment(max(undo_ends))}"
 
 
 SPAN: Final = timedelta(days=7)
@@ -124,7 +124,7 @@ _STEPS_MAX: Final = 500
 """The maximum number of changes: a window each half hour for a week."""
 _ROWS_MAX: Final = 40
 """The maximum number of times that are listed one by one."""
-_LONG_HOLE: Final = timedelta(hours=24)
+_LONG_GAP: Final = timedelta(hours=24)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,12 +149,12 @@ def calendar_of(
     present number of nodes, of which none is being disrupted. ``history`` is the history for the
     rate limits.
     """
-    guards = Guards.of(pool.name, settings, history, nodes)
-    totals = _totals(pool, settings, nodes, now)
+    limits = RateLimits.for_pool(pool.name, settings, history, nodes)
+    totals = _node_totals(pool, settings, nodes, now)
     spans: list[Span] = []
     at = now
-    for change in _changes(pool, settings, guards, now):
-        allowed = _allowed(pool, settings, totals, guards, at)
+    for change in _change_times(pool, settings, limits, now):
+        allowed = _allowed_disruptions(pool, settings, totals, limits, at)
         if spans and spans[-1].allowed == allowed:
             spans[-1] = Span(spans[-1].start, change, allowed)
         else:
@@ -163,26 +163,26 @@ def calendar_of(
     return spans
 
 
-def _totals(
+def _node_totals(
     pool: NodePool, settings: Settings, nodes: Sequence[StateNode], now: datetime
 ) -> tuple[int, int]:
     """Return how many nodes of the pool count, and how many of the fleet if it has budgets."""
     states = fleet_states(settings.fleet_budgets, nodes, now)
-    total = counts(nodes).get(pool.name, Count()).total
+    total = node_counts(nodes).get(pool.name, Count()).total
     return total, states[0].total if states else 0
 
 
-def _changes(
-    pool: NodePool, settings: Settings, guards: Guards, now: datetime
+def _change_times(
+    pool: NodePool, settings: Settings, limits: RateLimits, now: datetime
 ) -> Iterator[datetime]:
     """Yield each time at which something may change; the end of the calendar is the last."""
     end, at = now + SPAN, now
-    of_guards = sorted(set(guards.changes()))
+    limit_changes = sorted(set(limits.change_times()))
     for _ in range(_STEPS_MAX):
         moments = [
             next_change_of(pool.spec.disruption.budgets, at),
             *policy_changes(settings, at),
-            next((m for m in of_guards if m > at), None),
+            next((m for m in limit_changes if m > at), None),
         ]
         at = min((m for m in moments if m is not None and at < m), default=end)
         if at >= end:
@@ -191,18 +191,18 @@ def _changes(
         yield at
 
 
-def _allowed(
-    pool: NodePool, settings: Settings, totals: tuple[int, int], guards: Guards, at: datetime
+def _allowed_disruptions(
+    pool: NodePool, settings: Settings, totals: tuple[int, int], limits: RateLimits, at: datetime
 ) -> dict[DisruptionReason, int]:
     holds = holds_of([pool.name], settings, at)
-    total, of_fleet = totals
+    total, fleet_total = totals
     allowed: dict[DisruptionReason, int] = {}
     for reason in DisruptionReason:
         own = min(allowance(pool.spec.disruption.budgets, reason, total, at).nodes, total)
-        fleet = allowance(settings.fleet_budgets, reason, of_fleet, at).nodes
-        cap = guards.cap(reason, at)
-        guarded = cap.left if cap is not None else own
-        allowed[reason] = 0 if (pool.name, reason) in holds else min(own, fleet, guarded)
+        fleet = allowance(settings.fleet_budgets, reason, fleet_total, at).nodes
+        cap = limits.cap(reason, at)
+        limited = cap.left if cap is not None else own
+        allowed[reason] = 0 if (pool.name, reason) in holds else min(own, fleet, limited)
     return allowed
 
 
@@ -210,11 +210,11 @@ def _cause(
     pool: NodePool,
     settings: Settings,
     totals: tuple[int, int],
-    guards: Guards,
+    limits: RateLimits,
     reason: DisruptionReason,
     at: datetime,
 ) -> str:
-    """Return what allows nothing for the reason at that time."""
+    """Return which rule allows no disruption for the reason at that time."""
     hold = holds_of([pool.name], settings, at).get((pool.name, reason))
     if hold is not None:
         return hold.message
@@ -222,7 +222,7 @@ def _cause(
     if own.nodes == 0:
         return f"budgets[{own.binding}] allows 0 nodes"
     fleet = allowance(settings.fleet_budgets, reason, totals[1], at)
-    cap = guards.cap(reason, at)
+    cap = limits.cap(reason, at)
     if fleet.nodes > 0 and cap is not None:
         return cap.hold.message
     return f"the fleet's disruption.budgets[{fleet.binding}] allows 0 nodes"
@@ -236,66 +236,68 @@ def explain_node_pool(
     history: History = NO_HISTORY,
 ) -> Explanation:
     """Return the calendar of a NodePool; its reasons are the gaps and conflicts."""
-    totals = _totals(pool, settings, nodes, now)
+    totals = _node_totals(pool, settings, nodes, now)
     total = totals[0]
     spans = calendar_of(pool, settings, nodes, now, history)
-    guards = Guards.of(pool.name, settings, history, nodes)
-    cause = partial(_cause, pool, settings, totals, guards)
-    is_whole = spans[-1].end == now + SPAN
+    limits = RateLimits.for_pool(pool.name, settings, history, nodes)
+    cause = partial(_cause, pool, settings, totals, limits)
+    is_complete = spans[-1].end == now + SPAN
     found = [
         Decision(kind="NodePool", name=pool.name, code=code, message=message)
         for code, message in (
-            *_unreadable(pool, now),
-            *(_holes(spans, cause) if total and is_whole else ()),
-            *_contradictions(pool, now, total),
-            *_powerless(pool),
-            *slowness(guards, now),
-            *memories(pool.name, settings, nodes, now),
+            *_invalid_budgets(pool, now),
+            *(_gaps(spans, cause) if total and is_complete else ()),
+            *_budgets_without_effect(pool, now, total),
+            *_disabled_reasons(pool),
+            *daily_limit_warnings(limits, now),
+            *consolidation_pauses(pool.name, settings, nodes, now),
         )
     ]
     verdict = (
         f"allowed disruptions over the next 7 days ({counted(total, 'node')} in this NodePool)"
     )
-    rows = [_row(span) for span in spans[:_ROWS_MAX]]
+    rows = [_format_span(span) for span in spans[:_ROWS_MAX]]
     if len(spans) > _ROWS_MAX:
         rows.append(f"and {len(spans) - _ROWS_MAX} more changes until {moment(spans[-1].end)}")
-    if not is_whole:
+    if not is_complete:
         rows.append(f"too many changes for 7 days; shown until {moment(spans[-1].end)}")
     return Explanation(
         kind="NodePool", name=pool.name, verdict=verdict, facts=tuple(rows), reasons=tuple(found)
     )
 
 
-def _row(span: Span) -> str:
+def _format_span(span: Span) -> str:
     amounts = ", ".join(f"{reason} {span.allowed[reason]}" for reason in sorted(DisruptionReason))
     return f"{moment(span.start)} to {moment(span.end)}: {amounts}"
 
 
-def _unreadable(pool: NodePool, now: datetime) -> Iterator[tuple[str, str]]:
+def _invalid_budgets(pool: NodePool, now: datetime) -> Iterator[tuple[str, str]]:
     found = allowance(pool.spec.disruption.budgets, DisruptionReason.DRIFTED, 1, now)
     if found.error is not None:
         text = f"budgets[{found.binding}] is invalid, so no node can be disrupted: {found.error}"
         yield "BudgetUnreadable", text
 
 
-def _holes(
+def _gaps(
     spans: Sequence[Span], cause: Callable[[DisruptionReason, datetime], str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the reasons that can never disrupt a node, and their longest wait from a day on."""
+    """Yield the reasons that can never disrupt a node, or not for a day or longer."""
     for reason in sorted(DisruptionReason):
-        closed = _closed(spans, reason)
+        closed = _closed_periods(spans, reason)
         if closed and all(span.allowed[reason] == 0 for span in spans):
             why = cause(reason, spans[0].start)
             yield "NeverOpen", f"no disruption for {reason.cause} in the next 7 days: {why}"
         elif closed:
             start, end = max(closed, key=lambda row: row[1] - row[0])
-            if end - start >= _LONG_HOLE:
+            if end - start >= _LONG_GAP:
                 hours = int((end - start).total_seconds() // 3600)
                 text = f"no disruption for {reason.cause} for {hours} hours from {moment(start)}"
                 yield "LongHole", f"{text}: {cause(reason, start)}"
 
 
-def _closed(spans: Sequence[Span], reason: DisruptionReason) -> list[tuple[datetime, datetime]]:
+def _closed_periods(
+    spans: Sequence[Span], reason: DisruptionReason
+) -> list[tuple[datetime, datetime]]:
     """Return the periods in which nothing can be disrupted for the reason."""
     closed: list[tuple[datetime, datetime]] = []
     for span in spans:
@@ -308,14 +310,14 @@ def _closed(spans: Sequence[Span], reason: DisruptionReason) -> list[tuple[datet
     return closed
 
 
-def _contradictions(pool: NodePool, now: datetime, total: int) -> Iterator[tuple[str, str]]:
-    """Yield the budgets without effect: out of season, or always less strict than another one."""
+def _budgets_without_effect(pool: NodePool, now: datetime, total: int) -> Iterator[tuple[str, str]]:
+    """Yield the budgets that have no effect, for example because another is always stricter."""
     budgets = pool.spec.disruption.budgets
     for index, budget in enumerate(budgets):
         try:
             change, is_active = budget.next_change(now), budget.is_active(now)
         except ValueError:
-            continue  # told as unreadable
+            continue  # reported as unreadable
         if budget.schedule is not None and change is None and is_active:
             hits = parse_schedule(budget.schedule).next_after(now) is not None
             why = "starts again before it ends" if hits else "never starts"
@@ -325,30 +327,34 @@ def _contradictions(pool: NodePool, now: datetime, total: int) -> Iterator[tuple
             yield "AlwaysHolds" if hits else "NeverHits", text
         elif budget.schedule is not None and not is_active and change and change > now + SPAN:
             yield "OutOfSeason", f"budgets[{index}] next applies at {moment(change)}"
-        rival = _rival(budgets, index, total, now)
-        if rival is not None:
-            text = f"budgets[{index}] has no effect: budgets[{rival}] is always at least as strict"
+        stricter = _stricter_budget(budgets, index, total, now)
+        if stricter is not None:
+            text = (
+                f"budgets[{index}] has no effect: budgets[{stricter}] is always at least as strict"
+            )
             yield "Shadowed", text
 
 
-def _rival(budgets: Sequence[Budget], index: int, total: int, now: datetime) -> int | None:
+def _stricter_budget(
+    budgets: Sequence[Budget], index: int, total: int, now: datetime
+) -> int | None:
     """Return a budget without a schedule that is as strict, for at least the same reasons."""
     own = budgets[index]
     for other, budget in enumerate(budgets):
         if other == index or budget.schedule is not None or budget.duration is not None:
             continue
-        wide = budget.reasons is None or (
+        covers_reasons = budget.reasons is None or (
             own.reasons is not None and set(own.reasons) <= set(budget.reasons)
         )
-        mine, theirs = (_limit(b, total, now) for b in (own, budget))
-        if not wide or mine is None or theirs is None:
+        mine, theirs = (_budget_limit(b, total, now) for b in (own, budget))
+        if not covers_reasons or mine is None or theirs is None:
             continue
         if theirs < mine or (theirs == mine and other < index):
             return other
     return None
 
 
-def _limit(budget: Budget, total: int, now: datetime) -> int | None:
+def _budget_limit(budget: Budget, total: int, now: datetime) -> int | None:
     """Return what the budget allows within its window, None if it cannot be read."""
     try:
         return Budget(nodes=budget.nodes).allowed(total, now)
@@ -356,7 +362,7 @@ def _limit(budget: Budget, total: int, now: datetime) -> int | None:
         return None
 
 
-def _powerless(pool: NodePool) -> Iterator[tuple[str, str]]:
+def _disabled_reasons(pool: NodePool) -> Iterator[tuple[str, str]]:
     """Yield why a reason disrupts nothing, regardless of the budgets."""
     disruption = pool.spec.disruption
     if pool.is_static:

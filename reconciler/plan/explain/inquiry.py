@@ -54,15 +54,15 @@ class Inquiry:
         self._plan = plan
         self._facts = facts
         self._by_key = {pod.key: pod for pod in self._facts.cluster.pods}
-        self._scheduler = self._asking(self._facts.types.ready)
+        self._scheduler = self._scheduler_for(self._facts.types.ready)
 
-    def _asking(self, pools: Iterable[LaunchPool]) -> Scheduler:
+    def _scheduler_for(self, pools: Iterable[LaunchPool]) -> Scheduler:
         facts = self._facts
         return Scheduler(pools, facts.cluster, facts.settings, facts.now)
 
     # pods
 
-    def settled(self, name: str) -> Explanation | None:
+    def explain_unplanned_pod(self, name: str) -> Explanation | None:
         """Return the answer about a pod that is not in the plan, None if there is none.
 
         ``name`` may omit the namespace if only one pod has that name.
@@ -82,7 +82,7 @@ class Inquiry:
             verdict = "it is not waiting for a node of a NodePool"
         return Explanation(kind="Pod", name=name, verdict=verdict)
 
-    def of_pod(self, answer: Explanation) -> Explanation:
+    def explain_pod(self, answer: Explanation) -> Explanation:
         """Return the answer with every possible node of the pod if it were the only pending one."""
         pod = self._by_key.get(answer.name)
         if pod is None or pod.is_daemon:
@@ -94,18 +94,18 @@ class Inquiry:
         nodes = NodesAnswer(total=found.nodes_total, suited=found.nodes_suited, takers=found.nodes)
         return replace(answer, nodes=nodes, pools=tuple(map(self._pool_answer, found.pools)))
 
-    def of_pool(self, answer: Explanation) -> Explanation:
+    def explain_pool(self, answer: Explanation) -> Explanation:
         """Return the answer with the reasons why the NodePool cannot launch any node."""
         prefix = f"NodePool {answer.name} cannot launch nodes: "
         found = [
             Decision(
                 kind="NodePool",
                 name=answer.name,
-                code=one.code,
-                message=one.message.removeprefix(prefix),
+                code=finding.code,
+                message=finding.message.removeprefix(prefix),
             )
-            for one in self._facts.types.findings
-            if one.message.startswith(prefix) and one.code != NO_INSTANCE_TYPES
+            for finding in self._facts.types.findings
+            if finding.message.startswith(prefix) and finding.code != NO_INSTANCE_TYPES
         ]
         template = self._scheduler.template(answer.name)
         if template is not None and not template.types:
@@ -116,12 +116,12 @@ class Inquiry:
             )
         return replace(answer, reasons=(*found, *answer.reasons))
 
-    def of_buffer(self, answer: Explanation) -> Explanation:
+    def explain_buffer(self, answer: Explanation) -> Explanation:
         """Return the answer with every possible node of one pod of the buffer alone."""
         room = next((r for r in self._facts.headroom if r.buffer == answer.name and r.pods), None)
         if room is None:
             return answer
-        found = self.of_pod(replace(answer, name=room.pods[0].key))
+        found = self.explain_pod(replace(answer, name=room.pods[0].key))
         return replace(found, name=answer.name)
 
     def _pool_answer(self, verdict: PoolVerdict) -> PoolAnswer:
@@ -129,15 +129,17 @@ class Inquiry:
         facts = rejection.facts if rejection is not None else {}
         return PoolAnswer(
             node_pool=verdict.node_pool,
-            filters=_counts(verdict.filters),
+            filters=_filter_counts(verdict.filters),
             code=rejection.code if rejection is not None else "",
             message=rejection.message if rejection is not None else "",
             nearest_type=str(facts.get("nearest type", "")),
             lacks=str(facts.get("nearest type lacks", "")),
-            launch=self._launch(verdict.node_pool, verdict.cheapest),
+            launch=self._launch_offering(verdict.node_pool, verdict.cheapest),
         )
 
-    def _launch(self, node_pool: str, price: PricedOffering | None) -> LaunchOffering | None:
+    def _launch_offering(
+        self, node_pool: str, price: PricedOffering | None
+    ) -> LaunchOffering | None:
         """Return the offering as a plan lists it, with its price before overlays."""
         if price is None:
             return None
@@ -150,18 +152,18 @@ class Inquiry:
 
     # node claims
 
-    def pair(self, name: str, *, is_claim: bool) -> tuple[str, str] | None:
+    def node_and_claim(self, name: str, *, is_claim: bool) -> tuple[str, str] | None:
         """Return the names of node and claim of an existing machine, None if there is none."""
         for node in self._facts.cluster.nodes:
             if node.claim is not None and name == (node.claim.name if is_claim else node.name):
                 return node.name, node.claim.name
         return None
 
-    def of_claim(self, answer: Explanation) -> Explanation:
+    def explain_claim(self, answer: Explanation) -> Explanation:
         """Return the answer with the selection of its types, and the cost of each constraint."""
         planned = next((c for c in self._plan.node_claims if c.name == answer.name), None)
         if planned is None:
-            return self._of_running(answer)
+            return self._explain_existing_claim(answer)
         template = self._scheduler.template(planned.node_pool)
         filters: Filters = ()
         if template is not None:
@@ -173,24 +175,24 @@ class Inquiry:
             )
         return replace(
             answer,
-            filters=_counts(filters),
-            offerings=self._cheapest(planned),
-            constraints=self._costs(planned),
+            filters=_filter_counts(filters),
+            offerings=self._cheapest_offerings(planned),
+            constraints=self._constraint_costs(planned),
         )
 
-    def _cheapest(self, planned: PlannedNodeClaim) -> tuple[LaunchOffering, ...]:
+    def _cheapest_offerings(self, planned: PlannedNodeClaim) -> tuple[LaunchOffering, ...]:
         """Return the cheapest offering of each of its first types, the expected launch first."""
         pool = self._facts.types.by_name[planned.node_pool]
-        wanted = requirements_of(planned.requirements)
+        requirements = requirements_of(planned.requirements)
         found = [planned.launch]
         for name in planned.instance_types[1:_OFFERINGS_SHOWN]:
             kind = pool.types.get(name)
-            offering = kind.cheapest(wanted) if kind is not None else None
+            offering = kind.cheapest(requirements) if kind is not None else None
             if offering is not None:
                 found.append(launch_offering(name, offering, pool.types))
         return tuple(found)
 
-    def _of_running(self, answer: Explanation) -> Explanation:
+    def _explain_existing_claim(self, answer: Explanation) -> Explanation:
         """Return the answer about an existing claim, with the cheapest offerings it allows now."""
         node = next(
             (n for n in self._facts.cluster.nodes if n.claim and n.claim.name == answer.name), None
@@ -210,22 +212,22 @@ class Inquiry:
 
     # what constraints cost
 
-    def _costs(self, planned: PlannedNodeClaim) -> tuple[ConstraintCost, ...]:
-        question = self._asked(planned)
+    def _constraint_costs(self, planned: PlannedNodeClaim) -> tuple[ConstraintCost, ...]:
+        question = self._question_of_claim(planned)
         own = [self._by_key[name] for name in planned.pods if name in self._by_key]
         if question is None or not own:
             return ()
         pool = self._facts.types.by_name[planned.node_pool].node_pool
         known = constraints_of((pod.spec for pod in own), pool)[:CONSTRAINTS_MAX]
         workloads = {_workload(pod) for pod in own}
-        now = _sum(self._scheduler.place(question))
+        now = _placement_totals(self._scheduler.place(question))
         found = [
-            self._cost(constraint, question, workloads, planned.node_pool, now)
+            self._constraint_cost(constraint, question, workloads, planned.node_pool, now)
             for constraint in known
         ]
         return tuple(sorted(found, key=lambda c: (-c.placed, -c.saves, c.constraint)))
 
-    def _asked(self, planned: PlannedNodeClaim) -> Question | None:
+    def _question_of_claim(self, planned: PlannedNodeClaim) -> Question | None:
         """Return the question that led to the claim; None if there is none."""
         facts, plan = self._facts, self._plan
         if planned.reason in (LaunchReason.UNSCHEDULABLE, LaunchReason.HEADROOM):
@@ -233,17 +235,17 @@ class Inquiry:
         command = next((c for c in plan.commands if planned.name in c.replacements), None)
         if command is None:
             return None
-        seats = [p.pod for p in plan.placements if p.node_claim in command.replacements]
-        pods = [self._by_key[name] for name in seats if name in self._by_key]
+        placed_pods = [p.pod for p in plan.placements if p.node_claim in command.replacements]
+        pods = [self._by_key[name] for name in placed_pods if name in self._by_key]
         return Question(pods=pods, without=frozenset(command.nodes))
 
-    def _cost(
+    def _constraint_cost(
         self,
         constraint: Constraint,
         question: Question,
         workloads: Collection[tuple[str, str]],
         node_pool: str,
-        now: _Sum,
+        now: _PlacementTotals,
     ) -> ConstraintCost:
         """Return what is saved if the workloads of a claim, and its pool, drop a constraint."""
         pods = [
@@ -258,9 +260,9 @@ class Inquiry:
             else p
             for p in self._facts.types.ready
         ]
-        then = _sum(self._asking(pools).place(replace(question, pods=pods)))
+        then = _placement_totals(self._scheduler_for(pools).place(replace(question, pods=pods)))
         placed = now.unplaced - then.unplaced
-        # An order of packing may be unlucky; being free to satisfy a constraint costs nothing.
+        # Packing order is a heuristic, so fewer constraints can cost more; that does not count.
         saves = now.cost - then.cost if placed > 0 else max(now.cost - then.cost, 0.0)
         return ConstraintCost(
             constraint=str(constraint),
@@ -270,14 +272,14 @@ class Inquiry:
         )
 
 
-class _Sum(NamedTuple):
+class _PlacementTotals(NamedTuple):
     unplaced: int
     nodes: int
     cost: float
 
 
-def _sum(placement: Placement) -> _Sum:
-    return _Sum(
+def _placement_totals(placement: Placement) -> _PlacementTotals:
+    return _PlacementTotals(
         len(placement.unschedulable) + len(placement.deferred),
         len(placement.claims),
         sum(claim.launch[1].price for claim in placement.claims),
@@ -290,5 +292,5 @@ def _workload(pod: Pod) -> tuple[str, str]:
     return pod.namespace, f"{owners[0].kind}/{owners[0].name}" if owners else pod.key
 
 
-def _counts(filters: Filters) -> tuple[FilterCount, ...]:
+def _filter_counts(filters: Filters) -> tuple[FilterCount, ...]:
     return tuple(FilterCount(filter=name, types=count) for name, count in filters)

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from reconciler.disruption.blockers import unprotected
 from reconciler.disruption.candidates import Candidate, CandidateRefusal, price_refusal
 from reconciler.disruption.command import BlockCode
-from reconciler.disruption.consolidation.memory import in_memory
+from reconciler.disruption.consolidation.memory import avoided_offerings
 from reconciler.disruption.consolidation.pricing import expected_price
-from reconciler.disruption.consolidation.proposal import Proposal, compute, scored
+from reconciler.disruption.consolidation.proposal import Proposal, propose_removal, score_proposal
 from reconciler.disruption.deliberation import Deliberation
 from reconciler.disruption.situation import open_pass
 from reconciler.model.karpenter.budget import DisruptionReason
@@ -60,7 +60,7 @@ _REMEDIES: Final = {
 _UNDERUTILIZED: Final = DisruptionReason.UNDERUTILIZED.value
 
 
-def explain_fully(answer: Explanation, facts: Facts, plan: Plan) -> Explanation:
+def explain_node_in_detail(answer: Explanation, facts: Facts, plan: Plan) -> Explanation:
     """Return the answer about a node, with what the rules decide about it alone.
 
     The answer about a node that does not exist or is not managed is returned unchanged.
@@ -72,18 +72,28 @@ def explain_fully(answer: Explanation, facts: Facts, plan: Plan) -> Explanation:
     candidate = next((c for c in work.roster.candidates if c.name == node.name), None)
     if candidate is None:
         refusal = next((r for n, r in work.roster.refusals if n.name == node.name), None)
-        lines, may_go = [*_refused(refusal)], False
+        lines, can_disrupt = [*_format_rejection(refusal)], False
     else:
         blocked = [*_format_blocker(candidate)]
-        cheaper, may_go = _format_replacement(candidate, work, told=bool(blocked))
+        cheaper, can_disrupt = _format_replacement(candidate, work, is_rejected=bool(blocked))
         lines = blocked + cheaper
     verdict = answer.verdict
-    if may_go and not answer.reasons and (turn := _format_turn(node, plan)) is not None:
+    if (
+        can_disrupt
+        and not answer.reasons
+        and (wait := _format_postponement(node, plan)) is not None
+    ):
         verdict = "it can be consolidated, in a later pass"
-        lines.append(turn)
+        lines.append(wait)
     others = [fact for fact in answer.facts if not fact.startswith("budget of ")]
-    memory = _format_memory(node.claim, facts)
-    answers = (_format_node(node, candidate), *others, *lines, *memory, *_budgets(node, plan))
+    memory = _format_flap_damping(node.claim, facts)
+    answers = (
+        _format_node(node, candidate),
+        *others,
+        *lines,
+        *memory,
+        *_format_budgets(node, plan),
+    )
     return replace(answer, verdict=verdict, facts=answers)
 
 
@@ -99,23 +109,23 @@ def _format_node(node: StateNode, candidate: Candidate | None) -> str:
     return f"{kind}{capacity}{where}{price}; {counted(pods, 'pod')} to reschedule"
 
 
-def _format_memory(claim: NodeClaim, facts: Facts) -> Iterator[str]:
+def _format_flap_damping(claim: NodeClaim, facts: Facts) -> Iterator[str]:
     """Yield the offerings that consolidation replaced and that flap damping still excludes."""
-    for one, ends in in_memory(claim, facts.settings):
+    for offering, ends in avoided_offerings(claim, facts.settings):
         if facts.now < ends:
             yield (
-                f"consolidation replaced {one} with this node at {moment(one.at)}; that offering"
-                f" is excluded until {moment(ends)} (undoPeriod)"
+                f"consolidation replaced {offering} with this node at {moment(offering.at)}; that"
+                f" offering is excluded until {moment(ends)} (undoPeriod)"
             )
 
 
-def _refused(refusal: CandidateRefusal | None) -> Iterator[str]:
+def _format_rejection(refusal: CandidateRefusal | None) -> Iterator[str]:
     if refusal is not None:
         yield f"blocked: {refusal.message} ({refusal.code})"
-        yield from _remedy(refusal.code)
+        yield from _format_remedy(refusal.code)
 
 
-def _remedy(code: BlockCode) -> Iterator[str]:
+def _format_remedy(code: BlockCode) -> Iterator[str]:
     text = _REMEDIES.get(code)
     if text is not None:
         yield f"to allow disruption: {text}"
@@ -126,15 +136,15 @@ def _format_blocker(candidate: Candidate) -> Iterator[str]:
     refusal = candidate.pod_refusal
     if refusal is not None:
         yield f"blocked: {refusal.message} ({refusal.code})"
-        yield from _protected(candidate, refusal)
+        yield from _format_protection(candidate, refusal)
     else:
-        yield from _refused(price_refusal(candidate))
+        yield from _format_rejection(price_refusal(candidate))
 
 
-def _protected(candidate: Candidate, refusal: CandidateRefusal) -> Iterator[str]:
+def _format_protection(candidate: Candidate, refusal: CandidateRefusal) -> Iterator[str]:
     """Yield what would end the protection, and who owns it."""
     if refusal.code is not BlockCode.POD_DO_NOT_DISRUPT:
-        yield from _remedy(refusal.code)
+        yield from _format_remedy(refusal.code)
         return
     pods = [pod for pod in candidate.node.pods if not pod.is_disruptable(candidate.now)]
     owners = list(dict.fromkeys(_owner(pod) for pod in pods))
@@ -147,16 +157,16 @@ def _owner(pod: Pod) -> str:
 
 
 def _format_replacement(
-    candidate: Candidate, work: Deliberation, *, told: bool
+    candidate: Candidate, work: Deliberation, *, is_rejected: bool
 ) -> tuple[list[str], bool]:
-    """Return where its pods would go if they were not protected, and whether it could then go.
+    """Return where its pods would go without protection, and whether it could be disrupted.
 
-    ``told`` is whether a rejection is already among the facts: then only the cost matters.
+    ``is_rejected`` is whether a rejection is already among the facts; then only costs are added.
     """
     if candidate.kind is None or candidate.pool.is_static or not candidate.reschedulable:
         return [], False
-    asked = unprotected(candidate)
-    outcome = work.simulation.without([asked], consolidating=True)
+    target = unprotected(candidate)
+    outcome = work.simulation.simulate_removal([target], consolidating=True)
     claims, lines = outcome.placement.claims, []
     if outcome.failure is None and len(claims) == 1:
         claim = claims[0]
@@ -166,18 +176,21 @@ def _format_replacement(
         )
     elif outcome.failure is None and not claims:
         lines.append("its pods fit on the other nodes, without a new one")
-    answer = compute([asked], work)
+    answer = propose_removal([target], work)
     if isinstance(answer, Proposal):
-        answer = scored(answer, work)
+        answer = score_proposal(answer, work)
     if isinstance(answer, Proposal):
-        verb = "potential savings:" if told else "consolidation would save"
-        return [*lines, f"{verb} {monthly(answer.savings)} a month"], not told
-    if not told:
-        lines += [f"consolidation blocked: {answer.message} ({answer.code})", *_remedy(answer.code)]
+        verb = "potential savings:" if is_rejected else "consolidation would save"
+        return [*lines, f"{verb} {monthly(answer.savings)} a month"], not is_rejected
+    if not is_rejected:
+        lines += [
+            f"consolidation blocked: {answer.message} ({answer.code})",
+            *_format_remedy(answer.code),
+        ]
     return lines, False
 
 
-def _format_turn(node: StateNode, plan: Plan) -> str | None:
+def _format_postponement(node: StateNode, plan: Plan) -> str | None:
     """Return why a node that could be consolidated is in no command of the plan, None if it is."""
     if any(node.name in command.nodes for command in plan.commands):
         return None
@@ -188,16 +201,16 @@ def _format_turn(node: StateNode, plan: Plan) -> str | None:
         (b for b in plan.budgets if (b.node_pool, b.reason) == (node.node_pool, _UNDERUTILIZED)),
         None,
     )
-    taken = [c for c in plan.commands if not c.forceful]
+    voluntary = [c for c in plan.commands if not c.forceful]
     if budget is not None and budget.allowed == 0:
         return "its disruption budget is used up now"
-    if taken:
-        ids = listed([command.id for command in taken])
+    if voluntary:
+        ids = listed([command.id for command in voluntary])
         return f"other commands of this plan come first: {ids}; the next pass considers it again"
     return None
 
 
-def _budgets(node: StateNode, plan: Plan) -> Iterator[str]:
+def _format_budgets(node: StateNode, plan: Plan) -> Iterator[str]:
     for budget in plan.budgets:
         if budget.node_pool == node.node_pool:
             yield format_budget(budget)

@@ -54,8 +54,8 @@ def explain_pod(plan: Plan, name: str) -> Explanation | None:
     placed = next((p for p in plan.placements if p.pod == name), None)
     if placed is None:
         return None
-    dear = placed.given_up
-    facts = [_format_preference(p, too_dear=p in dear) for p in placed.relaxed]
+    expensive = placed.given_up
+    facts = [_format_preference(p, too_expensive=p in expensive) for p in placed.relaxed]
     if placed.node:
         verdict = f"it fits on the existing node {placed.node}"
     else:
@@ -66,8 +66,8 @@ def explain_pod(plan: Plan, name: str) -> Explanation | None:
     return Explanation(kind="Pod", name=name, verdict=verdict, facts=tuple(facts))
 
 
-def _format_preference(preference: str, *, too_dear: bool) -> str:
-    if not too_dear:
+def _format_preference(preference: str, *, too_expensive: bool) -> str:
+    if not too_expensive:
         return f"dropped preference: {preference}"
     return (
         f"dropped preference: {preference} (honouring it costs more than "
@@ -117,7 +117,7 @@ def explain_node(plan: Plan, node: str, claim: str, kind: Subject = "Node") -> E
         verdict = f"to be disrupted: {commands[0].reason} ({format_reason(commands[0].reason)})"
         facts += [_format_command(command) for command in commands]
     elif reasons:
-        verdict = _held_verdict(plan, names)
+        verdict = _blocked_verdict(plan, names)
         facts += _format_budgets(plan, names)
     elif planned is not None and not node:
         verdict = f"to be launched: {format_reason(planned.reason)}"
@@ -131,8 +131,8 @@ def explain_node(plan: Plan, node: str, claim: str, kind: Subject = "Node") -> E
     return Explanation(kind=kind, name=name, verdict=verdict, facts=tuple(facts), reasons=reasons)
 
 
-def _held_verdict(plan: Plan, names: set[str]) -> str:
-    """Return what considered a node that cannot be disrupted now."""
+def _blocked_verdict(plan: Plan, names: set[str]) -> str:
+    """Return the reasons for which a node was considered that cannot be disrupted now."""
     reasons = {b.reason for b in plan.blocked if b.node in names}
     reasons |= {d.reason for d in plan.deferred if names & {d.node_claim, d.node or ""}}
     if reasons <= {DisruptionReason.UNDERUTILIZED, DisruptionReason.EMPTY}:
@@ -142,25 +142,25 @@ def _held_verdict(plan: Plan, names: set[str]) -> str:
 
 def node_of_claim(plan: Plan, claim: str) -> str:
     """Return the node of a claim if the plan names it, otherwise an empty text."""
-    return next((node for name, node in _pairs(plan) if name == claim and node), "")
+    return next((node for name, node in _claims_and_nodes(plan) if name == claim and node), "")
 
 
 def claim_of_node(plan: Plan, node: str) -> str:
     """Return the claim of a node if the plan names it, otherwise an empty text."""
-    return next((claim for claim, name in _pairs(plan) if name == node and claim), "")
+    return next((claim for claim, name in _claims_and_nodes(plan) if name == node and claim), "")
 
 
 def node_names(plan: Plan) -> list[str]:
     """Return every node and claim in the plan, sorted."""
     names = {b.node for b in plan.blocked} | {c.name for c in plan.node_claims}
-    for pair in _pairs(plan):
+    for pair in _claims_and_nodes(plan):
         names |= {*pair}
     for command in plan.commands:
         names |= {*command.nodes, *command.node_claims}
     return sorted(names - {""})
 
 
-def _pairs(plan: Plan) -> list[tuple[str, str]]:
+def _claims_and_nodes(plan: Plan) -> list[tuple[str, str]]:
     """Return claim and node wherever the plan names both of one machine, or one of them."""
     return [
         *((d.node_claim, d.node or "") for d in plan.drift),

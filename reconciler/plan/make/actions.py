@@ -25,7 +25,7 @@ from reconciler.model.karpenter.requirements import (
 )
 from reconciler.model.resources import format_resources
 from reconciler.placement.question import LaunchCatalog, LaunchPool, PlannedClaim
-from reconciler.plan.graph import in_waves
+from reconciler.plan.graph import sort_into_waves
 from reconciler.plan.value.actions import Action, ActionKind, PlannedCommand
 from reconciler.plan.value.nodes import LaunchOffering, PlannedImage, PlannedNodeClaim, PriceSource
 
@@ -71,7 +71,7 @@ def planned_node_claim(
         reason=reason,
         pods=tuple(pods),
         requests=format_resources(claim.requests),
-        requirements=tuple(map(_entry, _of_its_types(claim).specs())),
+        requirements=tuple(map(_entry, _requirements_of_types(claim).specs())),
         instance_types=tuple(t.name for t in claim.types[:TYPES_MAX]),
         instance_types_total=claim.types_total,
         labels=dict(sorted(claim.labels.items())),
@@ -81,8 +81,8 @@ def planned_node_claim(
     )
 
 
-def _of_its_types(claim: PlannedClaim) -> Requirements:
-    """Return the requirements, which name no other types than the claim has.
+def _requirements_of_types(claim: PlannedClaim) -> Requirements:
+    """Return the requirements, limited to the instance types of the claim.
 
     Consolidation leaves a claim only the types that cost less than the nodes it replaces. A launch
     of any other type would be replaced again.
@@ -175,7 +175,7 @@ class OwnedNode(msgspec.Struct, frozen=True):
     capacity_type: str | None = None
     price: float | None = None
     has_node: bool = True
-    is_going: bool = False
+    is_deleting: bool = False
 
 
 class UnlaunchedClaim(msgspec.Struct, frozen=True):
@@ -200,16 +200,18 @@ def actions_of(
     every = list(commands)
     command_of = {name: command.id for command in every for name in command.replacements}
     actions = [
-        _provision(c.name, c.node_pool, c.reason, c.launch, c.image, command_of.get(c.name))
+        _provision_action(c.name, c.node_pool, c.reason, c.launch, c.image, command_of.get(c.name))
         for c in node_claims
     ]
     actions += [
-        _provision(c.name, c.node_pool, "NotLaunched", c.launch, c.image, command_of.get(c.name))
+        _provision_action(
+            c.name, c.node_pool, "NotLaunched", c.launch, c.image, command_of.get(c.name)
+        )
         for c in unlaunched
     ]
     for command in every:
-        actions += _carry_out(command, nodes)
-    return in_waves(actions)
+        actions += _command_actions(command, nodes)
+    return sort_into_waves(actions)
 
 
 def provision_id(node_claim: str) -> str:
@@ -227,7 +229,7 @@ def terminate_id(name: str) -> str:
     return f"terminate/{name}"
 
 
-def _provision(
+def _provision_action(
     name: str,
     node_pool: str,
     reason: str,
@@ -250,17 +252,17 @@ def _provision(
     )
 
 
-def _carry_out(command: PlannedCommand, nodes: Mapping[str, OwnedNode]) -> list[Action]:
-    going = [nodes[name] for name in command.node_claims or command.nodes]
-    hinge = replace_id(command.id)
-    waits_for = (hinge,) if command.replacements else ()
-    actions = [_terminate(node, command, waits_for) for node in going]
+def _command_actions(command: PlannedCommand, nodes: Mapping[str, OwnedNode]) -> list[Action]:
+    removed = [nodes[name] for name in command.node_claims or command.nodes]
+    validation = replace_id(command.id)
+    waits_for = (validation,) if command.replacements else ()
+    actions = [_terminate_action(node, command, waits_for) for node in removed]
     if command.replacements:
         launches = tuple(sorted(map(provision_id, command.replacements)))
-        pools = {node.node_pool for node in going}
+        pools = {node.node_pool for node in removed}
         actions.append(
             Action(
-                id=hinge,
+                id=validation,
                 kind=ActionKind.REPLACE,
                 node_pool=pools.pop() if len(pools) == 1 else None,
                 command=command.id,
@@ -271,7 +273,9 @@ def _carry_out(command: PlannedCommand, nodes: Mapping[str, OwnedNode]) -> list[
     return actions
 
 
-def _terminate(node: OwnedNode, command: PlannedCommand, waits_for: tuple[str, ...]) -> Action:
+def _terminate_action(
+    node: OwnedNode, command: PlannedCommand, waits_for: tuple[str, ...]
+) -> Action:
     return Action(
         id=terminate_id(node.node_claim or node.name),
         kind=ActionKind.TERMINATE,

@@ -41,18 +41,24 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from reconciler.diff.drift import Drift
-    from reconciler.disruption.command import Block, BudgetState, Command, Decisions, Deferral
-    from reconciler.disruption.command import Blocker as Held
+    from reconciler.disruption.command import (
+        Block,
+        Blocker,
+        BudgetState,
+        Command,
+        Decisions,
+        Deferral,
+    )
     from reconciler.model.history import History
     from reconciler.placement.pods.headroom import Headroom
-    from reconciler.plan.make.decide import Places
+    from reconciler.plan.make.decide import PlacementDecisions
 
 
 FITS: Final = "FitsExistingCapacity"
 GROWS: Final = "RequiresNewCapacity"
 
 
-class _Seat(msgspec.Struct, frozen=True):
+class _PodPlace(msgspec.Struct, frozen=True):
     """The placement of a pod, and its preferences that were dropped or are too expensive."""
 
     where: str
@@ -60,7 +66,7 @@ class _Seat(msgspec.Struct, frozen=True):
     given_up: tuple[str, ...]
 
 
-class Seating:
+class PlanPlacements:
     """The new NodeClaims with their final names, and the placement of each pod.
 
     ``virtual`` pods are placed but not listed, because they do not exist.
@@ -77,39 +83,39 @@ class Seating:
         self._virtual = virtual
         self._names: dict[str, str] = {}
         self._claims: list[tuple[PlannedClaim, str]] = []
-        self._seats: dict[str, _Seat] = {}
+        self._places: dict[str, _PodPlace] = {}
 
-    def take(self, placement: Placement, reason: str) -> None:
+    def add(self, placement: Placement, reason: str) -> None:
         """Add the claims and placements of one part.
 
         A pod that is already placed stays there; only pods of CapacityBuffers may move.
         """
         for claim in placement.claims:
-            self.take_claim(claim, reason)
+            self.add_claim(claim, reason)
         for pod, node in placement.on_nodes.items():
-            self._seat(pod, node, placement)
+            self._place_pod(pod, node, placement)
         for claim in placement.claims:
             for pod in claim.pods:
-                self._seat(pod, claim.name, placement)
+                self._place_pod(pod, claim.name, placement)
 
-    def take_claim(self, claim: PlannedClaim, reason: str) -> None:
+    def add_claim(self, claim: PlannedClaim, reason: str) -> None:
         """Give a planned claim its name, once."""
         if claim.name not in self._names:
             self._names[claim.name] = self._namer.name(claim.name)
             self._claims.append((claim, reason))
 
-    def _seat(self, pod: str, where: str, placement: Placement) -> None:
-        if pod in self._virtual or pod not in self._seats:
-            dear = placement.given_up.preferences.get(pod, ()) if placement.given_up else ()
-            self._seats[pod] = _Seat(where, placement.relaxed.get(pod, ()), dear)
+    def _place_pod(self, pod: str, where: str, placement: Placement) -> None:
+        if pod in self._virtual or pod not in self._places:
+            expensive = placement.given_up.preferences.get(pod, ()) if placement.given_up else ()
+            self._places[pod] = _PodPlace(where, placement.relaxed.get(pod, ()), expensive)
 
     @property
-    def seats(self) -> Mapping[str, str]:
+    def nodes_by_pod(self) -> Mapping[str, str]:
         """The placement of each pod: an existing node, or the final name of a new claim."""
-        return {pod: self._names.get(s.where, s.where) for pod, s in self._seats.items()}
+        return {pod: self._names.get(s.where, s.where) for pod, s in self._places.items()}
 
     @property
-    def new(self) -> Collection[str]:
+    def new_claim_names(self) -> Collection[str]:
         """The final names of the new claims."""
         return self._names.values()
 
@@ -122,10 +128,12 @@ class Seating:
         if not self._claims:
             return ()
         by_key = {pod.key: pod for pod in pods}
-        seated: dict[str, list[str]] = {}
-        for pod, seat in self._seats.items():
-            seated.setdefault(seat.where, []).append(pod)
-        made = [self._node_claim(c, r, seated.get(c.name, []), by_key) for c, r in self._claims]
+        pods_by_claim: dict[str, list[str]] = {}
+        for pod, place in self._places.items():
+            pods_by_claim.setdefault(place.where, []).append(pod)
+        made = [
+            self._node_claim(c, r, pods_by_claim.get(c.name, []), by_key) for c, r in self._claims
+        ]
         return tuple(sorted(made, key=lambda claim: claim.name))
 
     def _node_claim(
@@ -145,43 +153,43 @@ class Seating:
 
         return replace(made, requests=format_resources(add(claim.requests, *later)))
 
-    def placements(self) -> tuple[PlacedPod, ...]:
-        """Return the place of each pod, by pod."""
+    def placed_pods(self) -> tuple[PlacedPod, ...]:
+        """Return the placement of each pod, sorted by pod."""
         return tuple(
             PlacedPod(
                 pod=pod,
-                node=None if seat.where in self._names else seat.where,
-                node_claim=self._names.get(seat.where),
-                relaxed=seat.relaxed,
-                given_up=seat.given_up,
+                node=None if place.where in self._names else place.where,
+                node_claim=self._names.get(place.where),
+                relaxed=place.relaxed,
+                given_up=place.given_up,
             )
-            for pod, seat in sorted(self._seats.items())
+            for pod, place in sorted(self._places.items())
             if pod not in self._virtual
         )
 
 
-def seated(
-    decisions: Decisions | Places,
+def collect_placements(
+    decisions: Decisions | PlacementDecisions,
     static: Iterable[PlannedClaim],
     namer: Namer,
     pools: Mapping[str, LaunchPool],
     virtual: Collection[str] = frozenset(),
-) -> Seating:
+) -> PlanPlacements:
     """Return all new claims and placements: pending pods first, then pods that commands move."""
-    seating = Seating(namer, pools, virtual)
+    placements = PlanPlacements(namer, pools, virtual)
     for claim in static:
-        seating.take_claim(claim, LaunchReason.STATIC.value)
+        placements.add_claim(claim, LaunchReason.STATIC.value)
     if decisions.placement is not None:
-        seating.take(decisions.placement, LaunchReason.UNSCHEDULABLE.value)
+        placements.add(decisions.placement, LaunchReason.UNSCHEDULABLE.value)
     for command in decisions.commands:
         for claim in command.replacements:
-            seating.take_claim(claim, command.reason.value)
+            placements.add_claim(claim, command.reason.value)
         if command.placement is not None:
-            seating.take(command.placement, command.reason.value)
-    return seating
+            placements.add(command.placement, command.reason.value)
+    return placements
 
 
-def planned_command(command: Command, seating: Seating) -> PlannedCommand:
+def planned_command(command: Command, placements: PlanPlacements) -> PlannedCommand:
     """Return a command as the plan lists it."""
     return PlannedCommand(
         id=command.id,
@@ -189,17 +197,17 @@ def planned_command(command: Command, seating: Seating) -> PlannedCommand:
         decision=cast("Decision", command.decision),
         nodes=command.nodes,
         node_claims=command.node_claims,
-        replacements=tuple(sorted(seating.name_of(c.name) for c in command.replacements)),
+        replacements=tuple(sorted(placements.name_of(c.name) for c in command.replacements)),
         savings=None if command.savings is None else round(command.savings, 9),
         score=command.score,
         pods_evicted=command.pods_evicted,
-        savings_per_eviction=_per_eviction(command),
+        savings_per_eviction=_savings_per_eviction(command),
         forceful=command.is_forceful,
         message=command.message,
     )
 
 
-def _per_eviction(command: Command) -> float | None:
+def _savings_per_eviction(command: Command) -> float | None:
     """Return the savings of a consolidation per pod that it moves."""
     saved = command.savings_per_eviction
     is_consolidation = command.reason is DisruptionReason.UNDERUTILIZED
@@ -217,10 +225,10 @@ def unschedulable_pods(
     """
     if placement is None:
         return ()
-    homeless = {**placement.deferred, **placement.unschedulable}
+    unplaced = {**placement.deferred, **placement.unschedulable}
     return tuple(
         UnschedulablePod(pod=pod, reasons=tuple(map(_reason, rejections)))
-        for pod, rejections in sorted(homeless.items())
+        for pod, rejections in sorted(unplaced.items())
         if pod not in virtual
     )
 
@@ -254,23 +262,23 @@ def deferred_claim(deferral: Deferral) -> DeferredClaim:
     )
 
 
-def planned_blocker(held: Held, history: History | None, now: datetime) -> PlannedBlocker:
-    """Return a blocker as the plan lists it, with the time since when it is known."""
-    known = history.obstacle(held.kind, held.name) if history is not None else None
+def planned_blocker(blocker: Blocker, history: History | None, now: datetime) -> PlannedBlocker:
+    """Return a blocker as the plan lists it, with the time at which it was first seen."""
+    known = history.obstacle(blocker.kind, blocker.name) if history is not None else None
     fresh = now if history is not None else None
     return PlannedBlocker(
-        kind=held.kind,
-        name=held.name,
-        code=held.code,
-        message=held.message,
-        owner=held.owner,
-        nodes=held.nodes,
-        node_pools=held.node_pools,
-        reasons=held.reasons,
+        kind=blocker.kind,
+        name=blocker.name,
+        code=blocker.code,
+        message=blocker.message,
+        owner=blocker.owner,
+        nodes=blocker.nodes,
+        node_pools=blocker.node_pools,
+        reasons=blocker.reasons,
         since=known.since if known is not None else fresh,
-        until=held.until,
-        forgone=held.forgone,
-        unpriced=held.unpriced,
+        until=blocker.until,
+        forgone=blocker.forgone,
+        unpriced=blocker.unpriced,
     )
 
 
@@ -306,38 +314,38 @@ def drifted_claims(drift: Iterable[Drift]) -> tuple[DriftedClaim, ...]:
 
 def planned_headroom(
     rooms: Sequence[Headroom],
-    seats: Mapping[str, str],
-    new: Iterable[str],
+    nodes_by_pod: Mapping[str, str],
+    new_claims: Iterable[str],
     placement: Placement | None,
 ) -> tuple[PlannedHeadroom, ...]:
     """Return the capacity of each buffer.
 
-    ``seats`` are the placements of all pods, by pod; ``new`` are those on new nodes.
+    ``nodes_by_pod`` is the node or new claim of each pod; ``new_claims`` are the new ones.
     """
-    claims = frozenset(new)
-    homeless: dict[str, tuple[Rejection, ...]] = {}
+    claims = frozenset(new_claims)
+    unplaced: dict[str, tuple[Rejection, ...]] = {}
     if placement is not None:
-        homeless = {**placement.deferred, **placement.unschedulable}
-    return tuple(_planned(room, seats, claims, homeless) for room in rooms)
+        unplaced = {**placement.deferred, **placement.unschedulable}
+    return tuple(_planned_buffer(room, nodes_by_pod, claims, unplaced) for room in rooms)
 
 
-def _planned(
+def _planned_buffer(
     room: Headroom,
-    seats: Mapping[str, str],
-    new: frozenset[str],
-    homeless: Mapping[str, tuple[Rejection, ...]],
+    nodes_by_pod: Mapping[str, str],
+    new_claims: frozenset[str],
+    unplaced: Mapping[str, tuple[Rejection, ...]],
 ) -> PlannedHeadroom:
     if not room.pods:
         return PlannedHeadroom(buffer=room.buffer, code=room.code, message=room.message)
     nodes: dict[str, int] = {}
     claims: dict[str, int] = {}
-    left = [pod.key for pod in room.pods if pod.key not in seats]
+    left = [pod.key for pod in room.pods if pod.key not in nodes_by_pod]
     for pod in room.pods:
-        where = seats.get(pod.key)
+        where = nodes_by_pod.get(pod.key)
         if where is not None:
-            counts = claims if where in new else nodes
+            counts = claims if where in new_claims else nodes
             counts[where] = counts.get(where, 0) + 1
-    reasons = homeless.get(left[0], ()) if left else ()
+    reasons = unplaced.get(left[0], ()) if left else ()
     return PlannedHeadroom(
         buffer=room.buffer,
         replicas=len(room.pods),
@@ -345,20 +353,22 @@ def _planned(
         node_claims=dict(sorted(claims.items())),
         unschedulable=len(left),
         code=GROWS if left or claims else FITS,
-        message=_said(len(room.pods), sum(nodes.values()), sum(claims.values()), len(left)),
+        message=_headroom_message(
+            len(room.pods), sum(nodes.values()), sum(claims.values()), len(left)
+        ),
         reasons=tuple(
             Reason(node_pool=r.node_pool, code=r.code, message=r.message) for r in reasons
         ),
     )
 
 
-def _said(total: int, there: int, new: int, left: int) -> str:
+def _headroom_message(total: int, existing: int, new: int, unplaced: int) -> str:
     pods = counted(total, "pod")
-    if there == total:
+    if existing == total:
         return f"capacity for {pods} on existing nodes"
     parts = [
-        f"{there} on existing nodes" if there else "",
+        f"{existing} on existing nodes" if existing else "",
         f"{new} on nodes to be launched" if new else "",
-        f"{left} unschedulable" if left else "",
+        f"{unplaced} unschedulable" if unplaced else "",
     ]
     return f"capacity for {pods}: {', '.join(filter(None, parts))}"

@@ -38,12 +38,12 @@ Phase = Callable[[str], AbstractContextManager[None]]
 """Receives the current phase of the work; the planner itself reads no clock."""
 
 
-def untimed(_: str) -> AbstractContextManager[None]:
+def ignore_phase(_: str) -> AbstractContextManager[None]:
     """Ignore the phase."""
     return nullcontext()
 
 
-class Places(msgspec.Struct, frozen=True):
+class PlacementDecisions(msgspec.Struct, frozen=True):
     """The decisions without nodes: placements only, in the form of ``Decisions``."""
 
     placement: Placement | None
@@ -56,43 +56,43 @@ class Places(msgspec.Struct, frozen=True):
     blockers: tuple[Blocker, ...] = ()
 
 
-def scheduler_of(facts: Facts, salt: str) -> Callable[[], Scheduler]:
+def lazy_scheduler(facts: Facts, salt: str) -> Callable[[], Scheduler]:
     """Return a function for the scheduler of a plan, which is created on first use."""
-    renew = _scheduler(facts, salt)
+    renew = _scheduler_factory(facts, salt)
     return cache(lambda: renew(facts.cluster, 0))
 
 
-def decided_by(
+def make_decisions(
     facts: Facts,
     salt: str,
     phase: Phase,
     scheduler: Callable[[], Scheduler] | None = None,
     recall: FactsRecall | None = None,
-) -> Decisions | Places:
+) -> Decisions | PlacementDecisions:
     """Return what disruption and placement decide together; ``salt`` goes into new names.
 
     ``scheduler`` returns that of the present cluster, if the caller uses it as well. ``recall`` has
     the rejections of earlier passes of the same loop.
     """
-    first = scheduler or scheduler_of(facts, salt)
+    current = scheduler or lazy_scheduler(facts, salt)
     if facts.cluster.unlaunched or any(node.is_managed for node in facts.cluster.nodes):
         from reconciler.disruption.decide import decide
 
         with phase("placement"):
-            situation = situation_of(facts, salt, phase, first, recall)
+            situation = situation_of(facts, salt, phase, current, recall)
         with phase("disruption"):
             return decide(situation)
     pending = pods_to_place(facts.cluster, facts.now)
     if not pending:
-        return Places(None)
+        return PlacementDecisions(None)
     with phase("placement"):
-        return Places(first().place(Question(pods=pending)))
+        return PlacementDecisions(current().place(Question(pods=pending)))
 
 
 def situation_of(
     facts: Facts,
     salt: str = "",
-    phase: Phase = untimed,
+    phase: Phase = ignore_phase,
     scheduler: Callable[[], Scheduler] | None = None,
     recall: FactsRecall | None = None,
 ) -> Situation:
@@ -101,13 +101,13 @@ def situation_of(
     from reconciler.disruption.situation import Situation
     from reconciler.model.history import History
 
-    renew = _scheduler(facts, salt)
+    renew = _scheduler_factory(facts, salt)
     first = scheduler() if scheduler is not None else renew(facts.cluster, 0)
     return Situation(
         cluster=facts.cluster,
         pools=facts.pools,
         launch_pools=facts.types.every,
-        scheduler=_Timed(first, phase),
+        scheduler=_TimedScheduler(first, phase),
         renew=renew,
         settings=facts.settings,
         drifted=facts.drift,
@@ -124,7 +124,7 @@ def situation_of(
     )
 
 
-def _scheduler(facts: Facts, salt: str) -> Callable[[ClusterState, int], Scheduler]:
+def _scheduler_factory(facts: Facts, salt: str) -> Callable[[ClusterState, int], Scheduler]:
     """Return a function that creates schedulers of a cluster, each with other names."""
 
     def renew(cluster: ClusterState, number: int) -> Scheduler:
@@ -134,7 +134,7 @@ def _scheduler(facts: Facts, salt: str) -> Callable[[ClusterState, int], Schedul
     return renew
 
 
-class _Timed:
+class _TimedScheduler:
     """A scheduler whose results for pending pods count as placement."""
 
     def __init__(self, scheduler: Placer, phase: Phase) -> None:

@@ -43,13 +43,13 @@ _STEP: Final = re.compile(r'\["([^"]*)"\]|([^.\["]+)')
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 
-def hashed(text: str) -> str:
+def hash_user_data(text: str) -> str:
     """Return the replacement of user data: a hash to compare it by, and its number of lines."""
     lines = len(text.splitlines())
     return f"{_digest(text, 16)} ({lines} line{'' if lines == 1 else 's'})"
 
 
-def hidden(value: object) -> str:
+def redact(value: object) -> str:
     """Return the replacement of a value that may be a password.
 
     The hash is too short to confirm a guess, and long enough to show most changes.
@@ -64,43 +64,43 @@ def _digest(value: object, digits: int) -> str:
 
 def planned_field(field: ChangedField) -> PlannedFieldChange:
     """Return a changed field as a plan may contain it."""
-    old, new = (disclosed_field(_plain(side), field.path) for side in (field.old, field.new))
+    old, new = (disclose_field(_to_json_value(side), field.path) for side in (field.old, field.new))
     return PlannedFieldChange(path=field.path, old=old, new=new, drifts=field.drifts)
 
 
-def _plain(value: object) -> object:
+def _to_json_value(value: object) -> object:
     """Return a value as JSON has it, so that reading the plan back gives the same one."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _to_json_value(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [_to_json_value(item) for item in value]
     if value is None or isinstance(value, (bool, int, float)):
         return value
     return str(value)
 
 
-def disclosed_field(value: object, path: str) -> object:
+def disclose_field(value: object, path: str) -> object:
     """Return the value of a field as a plan may contain it; ``path`` is as diagnostics write it."""
     steps = [quoted or plain for quoted, plain in _STEP.findall(path)]
-    return disclosed(value, steps)
+    return disclose(value, steps)
 
 
-def disclosed(value: object, path: Sequence[str] = ()) -> Any:
+def disclose(value: object, path: Sequence[str] = ()) -> Any:
     """Return a value as a plan may contain it; ``path`` are the keys that lead to it."""
     if value is None:
         return None
     key = path[-1] if path else ""
     above = path[-2] if len(path) > 1 else ""
     if key == _USER_DATA:
-        return hashed(str(value))
+        return hash_user_data(str(value))
     if key in _HIDDEN or (above == "annotations" and not _is_open(key)):
-        return hidden(value)
+        return redact(value)
     if isinstance(value, Mapping):
-        return {name: disclosed(item, (*path, str(name))) for name, item in value.items()}
+        return {name: disclose(item, (*path, str(name))) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
         if key in _NAMED:
-            return [_entry(item) for item in value]
-        return [disclosed(item, path) for item in value]
+            return [_disclose_entry(item) for item in value]
+        return [disclose(item, path) for item in value]
     return value
 
 
@@ -110,10 +110,10 @@ def _is_open(annotation: str) -> bool:
     return known and annotation != _LAST_APPLIED
 
 
-def _entry(item: object) -> object:
+def _disclose_entry(item: object) -> object:
     """Return an entry of an environment: its name, and a hash of the rest."""
     if not isinstance(item, Mapping):
-        return hidden(item)
+        return redact(item)
     rest = {key: value for key, value in item.items() if key != "name"}
     name = {"name": item["name"]} if "name" in item else {}
-    return {**name, **({"value": hidden(rest)} if rest else {})}
+    return {**name, **({"value": redact(rest)} if rest else {})}

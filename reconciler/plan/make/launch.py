@@ -26,7 +26,7 @@ from reconciler.model.karpenter.labels import (
 )
 from reconciler.model.karpenter.requirements import Requirements, equals
 from reconciler.model.resources import Resources, fits
-from reconciler.plan.make.disclosure import disclosed
+from reconciler.plan.make.disclosure import disclose
 from reconciler.plan.make.pools import node_class_of
 from reconciler.plan.value.nodes import PlannedImage, PlannedNodeClaim, PlannedNodeClass
 
@@ -49,19 +49,19 @@ class BootImages:
         self._pools = pools
         self._found = cache(self._find)
 
-    def of(self, node_pool: str, instance_type: str | None) -> PlannedImage | None:
+    def image_of(self, node_pool: str, instance_type: str | None) -> PlannedImage | None:
         """Return the image, None if the NodePool's class is unknown."""
         return self._found(node_pool, instance_type)
 
-    def on(self, claim: PlannedNodeClaim) -> PlannedNodeClaim:
+    def with_image(self, claim: PlannedNodeClaim) -> PlannedNodeClaim:
         """Return the claim with the image that its expected instance type boots."""
-        found = self.of(claim.node_pool, claim.launch.instance_type)
+        found = self.image_of(claim.node_pool, claim.launch.instance_type)
         return claim if found is None else msgspec.structs.replace(claim, image=found)
 
-    def on_unlaunched(self, claim: UnlaunchedClaim) -> UnlaunchedClaim:
+    def unlaunched_with_image(self, claim: UnlaunchedClaim) -> UnlaunchedClaim:
         """Return a claim from an earlier plan with its expected image."""
         launch = claim.launch
-        found = self.of(claim.node_pool, launch.instance_type if launch is not None else None)
+        found = self.image_of(claim.node_pool, launch.instance_type if launch is not None else None)
         return claim if found is None else msgspec.structs.replace(claim, image=found)
 
     def _find(self, node_pool: str, instance_type: str | None) -> PlannedImage | None:
@@ -106,7 +106,7 @@ def planned_node_class(node_class: EC2NodeClass) -> PlannedNodeClass:
     group = status.placement_group
     return PlannedNodeClass(
         name=node_class.name,
-        spec=disclosed(msgspec.to_builtins(node_class.spec)),
+        spec=disclose(msgspec.to_builtins(node_class.spec)),
         images=tuple(planned_image(ami, node_class) for ami in status.amis),
         subnets=tuple(sorted(subnet.id for subnet in status.subnets)),
         security_groups=tuple(sorted(g.id for g in status.security_groups)),
@@ -143,9 +143,9 @@ class LaunchChoice:
         """The minimum price in USD an hour."""
         return min(o.price for o in self.offerings)
 
-    def only(self, keep: Callable[[Offering], bool]) -> LaunchChoice:
-        """Return it with those of its offerings that ``keep`` accepts."""
-        return LaunchChoice(self.kind, tuple(o for o in self.offerings if keep(o)))
+    def with_offerings(self, accepts: Callable[[Offering], bool]) -> LaunchChoice:
+        """Return the choice with the offerings that ``accepts`` allows."""
+        return LaunchChoice(self.kind, tuple(o for o in self.offerings if accepts(o)))
 
 
 def launch_choices(
@@ -155,38 +155,40 @@ def launch_choices(
 
     Without a choice the list is empty: nothing that the claim allows is available now.
     """
-    choices = _available(requirements, requests, types)
-    for narrow in (_one_reservation_kind, _one_block, _fullest_reservation):
+    choices = _available_choices(requirements, requests, types)
+    for narrow in (_keep_one_reservation_kind, _keep_cheapest_block, _keep_fullest_reservations):
         choices = narrow(choices)
     if not requirements.has_min_values():
-        choices = _ordinary(choices)
-        choices = _no_dear_spot(choices)
+        choices = _exclude_exotic(choices)
+        choices = _exclude_expensive_spot(choices)
     choices.sort(key=lambda c: (c.price, c.kind.name))
     del choices[TYPES_MAX:]
     for capacity_type in LAUNCH_PREFERENCE:
         narrowed = requirements.adding([equals(CAPACITY_TYPE, capacity_type)])
         if narrowed.allowed(CAPACITY_TYPE).values:
-            chosen = _with(choices, partial(_is_of, capacity_type))
+            chosen = _filter_offerings(choices, partial(_has_capacity_type, capacity_type))
             if chosen:
                 return capacity_type, chosen
     return ON_DEMAND, []
 
 
-def _is_of(capacity_type: str, offering: Offering) -> bool:
+def _has_capacity_type(capacity_type: str, offering: Offering) -> bool:
     return offering.capacity_type == capacity_type
 
 
-def _with(choices: Iterable[LaunchChoice], keep: Callable[[Offering], bool]) -> list[LaunchChoice]:
-    """Return the choices that have an offering that ``keep`` accepts, with only those."""
-    narrowed = (choice.only(keep) for choice in choices)
+def _filter_offerings(
+    choices: Iterable[LaunchChoice], accepts: Callable[[Offering], bool]
+) -> list[LaunchChoice]:
+    """Return the choices with the offerings that ``accepts`` allows, without empty ones."""
+    narrowed = (choice.with_offerings(accepts) for choice in choices)
     return [choice for choice in narrowed if choice.offerings]
 
 
-def _available(
+def _available_choices(
     requirements: Requirements, requests: Resources, types: Iterable[InstanceType]
 ) -> list[LaunchChoice]:
     named = requirements.allowed(INSTANCE_TYPE)
-    suits = _suiting(requirements)
+    suits = _offering_filter(requirements)
     return [
         LaunchChoice(kind, offerings)
         for kind in types
@@ -197,7 +199,7 @@ def _available(
     ]
 
 
-def _suiting(requirements: Requirements) -> Callable[[Offering], bool]:
+def _offering_filter(requirements: Requirements) -> Callable[[Offering], bool]:
     """Return whether an offering satisfies ``requirements``; many have the same few labels."""
     known: dict[tuple[object, ...], bool] = {}
 
@@ -226,11 +228,11 @@ def _label(offering: Offering, key: str) -> str:
     return offering.requirements.allowed(key).any_value() if offering.reservation_id else ""
 
 
-def _is_block(offering: Offering) -> bool:
+def _is_capacity_block(offering: Offering) -> bool:
     return reservation_type(offering) == _CAPACITY_BLOCK
 
 
-def _one_reservation_kind(choices: list[LaunchChoice]) -> list[LaunchChoice]:
+def _keep_one_reservation_kind(choices: list[LaunchChoice]) -> list[LaunchChoice]:
     """Keep the kind of reservation that has the cheapest offering, if there is any.
 
     Default reservations come before capacity blocks, and those before interruptible ones, where
@@ -238,7 +240,7 @@ def _one_reservation_kind(choices: list[LaunchChoice]) -> list[LaunchChoice]:
     """
 
     def kind_of(offering: Offering) -> tuple[int, str]:
-        if _is_block(offering):
+        if _is_capacity_block(offering):
             return (1, "block")
         return (2, "interruptible") if is_interruptible(offering) else (0, "default")
 
@@ -246,23 +248,25 @@ def _one_reservation_kind(choices: list[LaunchChoice]) -> list[LaunchChoice]:
     if not reserved:
         return choices
     _, best = min(reserved)
-    return _with(choices, lambda o: _is_reserved(o) and kind_of(o) == best)
+    return _filter_offerings(choices, lambda o: _is_reserved(o) and kind_of(o) == best)
 
 
 def _is_reserved(offering: Offering) -> bool:
     return offering.capacity_type == RESERVED
 
 
-def _one_block(choices: list[LaunchChoice]) -> list[LaunchChoice]:
+def _keep_cheapest_block(choices: list[LaunchChoice]) -> list[LaunchChoice]:
     """Keep the single cheapest capacity block: a fleet cannot spread over several."""
-    blocks = [(o.price, c.kind.name, o) for c in choices for o in c.offerings if _is_block(o)]
+    blocks = [
+        (o.price, c.kind.name, o) for c in choices for o in c.offerings if _is_capacity_block(o)
+    ]
     if not blocks:
         return choices
     _, name, block = min(blocks, key=lambda b: (b[0], b[1], b[2].zone))
     return [LaunchChoice(c.kind, (block,)) for c in choices if c.kind.name == name]
 
 
-def _fullest_reservation(choices: list[LaunchChoice]) -> list[LaunchChoice]:
+def _keep_fullest_reservations(choices: list[LaunchChoice]) -> list[LaunchChoice]:
     """Keep in each zone only the reservation of a type with the most capacity left."""
     if not any(_is_reserved(o) for c in choices for o in c.offerings):
         return choices
@@ -271,18 +275,18 @@ def _fullest_reservation(choices: list[LaunchChoice]) -> list[LaunchChoice]:
         by_zone: dict[str, Offering] = {}
         for offering in filter(_is_reserved, choice.offerings):
             best = by_zone.get(offering.zone)
-            if best is None or _left(offering) > _left(best):
+            if best is None or _remaining_capacity(offering) > _remaining_capacity(best):
                 by_zone[offering.zone] = offering
         if by_zone:
             kept.append(LaunchChoice(choice.kind, tuple(by_zone.values())))
     return kept
 
 
-def _left(offering: Offering) -> int:
+def _remaining_capacity(offering: Offering) -> int:
     return offering.reservation_capacity or 0
 
 
-def _ordinary(choices: list[LaunchChoice]) -> list[LaunchChoice]:
+def _exclude_exotic(choices: list[LaunchChoice]) -> list[LaunchChoice]:
     """Exclude bare metal and accelerators, unless there is nothing else."""
     plain = [c for c in choices if not _is_exotic(c.kind)]
     return plain or choices
@@ -293,10 +297,10 @@ def _is_exotic(kind: InstanceType) -> bool:
     return "metal" in size or any(kind.capacity.get(name) for name in _EXOTIC)
 
 
-def _no_dear_spot(choices: list[LaunchChoice]) -> list[LaunchChoice]:
+def _exclude_expensive_spot(choices: list[LaunchChoice]) -> list[LaunchChoice]:
     """Exclude spot that costs more than the cheapest on-demand."""
     on_demand = [o.price for c in choices for o in c.offerings if o.capacity_type == ON_DEMAND]
     if not on_demand:
         return choices
     limit = min(on_demand)
-    return _with(choices, lambda o: o.capacity_type != SPOT or o.price <= limit)
+    return _filter_offerings(choices, lambda o: o.capacity_type != SPOT or o.price <= limit)

@@ -43,7 +43,7 @@ def drift_of(
     from reconciler.diff.drift import DesiredObjects, find_drift
     from reconciler.diff.nodeclass import ClassState
 
-    known = (recall.hashes if recall is not None else HashRecall()).of(
+    known = (recall.hashes if recall is not None else HashRecall()).get(
         inputs.fleet, inputs.settings.cluster_ca_bundle
     )
     facts = {
@@ -82,11 +82,11 @@ def changes_of(inputs: Inputs, drift: Iterable[Drift]) -> tuple[PlannedChange, .
     base = [o for o in base if every or o.get("kind") in _OURS]
     found = diff.changes(base, [r.data for r in resources], place=place)
     drifted = list(drift)
-    objects = tuple(_change(change, inputs.fleet, drifted) for change in found)
-    return (*objects, *_changes_of_files(inputs, drifted))
+    objects = tuple(_planned_change(change, inputs.fleet, drifted) for change in found)
+    return (*objects, *_file_changes(inputs, drifted))
 
 
-def _changes_of_files(inputs: Inputs, drift: list[Drift]) -> tuple[PlannedChange, ...]:
+def _file_changes(inputs: Inputs, drift: list[Drift]) -> tuple[PlannedChange, ...]:
     """Return what changes in the fleet's config and in its lock; a cluster has neither."""
     if inputs.compared_with == "cluster":
         return ()
@@ -109,7 +109,8 @@ def _changes_of_files(inputs: Inputs, drift: list[Drift]) -> tuple[PlannedChange
     )
     return tuple(
         msgspec.structs.replace(
-            _change(change, fleet, []), drifted=_drifted_by_lock(change, fleet, drift)
+            _planned_change(change, fleet, []),
+            drifted=_claims_drifted_by_lock(change, fleet, drift),
         )
         for change in found
     )
@@ -122,7 +123,7 @@ def _line(lines: Mapping[str, int], path: str) -> int:
     return lines.get(path, 1)
 
 
-def _drifted_by_lock(change: Changed, fleet: Fleet, drift: list[Drift]) -> tuple[str, ...]:
+def _claims_drifted_by_lock(change: Changed, fleet: Fleet, drift: list[Drift]) -> tuple[str, ...]:
     """Return the claims that drifted because of the lock entry of their node class."""
     from reconciler.diff.changes import IMAGES, SECURITY_GROUPS, SUBNETS
     from reconciler.diff.nodeclass import AMI_DRIFT, SECURITY_GROUP_DRIFT, SUBNET_DRIFT
@@ -142,7 +143,7 @@ def _drifted_by_lock(change: Changed, fleet: Fleet, drift: list[Drift]) -> tuple
     )
 
 
-def _change(change: Changed, fleet: Fleet, drift: list[Drift]) -> PlannedChange:
+def _planned_change(change: Changed, fleet: Fleet, drift: list[Drift]) -> PlannedChange:
     return PlannedChange(
         op=cast("ChangeKind", change.op),
         kind=change.kind,
@@ -150,11 +151,11 @@ def _change(change: Changed, fleet: Fleet, drift: list[Drift]) -> PlannedChange:
         file=change.file,
         line=change.line,
         fields=tuple(map(planned_field, change.fields)),
-        drifted=_drifted_by(change, fleet, drift) if change.drifts else (),
+        drifted=_claims_drifted_by(change, fleet, drift) if change.drifts else (),
     )
 
 
-def _drifted_by(change: Changed, fleet: Fleet, drift: list[Drift]) -> tuple[str, ...]:
+def _claims_drifted_by(change: Changed, fleet: Fleet, drift: list[Drift]) -> tuple[str, ...]:
     """Return the claims whose drift is of the kind that this change causes."""
     from reconciler.diff.drift import (
         INSTANCE_TYPE_NOT_FOUND,

@@ -22,8 +22,20 @@ from reconciler.plan.make.actions import (
     actions_of,
     unlaunched_claim,
 )
-from reconciler.plan.make.costs import cost_of, owned_nodes, settled, with_base, with_bound
-from reconciler.plan.make.decide import Phase, Places, decided_by, scheduler_of, untimed
+from reconciler.plan.make.costs import (
+    cost_of,
+    owned_nodes,
+    with_base,
+    with_commitment_prices,
+    with_lower_bound,
+)
+from reconciler.plan.make.decide import (
+    Phase,
+    PlacementDecisions,
+    ignore_phase,
+    lazy_scheduler,
+    make_decisions,
+)
 from reconciler.plan.make.facts import Facts
 from reconciler.plan.make.launch import BootImages, launch_classes
 from reconciler.plan.make.recall import FactsRecall
@@ -50,21 +62,21 @@ WITHHELD = "Withheld"
 """The code of the reason why a pod gets no new node in such a plan."""
 
 
-def withheld(plan: Plan, why: str, pending: Container[str]) -> Plan:
+def withhold_actions(plan: Plan, why: str, pending: Container[str]) -> Plan:
     """Return the plan without its actions; ``why`` is the reason of its ``pending`` pods."""
     planned = {claim.name for claim in plan.node_claims}
     lost = {p.pod for p in plan.placements if p.node_claim in planned}
     reason = Reason(code=WITHHELD, message=why)
-    homeless = [UnschedulablePod(pod=pod, reasons=(reason,)) for pod in lost if pod in pending]
+    unplaced = [UnschedulablePod(pod=pod, reasons=(reason,)) for pod in lost if pod in pending]
     return msgspec.structs.replace(
         plan,
         node_claims=(),
         placements=tuple(p for p in plan.placements if p.pod in pending and p.pod not in lost),
-        unschedulable=tuple(sorted((*plan.unschedulable, *homeless), key=lambda u: u.pod)),
+        unschedulable=tuple(sorted((*plan.unschedulable, *unplaced), key=lambda u: u.pod)),
         headroom=tuple(map(_without_claims, plan.headroom)),
         commands=(),
         actions=(),
-        cost=_unchanged(plan.cost),
+        cost=_unchanged_cost(plan.cost),
     )
 
 
@@ -73,7 +85,7 @@ def _without_claims(room: PlannedHeadroom) -> PlannedHeadroom:
     return msgspec.structs.replace(room, node_claims={}, unschedulable=room.unschedulable + lost)
 
 
-def _unchanged(cost: Cost) -> Cost:
+def _unchanged_cost(cost: Cost) -> Cost:
     """Return a cost without any change."""
     pools = {
         name: msgspec.structs.replace(c, after=c.before, nodes_after=c.nodes_before)
@@ -89,22 +101,22 @@ def _unchanged(cost: Cost) -> Cost:
     )
 
 
-def make_plan(facts: Facts, phase: Phase = untimed, recall: FactsRecall | None = None) -> Plan:
+def make_plan(facts: Facts, phase: Phase = ignore_phase, recall: FactsRecall | None = None) -> Plan:
     """Return the plan for these facts: the same facts give the same plan.
 
     ``recall`` only saves time.
     """
-    scheduler = scheduler_of(facts, facts.salt)
-    decisions = decided_by(facts, facts.salt, phase, scheduler, recall)
+    scheduler = lazy_scheduler(facts, facts.salt)
+    decisions = make_decisions(facts, facts.salt, phase, scheduler, recall)
     static = static_claims(facts.types.ready, facts.cluster, facts.settings, salt=facts.salt)
     if facts.covers:
-        decisions = _settled(decisions, facts)
+        decisions = _with_commitment_prices(decisions, facts)
     outcome = outcome_of(facts, decisions, static)
-    seating, claims, commands = outcome.seating, outcome.claims, outcome.commands
+    placements, claims, commands = outcome.placements, outcome.claims, outcome.commands
     cost, change = outcome.cost, facts.base_cost
     # the bound is for readers, and ignores that commitments are used up
     if facts.lists_blockers and not facts.covers:
-        cost = with_bound(cost, scheduler, facts.cluster, decisions.placement)
+        cost = with_lower_bound(cost, scheduler, facts.cluster, decisions.placement)
     if change is not None:
         cost = with_base(cost, change.base)
     drifted = assemble.drifted_claims(facts.drift)
@@ -120,15 +132,15 @@ def make_plan(facts: Facts, phase: Phase = untimed, recall: FactsRecall | None =
         changes=facts.changes,
         compared_with=facts.compared_with,
         node_claims=claims,
-        placements=seating.placements(),
+        placements=placements.placed_pods(),
         unschedulable=assemble.unschedulable_pods(decisions.placement, facts.virtual),
-        headroom=_headroom(facts, seating, decisions),
+        headroom=_headroom(facts, placements, decisions),
         drift=drifted,
         commands=commands,
         blocked=blocked,
         budgets=tuple(map(assemble.pool_budget, decisions.budgets)),
         actions=actions_of(
-            claims, outcome.unlaunched, commands, _by_name(outcome.nodes, facts.cluster)
+            claims, outcome.unlaunched, commands, _nodes_by_name(outcome.nodes, facts.cluster)
         ),
         deferred=deferred,
         blockers=_blockers(facts, decisions),
@@ -137,7 +149,7 @@ def make_plan(facts: Facts, phase: Phase = untimed, recall: FactsRecall | None =
         observed_at=facts.observed_at,
         observed=dict(facts.observed),
         diagnostics=(
-            *_overdue(facts, drifted, commands, blocked, deferred),
+            *_overdue_findings(facts, drifted, commands, blocked, deferred),
             *_findings(facts, decisions, claims),
         ),
         lock=facts.lock,
@@ -151,13 +163,13 @@ def make_plan(facts: Facts, phase: Phase = untimed, recall: FactsRecall | None =
     if not facts.withheld:
         return plan
 
-    return withheld(plan, facts.withheld, {pod.key for pod in facts.cluster.pending})
+    return withhold_actions(plan, facts.withheld, {pod.key for pod in facts.cluster.pending})
 
 
-class Decided(msgspec.Struct, frozen=True):
+class PlanOutcome(msgspec.Struct, frozen=True):
     """The result of decisions: new NodeClaims, placements, commands, and cost."""
 
-    seating: assemble.Seating
+    placements: assemble.PlanPlacements
     claims: tuple[PlannedNodeClaim, ...]
     commands: tuple[PlannedCommand, ...]
     nodes: tuple[OwnedNode, ...]
@@ -166,49 +178,61 @@ class Decided(msgspec.Struct, frozen=True):
 
 
 def outcome_of(
-    facts: Facts, decisions: Decisions | Places, static: Iterable[PlannedClaim]
-) -> Decided:
+    facts: Facts, decisions: Decisions | PlacementDecisions, static: Iterable[PlannedClaim]
+) -> PlanOutcome:
     """Return the result of decisions; ``static`` are the claims that static pools lack."""
-    namer = Namer(_names(facts.cluster))
-    seating = assemble.seated(decisions, static, namer, facts.types.by_name, facts.virtual)
+    namer = Namer(_claim_names(facts.cluster))
+    placements = assemble.collect_placements(
+        decisions, static, namer, facts.types.by_name, facts.virtual
+    )
     images = BootImages(facts.classes, facts.types.by_name)
-    claims = tuple(map(images.on, seating.node_claims(facts.cluster.pods)))
-    commands = tuple(assemble.planned_command(c, seating) for c in decisions.commands)
+    claims = tuple(map(images.with_image, placements.node_claims(facts.cluster.pods)))
+    commands = tuple(assemble.planned_command(c, placements) for c in decisions.commands)
     nodes = owned_nodes(facts.cluster, facts.types.by_name, facts.catalog)
-    unlaunched = _unlaunched(facts, commands, images)
+    unlaunched = _unlaunched_claims(facts, commands, images)
     cost = cost_of([p.name for p in facts.pools], nodes, commands, claims, unlaunched)
-    return Decided(seating, claims, commands, nodes, unlaunched, cost)
+    return PlanOutcome(placements, claims, commands, nodes, unlaunched, cost)
 
 
-def _settled(decisions: Decisions | Places, facts: Facts) -> Decisions | Places:
+def _with_commitment_prices(
+    decisions: Decisions | PlacementDecisions, facts: Facts
+) -> Decisions | PlacementDecisions:
     """Return the decisions, with new claims priced by the unused part of commitments."""
     placement = decisions.placement
     if placement is None:
         return decisions
-    placement = replace(placement, claims=settled(placement.claims, facts.covers, facts.uncovered))
-    if isinstance(decisions, Places):
+    placement = replace(
+        placement, claims=with_commitment_prices(placement.claims, facts.covers, facts.uncovered)
+    )
+    if isinstance(decisions, PlacementDecisions):
         return msgspec.structs.replace(decisions, placement=placement)
     return replace(decisions, placement=placement)
 
 
 def _headroom(
-    facts: Facts, seating: assemble.Seating, decisions: Decisions | Places
+    facts: Facts, placements: assemble.PlanPlacements, decisions: Decisions | PlacementDecisions
 ) -> tuple[PlannedHeadroom, ...]:
     if not facts.headroom:
         return ()
     gone = {node for command in decisions.commands for node in command.nodes}
-    seats = {pod: where for pod, where in seating.seats.items() if where not in gone}
-    return assemble.planned_headroom(facts.headroom, seats, seating.new, decisions.placement)
+    nodes_by_pod = {
+        pod: where for pod, where in placements.nodes_by_pod.items() if where not in gone
+    }
+    return assemble.planned_headroom(
+        facts.headroom, nodes_by_pod, placements.new_claim_names, decisions.placement
+    )
 
 
-def _blockers(facts: Facts, decisions: Decisions | Places) -> tuple[PlannedBlocker, ...]:
+def _blockers(
+    facts: Facts, decisions: Decisions | PlacementDecisions
+) -> tuple[PlannedBlocker, ...]:
     """Return the blockers of disruption, the most expensive first."""
     made = [assemble.planned_blocker(b, facts.history, facts.now) for b in decisions.blockers]
-    dearest = sorted(made, key=lambda b: (-(b.forgone or 0.0), b.kind, b.name))
-    return tuple(dearest)
+    most_expensive = sorted(made, key=lambda b: (-(b.forgone or 0.0), b.kind, b.name))
+    return tuple(most_expensive)
 
 
-def _overdue(
+def _overdue_findings(
     facts: Facts,
     drifted: Sequence[DriftedClaim],
     commands: Sequence[PlannedCommand],
@@ -219,46 +243,52 @@ def _overdue(
     if not drifted:
         return
     claims = {node.claim.name: node.claim for node in facts.cluster.nodes if node.claim is not None}
-    late = findings.overdue(drifted, commands, blocked, deferred, claims, facts.settings, facts.now)
+    late = findings.overdue_claims(
+        drifted, commands, blocked, deferred, claims, facts.settings, facts.now
+    )
     yield from (item.finding() for item in late)
 
 
-def _names(cluster: ClusterState) -> Iterator[str]:
+def _claim_names(cluster: ClusterState) -> Iterator[str]:
     yield from (n.claim.name for n in cluster.nodes if n.claim is not None)
     yield from (claim.name for claim in cluster.unlaunched)
 
 
-def _unlaunched(
+def _unlaunched_claims(
     facts: Facts, commands: Sequence[PlannedCommand], images: BootImages
 ) -> tuple[UnlaunchedClaim, ...]:
     """Return the claims that were created and not launched, and that no command removes."""
-    going = {name for command in commands for name in command.node_claims}
+    removed = {name for command in commands for name in command.node_claims}
     return tuple(
-        images.on_unlaunched(unlaunched_claim(claim, facts.types.by_name.get(claim.node_pool)))
+        images.unlaunched_with_image(
+            unlaunched_claim(claim, facts.types.by_name.get(claim.node_pool))
+        )
         for claim in sorted(facts.cluster.unlaunched, key=lambda c: c.name)
-        if claim.name not in going and not claim.is_deleting
+        if claim.name not in removed and not claim.is_deleting
     )
 
 
-def _by_name(nodes: Sequence[OwnedNode], cluster: ClusterState) -> dict[str, OwnedNode]:
+def _nodes_by_name(nodes: Sequence[OwnedNode], cluster: ClusterState) -> dict[str, OwnedNode]:
     """Return the nodes by the names that a command may use for them."""
     by_name = {node.name: node for node in nodes} | {node.node_claim: node for node in nodes}
     for claim in cluster.unlaunched:
-        unborn = OwnedNode(claim.name, claim.name, claim.node_pool, price=0.0, has_node=False)
-        by_name.setdefault(claim.name, unborn)
+        unlaunched_node = OwnedNode(
+            claim.name, claim.name, claim.node_pool, price=0.0, has_node=False
+        )
+        by_name.setdefault(claim.name, unlaunched_node)
     return by_name
 
 
 def _findings(
-    facts: Facts, decisions: Decisions | Places, claims: Sequence[PlannedNodeClaim]
+    facts: Facts, decisions: Decisions | PlacementDecisions, claims: Sequence[PlannedNodeClaim]
 ) -> tuple[PlanFinding, ...]:
     found = (
         *facts.findings,
-        *findings.of_changed_region(facts.left_region, facts.settings.region, facts.changes),
-        *findings.of_changed_selectors(facts.changes, facts.classes),
-        *findings.of_decisions(decisions),
-        *findings.of_lock(facts.lock),
-        *findings.of_catalog(facts.catalog, claims),
+        *findings.region_findings(facts.left_region, facts.settings.region, facts.changes),
+        *findings.selector_findings(facts.changes, facts.classes),
+        *findings.decision_findings(decisions),
+        *findings.lock_findings(facts.lock),
+        *findings.catalog_findings(facts.catalog, claims),
         *facts.buffer_findings,
     )
     return tuple(dict.fromkeys(found))

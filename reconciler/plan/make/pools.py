@@ -36,16 +36,16 @@ from reconciler.plan.value.plan import PlanFinding
 if TYPE_CHECKING:
     from reconciler.catalog.commitments.coverage import Cover
 
-# The preferences that NodePools bear as annotations, as the NodeOverlays that they mean.
+# The preferences in the annotations of NodePools, as the NodeOverlays that they stand for.
 #
-# They need no gate and no object in the cluster: who writes one wants it. An overlay of the same
-# name in git, as Veneer would have written it, says the same and stands in its place.
+# They need no feature gate and no object in the cluster. An overlay of the same name in git, as
+# Veneer would have written it, takes precedence.
 
 
 _WEIGHT_MAX = 10_000
 
 
-def preferred(
+def preference_overlays(
     pools: Iterable[NodePool], stated: Collection[str]
 ) -> tuple[list[NodeOverlay], list[PlanFinding]]:
     """Return the overlays of preferences, and what is wrong with others.
@@ -56,21 +56,25 @@ def preferred(
     findings: list[PlanFinding] = []
     for pool in pools:
         found, errors = parse_preferences(pool.name, pool.metadata.annotations)
-        findings += (_refused(pool.name, f"{e.annotation}: {e.message}") for e in errors)
+        findings += (
+            _rejected_preference(pool.name, f"{e.annotation}: {e.message}") for e in errors
+        )
         for preference in found:
             name = overlay_name(pool.name, preference.number)
             if name in stated:
                 continue
-            why = _objection(preference, is_taken=name in overlays)
+            why = _preference_problem(preference, is_taken=name in overlays)
             if why:
-                findings.append(_refused(pool.name, f"{ANNOTATION}{preference.number}: {why}"))
+                findings.append(
+                    _rejected_preference(pool.name, f"{ANNOTATION}{preference.number}: {why}")
+                )
                 continue
             overlays[name] = overlay_of(preference)
-            findings += _rounded(preference)
+            findings += _rounding_findings(preference)
     return list(overlays.values()), findings
 
 
-def _objection(preference: Preference, *, is_taken: bool) -> str:
+def _preference_problem(preference: Preference, *, is_taken: bool) -> str:
     """Return why a preference cannot become an overlay, empty if it can."""
     if is_taken:
         return "duplicate number"
@@ -81,12 +85,12 @@ def _objection(preference: Preference, *, is_taken: bool) -> str:
     return ""
 
 
-def _refused(pool: str, why: str) -> PlanFinding:
+def _rejected_preference(pool: str, why: str) -> PlanFinding:
     message = f"NodePool {pool}: a preference is not applied: {why}"
     return PlanFinding(severity="warning", code="preference-invalid", message=message)
 
 
-def _rounded(preference: Preference) -> Iterator[PlanFinding]:
+def _rounding_findings(preference: Preference) -> Iterator[PlanFinding]:
     text = adjustment_text(preference.adjustment)
     if float(text.removesuffix("%")) != preference.adjustment:
         yield PlanFinding(
@@ -146,23 +150,29 @@ def pool_types(
     capacity.
     """
     ordered = sorted(pools, key=lambda p: p.name)
-    resolved = _resolved(ordered, classes, _without(catalog, refused), settings, memory)
+    resolved = _resolve_catalogs(
+        ordered, classes, _without_unavailable(catalog, refused), settings, memory
+    )
     if covers:
-        resolved = _committed(resolved, covers)
-    catalogs, findings = _overlaid(ordered, resolved, list(overlays), settings)
+        resolved = _with_commitments(resolved, covers)
+    catalogs, findings = _apply_overlays(ordered, resolved, list(overlays), settings)
     every = {pool.name: LaunchPool(pool, catalogs[pool.name]) for pool in ordered}
     ready: list[LaunchPool] = []
     for pool in ordered:
-        finding = _unready(pool, classes, unready, any_class=any_class)
+        finding = _unready_finding(pool, classes, unready, any_class=any_class)
         if finding is None:
             ready.append(every[pool.name])
         else:
             findings.append(finding)
-    empty = _empty(ready, settings)
-    if empty and refused:  # a refusal of EC2 passes, and is not an error of the NodePool
-        offered = _resolved([p.node_pool for p in empty], classes, catalog, settings, memory)
-        empty = _empty([LaunchPool(e.node_pool, offered[e.name]) for e in empty], settings)
-    findings += map(_without_types, empty)
+    empty = _pools_without_types(ready, settings)
+    if empty and refused:  # EC2 capacity comes back; this is not an error of the NodePool
+        offered = _resolve_catalogs(
+            [p.node_pool for p in empty], classes, catalog, settings, memory
+        )
+        empty = _pools_without_types(
+            [LaunchPool(e.node_pool, offered[e.name]) for e in empty], settings
+        )
+    findings += map(_no_types_finding, empty)
     return PoolTypes(tuple(every.values()), tuple(ready), tuple(findings), every)
 
 
@@ -176,7 +186,7 @@ class TypesRecall:
     def __init__(self) -> None:
         self._last: list[tuple[Catalog, tuple[object, ...], PoolTypes]] = []
 
-    def of(
+    def get(
         self,
         pools: Iterable[NodePool],
         classes: Mapping[str, EC2NodeClass],
@@ -191,16 +201,16 @@ class TypesRecall:
         covers: Sequence[Cover] = (),
     ) -> PoolTypes:
         """Return what ``pool_types`` returns, the same object for equal arguments."""
-        wanted, wished = tuple(pools), tuple(overlays)
+        pool_list, preferences = tuple(pools), tuple(overlays)
         facts = (any_class, tuple(unready), tuple(refused), dict(memory), tuple(covers))
-        asked = (wanted, dict(classes), wished, settings, *facts)
+        asked = (pool_list, dict(classes), preferences, settings, *facts)
         for known_catalog, known, found in self._last:
             if known_catalog is catalog and known == asked:
                 return found
         found = pool_types(
-            wanted,
+            pool_list,
             classes,
-            wished,
+            preferences,
             catalog,
             settings,
             any_class=any_class,
@@ -219,7 +229,7 @@ def node_class_of(pool: NodePool, classes: Mapping[str, EC2NodeClass]) -> EC2Nod
     return classes.get(ref.name) if ref.label[0] == NODECLASS else None
 
 
-def _without(catalog: Catalog, refused: Collection[OfferingKey]) -> Catalog:
+def _without_unavailable(catalog: Catalog, refused: Collection[OfferingKey]) -> Catalog:
     if not refused:
         return catalog
     from reconciler.catalog.adjusted.adjustment import without_refused
@@ -227,7 +237,7 @@ def _without(catalog: Catalog, refused: Collection[OfferingKey]) -> Catalog:
     return without_refused(catalog, refused)
 
 
-def _resolved(
+def _resolve_catalogs(
     pools: Iterable[NodePool],
     classes: Mapping[str, EC2NodeClass],
     catalog: Catalog,
@@ -248,7 +258,9 @@ def _resolved(
     return resolved
 
 
-def _committed(resolved: Mapping[str, Catalog], covers: Sequence[Cover]) -> dict[str, Catalog]:
+def _with_commitments(
+    resolved: Mapping[str, Catalog], covers: Sequence[Cover]
+) -> dict[str, Catalog]:
     """Return the catalogs with commitments; pools that shared one still do."""
     from reconciler.catalog.commitments.coverage import committed
 
@@ -259,13 +271,13 @@ def _committed(resolved: Mapping[str, Catalog], covers: Sequence[Cover]) -> dict
     return {name: made[id(catalog)] for name, catalog in resolved.items()}
 
 
-def _overlaid(
+def _apply_overlays(
     pools: list[NodePool],
     resolved: Mapping[str, Catalog],
     overlays: list[NodeOverlay],
     settings: Settings,
 ) -> tuple[Mapping[str, Catalog], list[PlanFinding]]:
-    wished, findings = _wished(pools, overlays)
+    preferences, findings = _pool_preferences(pools, overlays)
     if overlays and not settings.gate(FeatureGate.NODE_OVERLAY):
         names = ", ".join(o.name for o in overlays)
         message = f"NodeOverlays are not applied because their feature gate is off: {names}"
@@ -274,13 +286,13 @@ def _overlaid(
             PlanFinding(severity="warning", code="overlay-gate-off", message=message, hint=hint)
         )
         overlays = []
-    if not overlays and not wished:
+    if not overlays and not preferences:
         return resolved, findings
     from reconciler.catalog.adjusted.overlay import OverlayPool, OverlayVerdict, evaluate
 
     asked = [OverlayPool(p.name, p.spec.template.metadata.labels, resolved[p.name]) for p in pools]
-    evaluation = evaluate(asked, [*overlays, *wished])
-    own = {overlay.name for overlay in wished}
+    evaluation = evaluate(asked, [*overlays, *preferences])
+    own = {overlay.name for overlay in preferences}
     findings += (
         PlanFinding(
             severity="warning",
@@ -294,19 +306,19 @@ def _overlaid(
     return evaluation.catalogs, findings
 
 
-def _wished(
+def _pool_preferences(
     pools: Iterable[NodePool], overlays: Iterable[NodeOverlay]
 ) -> tuple[list[NodeOverlay], list[PlanFinding]]:
     """Return the overlays of the pools' preferences, and what is wrong with others."""
     prefix = "veneer.io/preference."
-    bearing = [p for p in pools if any(a.startswith(prefix) for a in p.metadata.annotations)]
-    if not bearing:
+    annotated = [p for p in pools if any(a.startswith(prefix) for a in p.metadata.annotations)]
+    if not annotated:
         return [], []
 
-    return preferred(bearing, {overlay.name for overlay in overlays})
+    return preference_overlays(annotated, {overlay.name for overlay in overlays})
 
 
-def _empty(pools: Iterable[LaunchPool], settings: Settings) -> list[PoolTemplate]:
+def _pools_without_types(pools: Iterable[LaunchPool], settings: Settings) -> list[PoolTemplate]:
     """Return the NodePools that no instance type satisfies, so that they can launch nothing."""
     best_effort = settings.min_values_policy is MinValuesPolicy.BEST_EFFORT
     templates = (
@@ -316,12 +328,12 @@ def _empty(pools: Iterable[LaunchPool], settings: Settings) -> list[PoolTemplate
     return [template for template in templates if not template.types]
 
 
-def _without_types(template: PoolTemplate) -> PlanFinding:
+def _no_types_finding(template: PoolTemplate) -> PlanFinding:
     message = no_types(template).message
     return PlanFinding(severity="warning", code=NO_INSTANCE_TYPES, message=message)
 
 
-def _unready(
+def _unready_finding(
     pool: NodePool,
     classes: Mapping[str, EC2NodeClass],
     unready: Collection[ClassKey],
@@ -333,16 +345,18 @@ def _unready(
     node_class = node_class_of(pool, classes)
     is_unready = (ref.kind, ref.name) in unready
     if is_unready or (node_class is not None and not node_class.is_ready):
-        return _launches_nothing(pool, "nodeclass-not-ready", f"{ref.kind} {ref.name} is not ready")
+        return _cannot_launch_finding(
+            pool, "nodeclass-not-ready", f"{ref.kind} {ref.name} is not ready"
+        )
     if node_class is None and not any_class:
         missing = f"{ref.kind or 'node class'} {ref.name} not found in the fleet folder"
-        return _launches_nothing(pool, "missing-nodeclass", missing)
+        return _cannot_launch_finding(pool, "missing-nodeclass", missing)
     if not pool.is_ready:
-        return _launches_nothing(pool, "nodepool-not-ready", "its status is not ready")
+        return _cannot_launch_finding(pool, "nodepool-not-ready", "its status is not ready")
     return None
 
 
-def _launches_nothing(pool: NodePool, code: str, why: str) -> PlanFinding:
+def _cannot_launch_finding(pool: NodePool, code: str, why: str) -> PlanFinding:
     return PlanFinding(
         severity="warning", code=code, message=f"NodePool {pool.name} cannot launch nodes: {why}"
     )

@@ -22,7 +22,7 @@ class HashRecall:
     def __init__(self) -> None:
         self._last: tuple[tuple[Resource, ...], str, Mapping[tuple[str, str], str]] | None = None
 
-    def of(self, fleet: Fleet, ca_bundle: str) -> Mapping[tuple[str, str], str]:
+    def get(self, fleet: Fleet, ca_bundle: str) -> Mapping[tuple[str, str], str]:
         """Return the hash of each NodePool and EC2NodeClass by its kind and name."""
         objects = (*fleet.node_pools, *fleet.node_classes)
         if self._last is None or self._last[:2] != (objects, ca_bundle):

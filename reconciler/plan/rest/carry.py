@@ -228,19 +228,19 @@ _ANSWER: Final = 2_000
 class Work:
     """The remaining work, in evaluated nodes."""
 
-    left: int
+    remaining: int
 
     @property
     def is_over(self) -> bool:
-        return self.left <= 0
+        return self.remaining <= 0
 
     def more(self, amount: int) -> Work:
         """Return the remaining work with this addition."""
-        return Work(max(self.left, 0) + amount)
+        return Work(max(self.remaining, 0) + amount)
 
     def spend(self, amount: int) -> None:
         """Subtract what was used."""
-        self.left -= amount
+        self.remaining -= amount
 
 
 @dataclass(frozen=True)
@@ -363,7 +363,7 @@ def _answer(
     if not cluster.unlaunched and not any(node.is_managed for node in cluster.nodes):
         return make_decisions(facts, salt, ignore_phase)
     situation = situation_of(facts, salt, recall=recall)
-    most = examinable_nodes(max(work.allowed_disruptions, 0), len(cluster.nodes))
+    most = examinable_nodes(max(work.remaining, 0), len(cluster.nodes))
     answer = decide(with_fields(situation, work_max=max(min(WORK_MAX, most), 1)))
     work.spend(answer.work)
     return answer

@@ -27,7 +27,7 @@ from reconciler.model.resources import Resources, fits
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.question import LaunchPool
 from reconciler.placement.scheduler import Scheduler
-from reconciler.plan.make.costs import money
+from reconciler.plan.make.costs import sum_dollars
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.rest.carry import Rest, Work, carried
 from reconciler.plan.rest.world import RestingFleet, holders, with_workloads, without_nodes
@@ -98,7 +98,7 @@ class RestingSide(msgspec.Struct, frozen=True):
 def side_of(rest: Rest) -> RestingSide:
     """Return a fleet for the comparison."""
     owned = rest.owned()
-    reached = money(owned.values())
+    reached = sum_dollars(owned.values())
     return RestingSide(frozenset(owned), reached, _estimate(rest, reached))
 
 
@@ -109,7 +109,7 @@ def _estimate(rest: Rest, reached: float) -> float:
     if not rest.ended or not left or done <= 0:
         return reached
     share = (reached - rest.cost_first) / done
-    return money([max(0.0, reached + share * left)])
+    return sum_dollars([max(0.0, reached + share * left)])
 
 
 def interval(
@@ -119,7 +119,7 @@ def interval(
     old_low, old_high = _range(before, old)
     new_low, new_high = _range(after, new)
     low, high = new_low - old_high, new_high - old_low
-    return money([min(low, change)]), money([max(high, change)])
+    return sum_dollars([min(low, change)]), sum_dollars([max(high, change)])
 
 
 def _range(rest: Rest, side: RestingSide) -> tuple[float, float]:
@@ -135,7 +135,7 @@ def _range(rest: Rest, side: RestingSide) -> tuple[float, float]:
         if node.claim is not None
         and (price := _alone(node, prices.get(node.node_pool, ()))) is not None
     )
-    return min(_least(rest), side.reached), money([side.reached, *extra])
+    return min(_least(rest), side.reached), sum_dollars([side.reached, *extra])
 
 
 def _outstanding(rest: Rest) -> list[StateNode]:
@@ -397,8 +397,8 @@ def _difference(before: Rest, after: Rest) -> AtRest:
     return AtRest(
         before=FleetAtRest(nodes=len(old.names), per_hour=old.estimate),
         after=FleetAtRest(nodes=len(new.names), per_hour=new.estimate),
-        per_hour=money([change]),
-        per_month=money([change * HOURS_A_MONTH]),
+        per_hour=sum_dollars([change]),
+        per_month=sum_dollars([change * HOURS_A_MONTH]),
         bounds=interval(before, old, after, new, change) if limited else None,
         unschedulable=_unschedulable(after),
         replaced=min(len(old.names - new.names), len(new.names - old.names)),
