@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator, FormatChecker
 
-from reconciler._resources import resource
+from reconciler._resources import resource_path
 from reconciler.cli.main import main
 from tests.cli.advisedfleet import (
     POOL,
@@ -36,7 +36,7 @@ def advised(capsys: Capture, fleet: Path, *more: str) -> dict[str, Any]:
     """Return the report as JSON, checked against its schema."""
     assert main(["advise", *words(fleet, "-o", "json", *more)]) == 0
     report: dict[str, Any] = json.loads(capsys.readouterr().out)
-    schema = json.loads(Path(resource("schemas", "advice.v1.json")).read_bytes())
+    schema = json.loads(Path(resource_path("schemas", "advice.v1.json")).read_bytes())
     Draft202012Validator.check_schema(schema)
     Draft202012Validator(schema, format_checker=FormatChecker()).validate(report)
     return report

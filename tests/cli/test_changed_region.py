@@ -13,8 +13,8 @@ from moto import mock_aws
 
 from reconciler.adapters.database.state import open_state
 from reconciler.cli.main import main
-from reconciler.cli.shared.watching import Silence
-from reconciler.cli.wiring.assembly import assembled
+from reconciler.cli.shared.watching import NullNotifier
+from reconciler.cli.wiring.assembly import assemble_world
 from reconciler.model.errors import UsageError
 from reconciler.model.ownership import ClusterId
 from tests.cli.commandlines import request_of
@@ -98,7 +98,7 @@ def test_no_command_decides_with_credentials_of_another_account(
 def test_a_running_process_refuses_a_commit_that_changes_the_region(folder: Path) -> None:
     """A daemon reports that, and the last valid commit stays in effect."""
     request = request_of(command("run", folder)).fleet
-    with assembled(request, Silence()) as assembly:
+    with assemble_world(request, NullNotifier()) as assembly:
         assert assembly.source.read().settings.region == "us-east-1"
         set_region(folder, "eu-west-1")
         with pytest.raises(UsageError) as refused:

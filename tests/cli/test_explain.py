@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator, FormatChecker
 
-from reconciler._resources import resource
+from reconciler._resources import resource_path
 from reconciler.cli.main import main
 from tests.placement.builders import (
     CAPACITY_TYPE,
@@ -66,7 +66,7 @@ def explain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Explain:
 
 
 def _document(text: str) -> dict[str, Any]:
-    schema = json.loads(Path(resource("schemas", "explanation.v1.json")).read_bytes())
+    schema = json.loads(Path(resource_path("schemas", "explanation.v1.json")).read_bytes())
     found: dict[str, Any] = json.loads(text)
     Draft202012Validator(schema, format_checker=FormatChecker()).validate(found)
     return found

@@ -22,7 +22,7 @@ MAKERS = frozenset(
         "_Refused",
         "_find",
         "_finding",
-        "_launches_nothing",
+        "_cannot_launch_finding",
         "_refuse",
         "_refuse_link",
         "refuse",

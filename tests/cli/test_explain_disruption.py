@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator, FormatChecker
 
-from reconciler._resources import resource
+from reconciler._resources import resource_path
 from reconciler.cli.main import main
 from reconciler.model.karpenter.labels import INSTANCE_TYPE
 from tests.disruption.builders import SIZES, a_node, a_pod
@@ -80,7 +80,7 @@ def test_a_node_pool_that_can_launch_no_node_says_why(explain: Explain, tmp_path
 
 
 def _document(text: str) -> dict[str, Any]:
-    schema = json.loads(Path(resource("schemas", "explanation.v1.json")).read_bytes())
+    schema = json.loads(Path(resource_path("schemas", "explanation.v1.json")).read_bytes())
     found: dict[str, Any] = json.loads(text)
     Draft202012Validator(schema, format_checker=FormatChecker()).validate(found)
     return found

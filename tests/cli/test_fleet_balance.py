@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.adapters.database.leases.replicas import Replica
-from reconciler.cli.fleets.sharing import Division, divided
+from reconciler.cli.fleets.sharing import Division, divide_fleets
 
 TWENTY = frozenset(f"fleet-{n:02}" for n in range(20))
 
@@ -28,7 +28,9 @@ def held_fleets(found: dict[str, Replica]) -> frozenset[str]:
 def after(found: dict[str, Replica], division: Division) -> dict[str, Replica]:
     """Return the replicas after they have applied the division."""
     return {
-        name: Replica(r.serves, (r.holds | division.takes[name]) - division.gives[name], r.keeps)
+        name: Replica(
+            r.serves, (r.holds | division.to_acquire[name]) - division.to_release[name], r.keeps
+        )
         for name, r in found.items()
     }
 
@@ -52,30 +54,30 @@ def test_a_replica_with_more_than_its_share_releases_the_surplus(
     before: dict[str, int], gives: dict[str, int]
 ) -> None:
     found = replicas(**before)
-    division = divided(found, held_fleets(found))
-    assert {name: len(fleets) for name, fleets in division.gives.items()} == gives
+    division = divide_fleets(found, held_fleets(found))
+    assert {name: len(fleets) for name, fleets in division.to_release.items()} == gives
 
 
 def test_fleets_of_a_dead_replica_go_to_replicas_with_fewer() -> None:
     found = replicas(a=6, b=4)
-    division = divided(found, held_fleets(found))
+    division = divide_fleets(found, held_fleets(found))
     assert counts(after(found, division)) == [10, 10]
-    assert division.gives == {"a": frozenset(), "b": frozenset()}
+    assert division.to_release == {"a": frozenset(), "b": frozenset()}
 
 
 def test_a_replica_takes_only_fleets_that_it_serves() -> None:
     found = replicas(a=20) | {"b": Replica(frozenset({"fleet-00", "another"}))}
-    division = divided(found, held_fleets(found))
-    assert division.gives["a"] == {"fleet-00"} or division.takes["b"] == {"another"}
-    assert division.takes == {"a": frozenset(), "b": frozenset({"another"})}
-    assert division.gives["a"] <= {"fleet-00"}
+    division = divide_fleets(found, held_fleets(found))
+    assert division.to_release["a"] == {"fleet-00"} or division.to_acquire["b"] == {"another"}
+    assert division.to_acquire == {"a": frozenset(), "b": frozenset({"another"})}
+    assert division.to_release["a"] <= {"fleet-00"}
 
 
 def test_a_released_fleet_that_no_replica_took_is_kept() -> None:
     found = replicas(a=4, b=0)
     first = min(found["a"].holds)
     found["a"] = Replica(TWENTY, found["a"].holds, frozenset({first}))
-    assert first not in divided(found, TWENTY).gives["a"]
+    assert first not in divide_fleets(found, TWENTY).to_release["a"]
 
 
 @given(
@@ -96,8 +98,8 @@ def test_the_distribution_is_stable_after_one_step(
         taken |= holds
         found[name] = Replica(frozenset(fleets), frozenset(holds))
     for _ in range(len(TWENTY)):
-        division = divided(found, held_fleets(found))
-        if not any((*division.takes.values(), *division.gives.values())):
+        division = divide_fleets(found, held_fleets(found))
+        if not any((*division.to_acquire.values(), *division.to_release.values())):
             break
         found = after(found, division)
     else:

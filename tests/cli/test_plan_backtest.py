@@ -12,10 +12,10 @@ import msgspec
 import pytest
 from jsonschema import Draft202012Validator
 
-from reconciler._resources import resource
+from reconciler._resources import resource_path
 from reconciler.cli.main import main
 from reconciler.model.errors import UnreadableError
-from reconciler.plan.approval import read_saved
+from reconciler.plan.approval import read_saved_plan
 from reconciler.plan.render.summary import summary_lines
 from reconciler.plan.value.plan import from_json
 from tests.engine.world import a_deployment, a_pool
@@ -51,7 +51,7 @@ def shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shown:
 
 
 def schema(name: str) -> dict[str, Any]:
-    with open(resource("schemas", name), encoding="utf-8") as file:
+    with open(resource_path("schemas", name), encoding="utf-8") as file:
         found: dict[str, Any] = json.load(file)
     return found
 
@@ -99,12 +99,12 @@ def test_the_price_of_running_pods_comes_first(shown: Shown, tmp_path: Path) -> 
 def test_a_saved_plan_with_a_backtest_is_read_back_unchanged(shown: Shown, tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
     shown("--out", str(file))
-    plan = read_saved(file.read_bytes(), "plan.json")
+    plan = read_saved_plan(file.read_bytes(), "plan.json")
     assert plan.backtest is not None
     assert set(plan.backtest.sides) == {"head", "base"}
     edited = file.read_text().replace('"unplaced":0', '"unplaced":7', 1)
     with pytest.raises(UnreadableError, match="was changed after it was saved"):
-        read_saved(edited.encode(), "plan.json")
+        read_saved_plan(edited.encode(), "plan.json")
 
 
 HOSTILE: dict[str, dict[str, object]] = {
@@ -126,7 +126,7 @@ def test_a_plan_with_an_invalid_backtest_is_rejected(
         whole = plan["backtest"]
         whole[key] = {**whole[key], **value} if value and isinstance(value, dict) else value
     with pytest.raises(UnreadableError, match="not a plan: "):
-        read_saved(json.dumps(plan).encode(), "plan.json")
+        read_saved_plan(json.dumps(plan).encode(), "plan.json")
 
 
 def test_a_backtest_without_a_comparison_is_not_rendered(shown: Shown) -> None:

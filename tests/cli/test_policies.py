@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator, FormatChecker
 
-from reconciler._resources import resource
+from reconciler._resources import resource_path
 from reconciler.cli.main import main
 from tests.repositories import commit_all, init
 
@@ -281,7 +281,7 @@ def test_the_plan_with_verdicts_has_the_form_of_the_schema(
 
     plan("--policy", file, "-o", "json")
 
-    schema = json.loads(Path(resource("schemas", "plan.v1.json")).read_text(encoding="utf-8"))
+    schema = json.loads(Path(resource_path("schemas", "plan.v1.json")).read_text(encoding="utf-8"))
     document = json.loads(capsys.readouterr().out)
     Draft202012Validator(schema, format_checker=FormatChecker()).validate(document)
     assert document["policies"][0]["exemption"]["expired"] is True

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator, FormatChecker
 
-from reconciler._resources import resource
+from reconciler._resources import resource_path
 from reconciler.cli.main import main
 from reconciler.source.plainyaml import dump
 from tests.engine.world import a_deployment, a_pool
@@ -56,7 +56,7 @@ def simulated(capsys: Capture, folder: Path, *more: str) -> dict[str, Any]:
 
 
 def validator(name: str) -> Draft202012Validator:
-    schema = json.loads(Path(resource("schemas", name)).read_bytes())
+    schema = json.loads(Path(resource_path("schemas", name)).read_bytes())
     Draft202012Validator.check_schema(schema)
     return Draft202012Validator(schema, format_checker=FormatChecker())
 

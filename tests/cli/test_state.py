@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator, FormatChecker
 
-from reconciler._resources import resource
+from reconciler._resources import resource_path
 from reconciler.cli.main import main
 from tests.adapters.database.test_migration import OLD_STATES, an_old_state
 from tests.cli.recorded_fleet import record
@@ -214,7 +214,7 @@ def test_old_settled_records_are_removed_and_reported(
     assert "unknown" in exported_history(capsys)
     assert main([*words, "-o", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    schema = json.loads(Path(resource("schemas", "pruning.v1.json")).read_bytes())
+    schema = json.loads(Path(resource_path("schemas", "pruning.v1.json")).read_bytes())
     Draft202012Validator(schema, format_checker=FormatChecker()).validate(found)
     assert found["dryRun"] is False
     assert all(kind["gone"] == 0 for kind in found["records"].values())

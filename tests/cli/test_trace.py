@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from reconciler._resources import resource
+from reconciler._resources import resource_path
 from reconciler.cli.main import main
 from tests.engine.world import a_pool
 from tests.simulated.simulations import words, write_fleet
@@ -67,7 +67,7 @@ def test_an_imported_trace_has_our_form_and_is_read_as_the_original(
     given = written(tmp_path, "t.csv", OPENB)
     assert main(["trace", "import", given]) == 0
     first = capsys.readouterr().out
-    with open(resource("schemas", "trace.v1.json"), encoding="utf-8") as file:
+    with open(resource_path("schemas", "trace.v1.json"), encoding="utf-8") as file:
         schema = Draft202012Validator(json.load(file))
     lines = [json.loads(line) for line in first.splitlines()]
     for line in lines:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from reconciler._resources import resource
+from reconciler._resources import resource_path
 from reconciler.cli.main import main
 from tests.cli.prometheusapi import Server, serving
 from tests.cli.recordedpods import SINCE, RecordedPod, record
@@ -93,7 +93,7 @@ def test_a_trace_has_the_form_of_our_own_and_can_be_replayed(
     record(server.recording, RecordedPod("db", owner=("StatefulSet", "db")), seconds=HOUR)
     out = tmp_path / "week.jsonl"
     assert run(server, *period(), "--out", str(out)) == 0
-    with open(resource("schemas", "trace.v1.json"), encoding="utf-8") as file:
+    with open(resource_path("schemas", "trace.v1.json"), encoding="utf-8") as file:
         schema = Draft202012Validator(json.load(file))
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     for line in lines:

@@ -15,7 +15,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from reconciler.adapters.threads import threaded_calls
 from reconciler.cli.wiring import monitoring
-from reconciler.cli.wiring.monitoring import traced
+from reconciler.cli.wiring.monitoring import export_traces
 from reconciler.engine.reconcile import STEPS, Mandate, reconcile
 from tests.engine.faults import three_nodes
 from tests.engine.world import TAGS
@@ -68,7 +68,7 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
 
 
 def test_a_pass_its_steps_and_its_calls_are_one_trace(collector: Collector) -> None:
-    with traced("shop", {ENDPOINT: collector.url}) as traces:
+    with export_traces("shop", {ENDPOINT: collector.url}) as traces:
         assert traces is not None
         traces.started()
         with traces.span("observe"):
@@ -88,7 +88,7 @@ def test_a_pass_its_steps_and_its_calls_are_one_trace(collector: Collector) -> N
 
 
 def test_the_first_pass_ends_before_the_second_begins(collector: Collector) -> None:
-    with traced("shop", {ENDPOINT: collector.url}) as traces:
+    with export_traces("shop", {ENDPOINT: collector.url}) as traces:
         assert traces is not None
         for step in ("first", "second"):
             traces.started()
@@ -102,7 +102,7 @@ def test_the_first_pass_ends_before_the_second_begins(collector: Collector) -> N
     "environ", [{}, {ENDPOINT: ""}, {ENDPOINT: "http://127.0.0.1:1", "OTEL_SDK_DISABLED": "true"}]
 )
 def test_without_an_endpoint_nothing_is_sent(environ: dict[str, str]) -> None:
-    with traced("shop", environ) as traces:
+    with export_traces("shop", environ) as traces:
         assert traces is None
 
 
@@ -110,14 +110,14 @@ def test_without_the_extra_the_daemon_runs_and_the_reason_is_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(monitoring, "_is_installed", lambda: False)
-    with caplog.at_level(logging.WARNING), traced("shop", {ENDPOINT: "http://x"}) as traces:
+    with caplog.at_level(logging.WARNING), export_traces("shop", {ENDPOINT: "http://x"}) as traces:
         assert traces is None
     assert "install `reconciler[otel]`" in caplog.text
 
 
 def test_every_step_of_a_real_pass_is_a_span_of_it(collector: Collector) -> None:
     engine = three_nodes().engine()
-    with traced("shop", {ENDPOINT: collector.url}) as traces:
+    with export_traces("shop", {ENDPOINT: collector.url}) as traces:
         assert traces is not None
         ports = replace(engine.ports, span=traces.span)
         traces.started()
@@ -129,7 +129,7 @@ def test_every_step_of_a_real_pass_is_a_span_of_it(collector: Collector) -> None
 
 
 def test_a_call_on_another_thread_belongs_to_the_step_that_makes_it(collector: Collector) -> None:
-    with traced("shop", {ENDPOINT: collector.url}) as traces, threaded_calls() as calls:
+    with export_traces("shop", {ENDPOINT: collector.url}) as traces, threaded_calls() as calls:
         assert traces is not None
         traces.started()
         with traces.span("drain"):

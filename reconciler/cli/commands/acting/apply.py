@@ -114,7 +114,7 @@ def run(request: ApplyRequest) -> int:
     """Apply until converged; exit 4 where a saved plan is stale."""
     if not request.is_simulated:
         return _apply(request)
-    from reconciler.cli.wiring.embedded import simulated
+    from reconciler.cli.wiring.embedded import simulated_account
     from reconciler.model.errors import UsageError
 
     if request.plan_file is not None:
@@ -123,7 +123,7 @@ def run(request: ApplyRequest) -> int:
             where="--simulated",
             remedy="pass only the fleet folder",
         )
-    with simulated(request.fleet) as fleet:
+    with simulated_account(request.fleet) as fleet:
         code = _apply(replace(request, fleet=fleet))
     if request.output == "text" and request.fleet.repo is None:
         folder = request.fleet.path or "."
@@ -139,7 +139,7 @@ def _apply(request: ApplyRequest) -> int:
     from reconciler.cli.output.stream import has_colour
     from reconciler.cli.shared import watching
     from reconciler.cli.shared.exitcode import DONE, FAILED
-    from reconciler.cli.wiring.assembly import assembled, expect_free
+    from reconciler.cli.wiring.assembly import assemble_world, expect_free
     from reconciler.engine.loop import Pulse, converge
     from reconciler.model.errors import StalePlanError
 
@@ -157,8 +157,8 @@ def _apply(request: ApplyRequest) -> int:
             return FAILED
     notifier: Notifier = TerminalNotifier(out, colour=has_colour(out))
     if request.is_quiet:
-        notifier = watching.Silence()
-    with assembled(request.fleet, notifier) as assembly, watching.on_signal() as stop:
+        notifier = watching.NullNotifier()
+    with assemble_world(request.fleet, notifier) as assembly, watching.stop_on_signal() as stop:
         if saved is not None:
             refuse_repetition(assembly, saved)
         approval = approval or _approval(request, saved, out, is_first=False)
@@ -222,13 +222,13 @@ def _approval(
         return Approval(saved, continues=saved is None)
     from reconciler.cli.wiring.assembly import live_inputs
     from reconciler.model.errors import StalePlanError
-    from reconciler.plan.approval import departures
+    from reconciler.plan.approval import plan_differences
     from reconciler.plan.planning import plan_of
 
     inputs = live_inputs(request.fleet)
     plan = plan_of(inputs)
     if saved is not None:
-        moved = departures(saved, plan, inputs.observed)
+        moved = plan_differences(saved, plan, inputs.observed)
         if moved:
             raise StalePlanError(moved)
     if shows:

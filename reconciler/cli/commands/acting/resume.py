@@ -51,7 +51,7 @@ def run(request: ResumeRequest) -> int:
     """Resume disruption, and print which NodePools were resumed."""
     from reconciler.engine.steps.rollouts import resumed
 
-    with records.recorded(request.fleet, needs_lease=False) as recorded:
+    with records.open_recorded(request.fleet, needs_lease=False) as recorded:
         store = recorded.state.store
         halted = _halted(store.rollouts(), request.node_pools)
         for rollout in halted:

@@ -74,12 +74,12 @@ def request_of(args: argparse.Namespace) -> RunRequest:
 def run(request: RunRequest) -> int:
     """Run until SIGTERM or SIGINT; the current pass is finished first."""
     from reconciler.adapters.clock import SystemClock
-    from reconciler.cli.fleets.daemon import keep, with_heartbeat
+    from reconciler.cli.fleets.daemon import keep_in_sync, with_heartbeat
     from reconciler.cli.output.log import FORMATS, LogNotifier, libraries_logged
     from reconciler.cli.output.stream import has_colour
     from reconciler.cli.shared import watching
     from reconciler.cli.shared.exitcode import DONE
-    from reconciler.cli.wiring.monitoring import monitored
+    from reconciler.cli.wiring.monitoring import serve_monitoring
 
     roster = several(request)
     if roster is not None:
@@ -88,11 +88,11 @@ def run(request: RunRequest) -> int:
         return serve(request, roster)
     form = next(known for known in FORMATS if known == request.log_format)
     log = LogNotifier(sys.stdout, SystemClock(), form, colour=has_colour(sys.stdout))
-    with watching.on_signal() as stop, libraries_logged(log), ExitStack() as stack:
+    with watching.stop_on_signal() as stop, libraries_logged(log), ExitStack() as stack:
         monitoring = stack.enter_context(
-            monitored(request, log, with_heartbeat(request.heartbeat, stop))
+            serve_monitoring(request, log, with_heartbeat(request.heartbeat, stop))
         )
-        keep(request, monitoring.notifier, monitoring.stop, observer=monitoring.observer)
+        keep_in_sync(request, monitoring.notifier, monitoring.stop, observer=monitoring.observer)
     return DONE
 
 

@@ -149,13 +149,13 @@ def _backtest(request: SimulateRequest, timings: Timings, line: ProgressLine) ->
     from reconciler.cli.backtest.report import as_text, render_html
     from reconciler.cli.backtest.run import BacktestRequest, backtested
     from reconciler.cli.commands.desired.plan import write
-    from reconciler.cli.shared.timings import present
+    from reconciler.cli.shared.timings import current_time
 
     assert request.trace is not None, "the caller has seen one"
     found = backtested(
         BacktestRequest(
             request.fleet, request.trace, request.against, request.seed, request.seeds,
-            _until(request.until, present(request.fleet.now)), _script(request.faults),
+            _until(request.until, current_time(request.fleet.now)), _script(request.faults),
             request.sweep, request.workload_alone,
         ),
         timings,

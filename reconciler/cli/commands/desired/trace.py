@@ -207,7 +207,7 @@ def _read(request: TraceRequest) -> Trace:
     from reconciler.cli.backtest.recorded import recorded_trace
     from reconciler.cli.shared import records
 
-    with records.recorded(request.recorded) as found:
+    with records.open_recorded(request.recorded) as found:
         until = found.now if request.until is None else request.until
         since = _since(request.since, until)
         return recorded_trace(found.state.trace.batches(since), since, until)
@@ -217,10 +217,10 @@ def _read_series(request: TraceRequest, wanted: PrometheusRequest) -> Trace:
     """Return the trace of the data in Prometheus, and summarize it on stderr."""
     from reconciler.cli.backtest.imported import imported_trace, report_of
     from reconciler.cli.backtest.prometheus import gathered, read_matchers, read_period
-    from reconciler.cli.shared.timings import present
+    from reconciler.cli.shared.timings import current_time
     from reconciler.model.errors import UsageError
 
-    until = present(request.until)
+    until = current_time(request.until)
     period = read_period(_since(request.since, until), until, wanted.step)
     matchers = read_matchers(wanted.match)
     try:

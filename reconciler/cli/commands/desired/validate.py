@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from reconciler.cli.parser import inputs
 from reconciler.cli.shared import exitcode
 from reconciler.cli.shared.folder import fleet_folder
-from reconciler.cli.validation import ValidateRequest, checked
+from reconciler.cli.validation import ValidateRequest, validate_fleet
 
 if TYPE_CHECKING:
     import argparse
@@ -33,6 +33,6 @@ def request_of(args: argparse.Namespace) -> ValidateRequest:
 
 def run(request: ValidateRequest) -> int:
     """Print the findings; 0 when none is an error, 3 otherwise."""
-    text, is_valid = checked(request)
+    text, is_valid = validate_fleet(request)
     sys.stdout.write(text)
     return exitcode.DONE if is_valid else exitcode.REFUSED

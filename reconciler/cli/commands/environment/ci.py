@@ -82,7 +82,7 @@ def request_of(args: argparse.Namespace) -> CiRequest:
     return CiRequest(
         tuple(os.path.normpath(fleet) for fleet in args.fleets), args.base, args.snapshot,
         args.out, tuple(args.settings), tuple(args.policy), frozenset(args.fail_on), args.jobs,
-        inputs.max_age_of(args), args.trace,
+        inputs.snapshot_max_age_of(args), args.trace,
     )  # fmt: skip
 
 

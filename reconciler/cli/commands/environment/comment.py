@@ -160,7 +160,7 @@ def _draft(path: str, request: CommentRequest, event: CiEvent) -> Draft:
         UsageError: it is Markdown of a job that nobody trusts.
     """
     from reconciler.model.errors import UnreadableError, UsageError
-    from reconciler.plan.approval import SIZE_MAX, read_saved
+    from reconciler.plan.approval import SIZE_MAX, read_saved_plan
 
     try:
         if path == "-":
@@ -172,7 +172,7 @@ def _draft(path: str, request: CommentRequest, event: CiEvent) -> Draft:
         why = f"cannot be read: {error.strerror}"
         raise UnreadableError(why, where=path, remedy="pass the file of a plan") from error
     if content.lstrip()[:1] == b"{":
-        return draft_of_plan(read_saved(content, "stdin" if path == "-" else path))
+        return draft_of_plan(read_saved_plan(content, "stdin" if path == "-" else path))
     if event.head is not None:
         raise UsageError(
             "is not a plan in JSON; Markdown of a job without secrets could contain anything",

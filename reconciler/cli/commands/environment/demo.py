@@ -55,12 +55,12 @@ def run(request: DemoRequest) -> int:
     from reconciler.cli.demo.narrator import Narrator
     from reconciler.cli.output.stream import has_colour
     from reconciler.cli.shared.exitcode import DONE
-    from reconciler.cli.shared.watching import on_signal
+    from reconciler.cli.shared.watching import stop_on_signal
     from reconciler.cli.wiring.embedded import expect_installed
 
     expect_installed("the demo")
     colour = has_colour(sys.stdout)
-    with on_signal() as stop:
+    with stop_on_signal() as stop:
         play(request.folder, Narrator(sys.stdout, _pace(request, stop), stop, colour=colour))
     return DONE
 
@@ -72,9 +72,9 @@ def play(folder: str | None, narrator: Narrator) -> None:
         UsageError: the folder holds something already.
         UnreadableError: git is missing, or the folder cannot be made.
     """
-    from reconciler.cli.wiring.embedded import isolated
+    from reconciler.cli.wiring.embedded import isolated_environment
 
-    with isolated(), _folder(folder) as stage_folder:
+    with isolated_environment(), _folder(folder) as stage_folder:
         _play(stage_folder, narrator, kept=folder)
 
 

@@ -99,9 +99,9 @@ def run(request: SnapshotRequest) -> int:
     with progress("Reading the objects of the cluster"):
         items: Sequence[object] = captured(request)
         if request.anonymize:
-            from reconciler.cli.wiring.capturing import anonymous
+            from reconciler.cli.wiring.capturing import anonymize_objects
 
-            items = anonymous(items, request.fleet, has_fleet=_is_of_fleet(request))
+            items = anonymize_objects(items, request.fleet, has_fleet=_is_of_fleet(request))
     content = _encoded(items, request.output)
     destination.write(content)
     if destination.name != "stdout":
@@ -134,9 +134,9 @@ def _is_of_fleet(request: SnapshotRequest) -> bool:
     """
     if request.names_fleet:
         return True
-    from reconciler.cli.shared.records import is_recorded
+    from reconciler.cli.shared.records import is_fleet_recorded
 
-    return is_recorded(request.fleet)
+    return is_fleet_recorded(request.fleet)
 
 
 def _encoded(items: Iterable[object], output: str) -> bytes:

@@ -15,7 +15,7 @@ from reconciler.model.text.visible import one_line
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from reconciler.cli.shared.records import Recorded
+    from reconciler.cli.shared.records import RecordedFleet
     from reconciler.cli.shared.request import StateRequest
     from reconciler.model.karpenter.nodeclaim import NodeClaim
     from reconciler.ports.journal import JournalEntry
@@ -65,7 +65,7 @@ def kind(word: str) -> str:
 
 def run(request: DescribeRequest) -> int:
     """Print the description; 1 where the name is not recorded."""
-    with records.recorded(request.fleet) as recorded:
+    with records.open_recorded(request.fleet) as recorded:
         if request.output == "text":
             sys.stdout.write(_DESCRIBERS[request.kind](recorded, request.name))
         else:
@@ -75,7 +75,7 @@ def run(request: DescribeRequest) -> int:
     return exitcode.DONE
 
 
-def _document(request: DescribeRequest, recorded: Recorded) -> dict[str, Any]:
+def _document(request: DescribeRequest, recorded: RecordedFleet) -> dict[str, Any]:
     """Return the resource as ``get`` has it, with the operations on it, newest first."""
     from reconciler.cli.commands.recorded import get, history
 
@@ -85,7 +85,7 @@ def _document(request: DescribeRequest, recorded: Recorded) -> dict[str, Any]:
     return {**document, "operations": [history.document(entry, None) for entry in entries]}
 
 
-def _entries(recorded: Recorded, request: DescribeRequest) -> Sequence[JournalEntry]:
+def _entries(recorded: RecordedFleet, request: DescribeRequest) -> Sequence[JournalEntry]:
     journal = recorded.state.journal
     if request.kind == "command":
         entries = journal.entries(limit=_COMMAND_ENTRIES_MAX)
@@ -102,7 +102,7 @@ def _entries(recorded: Recorded, request: DescribeRequest) -> Sequence[JournalEn
     return _operations(recorded, names - {""})
 
 
-def _claim(recorded: Recorded, name: str) -> str:
+def _claim(recorded: RecordedFleet, name: str) -> str:
     from reconciler.cli.output import views
 
     views.found(views.node_claims(recorded), "nodeclaims", name, recorded)
@@ -111,7 +111,7 @@ def _claim(recorded: Recorded, name: str) -> str:
     )
 
 
-def _node(recorded: Recorded, name: str) -> str:
+def _node(recorded: RecordedFleet, name: str) -> str:
     from reconciler.cli.output import views
 
     views.found(views.nodes(recorded), "nodes", name, recorded)
@@ -119,7 +119,7 @@ def _node(recorded: Recorded, name: str) -> str:
     return _claim_text(recorded, next(c for c in claims if c.status.node_name == name))
 
 
-def _claim_text(recorded: Recorded, claim: NodeClaim) -> str:
+def _claim_text(recorded: RecordedFleet, claim: NodeClaim) -> str:
     """Return everything that is recorded about a claim and its node."""
     from reconciler.cli.output.listing import columns
 
@@ -134,7 +134,7 @@ def _claim_text(recorded: Recorded, claim: NodeClaim) -> str:
     )
 
 
-def _claim_facts(recorded: Recorded, claim: NodeClaim) -> list[tuple[str, str]]:
+def _claim_facts(recorded: RecordedFleet, claim: NodeClaim) -> list[tuple[str, str]]:
     from reconciler.cli.output.listing import age, clock_time
     from reconciler.cli.output.views import phase_of
     from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
@@ -174,7 +174,7 @@ def _pairs(title: str, pairs: Mapping[str, Any]) -> str:
     )
 
 
-def _conditions(recorded: Recorded, claim: NodeClaim) -> str:
+def _conditions(recorded: RecordedFleet, claim: NodeClaim) -> str:
     from reconciler.cli.output.listing import age, columns
 
     if not claim.status.conditions:
@@ -187,7 +187,7 @@ def _conditions(recorded: Recorded, claim: NodeClaim) -> str:
     return "\nConditions:\n" + columns([header, *rows], indent=2)
 
 
-def _plan_section(recorded: Recorded, claim: NodeClaim) -> str:
+def _plan_section(recorded: RecordedFleet, claim: NodeClaim) -> str:
     """Return what the newest plan says about a claim, nothing where there is no plan."""
     from reconciler.plan.explain.reasons import explain_node
     from reconciler.plan.value.plan import from_json
@@ -201,7 +201,7 @@ def _plan_section(recorded: Recorded, claim: NodeClaim) -> str:
     return f"\nPlan {newest.digest}:\n" + "".join(f"  {line}\n" for line in lines)
 
 
-def _journal(recorded: Recorded, targets: set[str]) -> str:
+def _journal(recorded: RecordedFleet, targets: set[str]) -> str:
     from reconciler.cli.commands.recorded.history import rows_of
     from reconciler.cli.output.listing import columns
 
@@ -213,14 +213,14 @@ def _journal(recorded: Recorded, targets: set[str]) -> str:
     return "\nHistory, newest first:\n" + columns([header, *rows], indent=2)
 
 
-def _operations(recorded: Recorded, targets: set[str]) -> list[JournalEntry]:
+def _operations(recorded: RecordedFleet, targets: set[str]) -> list[JournalEntry]:
     """Return the newest operations on these NodeClaims and nodes, newest first."""
     journal = recorded.state.journal
     entries = [e for t in targets for e in journal.entries(limit=_ENTRIES_MAX, target=t)]
     return sorted(entries, key=lambda e: -e.sequence)[:_ENTRIES_MAX]
 
 
-def _node_pool(recorded: Recorded, name: str) -> str:
+def _node_pool(recorded: RecordedFleet, name: str) -> str:
     from reconciler.cli.output import views
     from reconciler.cli.output.listing import Listing, as_table, columns
     from reconciler.source.plainyaml import dump
@@ -244,7 +244,7 @@ def _node_pool(recorded: Recorded, name: str) -> str:
     return text
 
 
-def _plan(recorded: Recorded, digest: str) -> str:
+def _plan(recorded: RecordedFleet, digest: str) -> str:
     from reconciler.cli.output import views
     from reconciler.plan.render.text import render_text
     from reconciler.plan.value.plan import from_json
@@ -256,7 +256,7 @@ def _plan(recorded: Recorded, digest: str) -> str:
     return render_text(from_json(found.body, f"plan {digest}"))
 
 
-def _command(recorded: Recorded, name: str) -> str:
+def _command(recorded: RecordedFleet, name: str) -> str:
     from reconciler.cli.commands.recorded.history import rows_of
     from reconciler.cli.output import views
     from reconciler.cli.output.listing import age, clock_time, columns
@@ -289,7 +289,7 @@ def _command(recorded: Recorded, name: str) -> str:
     return text
 
 
-_DESCRIBERS: Final[dict[str, Callable[[Recorded, str], str]]] = {
+_DESCRIBERS: Final[dict[str, Callable[[RecordedFleet, str], str]]] = {
     "nodeclaim": _claim,
     "node": _node,
     "nodepool": _node_pool,

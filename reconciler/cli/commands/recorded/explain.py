@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from reconciler.adapters.database.history import GivenReason
-    from reconciler.cli.shared.records import Recorded
+    from reconciler.cli.shared.records import RecordedFleet
     from reconciler.cli.shared.request import FleetRequest, StateRequest
     from reconciler.plan.explain.answer import Explanation
     from reconciler.plan.explain.inquiry import Inquiry
@@ -154,7 +154,7 @@ def run(request: ExplainRequest) -> int:
     elif request.needs_plan or not _has_state(request.fleet):
         source, answer = _on_the_spot(request)
     else:
-        with records.recorded(request.fleet) as recorded:
+        with records.open_recorded(request.fleet) as recorded:
             source = _newest(recorded)
             pair = _pair(recorded, request)
             answer = _answer(source, request, pair)
@@ -163,9 +163,9 @@ def run(request: ExplainRequest) -> int:
 
     parts = (answer, source.plan, source.digest, source.earlier)
     if request.output == "text":
-        from reconciler.cli.shared.timings import present
+        from reconciler.cli.shared.timings import current_time
 
-        sys.stdout.write(explanation.text_of(*parts, present(request.fleet.now)))
+        sys.stdout.write(explanation.text_of(*parts, current_time(request.fleet.now)))
     else:
         from reconciler.cli.output.listing import format_document
 
@@ -205,26 +205,26 @@ def _on_the_spot(request: ExplainRequest) -> tuple[PlanSource, Explanation]:
     from reconciler.cli.shared.timings import Timings
     from reconciler.plan.explain.inquiry import Inquiry
     from reconciler.plan.make.planner import make_plan
-    from reconciler.plan.planning import gathered
+    from reconciler.plan.planning import gather_facts
 
     inputs = read_inputs(request.fleet, Timings())
-    facts = gathered(inputs)
+    facts = gather_facts(inputs)
     plan = make_plan(facts)
     source = PlanSource(plan, plan.digest, f"plan {plan.digest}")
     inquiry = Inquiry(facts, plan)
     if request.kind == "nodepool":
-        return source, inquiry.of_pool(_of_pool(source, request.name, inputs))
+        return source, inquiry.explain_pool(_of_pool(source, request.name, inputs))
     if request.kind == "pod":
-        return source, inquiry.of_pod(_of_pod(source, request.name, inquiry))
+        return source, inquiry.explain_pod(_of_pod(source, request.name, inquiry))
     if request.kind == "buffer":
-        return source, inquiry.of_buffer(_answer(source, request, None))
-    pair = inquiry.pair(request.name, is_claim=request.kind == "nodeclaim")
+        return source, inquiry.explain_buffer(_answer(source, request, None))
+    pair = inquiry.node_and_claim(request.name, is_claim=request.kind == "nodeclaim")
     answer = _answer(source, request, pair)
     if request.kind == "nodeclaim":
-        return source, inquiry.of_claim(answer)
-    from reconciler.plan.explain.node import explain_fully
+        return source, inquiry.explain_claim(answer)
+    from reconciler.plan.explain.node import explain_node_in_detail
 
-    return source, explain_fully(answer, facts, plan)
+    return source, explain_node_in_detail(answer, facts, plan)
 
 
 def _of_pool(source: PlanSource, name: str, inputs: Inputs) -> Explanation:
@@ -256,7 +256,7 @@ def _saved(path: str) -> Plan:
     return from_json(read_bytes(path), path)
 
 
-def _newest(recorded: Recorded) -> PlanSource:
+def _newest(recorded: RecordedFleet) -> PlanSource:
     """Return the newest plan that is recorded.
 
     Raises:
@@ -276,7 +276,7 @@ def _newest(recorded: Recorded) -> PlanSource:
     return PlanSource(from_json(plans[0].body, name), plans[0].digest, name)
 
 
-def _pair(recorded: Recorded, request: ExplainRequest) -> tuple[str, str] | None:
+def _pair(recorded: RecordedFleet, request: ExplainRequest) -> tuple[str, str] | None:
     """Return the names of node and claim that are recorded as one machine."""
     machine = request.kind in ("node", "nodeclaim")
     for claim in recorded.state.store.node_claims() if machine else ():
@@ -322,7 +322,7 @@ def _of_pod(source: PlanSource, name: str, inquiry: Inquiry | None = None) -> Ex
 
     plan = source.plan
     names = reasons.matching_pods(plan, name)
-    settled = inquiry.settled(name) if inquiry is not None and not names else None
+    settled = inquiry.explain_unplanned_pod(name) if inquiry is not None and not names else None
     if settled is not None:
         return settled
     if len(names) > 1:
@@ -347,7 +347,7 @@ def _unknown(kind: str, name: str, source: str, names: Sequence[str]) -> Excepti
 
 
 def _earlier(
-    recorded: Recorded, answer: Explanation, source: PlanSource, pair: tuple[str, str] | None
+    recorded: RecordedFleet, answer: Explanation, source: PlanSource, pair: tuple[str, str] | None
 ) -> list[GivenReason]:
     """Return earlier reasons that no longer apply, newest first."""
     now = {(r.code, r.message) for r in answer.reasons}

@@ -11,7 +11,7 @@ from reconciler.cli.parser import inputs
 from reconciler.cli.shared import exitcode, records, watching
 
 if TYPE_CHECKING:
-    from reconciler.cli.shared.records import Recorded
+    from reconciler.cli.shared.records import RecordedFleet
     from reconciler.cli.shared.request import StateRequest
 
 KINDS: Final = ("nodeclaims", "nodes", "nodepools", "plans", "actions", "commands")
@@ -78,7 +78,7 @@ def _view(request: GetRequest) -> watching.View:
 
     kind, name = request.kind, request.name
     is_document = request.output in ("json", "yaml")
-    with records.recorded(request.fleet) as recorded:
+    with records.open_recorded(request.fleet) as recorded:
         listing = VIEWS[kind](recorded)
         if name is not None:
             listing = Listing(
@@ -98,7 +98,7 @@ def _view(request: GetRequest) -> watching.View:
     return watching.View(text, documents)
 
 
-def document_of(recorded: Recorded, kind: str, name: str) -> dict[str, Any]:
+def document_of(recorded: RecordedFleet, kind: str, name: str) -> dict[str, Any]:
     """Return one resource as an object; a plan with its body, which is too large for a list.
 
     Raises:

@@ -15,7 +15,7 @@ from reconciler.model.text.quoting import quoted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from reconciler.cli.shared.records import Served
+    from reconciler.cli.shared.records import ServedAction
     from reconciler.cli.shared.request import StateRequest
     from reconciler.ports.journal import JournalEntry
 
@@ -66,12 +66,12 @@ def limit(text: str) -> int:
 def run(request: HistoryRequest) -> int:
     """Print the newest entries of the journal, newest first."""
     from reconciler.cli.output.listing import as_list, columns, format_document
-    from reconciler.cli.shared.records import served_by
+    from reconciler.cli.shared.records import served_actions
 
     is_short = request.output == "text"
-    with records.recorded(request.fleet) as recorded:
+    with records.open_recorded(request.fleet) as recorded:
         entries = recorded.state.journal.entries(limit=request.limit, target=request.target)
-        served = {} if is_short else served_by(recorded.state, entries)
+        served = {} if is_short else served_actions(recorded.state, entries)
     if request.output in ("json", "yaml"):
         documents = [document(entry, served.get(entry.sequence)) for entry in entries]
         sys.stdout.write(format_document(as_list(documents), request.output))
@@ -88,7 +88,7 @@ def run(request: HistoryRequest) -> int:
     return exitcode.DONE
 
 
-def _cells(served: Served | None) -> tuple[str, str, str]:
+def _cells(served: ServedAction | None) -> tuple[str, str, str]:
     return ("", "", "") if served is None else (served.action, served.state.value, served.plan)
 
 
@@ -120,7 +120,7 @@ def _outcome(entry: JournalEntry) -> str:
     return "requested" if entry.intent.verb in REQUESTED else "unknown"
 
 
-def document(entry: JournalEntry, served: Served | None) -> dict[str, Any]:
+def document(entry: JournalEntry, served: ServedAction | None) -> dict[str, Any]:
     """Return an entry as an object of a List, with the action that it ``served``."""
     import msgspec
 

@@ -14,7 +14,7 @@ from reconciler.model.text.visible import Painted, one_line
 if TYPE_CHECKING:
     import argparse
 
-    from reconciler.cli.shared.records import Recorded
+    from reconciler.cli.shared.records import RecordedFleet
     from reconciler.cli.shared.request import StateRequest
     from reconciler.model.json import JsonDict
     from reconciler.plan.value.plan import Plan
@@ -58,7 +58,7 @@ def _view(request: StatusRequest) -> watching.View:
     """Return the status in the output format."""
     from reconciler.cli.output import statuslines
 
-    with records.recorded(request.fleet) as recorded:
+    with records.open_recorded(request.fleet) as recorded:
         known = statuslines.known_at(request.fleet)
         facts = {**facts_of(recorded), "known": statuslines.document(known)}
         if request.output == "text":
@@ -69,7 +69,7 @@ def _view(request: StatusRequest) -> watching.View:
     return watching.View(format_document(facts, request.output), facts)
 
 
-def facts_of(recorded: Recorded) -> JsonDict:
+def facts_of(recorded: RecordedFleet) -> JsonDict:
     """Return the status as an object; money is USD an hour."""
     from reconciler.cli.output import statuslines
     from reconciler.cli.output.listing import stamp
@@ -133,7 +133,7 @@ def facts_of(recorded: Recorded) -> JsonDict:
     }
 
 
-def _pools(recorded: Recorded) -> dict[str, dict[str, int]]:
+def _pools(recorded: RecordedFleet) -> dict[str, dict[str, int]]:
     """Return the number of claims of each pool in each stage of their life cycle."""
     from reconciler.cli.output.views import phase_of
 
@@ -147,7 +147,7 @@ def _pools(recorded: Recorded) -> dict[str, dict[str, int]]:
     }
 
 
-def _newest(recorded: Recorded) -> Plan | None:
+def _newest(recorded: RecordedFleet) -> Plan | None:
     """Return the newest plan, None before the first."""
     from reconciler.plan.value.plan import from_json
 
@@ -163,7 +163,7 @@ def _ownership(plan: Plan | None) -> list[dict[str, str]]:
     return [{"code": f.code, "message": f.message} for f in found if f.code in (UNKNOWN, CONTESTED)]
 
 
-def _plan(recorded: Recorded) -> JsonDict | None:
+def _plan(recorded: RecordedFleet) -> JsonDict | None:
     """Return the totals of the newest plan."""
     from reconciler.cli.output.listing import stamp
     from reconciler.plan.value.plan import from_json
@@ -184,7 +184,7 @@ def _plan(recorded: Recorded) -> JsonDict | None:
     }
 
 
-def _progress(recorded: Recorded) -> JsonDict | None:
+def _progress(recorded: RecordedFleet) -> JsonDict | None:
     """Return the progress of the last applied plan."""
     from reconciler.cli.shared.records import newest_run
 
@@ -203,7 +203,7 @@ def _progress(recorded: Recorded) -> JsonDict | None:
     }
 
 
-def _text(recorded: Recorded, facts: JsonDict, known: str) -> str:
+def _text(recorded: RecordedFleet, facts: JsonDict, known: str) -> str:
     from reconciler.cli.output.listing import columns, shown
     from reconciler.plan.render.wording import short
 
@@ -301,7 +301,7 @@ def _unfinished(progress: JsonDict | None) -> str:
     return f"\n{table}{more}"
 
 
-def _commands(recorded: Recorded) -> str:
+def _commands(recorded: RecordedFleet) -> str:
     from reconciler.cli.output.listing import age, columns
     from reconciler.plan.render.wording import listed
 

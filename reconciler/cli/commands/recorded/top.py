@@ -15,7 +15,7 @@ from reconciler.cli.shared import exitcode, records, watching
 from reconciler.model.text.quoting import quoted
 
 if TYPE_CHECKING:
-    from reconciler.cli.shared.records import Recorded
+    from reconciler.cli.shared.records import RecordedFleet
     from reconciler.cli.shared.request import StateRequest
     from reconciler.model.json import JsonDict
     from reconciler.model.karpenter.nodeclaim import NodeClaim
@@ -142,7 +142,7 @@ def _view(request: TopRequest) -> watching.View:
     """Return the fleet in the output format."""
     from reconciler.cli.output.listing import format_document
 
-    with records.recorded(request.fleet) as recorded:
+    with records.open_recorded(request.fleet) as recorded:
         rows = sorted(_rows(recorded, request), key=lambda row: row.name)
         rows.sort(key=_SORTS[request.sort])  # type: ignore[arg-type]
         facts = _facts(recorded, rows)
@@ -151,7 +151,7 @@ def _view(request: TopRequest) -> watching.View:
     return watching.View(format_document(facts, request.output), facts)
 
 
-def _rows(recorded: Recorded, request: TopRequest) -> Iterable[NodeRow]:
+def _rows(recorded: RecordedFleet, request: TopRequest) -> Iterable[NodeRow]:
     from reconciler.cli.output.views import phase_of, usage_of
 
     usage = usage_of(recorded)
@@ -164,7 +164,7 @@ def _rows(recorded: Recorded, request: TopRequest) -> Iterable[NodeRow]:
         yield NodeRow(name, claim, phase_of(claim), usage.get(claim.name))
 
 
-def _facts(recorded: Recorded, rows: Sequence[NodeRow]) -> JsonDict:
+def _facts(recorded: RecordedFleet, rows: Sequence[NodeRow]) -> JsonDict:
     """Return the fleet as an object; money is USD an hour, and shares are from 0."""
     return {
         "apiVersion": "reconciler/v1",
@@ -213,7 +213,7 @@ def _share(rows: Sequence[NodeRow], resource: str) -> float:
     return requested / total if total else 0.0
 
 
-def _text(recorded: Recorded, rows: Sequence[NodeRow], request: TopRequest) -> str:
+def _text(recorded: RecordedFleet, rows: Sequence[NodeRow], request: TopRequest) -> str:
     """Return the sums of the fleet, and a table of as many nodes as the terminal has room for."""
     from os import terminal_size
     from shutil import get_terminal_size
@@ -246,7 +246,7 @@ def _filters(request: TopRequest) -> str:
     return " that match" if request.node_pools or request.labels else ""
 
 
-def _headline(recorded: Recorded, rows: Sequence[NodeRow]) -> str:
+def _headline(recorded: RecordedFleet, rows: Sequence[NodeRow]) -> str:
     from reconciler.model.karpenter.labels import CAPACITY_TYPE
     from reconciler.plan.render.wording import counted, hourly, monthly
 
