@@ -29,7 +29,7 @@ from itertools import count
 from pathlib import Path
 from threading import Event
 
-from reconciler.adapters.threads import listening
+from reconciler.adapters.threads import background_thread
 from tests.live.conftest import Live, a_daemon, fleet_in
 from tests.live.plane import ControlPlane, control_plane
 from tests.live.programs import missing
@@ -160,7 +160,7 @@ def main(nodes: int, seconds: int, rounds: int) -> None:
     with quiet_fleet(nodes, state) as live:
         hearts = Heartbeats(live.plane, tuple(sorted(live.plane.list("/api/v1/nodes"))))
         hearts.begin()
-        with listening("heartbeats", hearts.beat):
+        with background_thread("heartbeats", hearts.beat):
             for number in range(rounds):
                 time.sleep(SETTLES_S / 3)
                 without = added("without", number, without, spent_in(live.plane, seconds))

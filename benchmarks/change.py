@@ -48,8 +48,8 @@ from reconciler.model.settings import Settings
 from reconciler.observed.snapshot import read_snapshot
 from reconciler.observed.state import ClusterState, cluster_state
 from reconciler.plan.make.inputs import Inputs
-from reconciler.plan.rest.carry import Work, carried
-from reconciler.plan.rest.compare import compared
+from reconciler.plan.rest.carry import Work, continue_fleet
+from reconciler.plan.rest.compare import compare_with_base
 from reconciler.plan.rest.world import RestingFleet
 from reconciler.source.plainyaml import load_all
 
@@ -248,7 +248,7 @@ def _carried(home: Path) -> ClusterState:
         now=NOW.replace(day=1),
         any_class=True,
     )
-    rest = carried(inputs, RestingFleet(inputs.cluster), inputs.now, History(), Work(10**9))
+    rest = continue_fleet(inputs, RestingFleet(inputs.cluster), inputs.now, History(), Work(10**9))
     assert rest.rested, home
     return rest.world.cluster
 
@@ -329,7 +329,7 @@ def carried_on(folder: Path, words: Iterable[str]) -> float:
     assert invocation is not None, line
     inputs = read_inputs(invocation.request.fleet, Timings())
     assert inputs.against is not None, line
-    return compared(replace(inputs, simulation=None), inputs.against)[0].per_hour
+    return compare_with_base(replace(inputs, simulation=None), inputs.against)[0].per_hour
 
 
 def _zulu() -> str:

@@ -27,7 +27,7 @@ from threading import Event
 from urllib.request import urlopen
 
 from benchmarks.apiserver import cpu_seconds, live_fleet
-from reconciler.adapters.threads import listening
+from reconciler.adapters.threads import background_thread
 from tests.live.conftest import Live, a_daemon
 from tests.live.plane import eventually, free_ports
 from tests.postgres import a_database
@@ -102,7 +102,7 @@ def main(nodes: int) -> None:
             passes = Passes(f"http://{address}", process.pid)
             columns = f"{'passes':>7} {'median':>8} {'longest':>8} {'listing':>8} {'CPU s':>8}"
             print(f"{'phase':8} {'s':>6} {columns}")
-            with listening("passes", passes.follow):
+            with background_thread("passes", passes.follow):
                 passes.phase("launch", partial(scaled, live, nodes))
                 passes.phase("quiet", partial(time.sleep, QUIET_S))
                 passes.phase("remove", partial(scaled, live, 2))

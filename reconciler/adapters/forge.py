@@ -29,7 +29,7 @@ _PAGES_MAX: Final = 100
 _TIMEOUT_S: Final = 30.0
 _ATTEMPTS: Final = 4
 _WAIT_MAX_S: Final = 120.0
-_SAID_MAX: Final = 300
+_MESSAGE_MAX: Final = 300
 _BYTES_MAX: Final = 32 * 1024 * 1024
 
 
@@ -118,16 +118,16 @@ class ForgeApi:
                 )
             except httpx.HTTPError as error:
                 if method == "POST" or not left:
-                    raise _unanswered(error, where) from error
+                    raise _no_answer_error(error, where) from error
             else:
                 if answer.is_success:
-                    return _content(answer, where)
+                    return _parse_content(answer, where)
                 limited = _seconds_to_wait(answer)
                 if limited is None and (method == "POST" or answer.status_code < 500):
-                    raise self._refusal(answer, where)
+                    raise self._response_error(answer, where)
                 pause = pause if limited is None else limited
                 if not left or waited + pause > _WAIT_MAX_S:
-                    raise self._refusal(answer, where, pause=limited)
+                    raise self._response_error(answer, where, pause=limited)
             self.wait(pause)
             waited += pause
         raise AssertionError("the last attempt returns or raises")
@@ -145,23 +145,23 @@ class ForgeApi:
             self._client.close()
             self._client = None
 
-    def _refusal(
+    def _response_error(
         self, answer: httpx.Response, where: str, *, pause: float | None = None
     ) -> ForgeError:
         if pause is not None:
             remedy = f"the rate limit ends in {pause:.0f} s; run the command again then"
         else:
             remedy = self.remedy(answer.status_code)
-        message = f"HTTP {answer.status_code}: {_said(answer)}"
+        message = f"HTTP {answer.status_code}: {_error_message(answer)}"
         return ForgeError(message, answer.status_code, where=where, remedy=remedy)
 
 
-def _unanswered(error: httpx.HTTPError, where: str) -> ForgeError:
+def _no_answer_error(error: httpx.HTTPError, where: str) -> ForgeError:
     what = f"no answer ({type(error).__name__})"
     return ForgeError(what, 0, where=where, remedy="run the command again; it edits what it posted")
 
 
-def _content(answer: httpx.Response, where: str) -> object:
+def _parse_content(answer: httpx.Response, where: str) -> object:
     if len(answer.content) > _BYTES_MAX:
         raise ForgeError("the answer is too large", answer.status_code, where=where)
     if not answer.content:
@@ -173,18 +173,18 @@ def _content(answer: httpx.Response, where: str) -> object:
     return data
 
 
-def _said(answer: httpx.Response) -> str:
-    """Return the API's own words, in one line."""
+def _error_message(answer: httpx.Response) -> str:
+    """Return the error message of the API, in one line."""
     try:
         data = answer.json()
     except ValueError:
         data = None
-    words = data.get("message") or data.get("error") if isinstance(data, dict) else answer.text
-    return " ".join(str(words or answer.reason_phrase).split())[:_SAID_MAX]
+    message = data.get("message") or data.get("error") if isinstance(data, dict) else answer.text
+    return " ".join(str(message or answer.reason_phrase).split())[:_MESSAGE_MAX]
 
 
 def _seconds_to_wait(answer: httpx.Response) -> float | None:
-    """Return how long a rate limit asks to wait; None where it is not a rate limit."""
+    """Return the seconds until a rate limit ends, None if the answer is not a rate limit."""
     if answer.status_code not in (FORBIDDEN, TOO_MANY):
         return None
     after = answer.headers.get("retry-after", "")
@@ -211,7 +211,7 @@ class PostOutcome(StrEnum):
     UNCHANGED = "unchanged"
 
 
-class Posted(NamedTuple):
+class PostedComment(NamedTuple):
     """The outcome of a comment, and its address in a browser, empty if unknown."""
 
     outcome: PostOutcome
@@ -249,34 +249,38 @@ class Forge(Protocol):
         ...
 
 
-def post(forge: Forge, marker: str, body: str) -> Posted:
-    """Let the comment that begins with ``marker`` have this body, which begins with it too.
+def post_comment(forge: Forge, marker: str, body: str) -> PostedComment:
+    """Create or edit the comment that begins with ``marker``; ``body`` begins with it as well.
 
-    Only a comment of our own author counts: whoever copies the marker into theirs neither has it
-    overwritten nor keeps ours from being posted.
+    Only comments of our own author count: a comment of somebody else that copies the marker is
+    neither overwritten nor mistaken for ours.
 
     Raises:
         ForgeError: the API refused.
     """
-    own = forge.author()
-    if not own:
+    author = forge.author()
+    if not author:
         remedy = "pass the name of the account that posts with --author"
         raise ForgeError("the API does not name the account", 0, where="GET /user", remedy=remedy)
-    mine = [c for c in forge.comments() if c.author == own and c.body.lstrip().startswith(marker)]
-    if not mine:
-        return Posted(PostOutcome.CREATED, forge.create(body).url)
-    before = mine[0]
+    own_comments = [
+        c for c in forge.comments() if c.author == author and c.body.lstrip().startswith(marker)
+    ]
+    if not own_comments:
+        return PostedComment(PostOutcome.CREATED, forge.create(body).url)
+    before = own_comments[0]
     if before.body.replace("\r\n", "\n").strip() == body.strip():
-        return Posted(PostOutcome.UNCHANGED, before.url)
+        return PostedComment(PostOutcome.UNCHANGED, before.url)
     try:
-        return Posted(PostOutcome.EDITED, forge.edit(before, body).url)
+        return PostedComment(PostOutcome.EDITED, forge.edit(before, body).url)
     except ForgeError as error:
         if error.status != NOT_FOUND:
             raise
-        return Posted(PostOutcome.CREATED, forge.create(body).url)  # it was deleted in between
+        return PostedComment(
+            PostOutcome.CREATED, forge.create(body).url
+        )  # it was deleted in between
 
 
-def _text(value: object) -> str:
+def _text_or_empty(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
@@ -307,7 +311,7 @@ class GitHub:
             if error.status != FORBIDDEN:
                 raise
             return ACTIONS_BOT
-        return _text(user.get("login")) if isinstance(user, dict) else ""
+        return _text_or_empty(user.get("login")) if isinstance(user, dict) else ""
 
     def comments(self) -> list[Comment]:
         return [self._comment(c) for c in self.api.pages(f"{self._issues}/{self.number}/comments")]
@@ -326,8 +330,8 @@ class GitHub:
         user = found.get("user")
         login = user.get("login") if isinstance(user, dict) else ""
         return Comment(
-            str(found.get("id", "")), _text(login), _text(found.get("body")),
-            _text(found.get("html_url")),
+            str(found.get("id", "")), _text_or_empty(login), _text_or_empty(found.get("body")),
+            _text_or_empty(found.get("html_url")),
         )  # fmt: skip
 
 
@@ -349,7 +353,7 @@ class GitLab:
         if self.own:
             return self.own
         user = self.api.get("/user")
-        return _text(user.get("username")) if isinstance(user, dict) else ""
+        return _text_or_empty(user.get("username")) if isinstance(user, dict) else ""
 
     def comments(self) -> list[Comment]:
         order = {"sort": "asc", "order_by": "created_at"}
@@ -368,10 +372,12 @@ class GitLab:
         found: JsonDict = data if isinstance(data, dict) else {}
         author = found.get("author")
         name = author.get("username") if isinstance(author, dict) else ""
-        return Comment(str(found.get("id", "")), _text(name), _text(found.get("body")), "")
+        return Comment(
+            str(found.get("id", "")), _text_or_empty(name), _text_or_empty(found.get("body")), ""
+        )
 
 
-def pull_request_of(api: ForgeApi, repository: str, head: JsonDict) -> int | None:
+def find_pull_request(api: ForgeApi, repository: str, head: JsonDict) -> int | None:
     """Return the open pull request whose head is the commit that a workflow ran for.
 
     ``head`` is the ``workflow_run`` of GitHub's event, which the runner wrote. None where no open

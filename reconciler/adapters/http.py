@@ -1,4 +1,4 @@
-"""HTTP with other servers: the proxy of the environment, and the pauses that they ask for."""
+"""HTTP with other servers: the proxy of the environment, and the pauses that they request."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ PAUSE_MAX_S: Final = 60.0
 """The longest pause between two attempts."""
 
 
-def pool_of(url: str) -> urllib3.PoolManager:
-    """Return the connections to a URL, through the proxy that the environment names."""
+def connection_pool(url: str) -> urllib3.PoolManager:
+    """Return the connections to a URL, through the proxy of the environment."""
     parts = urlsplit(url)
     proxy = getproxies().get(parts.scheme)
     if not proxy or proxy_bypass(parts.hostname or ""):
@@ -22,10 +22,14 @@ def pool_of(url: str) -> urllib3.PoolManager:
     return urllib3.ProxyManager(proxy if "://" in proxy else f"http://{proxy}")
 
 
-def pause_asked_for(headers: Mapping[str, str], pause: float) -> float:
-    """Return the pause that the server asks for in ``Retry-After``, at most a minute.
+def retry_pause(headers: Mapping[str, str], pause: float) -> float:
+    """Return the pause that ``Retry-After`` requests, at most a minute.
 
     Without one, return ``pause``.
     """
-    asked = headers.get("retry-after", "")
-    return min(float(asked), PAUSE_MAX_S) if asked.isascii() and asked.isdigit() else pause
+    retry_after = headers.get("retry-after", "")
+    return (
+        min(float(retry_after), PAUSE_MAX_S)
+        if retry_after.isascii() and retry_after.isdigit()
+        else pause
+    )

@@ -34,27 +34,29 @@ _TRANSLATED: Final = ipaddress.ip_network("64:ff9b::/96")
 _Ip = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
-def download(url: str, most: int, *, trust: str | None = None, total_s: float = TOTAL_S) -> bytes:
-    """Return the content at an ``https`` URL: at most ``most`` bytes within ``total_s`` seconds.
+def download(
+    url: str, bytes_max: int, *, trust: str | None = None, total_s: float = TOTAL_S
+) -> bytes:
+    """Return the content at a URL: at most ``bytes_max`` bytes within ``total_s`` seconds.
 
     ``trust`` is a file of certificates to trust instead of the system's.
 
     Raises:
         UsageError: the URL is not one that may be read.
-        UnreadableError: the server does not give the file.
+        UnreadableError: the server does not return the file.
     """
     deadline = time.monotonic() + total_s
-    parts = _checked(url)
+    parts = _parse_url(url)
     first = parts
     for _ in range(_REDIRECTS_MAX + 1):
-        content, target = _asked(parts, most, trust, deadline)
+        content, target = _request(parts, bytes_max, trust, deadline)
         if target is None:
             return content
-        parts = _followed(first, parts, target)
-    raise UnreadableError(f"more than {_REDIRECTS_MAX} redirects", where=shown(url))
+        parts = _redirect_target(first, parts, target)
+    raise UnreadableError(f"more than {_REDIRECTS_MAX} redirects", where=redact_url(url))
 
 
-def shown(url: str) -> str:
+def redact_url(url: str) -> str:
     """Return a URL as messages may show it: without user, password, query and fragment."""
     try:
         parts = urlsplit(url)
@@ -64,13 +66,13 @@ def shown(url: str) -> str:
     return f"{parts.scheme}://{host}{parts.path}"
 
 
-def _checked(url: str) -> SplitResult:
+def _parse_url(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError as error:
         raise UsageError("not a valid URL", where="--snapshot") from error
-    where = shown(url)
+    where = redact_url(url)
     if parts.scheme != "https" or not host or not url.isprintable():
         raise UsageError("not an https URL", where=where, remedy="use https://HOST/PATH")
     if "@" in parts.netloc:
@@ -80,9 +82,9 @@ def _checked(url: str) -> SplitResult:
     return parts
 
 
-def _followed(first: SplitResult, parts: SplitResult, target: str) -> SplitResult:
+def _redirect_target(first: SplitResult, parts: SplitResult, target: str) -> SplitResult:
     """Return where a redirect leads, if that is the same host and port over https."""
-    where = shown(parts.geturl())
+    where = redact_url(parts.geturl())
     try:
         new = urlsplit(urljoin(parts.geturl(), target))
         same = (new.scheme, new.hostname, new.port or 443) == (
@@ -99,9 +101,9 @@ def _followed(first: SplitResult, parts: SplitResult, target: str) -> SplitResul
     return new
 
 
-def _address(parts: SplitResult) -> str:
+def _resolve_address(parts: SplitResult) -> str:
     """Return an address of the host; every address that it has must be allowed."""
-    where = shown(parts.geturl())
+    where = redact_url(parts.geturl())
     try:
         found = socket.getaddrinfo(parts.hostname, parts.port or 443, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
@@ -130,12 +132,12 @@ def is_forbidden(address: str) -> bool:
     return any(ip.version == net.version and ip in net for net in _METADATA)
 
 
-def _asked(
-    parts: SplitResult, most: int, trust: str | None, deadline: float
+def _request(
+    parts: SplitResult, bytes_max: int, trust: str | None, deadline: float
 ) -> tuple[bytes, str | None]:
     """Return the content, or where the server redirects to."""
-    where = shown(parts.geturl())
-    address = _address(parts)
+    where = redact_url(parts.geturl())
+    address = _resolve_address(parts)
     context = ssl.create_default_context(cafile=trust)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     headers = {"Host": parts.netloc, "Accept-Encoding": "identity"}
@@ -162,7 +164,7 @@ def _asked(
                         where=where,
                         remedy="check the URL, and whether it has expired",
                     )
-                return _body(response, most, deadline, where), None
+                return _read_body(response, bytes_max, deadline, where), None
             finally:
                 response.close()
         except urllib3.exceptions.HTTPError as error:
@@ -174,14 +176,16 @@ def _asked(
             ) from None
 
 
-def _body(response: urllib3.BaseHTTPResponse, most: int, deadline: float, where: str) -> bytes:
+def _read_body(
+    response: urllib3.BaseHTTPResponse, bytes_max: int, deadline: float, where: str
+) -> bytes:
     parts: list[bytes] = []
     size = 0
     while chunk := response.read1(_CHUNK, decode_content=False):
         size += len(chunk)
-        if size > most:
+        if size > bytes_max:
             raise UnreadableError(
-                f"more than {most} bytes", where=where, remedy="capture fewer objects"
+                f"more than {bytes_max} bytes", where=where, remedy="capture fewer objects"
             )
         if time.monotonic() > deadline:
             raise UnreadableError(

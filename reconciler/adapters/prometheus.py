@@ -13,7 +13,7 @@ from urllib.parse import urljoin, urlsplit
 import msgspec
 import urllib3
 
-from reconciler.adapters.http import pause_asked_for, pool_of
+from reconciler.adapters.http import connection_pool, retry_pause
 from reconciler.model.errors import UnreadableError, UsageError
 from reconciler.model.text.quoting import quoted
 from reconciler.model.text.urls import is_unencrypted
@@ -30,7 +30,7 @@ _TOTAL_S: Final = 600.0
 _FIRST_PAUSE_S: Final = 1.0
 _RETRIED: Final = frozenset({429, 502, 503, 504})
 _REDIRECTED: Final = range(300, 400)
-_SAID_MAX: Final = 300
+_MESSAGE_MAX: Final = 300
 _WARNINGS_MAX: Final = 10
 _CHUNK: Final = 2**20
 _PRINTABLE: Final = re.compile(r"[\x21-\x7e]+")
@@ -81,12 +81,12 @@ class Prometheus:
         Raises:
             UsageError: they cannot be used.
         """
-        self._url = _checked(url, token) + _PATH
+        self._url = _check_url(url, token) + _PATH
         self._where = f"POST {self._url}"
         self._token = token
         self._wait = wait
         self._bytes_max, self._series_max = bytes_max, series_max
-        self._pool = pool_of(self._url)
+        self._pool = connection_pool(self._url)
         self._decoder = msgspec.json.Decoder(_Answer)
         self.warnings: list[str] = []
 
@@ -101,29 +101,29 @@ class Prometheus:
             pause = _FIRST_PAUSE_S * 2.0**attempt
             is_last = attempt == ATTEMPTS - 1
             try:
-                status, headers, body = self._posted({"query": expression, "time": str(at)})
+                status, headers, body = self._post({"query": expression, "time": str(at)})
             except urllib3.exceptions.SSLError:
-                raise self._wrong(
+                raise self._error(
                     "its certificate cannot be verified, or it does not use TLS",
                     "check the URL; SSL_CERT_FILE may name the certificates to trust",
                 ) from None
             except urllib3.exceptions.HTTPError as error:
                 if is_last:
-                    raise self._wrong(
+                    raise self._error(
                         f"no answer ({type(error).__name__})",  # its text has the URL
                         "check the URL and the network",
                     ) from None
             else:
                 if status == HTTPStatus.OK:
-                    return self._vector(body)
-                refusal = self._refusal(status, headers, body)
+                    return self._parse_vector(body)
+                refusal = self._response_error(status, headers, body)
                 if is_last or status not in _RETRIED or isinstance(refusal, TooMuchDataError):
                     raise refusal
-                pause = pause_asked_for(headers, pause)
+                pause = retry_pause(headers, pause)
             self._wait(pause)
         raise AssertionError("the last attempt returns or raises")
 
-    def _posted(self, fields: Mapping[str, str]) -> tuple[int, Mapping[str, str], bytes]:
+    def _post(self, fields: Mapping[str, str]) -> tuple[int, Mapping[str, str], bytes]:
         headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
@@ -139,11 +139,11 @@ class Prometheus:
             preload_content=False,
         )
         try:
-            return response.status, response.headers, self._body(response)
+            return response.status, response.headers, self._read_body(response)
         finally:
             response.close()
 
-    def _body(self, response: urllib3.BaseHTTPResponse) -> bytes:
+    def _read_body(self, response: urllib3.BaseHTTPResponse) -> bytes:
         deadline = time.monotonic() + _TOTAL_S
         body = bytearray()
         while chunk := response.read1(_CHUNK, decode_content=False):
@@ -162,63 +162,66 @@ class Prometheus:
                 )
         return bytes(body)
 
-    def _vector(self, body: bytes) -> list[MetricSample]:
+    def _parse_vector(self, body: bytes) -> list[MetricSample]:
         try:
             answer = self._decoder.decode(body)
             if answer.status != "success" or answer.data is None:
-                raise self._wrong(
-                    f"status {quoted(answer.status, 40)}: {self._shown(answer.error)}",
+                raise self._error(
+                    f"status {quoted(answer.status, 40)}: {self._redact_message(answer.error)}",
                     "check the server",
                 )
-            self._keep(answer.warnings or [])
+            self._add_warnings(answer.warnings or [])
             if len(answer.data.result) > self._series_max:
                 raise TooMuchDataError(
                     f"the answer has more than {self._series_max:,} series",
                     where=self._where,
                     remedy=_SMALLER,
                 )
-            return [MetricSample(one.metric, float(one.value[1])) for one in answer.data.result]
+            return [MetricSample(row.metric, float(row.value[1])) for row in answer.data.result]
         except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
-            raise self._wrong(
-                f"the answer is not one of Prometheus: {self._shown(str(error))}",
+            raise self._error(
+                f"the answer is not one of Prometheus: {self._redact_message(str(error))}",
                 "pass the URL without /api/v1",
             ) from error
 
-    def _keep(self, warnings: list[str]) -> None:
+    def _add_warnings(self, warnings: list[str]) -> None:
         for warning in warnings[:_WARNINGS_MAX]:
-            line = self._shown(warning)
+            line = self._redact_message(warning)
             if line not in self.warnings and len(self.warnings) < _WARNINGS_MAX:
                 self.warnings.append(line)
 
-    def _refusal(self, status: int, headers: Mapping[str, str], body: bytes) -> UnreadableError:
-        """Return the error of an answer that is not one."""
+    def _response_error(
+        self, status: int, headers: Mapping[str, str], body: bytes
+    ) -> UnreadableError:
+        """Return the error of a rejected query."""
         if status in _REDIRECTED:
             target = urljoin(self._url, headers.get("location", ""))
-            return self._wrong(
-                f"HTTP {status}: redirects to {self._shown(_bare(target))}",
+            return self._error(
+                f"HTTP {status}: redirects to {self._redact_message(_redact_url(target))}",
                 "pass that URL if Prometheus is there; redirects are not followed",
             )
         try:
             answer = self._decoder.decode(body)
         except (ValueError, RecursionError):
             answer = _Answer("error")
-        what = f"HTTP {status}: {self._shown(answer.error) or responses.get(status, 'no reason')}"
+        reason = self._redact_message(answer.error) or responses.get(status, "no reason")
+        what = f"HTTP {status}: {reason}"
         too_much = status == HTTPStatus.UNPROCESSABLE_ENTITY or answer.error_type == "timeout"
         if too_much or status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
             return TooMuchDataError(what, where=self._where, remedy=_SMALLER)
-        return self._wrong(what, _remedy(status, has_token=bool(self._token)))
+        return self._error(what, _remedy(status, has_token=bool(self._token)))
 
-    def _wrong(self, what: str, remedy: str) -> UnreadableError:
+    def _error(self, what: str, remedy: str) -> UnreadableError:
         return UnreadableError(what, where=self._where, remedy=remedy)
 
-    def _shown(self, text: str) -> str:
-        """Return what the server says on one line, without the token if it repeats that."""
-        text = text[: 10 * _SAID_MAX]
+    def _redact_message(self, text: str) -> str:
+        """Return a message of the server in one line, without the token."""
+        text = text[: 10 * _MESSAGE_MAX]
         line = one_line(text.replace(self._token, "***") if self._token else text)
-        return line if len(line) <= _SAID_MAX else f"{line[:_SAID_MAX]}…"
+        return line if len(line) <= _MESSAGE_MAX else f"{line[:_MESSAGE_MAX]}…"
 
 
-def _checked(url: str, token: str) -> str:
+def _check_url(url: str, token: str) -> str:
     """Return the address without a slash at its end.
 
     Raises:
@@ -247,14 +250,14 @@ def _checked(url: str, token: str) -> str:
         )
     if token and is_unencrypted(url):
         raise UsageError(
-            f"{_bare(url)} uses plain http, which would show the token",
+            f"{_redact_url(url)} uses plain http, which would show the token",
             where=_FLAG,
             remedy="use https, or unset PROMETHEUS_TOKEN",
         )
-    return _bare(url).rstrip("/")
+    return _redact_url(url).rstrip("/")
 
 
-def _bare(url: str) -> str:
+def _redact_url(url: str) -> str:
     """Return an address without user, password, query and fragment."""
     try:
         parts = urlsplit(url)

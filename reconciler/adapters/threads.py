@@ -20,37 +20,38 @@ _ENDS_WITHIN_S: Final = 0.2
 """How long the end of a block waits for its thread before it abandons it."""
 
 
-def _nothing() -> None:
-    """Do nothing at the end."""
+def _no_cleanup() -> None:
+    """Do nothing when the block ends."""
 
 
 @contextmanager
-def listening(
+def background_thread(
     name: str,
-    listen: Callable[[threading.Event], None],
-    at_the_end: Callable[[], None] = _nothing,
+    work: Callable[[threading.Event], None],
+    on_exit: Callable[[], None] = _no_cleanup,
 ) -> Iterator[None]:
-    """Let a thread ``listen`` until the event that it is given is set, which the block's end does.
+    """Run ``work`` in a thread while the block runs.
 
-    What is to be done ``at_the_end`` is done before the thread is waited for.
+    The end of the block sets the event that ``work`` receives, and calls ``on_exit`` before it
+    waits for the thread.
     """
     stop = threading.Event()
-    thread = threading.Thread(target=listen, args=(stop,), name=name, daemon=True)
+    thread = threading.Thread(target=work, args=(stop,), name=name, daemon=True)
     thread.start()
     try:
         yield
     finally:
         stop.set()
-        at_the_end()
+        on_exit()
         thread.join(_ENDS_WITHIN_S)
 
 
 WORKERS: Final = 16
 """How many short calls, and how many long ones, run at a time."""
 WITHIN_S: Final = 2.0
-"""How long a pass waits for short calls, all of them together."""
+"""How long a pass waits for short calls, in total."""
 PATIENT_S: Final = 60.0
-"""How long it waits where interruptions do not depend on it."""
+"""How long it waits for calls on which interruptions do not depend."""
 _AT_LEAST_S: Final = 0.1
 """How long it waits for a group of calls even when that time is used up."""
 
@@ -58,7 +59,7 @@ _AT_LEAST_S: Final = 0.1
 class ThreadedCalls:
     """The port ``Calls`` over pools of threads, so that drains do not hold up taints.
 
-    A call keeps the context of who makes it, which traces need.
+    A call keeps the context of its caller, which traces need.
     """
 
     def __init__(self, workers: int = WORKERS, within_s: float = WITHIN_S) -> None:
@@ -79,15 +80,15 @@ class ThreadedCalls:
     def together(
         self, calls: Mapping[str, Call], within_s: float | None = None
     ) -> Mapping[str, Answer]:
-        """Make short calls; those without an answer in time are answered by that.
+        """Make short calls; a call without an answer in time gets an ``UnansweredError``.
 
-        A call that was not begun in time is not made. One that was goes on, and is not begun again
-        under its name before it has ended.
+        A call that was not started in time is not made. One that was started continues, and no call
+        of its name is started before it has ended.
         """
         begin = time.monotonic()
         futures = {
             name: self._short.submit(copy_context().run, call)
-            for name, call in self._idle(calls).items()
+            for name, call in self._idle_calls(calls).items()
         }
         left_s = self._left_s if within_s is None else min(self._left_s, within_s)
         wait(futures.values(), timeout=max(left_s, _AT_LEAST_S))
@@ -138,11 +139,11 @@ class ThreadedCalls:
         return _answer(future)
 
     def close(self) -> None:
-        """Begin no more calls; those that run are left to end by themselves."""
+        """Start no more calls; running calls end by themselves."""
         for pool in (self._short, self._long, self._reader):
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _idle(self, calls: Mapping[str, Call]) -> dict[str, Call]:
+    def _idle_calls(self, calls: Mapping[str, Call]) -> dict[str, Call]:
         """Return the calls of which no earlier one still runs."""
         with self._lock:
             self._late = {name: f for name, f in self._late.items() if not f.done()}

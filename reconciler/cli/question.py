@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from reconciler.cli.shared import sources
 from reconciler.cli.shared.records import is_live
-from reconciler.cli.shared.timings import present
-from reconciler.cli.wiring.comparison import compared_with_base, read_types
+from reconciler.cli.shared.timings import current_time
+from reconciler.cli.wiring.comparison import read_types, with_base_inputs
 from reconciler.cli.wiring.snapshots import read_cluster
 
 if TYPE_CHECKING:
@@ -43,20 +43,24 @@ def read_inputs(request: FleetRequest, phase: Timings) -> Inputs:
             from reconciler.cli.wiring.assembly import live_inputs
 
             return live_inputs(request)
-        now = present(request.now)
+        now = current_time(request.now)
         base = sources.read_base(request)
         cluster = read_cluster(request, fleet, now)
     with phase("catalog"):
         catalog = read_types(request, resolved, fleet.lock)
-    asked = _Asked(request, head.revision, fleet, (*findings, *cluster.findings), resolved, catalog)
-    facts = asked.of_records(cluster.snapshot, now) or asked.of_objects(cluster.snapshot, now)
+    question = _PlanQuestion(
+        request, head.revision, fleet, (*findings, *cluster.findings), resolved, catalog
+    )
+    facts = question.inputs_from_records(cluster.snapshot, now) or question.inputs_from_objects(
+        cluster.snapshot, now
+    )
     if base is None:
         return facts
-    return _simulated(compared_with_base(base, request, facts), request, cluster.snapshot)
+    return _with_simulated_change(with_base_inputs(base, request, facts), request, cluster.snapshot)
 
 
-def _simulated(facts: Inputs, request: FleetRequest, snapshot: Snapshot) -> Inputs:
-    """Return the facts with the change of a captured fleet, or of a folder, to be simulated."""
+def _with_simulated_change(facts: Inputs, request: FleetRequest, snapshot: Snapshot) -> Inputs:
+    """Return the facts with a simulation of the change, in a captured fleet or in a folder."""
     if facts.against is None:
         return facts
     from msgspec.structs import replace
@@ -69,7 +73,7 @@ def _simulated(facts: Inputs, request: FleetRequest, snapshot: Snapshot) -> Inpu
     return replace(facts, simulation=SimulatedChange(request, facts.now, observed, *catalogs))
 
 
-class _Asked(NamedTuple):
+class _PlanQuestion(NamedTuple):
     """The inputs of a plan of a cluster: a revision, what it can launch, and how to plan it."""
 
     request: FleetRequest
@@ -79,8 +83,8 @@ class _Asked(NamedTuple):
     resolved: Resolved
     catalog: Catalog
 
-    def of_objects(self, snapshot: Snapshot, now: datetime) -> Inputs:
-        """Return the question for objects alone, without records of ours."""
+    def inputs_from_objects(self, snapshot: Snapshot, now: datetime) -> Inputs:
+        """Return the inputs from objects alone, without records of this program."""
         from reconciler.observed.fingerprint import joined
         from reconciler.observed.identity import identified
         from reconciler.observed.state import cluster_state
@@ -103,7 +107,7 @@ class _Asked(NamedTuple):
             diagnostics=(
                 *self.findings,
                 *known.findings,
-                *_outdated(snapshot.captured_at, now, request),
+                *_old_snapshot_warning(snapshot.captured_at, now, request),
             ),
             any_class=request.catalog is not None,
             allow_removal=request.allow_removal,
@@ -113,8 +117,8 @@ class _Asked(NamedTuple):
             observed=marks,
         )
 
-    def of_records(self, snapshot: Snapshot, now: datetime) -> Inputs | None:
-        """Return the question as the engine asks it; None for a snapshot without records.
+    def inputs_from_records(self, snapshot: Snapshot, now: datetime) -> Inputs | None:
+        """Return the inputs as the engine makes them; None for a snapshot without records.
 
         Raises:
             UnreadableError: the records are not of this release.
@@ -122,9 +126,13 @@ class _Asked(NamedTuple):
         """
         from msgspec.structs import replace
 
-        from reconciler.cli.wiring.capturing import captured, classes_of, settings_for
+        from reconciler.cli.wiring.capturing import (
+            captured_fleet,
+            settings_for,
+            with_captured_status,
+        )
 
-        found = captured(snapshot)
+        found = captured_fleet(snapshot)
         if found is None:
             return None
         from reconciler.desired.lock import pinned
@@ -134,7 +142,7 @@ class _Asked(NamedTuple):
 
         request, fleet = self.request, self.fleet
         settings = settings_for(found.records, self.resolved, "--snapshot")
-        classes = classes_of({c.name: c for c in node_classes(fleet)}, snapshot)
+        classes = with_captured_status({c.name: c for c in node_classes(fleet)}, snapshot)
         lock = fleet.lock_for(settings.region)
         if lock is not None:
             classes = {name: pinned(c, lock.entry(name)) for name, c in classes.items()}
@@ -152,34 +160,39 @@ class _Asked(NamedTuple):
             digests=digests,
             discovery=Discovery(found.records.memory),
         )
-        asked = found.inputs(desired, now)
+        inputs = found.inputs(desired, now)
         return replace(
-            asked,
+            inputs,
             observed_at=found.records.at,
-            diagnostics=(*asked.diagnostics, *_outdated(found.records.at, now, request)),
+            diagnostics=(
+                *inputs.diagnostics,
+                *_old_snapshot_warning(found.records.at, now, request),
+            ),
             any_class=request.catalog is not None,
             unready_classes=snapshot.unready_classes,
         )
 
 
-def _outdated(at: datetime | None, now: datetime, request: FleetRequest) -> Iterator[Diagnostic]:
+def _old_snapshot_warning(
+    at: datetime | None, now: datetime, request: FleetRequest
+) -> Iterator[Diagnostic]:
     """Yield a warning about a snapshot that is too old to rely on."""
     if at is None or now - at <= request.snapshot_max_age:
         return
     from reconciler.model.diagnostics import Diagnostic, Severity
-    from reconciler.plan.render.wording import format_age, moment
+    from reconciler.plan.render.wording import format_age, format_time
 
     yield Diagnostic(
         Severity.WARNING,
         "old-snapshot",
-        f"the snapshot is {format_age(at, now)}, captured {moment(at)}; "
+        f"the snapshot is {format_age(at, now)}, captured {format_time(at)}; "
         "the cluster may have changed since",
         hint="capture it again with `reconciler snapshot`, or raise --snapshot-max-age",
     )
 
 
 def _evidence(snapshot: Snapshot) -> dict[str, str]:
-    """Return what an approval of a plan from a file rests on."""
+    """Return the fingerprints that an approval of a plan from a file depends on."""
     from reconciler.model.decode import decode
     from reconciler.model.karpenter.nodeclass import EC2NodeClassStatus
     from reconciler.observed.fingerprint import fingerprint, fingerprints, node_class_facts

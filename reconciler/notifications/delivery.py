@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 import urllib3
 
-from reconciler.adapters.http import PAUSE_MAX_S, pause_asked_for, pool_of
+from reconciler.adapters.http import PAUSE_MAX_S, connection_pool, retry_pause
 from reconciler.model.notification import Webhook, WebhookFormat
 from reconciler.model.text.urls import is_unencrypted
 from reconciler.model.text.visible import one_line
@@ -217,7 +217,7 @@ class Deliveries:
             return f"the value of {webhook.secret_variable} {error}", None
         pause = min(_FIRST_PAUSE_S * 2.0**attempt, PAUSE_MAX_S)
         try:
-            response = pool_of(url).request(
+            response = connection_pool(url).request(
                 "POST",
                 url,
                 body=message.body,
@@ -232,7 +232,7 @@ class Deliveries:
             return "", None
         if response.status not in _RETRIED:
             return f"it answered {response.status}", None
-        return f"it answered {response.status}", pause_asked_for(response.headers, pause)
+        return f"it answered {response.status}", retry_pause(response.headers, pause)
 
 
 def _unusable(url: str) -> str:

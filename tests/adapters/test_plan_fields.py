@@ -43,7 +43,7 @@ EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "policies").glob("*.
 def test_a_field_that_no_plan_has_is_found(
     expression: str, owner: str, name: str, near: str | None
 ) -> None:
-    found = [(one.owner, one.name, one.near) for one in unknown_fields(expression)]
+    found = [(one.owner, one.name, one.suggestion) for one in unknown_fields(expression)]
     assert found == [(owner, name, near)]
     assert (
         expression[unknown_fields(expression)[0].offset :].lstrip("'").startswith((name, "launch"))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.adapters.cel.fields import unknown_fields
-from reconciler.adapters.cel.values import found_in, quantified
+from reconciler.adapters.cel.values import find_values, parse_quantified
 
 PLAN: dict[str, Any] = {
     "fleet": "shop",
@@ -23,7 +23,7 @@ PLAN: dict[str, Any] = {
 def shown(expression: str, plan: dict[str, Any] = PLAN) -> list[tuple[Any, ...]]:
     return [
         (one.path, one.value if one.count is None else one.count, one.operator, one.limit)
-        for one in found_in(expression, plan)
+        for one in find_values(expression, plan)
     ]
 
 
@@ -101,13 +101,13 @@ def test_a_limit_in_the_branch_that_applies_is_stated() -> None:
 def test_a_rule_about_all_elements_is_asked_for_those_that_violate_it(
     expression: str, filtered: str | None
 ) -> None:
-    rule = quantified(expression)
+    rule = parse_quantified(expression)
     assert (rule.expression if rule is not None else None) == filtered
 
 
 @given(st.text(alphabet="plan.cost()[]?:|&'\"hs 01<=!,{}ax\n/", max_size=40))
 def test_any_text_can_be_read(text: str) -> None:
     unknown_fields(f"plan.cost{text}")
-    found_in(f"has(plan.cost{text}", PLAN)
-    found_in(text, PLAN)
-    quantified(f"plan.nodeClaims.all({text})")
+    find_values(f"has(plan.cost{text}", PLAN)
+    find_values(text, PLAN)
+    parse_quantified(f"plan.nodeClaims.all({text})")

@@ -18,7 +18,7 @@ from reconciler.adapters.aws.clients import connector
 from reconciler.adapters.clock import SystemClock
 from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
 from reconciler.adapters.simulated.moto.server import serve
-from reconciler.adapters.threads import listening
+from reconciler.adapters.threads import background_thread
 from reconciler.cli.fleets import daemon
 from reconciler.cli.wiring.imitation import Imitation
 from reconciler.model.decode import decode
@@ -90,12 +90,14 @@ class Live:
 
         def keep(stop: Any) -> None:
             try:
-                daemon.keep(request, self.recorder, stop.is_set, Imitation(SystemClock(), connect))
+                daemon.keep_in_sync(
+                    request, self.recorder, stop.is_set, Imitation(SystemClock(), connect)
+                )
             except BaseException as error:
                 failed.append(error)
                 raise
 
-        thread: AbstractContextManager[None] = listening("daemon", keep)
+        thread: AbstractContextManager[None] = background_thread("daemon", keep)
         with thread:
             yield
         eventually("the daemon has stopped", self._is_stopped)
@@ -205,7 +207,7 @@ def fleet_in(plane: ControlPlane, home: Path, name: str) -> Iterator[Live]:
         (home / "types.json").write_bytes(catalog_file())
         kubelets = Kubelets(plane, cloud)
         made = Live(plane, cloud, folder, url, kubelets)
-        stack.enter_context(listening("kubelets", kubelets.listen))
+        stack.enter_context(background_thread("kubelets", kubelets.listen))
         furnish(plane)
         try:
             yield made

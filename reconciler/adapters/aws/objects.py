@@ -26,26 +26,26 @@ def location_of(url: str) -> tuple[str, str]:
     return bucket, key
 
 
-def read_object(connect: Connect, url: str, most: int) -> bytes:
-    """Return the content of the object at an ``s3://`` URL: at most ``most`` bytes.
+def read_object(connect: Connect, url: str, bytes_max: int) -> bytes:
+    """Return the content of the object at an ``s3://`` URL: at most ``bytes_max`` bytes.
 
     Raises:
         UsageError: the URL names no object.
         UnreadableError: S3 does not return it.
     """
     try:
-        return _read_content(connect, url, most)
+        return _read_content(connect, url, bytes_max)
     except (ClientError, BotoCoreError) as error:
         raise _read_error(error, url) from error
 
 
-def find_object(connect: Connect, url: str, most: int) -> bytes | None:
+def find_object(connect: Connect, url: str, bytes_max: int) -> bytes | None:
     """Return the content of an object as ``read_object`` does, None if there is no object.
 
     S3 reports a missing object only to callers that may list the bucket.
     """
     try:
-        return _read_content(connect, url, most)
+        return _read_content(connect, url, bytes_max)
     except ClientError as error:
         if error.response["Error"]["Code"] == "NoSuchKey":
             return None
@@ -54,13 +54,13 @@ def find_object(connect: Connect, url: str, most: int) -> bytes | None:
         raise _read_error(error, url) from error
 
 
-def _read_content(connect: Connect, url: str, most: int) -> bytes:
+def _read_content(connect: Connect, url: str, bytes_max: int) -> bytes:
     bucket, key = location_of(url)
     answer = connect("s3", _ATTEMPTS).get_object(Bucket=bucket, Key=key)
     with answer["Body"] as body:
-        if answer["ContentLength"] > most:
+        if answer["ContentLength"] > bytes_max:
             raise UnreadableError(
-                f"more than {most} bytes", where=url, remedy="capture fewer objects"
+                f"more than {bytes_max} bytes", where=url, remedy="capture fewer objects"
             )
         content: bytes = body.read()
         return content

@@ -29,7 +29,7 @@ _DATE = re.compile(r"(?<![0-9])20[0-9]{6}(?![0-9])")
 
 
 T = TypeVar("T")
-_WANTED: dict[type, str] = {bool: "true or false", list: "a list"}
+_TYPE_NAMES: dict[type, str] = {bool: "true or false", list: "a list"}
 
 
 class Expression(Protocol):
@@ -58,24 +58,24 @@ class ExpressionError(Exception):
 def main() -> None:
     """Answer the questions on stdin."""
     header = json.loads(sys.stdin.readline())
-    _limit(header["cpuSeconds"], header["memoryBytes"])
+    _set_limits(header["cpuSeconds"], header["memoryBytes"])
     sys.path[:] = header["path"]
-    cel = _engine()
+    cel = _cel_module()
     plan = json.loads(sys.stdin.readline())
     context = None
     if plan is not None:
         now = datetime.fromisoformat(header["now"])
         context = cel.Context({"plan": plan, "now": now}, FUNCTIONS)
     for question in header["questions"]:
-        each = question.pop("each")
-        answer = _answer(cel, context, **question)
-        if each is not None and answer.get("holds") is False:
-            answer["violating"] = _violating(cel, context, plan, **each)
+        quantified = question.pop("each")
+        answer = _answer_question(cel, context, **question)
+        if quantified is not None and answer.get("holds") is False:
+            answer["violating"] = _count_violations(cel, context, plan, **quantified)
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
 
 
-def _engine() -> ModuleType:
+def _cel_module() -> ModuleType:
     """Return the extension module of the package ``cel``.
 
     The package itself imports its command line, which takes twenty times as long.
@@ -91,56 +91,56 @@ def _engine() -> ModuleType:
     return import_module("cel.cel")
 
 
-def _limit(cpu_seconds: int, memory_bytes: int) -> None:
+def _set_limits(cpu_seconds: int, memory_bytes: int) -> None:
     import resource
 
-    for kind, most in (
+    for kind, limit in (
         (resource.RLIMIT_CPU, cpu_seconds),
         (resource.RLIMIT_AS, memory_bytes),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_FSIZE, 0),
     ):
         with suppress(ValueError, OSError):  # some systems do not limit memory
-            resource.setrlimit(kind, (most, most))
+            resource.setrlimit(kind, (limit, limit))
 
 
-def _answer(
+def _answer_question(
     cel: ModuleType, context: object, expression: str, message: str, when: list[str]
 ) -> dict[str, object]:
     try:
-        rule = _compiled(cel, "expression", expression)
-        text = _compiled(cel, "messageExpression", message)
+        rule = _compile(cel, "expression", expression)
+        text = _compile(cel, "messageExpression", message)
         exemptions = [
-            _compiled(cel, f"exemptions[{index}].when", condition)
+            _compile(cel, f"exemptions[{index}].when", condition)
             for index, condition in enumerate(when)
         ]
-        if context is None or _value(rule, context, bool):
+        if context is None or _evaluate(rule, context, bool):
             return {"holds": True, "message": "", "exempted": [False for _ in exemptions]}
         return {
             "holds": False,
-            "message": _value(text, context, str)[:MESSAGE_MAX] if text else "",
-            "exempted": [c is None or _value(c, context, bool) for c in exemptions],
+            "message": _evaluate(text, context, str)[:MESSAGE_MAX] if text else "",
+            "exempted": [c is None or _evaluate(c, context, bool) for c in exemptions],
         }
     except ExpressionError as error:
         return {"error": str(error)[:MESSAGE_MAX], "part": error.part, "at": error.at}
 
 
-def _violating(
+def _count_violations(
     cel: ModuleType, context: object, plan: object, steps: list[str], expression: str
 ) -> dict[str, object] | None:
-    """Return how many elements of a list violate a rule, of how many, and the first names."""
-    elements = _at(plan, steps)
+    """Return how many elements of a list violate a rule, the total, and the first names."""
+    elements = _value_at(plan, steps)
     if not isinstance(elements, list) or len(elements) > ELEMENTS_MAX:
         return None
     try:
-        found = _value(_compiled(cel, "expression", expression), context, list)
+        found = _evaluate(_compile(cel, "expression", expression), context, list)
     except ExpressionError:
         return None
-    names = [_name_of(element)[:NAME_MAX] for element in found[:NAMES_MAX]]
+    names = [_element_name(element)[:NAME_MAX] for element in found[:NAMES_MAX]]
     return {"count": len(elements), "violating": len(found), "names": names}
 
 
-def _name_of(element: object) -> str:
+def _element_name(element: object) -> str:
     """Return how an element of a list is named in a message."""
     if isinstance(element, dict):
         named = (element[key] for key in _NAMING if element.get(key))
@@ -148,39 +148,39 @@ def _name_of(element: object) -> str:
     return str(element)
 
 
-def _compiled(cel: ModuleType, part: str, text: str) -> Compiled | None:
+def _compile(cel: ModuleType, part: str, text: str) -> Compiled | None:
     """Return the program of an expression, None for an empty text."""
     if not text:
         return None
     try:
         program: Expression = cel.compile(text)
-        unknown = sorted(set(program.variables()) - {"plan", "now"} - _bound(text))
+        unknown = sorted(set(program.variables()) - {"plan", "now"} - _bound_names(text))
     except (RuntimeError, TypeError, ValueError) as error:
-        raise _error(part, error) from error
+        raise _expression_error(part, error) from error
     if unknown:
         raise ExpressionError(part, f'unknown name "{unknown[0]}" (there are plan and now)')
     return Compiled(part, program)
 
 
-def _bound(text: str) -> set[str]:
+def _bound_names(text: str) -> set[str]:
     """Return the names that macros such as ``all(x, …)`` may bind."""
     return set(re.findall(r"(?:all|exists|exists_one|map|filter)\s*\(\s*([A-Za-z_]\w*)", text))
 
 
-def _value(compiled: Compiled | None, context: object, kind: type[T]) -> T:
+def _evaluate(compiled: Compiled | None, context: object, kind: type[T]) -> T:
     assert compiled is not None, "a rule has an expression"
     part = compiled.part
     try:
         value = compiled.program.execute(context)
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        raise _error(part, error) from error
+        raise _expression_error(part, error) from error
     if not isinstance(value, kind):
-        wanted = _WANTED.get(kind, "a string")
-        raise ExpressionError(part, f'must be {wanted}, not "{str(value)[:60]}"')
+        expected = _TYPE_NAMES.get(kind, "a string")
+        raise ExpressionError(part, f'must be {expected}, not "{str(value)[:60]}"')
     return value
 
 
-def _error(part: str, error: Exception) -> ExpressionError:
+def _expression_error(part: str, error: Exception) -> ExpressionError:
     text = str(error).partition("\n")[0].rpartition("ERROR: ")[2].partition(" expecting {")[0]
     found = _AT.match(text)
     if "Recursion limit" in text:
@@ -206,10 +206,10 @@ def _percent(share: float) -> str:
 
 def _count(objects: list[dict[str, object]], path: str, value: object) -> float:
     """Return how many objects have ``value`` in the field at ``path``, such as ``launch.zone``."""
-    return float(sum(_at(one, path.split(".")) == value for one in objects))
+    return float(sum(_value_at(item, path.split(".")) == value for item in objects))
 
 
-def _at(value: object, steps: list[str]) -> object:
+def _value_at(value: object, steps: list[str]) -> object:
     for step in steps:
         value = value.get(step) if isinstance(value, dict) else None
     return value

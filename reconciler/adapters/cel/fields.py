@@ -6,7 +6,7 @@ merged. So the paths of an expression are compared with the schema of plans.
 
 from __future__ import annotations
 
-from reconciler.adapters.cel.paths import UnknownStep, reader_of
+from reconciler.adapters.cel.paths import UnknownStep, create_reader
 
 
 def unknown_fields(expression: str) -> list[UnknownStep]:
@@ -15,7 +15,7 @@ def unknown_fields(expression: str) -> list[UnknownStep]:
     Those that any ``has()`` of the expression tests for count as tested everywhere. An expression
     that does not compile has none.
     """
-    reader = reader_of(expression)
+    reader = create_reader(expression)
     if reader is None:
         return []
     reader.read(0, len(reader.tokens))

@@ -64,7 +64,7 @@ class UnknownStep(NamedTuple):
     is_tested: bool
 
     @property
-    def near(self) -> str | None:
+    def suggestion(self) -> str | None:
         """The field that was probably meant."""
         return nearest(self.name, self.siblings)
 
@@ -83,7 +83,7 @@ class PathUse(NamedTuple):
     macro: str = ""
 
 
-def tokens_of(expression: str) -> list[Token]:
+def tokenize(expression: str) -> list[Token]:
     """Return the tokens of an expression, without spaces and comments."""
     found = (
         Token(match.lastgroup or "", match[0], match.start())
@@ -92,7 +92,7 @@ def tokens_of(expression: str) -> list[Token]:
     return [token for token in found if token.kind != "space"]
 
 
-def pairs_of(tokens: Sequence[Token]) -> dict[int, int] | None:
+def match_brackets(tokens: Sequence[Token]) -> dict[int, int] | None:
     """Return the index of each closing bracket by that of its opening one; None if unbalanced."""
     opened: list[int] = []
     pairs = {}
@@ -106,10 +106,10 @@ def pairs_of(tokens: Sequence[Token]) -> dict[int, int] | None:
     return None if opened else pairs
 
 
-def reader_of(expression: str) -> PathReader | None:
+def create_reader(expression: str) -> PathReader | None:
     """Return the reader of an expression, None if its brackets are not balanced."""
-    tokens = tokens_of(expression)
-    pairs = pairs_of(tokens)
+    tokens = tokenize(expression)
+    pairs = match_brackets(tokens)
     return None if pairs is None else PathReader(tokens, pairs)
 
 
@@ -138,98 +138,100 @@ class PathReader:
         """Return the text of a token, empty before the first and after the last."""
         return self.tokens[index].text if 0 <= index < len(self.tokens) else ""
 
-    def written(self, begin: int, end: int) -> str:
+    def source_text(self, begin: int, end: int) -> str:
         """Return the text of several tokens, without the spaces between them."""
         return "".join(token.text for token in self.tokens[begin:end])
 
     def read_path(self, index: int, scope: Scope) -> int:
         """Read a path or a call of a function; return the index after it."""
         if self.text(index + 1) == "(":
-            return self._call(index, scope)
+            return self._read_call(index, scope)
         name, begin = self.text(index), index
         schema = scope.get(name, _ANY)
         steps: Steps | None = () if name == "plan" else None
         index += 1
         while True:
             if self.text(index) == "." and self.text(index + 2) == "(":
-                self._use(steps, begin, index, self.text(index + 1))
-                schema, steps = self._method(index + 1, schema, scope), None
+                self._record_use(steps, begin, index, self.text(index + 1))
+                schema, steps = self._read_method(index + 1, schema, scope), None
                 index = self.pairs[index + 2] + 1
             elif self.text(index) == "." and index + 1 < len(self.tokens):
-                schema = self._select(begin, index, schema)
+                schema = self._select_field(begin, index, schema)
                 steps = None if steps is None else (*steps, self.text(index + 1))
                 index += 2
             elif self.text(index) == "[":
-                schema = self._index(begin, index, schema, scope)
-                steps = self._indexed(steps, index)
+                schema = self._select_element(begin, index, schema, scope)
+                steps = self._append_element(steps, index)
                 index = self.pairs[index] + 1
             else:
-                self._use(steps, begin, index)
+                self._record_use(steps, begin, index)
                 return index
 
-    def _use(self, steps: Steps | None, begin: int, end: int, method: str = "") -> None:
+    def _record_use(self, steps: Steps | None, begin: int, end: int, method: str = "") -> None:
         if steps:
             macro = method if method in _MACROS else ""
             self.uses.append(PathUse(steps, begin, end, self._tests, macro))
 
-    def _call(self, index: int, scope: Scope) -> int:
+    def _read_call(self, index: int, scope: Scope) -> int:
         """Read the arguments of a function."""
         begin, end = index + 2, self.pairs[index + 1]
         was, self._tests = self._tests, self._tests or self.text(index) == "has"
         self.read(begin, end, scope)
         self._tests = was
         if self.text(index) == "count":
-            self._counted(begin, scope)
+            self._check_count_path(begin, scope)
         return end + 1
 
-    def _counted(self, begin: int, scope: Scope) -> None:
+    def _check_count_path(self, begin: int, scope: Scope) -> None:
         """Check the path in the second argument of ``count(list, "a.b", value)``."""
         schema, index = scope.get(self.text(begin), _ANY), begin + 1
         while self.text(index) == "." and self.text(index + 2) != "(":
-            schema = property_of(schema, self.text(index + 1)) or _ANY
+            schema = property_schema(schema, self.text(index + 1)) or _ANY
             index += 2
         if self.text(index) != "," or self.tokens[index + 1].kind != "string":
             return
-        token, schema = self.tokens[index + 1], _element(schema)
-        owner = self.written(begin, index) + "[]"
+        token, schema = self.tokens[index + 1], _element_schema(schema)
+        owner = self.source_text(begin, index) + "[]"
         for step in token.unquoted.split("."):
-            found = property_of(schema, step)
+            found = property_schema(schema, step)
             if found is None:
-                self._report(owner, step, token.offset, schema)
+                self._report_unknown(owner, step, token.offset, schema)
                 return
             schema, owner = found, f"{owner}.{step}"
 
-    def _method(self, index: int, schema: JsonDict, scope: Scope) -> JsonDict:
+    def _read_method(self, index: int, schema: JsonDict, scope: Scope) -> JsonDict:
         """Read the arguments of a method; return the schema of its value."""
         begin, end = index + 2, self.pairs[index + 1]
         if self.text(index) in _MACROS and self.text(begin + 1) == ",":
-            inner = {**scope, self.text(begin): _element(schema)}
+            inner = {**scope, self.text(begin): _element_schema(schema)}
             self.read(begin + 2, end, inner)
         else:
             self.read(begin, end, scope)
         return schema if self.text(index) == "filter" else _ANY
 
-    def _select(self, begin: int, index: int, schema: JsonDict) -> JsonDict:
+    def _select_field(self, begin: int, index: int, schema: JsonDict) -> JsonDict:
         """Return the schema of the field after the point at ``index``; report an unknown one."""
         token = self.tokens[index + 1]
-        found = property_of(schema, token.text)
+        found = property_schema(schema, token.text)
         if found is None:
-            self._report(self.written(begin, index), token.text, token.offset, schema)
+            self._report_unknown(self.source_text(begin, index), token.text, token.offset, schema)
         return found or _ANY
 
-    def _index(self, begin: int, index: int, schema: JsonDict, scope: Scope) -> JsonDict:
+    def _select_element(self, begin: int, index: int, schema: JsonDict, scope: Scope) -> JsonDict:
         """Return the schema of an element, ``[0]`` or ``["key"]``."""
         end = self.pairs[index]
         token = self.tokens[index + 1]
         if end != index + 2 or token.kind != "string":
             self.read(index + 1, end, scope)
-            return _value(schema)
-        found = property_of(schema, token.unquoted)
+            return _value_schema(schema)
+        found = property_schema(schema, token.unquoted)
         if found is None:
-            self._report(self.written(begin, index), token.unquoted, token.offset, schema)
+            self._report_unknown(
+                self.source_text(begin, index), token.unquoted, token.offset, schema
+            )
         return found or _ANY
 
-    def _indexed(self, steps: Steps | None, index: int) -> Steps | None:
+    def _append_element(self, steps: Steps | None, index: int) -> Steps | None:
         """Return the steps with the element that is selected at ``index``, None if it varies."""
         if steps is None or self.pairs[index] != index + 2:
             return None
@@ -238,46 +240,46 @@ class PathReader:
             return (*steps, token.unquoted)
         return (*steps, int(token.text)) if token.text.isdecimal() else None
 
-    def _report(self, owner: str, name: str, offset: int, schema: JsonDict) -> None:
-        siblings = tuple(_fields(schema))
+    def _report_unknown(self, owner: str, name: str, offset: int, schema: JsonDict) -> None:
+        siblings = tuple(_field_names(schema))
         self.unknown.append(UnknownStep(owner, name, offset, siblings, self._tests))
 
 
-def _resolved(schema: JsonDict) -> JsonDict:
+def _resolve_reference(schema: JsonDict) -> JsonDict:
     while "$ref" in schema:
         schema = load("plan.v1")["$defs"][schema["$ref"].rpartition("/")[2]]
     return schema
 
 
-def _fields(schema: JsonDict) -> Iterator[str]:
-    yield from _resolved(schema).get("properties", {})
+def _field_names(schema: JsonDict) -> Iterator[str]:
+    yield from _resolve_reference(schema).get("properties", {})
 
 
-def property_of(schema: JsonDict, name: str) -> JsonDict | None:
+def property_schema(schema: JsonDict, name: str) -> JsonDict | None:
     """Return the schema of a field, None if no plan has it."""
-    schema = _resolved(schema)
-    more = schema.get("additionalProperties", "properties" not in schema and _is_object(schema))
+    schema = _resolve_reference(schema)
+    more = schema.get("additionalProperties", "properties" not in schema and _allows_object(schema))
     known: JsonDict | None = schema.get("properties", {}).get(name)
     if known is None and more:
         return more if isinstance(more, dict) else _ANY
     return known
 
 
-def _is_object(schema: JsonDict) -> bool:
+def _allows_object(schema: JsonDict) -> bool:
     """Return whether a schema allows an object, as one without a type does."""
     if "type" not in schema:
         return not {"const", "enum"} & schema.keys()
     return schema["type"] == "object" or "object" in schema["type"]
 
 
-def _element(schema: JsonDict) -> JsonDict:
+def _element_schema(schema: JsonDict) -> JsonDict:
     """Return the schema of what a macro iterates over: elements of a list, keys of a map."""
-    found: JsonDict = _resolved(schema).get("items", _ANY)
+    found: JsonDict = _resolve_reference(schema).get("items", _ANY)
     return found
 
 
-def _value(schema: JsonDict) -> JsonDict:
+def _value_schema(schema: JsonDict) -> JsonDict:
     """Return the schema of an element of a list, or of a value of a map."""
-    schema = _resolved(schema)
+    schema = _resolve_reference(schema)
     found = schema.get("items", schema.get("additionalProperties", _ANY))
     return found if isinstance(found, dict) else _ANY

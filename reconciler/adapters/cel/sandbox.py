@@ -41,10 +41,10 @@ def evaluate(policies: Sequence[Policy], plan: bytes, now: datetime) -> list[Pol
         UsageError: an expression does not compile, or the package that evaluates is missing.
         UnreadableError: an expression has no value for this plan, or reached a limit.
     """
-    answers = _ask(policies, plan, now)
+    answers = _ask_evaluator(policies, plan, now)
     for policy, answer in zip(policies, answers, strict=True):
         if "error" in answer:
-            raise _failed(policy, answer)
+            raise _expression_error(policy, answer)
     is_violated = any(not answer["holds"] for answer in answers)
     facts = json.loads(plan) if is_violated else {}
     return [
@@ -52,19 +52,21 @@ def evaluate(policies: Sequence[Policy], plan: bytes, now: datetime) -> list[Pol
             answer["holds"],
             answer["message"],
             tuple(answer["exempted"]),
-            () if answer["holds"] else _compared(policy, answer, facts),
+            () if answer["holds"] else _compared_values(policy, answer, facts),
         )
         for policy, answer in zip(policies, answers, strict=True)
     ]
 
 
-def _compared(policy: Policy, answer: JsonDict, plan: JsonDict) -> tuple[FoundValue, ...]:
+def _compared_values(policy: Policy, answer: JsonDict, plan: JsonDict) -> tuple[FoundValue, ...]:
     """Return the values of the plan that a violated policy has compared."""
-    from reconciler.adapters.cel.values import found_in, listed
+    from reconciler.adapters.cel.values import find_values, violation_counts
 
-    each = answer.get("violating")
-    found = found_in(policy.expression, plan)
-    return found if each is None else (listed(policy.expression, each), *found)
+    violations = answer.get("violating")
+    found = find_values(policy.expression, plan)
+    return (
+        found if violations is None else (violation_counts(policy.expression, violations), *found)
+    )
 
 
 def compile_errors(policies: Sequence[Policy]) -> list[tuple[Place, UsageError]]:
@@ -74,16 +76,16 @@ def compile_errors(policies: Sequence[Policy]) -> list[tuple[Place, UsageError]]
         UsageError: the package that evaluates is missing.
         UnreadableError: an expression reached a limit.
     """
-    answers = _ask(policies, b"null", None)
+    answers = _ask_evaluator(policies, b"null", None)
     pairs = zip(policies, answers, strict=True)
     return [
-        (_place_of(policy, answer["part"]), _failed(policy, answer))
+        (_place_of(policy, answer["part"]), _expression_error(policy, answer))
         for policy, answer in pairs
         if "error" in answer
     ]
 
 
-def _ask(policies: Sequence[Policy], plan: bytes, now: datetime | None) -> list[JsonDict]:
+def _ask_evaluator(policies: Sequence[Policy], plan: bytes, now: datetime | None) -> list[JsonDict]:
     if not policies:
         return []
     if find_spec("cel") is None:
@@ -99,26 +101,26 @@ def _ask(policies: Sequence[Policy], plan: bytes, now: datetime | None) -> list[
         "now": now.isoformat() if now is not None else "",
         "questions": [_question(policy) for policy in policies],
     }
-    status, lines = _run(json.dumps(header).encode() + b"\n" + plan + b"\n")
+    status, lines = _run_evaluator(json.dumps(header).encode() + b"\n" + plan + b"\n")
     answers: list[JsonDict] = [json.loads(line) for line in lines]
     if len(answers) < len(policies):
-        raise _ended(policies[len(answers)], status)
+        raise _early_end_error(policies[len(answers)], status)
     return answers
 
 
 def _question(policy: Policy) -> dict[str, object]:
-    from reconciler.adapters.cel.values import quantified
+    from reconciler.adapters.cel.values import parse_quantified
 
-    each = quantified(policy.expression)
+    rule = parse_quantified(policy.expression)
     return {
         "expression": policy.expression,
         "message": policy.message_expression,
         "when": [exemption.when for exemption in policy.exemptions],
-        "each": each._asdict() if each is not None else None,
+        "each": rule._asdict() if rule is not None else None,
     }
 
 
-def _run(content: bytes) -> tuple[int | None, list[bytes]]:
+def _run_evaluator(content: bytes) -> tuple[int | None, list[bytes]]:
     """Return the exit status (None if it took too long) and the complete lines of the process."""
     with subprocess.Popen(  # noqa: S603 - the arguments are ours, and no shell reads them
         [sys.executable, "-I", "-B", _EVALUATOR],
@@ -138,7 +140,7 @@ def _run(content: bytes) -> tuple[int | None, list[bytes]]:
     return status, [line for line in out.splitlines(keepends=True) if line.endswith(b"\n")]
 
 
-def _ended(policy: Policy, status: int | None) -> UnreadableError:
+def _early_end_error(policy: Policy, status: int | None) -> UnreadableError:
     """Return the error about the policy at which the process ended early."""
     if status is None or status in (-signal.SIGXCPU, -signal.SIGKILL):
         what = "the evaluation takes longer than its limit of processor time"
@@ -148,7 +150,7 @@ def _ended(policy: Policy, status: int | None) -> UnreadableError:
     return UnreadableError(f"policy {policy.name}: {what}", where=str(policy.place), remedy=remedy)
 
 
-def _failed(policy: Policy, answer: JsonDict) -> UsageError:
+def _expression_error(policy: Policy, answer: JsonDict) -> UsageError:
     at = answer["at"]
     inside = f" at {at[0]}:{at[1]} of the expression" if at else ""
     message = f"policy {policy.name}: {answer['part']}: {answer['error']}{inside}"
@@ -162,9 +164,9 @@ def _remedy(policy: Policy, answer: JsonDict) -> str:
     from reconciler.adapters.cel.fields import unknown_fields
 
     text = next(text for part, text, _ in parts_of(policy) if part == answer["part"])
-    for one in unknown_fields(text):
-        if one.near and answer["error"] == f'no such field: "{one.name}"':
-            return f"did you mean {one.owner}.{one.near}?"
+    for step in unknown_fields(text):
+        if step.suggestion and answer["error"] == f'no such field: "{step.name}"':
+            return f"did you mean {step.owner}.{step.suggestion}?"
     return "docs/policies.md describes the language"
 
 

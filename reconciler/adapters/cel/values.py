@@ -16,9 +16,9 @@ from reconciler.adapters.cel.paths import (
     PathUse,
     Scope,
     Steps,
-    pairs_of,
-    reader_of,
-    tokens_of,
+    create_reader,
+    match_brackets,
+    tokenize,
 )
 from reconciler.model.json import JsonDict
 from reconciler.model.policy import FoundValue, Scalar
@@ -48,9 +48,9 @@ class Quantified(NamedTuple):
     expression: str
 
 
-def quantified(expression: str) -> Quantified | None:
+def parse_quantified(expression: str) -> Quantified | None:
     """Return what a rule of the form ``list.all(x, …)`` or ``!list.exists(x, …)`` is about."""
-    reader = reader_of(expression)
+    reader = create_reader(expression)
     if reader is None or not reader.tokens:
         return None
     tokens, pairs = reader.tokens, reader.pairs
@@ -62,56 +62,56 @@ def quantified(expression: str) -> Quantified | None:
         return None
     variable, body = use.end + 3, tokens[use.end + 5].offset
     rule = expression[body : tokens[-1].offset]
-    each = f"({rule})" if macro == "exists" else f"!({rule})"
-    listed = expression[tokens[begin].offset : tokens[use.end].offset]
-    return Quantified(use.steps, f"{listed}.filter({tokens[variable].text}, {each})")
+    violates = f"({rule})" if macro == "exists" else f"!({rule})"
+    path = expression[tokens[begin].offset : tokens[use.end].offset]
+    return Quantified(use.steps, f"{path}.filter({tokens[variable].text}, {violates})")
 
 
-def listed(expression: str, each: JsonDict) -> FoundValue:
+def violation_counts(expression: str, counts: JsonDict) -> FoundValue:
     """Return what was found in the list that a rule is about."""
-    rule = quantified(expression)
+    rule = parse_quantified(expression)
     assert rule is not None, "only such rules are asked about"
     return FoundValue(
-        _path(rule.steps),
-        count=each["count"],
-        violating=each["violating"],
-        names=tuple(each["names"]),
+        _path_text(rule.steps),
+        count=counts["count"],
+        violating=counts["violating"],
+        names=tuple(counts["names"]),
     )
 
 
-def found_in(expression: str, plan: JsonDict) -> tuple[FoundValue, ...]:
+def find_values(expression: str, plan: JsonDict) -> tuple[FoundValue, ...]:
     """Return the values of the paths in a violated rule, each path once, at most 8."""
-    tokens = tokens_of(expression)
-    pairs = pairs_of(tokens)
+    tokens = tokenize(expression)
+    pairs = match_brackets(tokens)
     if pairs is None:
         return ()
-    reader = _AppliedReader(tokens, pairs, plan=plan)
+    reader = _BranchReader(tokens, pairs, plan=plan)
     reader.read(0, len(tokens))
     found: dict[Steps, FoundValue] = {}
     for use in reader.uses:
         value = _value_at(plan, use.steps)
         if not (use.is_tested or use.macro) and isinstance(value, (str, int, float, list)):
             measured = len(value) if isinstance(value, list) else value
-            one = _found(use.steps, value, *_limit(reader, use, measured))
-            if use.steps not in found or one.operator:
-                found[use.steps] = one
+            item = _found_value(use.steps, value, *_violated_limit(reader, use, measured))
+            if use.steps not in found or item.operator:
+                found[use.steps] = item
     return tuple(found.values())[:VALUES_MAX]
 
 
-def _found(
+def _found_value(
     steps: Steps, value: Scalar | list[object], sign: str = "", limit: Scalar | None = None
 ) -> FoundValue:
-    path = _path(steps)
+    path = _path_text(steps)
     if isinstance(value, list):
         return FoundValue(path, count=len(value), operator=sign, limit=limit)
     return FoundValue(path, value, operator=sign, limit=limit)
 
 
-def _path(steps: Steps) -> str:
-    return "".join(_step(step) for step in steps).removeprefix(".")
+def _path_text(steps: Steps) -> str:
+    return "".join(_step_text(step) for step in steps).removeprefix(".")
 
 
-def _step(step: str | int) -> str:
+def _step_text(step: str | int) -> str:
     if isinstance(step, int):
         return f"[{step}]"
     return f".{step}" if step.isidentifier() else f'["{step}"]'
@@ -130,7 +130,7 @@ def _value_at(plan: JsonDict, steps: Steps) -> object:
 
 
 @dataclass
-class _AppliedReader(PathReader):
+class _BranchReader(PathReader):
     """Reads only the branches of ``?:`` that apply to a plan, where that is easily known.
 
     ``is_strict`` is whether all parts that were read have to hold.
@@ -141,9 +141,9 @@ class _AppliedReader(PathReader):
 
     def read(self, begin: int, end: int, scope: Scope | None = None) -> None:
         """Read the tokens, without the branches that do not apply."""
-        for branch in self._branches(begin, end):
+        for branch in self._parse_branches(begin, end):
             self._read_all(begin, branch.begin, scope)
-            self.read(branch.taken_from, branch.taken_to, scope)
+            self.read(branch.applied_from, branch.applied_to, scope)
             begin = branch.end
         self._read_all(begin, end, scope)
 
@@ -151,27 +151,27 @@ class _AppliedReader(PathReader):
         self.is_strict &= not any(self.text(i) in ("||", "?") for i in range(begin, end))
         super().read(begin, end, scope)
 
-    def _branches(self, begin: int, end: int) -> Iterator[_Branch]:
+    def _parse_branches(self, begin: int, end: int) -> Iterator[_Branch]:
         index = begin
         while index < end:
-            branch = self._branch(index, end)
+            branch = self._parse_branch(index, end)
             if branch is not None:
                 yield branch
             index = branch.end if branch is not None else index + 1
 
-    def _branch(self, index: int, end: int) -> _Branch | None:
+    def _parse_branch(self, index: int, end: int) -> _Branch | None:
         """Return the conditional that begins at ``index``, None if there is none or unknown."""
         if self.text(index - 1) not in _BOUNDARIES:
             return None
-        holds, after = self._condition(index)
+        holds, after = self._evaluate_condition(index)
         if holds is None or self.text(after) != "?":
             return None
-        middle = self._skipped(after + 1, end, (":",))
-        last = self._skipped(middle + 1, end, (":", ","))
-        taken = (after + 1, middle) if holds else (middle + 1, last)
-        return _Branch(index, last, *taken)
+        middle = self._find_sign(after + 1, end, (":",))
+        last = self._find_sign(middle + 1, end, (":", ","))
+        applied = (after + 1, middle) if holds else (middle + 1, last)
+        return _Branch(index, last, *applied)
 
-    def _condition(self, index: int) -> tuple[bool | None, int]:
+    def _evaluate_condition(self, index: int) -> tuple[bool | None, int]:
         """Return whether a test at ``index`` holds, and the index after it."""
         is_test = self.text(index) == "has" and self.text(index + 1) == "("
         first = index + 2 if is_test else index
@@ -186,7 +186,7 @@ class _AppliedReader(PathReader):
             return (value is None) is (self.text(after) == "=="), after + 2
         return None, index
 
-    def _skipped(self, index: int, end: int, signs: tuple[str, ...]) -> int:
+    def _find_sign(self, index: int, end: int, signs: tuple[str, ...]) -> int:
         """Return the index of the first of the signs that belongs to no inner conditional."""
         inner = 0
         while index < end:
@@ -208,11 +208,13 @@ class _Branch(NamedTuple):
 
     begin: int
     end: int
-    taken_from: int
-    taken_to: int
+    applied_from: int
+    applied_to: int
 
 
-def _limit(reader: _AppliedReader, use: PathUse, value: Scalar) -> tuple[str, Scalar] | tuple[()]:
+def _violated_limit(
+    reader: _BranchReader, use: PathUse, value: Scalar
+) -> tuple[str, Scalar] | tuple[()]:
     """Return the comparison with a literal that the value violates."""
     begin, end = use.begin, use.end
     if reader.text(begin - 1) == "(" and reader.text(begin - 2) in _CONVERSIONS:
@@ -221,16 +223,16 @@ def _limit(reader: _AppliedReader, use: PathUse, value: Scalar) -> tuple[str, Sc
         (reader.text(end), end + 1, begin - 1, end + 2),
         (_MIRRORED.get(reader.text(begin - 1), ""), begin - 2, begin - 3, end),
     ):
-        is_whole = {reader.text(before), reader.text(after)} <= _AROUND
-        if not reader.is_strict or sign not in _MIRRORED or not is_whole:
+        is_complete = {reader.text(before), reader.text(after)} <= _AROUND
+        if not reader.is_strict or sign not in _MIRRORED or not is_complete:
             continue
-        limit = _literal(reader, at)
+        limit = _parse_literal(reader, at)
         if limit is not None and not _holds(value, sign, limit):
             return sign, limit
     return ()
 
 
-def _literal(reader: PathReader, index: int) -> Scalar | None:
+def _parse_literal(reader: PathReader, index: int) -> Scalar | None:
     token = reader.tokens[index] if 0 <= index < len(reader.tokens) else None
     if token is None:
         return None

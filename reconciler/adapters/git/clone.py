@@ -33,10 +33,10 @@ from reconciler.adapters.git.objects import commit_of
 from reconciler.adapters.git.repository import (
     Repository,
     RepositoryView,
-    bare,
-    find,
-    small_text,
-    viewed,
+    bare_repository,
+    find_repository,
+    read_small_file,
+    repository_view,
 )
 from reconciler.adapters.nofollow import open_file, refuse_link
 from reconciler.model.errors import LockedError, UnreadableError, UsageError
@@ -47,19 +47,19 @@ T = TypeVar("T")
 REMOTE_HEAD: Final = "refs/reconciler/HEAD"
 _REFSPECS: Final = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
 _HEAD_REFSPEC: Final = f"+HEAD:{REMOTE_HEAD}"
-"""Asked for only where it is wanted: a remote may have branches and a HEAD that is none of them."""
+"""Fetched only if it is needed: a remote may have branches and a HEAD that is none of them."""
 _SCHEMES: Final = ("https", "ssh")
 _UNENCRYPTED: Final = ("http", "git")
-"""Spoken with this machine only: on the way from another one anybody could change the fleet."""
+"""Spoken with this machine only: on the remote from another one anybody could change the fleet."""
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _SSH_ADDRESS: Final = re.compile(r"[\w.-]+@[\w.-]+:(?!:)\S+|[\w.-]+:(?!:)[^\s@]+", re.ASCII)
 _HEAD: Final = re.compile(r"HEAD(?:[~^][0-9]*)*", re.ASCII)
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _LOCK_WAIT_S: Final = 300.0
-_LOCK_LOOK_S: Final = 0.1
+_LOCK_POLL_S: Final = 0.1
 
 
-class Way(NamedTuple):
+class RemoteAccess(NamedTuple):
     """How to reach a remote: the address that is passed to git, and the environment of git.
 
     ``secrets`` are texts that no message may show.
@@ -84,7 +84,7 @@ class Way(NamedTuple):
         )
 
 
-def address(url: str) -> tuple[str, str]:
+def split_address(url: str) -> tuple[str, str]:
     """Return an address without its user and password, and the one protocol that git may use.
 
     https and ssh are supported; http and git, which are not encrypted, only for this machine; a
@@ -94,11 +94,11 @@ def address(url: str) -> tuple[str, str]:
     Raises:
         UsageError: the address is of another kind.
     """
-    target, protocol, _, _ = _parsed(url)
+    target, protocol, _, _ = _parse_address(url)
     return target, protocol
 
 
-def _parsed(url: str) -> tuple[str, str, str, str]:
+def _parse_address(url: str) -> tuple[str, str, str, str]:
     """Return address and protocol, and user and password if there are any."""
     shown = without_secrets(url, is_value=True)
     where = f"--repo {shown}" if shown.isprintable() else "--repo"
@@ -106,7 +106,7 @@ def _parsed(url: str) -> tuple[str, str, str, str]:
         raise UsageError("not a repository URL", where=where)
     scheme = _SCHEME.match(url)
     if scheme is not None:
-        return _parsed_url(url, scheme[1].lower(), where)
+        return _parse_url(url, scheme[1].lower(), where)
     if url.startswith(("/", "./", "../", "~")) or Path(url).is_dir():
         return str(Path(url).expanduser().resolve()), "file", "", ""
     if _SSH_ADDRESS.fullmatch(url):
@@ -117,7 +117,7 @@ def _parsed(url: str) -> tuple[str, str, str, str]:
 _REMEDY: Final = "use https, ssh, or a local path"
 
 
-def _parsed_url(url: str, scheme: str, where: str) -> tuple[str, str, str, str]:
+def _parse_url(url: str, scheme: str, where: str) -> tuple[str, str, str, str]:
     if scheme == "file":
         return url, "file", "", ""
     if scheme not in _SCHEMES and scheme not in _UNENCRYPTED:
@@ -128,7 +128,7 @@ def _parsed_url(url: str, scheme: str, where: str) -> tuple[str, str, str, str]:
         raise UsageError(str(error), where=where) from error
     try:
         parts = urlsplit(bare_url)
-        is_whole = bool(parts.hostname) and parts.port != 0
+        is_complete = bool(parts.hostname) and parts.port != 0
     except ValueError:
         # not chained: the message of urlsplit may contain a part of the password
         what = "the host or the port is malformed"
@@ -138,7 +138,7 @@ def _parsed_url(url: str, scheme: str, where: str) -> tuple[str, str, str, str]:
         what = "a repository URL must not contain ?, # or a space, nor / in a password"
         remedy = "percent-encode them (/ is %2F, # is %23, ? is %3F)"
         raise UsageError(what, where=where, remedy=remedy)
-    if not is_whole or not (user + password).isprintable():
+    if not is_complete or not (user + password).isprintable():
         raise UsageError("not a repository URL", where=where, remedy=_REMEDY)
     if scheme in _UNENCRYPTED and not is_loopback(parts.hostname or ""):
         what = f"{scheme}:// is not encrypted, so it is allowed only for this machine"
@@ -152,37 +152,37 @@ def _parsed_url(url: str, scheme: str, where: str) -> tuple[str, str, str, str]:
 
 
 @contextmanager
-def reached(url: str) -> Iterator[Way]:
+def remote_access(url: str) -> Iterator[RemoteAccess]:
     """Yield the address of a remote; for a repository on this machine that of a view of it."""
-    target, protocol, user, password = _parsed(url)
+    target, protocol, user, password = _parse_address(url)
     where = without_secrets(url, is_value=True)
     if protocol == "file":
-        with viewed(_on_this_machine(target, where), where) as view:
+        with repository_view(_local_repository(target, where), where) as view:
             environment = {**local_environment(view.home), "GIT_ALLOW_PROTOCOL": "file"}
-            yield Way(view.git_dir, environment, view.home, where)
+            yield RemoteAccess(view.git_dir, environment, view.home, where)
         return
-    credential = _credential(target, user, password) if user or password else {}
+    credential = _credential_variables(target, user, password) if user or password else {}
     environment = users_environment(protocol, **credential)
     userinfo = url.partition("://")[2].rpartition("@")[0]
     secrets = (password, *userinfo.split(":")[1:]) if password else (user,) if credential else ()
     with private_folder() as home:
-        yield Way(target, environment, home, where, secrets)
+        yield RemoteAccess(target, environment, home, where, secrets)
 
 
-def _on_this_machine(target: str, where: str) -> Repository:
+def _local_repository(target: str, where: str) -> Repository:
     path = unquote(urlsplit(target).path) if target.lower().startswith("file://") else target
     for place in (path, f"{path}.git"):
         if Path(place).is_dir():
-            found = find(place)
+            found = find_repository(place)
             if found is not None and found.top == os.path.realpath(place):
                 return found
-            found = bare(place)
+            found = bare_repository(place)
             if found is not None:
                 return found
     raise UnreadableError("not a git repository", where=where, remedy=_REMEDY)
 
 
-def _credential(target: str, user: str, password: str) -> dict[str, str]:
+def _credential_variables(target: str, user: str, password: str) -> dict[str, str]:
     """Return the variables that pass user and password to git, for one host only.
 
     Neither a command line nor a file contains them. Other credential helpers are not used.
@@ -213,19 +213,19 @@ def remote_head(url: str, ref: str) -> str | None:
     if _COMMIT.fullmatch(ref):
         return ref
     names = ("HEAD",) if ref == "HEAD" else (ref, f"{ref}^{{}}")
-    with reached(url) as way:
-        answer = _list(way, *names)
+    with remote_access(url) as remote:
+        answer = _list_refs(remote, *names)
     found: dict[str, str] = {}
     for line in answer.decode("utf-8", "replace").splitlines():
         commit, _, name = line.partition("\t")
         found[name] = commit
-    wanted = (ref, f"refs/tags/{ref}^{{}}", f"refs/tags/{ref}", f"refs/heads/{ref}")
-    return next((found[name] for name in wanted if name in found), None)
+    candidates = (ref, f"refs/tags/{ref}^{{}}", f"refs/tags/{ref}", f"refs/heads/{ref}")
+    return next((found[name] for name in candidates if name in found), None)
 
 
-def _list(way: Way, *names: str) -> bytes:
-    nowhere = os.path.join(way.home, "none")
-    return way.run("ls-remote", "--quiet", "--", way.target, *names, git_dir=nowhere)
+def _list_refs(remote: RemoteAccess, *names: str) -> bytes:
+    no_git_dir = os.path.join(remote.home, "none")
+    return remote.run("ls-remote", "--quiet", "--", remote.target, *names, git_dir=no_git_dir)
 
 
 def with_clone(url: str, ref: str, cache: str, use: Callable[[RepositoryView, str], T]) -> T:
@@ -239,63 +239,67 @@ def with_clone(url: str, ref: str, cache: str, use: Callable[[RepositoryView, st
         LockedError: another process has worked on the clone for five minutes.
         StateError: a link is in the place of the clone or its lock.
     """
-    target, _ = address(url)
-    place = Path(cache) / _key(target)
+    target, _ = split_address(url)
+    place = Path(cache) / _clone_name(target)
     refuse_link(place.parent)
     place.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(place.with_suffix(".lock")), reached(url) as way:
+    with _lock_clone(place.with_suffix(".lock")), remote_access(url) as remote:
         refuse_link(place)
         known = place.is_dir()
         try:
-            return _fetch_and_use(way, ref, place, use)
+            return _fetch_and_use(remote, ref, place, use)
         except UnreadableError:
             # An existing clone may be damaged; if the remote is unreachable, cloning reports that
             # again.
-            if not known or not _answers(way):
+            if not known or not _is_reachable(remote):
                 raise
             shutil.rmtree(place, ignore_errors=True)
-            return _fetch_and_use(way, ref, place, use)
+            return _fetch_and_use(remote, ref, place, use)
 
 
-def _fetch_and_use(way: Way, ref: str, place: Path, use: Callable[[RepositoryView, str], T]) -> T:
+def _fetch_and_use(
+    remote: RemoteAccess, ref: str, place: Path, use: Callable[[RepositoryView, str], T]
+) -> T:
     of_head = _HEAD.fullmatch(ref) is not None
     refspecs = (_HEAD_REFSPEC, *_REFSPECS) if of_head else _REFSPECS
     if place.is_dir():
-        _fetch(way, place, refspecs)
+        _fetch(remote, place, refspecs)
     else:
-        _create(way, place, refspecs)
+        _create_clone(remote, place, refspecs)
     name = REMOTE_HEAD + ref.removeprefix("HEAD") if of_head else ref
     if _COMMIT.fullmatch(ref):
-        _fetch_commit(way, ref, place)
-    clone = bare(str(place))
+        _fetch_commit(remote, ref, place)
+    clone = bare_repository(str(place))
     if clone is None:
-        raise UnreadableError("the clone is damaged", where=way.where)
-    with viewed(clone, way.where) as view:
+        raise UnreadableError("the clone is damaged", where=remote.where)
+    with repository_view(clone, remote.where) as view:
         return use(view, commit_of(view, name))
 
 
-def _create(way: Way, place: Path, refspecs: tuple[str, ...]) -> None:
+def _create_clone(remote: RemoteAccess, place: Path, refspecs: tuple[str, ...]) -> None:
     """Create the clone next to its final path, with the remote's hash function, and move it."""
     with tempfile.TemporaryDirectory(prefix=f".{place.stem}-", dir=place.parent) as beside:
         fresh = Path(beside) / "clone"
         for form in ("sha1", "sha256"):
             form_argument = f"--object-format={form}"
-            way.run("init", "--quiet", "--bare", "--template=", form_argument, git_dir=str(fresh))
+            remote.run(
+                "init", "--quiet", "--bare", "--template=", form_argument, git_dir=str(fresh)
+            )
             try:
-                _fetch(way, fresh, refspecs)
+                _fetch(remote, fresh, refspecs)
                 break
             except GitFailedError as error:
-                if form == "sha256" or "mismatched algorithms" not in error.said:
+                if form == "sha256" or "mismatched algorithms" not in error.git_message:
                     raise
                 shutil.rmtree(fresh)
         fresh.rename(place)
 
 
-def _fetch(way: Way, place: Path, refspecs: tuple[str, ...]) -> None:
+def _fetch(remote: RemoteAccess, place: Path, refspecs: tuple[str, ...]) -> None:
     _write_config(place)
     arguments = ("fetch", "--quiet", "--prune", "--no-tags", "--no-recurse-submodules", "--force")
-    way.run(
-        *(*arguments, "--no-write-fetch-head", "--", way.target, *refspecs),
+    remote.run(
+        *(*arguments, "--no-write-fetch-head", "--", remote.target, *refspecs),
         git_dir=str(place),
         timeout_s=NETWORK_TIMEOUT_S,
     )
@@ -303,7 +307,7 @@ def _fetch(way: Way, place: Path, refspecs: tuple[str, ...]) -> None:
 
 def _write_config(place: Path) -> None:
     """Write the clone's settings again, so that foreign settings have no effect."""
-    is_sha256 = "sha256" in small_text(str(place / "config")).lower()
+    is_sha256 = "sha256" in read_small_file(str(place / "config")).lower()
     extension = "[extensions]\n\tobjectformat = sha256\n" if is_sha256 else ""
     version = 1 if is_sha256 else 0
     with suppress(FileNotFoundError):
@@ -312,24 +316,24 @@ def _write_config(place: Path) -> None:
         (place / "config").write_text(text, encoding="ascii")
 
 
-def _fetch_commit(way: Way, commit: str, place: Path) -> None:
+def _fetch_commit(remote: RemoteAccess, commit: str, place: Path) -> None:
     """Fetch a commit that no branch or tag reaches any more, if the remote serves it."""
     with suppress(GitFailedError):
-        way.run("cat-file", "-e", f"{commit}^{{commit}}", git_dir=str(place))
+        remote.run("cat-file", "-e", f"{commit}^{{commit}}", git_dir=str(place))
         return
     with suppress(GitFailedError):
-        _fetch(way, place, (f"+{commit}:refs/reconciler/{commit}",))
+        _fetch(remote, place, (f"+{commit}:refs/reconciler/{commit}",))
 
 
-def _answers(way: Way) -> bool:
+def _is_reachable(remote: RemoteAccess) -> bool:
     try:
-        _list(way, "HEAD")
+        _list_refs(remote, "HEAD")
     except UnreadableError:
         return False
     return True
 
 
-def _key(target: str) -> str:
+def _clone_name(target: str) -> str:
     """Return the name of a clone's folder; it does not depend on the credentials in the address."""
     plain = re.sub(r"(?<=://)[^/@]*@", "", target)
     stem = re.sub(r"[^A-Za-z0-9_-]+", "-", Path(plain).name.removesuffix(".git"))[:40]
@@ -337,7 +341,7 @@ def _key(target: str) -> str:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _lock_clone(path: Path) -> Iterator[None]:
     """Hold the lock of a clone; the system releases it when a process dies."""
     import fcntl
 
@@ -353,5 +357,5 @@ def _locked(path: Path) -> Iterator[None]:
                         "another process has been fetching this repository for several minutes"
                     )
                     raise LockedError(message, where=os.fspath(path)) from error
-                time.sleep(_LOCK_LOOK_S)
+                time.sleep(_LOCK_POLL_S)
         yield

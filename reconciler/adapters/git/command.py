@@ -22,7 +22,7 @@ from reconciler.model.text.urls import without_secrets
 TIMEOUT_S: Final = 60.0
 NETWORK_TIMEOUT_S: Final = 600.0
 OUTPUT_MAX: Final = 64 * 2**20
-"""How many bytes one run may print where they are kept in memory."""
+"""How many bytes one run may print where they are variables in memory."""
 
 _OPTIONS: Final = (
     "--no-pager",
@@ -73,14 +73,14 @@ class GitMissingError(UnreadableError):
 
 
 class GitFailedError(UnreadableError):
-    """git failed; ``said`` is its own message, without secrets."""
+    """git failed; ``git_message`` is its own message, without secrets."""
 
-    def __init__(self, said: str, *, where: str, remedy: str = "") -> None:
-        self.said = said
-        super().__init__(f"git: {said}", where=where, remedy=remedy)
+    def __init__(self, message: str, *, where: str, remedy: str = "") -> None:
+        self.git_message = message
+        super().__init__(f"git: {message}", where=where, remedy=remedy)
 
 
-def program(tree: str = "") -> str:
+def git_program(tree: str = "") -> str:
     """Return the absolute path of git.
 
     A relative entry of PATH (``.``, an empty one) would select another program in every folder, and
@@ -91,8 +91,8 @@ def program(tree: str = "") -> str:
     """
     for folder in _trusted_path(tree):
         candidate = os.path.join(folder, "git")
-        is_of_tree = bool(tree) and is_inside(os.path.realpath(candidate), tree)
-        if not is_of_tree and os.path.isfile(candidate) and os.access(candidate, os.X_OK):
+        is_in_tree = bool(tree) and is_inside(os.path.realpath(candidate), tree)
+        if not is_in_tree and os.path.isfile(candidate) and os.access(candidate, os.X_OK):
             return candidate
     raise GitMissingError
 
@@ -109,9 +109,9 @@ def is_inside(path: str, folder: str) -> bool:
 
 def local_environment(home: str, tree: str = "") -> dict[str, str]:
     """Return the environment for reading a local repository, without the user's configuration."""
-    kept = {name: os.environ[name] for name in _LOADER if name in os.environ}
+    variables = {name: os.environ[name] for name in _LOADER if name in os.environ}
     return {
-        **kept,
+        **variables,
         **_ALWAYS,
         "PATH": os.pathsep.join(_trusted_path(tree)),
         "HOME": home,
@@ -123,32 +123,32 @@ def local_environment(home: str, tree: str = "") -> dict[str, str]:
     }
 
 
-def users_environment(protocols: str = "", **more: str) -> dict[str, str]:
+def users_environment(protocols: str = "", **extra: str) -> dict[str, str]:
     """Return the user's environment for connecting to a remote, without variables that control git.
 
     ``protocols`` are those that git may use, separated by colons.
     """
-    kept = {
+    variables = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith("GIT_") or name in _USERS_OWN
     }
     return {
-        **kept,
+        **variables,
         **_ALWAYS,
         "PATH": os.pathsep.join(_trusted_path("")),
         "GIT_ALLOW_PROTOCOL": protocols,
-        "GIT_SSH_COMMAND": kept.get("GIT_SSH_COMMAND", "ssh -o BatchMode=yes"),
-        **more,
+        "GIT_SSH_COMMAND": variables.get("GIT_SSH_COMMAND", "ssh -o BatchMode=yes"),
+        **extra,
     }
 
 
-def command(
+def command_line(
     arguments: Sequence[str], *, git_dir: str, work_tree: str = "", tree: str = ""
 ) -> tuple[str, ...]:
     """Return the complete command line of a run of git."""
     places = [f"--git-dir={git_dir}", *([f"--work-tree={work_tree}"] if work_tree else [])]
-    return (program(tree), *_OPTIONS, *places, *arguments)
+    return (git_program(tree), *_OPTIONS, *places, *arguments)
 
 
 def run(
@@ -175,19 +175,19 @@ def run(
     """
     parts: list[bytes] = []
     size = 0
-    line = command(arguments, git_dir=git_dir, work_tree=work_tree, tree=tree or work_tree)
-    for part in chunks(
+    line = command_line(arguments, git_dir=git_dir, work_tree=work_tree, tree=tree or work_tree)
+    for part in stream_output(
         line, cwd=cwd, environment=environment, where=where, timeout_s=timeout_s, secrets=secrets
     ):
         parts.append(part)
         size += len(part)
         if size > OUTPUT_MAX:
-            said = f"its output exceeds {OUTPUT_MAX >> 20} MiB"
-            raise GitFailedError(said, where=without_secrets(where))
+            message = f"its output exceeds {OUTPUT_MAX >> 20} MiB"
+            raise GitFailedError(message, where=without_secrets(where))
     return b"".join(parts)
 
 
-def chunks(
+def stream_output(
     line: Sequence[str],
     *,
     cwd: str,
@@ -203,30 +203,30 @@ def chunks(
     """
     where = without_secrets(where)
     deadline = time.monotonic() + timeout_s
-    told = os.path.join(cwd, "stderr")
-    with open(told, "w+b") as stderr:
-        process = start(line, cwd=cwd, environment=environment, stderr=stderr)
+    stderr_path = os.path.join(cwd, "stderr")
+    with open(stderr_path, "w+b") as stderr:
+        process = start_process(line, cwd=cwd, environment=environment, stderr=stderr)
         assert process.stdout is not None
         number = process.stdout.fileno()
         try:
             while True:
                 left = deadline - time.monotonic()
                 if left <= 0 or not select.select([number], [], [], left)[0]:
-                    said = f"no answer within {timeout_s:.0f} s"
-                    raise GitFailedError(said, where=where)
+                    message = f"no answer within {timeout_s:.0f} s"
+                    raise GitFailedError(message, where=where)
                 part = os.read(number, _CHUNK)
                 if not part:
                     break
                 yield part
             code = process.wait()
         finally:
-            end(process)
+            end_process(process)
         if code:
             stderr.seek(0)
-            raise failed(stderr.read(_CHUNK), where, secrets)
+            raise failure_error(stderr.read(_CHUNK), where, secrets)
 
 
-def start(
+def start_process(
     line: Sequence[str],
     *,
     cwd: str,
@@ -253,7 +253,7 @@ def start(
         raise GitMissingError from error
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
+def end_process(process: subprocess.Popen[bytes]) -> None:
     """Kill a run with everything that it started, and reap it."""
     if process.poll() is None:
         with suppress(ProcessLookupError, PermissionError):
@@ -266,15 +266,15 @@ def end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def failed(stderr: bytes, where: str, secrets: Sequence[str] = ()) -> GitFailedError:
+def failure_error(stderr: bytes, where: str, secrets: Sequence[str] = ()) -> GitFailedError:
     """Return the error of a failed git command, in one line and without secrets."""
     text = stderr.decode("utf-8", "replace")
     for secret in sorted(filter(None, secrets), key=len, reverse=True):
         text = text.replace(secret, "***")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     marked = [line for line in lines if line.startswith(("fatal:", "error:", "ERROR:"))]
-    said = without_secrets(" ".join(marked or lines))[:_MESSAGE_MAX]
-    return GitFailedError(said.removeprefix("fatal: ") or NO_REASON, where=where)
+    message = without_secrets(" ".join(marked or lines))[:_MESSAGE_MAX]
+    return GitFailedError(message.removeprefix("fatal: ") or NO_REASON, where=where)
 
 
 NO_REASON: Final = "git failed without a message"
@@ -287,14 +287,14 @@ def private_folder() -> Iterator[str]:
     Raises:
         UnreadableError: no folder for temporary files can be written.
     """
-    folder = _made()
+    folder = _create_private_folder()
     try:
         yield folder
     finally:
-        _removed(folder)
+        _remove_folder(folder)
 
 
-def _made() -> str:
+def _create_private_folder() -> str:
     """Return a new private folder, without ``tempfile``, whose import takes 8 ms."""
     for place in (os.environ.get("TMPDIR", ""), "/tmp", "/var/tmp"):  # noqa: S108 - the name is random, the mode 0700
         if os.path.isabs(place):
@@ -306,14 +306,14 @@ def _made() -> str:
     raise UnreadableError("no folder for temporary files", where="TMPDIR", remedy=remedy)
 
 
-def _removed(folder: str) -> None:
+def _remove_folder(folder: str) -> None:
     """Remove a folder with its files and folders; a link in it is removed, never followed."""
     with suppress(OSError):
         with os.scandir(folder) as listing:
             entries = list(listing)
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
-                _removed(entry.path)
+                _remove_folder(entry.path)
             else:
                 os.unlink(entry.path)
         os.rmdir(folder)

@@ -47,7 +47,7 @@ def read_folder(path: Path | str) -> tuple[list[SourceFile], list[Diagnostic]]:
         is_file = os.path.exists(root)
         what = f'"{path}" is a file' if is_file else f'folder "{path}" does not exist'
         raise UnreadableError(what, remedy="pass the fleet folder as PATH")
-    reading = _Reading(root)
+    reading = _FolderReader(root)
     try:
         reading.walk()
     except OSError as error:
@@ -55,7 +55,7 @@ def read_folder(path: Path | str) -> tuple[list[SourceFile], list[Diagnostic]]:
     return reading.files, reading.findings
 
 
-class _Reading:
+class _FolderReader:
     def __init__(self, root: str) -> None:
         self.root = root
         self.files: list[SourceFile] = []
@@ -68,7 +68,7 @@ class _Reading:
                 limit = f"{FILES_MAX} files or {BYTES_MAX // 2**20} MiB"
                 self._refuse("too-large", relative, f"the folder holds more than {limit}")
                 return
-            self._read(relative, real)
+            self._read_file(relative, real)
 
     def _candidates(self) -> Iterator[tuple[str, str]]:
         """Yield (relative path, real path) of the fleet files, in order; loops end."""
@@ -88,7 +88,7 @@ class _Reading:
                     return
                 if entry.name.startswith("."):
                     continue
-                real = self._inside(entry, relative)
+                real = self._resolve_entry(entry, relative)
                 if real is None:
                     continue
                 if entry.is_dir():
@@ -105,7 +105,7 @@ class _Reading:
                     yield relative, real
             stack.extend(reversed(below))
 
-    def _inside(self, entry: os.DirEntry[str], relative: str) -> str | None:
+    def _resolve_entry(self, entry: os.DirEntry[str], relative: str) -> str | None:
         """Return the real path of an entry; None, with a finding, if it must not be read."""
         if not entry.is_symlink():
             return entry.path
@@ -123,7 +123,7 @@ class _Reading:
             return None
         return real
 
-    def _read(self, relative: str, real: str) -> None:
+    def _read_file(self, relative: str, real: str) -> None:
         if not os.path.isfile(real):
             self._refuse("not-a-file", relative, "is not a regular file")
             return

@@ -15,7 +15,13 @@ from threading import Timer
 from typing import IO, Final
 
 from reconciler.adapters.git import folder as limits
-from reconciler.adapters.git.command import NO_REASON, TIMEOUT_S, GitFailedError, end, start
+from reconciler.adapters.git.command import (
+    NO_REASON,
+    TIMEOUT_S,
+    GitFailedError,
+    end_process,
+    start_process,
+)
 from reconciler.adapters.git.repository import RepositoryView
 from reconciler.desired.fleet import SourceFile
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
@@ -45,7 +51,7 @@ def commit_of(view: RepositoryView, ref: str) -> str:
     try:
         return view.run(*arguments).decode().strip()
     except GitFailedError as error:
-        if error.said != NO_REASON:
+        if error.git_message != NO_REASON:
             raise
         remedy = "pass a branch, a tag or a fetched commit"
         raise UsageError(f"commit {ref} not found", where=view.where, remedy=remedy) from error
@@ -61,13 +67,13 @@ def read_commit(
     """
     with closing(_Objects(view, where)) as objects:
         _, subject = objects.commit(commit)
-        root = _folder(objects.root(commit), folder, where)
-        reading = _Reading(root)
+        root = _find_folder(objects.root(commit), folder, where)
+        reading = _TreeReader(root)
         reading.walk()
         return reading.files, reading.findings, subject
 
 
-def opened(view: RepositoryView, where: str) -> _Objects:
+def open_objects(view: RepositoryView, where: str) -> _Objects:
     """Return the objects of a repository; close them after use."""
     return _Objects(view, where)
 
@@ -87,11 +93,11 @@ class _Objects:
             self._watchdog.cancel()
             self._watchdog.join()
         if self._process is not None:
-            end(self._process)
+            end_process(self._process)
         self._process = self._watchdog = None
 
-    def read(self, oid: str, most: int) -> tuple[str, int, bytes | None]:
-        """Return kind, size and content of an object; no content if it exceeds ``most`` bytes.
+    def read(self, oid: str, bytes_max: int) -> tuple[str, int, bytes | None]:
+        """Return kind, size and content of an object; no content if it exceeds ``bytes_max`` bytes.
 
         Raises:
             UnreadableError: the object is missing or damaged.
@@ -102,21 +108,21 @@ class _Objects:
             stdin.flush()
             header = stdout.readline(_LINK_BYTES_MAX).decode("ascii", "replace").split()
             if len(header) != 3 or not header[2].isdigit():
-                raise self._missing(oid)
+                raise self._missing_error(oid)
             size = int(header[2])
-            if size > most:
+            if size > bytes_max:
                 self.close()  # the rest is too large to read
                 return header[1], size, None
             content = stdout.read(size + 1)
         except OSError as error:
-            raise self._missing(oid) from error
+            raise self._missing_error(oid) from error
         if len(content) != size + 1:
-            raise self._missing(oid)
+            raise self._missing_error(oid)
         return header[1], size, content[:-1]
 
     def _pipes(self) -> tuple[IO[bytes], IO[bytes]]:
         if self._process is None:
-            self._process = start(
+            self._process = start_process(
                 self._view.command("cat-file", "--batch"),
                 cwd=self._view.home,
                 environment=self._view.environment,
@@ -130,7 +136,7 @@ class _Objects:
         assert stdout is not None
         return stdin, stdout
 
-    def _missing(self, oid: str) -> UnreadableError:
+    def _missing_error(self, oid: str) -> UnreadableError:
         remedy = "fetch it (`git fetch --refetch`), or run `git fsck`"
         what = f"git cannot read object {oid[:60]}"
         return UnreadableError(what, where=self._where, remedy=remedy)
@@ -139,7 +145,7 @@ class _Objects:
         """Return the id of a commit's tree, and the first line of its message."""
         kind, _, content = self.read(commit, _COMMIT_BYTES_MAX)
         if kind != "commit" or content is None or not content.startswith(b"tree "):
-            raise self._missing(commit)
+            raise self._missing_error(commit)
         head, _, message = content.partition(b"\n\n")
         subject = message.decode("utf-8", "replace").strip().partition("\n")[0]
         tree = head.partition(b"\n")[0].removeprefix(b"tree ").decode("ascii", "replace")
@@ -153,7 +159,7 @@ class _Objects:
         """Return the entries of a folder, sorted by name."""
         kind, _, content = self.read(entry.oid, _TREE_BYTES_MAX)
         if kind != "tree" or content is None:
-            raise self._missing(entry.oid)
+            raise self._missing_error(entry.oid)
         length = len(entry.oid) // 2
         found: list[_Entry] = []
         at = 0
@@ -161,7 +167,7 @@ class _Objects:
             space, nul = content.find(b" ", at), content.find(b"\0", at)
             oid = content[nul + 1 : nul + 1 + length]
             if not at < space < nul or len(oid) != length:
-                raise self._missing(entry.oid)
+                raise self._missing_error(entry.oid)
             mode = int(content[at:space], 8) if content[at:space].isdigit() else 0
             name = content[space + 1 : nul].decode("utf-8", "surrogateescape")
             path = f"{entry.path}/{name}" if entry.path else name
@@ -181,33 +187,33 @@ class _Entry:
         self.objects = objects
 
     @cached_property
-    def below(self) -> Sequence[_Entry]:
+    def entries(self) -> Sequence[_Entry]:
         """The entries of a folder."""
         return self.objects.tree(self)
 
-    def at(self, path: str) -> _Entry | None:
-        """Return the entry of that path below a folder; links on the way are not followed."""
+    def find_entry(self, path: str) -> _Entry | None:
+        """Return the entry of that path below a folder; links in the path are not followed."""
         here = self
         for part in path.split("/"):
             found = None
             if here.kind == "tree":
-                found = next((entry for entry in here.below if entry.name == part), None)
+                found = next((entry for entry in here.entries if entry.name == part), None)
             if found is None:
                 return None
             here = found
         return here
 
 
-def _folder(tree: _Entry, folder: str, where: str) -> _Entry:
+def _find_folder(tree: _Entry, folder: str, where: str) -> _Entry:
     if folder in ("", "."):
         return tree
-    found = tree.at(folder)
+    found = tree.find_entry(folder)
     if found is None or found.kind != "tree":
         raise UnreadableError(f"folder {folder} does not exist in that commit", where=where)
     return _Entry("", "", "tree", found.oid, found.objects)
 
 
-class _Reading:
+class _TreeReader:
     """Walks a tree of git objects, in order of paths."""
 
     def __init__(self, root: _Entry) -> None:
@@ -219,8 +225,8 @@ class _Reading:
     def walk(self) -> None:
         for path, blob in self._blobs():
             if len(self.files) >= limits.FILES_MAX or self.bytes >= limits.BYTES_MAX:
-                most = f"{limits.FILES_MAX} files or {limits.BYTES_MAX // 2**20} MiB"
-                self._refuse("too-large", path, f"the folder holds more than {most}")
+                limit = f"{limits.FILES_MAX} files or {limits.BYTES_MAX // 2**20} MiB"
+                self._refuse("too-large", path, f"the folder holds more than {limit}")
                 return
             _, size, content = blob.objects.read(blob.oid, LIMITS.bytes_max)
             if content is None:
@@ -240,13 +246,13 @@ class _Reading:
         while stack:
             prefix, tree, depth = stack.pop()
             below: list[tuple[str, _Entry, int]] = []
-            for entry in tree.below:
+            for entry in tree.entries:
                 entries += 1
                 path = f"{prefix}{entry.name}"
                 if entries > limits.ENTRIES_MAX:
                     self._refuse("too-large", path, f"more than {limits.ENTRIES_MAX} entries")
                     return
-                item = self._followed(entry, path)
+                item = self._follow_links(entry, path)
                 if item is None:
                     continue
                 if item.kind == "blob":
@@ -262,7 +268,7 @@ class _Reading:
                     below.append((f"{path}/", item, depth + 1))
             stack.extend(reversed(below))
 
-    def _followed(self, entry: _Entry, path: str) -> _Entry | None:
+    def _follow_links(self, entry: _Entry, path: str) -> _Entry | None:
         """Return the object of an entry; None if it is not read, possibly with a finding."""
         if entry.name.startswith("."):
             return None
@@ -273,11 +279,11 @@ class _Reading:
                 return None
             if entry.kind != "link":
                 return entry
-            target = self._target(entry)
+            target = self._link_target(entry)
             if target is None:
                 self._refuse_link(path, "outside-link", "the symbolic link leads out of the folder")
                 return None
-            found = self.root.at(target) if target != "." else self.root
+            found = self.root.find_entry(target) if target != "." else self.root
             if found is None:
                 self._refuse_link(
                     path, "broken-link", ("the target of the symbolic link does not exist")
@@ -287,7 +293,7 @@ class _Reading:
         self._refuse_link(path, "broken-link", "the symbolic link leads to itself")
         return None
 
-    def _target(self, link: _Entry) -> str | None:
+    def _link_target(self, link: _Entry) -> str | None:
         """Return the target of a link below the root; None if it is outside."""
         _, _, content = link.objects.read(link.oid, _LINK_BYTES_MAX)
         if content is None:

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from reconciler.adapters.git.clone import Way, reached
+from reconciler.adapters.git.clone import RemoteAccess, remote_access
 from reconciler.adapters.git.command import NETWORK_TIMEOUT_S, GitFailedError, private_folder, run
 from reconciler.adapters.git.objects import commit_of
-from reconciler.adapters.git.repository import RepositoryView, find, viewed
+from reconciler.adapters.git.repository import RepositoryView, find_repository, repository_view
 from reconciler.model.errors import UnreadableError, UsageError
 from reconciler.model.text.quoting import quoted
 
@@ -44,25 +44,25 @@ def commit_to_branch(
             a file differs from the one that HEAD has.
         UnreadableError: git fails, or does not know the author.
     """
-    repository = find(folder)
+    repository = find_repository(folder)
     if repository is None:
         remedy = "use --write, or run the command in a repository"
         raise UsageError("not in a git repository", where=os.path.abspath(folder), remedy=remedy)
     below = os.path.relpath(os.path.realpath(folder), repository.top).replace(os.sep, "/")
-    with viewed(repository, folder) as view:
+    with repository_view(repository, folder) as view:
         _expect_new(view, branch)
         head = commit_of(view, "HEAD")
         draft = _DraftCommit(view, folder)
         draft.git("read-tree", head)
         for path, change in changes.items():
-            draft.change(head, posixpath.normpath(posixpath.join(below, path)), change)
-        commit = draft.committed(head, message)
+            draft.add(head, posixpath.normpath(posixpath.join(below, path)), change)
+        commit = draft.create_commit(head, message)
         draft.git("update-ref", f"refs/heads/{branch}", commit, "0" * len(commit))
     return commit
 
 
 def _expect_new(view: RepositoryView, branch: str) -> None:
-    if not _is_valid(view, branch):
+    if not _is_valid_branch(view, branch):
         what = f'"{branch}" is not a valid name of a branch'
         raise UsageError(what, where="--commit", remedy="choose another name")
     if any(view.records("for-each-ref", "--format=%(refname)%00", f"refs/heads/{branch}")):
@@ -70,7 +70,7 @@ def _expect_new(view: RepositoryView, branch: str) -> None:
         raise UsageError(f'branch "{branch}" exists', where="--commit", remedy=remedy)
 
 
-def _is_valid(view: RepositoryView, branch: str) -> bool:
+def _is_valid_branch(view: RepositoryView, branch: str) -> bool:
     if branch.startswith("-"):
         return False
     try:
@@ -101,7 +101,7 @@ class _DraftCommit:
             where=self.where,
         ).decode().strip()  # fmt: skip
 
-    def change(self, head: str, path: str, change: FileChange) -> None:
+    def add(self, head: str, path: str, change: FileChange) -> None:
         """Add a changed file to the index.
 
         Raises:
@@ -115,23 +115,23 @@ class _DraftCommit:
             if change.before is not None and known == change.before.replace(b"\r\n", b"\n"):
                 content = content.replace(b"\r\n", b"\n")  # git converts line endings here
             elif known != change.before:
-                raise _uncommitted(path)
+                raise _uncommitted_error(path)
         elif change.before is not None:
-            raise _uncommitted(path)
+            raise _uncommitted_error(path)
         if mode == _LINK:
             remedy = "use --write, which changes the file that the link leads to"
             raise UsageError("is a symbolic link", where=path, remedy=remedy)
-        fresh = self.git("hash-object", "-w", "--no-filters", self._file("blob", content))
+        fresh = self.git("hash-object", "-w", "--no-filters", self._write_file("blob", content))
         self.git("update-index", "--add", "--cacheinfo", f"{mode},{fresh},{path}")
 
-    def committed(self, head: str, message: str) -> str:
+    def create_commit(self, head: str, message: str) -> str:
         """Return the id of the commit of the index, on top of ``head``."""
         identity = self._identity()
-        text = self._file("message", message.encode())
+        text = self._write_file("message", message.encode())
         tree = self.git("write-tree")
         return self.git("commit-tree", tree, "-p", head, "-F", text, identity=identity)
 
-    def _file(self, name: str, content: bytes) -> str:
+    def _write_file(self, name: str, content: bytes) -> str:
         path = os.path.join(self.view.home, name)
         with open(path, "wb") as file:
             file.write(content)
@@ -160,7 +160,7 @@ class _DraftCommit:
         return found
 
 
-def _uncommitted(path: str) -> UsageError:
+def _uncommitted_error(path: str) -> UsageError:
     return UsageError("has uncommitted changes", where=path, remedy="commit or stash them first")
 
 
@@ -187,14 +187,14 @@ def remote_address(folder: str, remote: str) -> str:
     Raises:
         UsageError: it is not in a repository, or the repository has no such remote.
     """
-    repository = find(folder)
+    repository = find_repository(folder)
     remedy = "pass the repository with --repo URL, or a remote with --remote NAME"
     if repository is None:
         raise UsageError("not in a git repository", where=folder, remedy=remedy)
     if remote.startswith("-") or not remote.isprintable() or not remote:
         raise UsageError(f"{quoted(remote)} is not the name of a remote", where="--remote")
-    with viewed(repository, folder) as view:
-        config = os.path.join(_common(repository.git_dir), "config")
+    with repository_view(repository, folder) as view:
+        config = os.path.join(_common_dir(repository.git_dir), "config")
         try:
             arguments = ("config", "--file", config, "--no-includes", "--get")
             return view.run(*arguments, f"remote.{remote}.url").decode().strip()
@@ -203,7 +203,7 @@ def remote_address(folder: str, remote: str) -> str:
             raise UsageError(what, where=folder, remedy=remedy) from error
 
 
-def _common(git_dir: str) -> str:
+def _common_dir(git_dir: str) -> str:
     """Return the directory with the settings: of a linked worktree it is the main one's."""
     try:
         found = Path(git_dir, "commondir").read_text(encoding="utf-8").strip()
@@ -212,14 +212,14 @@ def _common(git_dir: str) -> str:
     return os.path.join(git_dir, found)
 
 
-def check(branch: str, path: str, author: str, where: str) -> None:
+def check_publication(branch: str, path: str, author: str, where: str) -> None:
     """Reject a branch, path or author that git would reject, or interpret as an option.
 
     Raises:
         UsageError: one of them is.
     """
     named = branch.startswith(("-", "+", "refs/")) or branch in ("HEAD", "@")
-    if named or not _is_ref(branch):
+    if named or not _is_branch_name(branch):
         remedy = "use the name of a branch, as in git:snapshots:prod.json"
         raise UsageError(f"{quoted(branch)} is not a branch", where=where, remedy=remedy)
     parts = path.split("/")
@@ -239,7 +239,7 @@ def _is_dot_git(part: str) -> bool:
     return part.lower().rstrip(". ") in (".git", "git~1")
 
 
-def _is_ref(branch: str) -> bool:
+def _is_branch_name(branch: str) -> bool:
     """Return whether git accepts the name of a branch (``git check-ref-format``)."""
     if not 0 < len(branch) <= _REF_MAX or not branch.isprintable():
         return False
@@ -256,39 +256,39 @@ def publish(url: str, publication: Publication) -> str | None:
         UsageError: the address, branch, path or author is refused.
         UnreadableError: the remote does not answer or rejects the commit.
     """
-    asked = f"git:{publication.branch}:{publication.path}"
-    check(publication.branch, publication.path, publication.author, asked)
-    with reached(url) as way, private_folder() as folder:
+    where = f"git:{publication.branch}:{publication.path}"
+    check_publication(publication.branch, publication.path, publication.author, where)
+    with remote_access(url) as remote, private_folder() as folder:
         for _ in range(ATTEMPTS):
-            tip = _tip(way, publication.branch)
-            workshop = _Workshop.opened(way, folder, tip, publication.branch)
-            commit = workshop.commit(publication)
+            tip = _remote_tip(remote, publication.branch)
+            draft = _TemporaryRepository.create(remote, folder, tip, publication.branch)
+            commit = draft.commit(publication)
             if commit is None:
                 return None
             try:
-                workshop.push(commit, publication.branch)
+                draft.push(commit, publication.branch)
             except GitFailedError as error:
-                if _tip(way, publication.branch) == workshop.tip:
+                if _remote_tip(remote, publication.branch) == draft.tip:
                     raise UnreadableError(
-                        f"the push was refused: {error.said}",
-                        where=f"{way.where} {publication.branch}",
+                        f"the push was refused: {error.git_message}",
+                        where=f"{remote.where} {publication.branch}",
                         remedy="give the credentials the permission to push to this branch",
                     ) from error
             else:
                 return commit
     raise UnreadableError(
         f"the branch changed during each of {ATTEMPTS} attempts to push",
-        where=f"{way.where} {publication.branch}",
+        where=f"{remote.where} {publication.branch}",
         remedy="run it again, or give each cluster a branch of its own",
     )
 
 
-def _tip(way: Way, branch: str) -> str:
+def _remote_tip(remote: RemoteAccess, branch: str) -> str:
     """Return the commit of a branch of the remote, empty if the branch does not exist."""
-    nowhere = os.path.join(way.home, "none")
+    no_git_dir = os.path.join(remote.home, "none")
     ref = f"refs/heads/{branch}"
-    said = way.run("ls-remote", "--quiet", "--", way.target, ref, git_dir=nowhere)
-    for line in said.decode("utf-8", "replace").splitlines():
+    output = remote.run("ls-remote", "--quiet", "--", remote.target, ref, git_dir=no_git_dir)
+    for line in output.decode("utf-8", "replace").splitlines():
         commit, _, name = line.partition("\t")
         if name == ref:
             return commit
@@ -296,42 +296,46 @@ def _tip(way: Way, branch: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Workshop:
+class _TemporaryRepository:
     """A temporary bare repository in which the commit is created, on top of ``tip`` if any."""
 
-    way: Way
+    remote: RemoteAccess
     folder: str
     git_dir: str
     tip: str = ""
 
     @classmethod
-    def opened(cls, way: Way, folder: str, tip: str, branch: str) -> _Workshop:
+    def create(
+        cls, remote: RemoteAccess, folder: str, tip: str, branch: str
+    ) -> _TemporaryRepository:
         form = "sha256" if len(tip) > len("0" * 40) else "sha1"
-        made = cls(way, folder, os.path.join(folder, f"{form}.git"))
-        if not os.path.isdir(made.git_dir):
-            made.run("init", "--quiet", "--bare", "--template=", f"--object-format={form}")
+        repository = cls(remote, folder, os.path.join(folder, f"{form}.git"))
+        if not os.path.isdir(repository.git_dir):
+            repository.run("init", "--quiet", "--bare", "--template=", f"--object-format={form}")
         if tip:
             arguments = ("fetch", "--quiet", "--no-tags", "--no-recurse-submodules", "--depth=1")
             refspec = f"+refs/heads/{branch}:refs/reconciler/tip"
-            way.run(
-                *(*arguments, "--no-write-fetch-head", "--", way.target, refspec),
-                git_dir=made.git_dir,
+            remote.run(
+                *(*arguments, "--no-write-fetch-head", "--", remote.target, refspec),
+                git_dir=repository.git_dir,
                 timeout_s=NETWORK_TIMEOUT_S,
             )
             # it may have moved since it was listed
-            return replace(made, tip=made.run("rev-parse", "--verify", "refs/reconciler/tip"))
-        return made
+            return replace(
+                repository, tip=repository.run("rev-parse", "--verify", "refs/reconciler/tip")
+            )
+        return repository
 
     def run(self, *arguments: str, **variables: str) -> str:
-        said = run(
+        output = run(
             arguments,
             git_dir=self.git_dir,
-            cwd=self.way.home,
-            environment={**self.way.environment, **variables},
-            where=self.way.where,
-            secrets=self.way.secrets,
+            cwd=self.remote.home,
+            environment={**self.remote.environment, **variables},
+            where=self.remote.where,
+            secrets=self.remote.secrets,
         )
-        return said.decode("utf-8", "replace").strip()
+        return output.decode("utf-8", "replace").strip()
 
     def commit(self, publication: Publication) -> str | None:
         """Return a commit with the file on top of the branch, None if that has the same file."""
@@ -356,22 +360,22 @@ class _Workshop:
             return None
         who = _AUTHOR.fullmatch(publication.author)
         assert who is not None
-        named = {
+        author = {
             f"GIT_{role}_{fact}": who[fact.lower()]
             for role in ("AUTHOR", "COMMITTER")
             for fact in ("NAME", "EMAIL")
         }
         parents = ("-p", tip) if tip else ()
-        return self.run("commit-tree", tree, *parents, "-m", publication.message, **named)
+        return self.run("commit-tree", tree, *parents, "-m", publication.message, **author)
 
     def push(self, commit: str, branch: str) -> None:
         """Push without force; hooks of a repository on this machine do not run."""
-        is_local = self.way.environment.get("GIT_ALLOW_PROTOCOL") == "file"
+        is_local = self.remote.environment.get("GIT_ALLOW_PROTOCOL") == "file"
         receiver = (f"--receive-pack={_WITHOUT_HOOKS}",) if is_local else ()
         arguments = ("push", "--quiet", "--no-verify", "--no-follow-tags", *receiver)
         refspec = f"{commit}:refs/heads/{branch}"
-        self.way.run(
-            *(*arguments, "--", self.way.target, refspec),
+        self.remote.run(
+            *(*arguments, "--", self.remote.target, refspec),
             git_dir=self.git_dir,
             timeout_s=NETWORK_TIMEOUT_S,
         )

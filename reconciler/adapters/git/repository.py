@@ -20,12 +20,12 @@ from typing import Final, NamedTuple
 from reconciler.adapters.git.command import (
     TIMEOUT_S,
     GitFailedError,
-    chunks,
-    command,
+    command_line,
     is_inside,
     local_environment,
     private_folder,
     run,
+    stream_output,
     users_environment,
 )
 from reconciler.model.errors import UnreadableError
@@ -33,23 +33,23 @@ from reconciler.model.errors import UnreadableError
 # Whether git tracks any file of a folder: tracked files may come from a stranger.
 
 
-def tracked_in(place: str) -> str | None:
+def find_tracked_path(place: str) -> str | None:
     """Return a path at or below ``place`` that is in the index or the commit of its work tree.
 
-    None where there is none, and outside any repository.
+    None if there is none, and outside any repository.
 
     Raises:
         UnreadableError: git is missing, or cannot or will not read the repository.
     """
     folder, name = os.path.split(os.path.abspath(place))
-    repository = find(folder)
+    repository = find_repository(folder)
     if repository is None:
         return None
     below = os.path.relpath(os.path.join(os.path.realpath(folder), name), repository.top)
     if below == ".":
         return None  # the root itself is the fleet folder, whose files git is expected to track
     path = below.replace(os.sep, "/")
-    with viewed(repository, place) as view:
+    with repository_view(repository, place) as view:
         head = ("ls-tree", "-r", "-z", "--name-only", "--full-tree", "HEAD", "--", path)
         for arguments in (("ls-files", "-z", "--", path), head):
             try:
@@ -105,7 +105,7 @@ class Repository(NamedTuple):
         return os.path.basename(self.top) or self.top
 
 
-def find(path: str) -> Repository | None:
+def find_repository(path: str) -> Repository | None:
     """Return the repository whose work tree contains ``path``, or None.
 
     A folder that merely looks like a bare repository is a folder like any other.
@@ -117,7 +117,7 @@ def find(path: str) -> Repository | None:
     while True:
         dot_git = os.path.join(folder, ".git")
         if os.path.lexists(dot_git):
-            found = _opened(folder, dot_git)
+            found = _open_dot_git(folder, dot_git)
             if found is not None:
                 return found
         parent = os.path.dirname(folder)
@@ -126,46 +126,46 @@ def find(path: str) -> Repository | None:
         folder = parent
 
 
-def bare(path: str) -> Repository | None:
+def bare_repository(path: str) -> Repository | None:
     """Return the folder ``path`` as a bare repository, None if it is not one."""
-    return _valid("", os.path.realpath(path))
+    return _open_git_dir("", os.path.realpath(path))
 
 
-def _opened(top: str, dot_git: str) -> Repository | None:
+def _open_dot_git(top: str, dot_git: str) -> Repository | None:
     if not os.path.isfile(dot_git):
-        return _valid(top, os.path.realpath(dot_git))
-    prefix, _, target = small_text(dot_git).partition("gitdir:")
+        return _open_git_dir(top, os.path.realpath(dot_git))
+    prefix, _, target = read_small_file(dot_git).partition("gitdir:")
     if prefix or not target.strip():
         remedy = "remove the file, or clone the repository again"
         raise UnreadableError("does not name a git directory", where=dot_git, remedy=remedy)
-    found = _valid(top, os.path.realpath(os.path.join(top, target.strip())))
+    found = _open_git_dir(top, os.path.realpath(os.path.join(top, target.strip())))
     if found is None:
         remedy = "run `git worktree repair` in the main working tree, or clone the repository again"
         raise UnreadableError("leads to no git directory", where=dot_git, remedy=remedy)
     return found
 
 
-def _valid(top: str, git_dir: str) -> Repository | None:
+def _open_git_dir(top: str, git_dir: str) -> Repository | None:
     """Return the repository if ``git_dir`` is one, by the same criteria as git."""
-    shared = small_text(os.path.join(git_dir, "commondir")).strip()
+    shared = read_small_file(os.path.join(git_dir, "commondir")).strip()
     common = os.path.realpath(os.path.join(git_dir, shared)) if shared else git_dir
     folders = (os.path.join(common, name) for name in ("objects", "refs"))
-    if all(map(os.path.isdir, folders)) and _head(git_dir):
+    if all(map(os.path.isdir, folders)) and _read_head(git_dir):
         return Repository(top, git_dir, common)
     return None
 
 
-def _head(git_dir: str) -> str:
+def _read_head(git_dir: str) -> str:
     """Return the content of HEAD if it is valid, else an empty text."""
     path = os.path.join(git_dir, "HEAD")
     if os.path.islink(path):
         target = os.readlink(path)
         return f"ref: {target}\n" if _HEAD.fullmatch(f"ref: {target}") else ""
-    text = small_text(path)
+    text = read_small_file(path)
     return text if _HEAD.fullmatch(text) else ""
 
 
-def small_text(path: str) -> str:
+def read_small_file(path: str) -> str:
     """Return the text of a small regular file, empty if there is none."""
     try:
         number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -211,17 +211,19 @@ class RepositoryView:
         """Yield the output of git, split at NUL, with only one record in memory."""
         rest = b""
         line = self.command(*arguments)
-        for part in chunks(line, cwd=self.home, environment=self.environment, where=self.where):
-            *whole, rest = (rest + part).split(b"\0")
+        for part in stream_output(
+            line, cwd=self.home, environment=self.environment, where=self.where
+        ):
+            *complete, rest = (rest + part).split(b"\0")
             if len(rest) > _RECORD_MAX:
                 raise GitFailedError("a path is longer than 64 KiB", where=self.where)
-            for record in whole:
+            for record in complete:
                 yield record.decode("utf-8", "surrogateescape")
 
     def command(self, *arguments: str) -> Sequence[str]:
         """Return the command line of a run on this view."""
         top = self.repository.top
-        return command(arguments, git_dir=self.git_dir, work_tree=top, tree=top)
+        return command_line(arguments, git_dir=self.git_dir, work_tree=top, tree=top)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -235,7 +237,7 @@ class RepositoryView:
 
 
 @contextmanager
-def viewed(repository: Repository, where: str) -> Iterator[RepositoryView]:
+def repository_view(repository: Repository, where: str) -> Iterator[RepositoryView]:
     """Yield a view of a repository while the block runs.
 
     Raises:
@@ -245,19 +247,19 @@ def viewed(repository: Repository, where: str) -> Iterator[RepositoryView]:
     """
     with private_folder() as folder:
         home, git_dir = (os.path.join(folder, name) for name in ("home", "view"))
-        for made in (home, git_dir, os.path.join(git_dir, "info")):
-            os.mkdir(made, 0o700)
-        _link(repository, git_dir)
-        _write(git_dir, "config", _config({}, is_bare=not repository.top))
+        for path in (home, git_dir, os.path.join(git_dir, "info")):
+            os.mkdir(path, 0o700)
+        _link_objects(repository, git_dir)
+        _write_file(git_dir, "config", _view_config({}, is_bare=not repository.top))
         _check_owner(repository, git_dir, home, where)
         config = _read_config(repository, git_dir, home, where)
-        _check_way(repository, config, where)
-        _check_form(config, where)
-        _write(git_dir, "config", _config(config, is_bare=not repository.top))
+        _check_work_tree(repository, config, where)
+        _check_format(config, where)
+        _write_file(git_dir, "config", _view_config(config, is_bare=not repository.top))
         yield RepositoryView(repository, git_dir, home, where, config)
 
 
-def _link(repository: Repository, git_dir: str) -> None:
+def _link_objects(repository: Repository, git_dir: str) -> None:
     """Create the view of objects, refs and index; nothing in it names a program.
 
     Raises:
@@ -276,15 +278,15 @@ def _link(repository: Repository, git_dir: str) -> None:
             raise UnreadableError("leads out of the repository", where=target, remedy=remedy)
         if os.path.isdir(target) or os.path.isfile(target):
             os.symlink(target, os.path.join(git_dir, name))
-    _write(git_dir, "HEAD", _head(own))
+    _write_file(git_dir, "HEAD", _read_head(own))
 
 
-def _write(git_dir: str, name: str, text: str) -> None:
+def _write_file(git_dir: str, name: str, text: str) -> None:
     with open(os.path.join(git_dir, name), "w", encoding="utf-8") as file:
         file.write(text)
 
 
-def _config(settings: Mapping[str, str], *, is_bare: bool) -> str:
+def _view_config(settings: Mapping[str, str], *, is_bare: bool) -> str:
     """Return the settings of a view: only those that describe how the checkout was written.
 
     ``sparseCheckout`` makes git compare existing files although they are marked as not checked out:
@@ -343,7 +345,7 @@ def _config_files(repository: Repository, found: Mapping[str, str]) -> Iterator[
         yield os.path.join(repository.git_dir, "config.worktree")
 
 
-def _check_form(config: Mapping[str, str], where: str) -> None:
+def _check_format(config: Mapping[str, str], where: str) -> None:
     """Reject a repository whose format is newer than this release.
 
     Raises:
@@ -364,7 +366,7 @@ def _check_form(config: Mapping[str, str], where: str) -> None:
     raise UnreadableError(what, where=where, remedy="clone the repository without it")
 
 
-def _check_way(repository: Repository, config: Mapping[str, str], where: str) -> None:
+def _check_work_tree(repository: Repository, config: Mapping[str, str], where: str) -> None:
     """Reject a ``.git`` file that leads to a repository which does not name this work tree.
 
     Otherwise a folder from a stranger could show the files of any repository on this machine.
@@ -375,7 +377,7 @@ def _check_way(repository: Repository, config: Mapping[str, str], where: str) ->
     top, git_dir = repository.top, repository.git_dir
     if not top or is_inside(git_dir, top):
         return
-    back = small_text(os.path.join(git_dir, "gitdir")).strip()
+    back = read_small_file(os.path.join(git_dir, "gitdir")).strip()
     folder, name = os.path.split(os.path.join(git_dir, back))
     if back and name == ".git" and os.path.realpath(folder) == top:
         return
@@ -402,7 +404,7 @@ def _check_owner(repository: Repository, git_dir: str, home: str, where: str) ->
     """
     top = repository.top
     places = [repository.git_dir, *([top, os.path.join(top, ".git")] if top else [])]
-    if os.name != "posix" or all(map(_is_ours, places)):
+    if os.name != "posix" or all(map(_is_owned_by_user, places)):
         return
     name = top or repository.git_dir
     for safe in _users_settings("safe.directory", repository, git_dir, home, where):
@@ -415,7 +417,7 @@ def _check_owner(repository: Repository, git_dir: str, home: str, where: str) ->
     )
 
 
-def _is_ours(path: str) -> bool:
+def _is_owned_by_user(path: str) -> bool:
     user, owner = os.geteuid(), os.lstat(path).st_uid
     return owner == user or (user == 0 and str(owner) == os.environ.get("SUDO_UID"))
 
@@ -423,7 +425,7 @@ def _is_ours(path: str) -> bool:
 def _users_settings(
     key: str, repository: Repository, git_dir: str, home: str, where: str
 ) -> list[str]:
-    """Return the values of a key in the settings of the user and the machine, a reset applied."""
+    """Return the values of a key in the settings of user and machine, with resets applied."""
     try:
         answer = run(
             ("config", "--includes", "--null", "--type=path", "--get-all", key),

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from reconciler.adapters.git.command import GitFailedError, GitMissingError
 from reconciler.adapters.git.folder import is_fleet_file, read_folder
 from reconciler.adapters.git.objects import commit_of
-from reconciler.adapters.git.repository import RepositoryView, find, viewed
+from reconciler.adapters.git.repository import RepositoryView, find_repository, repository_view
 from reconciler.desired.fleet import SourceFile
 from reconciler.model.errors import UsageError
 from reconciler.source.document import LIMITS
@@ -44,15 +44,15 @@ def working_revision(path: str, files: Sequence[SourceFile] | None = None) -> Gi
     Raises:
         UnreadableError: git cannot or will not read the repository.
     """
-    repository = find(path)
+    repository = find_repository(path)
     if repository is None:
         return GitRevision()
     top, name = repository.top, repository.name
     below = os.path.relpath(os.path.realpath(path), top).replace(os.sep, "/")
     try:
-        with viewed(repository, path) as view:
+        with repository_view(repository, path) as view:
             comparison = _Comparison(view, below, lambda: read_files(path, files))
-            head, dirty = comparison.standing()
+            head, dirty = comparison.compare()
             return GitRevision(head, dirty, name, below)
     except GitMissingError:
         return GitRevision(repo=name, path=below)
@@ -81,20 +81,20 @@ class _Comparison:
             self._files = self._read()
         return self._files
 
-    def standing(self) -> tuple[str | None, bool]:
+    def compare(self) -> tuple[str | None, bool]:
         """Return the commit, None before the first one, and whether a fleet file differs from it.
 
-        A file differs that has changed, is new or is gone.
+        A file differs if it was changed, added or removed.
         """
         head, is_changed = self._status()
         if is_changed:
             # line endings may be converted for this user: git runs again with that setting
-            converts = "" if "core.autocrlf" in self._view.config else self._users_conversion()
+            converts = "" if "core.autocrlf" in self._view.config else self._users_autocrlf()
             if converts in ("true", "input"):
                 head, is_changed = self._status("-c", f"core.autocrlf={converts}")
         return head, is_changed or (head is not None and self._is_hidden_change(head))
 
-    def _users_conversion(self) -> str:
+    def _users_autocrlf(self) -> str:
         return self._view.users_setting("core.autocrlf").lower()
 
     def _status(self, *options: str) -> tuple[str | None, bool]:
@@ -107,11 +107,11 @@ class _Comparison:
             fields = _FIELDS_BEFORE_PATH.get(entry[:1])
             if fields is not None:
                 path = entry.split(" ", fields)[-1].removeprefix(self._prefix)
-                if self._holds_fleet_files(path):
+                if self._contains_fleet_files(path):
                     return head, True
         return head, False
 
-    def _holds_fleet_files(self, path: str) -> bool:
+    def _contains_fleet_files(self, path: str) -> bool:
         """Return whether a path is a fleet file, or a repository within this one that has some."""
         if not path.endswith("/"):
             return is_fleet_file(path)
@@ -124,13 +124,13 @@ class _Comparison:
             mode, _, oid = what.split(" ")
             name = path.removeprefix(self._prefix)
             if mode == _SUBMODULE:
-                if self._is_other_submodule(name, oid):
+                if self._submodule_differs(name, oid):
                     return True
-            elif is_fleet_file(name) and self._is_other(name, mode, oid):
+            elif is_fleet_file(name) and self._differs(name, mode, oid):
                 return True
         return False
 
-    def _is_other(self, name: str, mode: str, oid: str) -> bool:
+    def _differs(self, name: str, mode: str, oid: str) -> bool:
         """Return whether a file exists and differs; one that is not checked out does not differ."""
         real = os.path.join(self._view.repository.top, self._prefix + name)
         if mode == _LINK:
@@ -145,7 +145,7 @@ class _Comparison:
             _object_id(content.replace(b"\r\n", b"\n"), oid),  # git has compared line endings
         )
 
-    def _is_other_submodule(self, name: str, oid: str) -> bool:
+    def _submodule_differs(self, name: str, oid: str) -> bool:
         """Return whether files that were read from a submodule differ from its commit."""
         below = {
             path.removeprefix(f"{name}/"): content
@@ -155,18 +155,18 @@ class _Comparison:
         if not below:
             return False
         real = os.path.join(self._view.repository.top, self._prefix + name)
-        found = find(real)
+        found = find_repository(real)
         if found is None or found.top != os.path.realpath(real):
             return True
         files = [SourceFile(path, content) for path, content in below.items()]
-        standing = working_revision(real, files)
-        return standing.head != oid or standing.dirty
+        revision = working_revision(real, files)
+        return revision.head != oid or revision.dirty
 
 
 def _object_id(content: bytes, like: str) -> str:
-    """Return the id of a blob, by the hash that the id ``like`` was made with."""
-    made = hashlib.sha1 if len(like) == 40 else hashlib.sha256
-    return made(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+    """Return the id of a blob, with the hash function of the id ``like``."""
+    algorithm = hashlib.sha1 if len(like) == 40 else hashlib.sha256
+    return algorithm(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
 _LINK = "120000"
@@ -188,7 +188,7 @@ _FIELDS_BEFORE_PATH = {"1": 8, "2": 9, "u": 10, "?": 1}
 class ChangedFiles(NamedTuple):
     """The files that differ between the merge base with ``base`` and the head, from ``top``.
 
-    ``known`` are those of the asked folders that exist at the base.
+    ``known`` are those of the given folders that exist at the base.
     """
 
     top: str
@@ -206,11 +206,11 @@ def changed_files(folder: str, base: str, folders: tuple[str, ...]) -> ChangedFi
         UsageError: it is not a repository, or ``base`` is not a commit with a common ancestor.
         UnreadableError: git cannot read the repository.
     """
-    repository = find(folder)
+    repository = find_repository(folder)
     if repository is None:
         remedy = "omit --base, or run the command in a repository"
         raise UsageError("not in a git repository", where=os.path.abspath(folder), remedy=remedy)
-    with viewed(repository, folder) as view:
+    with repository_view(repository, folder) as view:
         before, head = commit_of(view, base), commit_of(view, "HEAD")
         arguments = ("diff", "--name-only", "--no-renames", "--no-ext-diff", "-z")
         try:

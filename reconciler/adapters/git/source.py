@@ -9,8 +9,13 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from reconciler.adapters.git.folder import read_folder
-from reconciler.adapters.git.objects import commit_of, opened
-from reconciler.adapters.git.repository import Repository, RepositoryView, find, viewed
+from reconciler.adapters.git.objects import commit_of, open_objects
+from reconciler.adapters.git.repository import (
+    Repository,
+    RepositoryView,
+    find_repository,
+    repository_view,
+)
 from reconciler.adapters.git.revision import GitRevision, working_revision
 from reconciler.desired.fleet import SourceFile
 from reconciler.model.diagnostics import Diagnostic
@@ -67,7 +72,7 @@ def read(source: Source) -> SourceContent:
     match source:
         case WorkingTree(path):
             files, findings = read_folder(path)
-            return _checked(files, findings, working_revision(path, files), path)
+            return _source_content(files, findings, working_revision(path, files), path)
         case AtRef(path, ref):
             return _read_ref(path, ref)
         case Remote():
@@ -89,7 +94,7 @@ def head_of(source: Source) -> str | None:
         case AtRef(path, ref):
             from reconciler.adapters.git.objects import commit_of
 
-            with viewed(repository_of(path), path) as view:
+            with repository_view(repository_of(path), path) as view:
                 return commit_of(view, ref)
         case Remote():
             from reconciler.adapters.git.clone import remote_head
@@ -103,11 +108,11 @@ def _read_ref(path: str, ref: str) -> SourceContent:
     repository = repository_of(path)
     where = f"{path} at {ref}"
     below = os.path.relpath(os.path.realpath(path), repository.top).replace(os.sep, "/")
-    with viewed(repository, path) as view:
+    with repository_view(repository, path) as view:
         commit = commit_of(view, ref)
         files, findings, subject = read_commit(view, commit, below, where)
     revision = GitRevision(commit, dirty=False, repo=repository.name, path=below, subject=subject)
-    return _checked(files, findings, revision, where)
+    return _source_content(files, findings, revision, where)
 
 
 def _read_remote(source: Remote) -> SourceContent:
@@ -124,7 +129,7 @@ def _read_remote(source: Remote) -> SourceContent:
     def read_clone(clone: RepositoryView, commit: str) -> SourceContent:
         files, findings, subject = read_commit(clone, commit, folder, where)
         revision = GitRevision(commit, dirty=False, repo=repo, path=folder, subject=subject)
-        return _checked(files, findings, revision, where)
+        return _source_content(files, findings, revision, where)
 
     return with_clone(source.url, source.ref, source.cache, read_clone)
 
@@ -135,14 +140,14 @@ def repository_of(path: str) -> Repository:
     Raises:
         UsageError: it is not in a repository.
     """
-    found = find(path)
+    found = find_repository(path)
     if found is None:
         remedy = "remove the ref, or pass a folder in a repository"
         raise UsageError("not in a git repository", where=path, remedy=remedy)
     return found
 
 
-def _checked(
+def _source_content(
     files: list[SourceFile], findings: list[Diagnostic], revision: GitRevision, where: str
 ) -> SourceContent:
     if not files and not findings:
@@ -153,7 +158,7 @@ def _checked(
     return SourceContent(tuple(files), tuple(findings), revision)
 
 
-def folders_with(source: Source, names: Collection[str]) -> list[str]:
+def find_folders(source: Source, names: Collection[str]) -> list[str]:
     """Return the folders below a source that contain a file with one of these names, in order.
 
     They are relative, ``.`` for the source itself. Hidden folders are skipped.
@@ -164,12 +169,14 @@ def folders_with(source: Source, names: Collection[str]) -> list[str]:
     """
     match source:
         case WorkingTree(path):
-            return _chosen(_files(path), names)
+            return _matching_folders(_walk_files(path), names)
         case AtRef(path, ref):
             repository = repository_of(path)
             below = os.path.relpath(os.path.realpath(path), repository.top).replace(os.sep, "/")
-            with viewed(repository, path) as view:
-                return _chosen(_listed(view, commit_of(view, ref), below), names)
+            with repository_view(repository, path) as view:
+                return _matching_folders(
+                    _list_commit_files(view, commit_of(view, ref), below), names
+                )
         case Remote(url, cache, ref, path):
             from reconciler.adapters.git.clone import with_clone
 
@@ -177,11 +184,16 @@ def folders_with(source: Source, names: Collection[str]) -> list[str]:
             if below.startswith(("/", "../")) or below == "..":
                 raise UsageError(f"{quoted(path)} leads out of the repository", where="--path")
             return with_clone(
-                url, ref, cache, lambda view, commit: _chosen(_listed(view, commit, below), names)
+                url,
+                ref,
+                cache,
+                lambda view, commit: _matching_folders(
+                    _list_commit_files(view, commit, below), names
+                ),
             )
 
 
-def _chosen(paths: Iterable[str], names: Collection[str]) -> list[str]:
+def _matching_folders(paths: Iterable[str], names: Collection[str]) -> list[str]:
     found = set()
     for path in paths:
         folder, _, name = path.rpartition("/")
@@ -190,7 +202,7 @@ def _chosen(paths: Iterable[str], names: Collection[str]) -> list[str]:
     return sorted(found)
 
 
-def _files(top: str) -> Iterator[str]:
+def _walk_files(top: str) -> Iterator[str]:
     if not os.path.isdir(top):
         raise UnreadableError(f'folder "{top}" does not exist')
     for path, folders, files in os.walk(top):
@@ -199,54 +211,56 @@ def _files(top: str) -> Iterator[str]:
         yield from (name if below == "." else f"{below}/{name}" for name in files)
 
 
-def _listed(view: RepositoryView, commit: str, below: str) -> Iterator[str]:
+def _list_commit_files(view: RepositoryView, commit: str, below: str) -> Iterator[str]:
     tree = commit if below == "." else f"{commit}:{below}"
     yield from view.records("ls-tree", "-r", "-z", "--name-only", "--full-tree", tree)
 
 
-def read_blob(folder: str, ref: str, path: str, most: int) -> bytes:
+def read_blob(folder: str, ref: str, path: str, bytes_max: int) -> bytes:
     """Return the file ``path``, from the top of the repository that ``folder`` is in, at ``ref``.
 
     Raises:
         UsageError: ``folder`` is in no repository, or ``ref`` names no commit.
-        UnreadableError: the file does not exist, or has more than ``most`` bytes.
+        UnreadableError: the file does not exist, or has more than ``bytes_max`` bytes.
     """
-    repository = find(folder)
+    repository = find_repository(folder)
     if repository is None:
         remedy = "pass a fleet folder in a repository, or --repo URL"
         raise UsageError("not in a git repository", where=folder, remedy=remedy)
-    with viewed(repository, folder) as view:
-        return _read(view, commit_of(view, ref), path, most, f"{path} at {ref}")
+    with repository_view(repository, folder) as view:
+        return _read_commit_blob(view, commit_of(view, ref), path, bytes_max, f"{path} at {ref}")
 
 
-def read_remote_blob(url: str, cache: str, ref: str, path: str, most: int) -> bytes:
+def read_remote_blob(url: str, cache: str, ref: str, path: str, bytes_max: int) -> bytes:
     """Return the file ``path`` of a remote repository at ``ref``; its clone is kept in ``cache``.
 
     Raises:
         UsageError: the address is refused, or ``ref`` names no commit.
         UnreadableError: the remote does not answer, the file does not exist, or has more than
-            ``most`` bytes.
+            ``bytes_max`` bytes.
         LockedError: another process is using the clone.
     """
     from reconciler.adapters.git.clone import with_clone
 
     def read(view: RepositoryView, commit: str) -> bytes:
-        return _read(view, commit, path, most, f"{path} at {ref}")
+        return _read_commit_blob(view, commit, path, bytes_max, f"{path} at {ref}")
 
     return with_clone(url, ref, cache, read)
 
 
-def _read(view: RepositoryView, commit: str, path: str, most: int, where: str) -> bytes:
-    with closing(opened(view, where)) as objects:
-        entry = objects.root(commit).at(path)
+def _read_commit_blob(
+    view: RepositoryView, commit: str, path: str, bytes_max: int, where: str
+) -> bytes:
+    with closing(open_objects(view, where)) as objects:
+        entry = objects.root(commit).find_entry(path)
         if entry is None or entry.kind != "blob":
             raise UnreadableError(
                 "the file does not exist in that commit", where=where, remedy="check the path"
             )
-        _, size, content = objects.read(entry.oid, most)
+        _, size, content = objects.read(entry.oid, bytes_max)
     if content is None:
         raise UnreadableError(
-            f"the file has {size} bytes, more than {most}",
+            f"the file has {size} bytes, more than {bytes_max}",
             where=where,
             remedy="capture fewer objects",
         )

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from reconciler.adapters.git.folder import is_fleet_file
-from reconciler.adapters.git.repository import find
+from reconciler.adapters.git.repository import find_repository
 from reconciler.model.errors import UnreadableError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 QUIET_S: Final = 0.5
 PATIENCE_S: Final = 10.0
 _CHANGES: Final = frozenset({"created", "deleted", "modified", "moved", "closed"})
-_MOVES: Final = ("HEAD", "packed-refs")
+_HEAD_FILES: Final = ("HEAD", "packed-refs")
 
 
 class Watch:
@@ -38,8 +38,8 @@ class Watch:
         self._changed = threading.Event()
         self._closed = threading.Event()
         self._git = _git_folders(self._root)
-        self._observer = _observe(self._root, self._git, self._see)
-        self._thread = threading.Thread(target=self._run, name="fleet-watch", daemon=True)
+        self._observer = _start_observer(self._root, self._git, self._on_event)
+        self._thread = threading.Thread(target=self._call_back, name="fleet-watch", daemon=True)
         self._thread.start()
 
     def __enter__(self) -> Self:
@@ -62,29 +62,29 @@ class Watch:
         if self._thread is not threading.current_thread():
             self._thread.join()
 
-    def _see(self, event: FileSystemEvent) -> None:
+    def _on_event(self, event: FileSystemEvent) -> None:
         if event.event_type not in _CHANGES or (
             event.is_directory and event.event_type == "modified"
         ):
             return  # changes in the folder have separate events
         paths = [os.fsdecode(p) for p in (event.src_path, event.dest_path) if p]
-        if any(self._matters(path, is_folder=event.is_directory) for path in paths):
+        if any(self._is_relevant(path, is_folder=event.is_directory) for path in paths):
             self._changed.set()
 
-    def _matters(self, path: str, *, is_folder: bool) -> bool:
+    def _is_relevant(self, path: str, *, is_folder: bool) -> bool:
         """Return whether a path is a fleet file, a folder that may hold some, or a ref."""
         for git in self._git:
-            below = _below(path, git)
+            below = _relative_path(path, git)
             if below is not None:
                 return not below.endswith(".lock") and (
-                    below in _MOVES or below.startswith("refs/heads/")
+                    below in _HEAD_FILES or below.startswith("refs/heads/")
                 )
-        below = _below(path, self._root)
+        below = _relative_path(path, self._root)
         if below is None:
             return False
         return is_fleet_file(f"{below}/x.yaml" if is_folder else below)
 
-    def _run(self) -> None:
+    def _call_back(self) -> None:
         while True:
             self._changed.wait()
             waited = 0.0
@@ -110,21 +110,21 @@ def watch(path: str, on_change: Callable[[], None], *, quiet_s: float = QUIET_S)
 
 def _git_folders(root: str) -> tuple[str, ...]:
     """Return the folders that hold the repository's HEAD and refs, none outside a repository."""
-    found = find(root)
+    found = find_repository(root)
     if found is None:
         return ()
     return tuple(dict.fromkeys((found.git_dir, found.common_dir)))
 
 
-def _observe(
-    root: str, git: tuple[str, ...], see: Callable[[FileSystemEvent], None]
+def _start_observer(
+    root: str, git: tuple[str, ...], on_event: Callable[[FileSystemEvent], None]
 ) -> BaseObserver:
     from watchdog.events import FileSystemEventHandler
     from watchdog.observers import Observer
 
     class Handler(FileSystemEventHandler):
         def on_any_event(self, event: FileSystemEvent) -> None:
-            see(event)
+            on_event(event)
 
     # raised if a folder appears while it is being added: a race in watchdog, and harmless
     warnings.filterwarnings("ignore", "Callback with id .* already exists", RuntimeWarning)
@@ -145,7 +145,7 @@ def _observe(
     return observer
 
 
-def _below(path: str, folder: str) -> str | None:
-    """Return ``path`` relative to ``folder``, None where it lies elsewhere."""
+def _relative_path(path: str, folder: str) -> str | None:
+    """Return ``path`` relative to ``folder``, None if it is outside."""
     prefix = folder + os.sep
     return path.removeprefix(prefix).replace(os.sep, "/") if path.startswith(prefix) else None

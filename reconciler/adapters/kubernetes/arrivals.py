@@ -18,7 +18,7 @@ import msgspec
 
 from reconciler.adapters.kubernetes.api import Api
 from reconciler.adapters.kubernetes.kinds import POD
-from reconciler.adapters.threads import listening
+from reconciler.adapters.threads import background_thread
 from reconciler.model.decode import decode
 from reconciler.model.errors import ClusterError
 from reconciler.model.kubernetes.pod import Pod
@@ -94,7 +94,7 @@ class PendingPods:
 
     def listening(self) -> AbstractContextManager[None]:
         """Watch in a thread while the block runs."""
-        return listening("pending-pods", self._listen)
+        return background_thread("pending-pods", self._listen)
 
     def follow(self) -> bool:
         """Watch once, until the API ends it; return whether it ended regularly."""

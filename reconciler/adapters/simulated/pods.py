@@ -22,7 +22,7 @@ from reconciler.model.kubernetes.metadata import Condition
 from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod, PodStatus
 from reconciler.placement.binding import scheduler
-from reconciler.placement.binding.scheduler import Seat, Seats, seats_of
+from reconciler.placement.binding.scheduler import Seat, Seats, ready_seats
 from reconciler.placement.binding.selection import Volumes
 
 
@@ -166,7 +166,7 @@ class PodBook:
             for key, record in self._record.pods.items()
             if not record.node and not by_key[key].spec.scheduling_gates
         ]
-        wanted = {scheduler.key_of(daemon) for daemon in workloads.daemon_sets}
+        wanted = {scheduler.daemon_set_key(daemon) for daemon in workloads.daemon_sets}
         nodes = [
             record.node
             for record in self._record.nodes.values()
@@ -205,7 +205,7 @@ class PodBook:
             pods = on.get(node.name, [])
             known = self._taken.get(node.name)
             if known is None or known[0] != node or known[1] != pods:
-                made = seats_of([node], {node.name: pods})
+                made = ready_seats([node], {node.name: pods})
                 if not made:
                     continue
                 known = (node, pods, made[0])
@@ -225,7 +225,7 @@ class PodBook:
         for name in (node,) if node else sorted(self._record.nodes):
             record = self._record.nodes[name]
             for daemon in workloads.daemon_sets:
-                started = record.daemons.get(scheduler.key_of(daemon))
+                started = record.daemons.get(scheduler.daemon_set_key(daemon))
                 if started is not None:
                     pods.append(self._daemon_on(daemon, record.node, started, now))
         return pods
@@ -346,15 +346,15 @@ class PodBook:
     def _start_daemons(self, workloads: Workloads, seats: Seats, now: datetime) -> bool:
         """Start the daemons that have room; return whether there was any."""
         has_started = False
-        wanted = {scheduler.key_of(daemon) for daemon in workloads.daemon_sets}
+        wanted = {scheduler.daemon_set_key(daemon) for daemon in workloads.daemon_sets}
         for record in self._record.nodes.values():
             record.daemons = {k: at for k, at in record.daemons.items() if k in wanted}
         for seat in seats.seats:
             running = self._record.nodes[seat.node.name].daemons
             for daemon in workloads.daemon_sets:
-                pod = scheduler.pod_on(daemon, seat.node)
-                if scheduler.key_of(daemon) not in running and seats.has_room(seat, pod):
-                    running[scheduler.key_of(daemon)] = now
+                pod = scheduler.daemon_pod(daemon, seat.node)
+                if scheduler.daemon_set_key(daemon) not in running and seats.has_room(seat, pod):
+                    running[scheduler.daemon_set_key(daemon)] = now
                     seat.take(pod, seats.wanted(pod))
                     has_started = True
         return has_started
@@ -376,11 +376,11 @@ class PodBook:
 
     def _daemon_on(self, daemon: DaemonSet, node: Node, started: datetime, now: datetime) -> Pod:
         """Return a daemon's pod on a node, the same object for as long as nothing changes."""
-        key = (node.name, scheduler.key_of(daemon))
+        key = (node.name, scheduler.daemon_set_key(daemon))
         facts = (daemon, started, now >= started + self.starting, node.is_ready)
         known = self._daemon_shapes.get(key)
         if known is None or known[0] != facts:
-            pod = scheduler.pod_on(daemon, node)
+            pod = scheduler.daemon_pod(daemon, node)
             known = (facts, self._running(pod, node.name, started, started, now))
             self._daemon_shapes[key] = known
         return known[1]

@@ -157,7 +157,7 @@ def _settle_pods(
     Daemons come back from their DaemonSet. One whose DaemonSet is not in the snapshot, and what a
     kubelet runs from a file, stays on its node for as long as that lives.
     """
-    sets = {scheduler.key_of(d): d for d in snapshot.daemon_sets}
+    sets = {scheduler.daemon_set_key(d): d for d in snapshot.daemon_sets}
     shared = _Shared()
     makes: dict[tuple[int, int, int], str] = {}
     pods: list[Pod] = []

@@ -13,7 +13,7 @@ from reconciler.cli.advice.candidates import FAMILIES_MAX, AdviceCandidate, Topi
 from reconciler.cli.advice.changes import Files
 from reconciler.cli.advice.divisions import divisions
 from reconciler.cli.advice.judging import Judge
-from reconciler.cli.advice.proposals import proposal
+from reconciler.cli.advice.proposals import make_proposal
 from reconciler.cli.advice.result import (
     AdviceBacktest,
     AdviceReport,
@@ -29,10 +29,10 @@ from reconciler.cli.advice.search import (
     LEAST_SHARE,
     NEUTRAL_MAX,
     Findings,
-    Judged,
-    chosen,
+    JudgedChanges,
     is_advice,
-    searched,
+    search_changes,
+    select_candidates,
 )
 from reconciler.cli.question import read_inputs
 from reconciler.cli.shared import policies, sources
@@ -46,15 +46,17 @@ from reconciler.plan.policies import binding_policies
 
 
 @dataclass(frozen=True, slots=True)
-class Advised:
+class AdviceResult:
     """The report, the files as they were read, and the judged proposals by their ids."""
 
     report: AdviceReport
     files: Files
-    proposals: dict[str, Judged]
+    proposals: dict[str, JudgedChanges]
 
 
-def advised(request: AdviceRequest, phase: Timings, progress: Progress = no_progress) -> Advised:
+def make_advice(
+    request: AdviceRequest, phase: Timings, progress: Progress = no_progress
+) -> AdviceResult:
     """Return the changes to a fleet's files that save the most.
 
     ``progress`` learns how far the search is.
@@ -64,19 +66,19 @@ def advised(request: AdviceRequest, phase: Timings, progress: Progress = no_prog
         UnreadableError: an input cannot be read.
         InvalidFleetError: the desired state has errors.
     """
-    judge = _judge(request, phase)
+    judge = _make_judge(request, phase)
     with phase("disruption"):
-        known = _candidates(judge)
-        at_rest = [c for c in known if not c.needs_trace]
-        tried, left_out = chosen(at_rest, request.most, request.seed)
+        known = _find_candidates(judge)
+        testable_at_rest = [c for c in known if not c.needs_trace]
+        tried, left_out = select_candidates(testable_at_rest, request.most, request.seed)
         sweep = Sweep(request.sweep, progress)
-        found = searched(judge, tried, sweep)
-        tested = _tested(judge, found, [c for c in known if c.needs_trace], sweep)
-    return _advised(judge, known, found, left_out, tested)
+        found = search_changes(judge, tried, sweep)
+        tested = _test_with_trace(judge, found, [c for c in known if c.needs_trace], sweep)
+    return _assemble_result(judge, known, found, left_out, tested)
 
 
 @dataclass(frozen=True, slots=True)
-class _Tested:
+class _TraceResults:
     """What a trace shows.
 
     ``backtests`` are by the ids of the candidates that make up a proposal. ``unfolding`` are the
@@ -84,34 +86,38 @@ class _Tested:
     """
 
     backtests: Mapping[tuple[str, ...], AdviceBacktest] = field(default_factory=dict)
-    unfolding: tuple[Judged, ...] = ()
+    replayed: tuple[JudgedChanges, ...] = ()
     untried: tuple[AdviceCandidate, ...] = ()
     commitments: tuple[CommitmentAdvice, ...] = ()
 
 
-def _tested(
-    judge: Judge, found: Findings, unfolding: Sequence[AdviceCandidate], sweep: Sweep
-) -> _Tested:
+def _test_with_trace(
+    judge: Judge, found: Findings, needing_trace: Sequence[AdviceCandidate], sweep: Sweep
+) -> _TraceResults:
     """Return what the trace shows of the best proposals, and of changes that need one."""
     request = judge.request
     if request.trace is None:
         commitments = commitments_worth_buying(judge, None, ())
-        return _Tested(untried=tuple(unfolding), commitments=commitments)
+        return _TraceResults(untried=tuple(needing_trace), commitments=commitments)
     from reconciler.cli.advice.backtesting import Backtests
 
-    best = _saving(found)[: request.backtested]
+    best = _ranked_advice(found)[: request.backtested]
     if found.together is not None:
         best = [found.together, *best]
-    taken, untried = chosen(unfolding, request.backtested, request.seed)
-    verdicts = [Judged((one,), judge.unfolding(one.changes)) for one in taken]
+    selected, untried = select_candidates(needing_trace, request.backtested, request.seed)
+    verdicts = [JudgedChanges((one,), judge.judge_policies_only(one.changes)) for one in selected]
     tried = [one for one in verdicts if not one.verdict.refusal]
-    backtests = Backtests.of(judge, request.trace)
-    results, nodes = backtests.of_all([*best, *tried], sweep)
-    by_ids = {_ids(one): result for one, result in zip([*best, *tried], results, strict=True)}
-    return _Tested(
+    backtests = Backtests.from_trace_file(judge, request.trace)
+    results, nodes = backtests.compare_all([*best, *tried], sweep)
+    by_ids = {
+        _candidate_ids(one): result for one, result in zip([*best, *tried], results, strict=True)
+    }
+    return _TraceResults(
         by_ids,
         tuple(
-            with_fields(one, over_time=by_ids[_ids(one)].per_month) if _ids(one) in by_ids else one
+            with_fields(one, over_time=by_ids[_candidate_ids(one)].per_month)
+            if _candidate_ids(one) in by_ids
+            else one
             for one in verdicts
         ),
         untried,
@@ -119,16 +125,16 @@ def _tested(
     )
 
 
-def _saving(found: Findings) -> list[Judged]:
+def _ranked_advice(found: Findings) -> list[JudgedChanges]:
     ours = (one for one in found.alone if is_advice(one) and not one.is_of_workload)
     return sorted(ours, key=lambda one: one.order)
 
 
-def _ids(one: Judged) -> tuple[str, ...]:
-    return tuple(member.id for member in one.members)
+def _candidate_ids(judged: JudgedChanges) -> tuple[str, ...]:
+    return tuple(member.id for member in judged.members)
 
 
-def _judge(request: AdviceRequest, phase: Timings) -> Judge:
+def _make_judge(request: AdviceRequest, phase: Timings) -> Judge:
     with phase("read"):
         operator = policies.operator_policies(request.fleet, request.policies)
         source = sources.read_source(request.fleet)
@@ -145,7 +151,7 @@ def _judge(request: AdviceRequest, phase: Timings) -> Judge:
         return Judge(request, tuple(source.files), inputs, rules, layers)
 
 
-def _candidates(judge: Judge) -> tuple[AdviceCandidate, ...]:
+def _find_candidates(judge: Judge) -> tuple[AdviceCandidate, ...]:
     inputs = judge.inputs
     types, pools = facts_of(inputs).types.by_name, node_pools(inputs.fleet)
     return (
@@ -154,24 +160,26 @@ def _candidates(judge: Judge) -> tuple[AdviceCandidate, ...]:
     )
 
 
-def _advised(
+def _assemble_result(
     judge: Judge,
     known: Sequence[AdviceCandidate],
     found: Findings,
     left_out: Sequence[AdviceCandidate],
-    tested: _Tested,
-) -> Advised:
-    found = with_fields(found, alone=(*found.alone, *tested.unfolding))
-    backtests = tested.backtests
-    found = _within_limits(judge, found, backtests)
-    saving = _saving(found)
+    trace_results: _TraceResults,
+) -> AdviceResult:
+    found = with_fields(found, alone=(*found.alone, *trace_results.replayed))
+    backtests = trace_results.backtests
+    found = _apply_backtest_limits(judge, found, backtests)
+    saving = _ranked_advice(found)
     advice = tuple(
-        proposal(judge, one, rank, backtests.get(_ids(one)))
+        make_proposal(judge, one, rank, backtests.get(_candidate_ids(one)))
         for rank, one in enumerate(saving, start=1)
     )
     together = None
     if found.together is not None:
-        together = proposal(judge, found.together, 0, backtests.get(_ids(found.together)))
+        together = make_proposal(
+            judge, found.together, 0, backtests.get(_candidate_ids(found.together))
+        )
     request, base, exposure = judge.request, judge.base, judge.exposure
     before = judge.at_rest.before
     report = AdviceReport(
@@ -189,36 +197,36 @@ def _advised(
         limits=judge.limits,
         advice=advice,
         together=together,
-        workloads=tuple(_of_workloads(judge, found)),
-        commitments=tested.commitments,
-        refused=tuple(_refused(found.alone)),
+        workloads=tuple(_workload_advice(judge, found)),
+        commitments=trace_results.commitments,
+        refused=tuple(_rejected_advice(found.alone)),
         no_effect=tuple(
             one.members[0].id for one in found.alone if not one.saves and not one.verdict.refusal
         ),
-        not_tried=tuple(_not_tried(judge, known, left_out, tested.untried, found)),
+        not_tried=tuple(_untried_changes(judge, known, left_out, trace_results.untried, found)),
         evaluations=found.evaluations,
     )
     proposals = {entry.id: one for entry, one in zip(advice, saving, strict=True)}
     if together is not None and found.together is not None:
         proposals[together.id] = found.together
-    return Advised(report, judge.files, proposals)
+    return AdviceResult(report, judge.files, proposals)
 
 
-def _of_workloads(judge: Judge, found: Findings) -> Iterator[WorkloadAdvice]:
+def _workload_advice(judge: Judge, found: Findings) -> Iterator[WorkloadAdvice]:
     """Yield the constraints that cost something, the largest saving first."""
     before = judge.at_rest.before.per_hour
-    for one in sorted(found.alone, key=lambda one: one.order):
-        workload, verdict = one.members[0].workload, one.verdict
-        if workload is None or not is_advice(one):
+    for judged in sorted(found.alone, key=lambda one: one.order):
+        workload, verdict = judged.members[0].workload, judged.verdict
+        if workload is None or not is_advice(judged):
             continue
         assert verdict.at_rest is not None, "what saves has been carried to rest"
         assert verdict.exposure is not None, "what saves has been carried to rest"
         yield WorkloadAdvice(
-            id=one.members[0].id,
+            id=judged.members[0].id,
             owner=workload.constraint.owner,
             constraint=workload.constraint.constraint.value,
             title=workload.title,
-            per_month=one.per_month,
+            per_month=judged.per_month,
             percent=round(100 * verdict.at_rest.per_hour / before, 2) if before else 0.0,
             pods=workload.pods,
             risk=workload.risk,
@@ -227,42 +235,42 @@ def _of_workloads(judge: Judge, found: Findings) -> Iterator[WorkloadAdvice]:
         )
 
 
-def _within_limits(
-    judge: Judge, found: Findings, tested: Mapping[tuple[str, ...], AdviceBacktest]
+def _apply_backtest_limits(
+    judge: Judge, found: Findings, backtests: Mapping[tuple[str, ...], AdviceBacktest]
 ) -> Findings:
     """Return the findings with every proposal refused whose backtest exceeds a limit."""
-    if not tested:
+    if not backtests:
         return found
-    from reconciler.cli.advice.backtesting import beyond_limits
+    from reconciler.cli.advice.backtesting import exceeded_limit
 
-    def judged(one: Judged) -> Judged:
-        backtest = tested.get(_ids(one))
-        refusal = beyond_limits(backtest, judge.limits) if backtest is not None else ""
+    def judged(one: JudgedChanges) -> JudgedChanges:
+        backtest = backtests.get(_candidate_ids(one))
+        refusal = exceeded_limit(backtest, judge.limits) if backtest is not None else ""
         if not refusal or (one.over_time is not None and not one.saves):
             return one  # what saves nothing over time is no advice in any case
         return with_fields(one, verdict=with_fields(one.verdict, refusal=refusal))
 
-    together = judged(found.together) if found.together is not None else None
+    together = apply_limits(found.together) if found.together is not None else None
     if together is not None and together.verdict.refusal:
         together = None
-    return with_fields(found, alone=tuple(map(judged, found.alone)), together=together)
+    return with_fields(found, alone=tuple(map(apply_limits, found.alone)), together=together)
 
 
-def _refused(alone: Iterable[Judged]) -> Iterator[RefusedAdvice]:
+def _rejected_advice(alone: Iterable[JudgedChanges]) -> Iterator[RefusedAdvice]:
     """Yield what saves but must not be proposed, the largest saving first."""
-    for one in sorted(alone, key=lambda one: one.order):
-        if one.verdict.refusal and one.saves and not one.verdict.is_impossible:
-            candidate = one.members[0]
+    for judged in sorted(alone, key=lambda one: one.order):
+        if judged.verdict.refusal and judged.saves and not judged.verdict.is_impossible:
+            candidate = judged.members[0]
             yield RefusedAdvice(
                 id=candidate.id,
                 topic=candidate.topic.value,
                 title=candidate.title,
-                per_month=one.per_month,
-                reason=one.verdict.refusal,
+                per_month=judged.per_month,
+                reason=judged.verdict.refusal,
             )
 
 
-def _not_tried(
+def _untried_changes(
     judge: Judge,
     known: Sequence[AdviceCandidate],
     left_out: Sequence[AdviceCandidate],
@@ -270,10 +278,10 @@ def _not_tried(
     found: Findings,
 ) -> Iterator[NotTried]:
     """Yield what was not judged, and why."""
-    for one in found.alone:
-        is_forbidden = one.members[0].needs_trace and one.over_time is None
-        if one.verdict.is_impossible or (is_forbidden and one.verdict.refusal):
-            yield NotTried(what=one.members[0].id, reason=one.verdict.refusal)
+    for judged in found.alone:
+        is_forbidden = judged.members[0].needs_trace and judged.over_time is None
+        if judged.verdict.is_impossible or (is_forbidden and judged.verdict.refusal):
+            yield NotTried(what=judged.members[0].id, reason=judged.verdict.refusal)
     for candidate in left_out:
         yield NotTried(what=candidate.id, reason="more candidates than --candidates")
     for candidate in untried:

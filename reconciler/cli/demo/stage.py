@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from reconciler.adapters.aws.tags import INTENT
 from reconciler.adapters.simulated.conditions import SimulatedClock
 from reconciler.cli.demo.narrator import Reporter
-from reconciler.cli.wiring.assembly import Assembly, assembled, live_inputs
+from reconciler.cli.wiring.assembly import Assembly, assemble_world, live_inputs
 from reconciler.cli.wiring.imitation import Imitation
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ class DemoStage:
 
     @contextmanager
     def _assembled(self) -> Iterator[Assembly]:
-        with assembled(self._request(), self.reporter, self._imitation) as assembly:
+        with assemble_world(self._request(), self.reporter, self._imitation) as assembly:
             self.reporter.begin(assembly.world.store)
             yield assembly
 

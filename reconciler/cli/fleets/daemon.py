@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from reconciler.ports.progress import Notifier
 
 
-_AGAIN_S: Final = 5.0
-"""How long a daemon waits before it starts again after trouble with its state or its folder."""
+_RETRY_S: Final = 5.0
+"""How long a daemon waits before it restarts after an error of its state or its folder."""
 
 
-def keep(
+def keep_in_sync(
     request: RunRequest,
     notifier: Notifier,
     stop: Callable[[], bool],
@@ -35,10 +35,10 @@ def keep(
 ) -> None:
     """Keep the fleet in sync with git until ``stop``, which is called between passes, is true.
 
-    Where another process holds the lease, it waits or ends, as requested. Once it has acted or
-    waited, no trouble with the lease, the state or the clock ends it: it starts again, as after
-    a crash. Where replicas share fleets, ``sharing`` has the connections, and decides when a
-    lease is asked for and given up.
+    If another process holds the lease, it waits or ends, as requested. Once it has acted or
+    waited, no error of the lease, the state or the clock ends it: it restarts, as after a
+    crash. If replicas share fleets, ``sharing`` has the connections, and decides when a lease
+    is acquired and released.
 
     Raises:
         LeaseHeldError: another process holds the lease, and it does not wait.
@@ -63,7 +63,7 @@ def keep(
 
     while not stop():
         try:
-            _act(request, notifier, stop, imitation, standby, begin, observer)
+            _run_passes(request, notifier, stop, imitation, standby, begin, observer)
             if sharing is not None and not stop():
                 why = "gave up the lease: another replica has fewer fleets"
                 notifier.notify(Progress(clock.now(), EventKind.STANDBY, why))
@@ -81,10 +81,10 @@ def keep(
             if not has_begun and not (standby is not None and standby.has_waited):
                 raise
             notifier.notify(Progress(clock.now(), EventKind.RETRYING, str(error)))
-            clock.wait(_AGAIN_S, stop)
+            clock.wait(_RETRY_S, stop)
 
 
-def _act(
+def _run_passes(
     request: RunRequest,
     notifier: Notifier,
     stop: Callable[[], bool],
@@ -94,8 +94,8 @@ def _act(
     observer: DaemonObserver | None,
 ) -> None:
     """Hold the lease and run pass after pass; ``begin`` is called once it is held."""
-    from reconciler.adapters.threads import listening
-    from reconciler.cli.wiring.assembly import assembled
+    from reconciler.adapters.threads import background_thread
+    from reconciler.cli.wiring.assembly import assemble_world
     from reconciler.cli.wiring.fleetsource import follow_commits
     from reconciler.cli.wiring.mandate import mandate_of
     from reconciler.engine.loop import Pulse
@@ -103,17 +103,21 @@ def _act(
     from reconciler.engine.steps.urgent import FirstResponse
 
     fleet = request.fleet if request.acts_on_files else follow_commits(request.fleet)
-    world = assembled(fleet, notifier, imitation, sleeps=True, standby=standby)
+    world = assemble_world(fleet, notifier, imitation, sleeps=True, standby=standby)
     with world as assembly, assembly.source.watched():
         begin()
         sharing = standby.sharing if standby is not None else None
 
         def ends() -> bool:
-            return stop() or (sharing is not None and sharing.gives_up(assembly.state))
+            return stop() or (sharing is not None and sharing.should_release(assembly.state))
 
-        watched = observer.watching(assembly) if observer is not None else assembly.world
+        watched = observer.attach(assembly) if observer is not None else assembly.world
         response = FirstResponse(watched)
-        aside = listening("reclaims", response.listen) if assembly.has_threads else nullcontext()
+        aside = (
+            background_thread("reclaims", response.listen)
+            if assembly.has_threads
+            else nullcontext()
+        )
         with aside:
             keep_passing(
                 watched,
@@ -134,12 +138,12 @@ def next_change(plan: Plan) -> datetime | None:
 
 
 def with_heartbeat(file: str | None, stop: Callable[[], bool]) -> Callable[[], bool]:
-    """Return ``stop`` in a form that touches ``file`` when it is called, every few seconds at most.
+    """Return a ``stop`` that also touches ``file``, at most once every few seconds.
 
     The loop calls it between passes and while it waits, and never within a pass.
 
     Raises:
-        StateError: a link or something else than a regular file is in its place.
+        StateError: its path is a link, or not a regular file.
     """
     if file is None:
         return stop
@@ -150,7 +154,7 @@ def with_heartbeat(file: str | None, stop: Callable[[], bool]) -> Callable[[], b
         now = time.monotonic()
         if now - touched >= _HEARTBEAT_S:
             touched = now
-            _touch(file)
+            _touch_file(file)
         return stop()
 
     return touch_and_ask
@@ -159,7 +163,7 @@ def with_heartbeat(file: str | None, stop: Callable[[], bool]) -> Callable[[], b
 _HEARTBEAT_S: Final = 5.0
 
 
-def _touch(file: str) -> None:
+def _touch_file(file: str) -> None:
     from reconciler.adapters.nofollow import open_file
     from reconciler.model.errors import StateError
 

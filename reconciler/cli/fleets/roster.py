@@ -19,7 +19,7 @@ _SKIPPED: Final = frozenset({"node_modules", "__pycache__", "vendor"})
 
 
 def has_fleets_below(request: FleetRequest) -> bool:
-    """Return whether a request names a folder of fleets: no fleet itself, but with some below it.
+    """Return whether a request names a folder that is not a fleet but contains fleets.
 
     Raises:
         UnreadableError: the repository cannot be read.
@@ -31,7 +31,7 @@ def has_fleets_below(request: FleetRequest) -> bool:
             return False
         if not os.path.isdir(top):
             return False
-    folders = _folders(request, follows_files=True)
+    folders = _fleet_folders(request, follows_files=True)
     return bool(folders) and folders != ["."]
 
 
@@ -63,20 +63,20 @@ class FleetRoster:
     def _fleets(self) -> Iterator[tuple[str, FleetRequest]]:
         for number, request in enumerate(self.requests):
             if number not in self._directories and not has_fleets_below(request):
-                yield _shown(request), request
+                yield _display_folder(request), request
                 continue
-            for below in self._below(number, request):
-                inside = _inside(request, below)
-                yield _shown(inside), inside
+            for below in self._folders_below(number, request):
+                inside = _request_below(request, below)
+                yield _display_folder(inside), inside
 
-    def _below(self, number: int, request: FleetRequest) -> list[str]:
+    def _folders_below(self, number: int, request: FleetRequest) -> list[str]:
         """Return the folders of the fleets below a directory, read again when its commit moved."""
         from reconciler.adapters.git.source import WorkingTree, head_of
 
         source = _source(request, follows_files=self.follows_files)
         head = "" if isinstance(source, WorkingTree) else head_of(source) or ""
         if not head or self._directories.get(number) != head:
-            self._known[number] = _folders(request, follows_files=self.follows_files)
+            self._known[number] = _fleet_folders(request, follows_files=self.follows_files)
             self._directories[number] = head
         return self._known[number]
 
@@ -85,14 +85,14 @@ def _folder(request: FleetRequest) -> str:
     return os.path.join(request.path or ".", request.below or "")
 
 
-def _shown(request: FleetRequest) -> str:
+def _display_folder(request: FleetRequest) -> str:
     """Return the folder of a fleet as messages name it."""
     if request.repo is not None:
         return request.below or "."
     return os.path.normpath(_folder(request))
 
 
-def _inside(request: FleetRequest, below: str) -> FleetRequest:
+def _request_below(request: FleetRequest, below: str) -> FleetRequest:
     """Return the request for a fleet in a folder of a directory."""
     if request.repo is not None:
         return replace(request, below=os.path.normpath(os.path.join(request.below or ".", below)))
@@ -102,23 +102,23 @@ def _inside(request: FleetRequest, below: str) -> FleetRequest:
 
 
 def _source(request: FleetRequest, *, follows_files: bool) -> Source:
-    from reconciler.adapters.git.repository import find
+    from reconciler.adapters.git.repository import find_repository
     from reconciler.adapters.git.source import WorkingTree
     from reconciler.cli.shared.sources import source_of
 
     source = source_of(request)
     is_tree = isinstance(source, WorkingTree)
-    if not is_tree or follows_files or find(source.path) is None:
+    if not is_tree or follows_files or find_repository(source.path) is None:
         return source
     return source_of(request, "HEAD")
 
 
-def _folders(request: FleetRequest, *, follows_files: bool) -> list[str]:
+def _fleet_folders(request: FleetRequest, *, follows_files: bool) -> list[str]:
     """Return the folders with a configuration; a fleet contains no other."""
-    from reconciler.adapters.git.source import folders_with
+    from reconciler.adapters.git.source import find_folders
 
     chosen: list[str] = []
-    for folder in folders_with(_source(request, follows_files=follows_files), CONFIG_FILES):
+    for folder in find_folders(_source(request, follows_files=follows_files), CONFIG_FILES):
         parts = folder.split("/")
         if not _SKIPPED.isdisjoint(parts):
             continue

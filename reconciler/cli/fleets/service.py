@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from reconciler.ports.clock import Clock
 
 ROSTER_S: Final = 5.0
-"""How often a folder of fleets is asked for its commit, and a remote one a third as often."""
+"""How often the commit of a folder of fleets is read; for a remote one, a third as often."""
 
 _TICK_S: Final = 0.5
-_AGAIN_S: Final = 5.0
-_AGAIN_MAX_S: Final = 300.0
+_RETRY_S: Final = 5.0
+_RETRY_MAX_S: Final = 300.0
 
 
 def serve(request: RunRequest, roster: FleetRoster) -> int:
@@ -42,14 +42,14 @@ def serve(request: RunRequest, roster: FleetRoster) -> int:
     from reconciler.adapters.clock import SystemClock
     from reconciler.adapters.database.state import SharedStates
     from reconciler.cli.fleets.daemon import with_heartbeat
-    from reconciler.cli.fleets.monitoring import monitored_fleets
+    from reconciler.cli.fleets.monitoring import serve_fleets_monitoring
     from reconciler.cli.fleets.sharing import FleetSharing
     from reconciler.cli.output.log import libraries_logged
     from reconciler.cli.shared import watching
     from reconciler.cli.shared.exitcode import DONE
     from reconciler.cli.wiring.decoding import prepare_decoders
 
-    _expect_possible(request)
+    _expect_supported_options(request)
     for named in (request.fleet, *request.others):
         if named.repo is None and not os.path.isdir(named.path or "."):
             raise UnreadableError(
@@ -59,8 +59,8 @@ def serve(request: RunRequest, roster: FleetRoster) -> int:
     roster.read()
     prepare_decoders()
     clock = SystemClock()
-    with watching.on_signal() as stop, ExitStack() as stack:
-        monitoring = stack.enter_context(monitored_fleets(request, clock, sys.stdout))
+    with watching.stop_on_signal() as stop, ExitStack() as stack:
+        monitoring = stack.enter_context(serve_fleets_monitoring(request, clock, sys.stdout))
         stack.enter_context(libraries_logged(monitoring.log))
         sharing = stack.enter_context(FleetSharing(SharedStates("reconciler")))
         beat = with_heartbeat(request.heartbeat, lambda: False)
@@ -68,7 +68,7 @@ def serve(request: RunRequest, roster: FleetRoster) -> int:
     return DONE
 
 
-def _expect_possible(request: RunRequest) -> None:
+def _expect_supported_options(request: RunRequest) -> None:
     if not request.waits:
         raise UsageError(
             "several fleets wait for their leases",
@@ -121,7 +121,7 @@ class FleetService:
             if elapsed_s >= interval_s:
                 elapsed_s = 0.0
                 self._follow_roster()
-            if self.monitoring.are_beating():
+            if self.monitoring.are_alive():
                 self.beat()
             self.clock.wait(_TICK_S, self.stop)
             elapsed_s += _TICK_S
@@ -143,20 +143,22 @@ class FleetService:
         leaving = {member.folder for member in self._leaving}
         for folder, fleet in now.items():
             if folder not in self._members and folder not in leaving:
-                self._members[folder] = self._started(folder, fleet)
-        self.monitoring.is_complete(len(now))
+                self._members[folder] = self._start(folder, fleet)
+        self.monitoring.set_fleet_count(len(now))
 
-    def _started(self, folder: str, fleet: FleetRequest) -> _Member:
+    def _start(self, folder: str, fleet: FleetRequest) -> _Member:
         fleet = with_own_config(fleet)
-        name = self._name_of(fleet)
+        name = self._display_name(fleet)
         removed = Event()
 
         def stops() -> bool:
             return self.stop() or removed.is_set()
 
         request = replace(self.request, fleet=fleet, others=())
-        member = _Member(folder, name, request, self.monitoring.of(name, stops), removed)
-        member.thread = Thread(target=self._keep, args=(member,), name=f"fleet {name}", daemon=True)
+        member = _Member(folder, name, request, self.monitoring.for_fleet(name, stops), removed)
+        member.thread = Thread(
+            target=self._run_daemon, args=(member,), name=f"fleet {name}", daemon=True
+        )
         text = f"serving fleet {name} in {folder}"
         member.monitoring.notifier.notify(Progress(self.clock.now(), EventKind.FLEET_ADDED, text))
         member.thread.start()
@@ -177,16 +179,16 @@ class FleetService:
         if member.thread is not None:
             member.thread.join()
 
-    def _keep(self, member: _Member) -> None:
-        """Run the daemon of a fleet; whatever ends it, it starts again until it is stopped."""
-        from reconciler.cli.fleets.daemon import keep
+    def _run_daemon(self, member: _Member) -> None:
+        """Run the daemon of a fleet, and restart it after any error until it is stopped."""
+        from reconciler.cli.fleets.daemon import keep_in_sync
         from reconciler.engine.loop import problem_of
 
         monitoring = member.monitoring
         failures = 0
         while not monitoring.stop():
             try:
-                keep(
+                keep_in_sync(
                     member.request,
                     monitoring.notifier,
                     monitoring.stop,
@@ -199,22 +201,22 @@ class FleetService:
                 monitoring.notifier.notify(
                     Progress(self.clock.now(), EventKind.FAILED, f"cannot be served: {problem}")
                 )
-                pause = min(_AGAIN_S * 2.0 ** min(failures, 10), _AGAIN_MAX_S)
+                pause = min(_RETRY_S * 2.0 ** min(failures, 10), _RETRY_MAX_S)
                 failures += 1
-                self.clock.wait(pause, self._changes(member))
+                self.clock.wait(pause, self._change_detector(member))
 
-    def _changes(self, member: _Member) -> Callable[[], bool]:
-        """Return what is true once the fleet may be served: it is stopped, or its files changed."""
-        places = _moving(member.request.fleet)
-        before = _stamps(places)
+    def _change_detector(self, member: _Member) -> Callable[[], bool]:
+        """Return a function that is true once the fleet is stopped or its files have changed."""
+        places = _watched_paths(member.request.fleet)
+        before = _modification_times(places)
 
         def has_changed() -> bool:
-            return member.monitoring.stop() or _stamps(places) != before
+            return member.monitoring.stop() or _modification_times(places) != before
 
         return has_changed
 
-    def _name_of(self, fleet: FleetRequest) -> str:
-        """Return how a fleet is shown: by its name, or by its folder's where that is not known.
+    def _display_name(self, fleet: FleetRequest) -> str:
+        """Return the name to display: the fleet's, or its folder's if that is unknown.
 
         The name of another fleet is not used again: a second one with that name is refused later,
         and its failure must not be shown as that of the first.
@@ -230,10 +232,10 @@ class FleetService:
             name = sources.settings_of(request, found).settings.fleet
         except ReconcilerError:
             name = sources.fleet_name(fleet)
-        taken = {member.name for member in (*self._members.values(), *self._leaving)}
-        if name in taken:
+        used_names = {member.name for member in (*self._members.values(), *self._leaving)}
+        if name in used_names:
             name = sources.fleet_name(fleet)
-        while name in taken:
+        while name in used_names:
             name += ".2"
         return name
 
@@ -246,10 +248,10 @@ def with_own_config(fleet: FleetRequest) -> FleetRequest:
 
     The file has the name of the fleet's folder; a fleet without one has ``default.yaml``.
     """
-    from reconciler.cli.shared.operatorfile import named_file
+    from reconciler.cli.shared.operatorfile import operator_file_path
     from reconciler.cli.shared.sources import fleet_name
 
-    config = named_file(fleet.config)
+    config = operator_file_path(fleet.config)
     if config is None or not os.path.isdir(config):
         return fleet
     own = os.path.join(config, f"{fleet_name(fleet)}.yaml")
@@ -257,14 +259,14 @@ def with_own_config(fleet: FleetRequest) -> FleetRequest:
     return replace(fleet, config=own if os.path.lexists(own) else default)
 
 
-def _moving(fleet: FleetRequest) -> list[str]:
+def _watched_paths(fleet: FleetRequest) -> list[str]:
     """Return the files and folders that change with the commit of a repository on this machine."""
     if fleet.repo is not None:
         return []
-    from reconciler.adapters.git.repository import find
+    from reconciler.adapters.git.repository import find_repository
 
     folder = fleet.path or "."
-    found = find(folder)
+    found = find_repository(folder)
     if found is None:
         return [folder]
     return [
@@ -274,7 +276,7 @@ def _moving(fleet: FleetRequest) -> list[str]:
     ]
 
 
-def _stamps(places: list[str]) -> list[float]:
+def _modification_times(places: list[str]) -> list[float]:
     stamps = []
     for place in places:
         try:

@@ -71,12 +71,12 @@ def changed_fleets(fleets: Sequence[str], base: str | None) -> list[FleetChange]
     there = [fleet for fleet in fleets if os.path.isdir(fleet)]
     if base is None:
         return [FleetChange(fleet, None) for fleet in there]
-    from reconciler.adapters.git.repository import find
+    from reconciler.adapters.git.repository import find_repository
     from reconciler.adapters.git.revision import changed_files
 
     if not there:
         return []
-    repository = find(there[0])
+    repository = find_repository(there[0])
     top = os.path.realpath(repository.top) if repository is not None else os.path.realpath(".")
     below = {fleet: os.path.relpath(os.path.realpath(fleet), top) for fleet in there}
     folders = tuple(path.replace(os.sep, "/") for path in below.values())
@@ -90,10 +90,10 @@ def changed_fleets(fleets: Sequence[str], base: str | None) -> list[FleetChange]
 
 def _was_there(fleet: str, base: str) -> bool:
     """Return whether the base has a folder that the head has removed."""
-    from reconciler.adapters.git.repository import find
+    from reconciler.adapters.git.repository import find_repository
     from reconciler.adapters.git.revision import changed_files
 
-    repository = find(".")
+    repository = find_repository(".")
     if repository is None:
         return False
     folder = os.path.relpath(os.path.realpath(fleet), os.path.realpath(repository.top))
@@ -158,12 +158,12 @@ def review(change: FleetChange, options: ReviewOptions) -> Review:
 
 
 def _validated(folder: str, options: ReviewOptions) -> tuple[str, bool]:
-    from reconciler.cli.validation import ValidateRequest, checked
+    from reconciler.cli.validation import ValidateRequest, validate_fleet
 
     request = ValidateRequest(
         path=folder, output="github" if options.is_github else "text", settings=options.settings
     )
-    return checked(request)
+    return validate_fleet(request)
 
 
 def _planned(change: FleetChange, options: ReviewOptions, findings: str) -> Review:
@@ -176,7 +176,7 @@ def _planned(change: FleetChange, options: ReviewOptions, findings: str) -> Revi
     from reconciler.plan.planning import plan_of
     from reconciler.plan.render.html import render_html
     from reconciler.plan.render.markdown import render_markdown
-    from reconciler.plan.render.summary import unschedulable
+    from reconciler.plan.render.summary import unschedulable_pods
 
     request = FleetRequest(
         path=change.folder,
@@ -186,15 +186,15 @@ def _planned(change: FleetChange, options: ReviewOptions, findings: str) -> Revi
         settings=options.settings,
     )
     timings = Timings(lambda _: None)
-    operator = policies.policies_of_operator(request, options.policies)
+    operator = policies.operator_policies(request, options.policies)
     inputs = read_inputs(request, timings)
     rules = policies.policies_of(operator, inputs)
     plan = plan_of(inputs, timings)
     if options.trace is not None and change.base is not None:
         plan = with_backtest(plan, request, options.trace, timings)
     plan = policies.judge(plan, rules)
-    refused = policies.refusals(plan, options.fail_on)
-    pods = unschedulable(plan)
+    refused = policies.blocking_policies(plan, options.fail_on)
+    pods = unschedulable_pods(plan)
     is_refused = bool(refused) or bool(pods and policies.UNSCHEDULABLE in options.fail_on)
     markdown = render_markdown(plan)
     annotations = (findings,)

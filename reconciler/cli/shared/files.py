@@ -11,16 +11,16 @@ if TYPE_CHECKING:
 
 
 BYTES_MAX: Final = 2**31
-"""How large a file named on the command line may be: a snapshot of 100,000 pods is a quarter."""
+"""The maximum size of a file named on the command line, four times a snapshot of 100,000 pods."""
 
 
-def clones(state: str | None) -> str:
+def clones_folder(state: str | None) -> str:
     """Return the folder that keeps clones: in the state directory, else in the user's cache."""
     place = state or os.environ.get("RECONCILER_STATE") or ""
     if place and "://" not in place:
-        from reconciler.adapters.git.repository import tracked_in
+        from reconciler.adapters.git.repository import find_tracked_path
 
-        if tracked_in(place) is None:
+        if find_tracked_path(place) is None:
             return os.path.join(place, "clones")
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return os.path.join(cache, "reconciler", "clones")
@@ -40,17 +40,17 @@ def read_bytes(path: str) -> bytes:
         else:
             with open(path, "rb") as file:
                 if os.fstat(file.fileno()).st_size > BYTES_MAX:
-                    raise _too_large(path)
+                    raise _size_error(path)
                 content = file.read(BYTES_MAX + 1)
     except OSError as error:
         why = error.strerror or str(error)
         raise UnreadableError(why, where=path, remedy="pass a readable file") from error
     if len(content) > BYTES_MAX:
-        raise _too_large(path)
+        raise _size_error(path)
     return content
 
 
-def _too_large(path: str) -> UnreadableError:
+def _size_error(path: str) -> UnreadableError:
     from reconciler.model.errors import UnreadableError
 
     most = f"more than {BYTES_MAX >> 30} GiB"

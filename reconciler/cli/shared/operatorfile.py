@@ -18,7 +18,7 @@ _VARIABLE: Final = "RECONCILER_CONFIG"
 _REMEDY: Final = "pass a file outside the repository"
 
 
-def named_file(named: str | None) -> str | None:
+def operator_file_path(named: str | None) -> str | None:
     """Return the path that the flag or the variable names; None where neither does."""
     return named or os.environ.get(_VARIABLE) or None
 
@@ -32,7 +32,7 @@ def read_operator_file(named: str | None, folder: str | None) -> OperatorFile | 
         UsageError: it lies inside the fleet's repository, or something in it is wrong.
         UnreadableError: it cannot be read.
     """
-    path = named_file(named)
+    path = operator_file_path(named)
     if not path:
         return None
     from reconciler.desired.policies import policies_of
@@ -74,11 +74,11 @@ def expect_outside(path: str, folder: str, flag: str, what: str) -> None:
         UsageError: it is, so a pull request could change it.
     """
     from reconciler.adapters.git.command import is_inside
-    from reconciler.adapters.git.repository import find
+    from reconciler.adapters.git.repository import find_repository
     from reconciler.model.errors import UsageError
 
     real = os.path.realpath(folder)
-    repository = find(real)
+    repository = find_repository(real)
     tree = repository.top if repository is not None else real
     as_named = os.path.join(os.path.realpath(os.path.dirname(path) or "."), os.path.basename(path))
     if is_inside(as_named, tree) or is_inside(os.path.realpath(path), tree):

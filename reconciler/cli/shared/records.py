@@ -65,7 +65,7 @@ def _is_path(word: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedFleet:
     """The state of one fleet, open for reading; ``where`` is how a message names it."""
 
     state: DatabaseState
@@ -75,9 +75,9 @@ class Recorded:
 
 
 @contextmanager
-def recorded(
+def open_recorded(
     request: StateRequest, *, create: bool = False, needs_lease: bool = True
-) -> Iterator[Recorded]:
+) -> Iterator[RecordedFleet]:
     """Open the state that the request names.
 
     Where nothing names the fleet and the state knows only one, that one is meant. Writing needs
@@ -87,22 +87,22 @@ def recorded(
         StateError: it cannot be used, or does not know the fleet.
     """
     from reconciler.adapters.database.state import open_state
-    from reconciler.cli.shared.timings import present
+    from reconciler.cli.shared.timings import current_time
 
-    now = present(request.now)
+    now = current_time(request.now)
     resolved = settings_of(request)
     location, fleet = state_location(request.path, resolved), resolved.settings.fleet
     with open_state(location, fleet, create=create, needs_lease=needs_lease) as state:
         known = state.history.fleets()
-        meant = fleet if create else _meant(fleet, known, resolved, state.database.place)
-        if meant == fleet:
-            yield Recorded(state, fleet, state.database.place, now)
+        chosen = fleet if create else _fleet_to_read(fleet, known, resolved, state.database.place)
+        if chosen == fleet:
+            yield RecordedFleet(state, fleet, state.database.place, now)
             return
-    with open_state(location, meant, create=create, needs_lease=needs_lease) as state:
-        yield Recorded(state, meant, state.database.place, now)
+    with open_state(location, chosen, create=create, needs_lease=needs_lease) as state:
+        yield RecordedFleet(state, chosen, state.database.place, now)
 
 
-def is_recorded(request: StateRequest) -> bool:
+def is_fleet_recorded(request: StateRequest) -> bool:
     """Return whether the state that the request names knows their fleet; nothing is created.
 
     Raises:
@@ -119,13 +119,13 @@ def is_recorded(request: StateRequest) -> bool:
         return fleet in state.history.fleets()
 
 
-def _meant(fleet: str, known: Sequence[str], resolved: Resolved, place: str) -> str:
+def _fleet_to_read(named: str, known: Sequence[str], resolved: Resolved, place: str) -> str:
     """Return the fleet to read."""
     from reconciler.desired.settings.layers import DEFAULT
     from reconciler.model.errors import StateError
 
-    if fleet in known:
-        return fleet
+    if named in known:
+        return named
     if not known:
         raise StateError(
             "no recorded state in this folder yet",
@@ -135,7 +135,7 @@ def _meant(fleet: str, known: Sequence[str], resolved: Resolved, place: str) -> 
     if len(known) == 1 and resolved.origins["fleet"] == DEFAULT:
         return known[0]
     raise StateError(
-        f"fleet {fleet} has no recorded state here; recorded fleets: {', '.join(known)}",
+        f"fleet {named} has no recorded state here; recorded fleets: {', '.join(known)}",
         where=place,
         remedy="select one with --set fleet=NAME",
     )
@@ -153,7 +153,7 @@ def state_location(path: str | None, resolved: Resolved) -> str:
     """
     location = _location(path, resolved)
     if "://" not in location:
-        _refuse_strangers(location, path or ".")
+        _refuse_untrusted_state(location, path or ".")
     return location
 
 
@@ -168,8 +168,8 @@ def _location(path: str | None, resolved: Resolved) -> str:
     return str(folder / state)
 
 
-def _refuse_strangers(location: str, folder: str) -> None:
-    from reconciler.adapters.git.repository import tracked_in
+def _refuse_untrusted_state(location: str, folder: str) -> None:
+    from reconciler.adapters.git.repository import find_tracked_path
     from reconciler.adapters.nofollow import refuse_link
     from reconciler.model.errors import StateError
 
@@ -177,7 +177,7 @@ def _refuse_strangers(location: str, folder: str) -> None:
     for step in (place, *place.parents):
         if top in step.parents:
             refuse_link(step)
-    tracked = tracked_in(location)
+    tracked = find_tracked_path(location)
     if tracked is not None:
         raise StateError(
             f"git tracks {tracked}; for safety, state that comes with a repository is never used",
@@ -186,7 +186,7 @@ def _refuse_strangers(location: str, folder: str) -> None:
         )
 
 
-def cache_place(path: str | None, resolved: Resolved) -> str:
+def response_cache_folder(path: str | None, resolved: Resolved) -> str:
     """Return the folder for cached responses of AWS: the state's, else the user's cache."""
     from reconciler.model.errors import ReconcilerError
 
@@ -239,7 +239,7 @@ def _config(folder: Path) -> dict[str, Any]:
 
 
 _PLANS: Final = (1, 10, 100)
-"""How many plans are searched for the last that was applied: mostly it is the newest."""
+"""How many plans are searched for the last applied one; usually it is the newest."""
 
 _LAUNCHES_MAX: Final = 100
 """How many operations on one NodeClaim are searched for its launch."""
@@ -257,8 +257,9 @@ def newest_run(state: DatabaseState) -> tuple[RecordedPlan, PlanRun] | None:
 def run_of_recorded(state: DatabaseState, recorded: RecordedPlan) -> PlanRun:
     """Return the progress of a recorded plan.
 
-    What had not begun when a later plan was made is superseded. Pruning removes a plan before the
-    records of its actions, so nothing is superseded only because its past is gone.
+    Actions that had not started when a later plan was made are superseded. Pruning removes a plan
+    before the records of its actions, so no action is superseded only because its records are
+    gone.
     """
     from reconciler.engine.tracking import run_of
     from reconciler.plan.value.plan import from_json
@@ -270,7 +271,7 @@ def run_of_recorded(state: DatabaseState, recorded: RecordedPlan) -> PlanRun:
 
 
 def records_of(state: DatabaseState, plan: str) -> Records:
-    """Return what is recorded of the actions of a plan.
+    """Return the records of a plan's actions.
 
     Two plans may decide on the same command; its record belongs to the one that started it last.
     """
@@ -295,7 +296,7 @@ def records_of(state: DatabaseState, plan: str) -> Records:
     return Records(claims, command, gone, launch)
 
 
-class Served(NamedTuple):
+class ServedAction(NamedTuple):
     """The action that an operation served: the digest of its plan, its id and its present state."""
 
     plan: str
@@ -303,11 +304,14 @@ class Served(NamedTuple):
     state: ActionState
 
 
-def served_by(state: DatabaseState, entries: Sequence[JournalEntry]) -> Mapping[int, Served]:
+def served_actions(
+    state: DatabaseState, entries: Sequence[JournalEntry]
+) -> Mapping[int, ServedAction]:
     """Return the action that each operation served, by its place in the journal.
 
-    An operation of a later pass does not name its plan: it is looked for in the plans that the
-    other operations name. What served no action is left out: a tag, a cleanup, a stray taint.
+    An operation of a later pass does not name its plan, so the plans that the other operations
+    name are searched. Operations that served no action are left out: a tag, a cleanup, a stray
+    taint.
     """
     named = {e.intent.plan: None for e in entries if e.intent.plan}
     found = (state.store.plan(digest) for digest in named)
@@ -315,29 +319,29 @@ def served_by(state: DatabaseState, entries: Sequence[JournalEntry]) -> Mapping[
     newest = newest_run(state) if entries else None
     if newest is not None:
         runs.setdefault(newest[0].digest, newest[1])
-    targets = {digest: _targets(digest, run) for digest, run in runs.items()}
-    served: dict[int, Served] = {}
+    targets = {digest: _actions_by_target(digest, run) for digest, run in runs.items()}
+    served: dict[int, ServedAction] = {}
     for entry in entries:
-        own = targets.get(entry.intent.plan)
-        key = (_SERVES.get(entry.intent.verb, ""), entry.intent.target)
-        searched = [own] if own is not None else targets.values()
+        actions = targets.get(entry.intent.plan)
+        key = (_SERVED_KIND.get(entry.intent.verb, ""), entry.intent.target)
+        searched = [actions] if actions is not None else targets.values()
         action = next((found[key] for found in searched if key in found), None)
         if action is not None:
             served[entry.sequence] = action
     return served
 
 
-def _targets(plan: str, run: PlanRun) -> dict[tuple[str, str], Served]:
+def _actions_by_target(plan: str, run: PlanRun) -> dict[tuple[str, str], ServedAction]:
     """Return the actions of a plan by their kind and the NodeClaim or Node that they are about."""
     return {
-        (action.kind, name): Served(plan, action.id, run.states[action.id])
+        (action.kind, name): ServedAction(plan, action.id, run.states[action.id])
         for action in run.graph.actions.values()
         for name in (action.node_claim, action.node)
         if name
     }
 
 
-_SERVES: Final = {
+_SERVED_KIND: Final = {
     Verb.LAUNCH: ActionKind.PROVISION,
     Verb.TAINT: ActionKind.TERMINATE,
     Verb.UNTAINT: ActionKind.TERMINATE,
@@ -348,7 +352,7 @@ _SERVES: Final = {
 """The kind of action that an operation serves."""
 
 
-_NAMING_A_CLUSTER: Final = ("cluster", "kubernetes.kubeconfig", "kubernetes.context")
+_CLUSTER_SETTINGS: Final = ("cluster", "kubernetes.kubeconfig", "kubernetes.context")
 
 _ENVIRONMENT: Final = ("KUBECONFIG", "KUBERNETES_SERVICE_HOST")
 
@@ -356,9 +360,9 @@ _ENVIRONMENT: Final = ("KUBECONFIG", "KUBERNETES_SERVICE_HOST")
 def is_live(request: FleetRequest, resolved: Resolved) -> bool:
     """Return whether the plan is of the running fleet, not of a snapshot or of files.
 
-    ``cluster`` is ``kubeconfig`` where nobody says otherwise, for those who act. Without a
-    cluster to be found, and on the machine of somebody who only wants to see what a folder means,
-    a plan is made from the workloads in it. So a cluster counts where something names it: the
+    ``cluster`` is ``kubeconfig`` by default, because acting commands need it. Where no cluster can
+    be found, such as on the machine of somebody who only wants to preview a folder, the plan is
+    made from the workloads in the folder. So a cluster is used only if something names it: the
     settings, the environment (``KUBECONFIG``, a pod's service account), or records of this fleet.
     """
     from reconciler.desired.settings.layers import DEFAULT
@@ -367,13 +371,13 @@ def is_live(request: FleetRequest, resolved: Resolved) -> bool:
     cluster = resolved.settings.cluster
     if request.snapshot is not None or cluster != ClusterKind.KUBECONFIG:
         return request.snapshot is None and cluster == ClusterKind.EMBEDDED
-    if any(resolved.origins[key] != DEFAULT for key in _NAMING_A_CLUSTER):
+    if any(resolved.origins[key] != DEFAULT for key in _CLUSTER_SETTINGS):
         return True
-    return any(os.environ.get(name) for name in _ENVIRONMENT) or _is_recorded(request, resolved)
+    return any(os.environ.get(name) for name in _ENVIRONMENT) or _has_state(request, resolved)
 
 
-def _is_recorded(request: FleetRequest, resolved: Resolved) -> bool:
-    """Return whether the folder has a state: then a plan is of the running fleet.
+def _has_state(request: FleetRequest, resolved: Resolved) -> bool:
+    """Return whether the folder has a state, so that a plan is of the running fleet.
 
     A state that came with the repository does not count.
     """

@@ -1,6 +1,6 @@
 """Reads the inputs of a plan: the fleet, the cluster, the catalog, the settings.
 
-Shared by every command that plans. Whatever is unreadable stops here: unknown is not empty.
+Shared by every command that plans. Anything unreadable stops the command: unknown is not empty.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from reconciler.cli.shared import operatorfile
-from reconciler.cli.shared.files import clones
+from reconciler.cli.shared.files import clones_folder
 
 if TYPE_CHECKING:
     from reconciler.adapters.git.source import Source
@@ -61,7 +61,9 @@ def source_of(request: FleetRequest, ref: str | None = None) -> Source:
 
     ref = ref or request.ref
     if request.repo is not None:
-        return Remote(request.repo, clones(request.state), ref or "HEAD", request.below or ".")
+        return Remote(
+            request.repo, clones_folder(request.state), ref or "HEAD", request.below or "."
+        )
     path = request.path or "."
     if request.below:
         path = os.path.join(path, request.below)
@@ -80,7 +82,7 @@ class Base(NamedTuple):
 def read_base(request: FleetRequest) -> Base | None:
     """Return what is at ``--base``, None without it.
 
-    A base that is not valid is still one to compare with: what cannot be read of it is missing.
+    An invalid base can still be compared with: the parts that cannot be read are missing.
     """
     if request.base is None:
         return None
@@ -132,9 +134,9 @@ def without_errors(findings: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:
 
 
 class SettingLayers(NamedTuple):
-    """What decides about settings besides the fleet's own file: the same for all its revisions.
+    """The sources of settings besides the fleet's own file, the same for all its revisions.
 
-    ``environment`` has nothing but settings. ``fleet`` is the name of a fleet that has none.
+    ``environment`` contains only settings. ``fleet`` is the default name of the fleet.
     """
 
     environment: dict[str, str]
@@ -142,7 +144,7 @@ class SettingLayers(NamedTuple):
     fleet: str
     operator: OperatorFile | None
 
-    def resolved(self, fleet: Fleet) -> Resolved:
+    def resolve(self, fleet: Fleet) -> Resolved:
         """Return the effective settings of a fleet."""
         from reconciler.desired.settings.layers import resolve
 
@@ -167,11 +169,11 @@ def layers_of(request: FleetRequest) -> SettingLayers:
 
 def settings_of(request: FleetRequest, fleet: Fleet) -> Resolved:
     """Return the effective settings."""
-    return layers_of(request).resolved(fleet)
+    return layers_of(request).resolve(fleet)
 
 
 def fleet_name(request: FleetRequest) -> str:
-    """Return the name of a fleet that nothing names: its folder's, or its repository's."""
+    """Return the default name of a fleet: that of its folder, or of its repository."""
     if request.repo is not None:
         address: str = request.below or request.repo
         return address.rstrip("/").rpartition("/")[2].removesuffix(".git")
@@ -179,7 +181,7 @@ def fleet_name(request: FleetRequest) -> str:
     return os.path.basename(folder)
 
 
-_OF_WHO_APPLIES: Final = frozenset(
+_ACCESS_SETTINGS: Final = frozenset(
     {
         "state",
         "fleet",  # compared by its name
@@ -198,11 +200,11 @@ _OF_WHO_APPLIES: Final = frozenset(
 
 
 def digests_of(fleet: Fleet, observed: bytes, catalog: Catalog, resolved: Resolved) -> InputDigests:
-    """Return a digest of each input; what a comment or the order of files changes is none.
+    """Return a digest of each input; comments and the order of files do not change it.
 
-    Settings that say how to reach the account, the cluster and the state are not an input: who
-    applies a plan often has other credentials than who made it. Of the engine it is the release:
-    names and with them choices among equals would change with each commit.
+    Settings for access to the account, the cluster and the state are not an input: the user who
+    applies a plan often has other credentials than the one who made it. The input ``engine`` is
+    the release: with the commit, names and choices among equals would change each time.
     """
     import msgspec
 
@@ -210,7 +212,7 @@ def digests_of(fleet: Fleet, observed: bytes, catalog: Catalog, resolved: Resolv
     from reconciler.plan.value.plan import InputDigests, input_digest
 
     objects = [(r.kind, r.namespace, r.name, r.data) for r in fleet.resources]
-    values = {k: v for k, v in resolved.values.items() if k not in _OF_WHO_APPLIES}
+    values = {k: v for k, v in resolved.values.items() if k not in _ACCESS_SETTINGS}
     return InputDigests(
         git=input_digest(
             msgspec.json.encode(objects, order="sorted"),

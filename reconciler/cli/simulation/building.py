@@ -30,7 +30,7 @@ from reconciler.cli.shared.request import FleetRequest
 from reconciler.cli.simulation.chronicle import Chronicle, ToldStore
 from reconciler.cli.simulation.driver import SimulationStage
 from reconciler.cli.simulation.script import Script, Steps, mortal
-from reconciler.cli.wiring.capturing import captured, classes_of, settings_for
+from reconciler.cli.wiring.capturing import captured_fleet, settings_for, with_captured_status
 from reconciler.cli.wiring.comparison import read_types
 from reconciler.desired.hash import object_hash
 from reconciler.desired.objects import node_classes, node_pools
@@ -250,7 +250,7 @@ def read_simulation(
     Raises:
         ReconcilerError: an argument is wrong or an input cannot be read, as for a plan.
     """
-    start = timings.present(request.now)
+    start = timings.current_time(request.now)
     with phase("read"):
         if known is None:
             found, captured_as = _snapshot(request, is_replay=is_replay)
@@ -374,7 +374,7 @@ def fleet_of(
     )
     resolved = sources.settings_of(request, fleet)
     settings, memory = resolved.settings, Discovery({})
-    found = captured(snapshot)
+    found = captured_fleet(snapshot)
     if found is not None:
         settings = settings_for(found.records, resolved, "--snapshot")
         memory = Discovery(found.records.memory)
@@ -387,7 +387,7 @@ def fleet_of(
         head=source.revision,
         tree=digests.git,
         node_pools=node_pools(fleet),
-        classes=dict(classes_of({c.name: c for c in node_classes(fleet)}, snapshot)),
+        classes=dict(with_captured_status({c.name: c for c in node_classes(fleet)}, snapshot)),
         settings=settings,
         catalog=catalog,
         diagnostics=sources.without_errors((*findings, *more, *snapshot.findings)),
@@ -449,7 +449,7 @@ def _record_first(
     chronicle.knows(claims)
     store.put_node_claims(claims)
     ours = owner_of(desired.settings).tags
-    found = captured(snapshot)
+    found = captured_fleet(snapshot)
     shown = {i.id: i.instance for i in found.records.instances} if found is not None else {}
     for derived in first.instances:
         instance = replace(shown.get(derived.id, derived), state=derived.state)

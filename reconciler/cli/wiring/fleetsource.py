@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from reconciler.cli.shared.catalogs import CatalogInForce
+    from reconciler.cli.shared.catalogs import CurrentCatalog
     from reconciler.cli.shared.request import FleetRequest
     from reconciler.desired.settings.layers import Resolved
     from reconciler.desired.workloads.pods import Workloads
@@ -39,14 +39,14 @@ def follow_commits(request: FleetRequest) -> FleetRequest:
     Raises:
         UsageError: the repository has no commit yet.
     """
-    from reconciler.adapters.git.repository import find
+    from reconciler.adapters.git.repository import find_repository
     from reconciler.adapters.git.revision import working_revision
     from reconciler.adapters.git.source import WorkingTree
     from reconciler.cli.shared.sources import source_of
     from reconciler.model.errors import UsageError
 
     source = source_of(request)
-    if not isinstance(source, WorkingTree) or find(source.path) is None:
+    if not isinstance(source, WorkingTree) or find_repository(source.path) is None:
         return request
     at = working_revision(source.path)
     if at.head is None:
@@ -74,12 +74,12 @@ class FleetSource:
 
     request: FleetRequest
     compute: Compute
-    catalogs: CatalogInForce
+    catalogs: CurrentCatalog
     region: str
     discovery: Discovery | None = None
     workloads: Workloads = field(default_factory=no_workloads)
     _changes: int = 0
-    _asked_at: float = float("-inf")
+    _polled_at: float = float("-inf")
     _head: str = ""
 
     def read(self) -> PlannedFleet:
@@ -150,11 +150,11 @@ class FleetSource:
         if not self._is_polled:
             return str(self._changes)
         now = time.monotonic()
-        if now - self._asked_at >= POLL_S:
+        if now - self._polled_at >= POLL_S:
             from reconciler.adapters.git.source import head_of
             from reconciler.cli.shared.sources import source_of
 
-            self._asked_at = now
+            self._polled_at = now
             self._head = head_of(source_of(self.request)) or ""
         return self._head
 

@@ -156,7 +156,7 @@ def discovery_of(request: FleetRequest, resolved: Resolved, *, keeps: bool = Tru
 def recorded_journal(location: str, fleet: str) -> Journal:
     """Return a journal that reads the recorded one and does not write to it.
 
-    It is asked only about instances that no recorded NodeClaim has.
+    It is read only for instances that no recorded NodeClaim has.
     """
     from reconciler.adapters.database.location import may_exist
     from reconciler.adapters.database.state import open_state

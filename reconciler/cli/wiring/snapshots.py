@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from reconciler.cli.shared.files import BYTES_MAX, clones, read_bytes
+from reconciler.cli.shared.files import BYTES_MAX, clones_folder, read_bytes
 from reconciler.cli.shared.sources import without_errors
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class NamedContent(NamedTuple):
     name: str
 
 
-def read_named(place: str, request: FleetRequest) -> Snapshot:
+def read_snapshot_at(place: str, request: FleetRequest) -> Snapshot:
     """Return the snapshot at a place.
 
     Raises:
@@ -51,24 +51,24 @@ def read_content(place: str, request: FleetRequest) -> NamedContent:
         UnreadableError: it cannot be read.
     """
     if place.startswith("git:"):
-        return NamedContent(_of_git(place, request), place)
+        return NamedContent(_read_git_file(place, request), place)
     scheme = _SCHEME.match(place)
     if scheme is None:
         return NamedContent(read_bytes(place), "stdin" if place == "-" else place)
     match scheme[1]:
         case "s3":
-            return NamedContent(_of_s3(place), place)
+            return NamedContent(_read_s3_object(place), place)
         case "https":
-            from reconciler.adapters.https import download, shown
+            from reconciler.adapters.https import download, redact_url
 
-            return NamedContent(download(place, BYTES_MAX), shown(place))
+            return NamedContent(download(place, BYTES_MAX), redact_url(place))
     from reconciler.model.errors import UsageError
 
     what = f"snapshots are not read from {scheme[1][:20]}://"
     raise UsageError(what, where="--snapshot", remedy=_FORMS)
 
 
-def _of_s3(place: str) -> bytes:
+def _read_s3_object(place: str) -> bytes:
     """Return an object of S3, with the identity of the environment.
 
     Neither role nor endpoint of a fleet is used: its settings come partly from the repository.
@@ -77,10 +77,10 @@ def _of_s3(place: str) -> bytes:
     from reconciler.cli.wiring.account import connections
     from reconciler.model.settings import Settings
 
-    return read_object(connections().of(Settings(region="")), place, BYTES_MAX)
+    return read_object(connections().connector(Settings(region="")), place, BYTES_MAX)
 
 
-def _of_git(place: str, request: FleetRequest) -> bytes:
+def _read_git_file(place: str, request: FleetRequest) -> bytes:
     from reconciler.adapters.git.source import read_blob, read_remote_blob
     from reconciler.model.errors import UsageError
 
@@ -88,7 +88,7 @@ def _of_git(place: str, request: FleetRequest) -> bytes:
     if not ref or not path or path.startswith("/") or ".." in path.split("/"):
         raise UsageError("not a file in git", where=place, remedy="use git:REF:PATH")
     if request.repo is not None:
-        return read_remote_blob(request.repo, clones(request.state), ref, path, BYTES_MAX)
+        return read_remote_blob(request.repo, clones_folder(request.state), ref, path, BYTES_MAX)
     return read_blob(request.path or ".", ref, path, BYTES_MAX)
 
 
@@ -117,7 +117,7 @@ def destination_of(
 
     scheme = None if place is None else _DESTINATION_SCHEME.match(place)
     if place is not None and scheme is None and place.startswith("git:"):
-        return _git(place, request, remote, author or AUTHOR)
+        return _git_destination(place, request, remote, author or AUTHOR)
     for flag, value in (("--remote", remote), ("--author", author)):
         if value is not None:
             what = f"{flag} is only for a branch of git"
@@ -125,9 +125,9 @@ def destination_of(
     if place is None or place == "-":
         return Destination("stdout", _print)
     if scheme is None:
-        return Destination(place, lambda content: _save(content, place))
+        return Destination(place, lambda content: _write_file(content, place))
     if scheme[0] == "s3://":
-        return _s3(place)
+        return _s3_destination(place)
     what = f"snapshots are not written to {scheme[1][:20]}{scheme[2]}"
     raise UsageError(what, where="--out", remedy=_DESTINATION_FORMS)
 
@@ -136,7 +136,7 @@ def _print(content: bytes) -> None:
     sys.stdout.write(content.decode())
 
 
-def _s3(place: str) -> Destination:
+def _s3_destination(place: str) -> Destination:
     """Return an object of S3, written with the identity of the environment.
 
     Neither role nor endpoint of a fleet is used: its settings come partly from the repository.
@@ -147,20 +147,27 @@ def _s3(place: str) -> Destination:
         from reconciler.cli.wiring.account import connections
         from reconciler.model.settings import Settings
 
-        write_object(connections().of(Settings(region="")), place, content)
+        write_object(connections().connector(Settings(region="")), place, content)
 
     location_of(place)
     return Destination(place, write)
 
 
-def _git(place: str, request: FleetRequest, remote: str | None, author: str) -> Destination:
-    from reconciler.adapters.git.publishing import Publication, check, publish, remote_address
+def _git_destination(
+    place: str, request: FleetRequest, remote: str | None, author: str
+) -> Destination:
+    from reconciler.adapters.git.publishing import (
+        Publication,
+        check_publication,
+        publish,
+        remote_address,
+    )
     from reconciler.model.errors import UsageError
 
     branch, _, path = place.removeprefix("git:").partition(":")
     if not branch or not path:
         raise UsageError("not a file of a branch", where=place, remedy="use git:BRANCH:PATH")
-    check(branch, path, author, place)
+    check_publication(branch, path, author, place)
     if request.repo is not None and remote is not None:
         what = "--repo and --remote cannot be used together"
         raise UsageError(what, where="--remote", remedy="leave one of them out")
@@ -173,7 +180,7 @@ def _git(place: str, request: FleetRequest, remote: str | None, author: str) -> 
     return Destination(place, write)
 
 
-def _save(content: bytes, path: str) -> None:
+def _write_file(content: bytes, path: str) -> None:
     """Write the file completely or not at all; a snapshot may contain secrets of environments."""
     from reconciler.model.errors import UnreadableError
 
@@ -190,14 +197,14 @@ def _save(content: bytes, path: str) -> None:
         ) from error
 
 
-class SeenCluster(NamedTuple):
+class ObservedCluster(NamedTuple):
     """The objects of a cluster, and the findings about them."""
 
     snapshot: Snapshot
     findings: tuple[Diagnostic, ...]
 
 
-def read_cluster(request: FleetRequest, fleet: Fleet, now: datetime) -> SeenCluster:
+def read_cluster(request: FleetRequest, fleet: Fleet, now: datetime) -> ObservedCluster:
     """Return the cluster of ``--snapshot``.
 
     Without it, it is an empty cluster that is to run the fleet's own workloads.
@@ -205,10 +212,10 @@ def read_cluster(request: FleetRequest, fleet: Fleet, now: datetime) -> SeenClus
     from reconciler.observed.snapshot import snapshot_of
 
     if request.snapshot is not None:
-        from reconciler.cli.wiring.snapshots import read_named
+        from reconciler.cli.wiring.snapshots import read_snapshot_at
 
-        snapshot = read_named(request.snapshot, request)
-        return SeenCluster(snapshot, snapshot.findings)
+        snapshot = read_snapshot_at(request.snapshot, request)
+        return ObservedCluster(snapshot, snapshot.findings)
     from reconciler.desired.workloads.pods import expand
 
     made, findings = expand(fleet.workloads, now=now)
@@ -217,4 +224,4 @@ def read_cluster(request: FleetRequest, fleet: Fleet, now: datetime) -> SeenClus
         *made.volumes, *made.storage_classes, *made.csi_nodes, *made.namespaces,
         *made.priority_classes,
     ]  # fmt: skip
-    return SeenCluster(snapshot_of(objects), without_errors(findings))
+    return ObservedCluster(snapshot_of(objects), without_errors(findings))

@@ -268,7 +268,7 @@ def test_a_holder_without_its_server_stops_before_its_lease_ends(
         raise StateError("the server does not answer", where="postgresql")
 
     with leader(server, "alone") as one:
-        monkeypatch.setattr(LeaseRenewals, "matched", unreachable)
+        monkeypatch.setattr(LeaseRenewals, "execute", unreachable)
         freeze(one, LIFETIME.total_seconds() * 0.5)
         one.lease.confirm()
         freeze(one, LIFETIME.total_seconds() * 0.25)

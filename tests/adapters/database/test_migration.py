@@ -166,7 +166,8 @@ def test_a_migration_that_fails_leaves_the_old_state(
     folder.mkdir()
     old = an_old_state(folder, OLD_STATES[0])
     before = schema_of(old)
-    monkeypatch.setattr("reconciler.adapters.database.migration.resource", lambda _: str(broken))
+    name = "reconciler.adapters.database.migration.resource_path"
+    monkeypatch.setattr(name, lambda _: str(broken))
     with pytest.raises(StateError, match="no such table"):
         open_state(str(folder), "web")
     assert schema_of(old) == before

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.adapters.git.clone import address
+from reconciler.adapters.git.clone import split_address
 from reconciler.adapters.git.source import Remote, head_of, read
 from reconciler.model.errors import ReconcilerError, UnreadableError, UsageError
 
@@ -165,7 +165,7 @@ def test_no_template_hook_is_installed_in_a_clone(
     ],
 )
 def test_supported_addresses_are_accepted(url: str, protocol: str) -> None:
-    assert address(url) == (url, protocol)
+    assert split_address(url) == (url, protocol)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeGuard
 
 from reconciler.adapters.aws.clients import Connect
 from reconciler.adapters.aws.errors import Failure, failure_of, translate_errors
-from reconciler.adapters.threads import listening
+from reconciler.adapters.threads import background_thread
 from reconciler.model.errors import ReconcilerError
 from reconciler.model.json import JsonObject
 from reconciler.ports.clock import Clock
@@ -242,7 +242,7 @@ class InterruptionQueue:
         a spot instance has only two minutes left. This includes what a poll that is still waiting
         at the end receives; that poll is not joined.
         """
-        return listening("interruptions", self._poll_until_stopped, self.release_messages)
+        return background_thread("interruptions", self._poll_until_stopped, self.release_messages)
 
     def poll(self) -> bool:
         """Delete settled messages, then wait for messages once; return whether SQS responded."""

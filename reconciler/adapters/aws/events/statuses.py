@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from reconciler.adapters.aws.clients import Connect
 from reconciler.adapters.aws.errors import Failure, boto_errors, failure_of, our_error
-from reconciler.adapters.threads import listening
+from reconciler.adapters.threads import background_thread
 from reconciler.model.errors import ReconcilerError
 from reconciler.ports.clock import Clock
 from reconciler.ports.cloud import Interruption, InterruptionKind, Interruptions
@@ -115,7 +115,7 @@ class InstanceStatuses:
 
     def listening(self) -> AbstractContextManager[None]:
         """Poll in a thread while the block runs, or until EC2 denies permission."""
-        return listening("instance-statuses", self._poll_until_stopped)
+        return background_thread("instance-statuses", self._poll_until_stopped)
 
     def poll(self) -> bool:
         """Poll once and return whether EC2 responded completely; a partial response is ignored."""

@@ -311,11 +311,11 @@ def _held(entry: LockedClass) -> dict[str, list[str]]:
 
 def _sum(lock: Lock) -> str:
     from reconciler.cli.output.listing import clock_time
-    from reconciler.plan.render.wording import counted
+    from reconciler.plan.render.wording import format_count
 
-    classes = counted(len(lock.node_classes), "node class", "node classes")
+    classes = format_count(len(lock.node_classes), "node class", "node classes")
     return (
-        f"{classes}, {counted(len(lock.types), 'instance type')}, locked at "
+        f"{classes}, {format_count(len(lock.types), 'instance type')}, locked at "
         f"{clock_time(lock.locked_at)}"
     )
 

@@ -19,7 +19,7 @@ from reconciler.cli.wiring.cluster import cluster_checks
 from reconciler.cli.wiring.imitation import Imitation
 from reconciler.model.diagnostics import Check, Verdict, failed, passed, unknown
 from reconciler.model.errors import ReconcilerError
-from reconciler.plan.render.wording import counted
+from reconciler.plan.render.wording import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -219,7 +219,7 @@ def checks(request: FleetRequest, need: Need, imitation: Imitation | None = None
     from reconciler.adapters.aws.permissions import Need
 
     bench = check_inputs(request, imitation)
-    found = f"found {counted(len(bench.classes), 'EC2NodeClass', 'EC2NodeClasses')}"
+    found = f"found {format_count(len(bench.classes), 'EC2NodeClass', 'EC2NodeClasses')}"
     rows = [passed("desired", "", found)]
     known = bench.checks.identity()
     rows += known

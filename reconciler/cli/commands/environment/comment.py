@@ -137,14 +137,14 @@ def _expect_few(count: int) -> None:
 
 def _post(drafts: Sequence[Draft], forge: Forge, request: CommentRequest, event: CiEvent) -> None:
     """Post the comments, and report each to the user and to the job."""
-    from reconciler.adapters.forge import post
+    from reconciler.adapters.forge import post_comment
     from reconciler.cli.pullrequest.event import append, set_output
 
     more = request.artifact_url or event.run_url
     pointer = f"The artifact of the run has all of it: {more}" if more else ""
     urls = []
     for draft in drafts:
-        posted = post(forge, draft.marker, draft.body(forge.characters_max, pointer))
+        posted = post_comment(forge, draft.marker, draft.body(forge.characters_max, pointer))
         urls.append(posted.url)
         print(f"Comment {posted.outcome}{f': {posted.url}' if posted.url else ''}")
         if request.with_summary:
@@ -232,7 +232,7 @@ def _forge(request: CommentRequest, event: CiEvent, api: ForgeApi) -> Forge | No
         raise UsageError("the repository is not known", where="--repository", remedy="pass it")
     number = request.number if request.number is not None else event.number
     if number is None and event.head is not None:
-        number = forge.pull_request_of(api, repository, event.head)
+        number = forge.find_pull_request(api, repository, event.head)
         if number is None:
             return None
     if number is None or number < 1:
