@@ -119,7 +119,7 @@ def line_of(scenario: dict[str, Any]) -> Line:
         usual=cost(usual),
         packed=cost(packed),
         karpenter=scenario.get("expect", {}).get("costAtMost", 0.0),
-        bound=scheduler.bound(placed).cost,
+        bound=scheduler.lower_bound(placed).cost,
         nodes=(len(usual.claims), len(packed.claims)),
         milliseconds=(before, after),
         unplaced=(unplaced(usual), unplaced(packed)),

@@ -1,7 +1,7 @@
 """Where the files beside the package are: in a wheel, an editable install and a bare checkout.
 
 A wheel carries ``schemas/`` and ``state/`` inside the package as ``_schemas`` and ``_state``;
-a checkout has them at its top, where people look for them.
+a checkout has them at its top, where people expect them.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import os.path
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))
 
 
-def resource(*parts: str) -> str:
-    """Return the path of ``resource("schemas", "nodepool.v1.json")`` and its like.
+def resource_path(*parts: str) -> str:
+    """Return the path of a file, such as ``resource_path("schemas", "nodepool.v1.json")``.
 
     Raises:
         FileNotFoundError: the installation lacks the file.

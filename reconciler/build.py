@@ -1,4 +1,4 @@
-"""Which build of the program this is: its version, and the commit that it was made from."""
+"""The build of the program: its version, and the commit that it was built from."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _SHOWN = 12
 """How many digits of a commit are shown."""
 
 
-def described() -> str:
+def describe_build() -> str:
     """Return ``reconciler 1.2.3 (commit 0123456789ab, 2026-01-31)``.
 
-    Without the facts of a build, a clone tells its commit. Where there is neither, the version
-    stands alone.
+    Without the facts of a build, the commit is that of the clone. Without either, there is only
+    the version.
     """
     commit, origin = _commit()
     facts = f" (commit {commit[:_SHOWN]}, {origin})" if commit else ""
@@ -22,12 +22,12 @@ def described() -> str:
 
 
 def release() -> str:
-    """Return the version without what marks a development version: that of the next release."""
+    """Return the version without its development suffix: that of the next release."""
     return __version__.partition(".dev")[0]
 
 
 def ref() -> str:
-    """Return what to fetch this build by from its repository: the tag of a release, or the commit.
+    """Return the git ref of this build: the tag of a release, or the commit.
 
     A development version whose commit is unknown is ``main``.
     """
@@ -41,24 +41,24 @@ def _commit() -> tuple[str, str]:
     try:
         from reconciler import _build  # type: ignore[attr-defined]
     except ImportError:
-        commit = _of_the_clone()
+        commit = _clone_commit()
         return commit, "from a clone" if commit else ""
     return _build.COMMIT, _build.DATE
 
 
-def _of_the_clone() -> str:
-    """Return the commit that is checked out, read without git: starting fast is a promise."""
+def _clone_commit() -> str:
+    """Return the commit that is checked out, read without running git, to start fast."""
     git = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), ".git")
-    head = _text(os.path.join(git, "HEAD"))
+    head = _read_text(os.path.join(git, "HEAD"))
     if head.startswith("ref: "):
         name = head.removeprefix("ref: ")
-        rows = _text(os.path.join(git, "packed-refs")).splitlines()
+        rows = _read_text(os.path.join(git, "packed-refs")).splitlines()
         packed = (row.split(" ")[0] for row in rows if row.endswith(f" {name}"))
-        head = _text(os.path.join(git, name)) or next(packed, "")
+        head = _read_text(os.path.join(git, name)) or next(packed, "")
     return head if head.isalnum() else ""
 
 
-def _text(path: str) -> str:
+def _read_text(path: str) -> str:
     try:
         with open(path, encoding="utf-8") as file:
             return file.read().strip()

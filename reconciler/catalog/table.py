@@ -266,7 +266,7 @@ class TypeTable:
                 values[index].add(value)
         return [requirement(key, "In", tuple(sorted(v))) for v in values]
 
-    def matching(self, wanted: Requirement) -> int:
+    def types_matching(self, wanted: Requirement) -> int:
         """Return the types whose own requirement on the key meets ``wanted``, or is missing."""
         mask = self._matching.get(wanted)
         if mask is None:
@@ -275,11 +275,11 @@ class TypeTable:
             self._matching[wanted] = mask
         return mask
 
-    def meeting(self, requirements: Mapping[str, Requirement]) -> int:
+    def types_meeting(self, requirements: Mapping[str, Requirement]) -> int:
         """Return the types that no requirement excludes."""
         mask = self.all
         for wanted in requirements.values():
-            mask &= self.matching(wanted)
+            mask &= self.types_matching(wanted)
         return mask
 
     def values(self, key: str) -> Mapping[str, int]:
@@ -299,7 +299,7 @@ class TypeTable:
             return self.all if amount <= 0 else 0
         return amounts.masks[bisect_left(amounts.thresholds, amount)]
 
-    def fitting(self, wanted: Mapping[str, int]) -> int:
+    def fitting_types(self, wanted: Mapping[str, int]) -> int:
         """Return the usable types that offer ``wanted``."""
         mask = self.usable
         for resource, amount in wanted.items():

@@ -5,14 +5,14 @@ A command is a module of ``cli/commands`` with three functions:
     def add_arguments(parser: argparse.ArgumentParser) -> None
         declares its arguments;
     def request_of(args: argparse.Namespace) -> Request
-        reads them into a frozen request, the only function that sees the arguments;
+        reads them into a frozen request; the only function that uses the arguments;
     def run(request: Request) -> int
-        carries the request out, and returns an exit code of ``exitcode``.
+        executes the request, and returns an exit code of ``exitcode``.
 
 One with subcommands has ``SUBCOMMANDS`` and ``add_subcommand`` instead of the first. To add a
 command, write the module and name it in ``COMMANDS`` of ``cli/parser/commandline.py``. Only the
-module of the command that runs is imported, and it imports what is heavy inside ``run``: starting
-fast is a promise (``--version`` takes at most three times as long as an empty Python).
+module of the command that runs is imported, and it imports heavy modules inside ``run``, so that
+commands start fast (``--version`` takes at most three times as long as an empty Python).
 
 An expected error is a ``ReconcilerError``: it becomes one line on stderr. Any other exception is a
 bug: also one line, and a traceback with ``--debug``.
@@ -33,47 +33,47 @@ if TYPE_CHECKING:
 
 
 _READERS: Final = frozenset({"validate", "plan", "hash", "config"})
-"""Commands that only read: they may end without taking the interpreter apart."""
+"""Commands that only read: they may exit without shutting down the interpreter."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line ``argv`` (by default the process's) and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     if words in (["--version"], ["-V"]):
-        from reconciler.build import described
+        from reconciler.build import describe_build
 
-        sys.stdout.write(f"{described()}\n")
+        sys.stdout.write(f"{describe_build()}\n")
         return 0
     from reconciler.cli.output import stream
 
     with stream.opened():
-        return _ended(words, is_process=argv is None)
+        return _run_and_report(words, is_process=argv is None)
 
 
-def _ended(words: list[str], *, is_process: bool) -> int:
+def _run_and_report(words: list[str], *, is_process: bool) -> int:
     """Run the command line and return its exit code, also after an unexpected error."""
     debug = "--debug" in words
     try:
         code = _run(words)
         sys.stdout.flush()
-        if is_process and _named(words) in _READERS:
-            _leave(code)
+        if is_process and _command_name(words) in _READERS:
+            _exit_now(code)
     except BrokenPipeError:
-        # The reader has gone (`| head`): nothing is left to say, not even at exit.
+        # The reader has closed the pipe (`| head`): print nothing more, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 1
     except KeyboardInterrupt:
-        return _interrupted(debug=debug)
+        return _report_interrupt(debug=debug)
     except Exception as error:  # noqa: BLE001 - the last line of defence
-        return _failed(error, debug=debug)
+        return _report_error(error, debug=debug)
     return code
 
 
-def _leave(code: int) -> NoReturn:
+def _exit_now(code: int) -> NoReturn:
     """End the process at once.
 
-    Taking the interpreter apart frees a hundred thousand values one by one, a sixth of the time
-    of a small plan, and a command that only reads leaves nothing behind that wants closing.
+    Shutting down the interpreter frees a hundred thousand values one by one, a sixth of the time
+    of a small plan, and a command that only reads has nothing that must be closed.
     """
     sys.stderr.flush()
     os._exit(code)
@@ -84,12 +84,12 @@ def _run(words: list[str]) -> int:
     return 0 if invocation is None else invocation.run(invocation.request)
 
 
-def _named(words: list[str]) -> str | None:
-    """Return the command that the words name, the first that is not an option."""
+def _command_name(words: list[str]) -> str | None:
+    """Return the name of the command: the first word that is not an option."""
     return next((word for word in words if not word.startswith("-")), None)
 
 
-def _failed(error: Exception, *, debug: bool) -> int:
+def _report_error(error: Exception, *, debug: bool) -> int:
     """Print the error as one line and return its exit code."""
     from reconciler.cli.shared import exitcode
     from reconciler.model.errors import PolicyError, ReconcilerError, StalePlanError
@@ -101,7 +101,7 @@ def _failed(error: Exception, *, debug: bool) -> int:
 
         sys.stderr.write(without_secrets("".join(traceback.format_exception(error))))
     if isinstance(error, ReconcilerError):
-        print(_line(error), file=sys.stderr)
+        print(_error_line(error), file=sys.stderr)
         if isinstance(error, StalePlanError):
             return exitcode.STALE
         if isinstance(error, PolicyError):
@@ -113,7 +113,7 @@ def _failed(error: Exception, *, debug: bool) -> int:
     return exitcode.FAILED
 
 
-def _line(error: ReconcilerError) -> str:
+def _error_line(error: ReconcilerError) -> str:
     """Return the error on one line; a finding in a file starts with its place instead."""
     from reconciler.model.errors import InvalidFleetError
 
@@ -121,7 +121,7 @@ def _line(error: ReconcilerError) -> str:
     return text if isinstance(error, InvalidFleetError) else f"Error: {text}"
 
 
-def _interrupted(*, debug: bool) -> int:
+def _report_interrupt(*, debug: bool) -> int:
     from reconciler.cli.shared import exitcode
 
     if debug:

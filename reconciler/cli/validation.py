@@ -11,7 +11,7 @@ from reconciler.cli.output.stream import has_colour
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from reconciler.cli.shared.fixing import Fixed
+    from reconciler.cli.shared.fixing import FixResult
     from reconciler.desired.fleet import FolderEntries, SourceFile
     from reconciler.model.diagnostics import Diagnostic
     from reconciler.model.json import JsonDict
@@ -32,7 +32,7 @@ class ValidateRequest:
     fix: bool = False
 
 
-def checked(request: ValidateRequest) -> tuple[str, bool]:
+def validate_fleet(request: ValidateRequest) -> tuple[str, bool]:
     """Return the findings in the output format, and whether none of them is an error."""
     from reconciler.adapters.git.folder import read_folder
     from reconciler.cli.output import findings
@@ -44,11 +44,11 @@ def checked(request: ValidateRequest) -> tuple[str, bool]:
         resolve({}, {}, request.settings)  # a setting that is wrong is wrong usage
 
     files, refused = read_folder(request.path)
-    fixed = None
+    fixes = None
     if request.fix:
         from reconciler.cli.shared.fixing import fix_folder
 
-        fixed = fix_folder(request.path, files)
+        fixes = fix_folder(request.path, files)
         files, refused = read_folder(request.path)
     fleet, diagnostics = read_fleet(files, refused=refused, advise=_Advice(request.settings))
     if fleet.policies:
@@ -61,44 +61,44 @@ def checked(request: ValidateRequest) -> tuple[str, bool]:
             *field_findings(fleet.policies, sources),
         )
         diagnostics = tuple(sorted(found, key=lambda d: d.order))
-    if fixed is not None:
-        _report(fixed, sys.stdout if request.output == "text" else sys.stderr)
-    return _rendered(request, files, diagnostics, fixed), findings.is_valid(diagnostics)
+    if fixes is not None:
+        _print_fixes(fixes, sys.stdout if request.output == "text" else sys.stderr)
+    return _render_findings(request, files, diagnostics, fixes), findings.is_valid(diagnostics)
 
 
-def _rendered(
+def _render_findings(
     request: ValidateRequest,
     files: Sequence[SourceFile],
     diagnostics: Sequence[Diagnostic],
-    fixed: Fixed | None,
+    fixes: FixResult | None,
 ) -> str:
     from reconciler.cli.output import findings
 
     match request.output:
         case "json":
-            return findings.render_json(diagnostics, fixed)
+            return findings.render_json(diagnostics, fixes)
         case "yaml":
             from reconciler.cli.output.listing import yaml_of_json
 
-            return yaml_of_json(findings.render_json(diagnostics, fixed))
+            return yaml_of_json(findings.render_json(diagnostics, fixes))
         case "github":
             return findings.render_github(diagnostics, folder_in_repository(request.path))
         case "sarif":
             from reconciler.cli.output.sarif import render_sarif
 
             return render_sarif(diagnostics, folder_in_repository(request.path))
-    sources = {file.path: _shown(file) for file in files}
+    sources = {file.path: _quotable_content(file) for file in files}
     return findings.render_text(diagnostics, sources, colour=has_colour(sys.stdout))
 
 
-def _report(fixed: Fixed, out: TextIO) -> None:
+def _print_fixes(fixes: FixResult, out: TextIO) -> None:
     """Print what was rewritten, and what has to be edited by hand."""
     from reconciler.model.text.visible import Painted, one_line
 
-    for fix in fixed.fixes:
+    for fix in fixes.fixes:
         what = f"{fix.place}: fixed: {fix.path}: {fix.old} is now {fix.new}"
         out.write(Painted(f"{one_line(what)}\n"))
-    out.writelines(Painted(f"not fixed: {one_line(failure)}\n") for failure in fixed.failures)
+    out.writelines(Painted(f"not fixed: {one_line(failure)}\n") for failure in fixes.failures)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +113,9 @@ class _Advice:
 
             for finding in unknown_regions(entries.config_file.plain):
                 yield entries.config_file, finding
-        yield from self._on_objects(entries.config, entries.objects)
+        yield from self._object_findings(entries.config, entries.objects)
 
-    def _on_objects(
+    def _object_findings(
         self, config: JsonDict, entries: Sequence[Entry]
     ) -> Iterator[tuple[Entry, Finding]]:
         import os
@@ -139,7 +139,7 @@ class _Advice:
         yield from names.unknown_names(entries, names.bundled_names(), region)
 
 
-def _shown(file: SourceFile) -> bytes:
+def _quotable_content(file: SourceFile) -> bytes:
     """Return the lines that a finding may quote: a password in a setting is not among them."""
     from reconciler.model.text.urls import without_secrets
     from reconciler.source.resource import CONFIG_FILES

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from reconciler.engine.world import World
-from reconciler.plan.render.wording import listed
+from reconciler.plan.render.wording import format_list
 from reconciler.ports.calls import Answer, UnansweredError
 from reconciler.ports.journal import Ended, Intent, Outcome, Verb
 from reconciler.ports.progress import EventKind
@@ -122,7 +122,7 @@ class Effects:
                 kind = EventKind.FAILED if answer.is_refusal else EventKind.RETRYING
                 self.world.notify(kind, str(answer.error), node_claim=first.target)
         for verb, targets in late.items():
-            error = UnansweredError(f"{verb} {listed(targets)}")
+            error = UnansweredError(f"{verb} {format_list(targets)}")
             only = targets[0] if len(targets) == 1 else ""
             self.world.notify(EventKind.RETRYING, str(error), node_claim=only)
 

@@ -16,7 +16,7 @@ import msgspec
 
 from reconciler.model.duration import format_duration
 from reconciler.model.notification import NoticeKind
-from reconciler.plan.render.wording import counted, dollars, listed, monthly
+from reconciler.plan.render.wording import format_count, format_dollars, format_list, format_monthly
 from reconciler.plan.value.plan import Plan
 from reconciler.ports.progress import EventKind, Progress
 from reconciler.ports.state import CommandPhase, RunningCommand
@@ -154,7 +154,7 @@ def _rollouts(memory: NoticeMemory, facts: PassFacts) -> tuple[NoticeMemory, lis
                 facts.notice(
                     NoticeKind.ROLLOUT_STARTED,
                     f"Rollout of NodePool {pool} started",
-                    f"{counted(waiting, 'node')} to replace.",
+                    f"{format_count(waiting, 'node')} to replace.",
                     pool,
                 )
             )
@@ -172,7 +172,7 @@ def _rollouts(memory: NoticeMemory, facts: PassFacts) -> tuple[NoticeMemory, lis
             facts.notice(
                 NoticeKind.ROLLOUT_FINISHED,
                 f"Rollout of NodePool {pool} finished",
-                f"{counted(ended.nodes, 'node')} replaced in {took}.",
+                f"{format_count(ended.nodes, 'node')} replaced in {took}.",
                 pool,
             )
         )
@@ -206,9 +206,9 @@ def _unschedulable(memory: NoticeMemory, facts: PassFacts) -> tuple[NoticeMemory
     if facts.at - since < UNSCHEDULABLE_AFTER or is_recent:
         return memory, []
     reasons = [reason.message for pod in pods[:1] for reason in pod.reasons[:1]]
-    text = f"{listed((pod.pod for pod in pods), _PODS_SHOWN)}. " + " ".join(reasons)
+    text = f"{format_list((pod.pod for pod in pods), _PODS_SHOWN)}. " + " ".join(reasons)
     notice = facts.notice(
-        NoticeKind.PODS_UNSCHEDULABLE, f"{counted(len(pods), 'pod')} cannot be scheduled", text
+        NoticeKind.PODS_UNSCHEDULABLE, f"{format_count(len(pods), 'pod')} cannot be scheduled", text
     )
     told = {**memory.told, key: facts.at}
     return replace(memory, unschedulable_told=True, told=told), [notice]
@@ -232,10 +232,11 @@ def _savings(memory: NoticeMemory, facts: PassFacts) -> tuple[NoticeMemory, list
     if not memory.commands:
         return fresh, []
     text = (
-        f"Since {since.astimezone(UTC):%Y-%m-%d}, {counted(memory.commands, 'command')} removed "
-        f"or replaced {counted(memory.nodes, 'node')} and saved {dollars(memory.saved)} an hour "
-        f"({monthly(memory.saved)} a month). The fleet costs "
-        f"{dollars(facts.plan.cost.before)} an hour now."
+        f"Since {since.astimezone(UTC):%Y-%m-%d}, {format_count(memory.commands, 'command')} "
+        f"removed or replaced {format_count(memory.nodes, 'node')} and saved "
+        f"{format_dollars(memory.saved)} an hour "
+        f"({format_monthly(memory.saved)} a month). The fleet costs "
+        f"{format_dollars(facts.plan.cost.before)} an hour now."
     )
     return fresh, [facts.notice(NoticeKind.WEEKLY_SAVINGS, "Savings of the week", text)]
 

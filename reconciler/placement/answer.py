@@ -24,9 +24,9 @@ from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.resources import add
 from reconciler.placement.explain.reasons import Explainer
 from reconciler.placement.nodes.claims import OpenClaim
-from reconciler.placement.nodes.daemons import least
+from reconciler.placement.nodes.daemons import minimum_requests
 from reconciler.placement.nodes.space import Space
-from reconciler.placement.nodes.template import PoolTemplate, shortfalls
+from reconciler.placement.nodes.template import PoolTemplate, min_values_shortfalls
 from reconciler.placement.pods.cohort import Cohort
 from reconciler.placement.pods.shape import Shape
 from reconciler.placement.question import (
@@ -43,7 +43,7 @@ from reconciler.placement.solve import PlacementPass
 # types, and the reservations it holds (Karpenter ``FinalizeScheduling``, ``ToNodeClaim``).
 
 
-_SIMULATED: Final = (REGISTERED, INITIALIZED)
+_SIMULATION_LABELS: Final = (REGISTERED, INITIALIZED)
 _NAME_MAX: Final = 54
 
 
@@ -54,41 +54,41 @@ class Finisher:
         self._salt = salt
         self._named: dict[tuple[Space, int], Requirements] = {}
 
-    def finished(self, claim: OpenClaim) -> PlannedClaim | None:
+    def finish(self, claim: OpenClaim) -> PlannedClaim | None:
         """Return the NodeClaim, or None if too few instance types are left to satisfy it."""
         template = claim.template
         table, pool = template.table, template.node_pool
         space = _with_reservations(claim)
         order = table.first_by_price(space.offers, claim.mask, TYPES_MAX)
         strict = space.has_min_values and not template.best_effort
-        if strict and len(order) == TYPES_MAX and shortfalls(table, bits(order), space):
+        if strict and len(order) == TYPES_MAX and min_values_shortfalls(table, bits(order), space):
             return None
-        requirements = self._final(table, space, order, claim.mask)
+        requirements = self._final_requirements(table, space, order, claim.mask)
         pods = tuple(sorted(pod.key for _, pods in claim.members for pod in pods))
         relaxed = "true" if claim.min_values_relaxed else "false"
         return PlannedClaim(
             name=claim_name(pool.name, (self._salt, str(claim.space.requirements), *pods)),
             node_pool=pool,
             pods=pods,
-            requests=add(claim.requests, least(template.daemon_groups, claim.mask)),
+            requests=add(claim.requests, minimum_requests(template.daemon_groups, claim.mask)),
             requirements=requirements,
             types=table.chosen(order),
             types_total=claim.mask.bit_count(),
-            labels=labels(pool, requirements, table.well_known),
+            labels=claim_labels(pool, requirements, table.well_known),
             annotations={**pool.spec.template.metadata.annotations, MIN_VALUES_RELAXED: relaxed},
             taints=template.taints,
             startup_taints=pool.spec.template.spec.startup_taints,
             min_values_relaxed=claim.min_values_relaxed,
         )
 
-    def _final(
+    def _final_requirements(
         self, table: TypeTable, space: Space, order: tuple[int, ...], mask: int
     ) -> Requirements:
         known = self._named.get((space, mask))
         if known is None:
             capacity_types = tuple(space.capacity_types(mask))
             names = tuple(table.names[i] for i in order)
-            known = space.requirements.without(_SIMULATED).adding(
+            known = space.requirements.without(_SIMULATION_LABELS).adding(
                 [
                     requirement(INSTANCE_TYPE, Operator.IN, names),
                     requirement(CAPACITY_TYPE, Operator.IN, capacity_types),
@@ -103,7 +103,7 @@ def _with_reservations(claim: OpenClaim) -> Space:
     if not claim.held:
         return claim.space
     key = claim.template.table.reservation_key
-    return claim.template.book.of(
+    return claim.template.book.space_for(
         claim.space.requirements.adding(
             [
                 requirement(CAPACITY_TYPE, Operator.IN, (RESERVED,)),
@@ -113,7 +113,7 @@ def _with_reservations(claim: OpenClaim) -> Space:
     )
 
 
-def labels(
+def claim_labels(
     pool: NodePool, requirements: Requirements, well_known: frozenset[str]
 ) -> dict[str, str]:
     """Return the labels of a NodeClaim: the template's, and a value for each custom requirement.
@@ -145,16 +145,16 @@ class Attempt(msgspec.Struct, frozen=True, eq=False):
 
     solving: PlacementPass
     cohorts: Sequence[Cohort]
-    refused: Mapping[str, tuple[Rejection, ...]]
+    rejections: Mapping[str, tuple[Rejection, ...]]
     without_preferences: Mapping[Shape, Sequence[Pod]] = {}
 
     @property
-    def placed(self) -> list[Pod]:
+    def placed_pods(self) -> list[Pod]:
         """The pods that were assigned to a node or a claim."""
         return [pod for cohort in self.cohorts for pod in cohort.pods[: cohort.waiting_from]]
 
 
-def answer(
+def build_placement(
     attempt: Attempt, templates: Sequence[PoolTemplate], salt: str, saving: float = 0.0
 ) -> Placement:
     """Return the placement of an attempt; ``salt`` goes into the names of its claims.
@@ -164,10 +164,10 @@ def answer(
     """
     solving, cohorts = attempt.solving, attempt.cohorts
     claims: list[PlannedClaim] = []
-    unschedulable = dict(attempt.refused)
+    unschedulable = dict(attempt.rejections)
     finisher = Finisher(salt)
     for claim in solving.claims:
-        finished = finisher.finished(claim)
+        finished = finisher.finish(claim)
         if finished is not None:
             claims.append(finished)
             continue
@@ -183,23 +183,25 @@ def answer(
     explainer = Explainer(solving, templates)
     for cohort in cohorts:
         if cohort.waiting:
-            reasons = explainer.why_not(cohort)
+            reasons = explainer.rejections(cohort)
             kind = deferred if cohort in solving.deferred else unschedulable
             kind |= {pod.key: reasons for pod in cohort.pods[cohort.waiting_from :]}
-    placed = _placed(cohorts) if solving.steps_taken or attempt.without_preferences else {}
-    given_up = dict(_given_up(attempt.without_preferences, placed))
+    placed = (
+        _cohort_by_placed_pod(cohorts) if solving.steps_taken or attempt.without_preferences else {}
+    )
+    given_up = dict(_ignored_preferences(attempt.without_preferences, placed))
     return Placement(
         claims=tuple(sorted(claims, key=lambda c: c.name)),
-        on_nodes=_on_nodes(solving),
+        on_nodes=_node_by_pod(solving),
         unschedulable=dict(sorted(unschedulable.items())),
         deferred=dict(sorted(deferred.items())),
-        relaxed=_relaxed(solving, placed, given_up),
+        relaxed=_dropped_preferences(solving, placed, given_up),
         given_up=DroppedPreferences(given_up, saving) if given_up else None,
-        uninitialized_targets=_uninitialized(solving),
+        uninitialized_targets=_uninitialized_targets(solving),
     )
 
 
-def _on_nodes(solving: PlacementPass) -> dict[str, str]:
+def _node_by_pod(solving: PlacementPass) -> dict[str, str]:
     rows = solving.nodes.nodes.rows
     found = {
         pod.key: rows[index].name for index, pods in solving.nodes.placed.items() for pod in pods
@@ -207,7 +209,7 @@ def _on_nodes(solving: PlacementPass) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def _uninitialized(solving: PlacementPass) -> frozenset[str]:
+def _uninitialized_targets(solving: PlacementPass) -> frozenset[str]:
     rows = solving.nodes.nodes.rows
     return frozenset(
         pod.key
@@ -217,11 +219,11 @@ def _uninitialized(solving: PlacementPass) -> frozenset[str]:
     )
 
 
-def _placed(cohorts: Sequence[Cohort]) -> dict[str, Cohort]:
+def _cohort_by_placed_pod(cohorts: Sequence[Cohort]) -> dict[str, Cohort]:
     return {pod.key: cohort for cohort in cohorts for pod in cohort.pods[: cohort.waiting_from]}
 
 
-def _given_up(
+def _ignored_preferences(
     without_preferences: Mapping[Shape, Sequence[Pod]], placed: Mapping[str, Cohort]
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield, for each placed pod, the preferences that were ignored when it was placed."""
@@ -231,7 +233,7 @@ def _given_up(
                 yield pod.key, shape.preferences
 
 
-def _relaxed(
+def _dropped_preferences(
     solving: PlacementPass, placed: Mapping[str, Cohort], given_up: Mapping[str, tuple[str, ...]]
 ) -> dict[str, tuple[str, ...]]:
     found = dict(given_up)

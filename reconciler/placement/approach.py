@@ -33,7 +33,7 @@ class Approach(msgspec.Struct, frozen=True):
 
     key: Callable[[Cohort], tuple[object, ...]]
     to_front: bool
-    mingles: bool = False
+    interleaves: bool = False
 
 
 def queue(cohorts: list[Cohort], approach: Approach) -> list[Turn]:
@@ -43,36 +43,36 @@ def queue(cohorts: list[Cohort], approach: Approach) -> list[Turn]:
     that a virtual pod occupies.
     """
     ordered = sorted(cohorts, key=lambda c: (c.shape.model.is_virtual, approach.key(c)))
-    if not approach.mingles:
+    if not approach.interleaves:
         return [(cohort, len(cohort.pods)) for cohort in ordered]
     turns: list[Turn] = []
-    for _, equals in groupby(ordered, key=_size):
-        turns += _mingled(list(equals))
+    for _, equals in groupby(ordered, key=_size_key):
+        turns += _interleave(list(equals))
     return turns
 
 
-def _size(cohort: Cohort) -> tuple[bool, int, int]:
+def _size_key(cohort: Cohort) -> tuple[bool, int, int]:
     return cohort.shape.model.is_virtual, cohort.shape.cpu, cohort.shape.memory
 
 
-def _mingled(cohorts: list[Cohort]) -> Iterator[Turn]:
+def _interleave(cohorts: list[Cohort]) -> Iterator[Turn]:
     """Yield the turns of cohorts of one size, pod by pod in queue order."""
     pods = ((queue_position(pod), i) for i, c in enumerate(cohorts) for pod in c.pods)
     for index, run in groupby(sorted(pods), key=lambda row: row[1]):
         yield cohorts[index], sum(1 for _ in run)
 
 
-def _by_cpu(cohort: Cohort) -> tuple[object, ...]:
+def _cpu_key(cohort: Cohort) -> tuple[object, ...]:
     shape = cohort.shape
     return (-shape.cpu, -shape.memory, queue_position(cohort.pods[0]))
 
 
-def _by_memory(cohort: Cohort) -> tuple[object, ...]:
+def _memory_key(cohort: Cohort) -> tuple[object, ...]:
     shape = cohort.shape
     return (-shape.memory, -shape.cpu, queue_position(cohort.pods[0]))
 
 
-def _by_rules(cohort: Cohort) -> tuple[object, ...]:
+def _rules_key(cohort: Cohort) -> tuple[object, ...]:
     """Sort by the number of rules that keep pods apart; unconstrained pods fill the gaps.
 
     Affinity does not count: pods with affinity have to follow the pods they are attracted to.
@@ -80,36 +80,36 @@ def _by_rules(cohort: Cohort) -> tuple[object, ...]:
     stage = cohort.stages[0]
     groups = (*stage.by_domain, *stage.by_host)
     apart = sum(group.kind is not RuleKind.AFFINITY for group in groups)
-    return (-apart, *_by_cpu(cohort))
+    return (-apart, *_cpu_key(cohort))
 
 
-def _by_requirements(cohort: Cohort) -> tuple[object, ...]:
+def _requirements_key(cohort: Cohort) -> tuple[object, ...]:
     """Sort by the number of node requirements: constrained pods open nodes, others join them."""
-    return (-len(cohort.stages[0].step.demand.requirements), *_by_cpu(cohort))
+    return (-len(cohort.stages[0].step.demand.requirements), *_cpu_key(cohort))
 
 
-_AS_QUEUED: Final = Approach(_by_cpu, to_front=True, mingles=True)
+_QUEUE_ORDER: Final = Approach(_cpu_key, to_front=True, mingles=True)
 _APPROACHES: Final = (
-    Approach(_by_cpu, to_front=True),
-    Approach(_by_cpu, to_front=False),
-    Approach(_by_rules, to_front=False),
-    Approach(_by_memory, to_front=False),
-    Approach(_by_requirements, to_front=False),
-    Approach(_by_memory, to_front=True),
+    Approach(_cpu_key, to_front=True),
+    Approach(_cpu_key, to_front=False),
+    Approach(_rules_key, to_front=False),
+    Approach(_memory_key, to_front=False),
+    Approach(_requirements_key, to_front=False),
+    Approach(_memory_key, to_front=True),
 )
-_TRIED: Final = ((500, 6), (12_000, 3), (25_000, 2))
+_APPROACHES_BY_PODS: Final = ((500, 6), (12_000, 3), (25_000, 2))
 """Pairs of a maximum number of pods and the number of approaches to try up to it."""
-_MINGLED_MAX: Final = 500
+_INTERLEAVED_MAX: Final = 500
 """Maximum number of pods for queue order pod by pod, which cannot place pods in batches."""
 
 
 def approaches(cohorts: Sequence[Cohort]) -> tuple[Approach, ...]:
     """Return the approaches to try, Karpenter's first."""
     pods = sum(len(cohort.pods) for cohort in cohorts)
-    tried = next((count for most, count in _TRIED if pods <= most), 1)
-    if pods > _MINGLED_MAX or len({_size(cohort) for cohort in cohorts}) == len(cohorts):
+    tried = next((count for most, count in _APPROACHES_BY_PODS if pods <= most), 1)
+    if pods > _INTERLEAVED_MAX or len({_size_key(cohort) for cohort in cohorts}) == len(cohorts):
         return _APPROACHES[:tried]
-    return (_AS_QUEUED, *_APPROACHES[:tried])
+    return (_QUEUE_ORDER, *_APPROACHES[:tried])
 
 
 class ApproachScore(msgspec.Struct, frozen=True):

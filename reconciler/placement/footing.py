@@ -49,7 +49,7 @@ class Footing(msgspec.Struct, frozen=True):
 
     pods: tuple[Pod, ...]
     hosts: tuple[Host, ...]
-    takers: tuple[int, ...]
+    accepting_nodes: tuple[int, ...]
     limits: Mapping[str, Resources]
     pools: tuple[LaunchPool, ...]
     daemons: tuple[Daemon, ...]
@@ -65,10 +65,10 @@ def is_plain(shape: Shape) -> bool:
     return not any(step.rules for step in shape.steps)
 
 
-def takers_of(shape: Shape, nodes: Nodes) -> list[int]:
+def accepting_nodes(shape: Shape, nodes: Nodes) -> list[int]:
     """Return the nodes that take a pod of a plain shape at each step of its preferences."""
-    room = nodes.open & nodes.with_room(shape)
-    return [room & nodes.suited(step.demand, step.tolerations) for step in shape.steps]
+    room = nodes.open & nodes.nodes_with_room(shape)
+    return [room & nodes.suitable_nodes(step.demand, step.tolerations) for step in shape.steps]
 
 
 def hosts_of(
@@ -88,11 +88,11 @@ def hosts_of(
             known[index] = Host(row.name, row.left, row.is_initialized)
     whole = (1 << len(order)) - 1
     return tuple(known[index] for index in order), tuple(
-        whole if mask == every else _over(order, mask) for mask in takers
+        whole if mask == every else _reindex_mask(order, mask) for mask in takers
     )
 
 
-def _over(order: Iterable[int], mask: int) -> int:
+def _reindex_mask(order: Iterable[int], mask: int) -> int:
     """Return a set of nodes as bits over some of them."""
     found = 0
     for position, index in enumerate(order):
@@ -112,20 +112,26 @@ def cannot_share(
     ``hosts`` are the existing nodes that may take pods of a shape. Rules about other pods are
     ignored: they only leave less room. False proves nothing.
     """
-    needy = {s: left for s, n in counts.items() if (left := n - _held(s, n, hosts[s], nodes)) > 0}
-    wanted = _larger(_total(needy), _beyond(_total(counts), hosts, nodes))
+    needy = {
+        s: left
+        for s, n in counts.items()
+        if (left := n - _count_fitting_pods(s, n, hosts[s], nodes)) > 0
+    }
+    wanted = _maximum_amounts(
+        _total_requests(needy), _requests_beyond_nodes(_total_requests(counts), hosts, nodes)
+    )
     if not needy and not wanted:
         return False
     for template in templates:
         types = template.types & template.table.cheaper_than(price)
         for shape in needy:
-            types &= _suiting(shape, template)
-        if types and template.fitting(types, wanted, ()):
+            types &= _suitable_types(shape, template)
+        if types and template.fitting_types(types, wanted, ()):
             return False
     return True
 
 
-def _held(shape: Shape, most: int, hosts: int, nodes: Nodes) -> int:
+def _count_fitting_pods(shape: Shape, most: int, hosts: int, nodes: Nodes) -> int:
     """Return how many pods of a shape these nodes hold if they take no others, up to ``most``."""
     held = 0
     least = [(name, amount) for name, amount in shape.requests.items() if amount > 0]
@@ -137,7 +143,7 @@ def _held(shape: Shape, most: int, hosts: int, nodes: Nodes) -> int:
     return held
 
 
-def _total(counts: Mapping[Shape, int]) -> dict[str, int]:
+def _total_requests(counts: Mapping[Shape, int]) -> dict[str, int]:
     """Return what pods request together."""
     total: dict[str, int] = {}
     for shape, count in counts.items():
@@ -146,7 +152,9 @@ def _total(counts: Mapping[Shape, int]) -> dict[str, int]:
     return total
 
 
-def _beyond(total: Mapping[str, int], hosts: Mapping[Shape, int], nodes: Nodes) -> dict[str, int]:
+def _requests_beyond_nodes(
+    total: Mapping[str, int], hosts: Mapping[Shape, int], nodes: Nodes
+) -> dict[str, int]:
     """Return how much of a total is left if the existing nodes are filled to the brim."""
     beyond = dict(total)
     for index in indices(any_of(hosts.values())):
@@ -156,15 +164,15 @@ def _beyond(total: Mapping[str, int], hosts: Mapping[Shape, int], nodes: Nodes) 
     return {name: amount for name, amount in beyond.items() if amount > 0}
 
 
-def _larger(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+def _maximum_amounts(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return {n: max(one.get(n, 0), other.get(n, 0)) for n in {**one, **other}}
 
 
-def _suiting(shape: Shape, template: PoolTemplate) -> int:
+def _suitable_types(shape: Shape, template: PoolTemplate) -> int:
     """Return the types of a NodePool that suit a shape at any step of its preferences."""
     found = 0
     for step in shape.steps:
         if not untolerated(template.taints, step.tolerations):
-            space = template.space.narrowed(step.demand)
+            space = template.space.narrow(step.demand)
             found |= space.mask if space is not None else 0
     return found

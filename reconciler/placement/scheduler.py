@@ -18,19 +18,26 @@ from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.resources import Resources
 from reconciler.model.settings import FeatureGate, MinValuesPolicy, PreferencePolicy, Settings
 from reconciler.observed.state import ClusterState, StateNode, quiet_since
-from reconciler.placement.answer import Attempt, answer
+from reconciler.placement.answer import Attempt, build_placement
 from reconciler.placement.approach import ApproachScore, approaches, queue, score
-from reconciler.placement.footing import Footing, Host, cannot_share, hosts_of, is_plain, takers_of
-from reconciler.placement.nodes.claims import Order, promised
+from reconciler.placement.footing import (
+    Footing,
+    Host,
+    accepting_nodes,
+    cannot_share,
+    hosts_of,
+    is_plain,
+)
+from reconciler.placement.nodes.claims import Order, unlaunched_targets
 from reconciler.placement.nodes.daemons import daemons
 from reconciler.placement.nodes.existing import Nodes, NodeUse, Target
 from reconciler.placement.nodes.space import Demands, SpaceBook
 from reconciler.placement.nodes.template import PoolTemplate, RemainingLimits, Reservations
 from reconciler.placement.packing.goal import Depth, Goal
 from reconciler.placement.pods.cohort import Cohort
-from reconciler.placement.pods.pending import impossible, invalid
+from reconciler.placement.pods.pending import unplaceable_rejection, invalid_rejection
 from reconciler.placement.pods.shape import Shape, Shapes, queue_position
-from reconciler.placement.pods.volumes import needs
+from reconciler.placement.pods.volumes import volume_needs
 from reconciler.placement.question import LaunchPool, Placement, Question, Rejection
 from reconciler.placement.solve import PlacementPass
 from reconciler.placement.topology.census import Census, Universe
@@ -44,7 +51,7 @@ if TYPE_CHECKING:
 NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 
 
-_Sorted = Mapping[Shape, list[Pod]]
+_PodsByShape = Mapping[Shape, list[Pod]]
 """Pods by shape."""
 
 
@@ -83,7 +90,9 @@ class Scheduler:
             for p in self._pools
         ]
         self._templates = [t for t in self._all_templates if t.types]
-        self._shapes = self._sorter(respect=settings.preference_policy != PreferencePolicy.IGNORE)
+        self._shapes = self._make_shapes(
+            respect=settings.preference_policy != PreferencePolicy.IGNORE
+        )
         known = frozenset(k for t in self._all_templates for k in t.book.well_known)
         self._well_known = known or WELL_KNOWN_AWS
 
@@ -93,7 +102,7 @@ class Scheduler:
             known = self._books[id(pool.types)] = SpaceBook(table_of(pool.types))
         return known
 
-    def _sorter(self, *, respect: bool) -> Shapes:
+    def _make_shapes(self, *, respect: bool) -> Shapes:
         taints = (taint for t in self._all_templates for taint in t.taints)
         soft = any(taint.effect == "PreferNoSchedule" for taint in taints)
         return Shapes(self._cluster, self._demands, respect=respect, tolerate_soft_taints=soft)
@@ -101,7 +110,7 @@ class Scheduler:
     @cached_property
     def _bare_shapes(self) -> Shapes:
         """Sorts pods into shapes that ignore preferences."""
-        return self._sorter(respect=False)
+        return self._make_shapes(respect=False)
 
     @cached_property
     def _census(self) -> Census:
@@ -112,13 +121,15 @@ class Scheduler:
         return Universe((t.node_pool, t.table) for t in self._all_templates)
 
     @cached_property
-    def _promised(self) -> list[Target]:
-        return promised(self._cluster.unlaunched, {t.name: t for t in self._all_templates})
+    def _unlaunched_targets(self) -> list[Target]:
+        return unlaunched_targets(
+            self._cluster.unlaunched, {t.name: t for t in self._all_templates}
+        )
 
     @cached_property
     def _nodes(self) -> Nodes:
         running = [self._target(n) for n in self._cluster.nodes if not n.is_deleting]
-        return Nodes([*running, *self._promised], self._daemons, self._cluster.csi_nodes)
+        return Nodes([*running, *self._unlaunched_targets], self._daemons, self._cluster.csi_nodes)
 
     def _target(self, node: StateNode) -> Target:
         return Target(
@@ -131,12 +142,12 @@ class Scheduler:
         )
 
     @property
-    def _free(self) -> list[Resources]:
+    def _free_resources(self) -> list[Resources]:
         """The free resources of existing nodes."""
         return [row.left for row in self._nodes.rows]
 
     @cached_property
-    def _guarded(self) -> int:
+    def _guarded_nodes(self) -> int:
         """The nodes whose pods changed recently: consolidation does not place pods on them."""
         after = {
             p.node_pool.name: p.node_pool.spec.disruption.consolidates_after for p in self._pools
@@ -156,14 +167,14 @@ class Scheduler:
 
         Nodes that are being deleted take no new pods, though the pods on them count.
         """
-        by_shape = self._shapes.sorted(question.pods)
+        by_shape = self._shapes.group(question.pods)
         if question.worth is not None:
             attempt, saving = self._attempt(by_shape, question, "brief"), 0.0
-        elif self._packs(question):
-            attempt, saving = self._within_preference_budget(by_shape, question)
+        elif self._packs_for_cost(question):
+            attempt, saving = self._place_within_preference_cost(by_shape, question)
         else:
             attempt, saving = self._attempt(by_shape, question), 0.0
-        return answer(attempt, self._all_templates, self._salt, saving)
+        return build_placement(attempt, self._all_templates, self._salt, saving)
 
     def footing(self, pods: Sequence[Pod], without: frozenset[str]) -> Footing | None:
         """Return the inputs of results about these pods, if ``without`` are left out.
@@ -171,20 +182,22 @@ class Scheduler:
         None if they cannot be compared quickly, such as if rules count other pods. It is valid for
         evaluations that are not strict about reservations.
         """
-        shapes = self._shapes.sorted(pods)
+        shapes = self._shapes.group(pods)
         if self._has_repellers or not all(map(is_plain, shapes)):
             return None
-        open_nodes = ~self._nodes.of(without)
+        open_nodes = ~self._nodes.mask_of(without)
         takers: list[int] = []
         for shape, members in shapes.items():
             for guarded in sorted({self._is_guarded(pod) for pod in members}):
-                allowed = open_nodes & ~self._guarded if guarded else open_nodes
-                takers += (allowed & mask for mask in self._takers(shape))
+                allowed = open_nodes & ~self._guarded_nodes if guarded else open_nodes
+                takers += (allowed & mask for mask in self._accepting_nodes(shape))
         found = hosts_of(takers, self._nodes, self._hosts)
         if found is None:
             return None
         limits = self._limits(without)
-        left = {t.name: known for t in self._templates if (known := limits.left(t)) is not None}
+        left = {
+            t.name: known for t in self._templates if (known := limits.remaining(t)) is not None
+        }
         hosts, takers_here = found
         pools = tuple(self._pools)
         return Footing(tuple(pods), hosts, takers_here, left, pools, self._daemons, self._settings)
@@ -194,23 +207,23 @@ class Scheduler:
 
         The nodes are those on which consolidation may place them. False proves nothing.
         """
-        shapes = self._shapes.sorted(pods)
+        shapes = self._shapes.group(pods)
         if any(shape.unreadable is not None for shape in shapes):
             return False
-        usable = self._nodes.initialized & ~self._nodes.of(without)
+        usable = self._nodes.initialized & ~self._nodes.mask_of(without)
         hosts: dict[Shape, int] = {}
         for shape, members in shapes.items():
             guarded = all(map(self._is_guarded, members))
-            allowed = usable & ~self._guarded if guarded else usable
-            hosts[shape] = allowed & any_of(self._takers(shape))
+            allowed = usable & ~self._guarded_nodes if guarded else usable
+            hosts[shape] = allowed & any_of(self._accepting_nodes(shape))
         counts = {shape: len(members) for shape, members in shapes.items()}
         return cannot_share(counts, hosts, self._nodes, self._templates, price)
 
-    def _takers(self, shape: Shape) -> Sequence[int]:
+    def _accepting_nodes(self, shape: Shape) -> Sequence[int]:
         """Return the nodes that take a pod of a plain shape at each step of its preferences."""
         known = self._known_takers.get(shape)
         if known is None:
-            known = self._known_takers[shape] = takers_of(shape, self._nodes)
+            known = self._known_takers[shape] = accepting_nodes(shape, self._nodes)
         return known
 
     @cached_property
@@ -228,45 +241,45 @@ class Scheduler:
         """
         from reconciler.placement.explain.survey import survey
 
-        ((shape, members),) = self._shapes.sorted([pod]).items()
-        problem = invalid(shape, self._well_known)
+        ((shape, members),) = self._shapes.group([pod]).items()
+        problem = invalid_rejection(shape, self._well_known)
         if problem is not None:
             return problem
         cohort = Cohort(shape, members, guarded=False)
         own = frozenset({pod.spec.node_name} - {""})
         question = Question(pods=(pod,), without=own, strict_reservations=False)
         self._topology([cohort], own)
-        return survey(self._pass(question, to_front=True), self._all_templates, cohort)
+        return survey(self._new_pass(question, to_front=True), self._all_templates, cohort)
 
     def template(self, node_pool: str) -> PoolTemplate | None:
         """Return the template of a NodePool, or None if it cannot launch nodes."""
         return next((t for t in self._all_templates if t.name == node_pool), None)
 
-    def bound(self, pods: Iterable[Pod]) -> Bound:
+    def lower_bound(self, pods: Iterable[Pod]) -> Bound:
         """Return the minimum cost of new nodes for these pods, however they are placed.
 
         If pods may be packed without their preferences, the bound ignores these.
         """
-        from reconciler.placement.packing.bound import bound
+        from reconciler.placement.packing.bound import lower_bound
 
         every, preferred = list(pods), None
-        shapes = _counted(self._shapes, every)
+        shapes = _count_by_shape(self._shapes, every)
         if self._goal.packs_some(self._templates):
-            shapes, preferred = _counted(self._bare_shapes, every), shapes
-        return bound(shapes, self._templates, self._free, preferred)
+            shapes, preferred = _count_by_shape(self._bare_shapes, every), shapes
+        return lower_bound(shapes, self._templates, self._free_resources, preferred)
 
     def worth(self, pods: Iterable[Pod]) -> dict[str, float]:
         """Return each pod's share in the minimum cost of new nodes, by its key."""
-        from reconciler.placement.packing.bound import worth
+        from reconciler.placement.packing.bound import pod_values
 
         every = list(pods)
-        values = worth(_counted(self._shapes, every), self._templates)
-        by_shape = self._shapes.sorted(every)
+        values = pod_values(_count_by_shape(self._shapes, every), self._templates)
+        by_shape = self._shapes.group(every)
         return {pod.key: values[shape] for shape, members in by_shape.items() for pod in members}
 
     def _attempt(
         self,
-        by_shape: _Sorted,
+        by_shape: _PodsByShape,
         question: Question,
         depth: Depth = "whole",
         bare: frozenset[Shape] = frozenset(),
@@ -276,22 +289,22 @@ class Scheduler:
         cohorts: list[Cohort] = []
         for shape, members in by_shape.items():
             pods = self._without_invalid(shape, members, refused)
-            made = self._bare_shapes.sorted(pods) if shape in bare else {shape: pods}
+            made = self._bare_shapes.group(pods) if shape in bare else {shape: pods}
             for which, alike in made.items():
                 cohorts += self._cohorts(which, alike, question.consolidation_guard)
         cohorts.sort(key=lambda c: c.shape.model.is_virtual)
         without = {shape: by_shape[shape] for shape in by_shape if shape in bare}
-        return Attempt(self._best(cohorts, question, depth), cohorts, refused, without)
+        return Attempt(self._best_pass(cohorts, question, depth), cohorts, refused, without)
 
-    def _within_preference_budget(
-        self, by_shape: _Sorted, question: Question
+    def _place_within_preference_cost(
+        self, by_shape: _PodsByShape, question: Question
     ) -> tuple[Attempt, float]:
         """Return the attempt without the preferences that cost too much, and the saving."""
         has_preferences = any(shape.preferences for shape in by_shape)
         if not has_preferences or self._goal.preference_cost_max >= 1:
             return self._attempt(by_shape, question), 0.0
-        from reconciler.placement.packing.bound import rough
-        from reconciler.placement.packing.goal import Thrift
+        from reconciler.placement.packing.bound import rough_lower_bound
+        from reconciler.placement.packing.goal import PreferenceBudget
 
         def attempt(bare: Collection[Shape], depth: Depth) -> Attempt:
             return self._attempt(by_shape, question, depth, frozenset(bare))
@@ -301,19 +314,19 @@ class Scheduler:
         served = {shape for claim in packed for shape, _ in claim.members}
         with_preferences = [shape for shape in by_shape if shape in served and shape.preferences]
         with_preferences.sort(key=lambda shape: min(map(queue_position, by_shape[shape])))
-        shapes = _counted(self._bare_shapes, full.placed)
-        least = rough(shapes, self._templates, self._free)
-        return Thrift(self._goal, attempt).applied(full, with_preferences, least)
+        shapes = _count_by_shape(self._bare_shapes, full.placed_pods)
+        least = rough_lower_bound(shapes, self._templates, self._free_resources)
+        return PreferenceBudget(self._goal, attempt).apply(full, with_preferences, least)
 
-    def _packs(self, question: Question) -> bool:
+    def _packs_for_cost(self, question: Question) -> bool:
         """Return whether new nodes are packed for cost."""
         asked = question.strict_reservations and self._goal.packs_some(self._templates)
         return question.worth is not None or asked
 
-    def _best(self, cohorts: list[Cohort], question: Question, depth: Depth) -> PlacementPass:
+    def _best_pass(self, cohorts: list[Cohort], question: Question, depth: Depth) -> PlacementPass:
         """Return the best pass tried; cohorts and counts are left in its final state."""
         topology = self._topology(cohorts, question.without)
-        at_first = topology.saved()
+        at_first = topology.snapshot()
         best: tuple[ApproachScore, PlacementPass] | None = None
         left: tuple[list[dict[str, int]], list[tuple[int, int]]] = (at_first, [])
         for approach in approaches(cohorts):
@@ -321,32 +334,34 @@ class Scheduler:
                 topology.restore(at_first)
                 for cohort in cohorts:
                     cohort.rewind()
-            solving = self._pass(question, to_front=approach.to_front)
+            solving = self._new_pass(question, to_front=approach.to_front)
             solving.run(queue(cohorts, approach))
             reached = score(solving, cohorts)
             if best is None or reached.improves_on(best[0]):
                 best = (reached, solving)
-                left = (topology.saved(), [(c.waiting_from, c.first) for c in cohorts])
+                left = (topology.snapshot(), [(c.waiting_from, c.first) for c in cohorts])
             if not reached.could_be_better:
                 break
         assert best is not None
         topology.restore(left[0])
         for cohort, (waiting_from, first) in zip(cohorts, left[1], strict=True):
             cohort.waiting_from, cohort.first = waiting_from, first
-        if self._packs(question):
-            from reconciler.placement.packing.cheapest import Tries, cheapest
+        if self._packs_for_cost(question):
+            from reconciler.placement.packing.cheapest import Trials, find_cheapest_pass
 
-            fresh = partial(self._pass, question, to_front=True)
-            tries = Tries(cohorts, topology, at_first, fresh, question.worth)
-            goal = self._goal if question.worth is None else self._goal.for_all()
-            return cheapest(best[1], tries, goal, depth)
+            fresh = partial(self._new_pass, question, to_front=True)
+            tries = Trials(cohorts, topology, at_first, fresh, question.worth)
+            goal = self._goal if question.worth is None else self._goal.with_all_pools()
+            return find_cheapest_pass(best[1], tries, goal, depth)
         return best[1]
 
-    def _pass(self, question: Question, *, to_front: bool) -> PlacementPass:
-        guarded = self._guarded if question.consolidation_guard else 0
+    def _new_pass(self, question: Question, *, to_front: bool) -> PlacementPass:
+        guarded = self._guarded_nodes if question.consolidation_guard else 0
         return PlacementPass(
             templates=self._templates,
-            nodes=NodeUse(self._nodes, question.without | question.closed, self._attached, guarded),
+            nodes=NodeUse(
+                self._nodes, question.without | question.closed, self._attached_volumes, guarded
+            ),
             limits=self._limits(question.without),
             reservations=Reservations(
                 [t.table for t in self._templates],
@@ -361,10 +376,10 @@ class Scheduler:
         self, shape: Shape, pods: list[Pod], refused: dict[str, tuple[Rejection, ...]]
     ) -> list[Pod]:
         """Return the pods that can be placed at all; running pods are not checked."""
-        problem = invalid(shape, self._well_known)
+        problem = invalid_rejection(shape, self._well_known)
         if problem is None:
             return pods
-        certain = impossible(shape)
+        certain = unplaceable_rejection(shape)
         for pod in pods:
             if not pod.spec.node_name:
                 refused[pod.key] = (problem,)
@@ -407,11 +422,11 @@ class Scheduler:
         return topology
 
     def _limits(self, without: Collection[str]) -> RemainingLimits:
-        targets = ((t.labels.get(NODEPOOL, ""), t.capacity) for t in self._promised)
+        targets = ((t.labels.get(NODEPOOL, ""), t.capacity) for t in self._unlaunched_targets)
         return RemainingLimits(self._all_templates, self._cluster.nodes, targets, without)
 
-    def _attached(self, pod: Pod) -> Iterable[tuple[str, frozenset[str]]]:
-        return needs(pod, self._cluster).attached
+    def _attached_volumes(self, pod: Pod) -> Iterable[tuple[str, frozenset[str]]]:
+        return volume_needs(pod, self._cluster).attached
 
 
 def _with_all_namespaces(cluster: ClusterState) -> ClusterState:
@@ -428,5 +443,5 @@ def _with_all_namespaces(cluster: ClusterState) -> ClusterState:
     return replace(cluster, namespaces={**cluster.namespaces, **added})
 
 
-def _counted(shapes: Shapes, pods: Iterable[Pod]) -> dict[Shape, int]:
+def _count_by_shape(shapes: Shapes, pods: Iterable[Pod]) -> dict[Shape, int]:
     return {shape: len(members) for shape, members in shapes.sorted(pods).items()}

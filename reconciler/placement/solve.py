@@ -20,13 +20,18 @@ from reconciler.placement.nodes.claims import (
     Fit,
     OpenClaim,
     Order,
+    count_fitting_pods,
     fit,
-    most_that_fit,
-    record,
+    record_pods,
 )
 from reconciler.placement.nodes.existing import NodeUse
 from reconciler.placement.nodes.space import Demands, Space
-from reconciler.placement.nodes.template import PoolTemplate, RemainingLimits, Reservations, clash
+from reconciler.placement.nodes.template import (
+    PoolTemplate,
+    RemainingLimits,
+    Reservations,
+    ports_conflict,
+)
 from reconciler.placement.pods.cohort import Cohort, CohortStage, CohortView
 from reconciler.placement.pods.shape import Shape
 from reconciler.placement.topology.groups import Group
@@ -52,23 +57,27 @@ class PlacementPass(msgspec.Struct, eq=False):
         """Place the pods of all cohorts where they fit."""
         left = list(turns)
         while left:
-            before = _waiting(left)
+            before = _count_waiting(left)
             for cohort, most in left:
-                _Serving(self, cohort, most).serve()
+                _CohortPlacement(self, cohort, most).serve()
             left = [(c, most) for c, most in left if c.waiting]
-            if _waiting(left) == before:
+            if _count_waiting(left) == before:
                 return
-            left = [(c, most) for c, most in left if c.may_heal or c in self.deferred]
+            left = [(c, most) for c, most in left if c.may_fit_later or c in self.deferred]
 
-    def settle(self, cohorts: Iterable[Cohort]) -> None:
+    def fill_existing_nodes(self, cohorts: Iterable[Cohort]) -> None:
         """Place as many pods on existing nodes as fit without dropping a preference."""
         if self.nodes.open:
             for cohort in cohorts:
-                _Serving(self, cohort, cohort.waiting).settle()
+                _CohortPlacement(self, cohort, cohort.waiting).fill_existing_nodes()
 
-    def takers(self, cohort: Cohort, view: CohortView) -> list[int]:
+    def accepting_nodes(self, cohort: Cohort, view: CohortView) -> list[int]:
         """Return the existing nodes that take a pod of the cohort, in order."""
-        return [] if view.hopeless else list(_Serving(self, cohort, cohort.waiting).takers(view))
+        return (
+            []
+            if view.hopeless
+            else list(_CohortPlacement(self, cohort, cohort.waiting).accepting_nodes(view))
+        )
 
     def put(
         self, cohort: Cohort, claim: OpenClaim, found: Fit, most: int, *, is_new: bool
@@ -77,41 +86,41 @@ class PlacementPass(msgspec.Struct, eq=False):
         before = claim.entry
         pods = self.fill(cohort, claim, found, most)
         if is_new:
-            self.opened(claim, found)
-            self.order.settle({}, (claim,))
+            self.record_opened(claim, found)
+            self.order.reinsert({}, (claim,))
         else:
             claim.sequence = self.order.next_sequence(is_new=False)
-            self.order.settle({claim: before}, ())
+            self.order.reinsert({claim: before}, ())
         return pods
 
     def fill(self, cohort: Cohort, claim: OpenClaim, found: Fit, most: int) -> list[Pod]:
         """Place as many pods as fit, up to ``most``, on a claim that takes at least one."""
         assert found.space is not None
         shape = cohort.shape
-        count, mask, requests = most_that_fit(shape, claim, found, most, self.reservations)
+        count, mask, requests = count_fitting_pods(shape, claim, found, most, self.reservations)
         pods = cohort.take(count)
         claim.add(shape, pods, found.space, mask, requests)
         if found.held is not None:
             self.reservations.hold(claim.held, found.held)
             claim.held = found.held
         if cohort.counted or cohort.repelling:
-            record(cohort, claim, count)
+            record_pods(cohort, claim, count)
         return pods
 
-    def opened(self, claim: OpenClaim, found: Fit) -> None:
+    def record_opened(self, claim: OpenClaim, found: Fit) -> None:
         """Record a new claim that has taken its first pods, in the state ``found``."""
         claim.min_values_relaxed = found.relaxed
-        claim.tighten()
+        claim.update_room()
         claim.sequence = self.order.next_sequence(is_new=True)
         self.claims.append(claim)
-        self.limits.take(claim.template, claim.mask)
+        self.limits.count_node(claim.template, claim.mask)
 
 
-def _waiting(turns: Iterable[Turn]) -> int:
+def _count_waiting(turns: Iterable[Turn]) -> int:
     return sum(cohort.waiting for cohort in {cohort: None for cohort, _ in turns})
 
 
-class _Serving:
+class _CohortPlacement:
     """Serves the pods of one cohort one after another, at most ``most``.
 
     Each step has a queue of the claims that may take a pod. ``_refused`` has spaces that reject the
@@ -132,24 +141,24 @@ class _Serving:
 
     def serve(self) -> None:
         self.solving.deferred.discard(self.cohort)
-        while self._left and self._place_some():
+        while self._remaining and self._place_some():
             pass
         if self._must_wait and self.cohort.waiting:
             self.solving.deferred.add(self.cohort)
-        self.solving.order.settle(self._moved, self._opened)
+        self.solving.order.reinsert(self._moved, self._opened)
 
     @property
-    def _left(self) -> int:
+    def _remaining(self) -> int:
         return self._last - self.cohort.waiting_from
 
-    def settle(self) -> None:
+    def fill_existing_nodes(self) -> None:
         """Place pods on existing nodes while the first step allows it."""
         cohort = self.cohort
         stage = cohort.stages[cohort.first]
         while cohort.waiting:
             view = stage.view(cohort, self.solving.demands)
             most = cohort.waiting if stage.many_at_once else 1
-            if view.hopeless or not self._on_nodes(view, most):
+            if view.hopeless or not self._place_on_nodes(view, most):
                 return
 
     def _place_some(self) -> bool:
@@ -159,7 +168,7 @@ class _Serving:
             stage = cohort.stages[index]
             view = stage.view(cohort, self.solving.demands)
             alone = index > cohort.first or not stage.many_at_once
-            pods = [] if view.hopeless else self._try(view, 1 if alone else self._left)
+            pods = [] if view.hopeless else self._try(view, 1 if alone else self._remaining)
             if pods:
                 if index:
                     self.solving.steps_taken.update((pod.key, index) for pod in pods)
@@ -171,11 +180,15 @@ class _Serving:
         return False
 
     def _try(self, view: CohortView, most: int) -> list[Pod]:
-        return self._on_nodes(view, most) or self._on_claims(view, most) or self._on_new(view, most)
+        return (
+            self._place_on_nodes(view, most)
+            or self._place_on_claims(view, most)
+            or self._place_on_new_node(view, most)
+        )
 
     # existing nodes
 
-    def _on_nodes(self, view: CohortView, most: int) -> list[Pod]:
+    def _place_on_nodes(self, view: CohortView, most: int) -> list[Pod]:
         rows = self._rows.get(view.stage)
         if rows is None:
             rows = self._rows[view.stage] = ([], self._candidates(view))
@@ -192,7 +205,7 @@ class _Serving:
             if not allowed >> index & 1:
                 position += 1
                 continue
-            most_here = self._most_on_node(index, most)
+            most_here = self._count_fitting(index, most)
             room = view.room_on(self.solving.nodes.nodes.rows[index].host) if most_here else 0
             if room > 0:
                 return self._put_on_node(index, min(room, most_here))
@@ -201,24 +214,24 @@ class _Serving:
             else:
                 position += 1
 
-    def takers(self, view: CohortView) -> Iterator[int]:
+    def accepting_nodes(self, view: CohortView) -> Iterator[int]:
         """Yield the existing nodes that take a pod now, in order."""
         allowed, rows = self._allowed_nodes(view), self.solving.nodes.nodes.rows
         for index in self._candidates(view):
-            may = allowed >> index & 1 and self._most_on_node(index, 1)
+            may = allowed >> index & 1 and self._count_fitting(index, 1)
             if may and view.room_on(rows[index].host) > 0:
                 yield index
 
     def _candidates(self, view: CohortView) -> Iterator[int]:
         """Yield the nodes that may suit the cohort and have room, in order."""
         use, step, shape = self.solving.nodes, view.stage.step, self.shape
-        mask = use.open & use.nodes.suited(step.demand, step.tolerations)
+        mask = use.open & use.nodes.suitable_nodes(step.demand, step.tolerations)
         if self.cohort.guarded:
             mask &= ~use.guarded
         if not mask:
             return
         cpu, memory, enough_cpu, enough_memory = use.cpu, use.memory, shape.cpu, shape.memory
-        for i in members_of(mask & use.nodes.with_room(shape)):
+        for i in members_of(mask & use.nodes.nodes_with_room(shape)):
             if cpu[i] >= enough_cpu and memory[i] >= enough_memory:
                 yield i
 
@@ -230,21 +243,21 @@ class _Serving:
             values = nodes.labels.values(domains.key)
             mask &= any_of(values.get(domain, 0) for domain in domains.members)
         if self.shape.volume_demands:
-            mask &= any_of(nodes.meeting(demand) for demand in self.shape.volume_demands)
+            mask &= any_of(nodes.nodes_meeting(demand) for demand in self.shape.volume_demands)
         return mask
 
-    def _most_on_node(self, index: int, most: int) -> int:
+    def _count_fitting(self, index: int, most: int) -> int:
         """Return how many pods the node takes, ignoring topology rules; 0 if it never takes one."""
         use, shape = self.solving.nodes, self.shape
         if shape.ports:
-            if clash(shape.ports, use.ports(index)):
+            if ports_conflict(shape.ports, use.ports(index)):
                 return 0
             most = 1
         if shape.volumes.attached:
             if not use.can_attach(index, shape):
                 return 0
             most = 1
-        return use.holds(index, shape.requests, most)
+        return use.count_fitting(index, shape.requests, most)
 
     def _put_on_node(self, index: int, count: int) -> list[Pod]:
         use = self.solving.nodes
@@ -267,7 +280,7 @@ class _Serving:
 
     # planned nodes
 
-    def _on_claims(self, view: CohortView, most: int) -> list[Pod]:
+    def _place_on_claims(self, view: CohortView, most: int) -> list[Pod]:
         if not self.solving.claims:
             return []
         queue = self._queue(view.stage)
@@ -282,7 +295,7 @@ class _Serving:
                 if found.space is not None:
                     most = min(most, room)
                     if most > 1:
-                        most = min(most, self._ahead(queue, position))
+                        most = min(most, self._pods_until_overtaken(queue, position))
                     return self._put_on_claim(queue.seen[position], claim, found, most)
                 never = found.never
             else:
@@ -321,11 +334,13 @@ class _Serving:
             break
         return seen[position][2] if position < len(seen) else None
 
-    def _ahead(self, queue: _Queue, position: int) -> int:
+    def _pods_until_overtaken(self, queue: _Queue, position: int) -> int:
         """Return how many pods the claim at ``position`` takes before another one precedes it."""
         if self._claim_at(queue, position + 1) is None:
             return self.cohort.waiting
-        return self.solving.order.ahead(queue.seen[position][0], queue.seen[position + 1][0])
+        return self.solving.order.pods_until_overtaken(
+            queue.seen[position][0], queue.seen[position + 1][0]
+        )
 
     def _put_on_claim(self, entry: Entry, claim: OpenClaim, found: Fit, most: int) -> list[Pod]:
         if claim not in self._opened:
@@ -338,14 +353,14 @@ class _Serving:
 
     # new nodes
 
-    def _on_new(self, view: CohortView, most: int) -> list[Pod]:
+    def _place_on_new_node(self, view: CohortView, most: int) -> list[Pod]:
         solving = self.solving
         for template in solving.templates:
             claim = OpenClaim(template, f"new node {len(solving.claims) + 1}")
             room = view.room_on(claim.host)
             if room <= 0:
                 continue
-            allowed = solving.limits.allowed(template)
+            allowed = solving.limits.allowed_types(template)
             found = fit(view, claim, allowed, solving.reservations, opening=True)
             if found.must_wait:
                 self._must_wait = True
@@ -353,7 +368,7 @@ class _Serving:
             if found.space is None:
                 continue
             pods = solving.fill(self.cohort, claim, found, min(most, room))
-            solving.opened(claim, found)
+            solving.record_opened(claim, found)
             self._opened[claim] = None
             for queue in self._queues.values():
                 insort(queue.seen, claim.entry)

@@ -20,7 +20,7 @@ from reconciler.model.json import JsonDict
 from reconciler.model.text.quoting import quoted
 from reconciler.observed.fingerprint import difference
 from reconciler.plan.render.summary import summary_of
-from reconciler.plan.render.wording import listed
+from reconciler.plan.render.wording import format_list
 from reconciler.plan.value.actions import Action, PlannedCommand
 from reconciler.plan.value.nodes import PlannedNodeClaim, PlannedNodeClass
 from reconciler.plan.value.plan import (
@@ -158,7 +158,7 @@ OBJECTS_SHOWN_MAX: Final = 5
 
 
 def _format_objects(objects: Sequence[str]) -> str:
-    return listed([_sanitize(text, 120) for text in objects], OBJECTS_SHOWN_MAX)
+    return format_list([_sanitize(text, 120) for text in objects], OBJECTS_SHOWN_MAX)
 
 
 def _format_input_change(
@@ -295,7 +295,7 @@ def _class_differences(approved: Plan, fresh: Plan) -> list[str]:
 
 
 def _to_builtins(item: PlannedNodeClass | None) -> dict[str, object]:
-    found: JsonDict = {} if item is None else msgspec.to_builtins(item.written())
+    found: JsonDict = {} if item is None else msgspec.to_builtins(item.encodable())
     return found
 
 
@@ -324,14 +324,14 @@ def _surplus_items(rows: Iterable[tuple[bytes, T]], surplus: Counter[bytes]) -> 
 
 def _comparable_claim(claim: PlannedNodeClaim) -> JsonDict:
     """Return a launch without its name and the time at which its price was read."""
-    plain: JsonDict = msgspec.to_builtins(claim.written())
+    plain: JsonDict = msgspec.to_builtins(claim.encodable())
     del plain["name"]
     plain["launch"].get("priceSource", {}).pop("at", None)
     return plain
 
 
 def _comparable_command(command: PlannedCommand) -> dict[str, object]:
-    plain: dict[str, object] = msgspec.to_builtins(command.written())
+    plain: dict[str, object] = msgspec.to_builtins(command.encodable())
     return {key: value for key, value in plain.items() if key not in _MOMENTARY_COMMAND}
 
 
@@ -376,7 +376,7 @@ def _action_keys(plan: Plan) -> list[bytes]:
 def _action_key(
     action: Action, claims: Mapping[str, bytes], commands: Mapping[str, bytes]
 ) -> bytes:
-    plain: JsonDict = msgspec.to_builtins(action.written())
+    plain: JsonDict = msgspec.to_builtins(action.encodable())
     for generated in ("id", "dependsOn", "command", "nodeClaim"):
         del plain[generated]
     claim = action.node_claim or ""
@@ -410,7 +410,7 @@ def _format_value(value: object) -> str:
 
 
 def _format_names(nodes: Iterable[str]) -> str:
-    return listed(map(_sanitize, nodes), 3)
+    return format_list(map(_sanitize, nodes), 3)
 
 
 def _sanitize(text: str, length_max: int = 80) -> str:

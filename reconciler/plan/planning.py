@@ -28,8 +28,8 @@ def gather_facts(
     facts = facts_of(inputs, phase, recall)
     if inputs.against is None:
         return facts
-    from reconciler.plan.rest.compare import compared
+    from reconciler.plan.rest.compare import compare_with_base
 
     with phase("disruption"):
-        at_rest, base = compared(inputs, inputs.against)
+        at_rest, base = compare_with_base(inputs, inputs.against)
     return replace(facts, base_cost=BaseCost(at_rest, base))

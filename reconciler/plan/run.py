@@ -81,7 +81,7 @@ class Transition:
 _STARTS: Final = (ActionEvent.REQUESTED, ActionEvent.VALIDATED, ActionEvent.DELETED)
 
 
-def _rows() -> tuple[Transition, ...]:
+def _transition_table() -> tuple[Transition, ...]:
     s, e = ActionState, ActionEvent
     provision = (
         (s.PENDING, e.REQUESTED, s.RUNNING, "the launch is in the journal"),
@@ -120,7 +120,7 @@ def _rows() -> tuple[Transition, ...]:
     return tuple(Transition(kind, *row) for kind, rows in tables for row in rows)
 
 
-TRANSITIONS: Final = _rows()
+TRANSITIONS: Final = _transition_table()
 """Every way in which the state of an action changes."""
 
 _BY_KEY: Final = {(t.kind, t.before, t.event): t for t in TRANSITIONS}
@@ -159,7 +159,7 @@ class PlanRun:
         return self._states
 
     def feed(self, event: RunEvent) -> None:
-        """Process an event."""
+        """Apply an event to the state of its action."""
         action, state = self.graph.actions[event.action], self._states[event.action]
         found = _BY_KEY.get((action.kind, state, event.kind))
         waiting = [a.id for a in self.waits_for(event.action)] if found and found.starts else []
@@ -189,7 +189,7 @@ class PlanRun:
         """Return the actions that the engine may start now."""
         return tuple(action for name, action in self.graph.actions.items() if self.is_ready(name))
 
-    def unmarked(self) -> frozenset[str]:
+    def commands_not_started(self) -> frozenset[str]:
         """Return the ids of the commands that have not started yet.
 
         A command is marked before its actions start, so that no pod goes to a node that will be
@@ -216,7 +216,7 @@ class PlanRun:
             if action.command == command and action.kind == "provision":
                 self.feed(RunEvent(name, ActionEvent.LOST))
 
-    def why(self, action: str) -> str:
+    def status_message(self, action: str) -> str:
         """Return what an action waits for, or details of its state; may be empty."""
         waiting = self.waits_for(action)
         if waiting and not self._states[action].is_final:

@@ -15,7 +15,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler._resources import resource
+from reconciler._resources import resource_path
 from reconciler.model.duration import NEVER, parse_nillable, parse_span
 from reconciler.model.json import JsonDict
 from reconciler.model.resources import parse_quantity
@@ -52,7 +52,7 @@ def load(name: str) -> Schema:
     """Return a schema by name, such as ``nodepool.v1``."""
     import json
 
-    with open(resource("schemas", f"{name}.json"), encoding="utf-8") as file:
+    with open(resource_path("schemas", f"{name}.json"), encoding="utf-8") as file:
         schema: Schema = json.load(file)
     return schema
 

@@ -29,7 +29,7 @@ from reconciler.engine.reconcile import Pass
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.duration import format_duration
 from reconciler.model.text.visible import visible
-from reconciler.plan.render.wording import whole_dollars
+from reconciler.plan.render.wording import format_whole_dollars
 from reconciler.ports.progress import EventKind, Progress
 from reconciler.web.health import DaemonHealth
 from reconciler.web.view import CommitView, FleetView, NodeView, view_of
@@ -320,7 +320,7 @@ def _money(amount: float) -> str:
 
 def _signed(amount: float) -> str:
     """Return a change in whole dollars, as plans show sums of a month."""
-    return "±$0" if abs(amount) < 0.5 else whole_dollars(amount, signed=True)
+    return "±$0" if abs(amount) < 0.5 else format_whole_dollars(amount, signed=True)
 
 
 def _moment(at: datetime | None) -> str:
@@ -348,7 +348,7 @@ def _environment() -> Environment:
     )
     pages.filters |= {
         "money": _money,
-        "whole": whole_dollars,
+        "whole": format_whole_dollars,
         "signed": _signed,
         "monthly": lambda per_hour: per_hour * HOURS_A_MONTH,
         "moment": _moment,

@@ -24,7 +24,7 @@ from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.resources import CPU, MEMORY
 from reconciler.model.settings import Settings
 from reconciler.observed.state import StateNode
-from reconciler.plan.render.wording import NoteText, findings_of
+from reconciler.plan.render.wording import NoteText, note_texts
 from reconciler.plan.value.actions import Action, PlannedBlocker, PoolBudget
 from reconciler.plan.value.costs import PoolCost
 from reconciler.plan.value.nodes import UnschedulablePod
@@ -326,7 +326,7 @@ def view_of(desired: Desired, result: Pass) -> FleetView:
             desired.node_pools, Counter(n.node_pool for n in nodes), desired.settings, seen.at
         ),
         days=days_of(seen.at),
-        notes=tuple(findings_of(plan.diagnostics)),
+        notes=tuple(note_texts(plan.diagnostics)),
     )
 
 

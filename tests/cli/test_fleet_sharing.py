@@ -29,7 +29,7 @@ def test_a_released_lease_that_no_replica_took_is_acquired_again() -> None:
     with FleetSharing(states, lambda: time.monotonic() + ahead[0]) as sharing:
         first, second = states.open(url, "first"), states.open(url, "second")
         with first, second:
-            eventually(lambda: sharing.may_acquire(first, has_asked=False))
+            eventually(lambda: sharing.may_acquire(first, has_requested=False))
             first.lease.acquire()
             second.lease.acquire()
             idle = Heartbeat(states.server(url), "one that takes nothing")
@@ -44,9 +44,9 @@ def test_a_released_lease_that_no_replica_took_is_acquired_again() -> None:
             assert not sharing.should_release(second), "that would be one too many"
             first.lease.release()
             eventually(lambda: not gives(has_fewer=True))
-            assert not sharing.may_acquire(first, has_asked=True), "it is for the other one"
+            assert not sharing.may_acquire(first, has_requested=True), "it is for the other one"
             ahead[0] += 5
-            eventually(lambda: sharing.may_acquire(first, has_asked=True))
+            eventually(lambda: sharing.may_acquire(first, has_requested=True))
             first.lease.acquire()
             until = time.monotonic() + 6
             while time.monotonic() < until:

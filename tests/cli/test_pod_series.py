@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from reconciler.cli.backtest.imported import ImportedTrace, ImportPeriod, imported_trace, report_of
 from reconciler.cli.backtest.podseries import ContainerKey, Family, PodSeries
-from reconciler.cli.backtest.prometheus import gathered
-from reconciler.cli.backtest.writing import written
+from reconciler.cli.backtest.prometheus import read_pod_series
+from reconciler.cli.backtest.writing import encode_trace
 from reconciler.ports.metrics import Metrics, MetricSample, TooMuchDataError
 from tests.cli.prometheusapi import Recording
 from tests.cli.recordedpods import SINCE, RecordedPod, record
@@ -59,7 +59,7 @@ def recording_of(found: Sequence[RecordedPod], **more: str) -> Recording:
 
 
 def read(metrics: Metrics) -> ImportedTrace:
-    return imported_trace(gathered(metrics, PERIOD, ""), PERIOD)
+    return imported_trace(read_pod_series(metrics, PERIOD, ""), PERIOD)
 
 
 @dataclass
@@ -113,7 +113,7 @@ def test_several_query_windows_give_the_result_of_one(
     if not has_completion:
         recording.remove("kube_pod_completion_time")
     whole, joined = read(recording), read(Narrow(recording, seconds_max))
-    assert written(joined.trace) == written(whole.trace)
+    assert encode_trace(joined.trace) == encode_trace(whole.trace)
     assert (joined.left_out, joined.selectors, joined.resources) == (
         whole.left_out, whole.selectors, whole.resources,
     )  # fmt: skip
@@ -127,7 +127,7 @@ def test_a_second_instance_of_kube_state_metrics_changes_nothing(found: list[Rec
     for (name, labels), points in recording_of(found, instance="b").series.items():
         double.add(name, dict(labels), points)
     assert len(double.series) == 2 * len(single.series)
-    assert written(read(double).trace) == written(read(single).trace)
+    assert encode_trace(read(double).trace) == encode_trace(read(single).trace)
 
 
 labels = st.dictionaries(
@@ -149,14 +149,14 @@ def test_no_sample_causes_an_internal_error(
     for family, texts, value in found:
         sample = [MetricSample(texts, value)]
         if family is Family.PHASE:
-            series.finished(sample)
-            series.seen(sample)
-            series.begin(sample)
+            series.record_finished(sample)
+            series.record_seen(sample)
+            series.record_first_sample(sample)
         else:
             series.add(family, sample)
     imported = imported_trace(series, PERIOD)
     assert len(imported.trace.pods) + imported.left_out.total() == len(series.pods)
-    assert written(imported.trace)
+    assert encode_trace(imported.trace)
     assert "\x1b" not in report_of(imported)
 
 
@@ -223,7 +223,7 @@ def test_a_query_is_split_if_the_server_rejects_its_size() -> None:
 
 def test_no_query_computes_more_points_than_prometheus_does() -> None:
     recording = recording_of([])
-    gathered(recording, ImportPeriod(SINCE, SINCE + 40_000, 1), "")
+    read_pod_series(recording, ImportPeriod(SINCE, SINCE + 40_000, 1), "")
     for query, _ in recording.requested:
         for length, step in re.findall(r"\[(\d+)s:(\d+)s\]", query):
             assert int(length) / int(step) <= 11_000

@@ -105,17 +105,17 @@ def test_an_unchanged_file_makes_no_commit(remote: Path) -> None:
 
 def overtake(remote: Path, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     """Push to the branch as another user just before each of our next pushes."""
-    real, done = publishing._Workshop.push, [0]
+    real, done = publishing._TemporaryRepository.push, [0]
 
-    def push(workshop: publishing._Workshop, commit: str, branch: str) -> None:
+    def push(workshop: publishing._TemporaryRepository, commit: str, branch: str) -> None:
         if done[0] < times:
             done[0] += 1
             with monkeypatch.context() as theirs:
-                theirs.setattr(publishing._Workshop, "push", real)
+                theirs.setattr(publishing._TemporaryRepository, "push", real)
                 publish(str(remote), publication(b"%d\n" % done[0], "other.json"))
         real(workshop, commit, branch)
 
-    monkeypatch.setattr(publishing._Workshop, "push", push)
+    monkeypatch.setattr(publishing._TemporaryRepository, "push", push)
 
 
 def test_a_rejected_push_is_retried_on_top_of_the_first(

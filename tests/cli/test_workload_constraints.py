@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from reconciler.cli.advice.constraints import (
     Loosening,
     WorkloadConstraint,
-    constrained,
+    constrained_workloads,
     owner_of,
 )
 from reconciler.model.karpenter.labels import DO_NOT_DISRUPT, HOSTNAME, ZONE
@@ -112,7 +112,7 @@ def test_a_replica_set_belongs_to_its_deployment() -> None:
 @pytest.mark.parametrize("kind", GONE)
 def test_a_constraint_is_removed_from_the_pods_of_its_owner_alone(kind: Loosening) -> None:
     before = a_cluster()
-    after = WorkloadConstraint("Deployment shop/api", kind).removed_from(before)
+    after = WorkloadConstraint("Deployment shop/api", kind).remove_from(before)
     ours = [pod for pod in after.pods if owner_of(pod) == "Deployment shop/api"]
     assert len(ours) == 3
     assert all(GONE[kind](pod) for pod in ours)
@@ -126,7 +126,9 @@ def test_a_constraint_is_removed_from_the_pods_of_its_owner_alone(kind: Loosenin
 
 
 def test_every_constraint_of_a_workload_is_found() -> None:
-    found = {(w.constraint.owner, w.constraint.constraint) for w in constrained(a_cluster())}
+    found = {
+        (w.constraint.owner, w.constraint.constraint) for w in constrained_workloads(a_cluster())
+    }
     assert found == {(f"Deployment shop/{app}", kind) for app in ("api", "web") for kind in GONE}
 
 
@@ -146,9 +148,9 @@ def test_a_budget_that_never_allows_an_eviction_is_found(
     cluster = a_cluster(budget)
     found = [
         w.constraint
-        for w in constrained(cluster)
+        for w in constrained_workloads(cluster)
         if w.constraint.constraint is Loosening.DISRUPTION_BUDGET
     ]
     named = WorkloadConstraint("PodDisruptionBudget shop/b", Loosening.DISRUPTION_BUDGET)
     assert found == ([named] if is_closed else [])
-    assert named.removed_from(cluster).pod_disruption_budgets == ()
+    assert named.remove_from(cluster).pod_disruption_budgets == ()

@@ -19,7 +19,7 @@ from reconciler.adapters.database.state import DatabaseState
 from reconciler.catalog.adjusted.adjustment import repriced
 from reconciler.cli.backtest.recorded import recorded_trace
 from reconciler.cli.backtest.trace import Trace, read_trace
-from reconciler.cli.backtest.writing import summary_of, written
+from reconciler.cli.backtest.writing import encode_trace, summary_of
 from reconciler.engine.desired import Desired
 from reconciler.engine.loop import Pulse, run
 from reconciler.engine.observation import Observation
@@ -155,7 +155,7 @@ def test_a_trace_reproduces_what_was_observed_at_each_time(tmp_path: Path) -> No
     assert len(trace.nodes) >= 3
     assert all(node.price is not None and node.price > 0 for node in trace.nodes)
     assert trace.pods[0].pod.metadata.owner_references[0].kind == "ReplicaSet"
-    assert read_trace(written(trace), "copy") == trace
+    assert read_trace(encode_trace(trace), "copy") == trace
     found = summary_of(trace)
     assert found.dollars is not None
     assert found.dollars > 0
@@ -411,7 +411,7 @@ def test_spot_prices_and_refusals_are_recorded_as_differences() -> None:
     assert later.market.prices[0].at == 0.0
     assert later.market.prices[0].spot_prices["m7i.large"]["us-east-1a"] == 0.08
     assert later.market.refusals[0].refused_from == 0.0
-    assert read_trace(written(trace), "copy") == trace
+    assert read_trace(encode_trace(trace), "copy") == trace
     found = summary_of(trace).market
     assert found is not None
     assert (found.priced, found.price_changes, found.largest_rise_percent) == (6, 3, 100.0)
@@ -448,7 +448,7 @@ def test_a_record_without_prices_is_a_trace_without_prices() -> None:
         (3 * 3600.0, {"m5.large": {"us-east-1a": None}}),
     ]
     assert not recorded_trace(batches[:1], START, START + HOUR).market
-    assert not trace.workload_alone.market
+    assert not trace.workload_only.market
 
 
 def _a_volume(name: str, *zones: str) -> tuple[PersistentVolumeClaim, PersistentVolume]:

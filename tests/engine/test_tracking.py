@@ -153,8 +153,8 @@ def test_a_replacement_whose_node_has_not_joined_keeps_its_command_waiting() -> 
         "replace/c": "waiting",
         "terminate/old": "waiting",
     }
-    assert run.why("provision/new") == "no node has joined yet"
-    assert run.why("replace/c") == "waits for provision/new"
+    assert run.status_message("provision/new") == "no node has joined yet"
+    assert run.status_message("replace/c") == "waits for provision/new"
 
 
 def test_a_completed_command_is_done_even_if_its_replacement_was_removed_later() -> None:
@@ -175,7 +175,7 @@ def test_a_rolled_back_command_skips_its_terminations_and_states_why() -> None:
         "replace/c": "rolled-back",
         "terminate/old": "skipped",
     }
-    assert run.why("replace/c") == "its replacement new is gone"
+    assert run.status_message("replace/c") == "its replacement new is gone"
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_a_rolled_back_command_skips_its_terminations_and_states_why() -> None:
 def test_the_journal_reports_a_launch_without_a_claim(outcome: Outcome | None, state: str) -> None:
     run = of_plan(launch=an_entry("alone", outcome))
     assert states(run)["provision/alone"] == state
-    assert run.why("provision/alone") == ("no capacity" if state == "failed" else "")
+    assert run.status_message("provision/alone") == ("no capacity" if state == "failed" else "")
 
 
 def test_a_removed_node_that_never_became_ready_counts_as_failed() -> None:

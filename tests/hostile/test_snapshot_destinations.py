@@ -126,15 +126,15 @@ def test_a_concurrently_replaced_branch_is_never_force_pushed(
     init(other)
     (other / "theirs.txt").write_text("theirs\n")
     theirs = commit_all(other)
-    real, left = publishing._Workshop.push, [1]
+    real, left = publishing._TemporaryRepository.push, [1]
 
-    def overtaken(workshop: publishing._Workshop, commit: str, branch: str) -> None:
+    def overtaken(workshop: publishing._TemporaryRepository, commit: str, branch: str) -> None:
         if left:
             left.pop()
             git(other, "push", "--quiet", "--force", str(remote), f"main:{branch}")
         real(workshop, commit, branch)
 
-    monkeypatch.setattr(publishing._Workshop, "push", overtaken)
+    monkeypatch.setattr(publishing._TemporaryRepository, "push", overtaken)
     publish(str(remote), publication(b"ours\n"))
     assert git(remote, "rev-parse", "snapshots^") == theirs
     assert names(remote, "snapshots") == ["now.json", "theirs.txt"]

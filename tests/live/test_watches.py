@@ -37,7 +37,7 @@ class Watched:
         cache = ClusterCache(
             Api(lambda: access_of(settings), time.sleep), Freshness(stale_after_s=9.0)
         )
-        stack.enter_context(cache.listening())
+        stack.enter_context(cache.run_in_background())
         self.cluster = KubernetesCluster(api, cache=cache)
 
     def count(self, service: str, operation: str, outcome: str, seconds: float) -> None:

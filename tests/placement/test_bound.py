@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.placement.packing import covering
-from reconciler.placement.packing.bound import Bound, HeldBy
-from reconciler.placement.packing.simplex import Program, maximum
+from reconciler.placement.packing.bound import Bound, GapReason
+from reconciler.placement.packing.simplex import Program, maximize
 from reconciler.placement.pods.pending import pods_to_place
 from reconciler.placement.question import Placement, Question
 from tests.examples import examples
@@ -39,7 +39,7 @@ def bounded(world: Iterable[Object], packing: str = "default") -> tuple[Placemen
     placement = scheduler.place(Question(pods=waiting))
     seats = {key for claim in placement.claims for key in claim.pods} | placement.on_nodes.keys()
     placed: list[Pod] = [pod for pod in waiting if pod.key in seats]
-    return placement, scheduler.bound(placed)
+    return placement, scheduler.lower_bound(placed)
 
 
 @given(worlds(), st.sampled_from(["default", "cheapest"]))
@@ -53,7 +53,7 @@ def test_the_bound_is_exact_if_pods_fill_nodes_exactly() -> None:
     world = [a_pool("default", wanted(CAPACITY_TYPE, "In", "spot")), *pods(4, cpu="7900m")]
     placement, bound = bounded(world, "cheapest")
     assert bound.cost == pytest.approx(cost(placement))
-    assert bound.held_by(cost(placement)) is None
+    assert bound.gap_reason(cost(placement)) is None
 
 
 def test_free_room_counts_as_free() -> None:
@@ -103,15 +103,15 @@ def test_merging_many_shapes_gives_a_valid_bound() -> None:
 def test_the_bound_names_why_a_placement_costs_more() -> None:
     on_demand = a_pool("on-demand", wanted(CAPACITY_TYPE, "In", "on-demand"), weight=10)
     placement, bound = bounded([on_demand, a_pool("cheap"), *pods(8, cpu="900m")], "cheapest")
-    assert bound.held_by(cost(placement)) is HeldBy.WEIGHTS
+    assert bound.gap_reason(cost(placement)) is GapReason.WEIGHTS
     placement, bound = bounded([a_pool(), *pods(8, cpu="900m")])
-    assert bound.held_by(cost(placement)) is HeldBy.PACKING
+    assert bound.gap_reason(cost(placement)) is GapReason.PACKING
     rules = [spread("topology.kubernetes.io/zone")]
     even = pods(4, cpu="2500m", memory="5Gi", topologySpreadConstraints=rules)
     placement, bound = bounded([a_pool(), *even], "cheapest")
-    assert bound.held_by(cost(placement)) is HeldBy.POD_RULES
+    assert bound.gap_reason(cost(placement)) is GapReason.POD_RULES
     placement, bound = bounded([a_pool(), *pods(4, cpu="2500m", memory="5Gi")], "cheapest")
-    assert bound.held_by(cost(placement)) is HeldBy.WHOLE_NODES
+    assert bound.gap_reason(cost(placement)) is GapReason.WHOLE_NODES
 
 
 amounts = st.integers(0, 9).map(float)
@@ -143,7 +143,7 @@ def test_rows_added_between_solutions_lead_to_the_same_optimum(
     for row, limit in every:
         growing.add(row, limit)
         found = growing.solved()
-    at_once = maximum(objective, [row for row, _ in every], [limit for _, limit in every])
+    at_once = maximize(objective, [row for row, _ in every], [limit for _, limit in every])
     assert found.value == pytest.approx(at_once.value, abs=1e-6)
     assert sum(p * limit for p, (_, limit) in zip(found.prices, every, strict=True)) == (
         pytest.approx(found.value, abs=1e-6)
@@ -158,7 +158,7 @@ def test_another_solver_finds_the_same_optimum(
     highspy = pytest.importorskip("highspy", reason="highspy has no wheel for this Python")
     objective, rows = program
     every = [*rows, *limited(len(objective))]
-    found = maximum(objective, [row for row, _ in every], [limit for _, limit in every])
+    found = maximize(objective, [row for row, _ in every], [limit for _, limit in every])
     solver = highspy.Highs()
     solver.setOptionValue("output_flag", False)
     columns = [solver.addVariable(0, highspy.kHighsInf) for _ in objective]

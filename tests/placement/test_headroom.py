@@ -15,7 +15,7 @@ from reconciler.placement.pods.headroom import (
     PRIORITY,
     BufferTemplates,
     Headroom,
-    headroom,
+    resolve_headroom,
 )
 from reconciler.placement.question import Question
 from tests.placement.builders import (
@@ -51,7 +51,7 @@ def _room(_scale: int | None = 10, **spec: Any) -> Headroom:
         {"default/web": template}, {("Deployment", "default/web"): decode(workload, Scalable)}
     )
     data = {"metadata": {"name": "b", "uid": "u-1"}, "spec": spec}
-    return headroom(decode(data, CapacityBuffer), known)
+    return resolve_headroom(decode(data, CapacityBuffer), known)
 
 
 @pytest.mark.parametrize(

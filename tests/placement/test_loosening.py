@@ -9,7 +9,11 @@ import pytest
 from reconciler.model.decode import decode
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.kubernetes.pod import Pod, PodSpec
-from reconciler.placement.explain.loosening import constraints_of, pool_without, spec_without
+from reconciler.placement.explain.loosening import (
+    constraints_of,
+    remove_constraint,
+    remove_pool_constraint,
+)
 from tests.placement.builders import (
     ARCH,
     HOST,
@@ -67,11 +71,11 @@ def test_every_constraint_of_pods_and_pool_is_listed_once() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_removing_a_constraint_keeps_all_others(name: str) -> None:
     constraint = next(c for c in constraints_of([_spec()], POOL) if str(c) == name)
-    spec, pool = spec_without(_spec(), constraint), pool_without(POOL, constraint)
+    spec, pool = remove_constraint(_spec(), constraint), remove_pool_constraint(POOL, constraint)
     left = [str(c) for c in constraints_of([spec], pool)]
     assert left == [n for n in NAMES if n != name]
 
 
 def test_removing_a_missing_constraint_changes_nothing() -> None:
     plain = decode(a_pod("app-1"), Pod).spec
-    assert all(spec_without(plain, c) is plain for c in constraints_of([_spec()], POOL))
+    assert all(remove_constraint(plain, c) is plain for c in constraints_of([_spec()], POOL))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from reconciler.placement.packing.market import KnownAnswers
+from reconciler.placement.packing.market import AnswerCache
 
 
 def test_an_equal_question_is_answered_once() -> None:
-    known: KnownAnswers[int] = KnownAnswers()
+    known: AnswerCache[int] = AnswerCache()
     requested: list[str] = []
     for question in ("a", "b", "a"):
         known.of(question, lambda: requested.append("computed") or len(requested))
@@ -15,7 +15,7 @@ def test_an_equal_question_is_answered_once() -> None:
 
 
 def test_answers_are_forgotten_before_they_are_too_many() -> None:
-    known: KnownAnswers[int] = KnownAnswers(most=3)
+    known: AnswerCache[int] = AnswerCache(most=3)
     for number in range(10):
         known.of(number, lambda: number)  # noqa: B023 - called at once
     assert len(known) <= 3

@@ -148,4 +148,4 @@ def test_the_bound_holds_for_pods_without_their_preferences() -> None:
     scheduler, cluster = a_scheduler(world, types=types, packing=Packing.CHEAPEST)
     placement = scheduler.place(Question(pods=cluster.pods))
     assert given_up(placement) == {"app"}
-    assert scheduler.bound(cluster.pods).cost <= cost(placement) + 1e-9
+    assert scheduler.lower_bound(cluster.pods).cost <= cost(placement) + 1e-9

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from reconciler.placement.nodes.daemons import unreadable
+from reconciler.placement.nodes.daemons import unreadable_daemon_sets
 from reconciler.placement.question import Question, Rejection
 from tests.placement.builders import (
     ARCH,
@@ -277,7 +277,7 @@ def test_an_invalid_pod_spec_is_rejected_and_not_fatal(pod: Object) -> None:
 def test_an_invalid_daemon_set_counts_everywhere_and_is_reported() -> None:
     odd = a_daemon_set("odd", "1", affinity=on([wanted(ZONE, "Near", "zone-a")]))
     scheduler, cluster = a_scheduler([a_pool(), a_pod("app-0", "15"), odd])
-    assert [name for name, _ in unreadable(cluster)] == ["default/odd"]
+    assert [name for name, _ in unreadable_daemon_sets(cluster)] == ["default/odd"]
     (reason,) = scheduler.place(Question(pods=cluster.pods)).unschedulable["default/app-0"]
     assert "the largest allowed instance type has 14.9 left after DaemonSets" in reason.message
 

@@ -93,7 +93,7 @@ def test_types_with_room(amounts: dict[str, int]) -> None:
 
 def test_zones_and_capacity_types_follow_from_available_offerings() -> None:
     table = TypeTable(a_catalog(TYPES))
-    assert indices(table.matching(requirement(ZONE, "In", ("zone-b",)))) == [0, 1, 2, 3, 4]
+    assert indices(table.types_matching(requirement(ZONE, "In", ("zone-b",)))) == [0, 1, 2, 3, 4]
     assert set(table.values(CAPACITY_TYPE)) == {"on-demand", "spot"}
 
 

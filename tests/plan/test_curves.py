@@ -14,8 +14,8 @@ from reconciler.plan.render.charts import (
     Point,
     SpanScale,
     chart,
-    round_above,
-    thinned,
+    round_up,
+    thin_points,
 )
 from reconciler.plan.render.page import Markup
 
@@ -26,7 +26,7 @@ points = st.lists(
 
 @given(points, st.integers(4, 60))
 def test_a_thinned_curve_keeps_its_ends_and_its_extremes(steps: list[Point], most: int) -> None:
-    kept = list(thinned(steps, most))
+    kept = list(thin_points(steps, most))
     assert len(kept) <= most
     assert (kept[0], kept[-1]) == (steps[0], steps[-1])
     remaining = iter(steps)
@@ -72,4 +72,4 @@ def test_spans_keep_their_order_within_the_width(most: float) -> None:
 
 @given(st.floats(1e-9, 1e9))
 def test_the_top_of_an_axis_is_not_far_above_its_highest_value(value: float) -> None:
-    assert value <= round_above(value) <= 2.001 * value
+    assert value <= round_up(value) <= 2.001 * value

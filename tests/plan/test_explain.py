@@ -14,7 +14,7 @@ from reconciler.plan.explain.reasons import (
     node_of_claim,
     pod_names,
 )
-from reconciler.plan.render.wording import format_reason, moment
+from reconciler.plan.render.wording import format_reason, format_time
 from reconciler.plan.value.actions import Action, BlockedNode, DeferredClaim, PlannedCommand
 from reconciler.plan.value.nodes import PlacedPod, Reason, UnschedulablePod
 from reconciler.plan.value.plan import Plan
@@ -59,7 +59,7 @@ def test_reasons_contain_pool_method_and_time() -> None:
             "NodeClaim",
             "c1",
             "WaitsForBudget",
-            f"Drifted ({format_reason('Drifted')}) waits for budget, not before {moment(NOW)}",
+            f"Drifted ({format_reason('Drifted')}) waits for budget, not before {format_time(NOW)}",
         ),
     ]
 

@@ -116,13 +116,13 @@ def ids(found: Sequence[Action]) -> list[str]:
 def test_a_replacement_goes_from_launch_to_termination() -> None:
     run, event = replacement(), ActionEvent
     assert ids(run.ready()) == ["provision/new"]
-    assert run.unmarked() == {"c"}
+    assert run.commands_not_started() == {"c"}
     run.mark("c")
-    assert run.unmarked() == frozenset()
+    assert run.commands_not_started() == frozenset()
     fed(run, ("provision/new", event.REQUESTED), ("provision/new", event.LAUNCHED))
     assert ids(run.ready()) == []
     assert ids(run.waits_for("replace/c")) == ["provision/new"]
-    assert run.why("replace/c") == "waits for provision/new"
+    assert run.status_message("replace/c") == "waits for provision/new"
     fed(run, ("provision/new", event.INITIALIZED))
     assert ids(run.ready()) == ["replace/c"]
     fed(run, ("replace/c", event.VALIDATED))
@@ -162,4 +162,4 @@ def test_the_message_of_a_state_contains_its_details() -> None:
     run = replacement()
     run.feed(RunEvent("provision/new", ActionEvent.REQUESTED))
     run.feed(RunEvent("provision/new", ActionEvent.LAUNCHED, "no node has joined yet"))
-    assert run.why("provision/new") == "no node has joined yet"
+    assert run.status_message("provision/new") == "no node has joined yet"

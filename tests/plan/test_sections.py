@@ -22,14 +22,14 @@ from reconciler.plan.render.charts import Axis
 from reconciler.plan.render.html import render_html
 from reconciler.plan.render.markdown import CHARACTERS_MAX, render_markdown
 from reconciler.plan.render.sections.cells import (
-    MOST,
+    ROWS_SHOWN_MAX,
     Cell,
     Name,
     NameList,
     SectionRow,
-    condensed,
+    fold_rest,
+    group_similar,
     text_of,
-    with_rest,
     without_pool,
 )
 from reconciler.plan.render.sections.document import sections_of
@@ -138,7 +138,7 @@ def test_few_node_pools_are_listed_and_many_are_grouped_by_change() -> None:
 
     assert len(section(plan(12), "pools")) == 12
     rows = section(plan(40), "pools")
-    assert len(rows) == MOST + 1
+    assert len(rows) == ROWS_SHOWN_MAX + 1
     assert text_of(rows[0].cells[0]) == "p39"
     assert text_of(rows[-2].cells[0]) == "and 28 more NodePools"
     assert len(rows[-2].more) == 28
@@ -147,9 +147,9 @@ def test_few_node_pools_are_listed_and_many_are_grouped_by_change() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 3)), max_size=40))
 def test_condensing_loses_no_item(items: list[tuple[int, int]]) -> None:
-    clusters = condensed(items, lambda item: item, lambda item: item[1])
+    clusters = group_similar(items, lambda item: item, lambda item: item[1])
     assert sorted(i for cluster in clusters for group in cluster for i in group) == sorted(items)
-    rows = with_rest([SectionRow(cells=(Name(str(i)),)) for i in items], "item")
+    rows = fold_rest([SectionRow(cells=(Name(str(i)),)) for i in items], "item")
     assert sum(len(row.more) or 1 for row in rows) == len(items)
 
 

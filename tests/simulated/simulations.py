@@ -12,10 +12,10 @@ import msgspec
 
 from reconciler.cli.shared.request import FleetRequest
 from reconciler.cli.simulation.building import (
-    Setting,
+    SimulationSetup,
     SimulatedFleet,
-    built,
-    fleet_of,
+    build_simulation,
+    read_simulated_fleet,
     read_simulation,
 )
 from reconciler.cli.simulation.script import Script
@@ -50,14 +50,14 @@ class Parsed:
 
     def setting(
         self, objects: Sequence[Mapping[str, Any]], script: Mapping[str, Any], seed: int = 0
-    ) -> Setting:
+    ) -> SimulationSetup:
         """Return the world of a fleet under a script."""
         inputs = read_simulation(self._request(objects), ignore_phase)
-        return built(inputs, msgspec.convert(script, Script), seed)
+        return build_simulation(inputs, msgspec.convert(script, Script), seed)
 
     def fleet(self, objects: Sequence[Mapping[str, Any]]) -> SimulatedFleet:
         """Return another revision of the fleet."""
-        return fleet_of(self._request(objects), None, ignore_phase)
+        return read_simulated_fleet(self._request(objects), None, ignore_phase)
 
     def _request(self, objects: Sequence[Mapping[str, Any]]) -> FleetRequest:
         write_fleet(self.folder, objects)

@@ -28,9 +28,9 @@ from reconciler.adapters.simulated.conditions import (
 from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf
 from reconciler.adapters.simulated.watched import WatchedCluster, first_state
 from reconciler.cli.simulation.building import SimulatedFleet
-from reconciler.cli.simulation.chronicle import Chronicle, ToldStore
-from reconciler.cli.simulation.driver import Played, SimulationStage, play
-from reconciler.cli.simulation.script import KilledError, Steps, mortal
+from reconciler.cli.simulation.chronicle import Chronicle, NotifyingStore
+from reconciler.cli.simulation.driver import SimulationOutcome, SimulationStage, play
+from reconciler.cli.simulation.script import KilledError, Steps, with_kills
 from reconciler.cli.wiring.mandate import tags_of
 from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.desired.objects import node_classes, node_pools
@@ -109,14 +109,14 @@ class SmallWorld:
             conditions,
             chance,
         )
-        fresh = ToldStore(self.chronicle, self.clock), MemoryJournal()
+        fresh = NotifyingStore(self.chronicle, self.clock), MemoryJournal()
         store, journal = records or fresh
         whole = engine_world.World(
             self.clock, self.compute, cluster, store, journal, self.chronicle
         )
         self.store, self.cluster = store, cluster
         self.steps = Steps({})
-        world = mortal(whole, self.steps)
+        world = with_kills(whole, self.steps)
         self.stage = SimulationStage(self.clock, self.compute, cluster, world, self.chronicle)
         self.fleet: SimulatedFleet | None = None
         self._recall = Recall()
@@ -167,7 +167,7 @@ class SmallWorld:
         """Run one pass; None if it was aborted."""
         assert self.fleet is not None
         self.compute.advance()
-        fleet = self.fleet.at(self.clock.now())
+        fleet = self.fleet.priced_at(self.clock.now())
         try:
             return reconcile(
                 self.stage.world, fleet, Mandate(tags_of(fleet.settings)), self._recall
@@ -195,7 +195,7 @@ class SmallWorld:
 
     def play(
         self, span: timedelta | None = None, after_each: Callable[[], None] = lambda: None
-    ) -> Played:
+    ) -> SimulationOutcome:
         """Run the daemon for a time, or until nothing more can change."""
         assert self.fleet is not None
         end = None if span is None else self.clock.now() + span
@@ -205,7 +205,9 @@ class SmallWorld:
             assert self.stage.passes < most, "it moves for ever"
             after_each()
 
-        return play(self.stage, self.fleet.at, Mandate(tags_of(self.fleet.settings)), end, watch)
+        return play(
+            self.stage, self.fleet.priced_at, Mandate(tags_of(self.fleet.settings)), end, watch
+        )
 
     # facts from EC2 and the cluster
 

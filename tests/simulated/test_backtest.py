@@ -333,7 +333,7 @@ def test_each_pod_is_pending_running_or_gone_at_each_time(
         assert replay.stays.keys() == came
         assert present == came - gone
         for key in sorted(present)[: number % 3]:
-            replay.heard(Event(now, "PodBound", pod=key))
+            replay.record_event(Event(now, "PodBound", pod=key))
         for key in gone:
             stay = replay.stays[key]
             assert stay.bound is not None

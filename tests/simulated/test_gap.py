@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from reconciler._resources import resource_path
-from reconciler.cli.backtest.gap import chosen
+from reconciler.cli.backtest.gap import select_moments
 from reconciler.cli.main import main
 from tests.engine.world import a_pool
 from tests.simulated.simulations import words, write_fleet
@@ -151,7 +151,7 @@ def test_the_terminal_and_the_page_show_the_parts(
 
 @given(st.lists(st.floats(0, 1e6), max_size=60), st.integers(1, 20))
 def test_chosen_amounts_stand_for_all(amounts: list[float], most: int) -> None:
-    found = chosen(amounts, most)
+    found = select_moments(amounts, most)
     assert len(found) <= most
     assert all(amounts[number] > 0 for number in found)
     if any(amounts):

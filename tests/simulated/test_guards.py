@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from reconciler.cli.simulation.building import Setting, SimulatedFleet
-from reconciler.cli.simulation.driver import Played, play
+from reconciler.cli.simulation.building import SimulationSetup, SimulatedFleet
+from reconciler.cli.simulation.driver import SimulationOutcome, play
 from reconciler.cli.wiring.mandate import tags_of
 from reconciler.engine.reconcile import Mandate, Pass
 from reconciler.engine.steps.rollouts import resumed
@@ -39,7 +39,7 @@ class Scenario:
     parsed: Parsed
     config: Mapping[str, Any]
     script: Mapping[str, Any] = field(default_factory=dict)
-    setting: Setting | None = None
+    setting: SimulationSetup | None = None
     fleet: SimulatedFleet | None = None
     last: Pass | None = None
     started: dict[tuple[str, datetime], RunningCommand] = field(default_factory=dict)
@@ -52,17 +52,19 @@ class Scenario:
         (folder / "reconciler.yaml").write_text(dump({**head, **self.config}))
         if self.setting is None:
             self.setting = self.parsed.setting(objects, self.script)
-            self.fleet = self.setting.enter(self.setting.head)
+            self.fleet = self.setting.start_fleet(self.setting.head)
         else:
-            self.fleet = self.setting.enter(self.parsed.fleet(objects))
+            self.fleet = self.setting.start_fleet(self.parsed.fleet(objects))
 
-    def play(self, span: timedelta | None = None) -> Played:
+    def play(self, span: timedelta | None = None) -> SimulationOutcome:
         """Run for a time, or until nothing more can change."""
         assert self.setting is not None
         assert self.fleet is not None
         stage = self.setting.stage
         end = None if span is None else stage.clock.now() + span
-        return play(stage, self.fleet.at, Mandate(tags_of(self.fleet.settings)), end, self._observe)
+        return play(
+            stage, self.fleet.priced_at, Mandate(tags_of(self.fleet.settings)), end, self._observe
+        )
 
     def _observe(self, done: Pass) -> None:
         assert self.setting is not None

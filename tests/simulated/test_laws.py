@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from reconciler.adapters.simulated.compute import SimulatedInstance
-from reconciler.cli.simulation.building import Setting, SimulatedFleet
-from reconciler.cli.simulation.driver import Played, play
+from reconciler.cli.simulation.building import SimulationSetup, SimulatedFleet
+from reconciler.cli.simulation.driver import SimulationOutcome, play
 from reconciler.cli.wiring.mandate import tags_of
 from reconciler.engine.reconcile import Mandate, Pass
 from tests.engine.world import a_deployment, a_pdb, a_pool
@@ -80,7 +80,7 @@ def weathers(draw: st.DrawFn) -> dict[str, Any]:
 class Witness:
     """Checks the world after every pass, and counts violations."""
 
-    setting: Setting
+    setting: SimulationSetup
     budgets: dict[str, int]
     breaches: list[str] = field(default_factory=list)
 
@@ -111,14 +111,19 @@ def budgets_of(objects: list[dict[str, Any]]) -> dict[str, int]:
 
 
 def run(
-    setting: Setting, fleet: SimulatedFleet, witness: Witness, until: timedelta | None = None
-) -> Played:
-    stage, entered = setting.stage, setting.enter(fleet)
+    setting: SimulationSetup,
+    fleet: SimulatedFleet,
+    witness: Witness,
+    until: timedelta | None = None,
+) -> SimulationOutcome:
+    stage, entered = setting.stage, setting.start_fleet(fleet)
     end = stage.clock.now() + until if until is not None else None
-    return play(stage, entered.at, Mandate(tags_of(fleet.settings)), end, witness.count_breaches)
+    return play(
+        stage, entered.priced_at, Mandate(tags_of(fleet.settings)), end, witness.count_breaches
+    )
 
 
-def living(setting: Setting) -> list[SimulatedInstance]:
+def living(setting: SimulationSetup) -> list[SimulatedInstance]:
     return [m for m in setting.stage.compute.machines.values() if m.going_at is None]
 
 

@@ -64,11 +64,11 @@ def access_of(settings: Settings) -> Access:
     configuration = Configuration()
     configuration.retries = False  # retries are decided in one place, ours
     configuration.connection_pool_maxsize = _CONNECTIONS
-    name = _load(settings, configuration)
+    name = _load_configuration(settings, configuration)
     _expect_encrypted(configuration.host)
     client = ApiClient(configuration)
     client.user_agent = _AGENT
-    return Access(name, configuration.host.rstrip("/"), _authority(configuration), client)
+    return Access(name, configuration.host.rstrip("/"), _trusted_certificates(configuration), client)
 
 
 def _expect_encrypted(server: str) -> None:
@@ -88,7 +88,7 @@ def _expect_encrypted(server: str) -> None:
         )
 
 
-def _load(settings: Settings, configuration: object) -> str:
+def _load_configuration(settings: Settings, configuration: object) -> str:
     """Fill the client's configuration, and return its source."""
     from kubernetes import config
     from yaml import YAMLError  # the client reads kubeconfigs with PyYAML, which it requires
@@ -138,7 +138,7 @@ def _load_service_account(configuration: object) -> str:
     return "service account"
 
 
-def _authority(configuration: Any) -> str:
+def _trusted_certificates(configuration: Any) -> str:
     """Return the certificates that the server is verified with."""
     if configuration.ca_cert_data:
         data = configuration.ca_cert_data
@@ -157,7 +157,7 @@ def expect_one_cluster(access: Access, settings: Settings) -> None:
     change. If that is unknown on one side, it is identified by the name in its EKS address. Raises:
     UsageError: the kubeconfig and the settings of new nodes refer to different clusters.
     """
-    joined = _decoded(settings.cluster_ca_bundle)
+    joined = _decode_bundle(settings.cluster_ca_bundle)
     if joined and access.authority:
         if _certificates(joined) & _certificates(access.authority):
             return
@@ -174,7 +174,7 @@ def expect_one_cluster(access: Access, settings: Settings) -> None:
     )
 
 
-def _decoded(bundle: str) -> str:
+def _decode_bundle(bundle: str) -> str:
     try:
         return base64.b64decode(bundle, validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):

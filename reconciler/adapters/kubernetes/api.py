@@ -70,7 +70,7 @@ class ApiError(ClusterError):
         super().__init__(f"{head}: {text}" if text else head, where=call, remedy=remedy)
 
     @property
-    def passes(self) -> bool:
+    def is_transient(self) -> bool:
         """Whether the same call may succeed if it is repeated."""
         return self.status in _PASSING
 
@@ -80,7 +80,7 @@ class _Status(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-def refusal(call: str, status: int, phrase: str, body: bytes, retry_after: str) -> ApiError:
+def response_error(call: str, status: int, phrase: str, body: bytes, retry_after: str) -> ApiError:
     """Return the error for a response of the API."""
     try:
         said = msgspec.json.decode(body, type=_Status)
@@ -122,7 +122,7 @@ class ObjectList:
     version: str = ""
 
 
-def listing(api: Api, kind: Kind, selector: str = "") -> ObjectList:
+def list_objects(api: Api, kind: Kind, selector: str = "") -> ObjectList:
     """Return every object of a kind that a field selector selects.
 
     A list is started again if its continue token has expired. Raises: ClusterError: it could not be
@@ -130,7 +130,7 @@ def listing(api: Api, kind: Kind, selector: str = "") -> ObjectList:
     """
     for left in reversed(range(_STARTS)):
         try:
-            pages = list(_pages(api, kind, selector))
+            pages = list(_list_pages(api, kind, selector))
         except ApiError as error:
             if error.status == NOT_FOUND and kind.optional:
                 return ObjectList()
@@ -142,16 +142,16 @@ def listing(api: Api, kind: Kind, selector: str = "") -> ObjectList:
     raise AssertionError("the last start returns or raises")
 
 
-def listed(api: Api, kind: Kind, selector: str = "") -> Sequence[bytes | msgspec.Raw]:
+def list_items(api: Api, kind: Kind, selector: str = "") -> Sequence[bytes | msgspec.Raw]:
     """Return the JSON of every object of a kind, as ``listing`` does."""
-    return listing(api, kind, selector).items
+    return list_objects(api, kind, selector).items
 
 
-def _pages(api: Api, kind: Kind, selector: str) -> Iterator[Page]:
+def _list_pages(api: Api, kind: Kind, selector: str) -> Iterator[Page]:
     query = {"limit": str(PAGE)} | ({"fieldSelector": selector} if selector else {})
     known: set[str] = set()
     while True:
-        page = _page(api.call("GET", kind.path, query), kind)
+        page = _decode_page(api.call("GET", kind.path, query), kind)
         yield page
         after = page.metadata.continuation
         if not after:
@@ -162,7 +162,7 @@ def _pages(api: Api, kind: Kind, selector: str) -> Iterator[Page]:
         query["continue"] = after
 
 
-def _page(content: bytes, kind: Kind) -> Page:
+def _decode_page(content: bytes, kind: Kind) -> Page:
     try:
         page = msgspec.json.decode(content, type=Page)
     except msgspec.MsgspecError as error:
@@ -183,15 +183,15 @@ JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 
 
-def _allow() -> None:
+def _allow_every_call() -> None:
     """Let every call be made."""
 
 
-def _unobserved(method: str, path: str, body: object, answer: bytes | None) -> None:
+def _ignore_answer(method: str, path: str, body: object, answer: bytes | None) -> None:
     del method, path, body, answer
 
 
-def _never(error: ApiError) -> bool:
+def _is_never_an_answer(error: ApiError) -> bool:
     del error
     return False
 
@@ -221,9 +221,9 @@ class Api:
     connect: Callable[[], Access]
     wait: Callable[[float], None]
     timeout_s: float = 30.0
-    confirm: Callable[[], None] = _allow
+    confirm: Callable[[], None] = _allow_every_call
     meter: CallMeter | None = None
-    answered: Callable[[str, str, object, bytes | None], None] = _unobserved
+    answered: Callable[[str, str, object, bytes | None], None] = _ignore_answer
     _connecting: Lock = field(default_factory=Lock, repr=False)
     _streams: set[HTTPResponse] = field(default_factory=set, repr=False)
     _is_interrupted: bool = field(default=False, repr=False)
@@ -248,7 +248,7 @@ class Api:
         body: object = None,
         *,
         content: str = JSON,
-        is_answer: Callable[[ApiError], bool] = _never,
+        is_answer: Callable[[ApiError], bool] = _is_never_an_answer,
     ) -> bytes:
         """Return the body of the answer.
 
@@ -263,30 +263,30 @@ class Api:
             self.confirm()
             begin = time.perf_counter()
             try:
-                answer = self._once(method, target, body, content)
+                answer = self._call_once(method, target, body, content)
             except ApiError as error:
-                self._measured(method, path, str(error.status), begin)
+                self._measure(method, path, str(error.status), begin)
                 if error.status == UNAUTHORIZED and left and not renewed:
                     renewed = True
                     continue
-                if not left or not error.passes or is_answer(error):
+                if not left or not error.is_transient or is_answer(error):
                     if error.status == NOT_FOUND:
-                        self.answered(method, path, body, None)
+                        self.on_answer(method, path, body, None)
                     raise
                 self.wait(min(max(pause, error.retry_after_s), _PAUSE_MAX_S))
                 pause *= 2
             else:
-                self._measured(method, path, "ok", begin)
-                self.answered(method, path, body, answer)
+                self._measure(method, path, "ok", begin)
+                self.on_answer(method, path, body, answer)
                 return answer
         raise AssertionError("the last attempt returns or raises")
 
-    def _measured(self, method: str, path: str, outcome: str, begin: float) -> None:
+    def _measure(self, method: str, path: str, outcome: str, begin: float) -> None:
         if self.meter is not None:
             seconds = time.perf_counter() - begin
             self.meter("kubernetes", f"{method} {resource_of(path)}", outcome, seconds)
 
-    def lines(
+    def stream_lines(
         self, path: str, query: Mapping[str, str], silence_s: float
     ) -> Generator[bytes, None, None]:
         """Yield a response line by line, as it arrives, until the API ends it, without retries.
@@ -295,8 +295,8 @@ class Api:
         not respond, or was silent for too long.
         """
         target = f"{path}?{urlencode(query, quote_via=quote)}"
-        with self._border(f"GET {target}"):
-            answer = self._asked("GET", target, None, JSON, silence_s)
+        with self._translate_errors(f"GET {target}"):
+            answer = self._request("GET", target, None, JSON, silence_s)
             self._streams.add(answer)
             try:
                 if self._is_interrupted:  # after the call began, and before it was in the set
@@ -316,12 +316,12 @@ class Api:
             with suppress(ValueError, RuntimeError, OSError):  # it has already ended
                 answer.shutdown()
 
-    def _once(self, method: str, target: str, body: object, content: str) -> bytes:
-        with self._border(f"{method} {target}"):
-            said: bytes = self._asked(method, target, body, content, self.timeout_s).read()
+    def _call_once(self, method: str, target: str, body: object, content: str) -> bytes:
+        with self._translate_errors(f"{method} {target}"):
+            said: bytes = self._request(method, target, body, content, self.timeout_s).read()
             return said
 
-    def _asked(
+    def _request(
         self, method: str, target: str, body: object, content: str, silence_s: float
     ) -> HTTPResponse:
         """Make a call once, by the client's connection, without its models.
@@ -346,10 +346,10 @@ class Api:
             self._access = None
         retry_after = answer.headers.get("Retry-After", "")
         call = f"{method} {target}"
-        raise refusal(call, answer.status, answer.reason or "", answer.read(), retry_after)
+        raise response_error(call, answer.status, answer.reason or "", answer.read(), retry_after)
 
     @contextmanager
-    def _border(self, call: str) -> Iterator[None]:
+    def _translate_errors(self, call: str) -> Iterator[None]:
         """Convert a connection error to our error."""
         from kubernetes.client.exceptions import ApiException
         from kubernetes.config import ConfigException
@@ -403,7 +403,7 @@ def cluster_checks(api: Api, settings: Settings, *, writes: bool) -> Iterator[Ch
         yield failed("cluster", access.server, error.message, error.remedy)
     for permission in PERMISSIONS:
         if writes or not permission.writes:
-            yield _asked(api, permission)
+            yield _permission_check(api, permission)
 
 
 def missing_permissions(api: Api, calls: Calls) -> list[str]:
@@ -411,7 +411,7 @@ def missing_permissions(api: Api, calls: Calls) -> list[str]:
 
     All are checked at the same time. Permissions without a result are not reported as missing.
     """
-    asked = {p.name: partial(_asked, api, p) for p in PERMISSIONS}
+    asked = {p.name: partial(_permission_check, api, p) for p in PERMISSIONS}
     answers = calls.together(asked)
     missing = []
     for permission in PERMISSIONS:
@@ -424,7 +424,7 @@ def missing_permissions(api: Api, calls: Calls) -> list[str]:
     return missing
 
 
-def _asked(api: Api, permission: Permission) -> Check:
+def _permission_check(api: Api, permission: Permission) -> Check:
     resource, _, part = permission.resource.partition("/")
     attributes = {"verb": permission.verb, "group": permission.group, "resource": resource}
     body = {

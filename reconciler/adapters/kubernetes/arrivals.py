@@ -80,9 +80,9 @@ class PendingPods:
         with self._lock:
             self._first = self._last = None
 
-    def hear(self, pods: Sequence[CachedObject], is_complete: bool) -> None:
+    def record_pods(self, pods: Sequence[CachedObject], is_complete: bool) -> None:
         """Record which of these pods are pending; ``is_complete`` means there are no others."""
-        waiting = {pod.uid for pod in pods if _waits(pod.content)}
+        waiting = {pod.uid for pod in pods if _is_pending(pod.content)}
         with self._lock:
             if is_complete:
                 self._known = {uid: seen for uid, seen in self._known.items() if uid in waiting}
@@ -90,34 +90,34 @@ class PendingPods:
                 for bound in {pod.uid for pod in pods} - waiting:
                     self._known.pop(bound, None)
         for uid in waiting:
-            self._note(uid)
+            self._record_pending(uid)
 
-    def listening(self) -> AbstractContextManager[None]:
+    def run_in_background(self) -> AbstractContextManager[None]:
         """Watch in a thread while the block runs."""
-        return background_thread("pending-pods", self._listen)
+        return background_thread("pending-pods", self._watch_until_stopped)
 
-    def follow(self) -> bool:
+    def watch_once(self) -> bool:
         """Watch once, until the API ends it; return whether it ended regularly."""
         self._watch += 1
         query = {"watch": "1", "fieldSelector": _UNBOUND, "timeoutSeconds": str(WATCH_S)}
         try:
             for line in self._api.lines(POD.path, query, WATCH_S + _LATE_S):
-                self._take(line)
+                self._receive(line)
         except ClusterError as error:
-            self._complain(error)
+            self._log_problem(error)
             return False
         with self._lock:  # every watch begins with all pending pods: missing ones are gone
             self._known = {uid: seen for uid, seen in self._known.items() if seen == self._watch}
         self._complaint = ""
         return True
 
-    def _listen(self, stop: threading.Event) -> None:
+    def _watch_until_stopped(self, stop: threading.Event) -> None:
         failures = 0
         while not stop.is_set():
-            failures = 0 if self.follow() else failures + 1
+            failures = 0 if self.watch_once() else failures + 1
             stop.wait(min(_PAUSE_S * 2.0 ** min(failures, 10), _PAUSE_MAX_S))
 
-    def _take(self, line: bytes) -> None:
+    def _receive(self, line: bytes) -> None:
         """Record a pending pod when it is first reported.
 
         Raises: ClusterError: the API ends the watch with an error, or sends something that is not
@@ -135,23 +135,23 @@ class PendingPods:
         except msgspec.MsgspecError as error:
             raise ClusterError(f"invalid watch event: {error}", where=f"GET {POD.path}") from error
         if pod.is_provisionable:
-            self._note(pod.metadata.uid)
+            self._record_pending(pod.metadata.uid)
 
-    def _note(self, uid: str) -> None:
+    def _record_pending(self, uid: str) -> None:
         with self._lock:
             if uid not in self._known:
                 self._last = self._clock.now()
                 self._first = self._first or self._last
             self._known[uid] = self._watch
 
-    def _complain(self, error: ClusterError) -> None:
+    def _log_problem(self, error: ClusterError) -> None:
         """Log a problem, once while it is the same."""
         if error.message != self._complaint:
             _LOG.warning("cannot watch pods; pending pods are noticed in the next pass: %s", error)
         self._complaint = error.message
 
 
-def _waits(content: bytes) -> bool:
+def _is_pending(content: bytes) -> bool:
     """Return whether a pod waits for a node; the pass reports pods that cannot be read."""
     try:
         if msgspec.json.decode(content, type=_Scheduled).spec.node:

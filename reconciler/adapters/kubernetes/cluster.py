@@ -23,7 +23,7 @@ from reconciler.adapters.kubernetes.api import (
     Api,
     ApiError,
     ObjectList,
-    listing,
+    list_objects,
     missing_permissions,
 )
 from reconciler.adapters.kubernetes.informers import ClusterCache
@@ -67,7 +67,7 @@ class ClusterEvents:
     def announce(self, announcements: Sequence[Announcement]) -> None:
         """Write new Events, outside the pass; rejected ones are not retried."""
         now = self._clock.now()
-        self._written = {a: at for a, at in self._written.items() if _age(at, now) < SILENT_S}
+        self._written = {a: at for a, at in self._written.items() if _age_s(at, now) < SILENT_S}
         due = []
         for item in announcements:
             if item not in self._written and self._may_write(item.reason, now):
@@ -80,7 +80,7 @@ class ClusterEvents:
     def _may_write(self, reason: str, now: datetime) -> bool:
         """Return whether one more Event of this reason is within the limits, and count it."""
         left, at = self._tokens.get(reason, (BURST, now))
-        left = min(BURST, left + max(_age(at, now), 0.0) * RATE)
+        left = min(BURST, left + max(_age_s(at, now), 0.0) * RATE)
         self._tokens[reason] = (max(left - 1.0, 0.0) if left >= 1.0 else left, now)
         return left >= 1.0
 
@@ -113,7 +113,7 @@ class ClusterEvents:
         }
 
 
-def _age(at: datetime, now: datetime) -> float:
+def _age_s(at: datetime, now: datetime) -> float:
     return (now - at).total_seconds()
 
 
@@ -142,7 +142,7 @@ class KubernetesCluster:
         self._reader = SnapshotReader()
         self._seen: dict[str, Node] = {}
         self._ours: frozenset[str] = frozenset()
-        self._held: set[str] = set()
+        self._with_finalizer: set[str] = set()
         self._drain = Drain(api, Snapshot())
 
     @property
@@ -174,7 +174,7 @@ class KubernetesCluster:
         """
         self._api.confirm()
         versions: dict[str, str] = {}
-        seen = self._reader.read_lists(self._listed(versions))
+        seen = self._reader.read_lists(self._read_lists(versions))
         known = {c.status.provider_id for c in claims} | {i.provider_id for i in instances}
         self._seen = {node.name: node for node in seen.nodes}
         self._ours = frozenset(n.name for n in seen.nodes if n.spec.provider_id in known - {""})
@@ -182,7 +182,7 @@ class KubernetesCluster:
         ordered = tuple(sorted(claims, key=lambda c: c.name))
         return replace(seen, node_claims=ordered, versions=versions)
 
-    def _listed(
+    def _read_lists(
         self, versions: dict[str, str]
     ) -> Iterator[tuple[str, str, Sequence[bytes | msgspec.Raw]]]:
         """Yield source, kind and items of each list, and record its version."""
@@ -196,23 +196,23 @@ class KubernetesCluster:
         """Return the objects of a kind: from the cache if it is up to date, otherwise a list."""
         if self._cache is not None:
             return self._cache.read(kind, self._api)
-        return listing(self._api, kind)
+        return list_objects(self._api, kind)
 
     def taint(self, node: str) -> None:
         """Add the taint ``karpenter.sh/disrupted:NoSchedule`` to a node; this is idempotent."""
-        self._change(node, nodes.disruption)
+        self._change(node, nodes.taint_patch)
 
     def untaint(self, node: str) -> None:
         """Remove that taint; a missing node is not an error."""
-        self._change(node, nodes.reprieve, may_be_gone=True)
+        self._change(node, nodes.untaint_patch, may_be_gone=True)
 
     def cordon(self, node: str) -> None:
         """Cordon a node; this is idempotent."""
-        self._change(node, nodes.cordon)
+        self._change(node, nodes.cordon_patch)
 
     def uncordon(self, node: str) -> None:
         """Undo that; a missing node is not an error."""
-        self._change(node, nodes.uncordon, may_be_gone=True)
+        self._change(node, nodes.uncordon_patch, may_be_gone=True)
 
     def register(self, node: str, claim: NodeClaim) -> None:
         """Add the labels, annotations and taints of its claim to a node that has joined."""
@@ -223,23 +223,23 @@ class KubernetesCluster:
                     f"the node belongs to {found['spec'].get('providerID')}, not to {claim.name}",
                     where=f"Node {node}",
                 )
-            return nodes.registration(found, claim)
+            return nodes.registration_patch(found, claim)
 
         self._change(node, registration)
-        self._held.add(node)
+        self._with_finalizer.add(node)
 
     def hold(self, node: str) -> None:
         """Add our finalizer to a Node that has joined; one that is being deleted is not changed."""
-        self._change(node, nodes.hold, may_be_gone=True)
-        self._held.add(node)
+        self._change(node, nodes.hold_patch, may_be_gone=True)
+        self._with_finalizer.add(node)
 
     def has_node(self, node: str) -> bool:
         """Return whether a Node of that name exists now, whatever the last list showed."""
-        return self._read(node) is not None
+        return self._read_node(node) is not None
 
     def initialize(self, node: str) -> None:
         """Mark a node as initialized."""
-        self._change(node, nodes.initialization)
+        self._change(node, nodes.initialization_patch)
 
     def drain(self, node: str, deadline: datetime | None, now: datetime) -> int | None:
         """Evict the pods of a node, group by group; return how many it waits for.
@@ -247,10 +247,10 @@ class KubernetesCluster:
         Once the pods are gone, it waits for their volumes, until the deadline. Each step runs
         outside the pass; the next pass reads its result, and begins another one.
         """
-        known = self._target(node)
+        known = self._own_node(node)
         if known is None:
             return 0
-        name = _drain_of(known)
+        name = _drain_name(known)
         answer = self._calls.answer(name)
         if answer is not None and answer.error is None and not answer.value:
             if name in self._sealed:
@@ -272,23 +272,23 @@ class KubernetesCluster:
         is_tainted = any(taint.key == DISRUPTED_TAINT for taint in node.spec.taints)
         if is_tainted or node.spec.unschedulable:
             self._sealed.add(name)
-        self._calls.start(name, partial(self._step, node, self._drain, deadline, now))
+        self._calls.start(name, partial(self._drain_step, node, self._drain, deadline, now))
 
-    def _step(self, node: Node, drain: Drain, deadline: datetime | None, now: datetime) -> int:
+    def _drain_step(self, node: Node, drain: Drain, deadline: datetime | None, now: datetime) -> int:
         if nodes.EXCLUDED_FROM_BALANCERS not in node.metadata.labels:
-            self._change(node.name, nodes.departure, may_be_gone=True)
+            self._change(node.name, nodes.balancer_exclusion_patch, may_be_gone=True)
         return drain.advance(node.name, deadline, now)
 
     def delete_node(self, node: str) -> None:
         """Remove the Node object; a missing one is not an error, nor another with its name."""
-        known = self._target(node)
+        known = self._own_node(node)
         if known is None:
             return
-        if known.metadata.finalizers or node in self._held:
-            self._change(node, nodes.release, may_be_gone=True)
-            self._held.discard(node)
-        self._calls.answer(_drain_of(known))
-        self._sealed.discard(_drain_of(known))
+        if known.metadata.finalizers or node in self._with_finalizer:
+            self._change(node, nodes.release_patch, may_be_gone=True)
+            self._with_finalizer.discard(node)
+        self._calls.answer(_drain_name(known))
+        self._sealed.discard(_drain_name(known))
         body = {"kind": "DeleteOptions", "apiVersion": "v1"}
         try:
             self._api.call(
@@ -300,7 +300,7 @@ class KubernetesCluster:
             if error.status not in (NOT_FOUND, CONFLICT):
                 raise
 
-    def _target(self, node: str) -> Node | None:
+    def _own_node(self, node: str) -> Node | None:
         """Return one of our nodes from the last observation, None if it is not in it.
 
         Raises: ClusterError: it exists, and its instance is not ours.
@@ -316,9 +316,9 @@ class KubernetesCluster:
 
     def _change(self, node: str, change: Change, *, may_be_gone: bool = False) -> None:
         """Change a node based on its present version, again after a conflict."""
-        known = self._target(node)
+        known = self._own_node(node)
         for left in reversed(range(_TRIES)):
-            found = self._read(node) if known is not None else None
+            found = self._read_node(node) if known is not None else None
             if found is None or found["metadata"].get("uid", "") != _uid(known):
                 if may_be_gone:
                     return
@@ -334,7 +334,7 @@ class KubernetesCluster:
             else:
                 return
 
-    def _read(self, node: str) -> JsonDict | None:
+    def _read_node(self, node: str) -> JsonDict | None:
         """Return the Node as it is now, None if it is gone."""
         try:
             content = self._api.call("GET", f"{NODE.path}/{node}")
@@ -350,7 +350,7 @@ class KubernetesCluster:
             ) from error
 
 
-def _drain_of(node: Node) -> str:
+def _drain_name(node: Node) -> str:
     """Return the name of the steps of a drain."""
     return f"drain {node.name} {node.metadata.uid}"
 
@@ -360,7 +360,7 @@ def _uid(node: Node | None) -> str:
     return node.metadata.uid if node is not None else ""
 
 
-class Shown(Protocol):
+class ObservableCluster(Protocol):
     """What can be observed: a cluster, or the snapshot of one."""
 
     def observe(self, claims: Sequence[NodeClaim], instances: Sequence[Instance]) -> Snapshot:
@@ -370,18 +370,18 @@ class Shown(Protocol):
         """Return whether a Node of that name exists now."""
 
 
-class Onlooker:
+class ReadOnlyCluster:
     """Reads a cluster or a snapshot, and passes no change on to it.
 
     The observation of a plan would register the nodes that have joined; here that has no effect.
     """
 
-    def __init__(self, shown: Shown) -> None:
-        self._shown = shown
+    def __init__(self, shown: ObservableCluster) -> None:
+        self._cluster = shown
 
     def observe(self, claims: Sequence[NodeClaim], instances: Sequence[Instance]) -> Snapshot:
         """Return what runs now."""
-        return self._shown.observe(claims, instances)
+        return self._cluster.observe(claims, instances)
 
     def taint(self, node: str) -> None:
         """Do nothing."""
@@ -403,7 +403,7 @@ class Onlooker:
 
     def has_node(self, node: str) -> bool:
         """Return whether a Node of that name exists now."""
-        return self._shown.has_node(node)
+        return self._cluster.has_node(node)
 
     def initialize(self, node: str) -> None:
         """Do nothing."""

@@ -28,7 +28,7 @@ from reconciler.adapters.kubernetes.api import (
     Api,
     ApiError,
     ObjectList,
-    listing,
+    list_objects,
     resource_of,
 )
 from reconciler.adapters.kubernetes.kinds import POD, WATCHED, Kind
@@ -40,7 +40,7 @@ _REFUSED_PAUSE_S: Final = 60.0
 _ENDS_WITHIN_S: Final = 0.5
 _LOG: Final = logging.getLogger(__name__)
 
-Heard = Callable[[Sequence[CachedObject], bool], None]
+OnObjects = Callable[[Sequence[CachedObject], bool], None]
 """Receives new and changed objects; True if these are all objects of the kind."""
 
 
@@ -85,11 +85,11 @@ class _Eviction(msgspec.Struct, frozen=True):
     options: _Deletion = msgspec.field(name="deleteOptions")
 
 
-class _Answered(msgspec.Struct, frozen=True):
+class _AnswerKind(msgspec.Struct, frozen=True):
     kind: str = ""
 
 
-def _unheard(objects: Sequence[CachedObject], is_complete: bool) -> None:
+def _ignore_objects(objects: Sequence[CachedObject], is_complete: bool) -> None:
     del objects, is_complete
 
 
@@ -106,19 +106,19 @@ class Informer:
         freshness: Freshness,
         elapsed: Callable[[], float],
         complaints: dict[str, str],
-        heard: Heard,
+        heard: OnObjects,
     ) -> None:
         self.kind = kind
         self._api = api
         self._freshness = freshness
         self._elapsed = elapsed
-        self._heard = heard
+        self._on_objects = heard
         self._reflector = Reflector(
             f"GET {kind.path}", freshness.resync_s, freshness.stale_after_s / 3
         )
         self._changed = threading.Condition()
         self._is_tried = self._is_broken = False
-        self._least = 0
+        self._min_version = 0
         self._complaints = complaints
 
     def read(self, api: Api) -> ObjectList:
@@ -130,14 +130,14 @@ class Informer:
         Raises:
             ClusterError: the list could not be read to its end.
         """
-        found = self._current()
+        found = self._current_copy()
         if found is None:
-            found = listing(api, self.kind)
+            found = list_objects(api, self.kind)
             with self._changed:
-                self._least = int(found.version) if found.version.isdecimal() else 0
+                self._min_version = int(found.version) if found.version.isdecimal() else 0
         return found
 
-    def _current(self) -> ObjectList | None:
+    def _current_copy(self) -> ObjectList | None:
         """Return the copy, None while it may not be used."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_tried, self._freshness.first_list_s)
@@ -145,7 +145,7 @@ class Informer:
             if self._is_broken or age_s is None or age_s > self._freshness.stale_after_s:
                 return None
             version = self._reflector.version or 0
-            if self._reflector.is_behind or version < self._least:
+            if self._reflector.is_behind or version < self._min_version:
                 return None
             return ObjectList(self._reflector.objects(), str(version) if version else "")
 
@@ -173,9 +173,9 @@ class Informer:
         except ClusterError as error:
             if stop is not None and stop.is_set():
                 return 0.0
-            return self._failed(error)
+            return self._record_failure(error)
 
-    def listen(self, stop: threading.Event) -> None:
+    def run(self, stop: threading.Event) -> None:
         """Keep the copy up to date until ``stop`` is set."""
         while not stop.is_set():
             try:
@@ -183,19 +183,19 @@ class Informer:
             except Exception as error:  # noqa: BLE001 - without this thread every pass lists
                 _LOG.exception("internal error while watching %s", self.kind.resource)
                 self._reflector.expire()
-                pause_s = self._failed(ClusterError(f"internal error: {error}"))
+                pause_s = self._record_failure(ClusterError(f"internal error: {error}"))
             stop.wait(pause_s)
 
     def _list(self) -> float:
         with self._changed:
             self._reflector.begin_list(self._elapsed())
-        found = listing(self._api, self.kind)
+        found = list_objects(self._api, self.kind)
         with self._changed:
             self._reflector.complete_list(found.items, found.version or "0")
             if not found.version:
                 self._reflector.expire()  # nothing can be watched until the kind exists
             self._is_tried, self._is_broken = True, False
-            self._heard(self._reflector.cached(), True)
+            self._on_objects(self._reflector.cached(), True)
             self._changed.notify_all()
         return 0.0 if found.version else float(self._freshness.watch_s)
 
@@ -215,21 +215,21 @@ class Informer:
                 if stop is not None and stop.is_set():
                     return 0.0
         with self._changed:
-            self._works()
+            self._record_success()
             return self._reflector.end_watch(self._elapsed())
 
     def _receive(self, line: bytes) -> None:
         with self._changed:
             news = self._reflector.receive(line, self._elapsed())
-            self._works()
+            self._record_success()
             if news is not None:
-                self._heard([news], False)
+                self._on_objects([news], False)
 
-    def _works(self) -> None:
+    def _record_success(self) -> None:
         self._is_broken = False
         self._complaints.pop(self.kind.resource, None)
 
-    def _failed(self, error: ClusterError) -> float:
+    def _record_failure(self, error: ClusterError) -> float:
         """Record that the copy is not up to date, and return the seconds to pause."""
         status = error.status if isinstance(error, ApiError) else 0
         with self._changed:
@@ -268,13 +268,13 @@ class ClusterCache:
         *,
         kinds: Iterable[Kind] = WATCHED,
         elapsed: Callable[[], float] = _boot_seconds,
-        heard: Heard = _unheard,
+        heard: OnObjects = _ignore_objects,
     ) -> None:
         self._api = api
         complaints: dict[str, str] = {}
         self._informers = {
             kind.resource: Informer(
-                api, kind, freshness, elapsed, complaints, heard if kind == POD else _unheard
+                api, kind, freshness, elapsed, complaints, heard if kind == POD else _ignore_objects
             )
             for kind in kinds
         }
@@ -286,14 +286,14 @@ class ClusterCache:
             ClusterError: the list could not be read to its end.
         """
         informer = self._informers.get(kind.resource)
-        return informer.read(api) if informer is not None else listing(api, kind)
+        return informer.read(api) if informer is not None else list_objects(api, kind)
 
     def advance(self) -> None:
         """Let each informer read one list, or one watch to its end."""
         for informer in self._informers.values():
             informer.advance()
 
-    def learn(self, method: str, path: str, body: object, answer: bytes | None) -> None:
+    def record_answer(self, method: str, path: str, body: object, answer: bytes | None) -> None:
         """Process the response to a call about one object, None if that object was not found.
 
         What we wrote is shown from now on, however late the watch is.
@@ -307,20 +307,20 @@ class ClusterCache:
                 evicted = msgspec.convert(body, _Eviction)
                 key = f"{evicted.metadata.namespace}/{evicted.metadata.name}"
                 informer.expect_termination(key, evicted.options.preconditions.uid)
-        elif method == "DELETE" and (answer is None or _is_status(answer)):
+        elif method == "DELETE" and (answer is None or _is_deleted(answer)):
             informer.forget(msgspec.convert(body or {}, _Deletion).preconditions.uid)
         elif answer is not None:
             with suppress(ClusterError):  # the call had its effect; the kind is listed again
                 informer.accept(answer)
 
     @contextmanager
-    def listening(self) -> Iterator[None]:
+    def run_in_background(self) -> Iterator[None]:
         """Keep the copies up to date while the block runs."""
         stop = threading.Event()
         self._api.wait = lambda seconds: _pause(stop, seconds)
         threads = [
             threading.Thread(
-                target=informer.listen, args=(stop,), name=f"watch-{resource}", daemon=True
+                target=informer.run, args=(stop,), name=f"watch-{resource}", daemon=True
             )
             for resource, informer in self._informers.items()
         ]
@@ -340,9 +340,9 @@ def _pause(stop: threading.Event, seconds: float) -> None:
     stop.wait(seconds)
 
 
-def _is_status(answer: bytes) -> bool:
+def _is_deleted(answer: bytes) -> bool:
     """Return whether an object is gone: a deletion returns the object while it stays."""
     try:
-        return msgspec.json.decode(answer, type=_Answered).kind == "Status"
+        return msgspec.json.decode(answer, type=_AnswerKind).kind == "Status"
     except msgspec.MsgspecError:
         return False

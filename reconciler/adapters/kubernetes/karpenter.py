@@ -21,8 +21,8 @@ from reconciler.adapters.kubernetes.api import (
     Api,
     ApiError,
     ObjectList,
-    listed,
-    listing,
+    list_items,
+    list_objects,
 )
 from reconciler.adapters.kubernetes.kinds import NODE_CLAIM, NODE_OVERLAY, NODE_POOL, Kind
 from reconciler.catalog.commitments.overlays import OverlayAction, OverlayRow, document
@@ -55,7 +55,7 @@ def read_overlays(api: Api) -> dict[str, PresentOverlay]:
     """
     try:
         required = replace(NODE_OVERLAY, optional=False)
-        found = [_present_overlay(raw) for raw in listed(api, required)]
+        found = [_decode_overlay(raw) for raw in list_items(api, required)]
     except ApiError as error:
         if error.status != NOT_FOUND:
             raise
@@ -67,7 +67,7 @@ def read_overlays(api: Api) -> dict[str, PresentOverlay]:
     return {one.overlay.name: one for one in found}
 
 
-def _present_overlay(raw: bytes | msgspec.Raw) -> PresentOverlay:
+def _decode_overlay(raw: bytes | msgspec.Raw) -> PresentOverlay:
     try:
         data = msgspec.json.decode(raw, type=JsonDict)
         version = str(data["metadata"].get("resourceVersion") or "")
@@ -93,13 +93,13 @@ def write_overlays(
     for row in rows:
         there = present.get(row.overlay.name)
         try:
-            _write(api, row, there.version if there is not None else "")
+            _write_overlay(api, row, there.version if there is not None else "")
         except ApiError as error:
-            failures.append(OverlayFailure(row.overlay.name, _explained(error)))
+            failures.append(OverlayFailure(row.overlay.name, _with_remedy(error)))
     return failures
 
 
-def _write(api: Api, row: OverlayRow, version: str) -> None:
+def _write_overlay(api: Api, row: OverlayRow, version: str) -> None:
     path = f"{NODE_OVERLAY.path}/{row.overlay.name}"
     whole = document(row.overlay)
     match row.action:
@@ -117,7 +117,7 @@ def _write(api: Api, row: OverlayRow, version: str) -> None:
                     raise
 
 
-def _explained(error: ApiError) -> ClusterError:
+def _with_remedy(error: ApiError) -> ClusterError:
     if error.status != CONFLICT:
         return error
     what = "somebody else wrote it at the same time"
@@ -173,18 +173,18 @@ class ClusterMirror:
     ) -> None:
         self._api = api
         self._fleet = fleet
-        self._read = read or partial(listing, api)
+        self._read = read or partial(list_objects, api)
         self._lock = threading.Lock()
-        self._strange: frozenset[str] = frozenset()
+        self._foreign_names: frozenset[str] = frozenset()
 
     def deleted(self) -> frozenset[str]:
         """Return the names of the copies that others have deleted."""
-        copies = self._ours(self._read(NODE_CLAIM))
+        copies = self._our_copies(self._read(NODE_CLAIM))
         return frozenset(n for n, c in copies.items() if c.metadata.deletion_timestamp)
 
     def node_pools(self) -> frozenset[str]:
         """Return the names of the NodePools in the cluster."""
-        return frozenset(_copy_of(raw).metadata.name for raw in self._read(NODE_POOL).items)
+        return frozenset(_decode_copy(raw).metadata.name for raw in self._read(NODE_POOL).items)
 
     def show(self, claims: Sequence[NodeClaim], drifted: Mapping[str, str]) -> None:
         """Make the copies equal to the claims; ``drifted`` has the reasons of those that are.
@@ -195,11 +195,11 @@ class ClusterMirror:
             found = self._read(NODE_CLAIM)
             if not found.version:  # the API does not have the kind
                 return
-            copies = self._ours(found)
+            copies = self._our_copies(found)
             problems: list[ClusterError] = []
             for claim in claims:
                 try:
-                    self._show(claim, copies.get(claim.name), drifted.get(claim.name, ""))
+                    self._show_claim(claim, copies.get(claim.name), drifted.get(claim.name, ""))
                 except ClusterError as error:
                     problems.append(error)
             for name in sorted(copies.keys() - {claim.name for claim in claims}):
@@ -210,10 +210,10 @@ class ClusterMirror:
             if problems:
                 raise problems[0]
 
-    def _ours(self, listed_claims: ObjectList) -> dict[str, _Copy]:
+    def _our_copies(self, listed_claims: ObjectList) -> dict[str, _Copy]:
         """Return our copies among the NodeClaims, by name."""
-        found = [_copy_of(raw) for raw in listed_claims.items]
-        self._strange = frozenset(c.metadata.name for c in found if not self._is_ours(c))
+        found = [_decode_copy(raw) for raw in listed_claims.items]
+        self._foreign_names = frozenset(c.metadata.name for c in found if not self._is_ours(c))
         return {c.metadata.name: c for c in found if self._is_ours(c)}
 
     def _is_ours(self, copy: _Copy) -> bool:
@@ -221,9 +221,9 @@ class ClusterMirror:
         fleet = (copy.metadata.labels or {}).get(FLEET_TAG, self._fleet)
         return copy.spec.node_class_ref.group == CLASS_GROUP and fleet == self._fleet
 
-    def _show(self, claim: NodeClaim, copy: _Copy | None, drift: str) -> None:
+    def _show_claim(self, claim: NodeClaim, copy: _Copy | None, drift: str) -> None:
         if copy is None:
-            if claim.name in self._strange:
+            if claim.name in self._foreign_names:
                 raise ClusterError(
                     f"a NodeClaim {claim.name} that is not ours exists",
                     where=f"GET {NODE_CLAIM.path}",
@@ -233,7 +233,7 @@ class ClusterMirror:
         else:
             self._correct(claim, copy)
         status = _status(claim, drift)
-        if not _contains(copy.status, status):
+        if not _is_merged(copy.status, status):
             path = f"{NODE_CLAIM.path}/{claim.name}/status"
             self._api.call("PATCH", path, body={"status": status}, content=MERGE_PATCH)
         is_leaving = claim.metadata.deletion_timestamp is not None
@@ -259,7 +259,7 @@ class ClusterMirror:
             },
             "spec": spec,
         }
-        return _copy_of(self._api.call("POST", NODE_CLAIM.path, body=body))
+        return _decode_copy(self._api.call("POST", NODE_CLAIM.path, body=body))
 
     def _correct(self, claim: NodeClaim, copy: _Copy) -> None:
         """Update a copy that others have changed, or whose claim has changed."""
@@ -315,8 +315,8 @@ def release_claims(api: Api) -> list[str]:
         ClusterError: they could not be listed, or one could not be changed.
     """
     released = []
-    for raw in listed(api, NODE_CLAIM):
-        copy = _copy_of(raw)
+    for raw in list_items(api, NODE_CLAIM):
+        copy = _decode_copy(raw)
         if copy.spec.node_class_ref.group == CLASS_GROUP:
             ClusterMirror(api, "")._remove(copy)  # noqa: SLF001 - of this module
             released.append(copy.metadata.name)
@@ -340,11 +340,11 @@ def _status(claim: NodeClaim, drift: str) -> JsonDict:
     since = claim.condition("Initialized")
     at = since.last_transition_time if since is not None else begun
     known.append(Condition("Ready", "True" if ready else "False", "Ready", "", at))
-    status["conditions"] = [_shown(c) for c in sorted(known, key=lambda c: c.type)]
+    status["conditions"] = [_condition_json(c) for c in sorted(known, key=lambda c: c.type)]
     return status
 
 
-def _shown(known: Condition) -> JsonDict:
+def _condition_json(known: Condition) -> JsonDict:
     return {
         "type": known.type,
         "status": known.status,
@@ -355,16 +355,16 @@ def _shown(known: Condition) -> JsonDict:
     }
 
 
-def _contains(have: object, wanted: object) -> bool:
+def _is_merged(have: object, wanted: object) -> bool:
     """Return whether a merge patch of ``wanted`` would change nothing."""
     if isinstance(have, dict) and isinstance(wanted, dict):
-        return all(key in have and _contains(have[key], value) for key, value in wanted.items())
+        return all(key in have and _is_merged(have[key], value) for key, value in wanted.items())
     if isinstance(have, list) and isinstance(wanted, list):
-        return len(have) == len(wanted) and all(map(_contains, have, wanted))
+        return len(have) == len(wanted) and all(map(_is_merged, have, wanted))
     return have == wanted
 
 
-def _copy_of(raw: bytes | msgspec.Raw) -> _Copy:
+def _decode_copy(raw: bytes | msgspec.Raw) -> _Copy:
     try:
         return msgspec.json.decode(raw, type=_Copy)
     except msgspec.MsgspecError as error:

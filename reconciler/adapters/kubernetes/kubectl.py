@@ -35,16 +35,16 @@ _OPTIONAL: Final = ("karpenter.sh", "karpenter.k8s.aws", "autoscaling.x-k8s.io")
 _UNKNOWN: Final = "the server doesn't have a resource type"
 
 
-def objects_of_cluster(kubectl: str, context: str | None) -> Sequence[object]:
+def read_cluster_objects(kubectl: str, context: str | None) -> Sequence[object]:
     """Return every object that a plan reads.
 
     Raises:
         ClusterError: kubectl is missing, or the cluster refused.
     """
-    return [item for kind in KINDS for item in _objects_of(kind, kubectl, context)]
+    return [item for kind in KINDS for item in _read_objects(kind, kubectl, context)]
 
 
-def _objects_of(kind: str, kubectl: str, context: str | None) -> Sequence[object]:
+def _read_objects(kind: str, kubectl: str, context: str | None) -> Sequence[object]:
     import subprocess
 
     import msgspec

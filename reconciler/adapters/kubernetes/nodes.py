@@ -20,7 +20,7 @@ from reconciler.adapters.kubernetes.api import (
     TOO_MANY,
     Api,
     ApiError,
-    listed,
+    list_items,
 )
 from reconciler.adapters.kubernetes.kinds import NODE, POD, VOLUME_ATTACHMENT
 from reconciler.model.errors import ClusterError, UnreadableError
@@ -51,7 +51,7 @@ Object = JsonObject
 Patch = JsonDict
 
 
-def registration(node: Object, claim: NodeClaim) -> Patch | None:
+def registration_patch(node: Object, claim: NodeClaim) -> Patch | None:
     """Add our finalizer and the claim's labels, annotations and taints; remove the initial taint.
 
     Taints are added once: a node that is already registered, or whose kubelet has set its taints,
@@ -60,9 +60,9 @@ def registration(node: Object, claim: NodeClaim) -> Patch | None:
     have = _labels(node)
     keeps = have.get(REGISTERED) == "true" or have.get(DO_NOT_SYNC_TAINTS) == "true"
     wanted = () if keeps else (*claim.spec.taints, *claim.spec.startup_taints)
-    taints = [t for t in _taints(node) if not _is(t, _UNREGISTERED)]
+    taints = [t for t in _taints(node) if not _is_same_taint(t, _UNREGISTERED)]
     for taint in wanted:
-        if not any(_is(t, taint) for t in taints):
+        if not any(_is_same_taint(t, taint) for t in taints):
             taints.append(msgspec.to_builtins(taint))
     labels = {**claim.metadata.labels, REGISTERED: "true"}
     return _patch(
@@ -70,65 +70,65 @@ def registration(node: Object, claim: NodeClaim) -> Patch | None:
         labels=labels,
         annotations=claim.metadata.annotations,
         taints=taints,
-        finalizers=_held(node),
+        finalizers=_with_finalizer(node),
     )
 
 
-def hold(node: Object) -> Patch | None:
+def hold_patch(node: Object) -> Patch | None:
     """Add our finalizer to a node, unless it is already being deleted."""
-    return _patch(node, finalizers=_held(node))
+    return _patch(node, finalizers=_with_finalizer(node))
 
 
-def initialization(node: Object) -> Patch | None:
+def initialization_patch(node: Object) -> Patch | None:
     """Mark a node as initialized."""
     return _patch(node, labels={INITIALIZED: "true"})
 
 
-def disruption(node: Object) -> Patch | None:
+def taint_patch(node: Object) -> Patch | None:
     """Add our taint to a node, in place of one with the same key and another effect."""
     taints = _taints(node)
-    if any(_is(t, _DISRUPTED) for t in taints):
+    if any(_is_same_taint(t, _DISRUPTED) for t in taints):
         return None
     others = [t for t in taints if t.get("key") != DISRUPTED_TAINT]
     return _patch(node, taints=[*others, msgspec.to_builtins(_DISRUPTED)])
 
 
-def reprieve(node: Object) -> Patch | None:
+def untaint_patch(node: Object) -> Patch | None:
     """Remove our taint, and what a drain has added."""
-    taints = [t for t in _taints(node) if not _is(t, _DISRUPTED)]
+    taints = [t for t in _taints(node) if not _is_same_taint(t, _DISRUPTED)]
     ours = _labels(node).get(EXCLUDED_FROM_BALANCERS) == _MARK
     return _patch(node, labels={EXCLUDED_FROM_BALANCERS: None} if ours else {}, taints=taints)
 
 
-def cordon(node: Object) -> Patch | None:
+def cordon_patch(node: Object) -> Patch | None:
     """Mark a node as unschedulable, like ``kubectl cordon``."""
     return _patch(node, unschedulable=True)
 
 
-def uncordon(node: Object) -> Patch | None:
+def uncordon_patch(node: Object) -> Patch | None:
     """Undo that, and what a drain has added to the node."""
     ours = _labels(node).get(EXCLUDED_FROM_BALANCERS) == _MARK
     labels = {EXCLUDED_FROM_BALANCERS: None} if ours else {}
     return _patch(node, labels=labels, unschedulable=False)
 
 
-def departure(node: Object) -> Patch | None:
+def balancer_exclusion_patch(node: Object) -> Patch | None:
     """Exclude a node that is being drained from load balancers."""
     return _patch(node, labels={EXCLUDED_FROM_BALANCERS: _MARK})
 
 
-def release(node: Object) -> Patch | None:
+def release_patch(node: Object) -> Patch | None:
     """Remove our finalizer, and Karpenter's, which an adopted node still has."""
     ours = (NODE_FINALIZER, KARPENTER_FINALIZER)
     return _patch(node, finalizers=[name for name in _finalizers(node) if name not in ours])
 
 
-def surrender(node: Object) -> Patch | None:
+def finalizer_removal_patch(node: Object) -> Patch | None:
     """Remove our finalizer from a node that is kept."""
     return _patch(node, finalizers=[name for name in _finalizers(node) if name != NODE_FINALIZER])
 
 
-def _held(node: Object) -> list[str]:
+def _with_finalizer(node: Object) -> list[str]:
     """Return the finalizers with ours; the API accepts no new one during a deletion."""
     have = _finalizers(node)
     if NODE_FINALIZER in have or node["metadata"].get("deletionTimestamp"):
@@ -184,7 +184,7 @@ def _taints(node: Object) -> list[JsonDict]:
     return list((node.get("spec") or {}).get("taints") or [])
 
 
-def _is(taint: Object, other: Taint) -> bool:
+def _is_same_taint(taint: Object, other: Taint) -> bool:
     return (taint.get("key"), taint.get("effect", "")) == (other.key, other.effect)
 
 
@@ -218,7 +218,7 @@ class Drain:
         Raises: ClusterError: an eviction was rejected for another reason than a budget; the others
         were tried nevertheless, if the API responded at all.
         """
-        pods = self._pods(node)
+        pods = self._read_pods(node)
         waiting = [p for p in pods if not p.is_terminal and p.is_drainable(now)]
         forced = [p for p in waiting if deadline is not None and must_go(p, deadline, now)]
         others = drain_groups(p for p in waiting if p not in forced)
@@ -239,12 +239,12 @@ class Drain:
             return len(waiting) - gone
         if deadline is not None and now > deadline:
             return 0
-        return self._volumes(node, [p for p in pods if not p.is_drainable(now)])
+        return self._count_volumes(node, [p for p in pods if not p.is_drainable(now)])
 
-    def _pods(self, node: str) -> list[Pod]:
+    def _read_pods(self, node: str) -> list[Pod]:
         """Return the pods that are bound to a node now, in the order of their names."""
         where = f"GET {POD.path}"
-        found = listed(self.api, POD, f"spec.nodeName={node}")
+        found = list_items(self.api, POD, f"spec.nodeName={node}")
         try:
             pods = [
                 decoded_as(raw, "Pod", SnapshotPlace(where, b"", n))
@@ -263,12 +263,12 @@ class Drain:
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": pod.metadata.name, "namespace": pod.namespace},
-            "deleteOptions": _only(pod),
+            "deleteOptions": _uid_precondition(pod),
         }
         try:
-            self.api.call("POST", f"{_path(pod)}/eviction", body=body, is_answer=_is_held)
+            self.api.call("POST", f"{_pod_path(pod)}/eviction", body=body, is_answer=_is_blocked)
         except ApiError as error:
-            if _is_held(error):
+            if _is_blocked(error):
                 return False
             if error.status not in (NOT_FOUND, CONFLICT):
                 raise
@@ -279,29 +279,29 @@ class Drain:
         """Delete a pod regardless of its budgets; return whether it is already gone."""
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": grace_s}
         try:
-            self.api.call("DELETE", _path(pod), body={**body, **_only(pod)})
+            self.api.call("DELETE", _pod_path(pod), body={**body, **_uid_precondition(pod)})
         except ApiError as error:
             if error.status not in (NOT_FOUND, CONFLICT):
                 raise
             return True
         return False
 
-    def _volumes(self, node: str, staying: Sequence[Pod]) -> int:
+    def _count_volumes(self, node: str, staying: Sequence[Pod]) -> int:
         """Return how many volumes are attached to a node and not used by pods that stay there.
 
         Only those of PersistentVolumes are waited for.
         """
-        attached = {a.source.volume for a in self._attached() if a.node == node} - {None}
+        attached = {a.source.volume for a in self._read_attachments() if a.node == node} - {None}
         if not attached:
             return 0
         claims = {c.key: c.spec.volume_name for c in self.seen.volume_claims}
-        used = {claims.get(f"{p.namespace}/{name}") for p in staying for name in _claims_of(p)}
+        used = {claims.get(f"{p.namespace}/{name}") for p in staying for name in _volume_claim_names(p)}
         return len(attached - used)
 
-    def _attached(self) -> list[_Attached]:
+    def _read_attachments(self) -> list[_Attached]:
         """Return all attachments, listed once in a pass."""
         if self._attachments is None:
-            found = listed(self.api, VOLUME_ATTACHMENT)
+            found = list_items(self.api, VOLUME_ATTACHMENT)
             try:
                 self._attachments = [msgspec.json.decode(r, type=_Attachment).spec for r in found]
             except msgspec.MsgspecError as error:
@@ -310,12 +310,12 @@ class Drain:
         return self._attachments
 
 
-def _is_held(error: ApiError) -> bool:
+def _is_blocked(error: ApiError) -> bool:
     """Return whether budgets block the pod, or the API is temporarily overloaded."""
     return error.status == TOO_MANY or _SEVERAL_BUDGETS in error.message
 
 
-def _claims_of(pod: Pod) -> list[str]:
+def _volume_claim_names(pod: Pod) -> list[str]:
     """Return the names of the PersistentVolumeClaims that a pod mounts."""
     found = []
     for volume in pod.spec.volumes:
@@ -326,11 +326,11 @@ def _claims_of(pod: Pod) -> list[str]:
     return found
 
 
-def _path(pod: Pod) -> str:
+def _pod_path(pod: Pod) -> str:
     return f"/api/v1/namespaces/{pod.namespace}/pods/{pod.metadata.name}"
 
 
-def _only(pod: Pod) -> dict[str, object]:
+def _uid_precondition(pod: Pod) -> dict[str, object]:
     """Return the precondition for exactly this pod, not a later one with its name."""
     return {"preconditions": {"uid": pod.metadata.uid}}
 
@@ -348,19 +348,19 @@ def release_nodes(api: Api) -> list[str]:
         ClusterError: the Nodes could not be listed, or one could not be changed.
     """
     released = []
-    for raw in listed(api, NODE):
-        node = _decoded(raw)
-        if surrender(node) is not None:
-            _release(api, node)
+    for raw in list_items(api, NODE):
+        node = _decode_node(raw)
+        if finalizer_removal_patch(node) is not None:
+            _release_node(api, node)
             released.append(str(node["metadata"]["name"]))
     return sorted(released)
 
 
-def _release(api: Api, node: JsonDict) -> None:
+def _release_node(api: Api, node: JsonDict) -> None:
     """Patch a Node, again after a conflict."""
     path = f"{NODE.path}/{node['metadata']['name']}"
     for left in reversed(range(_TRIES)):
-        patch = surrender(node)
+        patch = finalizer_removal_patch(node)
         if patch is None:
             return
         try:
@@ -373,14 +373,14 @@ def _release(api: Api, node: JsonDict) -> None:
         else:
             return
         try:
-            node = _decoded(api.call("GET", path))
+            node = _decode_node(api.call("GET", path))
         except ApiError as error:
             if error.status == NOT_FOUND:
                 return
             raise
 
 
-def _decoded(raw: bytes | msgspec.Raw) -> JsonDict:
+def _decode_node(raw: bytes | msgspec.Raw) -> JsonDict:
     try:
         return msgspec.json.decode(raw, type=dict[str, object])
     except msgspec.MsgspecError as error:

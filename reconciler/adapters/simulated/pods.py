@@ -184,7 +184,7 @@ class PodBook:
         seats = Seats(
             self._seats(nodes, on),
             {n.metadata.name: n.metadata.labels for n in workloads.namespaces},
-            volumes.suit,
+            volumes.can_reach,
         )
         has_started = self._start_daemons(workloads, seats, now)
         bound = seats.bind(pending)
@@ -192,7 +192,7 @@ class PodBook:
             record = self._record.pods[key]
             record.node, record.bound = node.name, now
             self._touch(key)
-            volumes.settle(by_key[key], node)
+            volumes.provision(by_key[key], node)
         if bound:
             self._places = None
         self._in_vain = None if bound or has_started else asked
@@ -355,7 +355,7 @@ class PodBook:
                 pod = scheduler.daemon_pod(daemon, seat.node)
                 if scheduler.daemon_set_key(daemon) not in running and seats.has_room(seat, pod):
                     running[scheduler.daemon_set_key(daemon)] = now
-                    seat.take(pod, seats.wanted(pod))
+                    seat.bind(pod, seats.requests_of(pod))
                     has_started = True
         return has_started
 

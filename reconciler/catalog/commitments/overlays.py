@@ -53,7 +53,8 @@ def wanted_overlays(
 
     ``preferences`` are the overlays of annotations (``plan.make.pools.preference_overlays``).
     ``owners`` are the uids of the cluster's NodePools, which own the overlays of their preferences.
-    ``disabled`` overlays require a label that no node has, so they can be inspected without an effect.
+    ``disabled`` overlays require a label that no node has, so they can be inspected without an
+    effect.
     """
     found = [_of_preference(overlay, fleet, owners, disabled=disabled) for overlay in preferences]
     found += [_of_cover(cover, fleet, disabled=disabled) for cover in covers]

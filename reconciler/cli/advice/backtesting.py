@@ -11,19 +11,19 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from reconciler.cli.advice.changes import Files, digests_of_files
-from reconciler.cli.advice.judging import Judge, settings_with
+from reconciler.cli.advice.judging import Judge, merge_changed_settings
 from reconciler.cli.advice.result import AdviceBacktest, AdviceLimits, BacktestedSide
-from reconciler.cli.advice.search import Judged
+from reconciler.cli.advice.search import JudgedChanges
 from reconciler.cli.backtest.replay import Replay
 from reconciler.cli.backtest.sides import play_side
 from reconciler.cli.backtest.trace import Trace, TracedNode, read_trace
 from reconciler.cli.shared.files import read_bytes
 from reconciler.cli.shared.sources import digests_of
 from reconciler.cli.simulation.building import (
-    Setting,
+    SimulationSetup,
     SimulatedFleet,
     SimulationInputs,
-    built,
+    build_simulation,
     read_simulation,
 )
 from reconciler.cli.simulation.driver import SimulationStage
@@ -32,8 +32,8 @@ from reconciler.cli.sweeps.evaluation import address_of
 from reconciler.cli.sweeps.sweep import Sweep
 from reconciler.desired.objects import node_pools
 from reconciler.model.karpenter.labels import NODEPOOL
-from reconciler.plan.make.decide import untimed
-from reconciler.plan.render.wording import counted
+from reconciler.plan.make.decide import ignore_phase
+from reconciler.plan.render.wording import format_count
 from reconciler.plan.value.costs import SideResult
 
 
@@ -57,7 +57,7 @@ class Backtests:
         self._inputs = inputs
 
     @classmethod
-    def of(cls, judge: Judge, file: str) -> Backtests:
+    def from_trace_file(cls, judge: Judge, file: str) -> Backtests:
         """Read the trace, and the present fleet, in which only the files differ by proposal.
 
         Raises:
@@ -65,7 +65,7 @@ class Backtests:
         """
         # the pods of a snapshot would run beside the trace once more
         request = replace(judge.request.fleet, now=judge.inputs.now, snapshot=None)
-        inputs = read_simulation(request, untimed, is_replay=True)
+        inputs = read_simulation(request, ignore_phase, is_replay=True)
         return cls(judge, read_trace(read_bytes(file), file), inputs)
 
     @property
@@ -73,18 +73,18 @@ class Backtests:
         """The trace that is replayed."""
         return self._trace
 
-    def of_all(
-        self, found: Sequence[Judged], sweep: Sweep
+    def compare_all(
+        self, proposals: Sequence[JudgedChanges], sweep: Sweep
     ) -> tuple[tuple[AdviceBacktest, ...], tuple[TracedNode, ...]]:
         """Return the backtest of each, compared with the present files, and the nodes of these.
 
         Nothing is played where nothing is asked, and the trace has its own nodes.
         """
-        if not found and self._trace.nodes:
+        if not proposals and self._trace.nodes:
             return (), ()
-        sides: list[Files] = [self._judge.files, *(one.verdict.files for one in found)]
-        base, *heads = sweep.evaluated(self, sides)
-        return tuple(_compared(base.result, head.result) for head in heads), base.nodes
+        sides: list[Files] = [self._judge.files, *(one.verdict.files for one in proposals)]
+        base, *heads = sweep.evaluate_all(self, sides)
+        return tuple(_compare_sides(base.result, head.result) for head in heads), base.nodes
 
     @property
     def result(self) -> type[AdvicePlay]:
@@ -95,17 +95,19 @@ class Backtests:
         """Play the trace against the fleet in the files."""
         inputs, stages = self._inputs, list[SimulationStage]()
 
-        def build(replay: Replay) -> Setting:
-            return built(inputs, Script(), self._judge.request.seed, replay, replay.market)
+        def build(replay: Replay) -> SimulationSetup:
+            return build_simulation(
+                inputs, Script(), self._judge.request.seed, replay, replay.market
+            )
 
-        def choose(setting: Setting) -> SimulatedFleet:
-            stages.append(setting.stage)
-            return self._fleet(setting.head, key)
+        def choose(setup: SimulationSetup) -> SimulatedFleet:
+            stages.append(setup.stage)
+            return self._fleet(setup.head, key)
 
         end = inputs.start + timedelta(seconds=self._trace.seconds)
         result = play_side(build, choose, self._trace, inputs.start, end).result
         is_present = key == self._judge.files
-        nodes = tuple(_nodes(stages[0], inputs.start, end)) if is_present else ()
+        nodes = tuple(_played_nodes(stages[0], inputs.start, end)) if is_present else ()
         return AdvicePlay(result, nodes)
 
     def address(self, key: Files) -> str:
@@ -119,8 +121,8 @@ class Backtests:
         fleet = judge.read(files)
         assert not isinstance(fleet, str), "a proposal is valid"
         inputs = judge.inputs_of(fleet)
-        digests = digests_of(fleet, b"", inputs.catalog, judge.layers.resolved(fleet))
-        settings = settings_with(head.settings, judge.inputs.settings, inputs.settings)
+        digests = digests_of(fleet, b"", inputs.catalog, judge.layers.resolve(fleet))
+        settings = merge_changed_settings(head.settings, judge.inputs.settings, inputs.settings)
         return replace(
             head,
             fleet=fleet,
@@ -132,7 +134,7 @@ class Backtests:
         )
 
 
-def _nodes(stage: SimulationStage, start: datetime, end: datetime) -> Iterator[TracedNode]:
+def _played_nodes(stage: SimulationStage, start: datetime, end: datetime) -> Iterator[TracedNode]:
     """Yield the nodes of a play as a trace has them."""
     for name, machine in sorted(stage.compute.machines.items()):
         facts, gone = machine.facts, machine.going_at
@@ -148,15 +150,15 @@ def _nodes(stage: SimulationStage, start: datetime, end: datetime) -> Iterator[T
         )
 
 
-def _compared(base: SideResult, head: SideResult) -> AdviceBacktest:
+def _compare_sides(base: SideResult, head: SideResult) -> AdviceBacktest:
     return AdviceBacktest(
         per_month=round(head.dollars_per_month - base.dollars_per_month, 6),
-        base=_side(base),
-        head=_side(head),
+        base=_backtested_side(base),
+        head=_backtested_side(head),
     )
 
 
-def _side(result: SideResult) -> BacktestedSide:
+def _backtested_side(result: SideResult) -> BacktestedSide:
     return BacktestedSide(
         dollars_per_month=result.dollars_per_month,
         waiting_seconds=result.waiting_seconds,
@@ -165,14 +167,14 @@ def _side(result: SideResult) -> BacktestedSide:
     )
 
 
-def beyond_limits(backtest: AdviceBacktest, limits: AdviceLimits) -> str:
+def exceeded_limit(backtest: AdviceBacktest, limits: AdviceLimits) -> str:
     """Return which limit the change exceeds in its backtest, empty where it keeps all.
 
     What the present files come to is allowed where that is more.
     """
     before, after = backtest.base, backtest.head
     if after.unplaced > before.unplaced:
-        more = counted(after.unplaced - before.unplaced, "more pod")
+        more = format_count(after.unplaced - before.unplaced, "more pod")
         return f"{more} of the trace would get no node"
     waiting = max(limits.waiting_seconds, before.waiting_seconds.p99)
     if after.waiting_seconds.p99 > waiting:

@@ -24,33 +24,33 @@ _DAY: Final = 24.0
 
 
 def commitments_worth_buying(
-    judge: Judge, trace: Trace | None, played: Sequence[TracedNode]
+    judge: Judge, trace: Trace | None, played_nodes: Sequence[TracedNode]
 ) -> tuple[CommitmentAdvice, ...]:
     """Return what is worth buying, the largest saving first.
 
     With a trace its recorded nodes count, or those that the present files got for its pods
-    (``played``). Without one, what the fleet uses at rest counts as its usage at all times.
+    (``played_nodes``). Without one, what the fleet uses at rest counts as its usage at all times.
     """
     is_at_rest = trace is None
     if trace is None:
-        steps = [UsageStep(1.0, _uncovered(judge, _at_rest(judge)))]
+        steps = [UsageStep(1.0, _uncovered_usage(judge, _nodes_at_rest(judge)))]
     else:
-        steps = list(_over_time(judge, trace.nodes or played, trace.seconds))
+        steps = list(_usage_steps(judge, trace.nodes or played_nodes, trace.seconds))
     request = judge.request
     found = purchases(
         steps,
-        lambda kind: _price(judge, kind),
+        lambda kind: _on_demand_price(judge, kind),
         request.compute_plan_percent,
         request.instance_plan_percent,
     )
     hours = sum(step.hours for step in steps)
     return tuple(
-        _advice(one, rank, 0.0 if is_at_rest else hours)
+        _commitment_advice(one, rank, 0.0 if is_at_rest else hours)
         for rank, one in enumerate((o for o in found if o.per_month <= -LEAST_SAVING), start=1)
     )
 
 
-def _advice(one: Purchase, rank: int, hours: float) -> CommitmentAdvice:
+def _commitment_advice(purchase: Purchase, rank: int, hours: float) -> CommitmentAdvice:
     confidence: Level = "low"
     days = hours / _DAY
     if days >= _DAYS_MEDIUM:
@@ -58,48 +58,50 @@ def _advice(one: Purchase, rank: int, hours: float) -> CommitmentAdvice:
     basis = f"its usage over {days:.1f} days" if hours else "its usage at rest"
     return CommitmentAdvice(
         rank=rank,
-        kind=one.kind.value,
-        name=one.name,
-        title=_title(one),
-        commitment=one.commitment,
-        count=one.count,
-        replaces=one.replaces,
-        used_percent=one.used_percent,
-        break_even_percent=one.break_even_percent,
-        per_month=one.per_month,
+        kind=purchase.kind.value,
+        name=purchase.name,
+        title=_title(purchase),
+        commitment=purchase.commitment,
+        count=purchase.count,
+        replaces=purchase.replaces,
+        used_percent=purchase.used_percent,
+        break_even_percent=purchase.break_even_percent,
+        per_month=purchase.per_month,
         confidence=confidence,
         basis=basis,
     )
 
 
-def _title(one: Purchase) -> str:
-    amount = f"${one.commitment:.4f} an hour"
-    match one.kind:
+def _title(purchase: Purchase) -> str:
+    amount = f"${purchase.commitment:.4f} an hour"
+    match purchase.kind:
         case PurchaseKind.COMPUTE_PLAN:
             return f"Buy a compute savings plan of {amount}"
         case PurchaseKind.INSTANCE_PLAN:
-            return f"Buy an EC2 instance savings plan for {one.name} of {amount}"
+            return f"Buy an EC2 instance savings plan for {purchase.name} of {amount}"
         case PurchaseKind.RESERVED_INSTANCES:
-            return f"Buy {one.count} reserved instances of {one.name}"
+            return f"Buy {purchase.count} reserved instances of {purchase.name}"
 
 
-def _at_rest(judge: Judge) -> list[RunningNode]:
+def _nodes_at_rest(judge: Judge) -> list[RunningNode]:
     nodes = []
     for node in judge.base.world.cluster.nodes:
         labels = node.labels
         kind = labels.get(INSTANCE_TYPE, "")
-        price = _price(judge, kind)
+        price = _on_demand_price(judge, kind)
         is_counted = node.is_managed and labels.get(CAPACITY_TYPE) == ON_DEMAND
         if is_counted and price is not None:
             nodes.append(RunningNode(node.name, kind, labels.get(ZONE, ""), price))
     return nodes
 
 
-def _over_time(judge: Judge, nodes: Iterable[TracedNode], seconds: float) -> Iterator[UsageStep]:
+def _usage_steps(judge: Judge, nodes: Iterable[TracedNode], seconds: float) -> Iterator[UsageStep]:
     """Yield the usage between the moments at which nodes come and go, from the first on."""
     moments: list[tuple[float, int, RunningNode]] = []
     for node in nodes:
-        price = node.price if node.price is not None else _price(judge, node.instance_type)
+        price = (
+            node.price if node.price is not None else _on_demand_price(judge, node.instance_type)
+        )
         until = seconds if node.deleted is None else min(node.deleted, seconds)
         if node.capacity_type == ON_DEMAND and price is not None and until > node.created:
             running = RunningNode(node.node, node.instance_type, node.zone, price)
@@ -109,7 +111,7 @@ def _over_time(judge: Judge, nodes: Iterable[TracedNode], seconds: float) -> Ite
     before = 0.0
     for at, group in groupby(moments, key=lambda moment: moment[0]):
         if at > before:
-            yield UsageStep((at - before) / _HOUR, _uncovered(judge, present.values()))
+            yield UsageStep((at - before) / _HOUR, _uncovered_usage(judge, present.values()))
             before = at
         for _, comes, running in group:
             if comes:
@@ -117,10 +119,10 @@ def _over_time(judge: Judge, nodes: Iterable[TracedNode], seconds: float) -> Ite
             else:
                 present.pop(running.name, None)
     if seconds > before:
-        yield UsageStep((seconds - before) / _HOUR, _uncovered(judge, present.values()))
+        yield UsageStep((seconds - before) / _HOUR, _uncovered_usage(judge, present.values()))
 
 
-def _uncovered(judge: Judge, nodes: Iterable[RunningNode]) -> dict[str, float]:
+def _uncovered_usage(judge: Judge, nodes: Iterable[RunningNode]) -> dict[str, float]:
     """Return USD an hour by instance type that no commitment of the settings covers."""
     running = list(nodes)
     settings, now = judge.inputs.settings, judge.inputs.now
@@ -134,7 +136,7 @@ def _uncovered(judge: Judge, nodes: Iterable[RunningNode]) -> dict[str, float]:
     return found
 
 
-def _price(judge: Judge, kind: str) -> float | None:
+def _on_demand_price(judge: Judge, kind: str) -> float | None:
     """Return the listed price of a type on demand, None where there is none."""
     known = judge.inputs.catalog.listed.get(kind)
     offerings = () if known is None else known.offerings

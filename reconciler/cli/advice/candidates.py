@@ -102,17 +102,17 @@ def candidates(
     ``kinds`` are all instance types of the catalog; ``types`` are the NodePools with theirs.
     """
     pools = sorted(node_pools, key=lambda pool: pool.name)
-    found = list(_of_settings(pools, settings))
+    found = list(_setting_candidates(pools, settings))
     for pool in pools:
         offered = types[pool.name].types.types if pool.name in types else kinds
-        found += _of_pool(pool, offered)
+        found += _pool_candidates(pool, offered)
     return tuple({candidate.id: candidate for candidate in found}.values())
 
 
 # The settings of the engine.
 
 
-def _of_settings(pools: Sequence[NodePool], settings: Settings) -> Iterator[AdviceCandidate]:
+def _setting_candidates(pools: Sequence[NodePool], settings: Settings) -> Iterator[AdviceCandidate]:
     if settings.packing is not Packing.CHEAPEST:
         yield AdviceCandidate(
             "packing-cheapest", Topic.PACKING, "Pack pods for the lowest price",
@@ -164,7 +164,7 @@ def _of_settings(pools: Sequence[NodePool], settings: Settings) -> Iterator[Advi
 # The NodePools, one by one.
 
 
-def _of_pool(pool: NodePool, offered: Sequence[InstanceType]) -> Iterator[AdviceCandidate]:
+def _pool_candidates(pool: NodePool, offered: Sequence[InstanceType]) -> Iterator[AdviceCandidate]:
     values = OfferedValues(pool, offered)
     yield from _capacity_types(pool, values)
     yield from _architectures(pool, values)
@@ -191,7 +191,7 @@ class OfferedValues:
             if kind.requirements.intersects(rest) and kind.cheapest(rest) is not None
         ]
 
-    def of(self, key: str) -> list[str]:
+    def missing_values(self, key: str) -> list[str]:
         """Return the values of a label that the NodePool's requirements on it leave out."""
         rest = self._pool.requirements().without((key,))
         wanted = self._pool.requirements().allowed(key)
@@ -208,7 +208,7 @@ class OfferedValues:
 
 
 def _capacity_types(pool: NodePool, values: OfferedValues) -> Iterator[AdviceCandidate]:
-    if SPOT in values.of(CAPACITY_TYPE):
+    if SPOT in values.missing_values(CAPACITY_TYPE):
         yield AdviceCandidate(
             f"{pool.name}-spot", Topic.CAPACITY_TYPES, f"Let NodePool {pool.name} use spot nodes",
             (AllowValues(pool.name, CAPACITY_TYPE, (SPOT,)),),
@@ -217,12 +217,12 @@ def _capacity_types(pool: NodePool, values: OfferedValues) -> Iterator[AdviceCan
 
 
 def _architectures(pool: NodePool, values: OfferedValues) -> Iterator[AdviceCandidate]:
-    for arch in values.of(ARCH):
+    for arch in values.missing_values(ARCH):
         yield AdviceCandidate(
             f"{pool.name}-{arch}", Topic.ARCHITECTURES,
             f"Let NodePool {pool.name} use {arch} nodes",
             (AllowValues(pool.name, ARCH, (arch,)),),
-            _images(arch),
+            _image_risk(arch),
         )  # fmt: skip
     if not any(row.operator == Operator.IN for row in rows_of(pool, FAMILY)):
         return
@@ -233,21 +233,21 @@ def _architectures(pool: NodePool, values: OfferedValues) -> Iterator[AdviceCand
         if not wanted.has(arch) and _label(kind, CATEGORY) in allowed:
             by_arch.setdefault(arch, []).append(kind)
     for arch, kinds in sorted(by_arch.items()):
-        families = tuple(sorted(_by_price(kinds)))
+        families = tuple(sorted(_families_by_price(kinds)))
         yield AdviceCandidate(
             f"{pool.name}-{arch}-families", Topic.ARCHITECTURES,
-            f"Let NodePool {pool.name} use {arch} nodes of the families {_listed(families)}",
+            f"Let NodePool {pool.name} use {arch} nodes of the families {_format_list(families)}",
             (AllowValues(pool.name, ARCH, (arch,)), AllowValues(pool.name, FAMILY, families)),
-            _images(arch),
+            _image_risk(arch),
         )  # fmt: skip
 
 
-def _images(arch: str) -> str:
+def _image_risk(arch: str) -> str:
     return f"every image of its pods must exist for {arch}"
 
 
 def _zones(pool: NodePool, values: OfferedValues) -> Iterator[AdviceCandidate]:
-    missing = values.of(ZONE)
+    missing = values.missing_values(ZONE)
     if missing:
         yield AdviceCandidate(
             f"{pool.name}-zones", Topic.ZONES,
@@ -263,18 +263,18 @@ def _families(pool: NodePool, values: OfferedValues) -> Iterator[AdviceCandidate
     if categories and any(r.operator == Operator.IN for r in rows_of(pool, INSTANCE_TYPE)):
         yield AdviceCandidate(
             f"{name}-any-type", Topic.FAMILIES,
-            f"Let NodePool {name} choose among all types of the categories {_listed(categories)}",
+            f"Let NodePool {name} choose among all types of the categories {_format_list(categories)}",
             (
                 AddRequirement(name, CATEGORY, "In", tuple(categories)),
                 DropRequirement(name, INSTANCE_TYPE),
             ),
         )  # fmt: skip
-    yield from _one_by_one(pool, values, CATEGORY, "category")
+    yield from _value_candidates(pool, values, CATEGORY, "category")
     if not rows_of(pool, FAMILY):
         return
     present = values.kinds()
     allowed, oldest = set(_categories(present)), min(map(_generation, present), default=0)
-    missing = set(values.of(FAMILY))
+    missing = set(values.missing_values(FAMILY))
     alike = [
         kind
         for kind in values.kinds(FAMILY)
@@ -282,12 +282,12 @@ def _families(pool: NodePool, values: OfferedValues) -> Iterator[AdviceCandidate
         and _label(kind, CATEGORY) in allowed
         and _generation(kind) >= oldest
     ]
-    families = _by_price(alike)
+    families = _families_by_price(alike)
     if len(families) > 1:
         yield AdviceCandidate(
             f"{name}-any-family", Topic.FAMILIES,
             f"Let NodePool {name} use all {len(families)} other families of the categories "
-            f"{_listed(sorted(allowed))}",
+            f"{_format_list(sorted(allowed))}",
             (AllowValues(name, FAMILY, tuple(sorted(families))),),
         )  # fmt: skip
     for family in families[:FAMILIES_MAX]:
@@ -297,10 +297,10 @@ def _families(pool: NodePool, values: OfferedValues) -> Iterator[AdviceCandidate
         )  # fmt: skip
 
 
-def _one_by_one(
+def _value_candidates(
     pool: NodePool, values: OfferedValues, key: str, word: str
 ) -> Iterator[AdviceCandidate]:
-    for value in values.of(key) if rows_of(pool, key) else ():
+    for value in values.missing_values(key) if rows_of(pool, key) else ():
         if value in _GENERAL:
             yield AdviceCandidate(
                 f"{pool.name}-{word}-{value}", Topic.FAMILIES,
@@ -311,10 +311,10 @@ def _one_by_one(
 
 def _generations(pool: NodePool, values: OfferedValues) -> Iterator[AdviceCandidate]:
     name = pool.name
-    older = sorted((v for v in values.of(GENERATION) if v.isdecimal()), key=int)
+    older = sorted((v for v in values.missing_values(GENERATION) if v.isdecimal()), key=int)
     if rows_of(pool, GENERATION):
         if older:
-            title = f"Let NodePool {name} use the generations {_listed(older)}"
+            title = f"Let NodePool {name} use the generations {_format_list(older)}"
             yield AdviceCandidate(
                 f"{name}-any-generation", Topic.GENERATIONS, title,
                 (DropRequirement(name, GENERATION),), "older generations are slower for each vCPU",
@@ -433,7 +433,7 @@ def _categories(kinds: Iterable[InstanceType]) -> list[str]:
     return sorted({_label(kind, CATEGORY) for kind in kinds} - {""})
 
 
-def _by_price(kinds: Iterable[InstanceType]) -> list[str]:
+def _families_by_price(kinds: Iterable[InstanceType]) -> list[str]:
     """Return the families, those with the cheapest vCPU first."""
     prices: dict[str, float] = {}
     for kind in kinds:
@@ -445,7 +445,7 @@ def _by_price(kinds: Iterable[InstanceType]) -> list[str]:
     return sorted(prices, key=lambda family: (prices[family], family))
 
 
-def _listed(values: Iterable[str]) -> str:
+def _format_list(values: Iterable[str]) -> str:
     return ", ".join(values)
 
 

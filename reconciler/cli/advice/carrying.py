@@ -7,41 +7,41 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from reconciler.cli.advice.advising import Advised
-from reconciler.cli.advice.changes import changed
+from reconciler.cli.advice.advising import AdviceResult
+from reconciler.cli.advice.changes import changed_files
 from reconciler.cli.advice.result import Advice, AdviceReport
 from reconciler.cli.initialization.writing import NewFile, write_new
 from reconciler.cli.shared.fixing import replace_file
 from reconciler.desired.fleet import SourceFile
 from reconciler.model.errors import ReconcilerError, UsageError
 from reconciler.model.text.nearest import did_you_mean
-from reconciler.plan.render.wording import dollars, moment
+from reconciler.plan.render.wording import format_dollars, format_time
 
 Change = tuple[SourceFile | None, SourceFile]
 
 
-def picked(report: AdviceReport, pick: str | None) -> Advice | None:
+def pick_proposal(report: AdviceReport, pick: str | None) -> Advice | None:
     """Return the proposal to apply; None where there is none and none is named.
 
     Raises:
         UsageError: no proposal has the id ``pick``.
     """
-    every = list(report.advice)
+    proposals = list(report.advice)
     if report.together is not None:
-        every.insert(0, report.together)
+        proposals.insert(0, report.together)
     if pick is None:
-        return every[0] if every else None
-    found = next((one for one in every if one.id == pick), None)
+        return proposals[0] if proposals else None
+    found = next((one for one in proposals if one.id == pick), None)
     if found is None:
-        known = [one.id for one in every]
+        known = [one.id for one in proposals]
         remedy = did_you_mean(pick, known, "use the id of a proposal") if known else ""
         raise UsageError(f'no proposal "{pick}" was found', where="--pick", remedy=remedy)
     return found
 
 
-def changes_of(found: Advised, one: Advice) -> tuple[Change, ...]:
+def changes_of(result: AdviceResult, proposal: Advice) -> tuple[Change, ...]:
     """Return the files that a proposal changes, before and after."""
-    return changed(found.files, found.proposals[one.id].verdict.files)
+    return changed_files(result.files, result.proposals[proposal.id].verdict.files)
 
 
 def has_uncommitted_changes(folder: str) -> bool:
@@ -51,7 +51,7 @@ def has_uncommitted_changes(folder: str) -> bool:
     return working_revision(folder).dirty
 
 
-def confirms(folder: str) -> bool:
+def confirm_overwrite(folder: str) -> bool:
     """Ask whether to overwrite uncommitted changes; only ``yes`` confirms.
 
     Raises:
@@ -94,7 +94,7 @@ def write_changes(folder: str, changes: Sequence[Change]) -> None:
 
 
 def commit_changes(
-    folder: str, branch: str, changes: Sequence[Change], report: AdviceReport, one: Advice
+    folder: str, branch: str, changes: Sequence[Change], report: AdviceReport, proposal: Advice
 ) -> str:
     """Commit the files on top of HEAD to a new branch, and return the commit's id.
 
@@ -108,40 +108,48 @@ def commit_changes(
         new.path: FileChange(old.content if old is not None else None, new.content)
         for old, new in changes
     }
-    return commit_to_branch(folder, branch, files, message_of(report, one))
+    return commit_to_branch(folder, branch, files, commit_message(report, proposal))
 
 
-def message_of(report: AdviceReport, one: Advice) -> str:
+def commit_message(report: AdviceReport, proposal: Advice) -> str:
     """Return the message of the commit, with what the proposal rests on."""
     titles = {each.id: each.title for each in report.advice}
     before = report.base.per_month
-    now, then = report.base.exposure, one.exposure
+    now, then = report.base.exposure, proposal.exposure
     lines = [
-        one.title if len(one.parts) == 1 else f"Save {dollars(-one.per_month)} a month",
+        proposal.title
+        if len(proposal.parts) == 1
+        else f"Save {format_dollars(-proposal.per_month)} a month",
         "",
-        f"The fleet at rest costs {dollars(before + one.per_month)} a month with this change,",
-        f"{dollars(before)} without it ({one.percent:+.1f}%).",
+        (
+            f"The fleet at rest costs {format_dollars(before + proposal.per_month)} a month with this"
+            " change,"
+        ),
+        f"{format_dollars(before)} without it ({proposal.percent:+.1f}%).",
     ]
-    if len(one.parts) > 1:
-        lines += ["", *(f"- {titles.get(part, part)}" for part in one.parts)]
+    if len(proposal.parts) > 1:
+        lines += ["", *(f"- {titles.get(part, part)}" for part in proposal.parts)]
     lines += [
         "",
-        f"Nodes: {report.base.nodes} before, {one.nodes} after, {one.replaced} replaced.",
+        f"Nodes: {report.base.nodes} before, {proposal.nodes} after, {proposal.replaced} replaced.",
         f"Pods on spot nodes: {now.spot_percent:g}% before, {then.spot_percent:g}% after.",
         f"Zones with pods: {now.zones} before, {then.zones} after.",
     ]
-    if one.backtest is not None:
-        tested = one.backtest
+    if proposal.backtest is not None:
+        backtest = proposal.backtest
         lines.append(
-            f"Backtest: {dollars(tested.per_month, signed=True)} a month; p99 waiting "
-            f"{tested.base.waiting_seconds.p99:g} s before, {tested.head.waiting_seconds.p99:g} s "
+            f"Backtest: {format_dollars(backtest.per_month, signed=True)} a month; p99 waiting "
+            f"{backtest.base.waiting_seconds.p99:g} s before, {backtest.head.waiting_seconds.p99:g} s "
             "after."
         )
-    lines += [f"Risk: {one.risk}.", *(f"- {risk}" for risk in one.risks)]
-    lines += [f"Confidence: {one.confidence}.", *(f"- {reason}" for reason in one.reasons)]
+    lines += [f"Risk: {proposal.risk}.", *(f"- {risk}" for risk in proposal.risks)]
+    lines += [
+        f"Confidence: {proposal.confidence}.",
+        *(f"- {reason}" for reason in proposal.reasons),
+    ]
     nodes = ", compared on new nodes" if report.new_nodes else ""
     lines += [
         "",
-        f"Found by `reconciler advise` as of {moment(report.at)}, seed {report.seed}{nodes}.",
+        f"Found by `reconciler advise` as of {format_time(report.at)}, seed {report.seed}{nodes}.",
     ]
     return "\n".join(lines) + "\n"

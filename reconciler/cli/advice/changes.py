@@ -37,7 +37,7 @@ class DesiredChange(Protocol):
     def target(self) -> tuple[object, ...]:
         """What it changes: of two changes with one target, only the later one has an effect."""
 
-    def made_in(self, files: Files) -> Files:
+    def apply_to(self, files: Files) -> Files:
         """Return the files with the change.
 
         Raises:
@@ -52,7 +52,7 @@ def with_changes(files: Files, changes: Iterable[DesiredChange]) -> Files:
         RewriteError: one of them cannot be made.
     """
     for change in changes:
-        files = change.made_in(files)
+        files = change.apply_to(files)
     return files
 
 
@@ -74,10 +74,10 @@ class AllowValues:
         """The values: others can be allowed beside them."""
         return ("allow", self.node_pool, self.key, self.values)
 
-    def made_in(self, files: Files) -> Files:
+    def apply_to(self, files: Files) -> Files:
         """Return the files with the values in each ``In``, and in no ``NotIn``."""
         for value in self.values:
-            files = _edited_pool(files, self.node_pool, lambda data, v=value: self._edits(data, v))
+            files = _edit_pool(files, self.node_pool, lambda data, v=value: self._edits(data, v))
         return files
 
     def _edits(self, data: JsonDict, value: str) -> Iterator[FieldEdit]:
@@ -107,9 +107,9 @@ class DropRequirement:
         """The requirements."""
         return ("drop", self.node_pool, self.key, self.operators)
 
-    def made_in(self, files: Files) -> Files:
+    def apply_to(self, files: Files) -> Files:
         """Return the files without the requirements."""
-        return _edited_pool(files, self.node_pool, self._edits)
+        return _edit_pool(files, self.node_pool, self._edits)
 
     def _edits(self, data: JsonDict) -> Iterator[FieldEdit]:
         for number, row in reversed(list(enumerate(_requirements(data)))):
@@ -132,16 +132,16 @@ class AddRequirement:
         """The label and the operator: a stricter requirement makes the other one needless."""
         return ("require", self.node_pool, self.key, self.operator)
 
-    def made_in(self, files: Files) -> Files:
+    def apply_to(self, files: Files) -> Files:
         """Return the files with the requirement at the end of the others."""
-        return _edited_pool(files, self.node_pool, self._edits)
+        return _edit_pool(files, self.node_pool, self._edits)
 
     def _edits(self, data: JsonDict) -> Iterator[FieldEdit]:
         row: Value = {"key": self.key, "operator": self.operator, "values": list(self.values)}
         if _requirements(data):
             yield AddItem(REQUIREMENTS, row)
         else:
-            yield _set(data, REQUIREMENTS, [row])
+            yield _set_field(data, REQUIREMENTS, [row])
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +157,10 @@ class SetPoolField:
         """The field."""
         return ("field", self.node_pool, self.pointer)
 
-    def made_in(self, files: Files) -> Files:
+    def apply_to(self, files: Files) -> Files:
         """Return the files with the value, in mappings of its own where there are none."""
-        return _edited_pool(
-            files, self.node_pool, lambda data: iter((_set(data, self.pointer, self.value),))
+        return _edit_pool(
+            files, self.node_pool, lambda data: iter((_set_field(data, self.pointer, self.value),))
         )
 
 
@@ -182,9 +182,9 @@ class CopyPool:
         """The copy."""
         return ("copy", self.name)
 
-    def made_in(self, files: Files) -> Files:
+    def apply_to(self, files: Files) -> Files:
         """Return the files with one more."""
-        file, entry = _pool(files, self.node_pool)
+        file, entry = _find_pool(files, self.node_pool)
         path = f"{file.path.rpartition('/')[0]}/{self.name}.yaml".lstrip("/")
         if not isinstance(entry.data, dict) or any(f.path == path for f in files):
             raise RewriteError(f"{path} exists, or NodePool {self.node_pool} is not a mapping")
@@ -210,9 +210,9 @@ class RemovePoolItem:
         """The value."""
         return ("item", self.node_pool, self.pointer)
 
-    def made_in(self, files: Files) -> Files:
+    def apply_to(self, files: Files) -> Files:
         """Return the files without the value."""
-        return _edited_pool(files, self.node_pool, lambda _: iter((RemoveItem(self.pointer),)))
+        return _edit_pool(files, self.node_pool, lambda _: iter((RemoveItem(self.pointer),)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +227,7 @@ class SetSetting:
         """The setting."""
         return ("setting", self.key)
 
-    def made_in(self, files: Files) -> Files:
+    def apply_to(self, files: Files) -> Files:
         """Return the files with the setting."""
         file = next((f for f in files if f.path in CONFIG_FILES), None)
         if file is None:
@@ -237,37 +237,39 @@ class SetSetting:
         if findings or not documents:
             raise RewriteError(f"{file.path} has no mapping of settings")
         document = documents[0]
-        edit = _set(document.data, tuple(self.key.split(".")), self.value)
-        return _replaced(files, file, _text_with(file, document, [edit]))
+        edit = _set_field(document.data, tuple(self.key.split(".")), self.value)
+        return _replace_content(files, file, _edit_text(file, document, [edit]))
 
 
-def _edited_pool(files: Files, name: str, edits: _Edits) -> Files:
-    file, entry = _pool(files, name)
+def _edit_pool(files: Files, name: str, edits: _Edits) -> Files:
+    file, entry = _find_pool(files, name)
     if not isinstance(entry.data, dict):
         raise RewriteError(f"NodePool {name} is not a mapping")
-    moved = [_below(entry.base, edit) for edit in edits(entry.data)]
-    return _replaced(files, file, _text_with(file, entry.document, moved)) if moved else files
+    moved = [_rebase_edit(entry.base, edit) for edit in edits(entry.data)]
+    return (
+        _replace_content(files, file, _edit_text(file, entry.document, moved)) if moved else files
+    )
 
 
 class _Edits(Protocol):
     def __call__(self, data: JsonDict, /) -> Iterator[FieldEdit]: ...
 
 
-def _text_with(file: SourceFile, document: Document, edits: Sequence[FieldEdit]) -> bytes:
+def _edit_text(file: SourceFile, document: Document, edits: Sequence[FieldEdit]) -> bytes:
     if file.path.endswith(".json"):
         raise RewriteError(f"{file.path} is JSON; only YAML is edited")
     return edited(file.content, document, edits)
 
 
-def _below(base: Pointer, edit: FieldEdit) -> FieldEdit:
+def _rebase_edit(base: Pointer, edit: FieldEdit) -> FieldEdit:
     return edit._replace(pointer=(*base, *edit.pointer))
 
 
-def _replaced(files: Files, old: SourceFile, content: bytes) -> Files:
+def _replace_content(files: Files, old: SourceFile, content: bytes) -> Files:
     return tuple(SourceFile(f.path, content) if f is old else f for f in files)
 
 
-def _pool(files: Files, name: str) -> tuple[SourceFile, Entry]:
+def _find_pool(files: Files, name: str) -> tuple[SourceFile, Entry]:
     for file in files:
         if file.path in (*CONFIG_FILES, LOCK_FILE) or b"NodePool" not in file.content:
             continue
@@ -283,7 +285,7 @@ def _requirements(data: JsonDict) -> list[JsonDict]:
     return [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
 
 
-def _set(data: object, pointer: Pointer, value: Value) -> SetField:
+def _set_field(data: object, pointer: Pointer, value: Value) -> SetField:
     """Return the edit that sets a field whose mappings may be missing as well."""
     depth, at = 0, data
     while depth < len(pointer) - 1:
@@ -302,7 +304,7 @@ def _set(data: object, pointer: Pointer, value: Value) -> SetField:
 _NO_NEWLINE: Final = "\\ No newline at end of file\n"
 
 
-def changed(before: Files, after: Files) -> tuple[tuple[SourceFile | None, SourceFile], ...]:
+def changed_files(before: Files, after: Files) -> tuple[tuple[SourceFile | None, SourceFile], ...]:
     """Return each file that differs, as it was (None where there was none) and as it will be."""
     known = {file.path: file for file in before}
     return tuple(
@@ -312,14 +314,16 @@ def changed(before: Files, after: Files) -> tuple[tuple[SourceFile | None, Sourc
     )
 
 
-def patch(before: Files, after: Files) -> str:
+def format_patch(before: Files, after: Files) -> str:
     """Return the unified diff; its paths start at the fleet folder."""
-    return "".join(line for old, new in changed(before, after) for line in _file_patch(old, new))
+    return "".join(
+        line for old, new in changed_files(before, after) for line in _file_patch(old, new)
+    )
 
 
 def _file_patch(old: SourceFile | None, new: SourceFile) -> Iterator[str]:
     yield from map(
-        _ended,
+        _end_line,
         unified_diff(
             _lines(old.content) if old is not None else (),
             _lines(new.content),
@@ -338,5 +342,5 @@ def _lines(content: bytes) -> Sequence[str]:
     ]  # fmt: skip
 
 
-def _ended(line: str) -> str:
+def _end_line(line: str) -> str:
     return line if line.endswith("\n") else f"{line}\n{_NO_NEWLINE}"

@@ -19,7 +19,11 @@ from reconciler.model.kubernetes.eviction import desired_healthy
 from reconciler.model.kubernetes.pod import Affinity, Pod, PodSpec
 from reconciler.model.resources import CPU
 from reconciler.observed.state import ClusterState, StateNode
-from reconciler.placement.explain.loosening import ConstraintKind, has_kind, spec_without_kind
+from reconciler.placement.explain.loosening import (
+    ConstraintKind,
+    has_constraint_kind,
+    remove_constraint_kind,
+)
 
 _HASH: Final = "pod-template-hash"
 
@@ -43,15 +47,15 @@ class WorkloadConstraint:
     owner: str
     constraint: Loosening
 
-    def removed_from(self, cluster: ClusterState) -> ClusterState:
+    def remove_from(self, cluster: ClusterState) -> ClusterState:
         """Return the cluster with the constraint removed from all pods of the owner."""
         if self.constraint is Loosening.DISRUPTION_BUDGET:
-            kept = [b for b in cluster.pod_disruption_budgets if _budget(b) != self.owner]
+            kept = [b for b in cluster.pod_disruption_budgets if _budget_owner(b) != self.owner]
             return replace(cluster, pod_disruption_budgets=tuple(kept))
-        return self._with_pods(cluster)
+        return self._remove_from_pods(cluster)
 
-    def _with_pods(self, cluster: ClusterState) -> ClusterState:
-        loosen, specs = _LOOSENED[self.constraint], dict[int, PodSpec]()
+    def _remove_from_pods(self, cluster: ClusterState) -> ClusterState:
+        remove, specs = _REMOVERS[self.constraint], dict[int, PodSpec]()
         known: dict[str, Pod] = {}
 
         def loosened(pod: Pod) -> Pod:
@@ -59,18 +63,18 @@ class WorkloadConstraint:
                 return pod
             made = known.get(pod.key)
             if made is None:  # a pod is listed by the cluster and by its node: one object
-                made = known[pod.key] = loosen(pod, specs)
+                made = known[pod.key] = remove(pod, specs)
             return made
 
         def with_pods(node: StateNode) -> StateNode:
-            pods = tuple(map(loosened, node.pods))
+            pods = tuple(map(loosen_pod, node.pods))
             is_same = all(new is old for new, old in zip(pods, node.pods, strict=True))
             return node if is_same else replace(node, pods=pods)
 
         return replace(
             cluster,
             nodes=tuple(map(with_pods, cluster.nodes)),
-            pods=tuple(map(loosened, cluster.pods)),
+            pods=tuple(map(loosen_pod, cluster.pods)),
         )
 
 
@@ -84,22 +88,22 @@ class ConstrainedWorkload:
     risk: str
 
 
-def constrained(cluster: ClusterState) -> tuple[ConstrainedWorkload, ...]:
+def constrained_workloads(cluster: ClusterState) -> tuple[ConstrainedWorkload, ...]:
     """Return the constraints of the workloads, those that request most CPU first."""
     owned: dict[str, list[Pod]] = {}
     for pod in cluster.pods:
         if not (pod.is_daemon or pod.is_mirror or pod.is_terminal or pod.is_virtual):
             owned.setdefault(owner_of(pod), []).append(pod)
     found = [
-        (_cpu(pods), _described(WorkloadConstraint(owner, constraint), len(pods)))
+        (_requested_cpu(pods), _describe_workload(WorkloadConstraint(owner, constraint), len(pods)))
         for owner, pods in owned.items()
-        for constraint, has in _HAS.items()
+        for constraint, has in _CHECKS.items()
         if any(map(has, pods))
     ]
     found += [
         (
-            _cpu(pods),
-            _described(WorkloadConstraint(name, Loosening.DISRUPTION_BUDGET), len(pods)),
+            _requested_cpu(pods),
+            _describe_workload(WorkloadConstraint(name, Loosening.DISRUPTION_BUDGET), len(pods)),
         )
         for name, pods in _closed_budgets(cluster)
     ]
@@ -119,7 +123,7 @@ def owner_of(pod: Pod) -> str:
     return f"{owner.kind} {pod.namespace}/{owner.name}"
 
 
-def _cpu(pods: Iterable[Pod]) -> int:
+def _requested_cpu(pods: Iterable[Pod]) -> int:
     return sum(pod.requests().get(CPU, 0) for pod in pods)
 
 
@@ -128,27 +132,27 @@ def _closed_budgets(cluster: ClusterState) -> Iterator[tuple[str, Sequence[Pod]]
     for budget in cluster.pod_disruption_budgets:
         covered = [p for p in cluster.pods if not p.is_terminal and budget.selects(p)]
         if covered and desired_healthy(budget, len(covered)) >= len(covered):
-            yield _budget(budget), covered
+            yield _budget_owner(budget), covered
 
 
-def _budget(budget: PodDisruptionBudget) -> str:
+def _budget_owner(budget: PodDisruptionBudget) -> str:
     return f"PodDisruptionBudget {budget.key}"
 
 
 # What each constraint is of a pod, and the pod without it. Pods that share a spec go on sharing
 # one: placement recognizes pods that are alike by it.
 
-_Loosened = Callable[[Pod, dict[int, PodSpec]], Pod]
+_PodChange = Callable[[Pod, dict[int, PodSpec]], Pod]
 
 
-def _of_spec(change: Callable[[PodSpec], PodSpec]) -> _Loosened:
+def _change_spec(change: Callable[[PodSpec], PodSpec]) -> _PodChange:
     def loosened(pod: Pod, specs: dict[int, PodSpec]) -> Pod:
         spec = specs.get(id(pod.spec))
         if spec is None:
             spec = specs[id(pod.spec)] = change(pod.spec)
         return msgspec.structs.replace(pod, spec=spec)
 
-    return loosened
+    return change_pod
 
 
 def _without_node_affinity(spec: PodSpec) -> PodSpec:
@@ -162,7 +166,7 @@ def _without_node_affinity(spec: PodSpec) -> PodSpec:
     )
 
 
-def _may_be_disrupted(pod: Pod, _: dict[int, PodSpec]) -> Pod:
+def _without_do_not_disrupt(pod: Pod, _: dict[int, PodSpec]) -> Pod:
     meta = pod.metadata
     kept = {name: text for name, text in meta.annotations.items() if name != DO_NOT_DISRUPT}
     return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(meta, annotations=kept))
@@ -180,24 +184,24 @@ _KINDS: Final = {
 }
 
 
-def _without(kind: ConstraintKind) -> _Loosened:
-    return _of_spec(lambda spec: spec_without_kind(spec, kind))
+def _kind_remover(kind: ConstraintKind) -> _PodChange:
+    return _change_spec(lambda spec: remove_constraint_kind(spec, kind))
 
 
-def _has(kind: ConstraintKind) -> Callable[[Pod], bool]:
-    return lambda pod: has_kind(pod.spec, kind)
+def _kind_check(kind: ConstraintKind) -> Callable[[Pod], bool]:
+    return lambda pod: has_constraint_kind(pod.spec, kind)
 
 
-_LOOSENED: Final[Mapping[Loosening, _Loosened]] = {
-    Loosening.NODE_SELECTOR: _of_spec(lambda s: msgspec.structs.replace(s, node_selector={})),
-    Loosening.NODE_AFFINITY: _of_spec(_without_node_affinity),
-    **{loosening: _without(kind) for loosening, kind in _KINDS.items()},
-    Loosening.DO_NOT_DISRUPT: _may_be_disrupted,
+_REMOVERS: Final[Mapping[Loosening, _PodChange]] = {
+    Loosening.NODE_SELECTOR: _change_spec(lambda s: msgspec.structs.replace(s, node_selector={})),
+    Loosening.NODE_AFFINITY: _change_spec(_without_node_affinity),
+    **{loosening: _kind_remover(kind) for loosening, kind in _KINDS.items()},
+    Loosening.DO_NOT_DISRUPT: _without_do_not_disrupt,
 }
-_HAS: Final[Mapping[Loosening, Callable[[Pod], bool]]] = {
+_CHECKS: Final[Mapping[Loosening, Callable[[Pod], bool]]] = {
     Loosening.NODE_SELECTOR: lambda pod: bool(pod.spec.node_selector),
     Loosening.NODE_AFFINITY: _has_node_affinity,
-    **{loosening: _has(kind) for loosening, kind in _KINDS.items()},
+    **{loosening: _kind_check(kind) for loosening, kind in _KINDS.items()},
     Loosening.DO_NOT_DISRUPT: lambda pod: DO_NOT_DISRUPT in pod.metadata.annotations,
 }
 _WORDS: Final[Mapping[Loosening, tuple[str, str]]] = {
@@ -233,6 +237,6 @@ _WORDS: Final[Mapping[Loosening, tuple[str, str]]] = {
 """How a constraint reads after "Remove", and what its removal asks of the owner."""
 
 
-def _described(constraint: WorkloadConstraint, pods: int) -> ConstrainedWorkload:
+def _describe_workload(constraint: WorkloadConstraint, pods: int) -> ConstrainedWorkload:
     words, risk = _WORDS[constraint.constraint]
     return ConstrainedWorkload(constraint, pods, f"Remove {words.format(constraint.owner)}", risk)

@@ -16,7 +16,7 @@ from reconciler.cli.advice.changes import (
     DropRequirement,
     SetPoolField,
 )
-from reconciler.cli.advice.constraints import constrained
+from reconciler.cli.advice.constraints import constrained_workloads
 from reconciler.model.karpenter.instancetype import InstanceType
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, SPOT
 from reconciler.model.karpenter.nodepool import NodePool
@@ -46,17 +46,17 @@ def divisions(
         if node.is_managed:
             amount = node.capacity.get(CPU, 0) // _MILLI
             vcpus[node.node_pool] = vcpus.get(node.node_pool, 0) + amount
-    found = list(_of_weights(pools))
+    found = list(_weight_candidates(pools))
     for pool in pools:
         if pool.name in types:
             offered = types[pool.name].types.types
-            found += _splits(pool, offered, vcpus.get(pool.name, 0), spot_percent)
-    found += _merges(pools)
-    found += _of_workloads(cluster)
+            found += _split_candidates(pool, offered, vcpus.get(pool.name, 0), spot_percent)
+    found += _merge_candidates(pools)
+    found += _workload_candidates(cluster)
     return tuple({candidate.id: candidate for candidate in found}.values())
 
 
-def _of_weights(pools: Sequence[NodePool]) -> Iterator[AdviceCandidate]:
+def _weight_candidates(pools: Sequence[NodePool]) -> Iterator[AdviceCandidate]:
     """Yield for each NodePool that comes before others to let it come with the last of them.
 
     No weight is the least; then the others get the weight of the NodePool.
@@ -78,14 +78,14 @@ def _of_weights(pools: Sequence[NodePool]) -> Iterator[AdviceCandidate]:
         )  # fmt: skip
 
 
-def _splits(
+def _split_candidates(
     pool: NodePool, kinds: Sequence[InstanceType], total: int, spot_percent: float
 ) -> Iterator[AdviceCandidate]:
     """Yield a NodePool of spot nodes beside one without, for as many pods as may run on spot."""
     if pool.is_static or (pool.spec.weight or 0) >= _PREFERRED:
         return
     values = OfferedValues(pool, kinds)
-    if SPOT not in values.of(CAPACITY_TYPE):
+    if SPOT not in values.missing_values(CAPACITY_TYPE):
         return
     name = f"{pool.name}-on-spot"
     for share in (spot_percent, spot_percent / 2):
@@ -100,51 +100,51 @@ def _splits(
         )  # fmt: skip
 
 
-def _merges(pools: Sequence[NodePool]) -> Iterator[AdviceCandidate]:
+def _merge_candidates(pools: Sequence[NodePool]) -> Iterator[AdviceCandidate]:
     """Yield for NodePools that differ by requirements alone to launch the nodes of both in one."""
-    for number, one in enumerate(pools):
+    for number, pool in enumerate(pools):
         for other in pools[number + 1 :]:
-            changes = _union(one, other)
+            changes = _merge_changes(pool, other)
             if changes is None:
                 continue
             closed = SetPoolField(other.name, ("spec", "limits", "cpu"), "0")
             yield AdviceCandidate(
-                f"{one.name}-merge-{other.name}", Topic.NODE_POOLS,
-                f"Merge NodePool {other.name} into {one.name}", (*changes, closed),
+                f"{pool.name}-merge-{other.name}", Topic.NODE_POOLS,
+                f"Merge NodePool {other.name} into {pool.name}", (*changes, closed),
                 f"NodePool {other.name} launches no nodes any more: delete it once it has none",
             )  # fmt: skip
 
 
-def _union(one: NodePool, other: NodePool) -> tuple[DesiredChange, ...] | None:
+def _merge_changes(pool: NodePool, other: NodePool) -> tuple[DesiredChange, ...] | None:
     """Return what lets a NodePool launch what another one allows, None where it cannot."""
-    mine, theirs = one.spec.template.spec, other.spec.template.spec
+    mine, theirs = pool.spec.template.spec, other.spec.template.spec
     alike = (mine.node_class_ref, mine.taints, mine.startup_taints) == (
         theirs.node_class_ref, theirs.taints, theirs.startup_taints,
     )  # fmt: skip
-    if not alike or one.is_static or other.is_static:
+    if not alike or pool.is_static or other.is_static:
         return None
     changes: list[DesiredChange] = []
     for key in sorted({row.key for row in mine.requirements}):
-        own, others = rows_of(one, key), rows_of(other, key)
+        own, others = rows_of(pool, key), rows_of(other, key)
         if own == others:
             continue
         if not others:
-            changes.append(DropRequirement(one.name, key))
+            changes.append(DropRequirement(pool.name, key))
         elif all(row.operator == Operator.IN for row in (*own, *others)):
             allowed = {value for row in own for value in row.values}
             more = {value for row in others for value in row.values} - allowed
             if more:
-                changes.append(AllowValues(one.name, key, tuple(sorted(more))))
+                changes.append(AllowValues(pool.name, key, tuple(sorted(more))))
         else:
             return None
     return tuple(changes)
 
 
-def _of_workloads(cluster: ClusterState) -> Iterator[AdviceCandidate]:
+def _workload_candidates(cluster: ClusterState) -> Iterator[AdviceCandidate]:
     """Yield for each constraint of a workload to do without it."""
-    for workload in constrained(cluster):
-        one = workload.constraint
+    for workload in constrained_workloads(cluster):
+        constraint = workload.constraint
         yield AdviceCandidate(
-            f"{one.constraint.value}:{one.owner.replace(' ', '/')}", Topic.WORKLOADS,
+            f"{constraint.constraint.value}:{constraint.owner.replace(' ', '/')}", Topic.WORKLOADS,
             workload.title, (), workload.risk, workload=workload,
         )  # fmt: skip

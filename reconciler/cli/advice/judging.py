@@ -31,8 +31,8 @@ from reconciler.plan.make.facts import BaseCost
 from reconciler.plan.make.gather import facts_of
 from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.make.planner import make_plan
-from reconciler.plan.render.wording import counted
-from reconciler.plan.rest.carry import Rest
+from reconciler.plan.render.wording import format_count
+from reconciler.plan.rest.carry import RestResult
 from reconciler.plan.rest.compare import Exposure, RestedBase, exposure_of
 from reconciler.plan.rest.world import without_nodes
 from reconciler.plan.value.costs import AtRest
@@ -79,7 +79,7 @@ class Judge:
         rules: Sequence[Policy],
         layers: sources.SettingLayers,
     ) -> None:
-        self._given = (request, files, inputs, rules, layers)
+        self._arguments = (request, files, inputs, rules, layers)
         self.request = request
         self.files = files
         cluster = without_nodes(inputs.cluster)[0] if request.has_new_nodes else inputs.cluster
@@ -87,11 +87,11 @@ class Judge:
         self.rules = tuple(rules)
         self.rested = RestedBase(self.inputs, anew=request.has_new_nodes)
         self.layers = layers
-        self.resolved = layers.resolved(inputs.fleet).settings
+        self.resolved = layers.resolve(inputs.fleet).settings
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle for another process, which brings the current fleet to rest itself."""
-        return Judge, self._given
+        return Judge, self._arguments
 
     @cached_property
     def facts(self) -> tuple[object, ...]:
@@ -106,7 +106,7 @@ class Judge:
         )  # fmt: skip
 
     @property
-    def base(self) -> Rest:
+    def base(self) -> RestResult:
         """The fleet at rest under its current files."""
         return self.rested.rest
 
@@ -118,49 +118,51 @@ class Judge:
     @cached_property
     def at_rest(self) -> AtRest:
         """The current fleet compared with itself."""
-        return self.rested.changed_to(self.inputs)[0]
+        return self.rested.compare_change(self.inputs)[0]
 
     @cached_property
     def limits(self) -> AdviceLimits:
         """The limits in force: those of the request, or what the fleet has now where it is more."""
-        asked, now = self.request, self.exposure
-        zones = now.zones if asked.zones is None else min(asked.zones, now.zones)
+        request, now = self.request, self.exposure
+        zones = now.zones if request.zones is None else min(request.zones, now.zones)
         return AdviceLimits(
-            spot_percent=max(asked.spot_percent, now.spot_percent),
+            spot_percent=max(request.spot_percent, now.spot_percent),
             zones=zones,
-            waiting_seconds=asked.waiting_seconds,
-            evictions_per_pod_day=asked.evictions_per_pod_day,
+            waiting_seconds=request.waiting_seconds,
+            evictions_per_pod_day=request.evictions_per_pod_day,
         )
 
-    def judged(self, changes: Iterable[DesiredChange]) -> ChangeVerdict:
+    def judge_changes(self, changes: Iterable[DesiredChange]) -> ChangeVerdict:
         """Return what the changes come to when they are made together."""
-        made = self._made(changes)
-        if isinstance(made, ChangeVerdict):
-            return made
-        files, inputs = made
+        applied = self._apply_changes(changes)
+        if isinstance(applied, ChangeVerdict):
+            return applied
+        files, inputs = applied
         if self._cannot_save(inputs):
             return ChangeVerdict(files)
-        change, rest = self.rested.changed_to(inputs)
+        change, rest = self.rested.compare_change(inputs)
         exposure = exposure_of(rest)
         verdict = ChangeVerdict(files, change, exposure)
         if not verdict.saves:
             return verdict
-        refusal = self._beyond_limits(change, exposure)
+        refusal = self._exceeded_limit(change, exposure)
         if refusal:
             return with_fields(verdict, refusal=refusal)
-        refusal, warnings = self._policies(inputs, change)
+        refusal, warnings = self._policy_verdict(inputs, change)
         return with_fields(verdict, refusal=refusal, warnings=warnings)
 
-    def unfolding(self, changes: Iterable[DesiredChange]) -> ChangeVerdict:
+    def judge_policies_only(self, changes: Iterable[DesiredChange]) -> ChangeVerdict:
         """Return a change that shows nothing at rest: its files, and whether policies allow it."""
-        made = self._made(changes)
-        if isinstance(made, ChangeVerdict):
-            return made
-        files, inputs = made
-        refusal, warnings = self._policies(inputs, self.at_rest)
+        applied = self._apply_changes(changes)
+        if isinstance(applied, ChangeVerdict):
+            return applied
+        files, inputs = applied
+        refusal, warnings = self._policy_verdict(inputs, self.at_rest)
         return ChangeVerdict(files, self.at_rest, self.exposure, refusal, warnings=warnings)
 
-    def _made(self, changes: Iterable[DesiredChange]) -> tuple[Files, Inputs] | ChangeVerdict:
+    def _apply_changes(
+        self, changes: Iterable[DesiredChange]
+    ) -> tuple[Files, Inputs] | ChangeVerdict:
         """Return the files with the changes and their question, or why they are impossible."""
         try:
             files = with_changes(self.files, changes)
@@ -171,23 +173,23 @@ class Judge:
             return ChangeVerdict(files, refusal=fleet, is_impossible=True)
         return files, self.inputs_of(fleet)
 
-    def loosened(self, constraint: WorkloadConstraint) -> ChangeVerdict:
+    def judge_without_constraint(self, constraint: WorkloadConstraint) -> ChangeVerdict:
         """Return what it comes to if a workload does without a constraint; the files stay."""
-        change, rest = self.rested.with_cluster(constraint.removed_from)
+        change, rest = self.rested.compare_cluster(constraint.remove_from)
         exposure = exposure_of(rest)
         verdict = ChangeVerdict(self.files, change, exposure)
-        refusal = self._beyond_limits(change, exposure) if verdict.saves else ""
+        refusal = self._exceeded_limit(change, exposure) if verdict.saves else ""
         return with_fields(verdict, refusal=refusal)
 
     def inputs_of(self, fleet: Fleet) -> Inputs:
         """Return the question of the current fleet for another desired state."""
         inputs = self.inputs
-        resolved = self.layers.resolved(fleet)
+        resolved = self.layers.resolve(fleet)
         catalog = inputs.catalog
         lock, known = fleet.lock, inputs.fleet.lock
         if (lock and lock.digest) != (known and known.digest):
             catalog = read_types(self.request.fleet, resolved, lock)
-        settings = settings_with(inputs.settings, self.resolved, resolved.settings)
+        settings = merge_changed_settings(inputs.settings, self.resolved, resolved.settings)
         return replace(inputs, fleet=fleet, settings=settings, catalog=catalog, diagnostics=())
 
     def read(self, files: Files) -> Fleet | str:
@@ -209,7 +211,7 @@ class Judge:
         if not rest.rested or inputs.settings.commitments is not None:
             return False
         types = facts_of(replace(inputs, cluster=rest.world.cluster)).types
-        owned = rest.owned()
+        owned = rest.node_prices()
         for node in rest.world.cluster.nodes:
             if node.claim is None:
                 continue
@@ -222,17 +224,18 @@ class Judge:
                 return False
         empty, pods = without_nodes(rest.world.cluster)
         scheduler = Scheduler(types.ready, empty, inputs.settings, rest.at)
-        least = scheduler.bound(pods).cost
+        least = scheduler.lower_bound(pods).cost
         return least >= self.at_rest.before.per_hour - LEAST_SAVING / HOURS_A_MONTH
 
-    def _beyond_limits(self, change: AtRest, exposure: Exposure) -> str:
+    def _exceeded_limit(self, change: AtRest, exposure: Exposure) -> str:
         """Return which limit the change exceeds, empty where it keeps all."""
         waiting = set(change.unschedulable) - set(self.at_rest.unschedulable)
         if waiting:
-            return f"{counted(len(waiting), 'pod')} could not be scheduled, such as {min(waiting)}"
+            pods = format_count(len(waiting), "pod")
+            return f"{pods} could not be scheduled, such as {min(waiting)}"
         stuck = {s.node_claim for s in change.stuck} - {s.node_claim for s in self.at_rest.stuck}
         if stuck:
-            return f"{counted(len(stuck), 'drifted node')} could not be replaced"
+            return f"{format_count(len(stuck), 'drifted node')} could not be replaced"
         limits = self.limits
         if exposure.spot_percent > limits.spot_percent:
             return (
@@ -241,14 +244,14 @@ class Judge:
             )
         if exposure.zones < limits.zones:
             return (
-                f"pods would run in {counted(exposure.zones, 'zone')}, fewer than "
+                f"pods would run in {format_count(exposure.zones, 'zone')}, fewer than "
                 f"--zones-min {limits.zones}"
             )
         if change.bounds is not None and change.bounds[1] >= 0:
             return "the search reached its work limit, and the change may save nothing"
         return ""
 
-    def _policies(self, inputs: Inputs, change: AtRest) -> tuple[str, tuple[str, ...]]:
+    def _policy_verdict(self, inputs: Inputs, change: AtRest) -> tuple[str, tuple[str, ...]]:
         """Return which policy forbids the change, and which warn of it.
 
         Two plans are judged: the next one of the running fleet, and one that launches nodes for
@@ -260,14 +263,14 @@ class Judge:
         rest = self.base
         empty, _ = without_nodes(rest.world.cluster)
         for cluster, now in ((inputs.cluster, inputs.now), (empty, rest.at)):
-            asked = replace(
+            question = replace(
                 inputs, cluster=cluster, now=now, compared_with="base",
                 base=(*(r.data for r in self.inputs.fleet.resources),
                       *file_objects(self.inputs.fleet)),
             )  # fmt: skip
-            facts = replace(facts_of(asked), base_cost=BaseCost(change, self.rested.first))
+            facts = replace(facts_of(question), base_cost=BaseCost(change, self.rested.first))
             plan = policies.judge(make_plan(facts), self.rules)
-            forbidding = policies.refusals(plan, ())
+            forbidding = policies.blocking_policies(plan, ())
             if forbidding:
                 one = forbidding[0]
                 return f"policy {one.name} forbids it: {one.message}", ()
@@ -275,7 +278,7 @@ class Judge:
         return "", tuple(sorted(warnings))
 
 
-def settings_with(settings: Settings, before: Settings, after: Settings) -> Settings:
+def merge_changed_settings(settings: Settings, before: Settings, after: Settings) -> Settings:
     """Return ``settings`` with what differs between two resolutions of the files' settings."""
     names = [field.name for field in fields(Settings) if field.init]
     changed: Mapping[str, object] = {

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from reconciler.cli.advice.changes import changed, patch
+from reconciler.cli.advice.changes import changed_files, format_patch
 from reconciler.cli.advice.judging import Judge
 from reconciler.cli.advice.result import Advice, AdviceBacktest, Level
-from reconciler.cli.advice.search import Judged
+from reconciler.cli.advice.search import JudgedChanges
 from reconciler.model.billing import HOURS_A_MONTH
-from reconciler.plan.render.wording import counted
+from reconciler.plan.render.wording import format_count
 from reconciler.plan.rest.compare import Exposure
 
 COMBINATION: Final = "combination"
@@ -24,8 +24,8 @@ _KEPT: Final = 0.5
 """A backtest that saves less than this share of what is promised lowers the confidence."""
 
 
-def proposal(
-    judge: Judge, found: Judged, rank: int, backtest: AdviceBacktest | None = None
+def make_proposal(
+    judge: Judge, found: JudgedChanges, rank: int, backtest: AdviceBacktest | None = None
 ) -> Advice:
     """Return candidates that save, alone or together, as advice."""
     verdict = found.verdict
@@ -44,7 +44,7 @@ def proposal(
         title=members[0].title if is_one else f"Make {len(members)} changes together",
         per_month=found.per_month,
         percent=percent,
-        bounds=None if bounds is None else _monthly(bounds),
+        bounds=None if bounds is None else _monthly_bounds(bounds),
         risk=risk,
         risks=risks,
         confidence=confidence,
@@ -56,12 +56,12 @@ def proposal(
         warnings=verdict.warnings,
         parts=tuple(member.id for member in members),
         backtest=backtest,
-        files=tuple(new.path for _, new in changed(judge.files, verdict.files)),
-        patch=patch(judge.files, verdict.files),
+        files=tuple(new.path for _, new in changed_files(judge.files, verdict.files)),
+        patch=format_patch(judge.files, verdict.files),
     )
 
 
-def _percent(found: Judged, backtest: AdviceBacktest | None) -> float:
+def _percent(found: JudgedChanges, backtest: AdviceBacktest | None) -> float:
     """Return the change in percent of the fleet at rest, or of the cost over the time of a trace.
 
     The latter where the change shows only over time.
@@ -75,24 +75,24 @@ def _percent(found: Judged, backtest: AdviceBacktest | None) -> float:
     return round(100 * part / whole, 2) if whole else 0.0
 
 
-def _monthly(bounds: tuple[float, float]) -> tuple[float, float]:
+def _monthly_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
     low, high = bounds
     return round(low * HOURS_A_MONTH, 6), round(high * HOURS_A_MONTH, 6)
 
 
-def _risk(now: Exposure, found: Judged) -> tuple[Level, tuple[str, ...]]:
+def _risk(now: Exposure, found: JudgedChanges) -> tuple[Level, tuple[str, ...]]:
     """Return how much the change requires of the workloads, and what that is."""
     then = found.verdict.exposure
     assert then is not None, "advice has been carried to rest"
     stated = dict.fromkeys(member.risk for member in found.members if member.risk)
-    risks = [*stated, *_exposed(now, then)]
+    risks = [*stated, *_exposure_risks(now, then)]
     fresh = set(then.architectures) - set(now.architectures) if now.architectures else set()
     if fresh or then.spot_percent - now.spot_percent >= _SPOT_HIGH:
         return "high", tuple(risks)
     return ("medium" if risks else "low"), tuple(risks)
 
 
-def _exposed(now: Exposure, then: Exposure) -> Iterator[str]:
+def _exposure_risks(now: Exposure, then: Exposure) -> Iterator[str]:
     if then.spot_percent > now.spot_percent:
         yield (
             f"{then.spot_percent:.0f}% of the pods run on spot nodes, "
@@ -104,19 +104,21 @@ def _exposed(now: Exposure, then: Exposure) -> Iterator[str]:
             f"{now.largest_zone_percent:.0f}% without the change"
         )
     if then.zones < now.zones:
-        yield f"pods run in {counted(then.zones, 'zone')}, {now.zones} without the change"
+        yield f"pods run in {format_count(then.zones, 'zone')}, {now.zones} without the change"
 
 
 def _confidence(
-    judge: Judge, found: Judged, backtest: AdviceBacktest | None
+    judge: Judge, found: JudgedChanges, backtest: AdviceBacktest | None
 ) -> tuple[Level, tuple[str, ...]]:
     """Return how certain the saving is, one level lower for each reason against it."""
-    reasons = tuple(_doubts(judge, found, backtest))
+    reasons = tuple(_confidence_reasons(judge, found, backtest))
     levels: tuple[Level, ...] = ("high", "medium", "low")
     return levels[min(len(reasons), 2)], reasons
 
 
-def _doubts(judge: Judge, found: Judged, backtest: AdviceBacktest | None) -> Iterator[str]:
+def _confidence_reasons(
+    judge: Judge, found: JudgedChanges, backtest: AdviceBacktest | None
+) -> Iterator[str]:
     change = found.verdict.at_rest
     assert change is not None, "advice has been carried to rest"
     if judge.inputs.observation == "workloads":

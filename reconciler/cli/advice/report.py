@@ -7,12 +7,12 @@ from typing import Final
 
 from reconciler.cli.advice.result import Advice, AdviceReport
 from reconciler.plan.render.layout import table
-from reconciler.plan.render.wording import counted, dollars, hourly
+from reconciler.plan.render.wording import format_count, format_dollars, format_hourly
 
 NOT_TRIED_MAX: Final = 12
 
 
-def as_text(report: AdviceReport, most: int) -> str:
+def render_text(report: AdviceReport, most: int) -> str:
     """Return the report with its first ``most`` proposals."""
     return "\n".join(_lines(report, most)) + "\n"
 
@@ -20,8 +20,8 @@ def as_text(report: AdviceReport, most: int) -> str:
 def _lines(report: AdviceReport, most: int) -> Iterator[str]:
     base = report.base
     state = "at rest" if base.is_at_rest else "when the search reached its work limit"
-    cost = f"${hourly(base.per_hour)} an hour, {dollars(base.per_month)} a month"
-    yield f"Fleet {report.fleet} {state}: {counted(base.nodes, 'node')}, {cost}"
+    cost = f"${format_hourly(base.per_hour)} an hour, {format_dollars(base.per_month)} a month"
+    yield f"Fleet {report.fleet} {state}: {format_count(base.nodes, 'node')}, {cost}"
     yield f"Limits: {_limits(report)}"
     yield ""
     shown = report.advice[:most]
@@ -33,39 +33,39 @@ def _lines(report: AdviceReport, most: int) -> Iterator[str]:
             ">>><<<",
         )
     if len(report.advice) > most:
-        yield f"{counted(len(report.advice) - most, 'more proposal')}: see --top and -o json"
+        yield f"{format_count(len(report.advice) - most, 'more proposal')}: see --top and -o json"
     if report.together is not None:
         one = report.together
         yield ""
         yield f"Together: {', '.join(one.parts)}"
         yield (
-            f"  {_a_month(one.per_month)} ({one.percent:+.1f}%), "
+            f"  {_format_monthly(one.per_month)} ({one.percent:+.1f}%), "
             f"risk {one.risk}, confidence {one.confidence}"
         )
     for one in (*((report.together,) if report.together is not None else ()), *shown):
         yield from _details(one)
-    yield from _owners(report, most)
-    yield from _purchases(report, most)
-    yield from _left_out(report)
+    yield from _workload_section(report, most)
+    yield from _commitment_section(report, most)
+    yield from _omitted_section(report)
 
 
-def _row(one: Advice) -> list[str]:
-    money = dollars(one.per_month, signed=True)
+def _row(advice: Advice) -> list[str]:
+    money = format_dollars(advice.per_month, signed=True)
     return [
-        str(one.rank), money, f"{one.percent:+.1f}%", one.risk, one.confidence,
-        f"{one.title} ({one.id})",
+        str(advice.rank), money, f"{advice.percent:+.1f}%", advice.risk, advice.confidence,
+        f"{advice.title} ({advice.id})",
     ]  # fmt: skip
 
 
-def _a_month(amount: float) -> str:
-    return f"{dollars(amount, signed=True)} a month"
+def _format_monthly(amount: float) -> str:
+    return f"{format_dollars(amount, signed=True)} a month"
 
 
 def _limits(report: AdviceReport) -> str:
     limits = report.limits
     parts = [
         f"at most {limits.spot_percent:g}% of the pods on spot nodes",
-        f"pods in at least {counted(limits.zones, 'zone')}",
+        f"pods in at least {format_count(limits.zones, 'zone')}",
     ]
     if any(one.backtest is not None for one in (*report.advice, report.together) if one):
         parts.append(f"99% of the pods wait at most {limits.waiting_seconds:g} s")
@@ -73,38 +73,39 @@ def _limits(report: AdviceReport) -> str:
     return "; ".join(parts)
 
 
-def _details(one: Advice) -> Iterator[str]:
+def _details(advice: Advice) -> Iterator[str]:
     yield ""
-    yield f"{one.title} ({one.id})"
-    yield f"  {counted(one.nodes, 'node')} at rest, {counted(one.replaced, 'node')} replaced"
-    if one.bounds is not None:
-        low, high = (_a_month(amount) for amount in one.bounds)
+    yield f"{advice.title} ({advice.id})"
+    nodes, replaced = format_count(advice.nodes, "node"), format_count(advice.replaced, "node")
+    yield f"  {nodes} at rest, {replaced} replaced"
+    if advice.bounds is not None:
+        low, high = (_format_monthly(amount) for amount in advice.bounds)
         yield f"  between {low} and {high}"
-    for risk in one.risks:
+    for risk in advice.risks:
         yield f"  risk: {risk}"
-    for reason in one.reasons:
+    for reason in advice.reasons:
         yield f"  lower confidence: {reason}"
-    for name in one.warnings:
+    for name in advice.warnings:
         yield f"  policy {name} warns about it"
-    if one.backtest is not None:
-        yield from _backtest(one)
+    if advice.backtest is not None:
+        yield from _backtest(advice)
     yield ""
-    yield from one.patch.removesuffix("\n").split("\n")
+    yield from advice.patch.removesuffix("\n").split("\n")
 
 
-def _backtest(one: Advice) -> Iterator[str]:
-    found = one.backtest
+def _backtest(advice: Advice) -> Iterator[str]:
+    found = advice.backtest
     assert found is not None, "the caller has seen one"
     before, after = found.base, found.head
     waits = f"{before.waiting_seconds.p99:,.0f} s → {after.waiting_seconds.p99:,.0f} s"
     evictions = f"{before.evictions_per_pod_day:g} → {after.evictions_per_pod_day:g}"
     yield (
-        f"  backtest: {_a_month(found.per_month)}; p99 waiting {waits}; "
+        f"  backtest: {_format_monthly(found.per_month)}; p99 waiting {waits}; "
         f"evictions for each pod and day {evictions}"
     )
 
 
-def _owners(report: AdviceReport, most: int) -> Iterator[str]:
+def _workload_section(report: AdviceReport, most: int) -> Iterator[str]:
     shown = report.workloads[:most]
     if not shown:
         return
@@ -115,7 +116,7 @@ def _owners(report: AdviceReport, most: int) -> Iterator[str]:
             ["  a month", "change", "pods", "constraint"],
             *(
                 [
-                    f"  {dollars(one.per_month, signed=True)}", f"{one.percent:+.1f}%",
+                    f"  {format_dollars(one.per_month, signed=True)}", f"{one.percent:+.1f}%",
                     f"{one.pods:,}", f"{one.title} ({one.risk})",
                 ]
                 for one in shown
@@ -124,10 +125,11 @@ def _owners(report: AdviceReport, most: int) -> Iterator[str]:
         ">>><",
     )  # fmt: skip
     if len(report.workloads) > most:
-        yield f"{counted(len(report.workloads) - most, 'more constraint')}: see --top and -o json"
+        more = format_count(len(report.workloads) - most, "more constraint")
+        yield f"{more}: see --top and -o json"
 
 
-def _purchases(report: AdviceReport, most: int) -> Iterator[str]:
+def _commitment_section(report: AdviceReport, most: int) -> Iterator[str]:
     shown = report.commitments[:most]
     if not shown:
         return
@@ -138,7 +140,7 @@ def _purchases(report: AdviceReport, most: int) -> Iterator[str]:
             ["  a month", "used", "break-even", "confidence", "commitment"],
             *(
                 [
-                    f"  {dollars(one.per_month, signed=True)}", f"{one.used_percent:.0f}%",
+                    f"  {format_dollars(one.per_month, signed=True)}", f"{one.used_percent:.0f}%",
                     f"{one.break_even_percent:.0f}%", one.confidence, one.title,
                 ]
                 for one in shown
@@ -147,18 +149,20 @@ def _purchases(report: AdviceReport, most: int) -> Iterator[str]:
         ">>><<",
     )  # fmt: skip
     if len(report.commitments) > most:
-        yield f"{counted(len(report.commitments) - most, 'more commitment')}: see --top and -o json"
+        more = format_count(len(report.commitments) - most, "more commitment")
+        yield f"{more}: see --top and -o json"
 
 
-def _left_out(report: AdviceReport) -> Iterator[str]:
+def _omitted_section(report: AdviceReport) -> Iterator[str]:
     if report.refused:
         yield ""
         yield "Cheaper, but not proposed:"
         for one in report.refused:
-            yield f"  {dollars(one.per_month, signed=True)} a month  {one.id}: {one.reason}"
+            yield f"  {format_dollars(one.per_month, signed=True)} a month  {one.id}: {one.reason}"
     yield ""
-    effect = counted(len(report.no_effect), "candidate")
-    yield f"Evaluated {counted(report.evaluations, 'fleet')} at rest; {effect} would save nothing."
+    effect = format_count(len(report.no_effect), "candidate")
+    fleets = format_count(report.evaluations, "fleet")
+    yield f"Evaluated {fleets} at rest; {effect} would save nothing."
     yield "Not tried:"
     for gap in report.not_tried[:NOT_TRIED_MAX]:
         yield f"  {gap.what}: {gap.reason}"

@@ -40,15 +40,17 @@ class Judgements:
         """Judge the changes of all candidates of a selection together."""
         workload = key[0].workload
         if workload is not None:
-            return self.judge.loosened(workload.constraint)
-        return self.judge.judged(_changes(key))
+            return self.judge.judge_without_constraint(workload.constraint)
+        return self.judge.judge_changes(_changes(key))
 
     def address(self, key: Selection) -> str | None:
         """Return the address of a verdict, None where the changes cannot be made in the files."""
         workload = key[0].workload
         if workload is not None:
-            one = workload.constraint
-            return address_of("constraint", one.owner, one.constraint, self.judge.facts)
+            constraint = workload.constraint
+            return address_of(
+                "constraint", constraint.owner, constraint.constraint, self.judge.facts
+            )
         try:
             files = with_changes(self.judge.files, _changes(key))
         except RewriteError:
@@ -71,7 +73,7 @@ JudgeAll = Callable[[Sequence[Selection]], Sequence[ChangeVerdict]]
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedChanges:
     """Candidates made together, and what they come to.
 
     ``over_time`` is what the backtest of a change that shows nothing at rest saves, USD a month.
@@ -106,12 +108,12 @@ class Judged:
 class Findings:
     """Every candidate alone, the best combination, and how many fleets were carried to rest."""
 
-    alone: tuple[Judged, ...]
-    together: Judged | None
+    alone: tuple[JudgedChanges, ...]
+    together: JudgedChanges | None
     evaluations: int
 
 
-def chosen(
+def select_candidates(
     candidates: Sequence[AdviceCandidate], most: int, seed: int
 ) -> tuple[Selection, tuple[AdviceCandidate, ...]]:
     """Return at most ``most`` candidates, and those left out.
@@ -120,12 +122,12 @@ def chosen(
     """
     if len(candidates) <= most:
         return tuple(candidates), ()
-    drawn = random.Random(seed)  # noqa: S311 - chance, not a secret
+    chance = random.Random(seed)  # noqa: S311 - chance, not a secret
     topics: dict[str, list[AdviceCandidate]] = {}
     for candidate in candidates:
         topics.setdefault(candidate.topic, []).append(candidate)
     for members in topics.values():
-        drawn.shuffle(members)
+        chance.shuffle(members)
     turns = [
         candidate
         for turn in range(max(map(len, topics.values())))
@@ -133,90 +135,99 @@ def chosen(
         if turn < len(members)
         for candidate in (members[turn],)
     ]
-    taken = {candidate.id for candidate in turns[:most]}
-    inside = tuple(c for c in candidates if c.id in taken)
-    return inside, tuple(c for c in candidates if c.id not in taken)
+    selected = {candidate.id for candidate in turns[:most]}
+    inside = tuple(c for c in candidates if c.id in selected)
+    return inside, tuple(c for c in candidates if c.id not in selected)
 
 
-def searched(judge: Judge, candidates: Selection, sweep: Sweep) -> Findings:
+def search_changes(judge: Judge, candidates: Selection, sweep: Sweep) -> Findings:
     """Return what the candidates save, alone and together."""
-    work, carried = Judgements(judge), 1  # the present fleet
+    work, evaluated = Judgements(judge), 1  # the present fleet
 
     def judge_all(selections: Sequence[Selection]) -> Sequence[ChangeVerdict]:
         nonlocal carried
-        found = sweep.evaluated(work, selections)
-        carried += sum(verdict.at_rest is not None for verdict in found)
+        found = sweep.evaluate_all(work, selections)
+        evaluated += sum(verdict.at_rest is not None for verdict in found)
         return found
 
     verdicts = judge_all([(candidate,) for candidate in candidates])
     alone = tuple(
-        Judged((candidate,), verdict)
+        JudgedChanges((candidate,), verdict)
         for candidate, verdict in zip(candidates, verdicts, strict=True)
     )
     least = LEAST_SHARE * HOURS_A_MONTH * judge.at_rest.before.per_hour
-    return Findings(alone, _together(judge_all, alone, max(least, LEAST_SAVING)), carried)
+    return Findings(alone, _best_combination(judge_all, alone, max(least, LEAST_SAVING)), evaluated)
 
 
-def _together(judge_all: JudgeAll, alone: Sequence[Judged], least: float) -> Judged | None:
+def _best_combination(
+    judge_all: JudgeAll, alone: Sequence[JudgedChanges], least: float
+) -> JudgedChanges | None:
     """Return the best combination of at least two candidates, None without one.
 
     What saves less than ``least`` alone, in USD a month, is not added.
     """
-    ours = [one for one in alone if not one.is_of_workload]
-    saving = sorted((one for one in ours if is_advice(one)), key=lambda one: one.order)
+    eligible = [one for one in alone if not one.is_of_workload]
+    saving = sorted((one for one in eligible if is_advice(one)), key=lambda one: one.order)
     if not saving:
         return None
     more = [one for one in saving[1 : ADDITIONS_MAX + 1] if -one.per_month >= least]
-    best = _added(judge_all, saving[0], _fitting(saving[0], more))
-    neutral = [one for one in ours if not one.verdict.refusal and not one.saves]
-    fitting = _fitting(best, neutral)[:NEUTRAL_MAX]
-    if fitting:
-        members = (*best.members, *(member for one in fitting for member in one.members))
-        found = Judged(members, judge_all([members])[0])
-        if _gained(best, found) or found.verdict.refusal:
-            best = _added(judge_all, best, fitting, enough=found if is_advice(found) else None)
+    best = _extend_combination(judge_all, saving[0], _compatible_candidates(saving[0], more))
+    neutral = [one for one in eligible if not one.verdict.refusal and not one.saves]
+    compatible = _compatible_candidates(best, neutral)[:NEUTRAL_MAX]
+    if compatible:
+        members = (*best.members, *(member for one in compatible for member in one.members))
+        found = JudgedChanges(members, judge_all([members])[0])
+        if _saves_more(best, found) or found.verdict.refusal:
+            best = _extend_combination(
+                judge_all, best, compatible, enough=found if is_advice(found) else None
+            )
     return best if len(best.members) > 1 else None
 
 
-def _added(
-    judge_all: JudgeAll, best: Judged, group: Sequence[Judged], enough: Judged | None = None
-) -> Judged:
+def _extend_combination(
+    judge_all: JudgeAll,
+    best: JudgedChanges,
+    group: Sequence[JudgedChanges],
+    enough: JudgedChanges | None = None,
+) -> JudgedChanges:
     """Return the combination with each of a group that lets it save more.
 
     Nothing more is added where it saves as much as ``enough``.
     """
-    for one in group:
-        members = (*best.members, *one.members)
-        if _overlap(members):
+    for judged in group:
+        members = (*best.members, *judged.members)
+        if _are_alternatives(members):
             continue
-        if enough is not None and not _gained(best, enough):
+        if enough is not None and not _saves_more(best, enough):
             break
-        found = Judged(members, judge_all([members])[0])
-        if is_advice(found) and _gained(best, found):
+        found = JudgedChanges(members, judge_all([members])[0])
+        if is_advice(found) and _saves_more(best, found):
             best = found
     return best
 
 
-def _fitting(best: Judged, group: Sequence[Judged]) -> list[Judged]:
+def _compatible_candidates(
+    best: JudgedChanges, group: Sequence[JudgedChanges]
+) -> list[JudgedChanges]:
     """Return those of a group that can be made together with the combination, and each other."""
     members, found = list(best.members), []
-    for one in group:
-        if not _overlap((*members, *one.members)):
-            members += one.members
-            found.append(one)
+    for judged in group:
+        if not _are_alternatives((*members, *judged.members)):
+            members += judged.members
+            found.append(judged)
     return found
 
 
-def _gained(before: Judged, after: Judged) -> bool:
+def _saves_more(before: JudgedChanges, after: JudgedChanges) -> bool:
     return before.per_month - after.per_month >= LEAST_SAVING
 
 
-def is_advice(one: Judged) -> bool:
+def is_advice(judged: JudgedChanges) -> bool:
     """Return whether it saves and keeps all limits."""
-    return one.saves and not one.verdict.refusal
+    return judged.saves and not judged.verdict.refusal
 
 
-def _overlap(members: Selection) -> bool:
+def _are_alternatives(members: Selection) -> bool:
     """Return whether two candidates change the same thing: they are alternatives."""
     targets = [change.target for candidate in members for change in candidate.changes]
     return len(set(targets)) < len(targets)

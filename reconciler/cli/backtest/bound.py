@@ -37,18 +37,18 @@ def stretches(fleet: SimulatedFleet, stays: Iterable[Stay], end: datetime) -> It
 
     A pod runs from its first node to its end in the trace.
     """
-    moments = [*_comings_and_goings(stays, end)]
+    moments = [*_pod_changes(stays, end)]
     if not moments:
         return
     priced = [(at, "", None) for at in fleet.price_moments() if moments[0][0] < at < end]
     running: dict[str, Pod] = {}
-    current, before = fleet.at(moments[0][0]), moments[0][0]
-    for at, key, pod in merge(priced, moments, key=_time):
+    current, before = fleet.priced_at(moments[0][0]), moments[0][0]
+    for at, key, pod in merge(priced, moments, key=_moment_time):
         if at > before and running:
             yield Stretch(current, running, (at - before) / _HOUR)
         before = at
         if not key:
-            current = fleet.at(at)
+            current = fleet.priced_at(at)
         elif pod is None:
             del running[key]
         else:
@@ -60,36 +60,36 @@ def lower_bounds(fleet: SimulatedFleet, stays: Iterable[Stay], end: datetime) ->
 
     The prices are those of each moment.
     """
-    found: list[float] = []
-    least: _LeastPrice | None = None
+    bounds: list[float] = []
+    lowest: _LowestPrice | None = None
     for stretch in stretches(fleet, stays, end):
-        if least is None or least.fleet is not stretch.fleet:
-            least = _LeastPrice(stretch.fleet)
-        found.append(least.of(stretch.pods) * stretch.hours)
-    return found
+        if lowest is None or lowest.fleet is not stretch.fleet:
+            lowest = _LowestPrice(stretch.fleet)
+        bounds.append(lowest.compute(stretch.pods) * stretch.hours)
+    return bounds
 
 
 def types_of(fleet: SimulatedFleet) -> PoolTypes:
     """Return what the NodePools of a fleet may launch, with every offering available."""
     return pool_types(
         fleet.node_pools,
-        {**fleet.classes, **fleet.stand_ins},
+        {**fleet.classes, **fleet.placeholder_classes},
         node_overlays(fleet.fleet),
         fleet.catalog,
         fleet.settings,
     )
 
 
-def without_nodes(fleet: SimulatedFleet) -> ClusterState:
+def cluster_without_nodes(fleet: SimulatedFleet) -> ClusterState:
     """Return a cluster that has nothing but the fleet's DaemonSets."""
     return cluster_state(Snapshot(daemon_sets=fleet.workloads.daemon_sets))
 
 
-def _time(moment: tuple[datetime, str, Pod | None]) -> datetime:
+def _moment_time(moment: tuple[datetime, str, Pod | None]) -> datetime:
     return moment[0]
 
 
-def _comings_and_goings(
+def _pod_changes(
     stays: Iterable[Stay], end: datetime
 ) -> Iterator[tuple[datetime, str, Pod | None]]:
     """Yield when pods start and end, in order; ends come first."""
@@ -106,22 +106,22 @@ def _comings_and_goings(
         yield at, key, pod
 
 
-class _LeastPrice:
+class _LowestPrice:
     """The lowest price of nodes for sets of pods, computed once for equal sets."""
 
     def __init__(self, fleet: SimulatedFleet) -> None:
         self.fleet = fleet
         self._scheduler = Scheduler(
-            types_of(fleet).ready, without_nodes(fleet), fleet.settings, TIMELESS
+            types_of(fleet).ready, cluster_without_nodes(fleet), fleet.settings, TIMELESS
         )
         self._known: dict[tuple[tuple[int, int], ...], float] = {}
 
-    def of(self, pods: Mapping[str, Pod]) -> float:
+    def compute(self, pods: Mapping[str, Pod]) -> float:
         """Return USD an hour."""
         counts: dict[int, int] = {}
         for pod in pods.values():  # pods of one class share their spec
             counts[id(pod.spec)] = counts.get(id(pod.spec), 0) + 1
         kind = tuple(sorted(counts.items()))
         if kind not in self._known:
-            self._known[kind] = self._scheduler.bound(pods.values()).cost
+            self._known[kind] = self._scheduler.lower_bound(pods.values()).cost
         return self._known[kind]

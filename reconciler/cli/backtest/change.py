@@ -34,11 +34,11 @@ def with_backtest(plan: Plan, request: FleetRequest, trace: str, phase: Phase) -
     Raises:
         ReconcilerError: the trace cannot be read, or a side takes too many passes.
     """
-    from reconciler.cli.backtest.run import BacktestRequest, backtested
+    from reconciler.cli.backtest.run import BacktestRequest, run_backtest
     from reconciler.cli.simulation.script import Script
 
     fleet = replace(request, now=plan.at, snapshot=None)
-    asked = BacktestRequest(
+    backtest_request = BacktestRequest(
         fleet, trace, against=None, seed=0, seeds=1, until=None, script=Script()
     )
-    return msgspec.structs.replace(plan, backtest=backtested(asked, phase).backtest)
+    return msgspec.structs.replace(plan, backtest=run_backtest(backtest_request, phase).backtest)

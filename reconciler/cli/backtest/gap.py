@@ -27,7 +27,7 @@ from reconciler.cli.backtest.bound import (
     Stretch,
     stretches,
     types_of,
-    without_nodes,
+    cluster_without_nodes,
 )
 from reconciler.cli.backtest.replay import Stay
 from reconciler.cli.simulation.building import SimulatedFleet
@@ -67,7 +67,7 @@ class BusyRecorder:
         self._nodes: tuple[Node, ...] = ()
         self._busy: frozenset[str] = frozenset()
 
-    def saw(self, done: Pass) -> None:
+    def record_pass(self, done: Pass) -> None:
         """Record what a pass observed."""
         snapshot, at = done.seen.snapshot, done.seen.at
         if snapshot.pods != self._pods or snapshot.nodes != self._nodes:
@@ -92,7 +92,7 @@ class BusyRecorder:
         )
 
 
-def explained(
+def explain_gap(
     fleet: SimulatedFleet,
     stays: Iterable[Stay],
     end: datetime,
@@ -118,7 +118,7 @@ def _ratios(
     fleet: SimulatedFleet, stays: Iterable[Stay], end: datetime, bounds: Sequence[float]
 ) -> list[float]:
     """Return what the amounts of ``_Amounts`` come to, as shares of the lower bound."""
-    shares = chosen(bounds, MOMENTS_MAX)
+    shares = select_moments(bounds, MOMENTS_MAX)
     found: list[list[float]] = []
     amounts: _Amounts | None = None
     for number, stretch in enumerate(stretches(fleet, stays, end)):
@@ -128,13 +128,13 @@ def _ratios(
         if amounts is None or amounts.fleet is not stretch.fleet:
             amounts = _Amounts(stretch.fleet)
         bound = bounds[number] / stretch.hours
-        found.append([share * amount / bound for amount in amounts.at(stretch, bound)])
+        found.append([share * amount / bound for amount in amounts.amounts_at(stretch, bound)])
     if not found:
         return [0.0] * (len(_RELAXATIONS) + 2)
     return [fsum(column) for column in zip(*found, strict=True)]
 
 
-def chosen(amounts: Sequence[float], most: int) -> dict[int, float]:
+def select_moments(amounts: Sequence[float], most: int) -> dict[int, float]:
     """Return the numbers of at most ``most`` amounts, each with the share that it stands for.
 
     If there are more, they are those at equal distances along the sum.
@@ -155,8 +155,8 @@ class _Amounts:
 
     def __init__(self, fleet: SimulatedFleet) -> None:
         self.fleet = fleet
-        self._pools = [_unlimited(pool) for pool in types_of(fleet).ready]
-        self._cluster = without_nodes(fleet)
+        self._pools = [_without_limits(pool) for pool in types_of(fleet).ready]
+        self._cluster = cluster_without_nodes(fleet)
         self._specs: dict[tuple[int, Callable[[PodSpec], PodSpec]], tuple[PodSpec, PodSpec]] = {}
 
     @cached_property
@@ -173,7 +173,7 @@ class _Amounts:
             found.append(Scheduler(pools, cluster, self.fleet.settings, TIMELESS))
         return found
 
-    def at(self, stretch: Stretch, bound: float) -> list[float]:
+    def amounts_at(self, stretch: Stretch, bound: float) -> list[float]:
         """Return the amounts without the bound itself, none above its predecessor.
 
         They are the cheapest packing that is found, the same without rules between pods, and the
@@ -181,22 +181,26 @@ class _Amounts:
         requirement.
         """
         pods = list(stretch.pods.values())
-        unruled = [self._changed(pod, without_rules) for pod in pods]
-        free = [self._changed(pod, without_requirements) for pod in pods]
-        whole = max(self._packed(unruled), bound)
-        has_rules = any(one is not other for one, other in zip(pods, unruled, strict=True))
-        found = [max(self._packed(pods), whole) if has_rules else whole, whole]
-        for scheduler, its in zip(self._schedulers, chain((unruled,), repeat(free)), strict=False):
-            bound = min(bound, scheduler.bound(its).cost)
+        without_pod_rules = [self._change_spec(pod, without_rules) for pod in pods]
+        free = [self._change_spec(pod, without_requirements) for pod in pods]
+        minimum = max(self._packing_cost(without_pod_rules), bound)
+        has_rules = any(
+            one is not other for one, other in zip(pods, without_pod_rules, strict=True)
+        )
+        found = [max(self._packing_cost(pods), minimum) if has_rules else minimum, minimum]
+        for scheduler, relaxed in zip(
+            self._schedulers, chain((without_pod_rules,), repeat(free)), strict=False
+        ):
+            bound = min(bound, scheduler.lower_bound(relaxed).cost)
             found.append(bound)
         return found
 
-    def _packed(self, pods: Sequence[Pod]) -> float:
+    def _packing_cost(self, pods: Sequence[Pod]) -> float:
         """Return the cost of the cheapest packing that is found for pods without nodes."""
         claims = self._packing.place(Question(pods=pods)).claims
         return fsum(claim.launch[1].price for claim in claims)
 
-    def _changed(self, pod: Pod, change: Callable[[PodSpec], PodSpec]) -> Pod:
+    def _change_spec(self, pod: Pod, change: Callable[[PodSpec], PodSpec]) -> Pod:
         """Return the pod with its spec changed; pods that share a spec still do."""
         key = id(pod.spec), change
         known = self._specs.get(key)
@@ -230,31 +234,31 @@ def without_requirements(spec: PodSpec) -> PodSpec:
 _World = tuple[list[LaunchPool], ClusterState]
 
 
-def _same(pools: list[LaunchPool], cluster: ClusterState) -> _World:
+def _keep_everything(pools: list[LaunchPool], cluster: ClusterState) -> _World:
     """Relax nothing: only the pods have changed."""
     return pools, cluster
 
 
-def _any_type(pools: list[LaunchPool], cluster: ClusterState) -> _World:
+def _allow_any_type(pools: list[LaunchPool], cluster: ClusterState) -> _World:
     """Drop the requirements of NodePools except architecture, system and capacity type.
 
     The former two depend on the images of pods.
     """
-    return [_requiring(pool, ARCH, OS, CAPACITY_TYPE) for pool in pools], cluster
+    return [_with_requirements(pool, ARCH, OS, CAPACITY_TYPE) for pool in pools], cluster
 
 
-def _any_capacity_type(pools: list[LaunchPool], cluster: ClusterState) -> _World:
+def _allow_any_capacity_type(pools: list[LaunchPool], cluster: ClusterState) -> _World:
     """Allow spot and on-demand nodes; reserved capacity only where it is allowed already."""
     found: list[LaunchPool] = []
     for pool in pools:
         allowed = requirements_of(_entries(pool.node_pool)).allowed(CAPACITY_TYPE)
         values = (ON_DEMAND, SPOT, *((RESERVED,) if allowed.has(RESERVED) else ()))
         entry = NodeSelectorRequirement(CAPACITY_TYPE, Operator.IN, values)
-        found.append(_requiring(pool, ARCH, OS, more=(entry,)))
+        found.append(_with_requirements(pool, ARCH, OS, more=(entry,)))
     return found, cluster
 
 
-def _no_overhead(pools: list[LaunchPool], _: ClusterState) -> _World:
+def _drop_overhead(pools: list[LaunchPool], _: ClusterState) -> _World:
     """Drop DaemonSets, and what nodes reserve for the system."""
     bare: dict[int, BareTypes] = {}
     for pool in pools:
@@ -264,7 +268,13 @@ def _no_overhead(pools: list[LaunchPool], _: ClusterState) -> _World:
     return freed, cluster_state(Snapshot())
 
 
-_RELAXATIONS: Final = (_same, _same, _any_type, _any_capacity_type, _no_overhead)
+_RELAXATIONS: Final = (
+    _keep_everything,
+    _keep_everything,
+    _allow_any_type,
+    _allow_any_capacity_type,
+    _drop_overhead,
+)
 """What the bounds below the lower bound no longer require, each in addition to the one before."""
 
 
@@ -287,7 +297,7 @@ def _entries(pool: NodePool) -> tuple[NodeSelectorRequirement, ...]:
     return pool.spec.template.spec.requirements
 
 
-def _requiring(
+def _with_requirements(
     pool: LaunchPool, *keys: str, more: tuple[NodeSelectorRequirement, ...] = ()
 ) -> LaunchPool:
     """Return the NodePool with only its requirements on some keys, and with further ones."""
@@ -299,7 +309,7 @@ def _requiring(
     return _with_spec(pool, with_fields(spec, template=template))
 
 
-def _unlimited(pool: LaunchPool) -> LaunchPool:
+def _without_limits(pool: LaunchPool) -> LaunchPool:
     """Return the NodePool without limits: pods that it refuses would have no cost."""
     return _with_spec(pool, with_fields(pool.node_pool.spec, limits={}))
 

@@ -29,11 +29,11 @@ from reconciler.model.kubernetes.pod import Amounts, Container, PodSpec, Resourc
 from reconciler.model.kubernetes.taint import Toleration
 from reconciler.model.resources import CPU, MEMORY, MILLI, format_quantity
 from reconciler.model.text.visible import one_line
-from reconciler.plan.render.wording import counted
+from reconciler.plan.render.wording import format_count
 
 _NAMES: Final = 5
 _NAME_SHOWN: Final = 80
-_WITHOUT: Final = {
+_MISSING_METRIC: Final = {
     Family.REQUESTS: "No kube_pod_container_resource_requests: the pods request nothing.",
     Family.SCHEDULED: "No kube_pod_status_scheduled_time: pods run from their creation.",
     Family.INFO: "No kube_pod_info and no kube_pod_owner: pods of DaemonSets are not left out.",
@@ -89,19 +89,21 @@ _IDENTITIES: Final = frozenset(
     }
 )
 """Labels that controllers give to each pod: with them no two pods are of one class."""
-_BY_ITSELF: Final = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
+_DEFAULT_TOLERATIONS: Final = frozenset(
+    {"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"}
+)
 """Every pod tolerates these taints for some minutes; nodes have them for moments only."""
 
 
-def _recorded_name(name: str) -> str:
+def _metric_name(name: str) -> str:
     """Return a name as a metric has it: kube-state-metrics keeps letters, digits and ``_``."""
     return re.sub(r"[^a-zA-Z0-9_]", "_", name)
 
 
-_RESOURCE_OF: Final = {_recorded_name(name): name for name in _RESOURCES}
-_LABEL_OF: Final = {_recorded_name(name): name for name in _KNOWN_LABELS}
-_GPU: Final = _recorded_name(GPU)
-_ANNOTATION_OF: Final = {_recorded_name(n): n for n in (DO_NOT_DISRUPT, POD_DELETION_COST)}
+_RESOURCE_OF: Final = {_metric_name(name): name for name in _RESOURCES}
+_LABEL_OF: Final = {_metric_name(name): name for name in _KNOWN_LABELS}
+_GPU: Final = _metric_name(GPU)
+_ANNOTATION_OF: Final = {_metric_name(n): n for n in (DO_NOT_DISRUPT, POD_DELETION_COST)}
 
 
 class LeftOut(StrEnum):
@@ -153,20 +155,22 @@ def imported_trace(series: PodSeries, period: ImportPeriod) -> ImportedTrace:
     begin = float(period.since)
     if series.first is not None and series.first - period.step > begin:
         begin = min(series.first, end)
-    making = _Making(series, begin, end, min(newest, end), period.step)
+    builder = _TraceBuilder(series, begin, end, min(newest, end), period.step)
     found = [
-        traced for key in sorted(series.pods) if (traced := making.traced(key, series.pods[key]))
+        traced
+        for key in sorted(series.pods)
+        if (traced := builder.build_pod(key, series.pods[key]))
     ]
     found.sort(key=lambda p: (p.created, p.pod.key))
-    making.result.trace = Trace(
+    builder.result.trace = Trace(
         tuple(with_unique_names(found)),
         round(end - begin, SECONDS_DIGITS),
         begin=datetime.fromtimestamp(begin, UTC),
     )
-    return making.result
+    return builder.result
 
 
-class _Making:
+class _TraceBuilder:
     """Makes pods one by one; equal specs and classes are made once."""
 
     def __init__(
@@ -179,25 +183,25 @@ class _Making:
         self._classes: dict[bytes, TraceClass] = {}
         self._specs: dict[bytes, PodSpec] = {}
 
-    def traced(self, key: PodId, facts: PodFacts) -> TracedPod | None:
+    def build_pod(self, key: PodId, facts: PodFacts) -> TracedPod | None:
         """Return the pod, or None after counting why it is left out."""
-        ended = _ended(facts, self._step, self._horizon)
-        why = self._why_not(key, facts, ended)
-        if why is not None:
-            self.result.left_out[why] += 1
+        ended = _end_time(facts, self._step, self._horizon)
+        reason = self._exclusion_reason(key, facts, ended)
+        if reason is not None:
+            self.result.left_out[reason] += 1
             return None
         assert facts.created is not None, "a pod without a time of creation is left out"
-        over = None if ended is None or ended > self._end else self._seconds(ended)
+        ends = None if ended is None or ended > self._end else self._seconds(ended)
         created = self._seconds(facts.created)
-        created = created if over is None else min(created, over)
+        created = created if ends is None else min(created, ends)
         bound = None
         if facts.scheduled is not None and facts.scheduled <= self._end:
             bound = max(self._seconds(facts.scheduled), created)
-            bound = bound if over is None else min(bound, over)
+            bound = bound if ends is None else min(bound, ends)
         name = f"{key.namespace}/{key.name}"
-        return traced_pod(name, self._class(facts), created, bound, over)
+        return traced_pod(name, self._class(facts), created, bound, ends)
 
-    def _why_not(self, key: PodId, facts: PodFacts, ended: float | None) -> LeftOut | None:
+    def _exclusion_reason(self, key: PodId, facts: PodFacts, ended: float | None) -> LeftOut | None:
         if not (_NAME.fullmatch(key.namespace) and _NAME.fullmatch(key.name)):
             return LeftOut.MISNAMED
         kind, _ = facts.owner
@@ -237,9 +241,11 @@ class _Making:
         unknown = {name for amounts in facts.requests.values() for name in amounts}
         self.result.resources.update(unknown - _RESOURCE_OF.keys())
         tolerations = tuple(
-            Toleration(*parts) for parts in sorted(facts.tolerations) if parts[0] not in _BY_ITSELF
+            Toleration(*parts)
+            for parts in sorted(facts.tolerations)
+            if parts[0] not in _DEFAULT_TOLERATIONS
         )
-        if Family.TOLERATIONS not in self.result.families and _wants_gpu(facts):
+        if Family.TOLERATIONS not in self.result.families and _requests_gpu(facts):
             tolerations = (Toleration(key=GPU, operator="Exists"),)
         return PodSpec(
             containers=tuple(made for key, made in containers if not key.is_init),
@@ -260,7 +266,7 @@ class _Making:
         return selector
 
 
-def _ended(facts: PodFacts, step: int, horizon: float) -> float | None:
+def _end_time(facts: PodFacts, step: int, horizon: float) -> float | None:
     """Return when a pod ended, None if it was there when the record ends."""
     ends = []
     if facts.finished is not None:
@@ -300,7 +306,7 @@ def _quantity(resource: str, amount: float) -> str:
     return format_quantity(math.ceil(amount) * MILLI, binary=True)
 
 
-def _wants_gpu(facts: PodFacts) -> bool:
+def _requests_gpu(facts: PodFacts) -> bool:
     return any(amounts.get(_GPU, 0) > 0 for amounts in facts.requests.values())
 
 
@@ -310,7 +316,7 @@ def report_of(imported: ImportedTrace) -> str:
     begin = imported.trace.begin
     assert begin is not None, "an imported trace has its beginning"
     end = begin + timedelta(seconds=imported.trace.seconds)
-    all_pods = counted(pods + imported.left_out.total(), "pod")
+    all_pods = format_count(pods + imported.left_out.total(), "pod")
     time = f"from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC"
     lines = [f"Imported {pods:,} of {all_pods} {time}."]
     if imported.left_out:
@@ -320,17 +326,18 @@ def report_of(imported: ImportedTrace) -> str:
         lines.append(f"Left out: {reasons}.")
     if imported.nameless:
         lines.append(
-            f"Ignored {counted(imported.nameless, 'sample')} without the labels namespace and pod."
+            f"Ignored {format_count(imported.nameless, 'sample')} without the labels namespace and"
+            " pod."
         )
     lines.append(
         "Unknown to kube-state-metrics, and not in the trace: affinity, topology spread, host "
         "ports, volumes."
     )
-    lines += [text for family, text in _WITHOUT.items() if _lacks(imported.families, family)]
+    lines += [text for family, text in _MISSING_METRIC.items() if _lacks(imported.families, family)]
     for what, names in (("Resources", imported.resources), ("Node selectors", imported.selectors)):
         if names:
             lines.append(
-                f"{what} left out, since their recorded names are ambiguous: {_few(names)}."
+                f"{what} left out, since their recorded names are ambiguous: {_format_most_frequent(names)}."
             )
     return "\n".join(lines) + "\n"
 
@@ -345,8 +352,10 @@ def _lacks(families: Collection[Family], family: Family) -> bool:
     return family not in families
 
 
-def _few(names: Counter[str]) -> str:
+def _format_most_frequent(names: Counter[str]) -> str:
     """Return the most frequent names, each with its pods."""
     found = sorted(names.items(), key=lambda item: (-item[1], item[0]))
-    shown = [f"{one_line(name[:_NAME_SHOWN])} ({counted(n, 'pod')})" for name, n in found[:_NAMES]]
+    shown = [
+        f"{one_line(name[:_NAME_SHOWN])} ({format_count(n, 'pod')})" for name, n in found[:_NAMES]
+    ]
     return ", ".join((*shown, "…") if len(found) > _NAMES else shown)

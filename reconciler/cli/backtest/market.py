@@ -72,14 +72,14 @@ class MarketTrace:
     def __bool__(self) -> bool:
         return bool(self.prices or self.refusals)
 
-    def recorded(self, start: datetime) -> RecordedMarket:
+    def replay_from(self, start: datetime) -> RecordedMarket:
         """Return it for a replay that begins at ``start``."""
 
         def at(seconds: float) -> datetime:
             return start + timedelta(seconds=seconds)
 
         return RecordedMarket(
-            tuple((at(change.at), _by_pool(change.spot_prices)) for change in self.prices),
+            tuple((at(change.at), _prices_by_pool(change.spot_prices)) for change in self.prices),
             tuple(
                 Refused(
                     Offer(r.instance_type, r.zone, r.capacity_type),
@@ -94,24 +94,24 @@ class MarketTrace:
 NO_MARKET: Final = MarketTrace()
 
 
-def _by_pool(changes: SpotChanges) -> dict[Pool, float | None]:
+def _prices_by_pool(changes: SpotChanges) -> dict[Pool, float | None]:
     rows = ((kind, zone, price) for kind, zones in changes.items() for zone, price in zones.items())
     return {(kind, zone, SPOT): price for kind, zone, price in rows}
 
 
 def market_of(found: Iterable[TracedPrices | TracedRefusal]) -> MarketTrace:
     """Return prices and refusals in their order."""
-    every = list(found)
-    prices = [one for one in every if isinstance(one, TracedPrices)]
-    refusals = [one for one in every if isinstance(one, TracedRefusal)]
+    items = list(found)
+    prices = [one for one in items if isinstance(one, TracedPrices)]
+    refusals = [one for one in items if isinstance(one, TracedRefusal)]
     return MarketTrace(
         tuple(sorted(prices, key=lambda change: change.at)),
-        tuple(sorted(refusals, key=_order)),
+        tuple(sorted(refusals, key=_refusal_order)),
     )
 
 
-def _order(one: TracedRefusal) -> tuple[float, str, str, str]:
-    return (one.refused_from, one.instance_type, one.zone, one.capacity_type)
+def _refusal_order(refusal: TracedRefusal) -> tuple[float, str, str, str]:
+    return (refusal.refused_from, refusal.instance_type, refusal.zone, refusal.capacity_type)
 
 
 @dataclass(slots=True)
@@ -133,18 +133,18 @@ class MarketTimeline:
         is_whole: bool,
     ) -> None:
         """Take in what the next batch states; a whole one states all prices that are known."""
-        for one in refused:
-            offering = (one.instance_type, one.zone, one.capacity_type)
-            self.refusals.setdefault(offering, []).append((at, one))
+        for refusal in refused:
+            offering = (refusal.instance_type, refusal.zone, refusal.capacity_type)
+            self.refusals.setdefault(offering, []).append((at, refusal))
         if spot is None:
             return
         if is_whole:
             spot = spot_changes(self.prices, spot)
         if spot:
             self.changes.append((at, spot))
-            apply(self.prices, spot)
+            apply_changes(self.prices, spot)
 
-    def between(self, begin: datetime, end: datetime) -> MarketTrace:
+    def trace_between(self, begin: datetime, end: datetime) -> MarketTrace:
         """Return them from ``begin`` to ``end``; what was before is so at the beginning."""
 
         def seconds(at: datetime) -> float:
@@ -154,7 +154,7 @@ class MarketTimeline:
         later = []
         for at, changes in self.changes:
             if at <= begin:
-                apply(first, changes)
+                apply_changes(first, changes)
             elif at < end:
                 later.append(TracedPrices(at=seconds(at), spot_prices=changes))
         known: SpotChanges = {kind: dict(zones) for kind, zones in sorted(first.items())}
@@ -162,13 +162,13 @@ class MarketTimeline:
         refusals = [
             TracedRefusal(*offering, seconds(since), seconds(until), code)
             for offering, found in self.refusals.items()
-            for since, until, code in _joined(found)
+            for since, until, code in _merge_refusals(found)
             if since < end and until > begin
         ]
         return market_of([*prices, *later, *refusals])
 
 
-def apply(prices: dict[str, dict[str, float]], changes: SpotChanges) -> None:
+def apply_changes(prices: dict[str, dict[str, float]], changes: SpotChanges) -> None:
     """Make the changes in ``prices``."""
     for kind, zones in changes.items():
         known = prices.setdefault(kind, {})
@@ -181,18 +181,18 @@ def apply(prices: dict[str, dict[str, float]], changes: SpotChanges) -> None:
             del prices[kind]
 
 
-def _joined(
+def _merge_refusals(
     found: Iterable[tuple[datetime, OfferingRefusal]],
 ) -> Iterator[tuple[datetime, datetime, str]]:
     """Yield periods that do not overlap; a whole batch states again what lasts."""
-    joined: list[tuple[datetime, datetime, str]] = []
-    for at, one in sorted(found, key=lambda pair: pair[0]):
-        if joined and at <= joined[-1][1]:
-            since, until, code = joined[-1]
-            joined[-1] = (since, max(until, one.until), code)
+    merged: list[tuple[datetime, datetime, str]] = []
+    for at, refusal in sorted(found, key=lambda pair: pair[0]):
+        if merged and at <= merged[-1][1]:
+            since, until, code = merged[-1]
+            merged[-1] = (since, max(until, refusal.until), code)
         else:
-            joined.append((at, one.until, one.code))
-    yield from joined
+            merged.append((at, refusal.until, refusal.code))
+    yield from merged
 
 
 class MarketSummary(msgspec.Struct, frozen=True, rename="camel", kw_only=True):

@@ -98,33 +98,37 @@ class PodSeries:
         self.nameless = 0
         self.first: float | None = None
 
-    def begin(self, samples: Iterable[MetricSample]) -> None:
+    def record_first_sample(self, samples: Iterable[MetricSample]) -> None:
         """Record when the very first sample was recorded."""
         for sample in samples:
-            self.first = _earlier(self.first, _time(sample.value))
+            self.first = _earliest(self.first, _time(sample.value))
 
-    def seen(self, samples: Iterable[MetricSample]) -> None:
+    def record_seen(self, samples: Iterable[MetricSample]) -> None:
         """Record when pods were last seen."""
-        for facts, sample in self._known(samples):
-            facts.seen = _later(facts.seen, _time(sample.value))
+        for facts, sample in self._facts_of(samples):
+            facts.seen = _latest(facts.seen, _time(sample.value))
 
-    def finished(self, samples: Iterable[MetricSample]) -> None:
+    def record_finished(self, samples: Iterable[MetricSample]) -> None:
         """Record when pods were first seen in a final phase."""
-        for facts, sample in self._known(samples):
-            facts.finished = _earlier(facts.finished, _time(sample.value))
+        for facts, sample in self._facts_of(samples):
+            facts.finished = _earliest(facts.finished, _time(sample.value))
             self.families.add(Family.PHASE)
 
     def add(self, family: Family, samples: Iterable[MetricSample]) -> None:
         """Record the last samples of a metric in a part of the period."""
         join = _JOINS[family]
-        for facts, sample in self._known(samples):
+        for facts, sample in self._facts_of(samples):
             self.families.add(family)
             join(facts, sample.labels, sample.value)
 
-    def _known(self, samples: Iterable[MetricSample]) -> Iterator[tuple[PodFacts, MetricSample]]:
+    def _facts_of(self, samples: Iterable[MetricSample]) -> Iterator[tuple[PodFacts, MetricSample]]:
         for sample in samples:
             labels = sample.labels
-            key = PodId(_own(labels, "namespace"), _own(labels, "pod"), _own(labels, "uid"))
+            key = PodId(
+                _pod_label(labels, "namespace"),
+                _pod_label(labels, "pod"),
+                _pod_label(labels, "uid"),
+            )
             if not (key.namespace and key.name):
                 self.nameless += 1
                 continue
@@ -134,7 +138,7 @@ class PodSeries:
             yield facts, sample
 
 
-def _own(labels: Mapping[str, str], name: str) -> str:
+def _pod_label(labels: Mapping[str, str], name: str) -> str:
     """Return a label of the pod itself.
 
     Unless a scrape honours labels, Prometheus moves them aside for those of the scraped pod.
@@ -147,32 +151,32 @@ def _time(value: float) -> float | None:
     return value if 0 < value < _TIME_MAX else None  # NaN is neither
 
 
-def _earlier(known: float | None, other: float | None) -> float | None:
+def _earliest(known: float | None, other: float | None) -> float | None:
     if known is None or other is None:
         return known if other is None else other
     return min(known, other)
 
 
-def _later(known: float | None, other: float | None) -> float | None:
+def _latest(known: float | None, other: float | None) -> float | None:
     if known is None or other is None:
         return known if other is None else other
     return max(known, other)
 
 
 def _join_created(facts: PodFacts, _labels: Mapping[str, str], value: float) -> None:
-    facts.created = _earlier(facts.created, _time(value))
+    facts.created = _earliest(facts.created, _time(value))
 
 
 def _join_scheduled(facts: PodFacts, _labels: Mapping[str, str], value: float) -> None:
-    facts.scheduled = _earlier(facts.scheduled, _time(value))
+    facts.scheduled = _earliest(facts.scheduled, _time(value))
 
 
 def _join_completed(facts: PodFacts, _labels: Mapping[str, str], value: float) -> None:
-    facts.completed = _later(facts.completed, _time(value))
+    facts.completed = _latest(facts.completed, _time(value))
 
 
 def _join_deleted(facts: PodFacts, _labels: Mapping[str, str], value: float) -> None:
-    facts.deleted = _earlier(facts.deleted, _time(value))
+    facts.deleted = _earliest(facts.deleted, _time(value))
 
 
 def _join_info(facts: PodFacts, labels: Mapping[str, str], _value: float) -> None:
@@ -206,14 +210,14 @@ def _join_amount(
     if not 0 <= value <= _AMOUNTS_MAX.get(resource, bytes_max) or not resource:
         facts.is_unmeasured = True
         return
-    container = ContainerKey(_own(labels, "container"), is_init)
+    container = ContainerKey(_pod_label(labels, "container"), is_init)
     amounts = facts.requests.setdefault(container, {})
     amounts[resource] = max(amounts.get(resource, 0.0), value)
 
 
 def _join_init_info(facts: PodFacts, labels: Mapping[str, str], _value: float) -> None:
     if labels.get("restart_policy") == "Always":
-        facts.sidecars.add(_own(labels, "container"))
+        facts.sidecars.add(_pod_label(labels, "container"))
 
 
 def _join_toleration(facts: PodFacts, labels: Mapping[str, str], _value: float) -> None:

@@ -35,7 +35,7 @@ _MATCHER: Final = re.compile(
 _POD: Final = ("namespace", "pod", "uid", "exported_namespace", "exported_pod", "exported_uid")
 _CONTAINER: Final = (*_POD, "container", "exported_container")
 _REQUEST: Final = (*_CONTAINER, "resource", "unit")
-_KEPT: Final[dict[Family, tuple[str, ...]]] = {
+_KEPT_LABELS: Final[dict[Family, tuple[str, ...]]] = {
     Family.CREATED: _POD,
     Family.SCHEDULED: _POD,
     Family.COMPLETED: _POD,
@@ -123,29 +123,29 @@ def read_matchers(text: str) -> str:
     return ",".join(found)
 
 
-def gathered(metrics: Metrics, period: ImportPeriod, matchers: str) -> PodSeries:
+def read_pod_series(metrics: Metrics, period: ImportPeriod, matchers: str) -> PodSeries:
     """Return what a server of metrics knows of the pods of a period that match.
 
     Raises:
         UnreadableError: it knows no pods, or too many, or a query fails.
     """
-    reading = _Reading(metrics, period.step, matchers)
+    reader = _SeriesReader(metrics, period.step, matchers)
     begin = period.since
     length = max(min(_WINDOW_S, POINTS_MAX * period.step), period.step)
     while begin < period.until:
         end = min(begin + length, period.until)
-        reading.read(_Window(begin, end))
+        reader.read(_Window(begin, end))
         begin = end
-    if not reading.series.pods:
+    if not reader.series.pods:
         raise UnreadableError(
             f"has no pods in that period: {Family.CREATED}{{{matchers}}} is empty",
             where=WHERE,
             remedy="check --since and --match, and that it scrapes kube-state-metrics",
         )
-    return reading.series
+    return reader.series
 
 
-class _Reading:
+class _SeriesReader:
     """Queries the windows in sequence."""
 
     def __init__(self, metrics: Metrics, step: int, matchers: str) -> None:
@@ -154,21 +154,21 @@ class _Reading:
 
     def read(self, window: _Window) -> None:
         """Read a window; a window without pods is not queried further."""
-        seen = list(self._samples(self._seen, window))
-        created = list(self._samples(self._last(Family.CREATED), window))
+        seen = list(self._samples(self._last_seen_query, window))
+        created = list(self._samples(self._last_values_query(Family.CREATED), window))
         if not (seen or created):
             return
         series = self.series
-        series.seen(seen)
+        series.record_seen(seen)
         series.add(Family.CREATED, created)
         if series.first is None:
-            series.begin(self._samples(self._first, window))
-        series.finished(self._samples(self._finished, window))
-        for family in _KEPT:
+            series.record_first_sample(self._samples(self._first_sample_query, window))
+        series.record_finished(self._samples(self._finished_query, window))
+        for family in _KEPT_LABELS:
             if family is Family.OWNER and Family.INFO in series.families:
                 continue  # it says the same
             if family is not Family.CREATED:
-                series.add(family, self._samples(self._last(family), window))
+                series.add(family, self._samples(self._last_values_query(family), window))
         if len(series.pods) > PODS_MAX:
             raise UnreadableError(
                 f"has more than {PODS_MAX:,} pods in that period",
@@ -186,28 +186,30 @@ class _Reading:
             for half in window.halves():
                 yield from self._samples(query, half)
 
-    def _last(self, family: Family) -> _Query:
+    def _last_values_query(self, family: Family) -> _Query:
         def query(seconds: int) -> str:
-            last = f"last_over_time({self._selected(family, _ONLY.get(family, ''))}[{seconds}s])"
-            kept = _KEPT[family]
+            last = f"last_over_time({self._selector(family, _ONLY.get(family, ''))}[{seconds}s])"
+            kept = _KEPT_LABELS[family]
             return f"max by ({', '.join(kept)}) ({last})" if kept else last
 
         return query
 
-    def _seen(self, seconds: int) -> str:
-        times = self._times(self._selected(Family.CREATED), seconds)
+    def _last_seen_query(self, seconds: int) -> str:
+        times = self._timestamp_range(self._selector(Family.CREATED), seconds)
         return f"max by ({', '.join(_POD)}) (max_over_time({times}))"
 
-    def _first(self, seconds: int) -> str:
-        return f"min(min_over_time({self._times(self._selected(Family.CREATED), seconds)}))"
+    def _first_sample_query(self, seconds: int) -> str:
+        return (
+            f"min(min_over_time({self._timestamp_range(self._selector(Family.CREATED), seconds)}))"
+        )
 
-    def _finished(self, seconds: int) -> str:
-        final = self._selected(Family.PHASE, 'phase=~"Succeeded|Failed"')
-        times = self._times(f"{final} == 1", seconds)
+    def _finished_query(self, seconds: int) -> str:
+        final = self._selector(Family.PHASE, 'phase=~"Succeeded|Failed"')
+        times = self._timestamp_range(f"{final} == 1", seconds)
         return f"min by ({', '.join(_POD)}) (min_over_time({times}))"
 
-    def _times(self, vector: str, seconds: int) -> str:
+    def _timestamp_range(self, vector: str, seconds: int) -> str:
         return f"timestamp({vector})[{seconds}s:{self._step}s]"
 
-    def _selected(self, family: Family, only: str = "") -> str:
+    def _selector(self, family: Family, only: str = "") -> str:
         return f"{family}{{{','.join(filter(None, (self._matchers, only)))}}}"

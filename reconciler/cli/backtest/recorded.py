@@ -127,7 +127,7 @@ def recorded_trace(batches: Iterable[TraceBatch], since: datetime, until: dateti
         nodes=tuple(sorted(_nodes(timeline, begin, end), key=lambda n: (n.created, n.node))),
         daemons=tuple(traced_daemon(key, kind) for key, kind in sorted(timeline.daemons.items())),
         begin=begin,
-        market=timeline.market.between(begin, end),
+        market=timeline.market.trace_between(begin, end),
     )
 
 

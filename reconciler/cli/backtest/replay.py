@@ -41,7 +41,7 @@ class Replay:
     _next: int = field(default=0, init=False)
     _ends: list[tuple[datetime, str]] = field(default_factory=list, init=False)
     _present: dict[str, Pod] = field(default_factory=dict, init=False)
-    _shown: tuple[Workloads, Workloads] | None = field(default=None, init=False)
+    _last_workloads: tuple[Workloads, Workloads] | None = field(default=None, init=False)
 
     @property
     def end(self) -> datetime:
@@ -51,7 +51,7 @@ class Replay:
     @property
     def market(self) -> RecordedMarket:
         """The spot prices and refusals of the trace, at the time of the replay."""
-        return self.trace.market.recorded(self.start)
+        return self.trace.market.replay_from(self.start)
 
     def workloads(self, now: datetime) -> Workloads:
         """Return what should run now: the same object for as long as nothing comes or goes."""
@@ -63,19 +63,19 @@ class Replay:
             changed = True
         for traced in self._arrivals(now):
             key = traced.pod.key
-            self.stays[key] = Stay(traced, self._at(traced.created))
+            self.stays[key] = Stay(traced, self._time_at(traced.created))
             self._present[key] = traced.pod
             changed = True
-        known = self._shown
+        known = self._last_workloads
         if changed or known is None or known[0] is not self.base:
             pods = (*self.base.pods, *self._present.values())
-            self._shown = known = (
+            self._last_workloads = known = (
                 self.base,
                 replace(self.base, pods=pods, daemon_sets=self._daemon_sets()),
             )
         return known[1]
 
-    def heard(self, event: Event) -> None:
+    def record_event(self, event: Event) -> None:
         """Learn from what happens which pods are bound."""
         stay = self.stays.get(event.pod)
         if event.kind != EventKind.POD_BOUND or stay is None or stay.bound is not None:
@@ -88,7 +88,7 @@ class Replay:
         """Return when a pod comes or ends next; what is overdue is due now."""
         moments = [self._ends[0][0]] if self._ends else []
         if self._next < len(self.trace.pods):
-            moments.append(self._at(self.trace.pods[self._next].created))
+            moments.append(self._time_at(self.trace.pods[self._next].created))
         return max(min(moments), now) if moments else None
 
     def _daemon_sets(self) -> tuple[DaemonSet, ...]:
@@ -98,11 +98,11 @@ class Replay:
 
     def _arrivals(self, now: datetime) -> Iterator[TracedPod]:
         pods = self.trace.pods
-        while self._next < len(pods) and self._at(pods[self._next].created) <= now:
+        while self._next < len(pods) and self._time_at(pods[self._next].created) <= now:
             self._next += 1
             yield pods[self._next - 1]
 
-    def _at(self, seconds: float) -> datetime:
+    def _time_at(self, seconds: float) -> datetime:
         return self.start + timedelta(seconds=seconds)
 
 

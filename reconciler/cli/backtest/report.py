@@ -16,13 +16,18 @@ from reconciler.plan.render.charts import (
     SpanScale,
     TimeScale,
     chart,
-    price_label,
-    round_above,
+    format_price_label,
+    round_up,
 )
 from reconciler.plan.render.layout import table
-from reconciler.plan.render.page import Markup, el, joined, page
-from reconciler.plan.render.summary import seconds, sentence, span_of
-from reconciler.plan.render.wording import counted, dollars, moment, whole_dollars
+from reconciler.plan.render.page import Markup, el, join_markup, page
+from reconciler.plan.render.summary import backtest_length, backtest_sentence, format_seconds
+from reconciler.plan.render.wording import (
+    format_count,
+    format_dollars,
+    format_time,
+    format_whole_dollars,
+)
 from reconciler.plan.value.costs import (
     BASE,
     HEAD,
@@ -116,9 +121,9 @@ def _difference(head: SideResult, other: SideResult, name: str) -> Difference:
     )
 
 
-def as_text(backtest: Backtest) -> str:
+def render_text(backtest: Backtest) -> str:
     """Return the backtest for a terminal."""
-    period = f"from {moment(backtest.begin)} to {moment(backtest.until)}"
+    period = f"from {format_time(backtest.begin)} to {format_time(backtest.until)}"
     lines = [
         f"Backtest {period} ({format_duration(backtest.until - backtest.begin)})",
         "",
@@ -130,7 +135,7 @@ def as_text(backtest: Backtest) -> str:
     if gaps:
         lines += ["", GAP_TITLE, "", *table(gaps, "<" + ">" * len(backtest.sides))]
     if backtest.difference is not None:
-        lines += ["", sentence(backtest)]
+        lines += ["", backtest_sentence(backtest)]
     return "\n".join(lines) + "\n"
 
 
@@ -142,7 +147,9 @@ def rows_of(backtest: Backtest) -> list[list[str]]:
         rows.append([label, *(show(backtest.sides[name]) for name in names)])
     if backtest.seeds > 1:
         spread = backtest.spread
-        cells = [f"{dollars(spread[n].low)} to {dollars(spread[n].high)}" for n in names]
+        cells = [
+            f"{format_dollars(spread[n].low)} to {format_dollars(spread[n].high)}" for n in names
+        ]
         rows.append([f"cost over {backtest.seeds} seeds", *cells])
     return rows
 
@@ -154,15 +161,15 @@ def gap_rows(backtest: Backtest) -> list[list[str]]:
         return []
     rows = [["", *sides]]
     for label, name in _GAP_LINES:
-        rows.append([label, *(_part(side, name) for side in sides.values())])
+        rows.append([label, *(_format_part(side, name) for side in sides.values())])
     return rows
 
 
-def _part(side: SideResult, name: str) -> str:
+def _format_part(side: SideResult, name: str) -> str:
     """Return an amount of the gap, and its share in the cost of the side."""
     amount: float = getattr(side.gap, name)
     share = amount / side.dollars if side.dollars else 0.0
-    return f"{dollars(amount)} ({share:.1%})"
+    return f"{format_dollars(amount)} ({share:.1%})"
 
 
 GAP_TITLE: Final = "What the cost consists of"
@@ -184,20 +191,20 @@ def notes_of(backtest: Backtest) -> list[str]:
     """Return what must be known to read the figures."""
     if not backtest.rounded_gpus:
         return []
-    pods = counted(backtest.rounded_gpus, "pod")
+    pods = format_count(backtest.rounded_gpus, "pod")
     return [f"{pods} requested a share of a GPU and got a complete one."]
 
 
 _LINES: Final[tuple[tuple[str, Callable[[SideResult], str]], ...]] = (
-    ("cost", lambda side: dollars(side.dollars)),
-    ("cost per month", lambda side: whole_dollars(side.dollars_per_month)),
-    ("theoretical minimum cost", lambda side: dollars(side.lower_bound)),
+    ("cost", lambda side: format_dollars(side.dollars)),
+    ("cost per month", lambda side: format_whole_dollars(side.dollars_per_month)),
+    ("theoretical minimum cost", lambda side: format_dollars(side.lower_bound)),
     ("node-hours", lambda side: f"{side.node_hours:,.1f}"),
     ("CPU utilization", lambda side: f"{side.utilization.cpu:.1%}"),
     ("memory utilization", lambda side: f"{side.utilization.memory:.1%}"),
-    ("waiting, median", lambda side: seconds(side.waiting_seconds.p50)),
-    ("waiting, 95th percentile", lambda side: seconds(side.waiting_seconds.p95)),
-    ("waiting, 99th percentile", lambda side: seconds(side.waiting_seconds.p99)),
+    ("waiting, median", lambda side: format_seconds(side.waiting_seconds.p50)),
+    ("waiting, 95th percentile", lambda side: format_seconds(side.waiting_seconds.p95)),
+    ("waiting, 99th percentile", lambda side: format_seconds(side.waiting_seconds.p99)),
     ("evictions", lambda side: f"{side.evictions:,}"),
     ("interruptions", lambda side: f"{side.interruptions:,}"),
     ("commands", lambda side: f"{side.commands:,}"),
@@ -209,19 +216,21 @@ _LINES: Final[tuple[tuple[str, Callable[[SideResult], str]], ...]] = (
 def outcome_of(backtest: Backtest) -> str:
     """Return the difference in one sentence, or what one side comes to."""
     if backtest.difference is not None:
-        return sentence(backtest)
+        return backtest_sentence(backtest)
     (side,) = backtest.sides.values()
     return (
-        f"Over {span_of(backtest)}, this fleet would have cost {dollars(side.dollars)}"
-        f" ({dollars(side.dollars_per_month)}/month); CPU utilization {side.utilization.cpu:.0%},"
-        f" p99 waiting {seconds(side.waiting_seconds.p99)}."
+        f"Over {backtest_length(backtest)}, this fleet would have cost"
+        f" {format_dollars(side.dollars)}"
+        f" ({format_dollars(side.dollars_per_month)}/month); CPU utilization"
+        f" {side.utilization.cpu:.0%},"
+        f" p99 waiting {format_seconds(side.waiting_seconds.p99)}."
     )
 
 
 def render_html(backtest: Backtest, curves: Mapping[str, SideCurves]) -> str:
     """Return the page; ``curves`` are those of each side with the first seed."""
     begin, until = backtest.begin, backtest.until
-    period = f"{moment(begin)} to {moment(until)} ({format_duration(until - begin)})"
+    period = f"{format_time(begin)} to {format_time(until)} ({format_duration(until - begin)})"
     change = backtest.difference
     places_fewer = change is not None and change.unplaced > 0
     return page(
@@ -229,20 +238,20 @@ def render_html(backtest: Backtest, curves: Mapping[str, SideCurves]) -> str:
         el("h1", "Backtest"),
         el("p", f"{period}, simulated by the engine", cls="soft"),
         el("div", el("p", outcome_of(backtest)), cls="sum alarm" if places_fewer else "sum"),
-        el("h2", "Results", _of_seeds(backtest)),
+        el("h2", "Results", _seeds_note(backtest)),
         _table(rows_of(backtest)),
         *(el("p", note, cls="soft") for note in notes_of(backtest)),
-        _gap(backtest),
-        _cost(curves, begin, until),
-        _utilization(curves, begin, until),
-        _waiting(curves),
+        _gap_section(backtest),
+        _cost_section(curves, begin, until),
+        _utilization_section(curves, begin, until),
+        _waiting_section(curves),
         el("p", "The curves are those of the first seed.", cls="soft")
         if backtest.seeds > 1
         else "",
     )
 
 
-def _of_seeds(backtest: Backtest) -> Markup:
+def _seeds_note(backtest: Backtest) -> Markup:
     return el("small", f"means over {backtest.seeds} seeds") if backtest.seeds > 1 else Markup("")
 
 
@@ -262,48 +271,50 @@ def _table(rows: Sequence[Sequence[str]]) -> Markup:
     )
 
 
-def _gap(backtest: Backtest) -> Markup:
+def _gap_section(backtest: Backtest) -> Markup:
     rows = gap_rows(backtest)
     if not rows:
         return Markup("")
     about = el("small", "and their shares in the cost")
-    return joined(el("h2", GAP_TITLE, about), _table(rows))
+    return join_markup(el("h2", GAP_TITLE, about), _table(rows))
 
 
-def _cost(curves: Mapping[str, SideCurves], begin: datetime, until: datetime) -> Markup:
+def _cost_section(curves: Mapping[str, SideCurves], begin: datetime, until: datetime) -> Markup:
     clock = TimeScale(begin, until)
     drawn = [
         Curve(name, [(clock.share(sample.at), sample.per_hour) for sample in side.cost])
         for name, side in curves.items()
     ]
     most = {name: max((s.per_hour for s in side.cost), default=0) for name, side in curves.items()}
-    about = "; ".join(f"{name} at most {price_label(price)}" for name, price in most.items())
-    top = round_above(max(most.values()) or 1.0)
-    return joined(
+    about = "; ".join(f"{name} at most {format_price_label(price)}" for name, price in most.items())
+    top = round_up(max(most.values()) or 1.0)
+    return join_markup(
         el("h2", "Cost", el("small", "$/hour")),
-        chart(drawn, top, price_label, clock.grid(), f"cost per hour over time: {about}"),
+        chart(drawn, top, format_price_label, clock.grid(), f"cost per hour over time: {about}"),
     )
 
 
-def _utilization(curves: Mapping[str, SideCurves], begin: datetime, until: datetime) -> Markup:
+def _utilization_section(
+    curves: Mapping[str, SideCurves], begin: datetime, until: datetime
+) -> Markup:
     clock = TimeScale(begin, until)
     drawn = [
-        Curve(name, [(clock.share(step.at), step.cpu_share) for step in side.fullness])
+        Curve(name, [(clock.share(step.at), step.cpu_share) for step in side.utilization_steps])
         for name, side in curves.items()
     ]
     most = {
-        name: max((step.cpu_share for step in side.fullness), default=0.0)
+        name: max((step.cpu_share for step in side.utilization_steps), default=0.0)
         for name, side in curves.items()
     }
     about = "; ".join(f"{name} at most {share:.0%}" for name, share in most.items())
-    top = 1.0 if max(most.values()) <= 1 else round_above(max(most.values()))
-    return joined(
+    top = 1.0 if max(most.values()) <= 1 else round_up(max(most.values()))
+    return join_markup(
         el("h2", "CPU utilization", el("small", "requested by pods, as a share of allocatable")),
         chart(drawn, top, _percent, clock.grid(), f"CPU utilization over time: {about}"),
     )
 
 
-def _waiting(curves: Mapping[str, SideCurves]) -> Markup:
+def _waiting_section(curves: Mapping[str, SideCurves]) -> Markup:
     spans = SpanScale(max((side.waits[-1] for side in curves.values() if side.waits), default=60.0))
     drawn = [
         Curve(
@@ -321,7 +332,7 @@ def _waiting(curves: Mapping[str, SideCurves]) -> Markup:
     about = "; ".join(
         f"{name} {len(side.waits):,} of {side.pods:,}" for name, side in curves.items()
     )
-    return joined(
+    return join_markup(
         el("h2", "Waiting", el("small", "share of pods that had a node after this time")),
         chart(drawn, 1.0, _percent, spans.grid(), f"pods that got a node: {about}"),
     )

@@ -15,22 +15,22 @@ from msgspec.structs import replace as with_fields
 
 from reconciler.cli.backtest.replay import Replay
 from reconciler.cli.backtest.report import backtest_of
-from reconciler.cli.backtest.sides import PlayedSide, SideCurves, karpenter_defaults, play_side
+from reconciler.cli.backtest.sides import PlayedSide, SideCurves, with_karpenter_defaults, play_side
 from reconciler.cli.backtest.trace import Trace, read_trace
 from reconciler.cli.shared import timings
 from reconciler.cli.shared.files import read_bytes
 from reconciler.cli.shared.request import FleetRequest, SweepRequest
 from reconciler.cli.simulation.building import (
-    Setting,
+    SimulationSetup,
     SimulatedFleet,
     SimulationInputs,
-    built,
+    build_simulation,
     read_simulation,
 )
 from reconciler.cli.simulation.report import Report
 from reconciler.cli.simulation.script import Script
 from reconciler.cli.sweeps.evaluation import address_of
-from reconciler.cli.sweeps.sweep import Progress, Sweep, unseen
+from reconciler.cli.sweeps.sweep import Progress, Sweep, no_progress
 from reconciler.plan.make.decide import Phase
 from reconciler.plan.value.costs import BASE, HEAD, KARPENTER, Backtest
 
@@ -66,8 +66,8 @@ class Replays:
             EndlessError: it takes too many passes.
         """
 
-        def build(replay: Replay) -> Setting:
-            return built(self.inputs, self.script, key.seed, replay, replay.market)
+        def build(replay: Replay) -> SimulationSetup:
+            return build_simulation(self.inputs, self.script, key.seed, replay, replay.market)
 
         start, choose = self.inputs.start, _SIDES[key.side]
         return play_side(build, choose, self.trace, start, self.end, explains=True)
@@ -81,23 +81,23 @@ class Replays:
         return (self.inputs.address, self.script, self.trace.digest, self.end)
 
 
-def _head(setting: Setting) -> SimulatedFleet:
-    return setting.head
+def _head_fleet(setup: SimulationSetup) -> SimulatedFleet:
+    return setup.head
 
 
-def _base(setting: Setting) -> SimulatedFleet:
-    assert setting.base is not None, "there is a base where one is asked for"
-    return setting.base
+def _base_fleet(setup: SimulationSetup) -> SimulatedFleet:
+    assert setup.base is not None, "there is a base where one is asked for"
+    return setup.base
 
 
-def _karpenter(setting: Setting) -> SimulatedFleet:
-    return karpenter_defaults(setting.head)
+def _karpenter_fleet(setup: SimulationSetup) -> SimulatedFleet:
+    return with_karpenter_defaults(setup.head)
 
 
-_SIDES: Final[Mapping[str, Callable[[Setting], SimulatedFleet]]] = {
-    HEAD: _head,
-    BASE: _base,
-    KARPENTER: _karpenter,
+_SIDES: Final[Mapping[str, Callable[[SimulationSetup], SimulatedFleet]]] = {
+    HEAD: _head_fleet,
+    BASE: _base_fleet,
+    KARPENTER: _karpenter_fleet,
 }
 
 
@@ -118,11 +118,11 @@ class BacktestRequest:
     until: datetime | timedelta | None
     script: Script
     sweep: SweepRequest = field(default_factory=SweepRequest)
-    workload_alone: bool = False
+    workload_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Backtested:
+class BacktestResult:
     """The report of the head, the backtest, and the curve of each side with the first seed."""
 
     report: Report
@@ -130,16 +130,18 @@ class Backtested:
     curves: Mapping[str, SideCurves]
 
 
-def backtested(request: BacktestRequest, phase: Phase, progress: Progress = unseen) -> Backtested:
+def run_backtest(
+    request: BacktestRequest, phase: Phase, progress: Progress = no_progress
+) -> BacktestResult:
     """Play the trace against each side; ``progress`` receives the progress.
 
     Raises:
         ReconcilerError: an argument is wrong, or an input cannot be read.
     """
     trace = read_trace(read_bytes(request.trace), request.trace)
-    if request.workload_alone:
-        trace = trace.workload_alone
-    start = timings.present(request.fleet.now)
+    if request.workload_only:
+        trace = trace.workload_only
+    start = timings.current_time(request.fleet.now)
     fleet = replace(request.fleet, now=start)
     end = start + timedelta(seconds=trace.seconds)
     if request.until is not None:
@@ -153,12 +155,12 @@ def backtested(request: BacktestRequest, phase: Phase, progress: Progress = unse
     seeds = range(request.seed, request.seed + request.seeds)
     plays = [Play(side, seed) for seed in seeds for side in sides]
     replays = Replays(read_simulation(fleet, phase, is_replay=True), request.script, trace, end)
-    found = Sweep(request.sweep, progress).evaluated(replays, plays)
+    found = Sweep(request.sweep, progress).evaluate_all(replays, plays)
     played: dict[str, list[PlayedSide]] = {side: [] for side in sides}
-    for play, one in zip(plays, found, strict=True):
-        played[play.side].append(one)
+    for play, side_result in zip(plays, found, strict=True):
+        played[play.side].append(side_result)
     results = {side: [found.result for found in every] for side, every in played.items()}
     backtest = backtest_of(start, end, trace.rounded, results)
     report = with_fields(played[HEAD][0].report, backtest=backtest)
     curves = {side: every[0].curves for side, every in played.items()}
-    return Backtested(report, backtest, curves)
+    return BacktestResult(report, backtest, curves)

@@ -9,10 +9,10 @@ from math import ceil, fsum
 from typing import Final
 
 from reconciler.cli.backtest.bound import lower_bounds
-from reconciler.cli.backtest.gap import BusyRecorder, explained
+from reconciler.cli.backtest.gap import BusyRecorder, explain_gap
 from reconciler.cli.backtest.replay import Replay, Stay
 from reconciler.cli.backtest.trace import Trace
-from reconciler.cli.simulation.building import Setting, SimulatedFleet
+from reconciler.cli.simulation.building import SimulationSetup, SimulatedFleet
 from reconciler.cli.simulation.driver import Sample, play
 from reconciler.cli.simulation.report import Report, report_of
 from reconciler.cli.wiring.mandate import mandate_of
@@ -39,7 +39,7 @@ class CpuMemory:
     memory: int = 0
 
     @classmethod
-    def of(cls, resources: Resources) -> CpuMemory:
+    def from_resources(cls, resources: Resources) -> CpuMemory:
         """Return those of a list of resources; what is missing is 0."""
         return cls(resources.get(CPU, 0), resources.get(MEMORY, 0))
 
@@ -47,14 +47,14 @@ class CpuMemory:
     def total(cls, amounts: Iterable[CpuMemory]) -> CpuMemory:
         """Return the sum."""
         cpu = memory = 0
-        for one in amounts:
-            cpu += one.cpu
-            memory += one.memory
+        for amount in amounts:
+            cpu += amount.cpu
+            memory += amount.memory
         return cls(cpu, memory)
 
 
 @dataclass(frozen=True, slots=True)
-class Fullness:
+class UtilizationStep:
     """From ``at`` on: what the pods on the fleet's nodes request, and what is allocatable."""
 
     at: datetime
@@ -67,19 +67,19 @@ class Fullness:
         return _share(self.requested.cpu, self.allocatable.cpu)
 
 
-class FullnessRecorder:
+class UtilizationRecorder:
     """Records the utilization of NodePools when a pass observes a change.
 
     Passes that observe the same pods and nodes cost a comparison of identities.
     """
 
     def __init__(self) -> None:
-        self.steps: list[Fullness] = []
+        self.steps: list[UtilizationStep] = []
         self._pods: tuple[Pod, ...] = ()
         self._nodes: tuple[Node, ...] = ()
         self._requests: dict[int, tuple[PodSpec, CpuMemory]] = {}
 
-    def saw(self, done: Pass) -> None:
+    def record_pass(self, done: Pass) -> None:
         """Record what a pass observed."""
         snapshot = done.seen.snapshot
         if snapshot.pods == self._pods and snapshot.nodes == self._nodes:
@@ -88,24 +88,25 @@ class FullnessRecorder:
         nodes = {n.name: n for n in snapshot.nodes if NODEPOOL in n.metadata.labels}
         known, self._requests = self._requests, {}
         requested = CpuMemory.total(
-            self._of(pod, known) for pod in snapshot.pods if pod.spec.node_name in nodes
+            self._requests_of(pod, known) for pod in snapshot.pods if pod.spec.node_name in nodes
         )
         allocatable = CpuMemory.total(
-            CpuMemory.of(parse_resources(node.status.allocatable)) for node in nodes.values()
+            CpuMemory.from_resources(parse_resources(node.status.allocatable))
+            for node in nodes.values()
         )
         last = self.steps[-1] if self.steps else None
         if last is None or (last.requested, last.allocatable) != (requested, allocatable):
-            self.steps.append(Fullness(done.seen.at, requested, allocatable))
+            self.steps.append(UtilizationStep(done.seen.at, requested, allocatable))
 
-    def _of(self, pod: Pod, known: dict[int, tuple[PodSpec, CpuMemory]]) -> CpuMemory:
+    def _requests_of(self, pod: Pod, known: dict[int, tuple[PodSpec, CpuMemory]]) -> CpuMemory:
         """Return what a pod requests; its spec is kept, so that no other one gets its id."""
         spec = pod.spec
-        found = known.get(id(spec)) or (spec, CpuMemory.of(pod.requests()))
+        found = known.get(id(spec)) or (spec, CpuMemory.from_resources(pod.requests()))
         self._requests[id(spec)] = found
         return found[1]
 
 
-def utilization(steps: Sequence[Fullness], end: datetime) -> Utilization:
+def utilization(steps: Sequence[UtilizationStep], end: datetime) -> Utilization:
     """Return the requested share of all that was allocatable from the first step to ``end``."""
     spans = [
         (step, (until - step.at) / _HOUR)
@@ -136,7 +137,7 @@ class SideCurves:
     """
 
     cost: tuple[Sample, ...]
-    fullness: tuple[Fullness, ...]
+    utilization_steps: tuple[UtilizationStep, ...]
     waits: tuple[float, ...]
     pods: int
 
@@ -150,7 +151,7 @@ class PlayedSide:
     curves: SideCurves
 
 
-def karpenter_defaults(fleet: SimulatedFleet) -> SimulatedFleet:
+def with_karpenter_defaults(fleet: SimulatedFleet) -> SimulatedFleet:
     """Return the fleet as Karpenter decides by default: its packing and its search."""
     pools = {
         name: replace(options, packing=None, consolidation_search=None)
@@ -166,8 +167,8 @@ def karpenter_defaults(fleet: SimulatedFleet) -> SimulatedFleet:
 
 
 def play_side(
-    build: Callable[[Replay], Setting],
-    choose: Callable[[Setting], SimulatedFleet],
+    build: Callable[[Replay], SimulationSetup],
+    choose: Callable[[SimulationSetup], SimulatedFleet],
     trace: Trace,
     start: datetime,
     end: datetime,
@@ -185,19 +186,21 @@ def play_side(
         EndlessError: it takes more passes than one side may make.
     """
     replay = Replay(trace, start)
-    setting = build(replay)
-    chosen = replace(choose(setting), head=Revision(), tree="", digests=InputDigests())
-    fleet = setting.enter(chosen)
-    stage = setting.stage
-    stage.chronicle.listener = replay.heard
-    stage.coming = replay.next_moment
-    fullness, busy = FullnessRecorder(), BusyRecorder(stage.compute)
+    setup = build(replay)
+    revision = replace(choose(setup), head=Revision(), tree="", digests=InputDigests())
+    fleet = setup.start_fleet(revision)
+    stage = setup.stage
+    stage.chronicle.listener = replay.record_event
+    stage.next_workload_change = replay.next_moment
+    recorder, busy = UtilizationRecorder(), BusyRecorder(stage.compute)
 
     def watch(done: Pass) -> None:
-        fullness.saw(done)
-        busy.saw(done)
+        recorder.record_pass(done)
+        busy.record_pass(done)
 
-    outcome = play(stage, fleet.at, mandate_of(fleet.settings), end, watch, passes_max=PASSES_MAX)
+    outcome = play(
+        stage, fleet.priced_at, mandate_of(fleet.settings), end, watch, passes_max=PASSES_MAX
+    )
     samples = tuple(stage.samples)
     kinds = [event.kind for event in stage.chronicle.events]
     stays = replay.stays
@@ -212,7 +215,7 @@ def play_side(
         dollars_per_month=round(dollars / hours * HOURS_A_MONTH, 6) if hours else 0.0,
         lower_bound=round(fsum(bounds), 6),
         node_hours=round(_integral(samples, end, lambda sample: sample.nodes), 6),
-        utilization=utilization(fullness.steps, end),
+        utilization=utilization(recorder.steps, end),
         waiting_seconds=_percentiles(waits),
         evictions=evictions,
         evictions_per_pod_day=round(evictions / pod_days, 6) if pod_days else 0.0,
@@ -221,9 +224,9 @@ def play_side(
         pods=len(stays),
         unplaced=sum(stay.bound is None for stay in stays.values()),
         passes=stage.passes,
-        gap=explained(fleet, stays.values(), end, bounds, busy, dollars) if explains else None,
+        gap=explain_gap(fleet, stays.values(), end, bounds, busy, dollars) if explains else None,
     )
-    curves = SideCurves(samples, tuple(fullness.steps), waits, len(stays))
+    curves = SideCurves(samples, tuple(recorder.steps), waits, len(stays))
     return PlayedSide(result, report_of(stage, outcome, start), curves)
 
 

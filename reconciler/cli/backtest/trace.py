@@ -81,7 +81,7 @@ class TracedPod:
         """When it ended, None if it runs to the end of the trace."""
         return None if self.life is None else round(self.started + self.life, SECONDS_DIGITS)
 
-    def named(self, name: str) -> Pod:
+    def with_name(self, name: str) -> Pod:
         """Return the pod with another name."""
         return msgspec.structs.replace(
             self.pod, metadata=msgspec.structs.replace(self.pod.metadata, name=name)
@@ -120,7 +120,7 @@ class Trace:
     digest: str = field(default="", compare=False)
 
     @property
-    def workload_alone(self) -> Trace:
+    def workload_only(self) -> Trace:
         """The same trace without spot prices and refusals."""
         if not self.market:
             return self
@@ -167,19 +167,19 @@ def read_trace(content: bytes, where: str) -> Trace:
     Raises:
         UnreadableError: it is too large, or a line cannot be read.
     """
-    plain = _decompressed(content, where)
+    plain = _decompress(content, where)
     try:
         text = plain.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = plain[: error.start].count(b"\n") + 1
-        raise _wrong(where, line, "is not UTF-8") from error
+        raise _line_error(where, line, "is not UTF-8") from error
     first = text.partition("\n")[0]
     digest = sha256(plain).hexdigest()
     if first.lstrip().startswith("{"):
-        return replace(_own(text, where), digest=digest)
+        return replace(_parse_own_format(text, where), digest=digest)
     columns = [column.strip() for column in first.strip().split(",")]
     if set(_OPENB) <= set(columns):
-        return replace(_openb(text, where), digest=digest)
+        return replace(_parse_openb(text, where), digest=digest)
     raise UnreadableError(
         f"is not a trace: its first line is {quoted(first, 80)}",
         where=f"{where}:1",
@@ -187,7 +187,7 @@ def read_trace(content: bytes, where: str) -> Trace:
     )
 
 
-def _decompressed(content: bytes, where: str) -> bytes:
+def _decompress(content: bytes, where: str) -> bytes:
     if content.startswith(_GZIP):
         plain, rest = bytearray(), content
         try:
@@ -195,7 +195,7 @@ def _decompressed(content: bytes, where: str) -> bytes:
                 member = zlib.decompressobj(wbits=31)
                 plain += member.decompress(rest, BYTES_MAX + 1 - len(plain))
                 if len(plain) > BYTES_MAX or member.unconsumed_tail:
-                    raise _too_large(where)
+                    raise _size_error(where)
                 if not member.eof:
                     raise UnreadableError(
                         "ends within its compressed data", where=where, remedy="copy it again"
@@ -207,11 +207,11 @@ def _decompressed(content: bytes, where: str) -> bytes:
             ) from error
         return bytes(plain)
     if len(content) > BYTES_MAX:
-        raise _too_large(where)
+        raise _size_error(where)
     return content
 
 
-def _too_large(where: str) -> UnreadableError:
+def _size_error(where: str) -> UnreadableError:
     return UnreadableError(
         f"has more than {BYTES_MAX // 2**20} MiB",
         where=where,
@@ -219,11 +219,11 @@ def _too_large(where: str) -> UnreadableError:
     )
 
 
-def _wrong(where: str, line: int, message: str) -> UnreadableError:
+def _line_error(where: str, line: int, message: str) -> UnreadableError:
     return UnreadableError(message, where=f"{where}:{line}", remedy="correct or remove the line")
 
 
-def _own(text: str, where: str) -> Trace:
+def _parse_own_format(text: str, where: str) -> Trace:
     classes: dict[str, TraceClass] = {}
     pods: list[TracedPod] = []
     nodes: list[TracedNode] = []
@@ -235,56 +235,56 @@ def _own(text: str, where: str) -> Trace:
             continue
         try:
             if header is None:
-                header = _header(line, where)
+                header = _parse_header(line, where)
             elif '"spec"' in line:
                 made = msgspec.json.decode(line, type=TraceClass)
                 classes[made.name] = made
             elif '"nodePool"' in line:
-                nodes.append(_node(line, where, number))
+                nodes.append(_parse_node(line, where, number))
             elif '"spotPrices"' in line or '"refusedFrom"' in line:
-                market.append(_of_market(line, where, number))
+                market.append(_parse_market(line, where, number))
             else:
                 row = msgspec.json.decode(line, type=TraceRow)
                 if row.pod in names:
-                    raise _wrong(where, number, f"pod {quoted(row.pod, 80)} is defined twice")
+                    raise _line_error(where, number, f"pod {quoted(row.pod, 80)} is defined twice")
                 names.add(row.pod)
-                pods.append(_traced(row, classes, where, number))
+                pods.append(_parse_pod(row, classes, where, number))
         except msgspec.MsgspecError as error:
-            raise _wrong(where, number, one_line(str(error))[:200]) from error
-        _expect_few(pods, where, number)
+            raise _line_error(where, number, one_line(str(error))[:200]) from error
+        _expect_within_limit(pods, where, number)
     if header is None:
-        raise _wrong(where, 1, "is empty")
+        raise _line_error(where, 1, "is empty")
     daemons = [made for made in classes.values() if made.is_daemon_set]
     return replace(
-        _trace(pods, header.seconds, header.rounded_gpus),
+        _make_trace(pods, header.seconds, header.rounded_gpus),
         nodes=tuple(sorted(nodes, key=lambda node: (node.created, node.node))),
-        daemons=tuple(traced_daemon(made.name, made) for made in sorted(daemons, key=_name)),
+        daemons=tuple(traced_daemon(made.name, made) for made in sorted(daemons, key=_class_name)),
         begin=header.begin,
         market=market_of(market),
     )
 
 
-def _of_market(line: str, where: str, number: int) -> TracedPrices | TracedRefusal:
-    one: TracedPrices | TracedRefusal
+def _parse_market(line: str, where: str, number: int) -> TracedPrices | TracedRefusal:
+    item: TracedPrices | TracedRefusal
     if '"spotPrices"' in line:
-        one = msgspec.json.decode(line, type=TracedPrices)
+        item = msgspec.json.decode(line, type=TracedPrices)
     else:
-        one = msgspec.json.decode(line, type=TracedRefusal)
-    problem = one.problem(SECONDS_MAX)
+        item = msgspec.json.decode(line, type=TracedRefusal)
+    problem = item.problem(SECONDS_MAX)
     if problem:
-        raise _wrong(where, number, one_line(problem))
-    return one
+        raise _line_error(where, number, one_line(problem))
+    return item
 
 
-def _name(made: TraceClass) -> str:
+def _class_name(made: TraceClass) -> str:
     return made.name
 
 
-def _node(line: str, where: str, number: int) -> TracedNode:
+def _parse_node(line: str, where: str, number: int) -> TracedNode:
     node = msgspec.json.decode(line, type=TracedNode)
     _expect_order(node.created, None, node.deleted, where, number)
     if node.price is not None and not 0 <= node.price <= PRICE_MAX:
-        raise _wrong(where, number, f"price: {node.price} is not between 0 and {PRICE_MAX:,}")
+        raise _line_error(where, number, f"price: {node.price} is not between 0 and {PRICE_MAX:,}")
     return node
 
 
@@ -306,7 +306,7 @@ def traced_pod(
 ) -> TracedPod:
     """Return the pod ``namespace/name`` of a class, with its times in seconds."""
     namespace, _, name = key.rpartition("/")
-    pod = _pod(name, kind, namespace or NAMESPACE)
+    pod = _make_pod(name, kind, namespace or NAMESPACE)
     return TracedPod(created, _life(created, bound, deleted), pod, bound)
 
 
@@ -328,27 +328,31 @@ def with_unique_names(pods: Iterable[TracedPod]) -> Iterator[TracedPod]:
         pod, key = traced.pod, traced.pod.key
         while pod.key in names:
             numbers[key] = number = numbers.get(key, 1) + 1
-            pod = traced.named(f"{traced.pod.metadata.name}-{number}")
+            pod = traced.with_name(f"{traced.pod.metadata.name}-{number}")
         names.add(pod.key)
         yield replace(traced, pod=pod)
 
 
-def _header(line: str, where: str) -> TraceHeader:
+def _parse_header(line: str, where: str) -> TraceHeader:
     header = msgspec.json.decode(line, type=TraceHeader)
     if (header.api_version, header.kind) != (API, KIND):
-        raise _wrong(where, 1, f"is {header.api_version} {header.kind}, not {API} {KIND}"[:200])
+        raise _line_error(
+            where, 1, f"is {header.api_version} {header.kind}, not {API} {KIND}"[:200]
+        )
     if header.rounded_gpus < 0:
-        raise _wrong(where, 1, f"roundedGpus: {header.rounded_gpus} is negative")
+        raise _line_error(where, 1, f"roundedGpus: {header.rounded_gpus} is negative")
     if not 0 <= header.seconds <= SECONDS_MAX:
-        raise _wrong(where, 1, f"seconds: {header.seconds} is not between 0 and {SECONDS_MAX}")
+        raise _line_error(where, 1, f"seconds: {header.seconds} is not between 0 and {SECONDS_MAX}")
     return header
 
 
-def _traced(row: TraceRow, classes: Mapping[str, TraceClass], where: str, line: int) -> TracedPod:
+def _parse_pod(
+    row: TraceRow, classes: Mapping[str, TraceClass], where: str, line: int
+) -> TracedPod:
     kind = classes.get(row.pod_class)
     if kind is None or kind.is_daemon_set:
         name = one_line(row.pod_class[:80])
-        raise _wrong(where, line, f"class {quoted(name)} is not defined on a line before")
+        raise _line_error(where, line, f"class {quoted(name)} is not defined on a line before")
     _expect_order(row.created, row.bound, row.deleted, where, line)
     return traced_pod(row.pod, kind, row.created, row.bound, row.deleted)
 
@@ -364,12 +368,12 @@ def _expect_order(
 ) -> None:
     times = [t for t in (created, bound, deleted) if t is not None]
     if not all(0 <= t <= SECONDS_MAX for t in times):
-        raise _wrong(where, line, f"a time is not between 0 and {SECONDS_MAX} seconds")
+        raise _line_error(where, line, f"a time is not between 0 and {SECONDS_MAX} seconds")
     if times != sorted(times):
-        raise _wrong(where, line, "the times are not in the order created, bound, deleted")
+        raise _line_error(where, line, "the times are not in the order created, bound, deleted")
 
 
-def _pod(name: str, kind: _TracedClass, namespace: str = NAMESPACE) -> Pod:
+def _make_pod(name: str, kind: _TracedClass, namespace: str = NAMESPACE) -> Pod:
     metadata = Metadata(
         name=name,
         namespace=namespace,
@@ -385,42 +389,46 @@ def job_of(name: str) -> OwnerReference:
     return OwnerReference("Job", name, "batch/v1", controller=True)
 
 
-def _openb(text: str, where: str) -> Trace:
+def _parse_openb(text: str, where: str) -> Trace:
     rows = csv.DictReader(text.splitlines(), strict=True)
     pods: list[TracedPod] = []
     kinds: dict[tuple[int, int, int], TraceClass] = {}
     names: set[str] = set()
     rounded, last = 0, 0.0
-    for number, row in _rows(rows, where):
-        facts = _numbers(row, where, number)
+    for number, row in _read_rows(rows, where):
+        facts = _parse_numbers(row, where, number)
         name = str(row["name"])
         if not name or name in names:
-            raise _wrong(where, number, f"name: {quoted(name, 80)} is empty or not unique")
+            raise _line_error(where, number, f"name: {quoted(name, 80)} is empty or not unique")
         names.add(name)
         gpus = int(facts["num_gpu"])
         rounded += gpus == 1 and 0 < facts["gpu_milli"] < 1000
         size = (int(facts["cpu_milli"]), int(facts["memory_mib"]), gpus)
-        kind = kinds.setdefault(size, TraceClass("", _spec(*size)))
+        kind = kinds.setdefault(size, TraceClass("", _pod_spec(*size)))
         created, deleted = facts["creation_time"], facts["deletion_time"]
         bound = facts.get("scheduled_time")
         _expect_order(created, bound, deleted, where, number)
-        pods.append(TracedPod(created, _life(created, bound, deleted), _pod(name, kind), bound))
+        pods.append(
+            TracedPod(created, _life(created, bound, deleted), _make_pod(name, kind), bound)
+        )
         last = max(last, deleted)
-        _expect_few(pods, where, number)
-    return _trace(pods, last, rounded)
+        _expect_within_limit(pods, where, number)
+    return _make_trace(pods, last, rounded)
 
 
-def _rows(rows: csv.DictReader[str], where: str) -> Iterator[tuple[int, dict[str, str]]]:
+def _read_rows(rows: csv.DictReader[str], where: str) -> Iterator[tuple[int, dict[str, str]]]:
     try:
         for row in rows:
             if None in row or None in row.values():
-                raise _wrong(where, rows.line_num, "does not have as many fields as the first line")
+                raise _line_error(
+                    where, rows.line_num, "does not have as many fields as the first line"
+                )
             yield rows.line_num, row
     except csv.Error as error:
-        raise _wrong(where, rows.reader.line_num, f"cannot be read as CSV: {error}") from error
+        raise _line_error(where, rows.reader.line_num, f"cannot be read as CSV: {error}") from error
 
 
-def _numbers(row: Mapping[str, str], where: str, line: int) -> dict[str, float]:
+def _parse_numbers(row: Mapping[str, str], where: str, line: int) -> dict[str, float]:
     """Return the numbers of a row; only the time of scheduling may be missing."""
     found: dict[str, float] = {}
     for column in _OPENB[1:]:
@@ -434,12 +442,14 @@ def _numbers(row: Mapping[str, str], where: str, line: int) -> dict[str, float]:
         except ValueError:
             number = float("nan")
         if not 0 <= number <= _AMOUNT_MAX:
-            raise _wrong(where, line, f"{column}: {quoted(text, 40)} is not a non-negative number")
+            raise _line_error(
+                where, line, f"{column}: {quoted(text, 40)} is not a non-negative number"
+            )
         found[column] = number
     return found
 
 
-def _spec(cpu_milli: int, memory_mib: int, gpus: int) -> PodSpec:
+def _pod_spec(cpu_milli: int, memory_mib: int, gpus: int) -> PodSpec:
     amounts: dict[str, str | int | float] = {CPU: f"{cpu_milli}m", MEMORY: f"{memory_mib}Mi"}
     tolerations: tuple[Toleration, ...] = ()
     if gpus:
@@ -449,7 +459,7 @@ def _spec(cpu_milli: int, memory_mib: int, gpus: int) -> PodSpec:
     return PodSpec(containers=(Container("main", needs),), tolerations=tolerations)
 
 
-def _expect_few(pods: Sequence[TracedPod], where: str, line: int) -> None:
+def _expect_within_limit(pods: Sequence[TracedPod], where: str, line: int) -> None:
     if len(pods) > PODS_MAX:
         raise UnreadableError(
             f"has more than {PODS_MAX:,} pods",
@@ -458,6 +468,6 @@ def _expect_few(pods: Sequence[TracedPod], where: str, line: int) -> None:
         )
 
 
-def _trace(pods: list[TracedPod], seconds: float, rounded: int = 0) -> Trace:
+def _make_trace(pods: list[TracedPod], seconds: float, rounded: int = 0) -> Trace:
     ordered = sorted(pods, key=lambda p: (p.created, p.pod.namespace, p.pod.metadata.name))
     return Trace(tuple(ordered), seconds, rounded)

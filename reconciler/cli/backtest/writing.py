@@ -46,7 +46,7 @@ from reconciler.model.kubernetes.pod import (
 )
 from reconciler.model.resources import CPU, MEMORY
 from reconciler.plan.render.layout import table
-from reconciler.plan.render.wording import counted, dollars
+from reconciler.plan.render.wording import format_count, format_dollars
 
 _READ_ANNOTATIONS: Final = (DO_NOT_DISRUPT, POD_DELETION_COST)
 
@@ -58,7 +58,7 @@ class _Names:
         self._known: dict[tuple[str, str], str] = {}
         self._counts: dict[str, int] = {}
 
-    def learn(self, kind: str, names: Iterable[str]) -> None:
+    def number_in_order(self, kind: str, names: Iterable[str]) -> None:
         """Number names in their order, with digits such that the new names sort as the old."""
         ordered = sorted(set(names))
         digits = len(str(len(ordered)))
@@ -66,7 +66,7 @@ class _Names:
             self._known[kind, name] = f"{kind}-{number:0{digits}}"
         self._counts[kind] = len(ordered)
 
-    def of(self, kind: str, name: str) -> str:
+    def replace(self, kind: str, name: str) -> str:
         known = self._known.get((kind, name))
         if known is None:
             self._counts[kind] = number = self._counts.get(kind, 0) + 1
@@ -74,100 +74,106 @@ class _Names:
         return known
 
     def labels(self, labels: Mapping[str, str]) -> dict[str, str]:
-        return {self.of("label", key): self.of("value", labels[key]) for key in sorted(labels)}
+        return {
+            self.replace("label", key): self.replace("value", labels[key]) for key in sorted(labels)
+        }
 
 
-def anonymized(trace: Trace) -> Trace:
+def anonymize_trace(trace: Trace) -> Trace:
     """Return the trace without names."""
     names = _Names()
-    names.learn("namespace", (traced.pod.namespace for traced in trace.pods))
-    names.learn("pod", (traced.pod.key for traced in trace.pods))
+    names.number_in_order("namespace", (traced.pod.namespace for traced in trace.pods))
+    names.number_in_order("pod", (traced.pod.key for traced in trace.pods))
     specs: dict[int, PodSpec] = {}
     pods = []
     for traced in trace.pods:
         spec = specs.get(id(traced.pod.spec))
         if spec is None:
-            spec = specs[id(traced.pod.spec)] = _spec(traced.pod.spec, names)
-        pods.append(replace(traced, pod=_pod(traced.pod, spec, names)))
+            spec = specs[id(traced.pod.spec)] = _anonymize_spec(traced.pod.spec, names)
+        pods.append(replace(traced, pod=_anonymize_pod(traced.pod, spec, names)))
     nodes = tuple(
-        msgspec.structs.replace(node, node=names.of("node", node.node)) for node in trace.nodes
+        msgspec.structs.replace(node, node=names.replace("node", node.node)) for node in trace.nodes
     )
-    daemons = tuple(_anonymous_daemon(daemon, names) for daemon in trace.daemons)
+    daemons = tuple(_anonymize_daemon(daemon, names) for daemon in trace.daemons)
     return replace(trace, pods=tuple(pods), nodes=nodes, daemons=daemons)
 
 
-def _anonymous_daemon(daemon: DaemonSet, names: _Names) -> DaemonSet:
+def _anonymize_daemon(daemon: DaemonSet, names: _Names) -> DaemonSet:
     template = daemon.spec.template
     meta = template.metadata
     return DaemonSet(
         metadata=Metadata(
-            name=names.of("daemon", daemon.pod().key),
-            namespace=names.of("namespace", daemon.metadata.namespace),
+            name=names.replace("daemon", daemon.pod().key),
+            namespace=names.replace("namespace", daemon.metadata.namespace),
         ),
         spec=DaemonSetSpec(
             template=PodTemplate(
-                metadata=Metadata(labels=names.labels(meta.labels), annotations=_read(meta)),
-                spec=_spec(template.spec, names),
+                metadata=Metadata(
+                    labels=names.labels(meta.labels), annotations=_relevant_annotations(meta)
+                ),
+                spec=_anonymize_spec(template.spec, names),
             )
         ),
     )
 
 
-def _read(meta: Metadata) -> dict[str, str]:
+def _relevant_annotations(meta: Metadata) -> dict[str, str]:
     return {k: v for k, v in meta.annotations.items() if k in _READ_ANNOTATIONS}
 
 
-def _pod(pod: Pod, spec: PodSpec, names: _Names) -> Pod:
+def _anonymize_pod(pod: Pod, spec: PodSpec, names: _Names) -> Pod:
     old = pod.metadata
-    name = names.of("pod", pod.key)
+    name = names.replace("pod", pod.key)
     own = job_of(old.name)
     owners = tuple(
         job_of(name)
         if owner == own
-        else msgspec.structs.replace(owner, name=names.of("owner", f"{owner.kind}/{owner.name}"))
+        else msgspec.structs.replace(
+            owner, name=names.replace("owner", f"{owner.kind}/{owner.name}")
+        )
         for owner in old.owner_references
     )
     metadata = msgspec.structs.replace(
         old,
         name=name,
-        namespace=names.of("namespace", pod.namespace),
+        namespace=names.replace("namespace", pod.namespace),
         labels=names.labels(old.labels),
-        annotations=_read(old),
+        annotations=_relevant_annotations(old),
         owner_references=owners,
     )
     return msgspec.structs.replace(pod, metadata=metadata, spec=spec)
 
 
-def _spec(spec: PodSpec, names: _Names) -> PodSpec:
+def _anonymize_spec(spec: PodSpec, names: _Names) -> PodSpec:
     bare = msgspec.structs.replace(
         spec,
-        containers=tuple(_container(c, names) for c in spec.containers),
-        init_containers=tuple(_container(c, names) for c in spec.init_containers),
-        volumes=tuple(_volume(volume, names) for volume in spec.volumes),
-        resource_claims=_claims(spec.resource_claims, names),
+        containers=tuple(_anonymize_container(c, names) for c in spec.containers),
+        init_containers=tuple(_anonymize_container(c, names) for c in spec.init_containers),
+        volumes=tuple(_anonymize_volume(volume, names) for volume in spec.volumes),
+        resource_claims=_anonymize_claims(spec.resource_claims, names),
     )
     return msgspec.convert(_without_names(msgspec.to_builtins(bare), names), PodSpec)
 
 
-def _container(container: Container, names: _Names) -> Container:
-    claims = _claims(container.resources.claims, names)
+def _anonymize_container(container: Container, names: _Names) -> Container:
+    claims = _anonymize_claims(container.resources.claims, names)
     return msgspec.structs.replace(
         container,
-        name=names.of("container", container.name),
+        name=names.replace("container", container.name),
         resources=msgspec.structs.replace(container.resources, claims=claims),
     )
 
 
-def _claims(claims: Iterable[DeviceClaim], names: _Names) -> tuple[DeviceClaim, ...]:
-    return tuple(DeviceClaim(names.of("claim", claim.name)) for claim in claims)
+def _anonymize_claims(claims: Iterable[DeviceClaim], names: _Names) -> tuple[DeviceClaim, ...]:
+    return tuple(DeviceClaim(names.replace("claim", claim.name)) for claim in claims)
 
 
-def _volume(volume: Volume, names: _Names) -> Volume:
+def _anonymize_volume(volume: Volume, names: _Names) -> Volume:
     claim = volume.persistent_volume_claim
     if claim is not None:
-        claim = PersistentVolumeClaimSource(names.of("claim", claim.claim_name))
+        claim = PersistentVolumeClaimSource(names.replace("claim", claim.claim_name))
     return msgspec.structs.replace(
-        volume, name=names.of("volume", volume.name), persistent_volume_claim=claim
+        volume, name=names.replace("volume", volume.name), persistent_volume_claim=claim
     )
 
 
@@ -175,11 +181,13 @@ def _without_names(data: object, names: _Names, key: str = "") -> object:
     """Return data in which the pod labels and namespaces that selectors read are renamed."""
     if key in ("labelSelector", "namespaceSelector"):
         selector = msgspec.convert(data, LabelSelector | None)
-        return None if selector is None else msgspec.to_builtins(_selector(selector, names))
+        return (
+            None if selector is None else msgspec.to_builtins(_anonymize_selector(selector, names))
+        )
     if isinstance(data, (list, tuple)):
         kind = _LISTS.get(key)
         if kind is not None:
-            return [names.of(kind, str(name)) for name in data]
+            return [names.replace(kind, str(name)) for name in data]
         return [_without_names(item, names) for item in data]
     if isinstance(data, dict):
         return {k: _without_names(v, names, k) for k, v in data.items()}
@@ -190,15 +198,15 @@ _LISTS: Final = {"namespaces": "namespace", "matchLabelKeys": "label", "mismatch
 """Lists of names within pod affinity and spread, and what they name."""
 
 
-def _selector(selector: LabelSelector, names: _Names) -> LabelSelector:
+def _anonymize_selector(selector: LabelSelector, names: _Names) -> LabelSelector:
     return msgspec.structs.replace(
         selector,
         match_labels=names.labels(selector.match_labels),
         match_expressions=tuple(
             msgspec.structs.replace(
                 expression,
-                key=names.of("label", expression.key),
-                values=tuple(names.of("value", value) for value in expression.values),
+                key=names.replace("label", expression.key),
+                values=tuple(names.replace("value", value) for value in expression.values),
             )
             for expression in selector.match_expressions
         ),
@@ -209,17 +217,17 @@ _MILLI = 1000
 _GIB = 2**30
 
 
-def written(trace: Trace, *, compressed: bool = False) -> bytes:
+def encode_trace(trace: Trace, *, compressed: bool = False) -> bytes:
     """Return the trace as JSON Lines; an equal trace gives the same bytes."""
     encode = msgspec.json.Encoder(order="deterministic").encode
     lines = [encode(TraceHeader(API, KIND, trace.seconds, trace.rounded, trace.begin))]
-    lines += [encode(_daemon(daemon)) for daemon in trace.daemons]
+    lines += [encode(_daemon_class(daemon)) for daemon in trace.daemons]
     lines += [encode(node) for node in trace.nodes]
     lines += [encode(change) for change in trace.market.prices]
     lines += [encode(refusal) for refusal in trace.market.refusals]
     classes: dict[bytes, str] = {}
     for traced in trace.pods:
-        body = _class(traced.pod)
+        body = _pod_class(traced.pod)
         content = encode(body)
         name = classes.get(content)
         if name is None:
@@ -230,13 +238,13 @@ def written(trace: Trace, *, compressed: bool = False) -> bytes:
     return gzip.compress(content, mtime=0) if compressed else content
 
 
-def _daemon(daemon: DaemonSet) -> TraceClass:
+def _daemon_class(daemon: DaemonSet) -> TraceClass:
     pod = daemon.pod()
     meta = pod.metadata
     return TraceClass(pod.key, pod.spec, meta.labels, meta.annotations, is_daemon_set=True)
 
 
-def _class(pod: Pod) -> TraceClass:
+def _pod_class(pod: Pod) -> TraceClass:
     meta = pod.metadata
     (owner,) = meta.owner_references
     return TraceClass(
@@ -275,7 +283,7 @@ class TraceSummary(msgspec.Struct, frozen=True, rename="camel"):
 
 def summary_of(trace: Trace) -> TraceSummary:
     """Return the summary; pods without an end run to the end of the trace."""
-    lives = [max(_end(t, trace.seconds) - t.started, 0.0) for t in trace.pods]
+    lives = [max(_end_of(t, trace.seconds) - t.started, 0.0) for t in trace.pods]
     ended = sorted(t.life for t in trace.pods if t.life is not None)
     requests = [t.pod.requests() for t in trace.pods]
 
@@ -289,7 +297,7 @@ def summary_of(trace: Trace) -> TraceSummary:
         classes=len({id(t.pod.spec) for t in trace.pods}),
         gpu_pods=sum(1 for r in requests if r.get(GPU, 0)),
         rounded_gpus=trace.rounded,
-        most_at_once=_most_at_once(trace),
+        most_at_once=_peak_pods(trace),
         median_life_seconds=ended[len(ended) // 2] if ended else None,
         cpu_hours=hours(CPU, _MILLI),
         memory_gib_hours=hours(MEMORY, _GIB * _MILLI),
@@ -313,16 +321,16 @@ def _node_hours(trace: Trace, weight: Callable[[TracedNode], float | None]) -> f
     return round(fsum(total), 3) if trace.nodes else None
 
 
-def _end(traced: TracedPod, seconds: float) -> float:
+def _end_of(traced: TracedPod, seconds: float) -> float:
     return seconds if traced.deleted is None else traced.deleted
 
 
-def _most_at_once(trace: Trace) -> int:
+def _peak_pods(trace: Trace) -> int:
     """Return the maximum number of pods at one moment; a pod that ends makes room first."""
     moments = sorted(
         moment
         for traced in trace.pods
-        for moment in ((traced.created, 1), (_end(traced, trace.seconds), -1))
+        for moment in ((traced.created, 1), (_end_of(traced, trace.seconds), -1))
     )
     most = now = 0
     for _, change in moments:
@@ -331,31 +339,31 @@ def _most_at_once(trace: Trace) -> int:
     return most
 
 
-def summary_text(found: TraceSummary) -> str:
+def render_summary(summary: TraceSummary) -> str:
     """Return the summary for a terminal."""
-    life = found.median_life_seconds
+    life = summary.median_life_seconds
     rows = [
-        ["length", format_duration(timedelta(seconds=round(found.seconds)))],
-        ["pods", f"{found.pods:,}"],
-        ["classes of pods", f"{found.classes:,}"],
-        ["pods with GPUs", f"{found.gpu_pods:,}"],
-        ["maximum pods at a time", f"{found.most_at_once:,}"],
+        ["length", format_duration(timedelta(seconds=round(summary.seconds)))],
+        ["pods", f"{summary.pods:,}"],
+        ["classes of pods", f"{summary.classes:,}"],
+        ["pods with GPUs", f"{summary.gpu_pods:,}"],
+        ["maximum pods at a time", f"{summary.most_at_once:,}"],
         ["median life", "-" if life is None else f"{life:,.0f} s"],
-        ["CPU-hours requested", f"{found.cpu_hours:,.1f}"],
-        ["GiB-hours requested", f"{found.memory_gib_hours:,.1f}"],
-        ["GPU-hours requested", f"{found.gpu_hours:,.1f}"],
+        ["CPU-hours requested", f"{summary.cpu_hours:,.1f}"],
+        ["GiB-hours requested", f"{summary.memory_gib_hours:,.1f}"],
+        ["GPU-hours requested", f"{summary.gpu_hours:,.1f}"],
     ]
-    if found.nodes:
-        rows += [["nodes", f"{found.nodes:,}"], ["node-hours", f"{found.node_hours:,.1f}"]]
-        cost = "-" if found.dollars is None else dollars(found.dollars)
+    if summary.nodes:
+        rows += [["nodes", f"{summary.nodes:,}"], ["node-hours", f"{summary.node_hours:,.1f}"]]
+        cost = "-" if summary.dollars is None else format_dollars(summary.dollars)
         rows.append(["cost of these nodes", cost])
-    if found.market is not None:
-        rows += _market_rows(found.market)
+    if summary.market is not None:
+        rows += _market_rows(summary.market)
     lines = table(rows, "<>")
-    if found.rounded_gpus:
+    if summary.rounded_gpus:
         lines += [
             "",
-            f"{counted(found.rounded_gpus, 'pod')} requested a share of a GPU: each gets one.",
+            f"{format_count(summary.rounded_gpus, 'pod')} requested a share of a GPU: each gets one.",
         ]
     return "\n".join(lines) + "\n"
 
@@ -370,7 +378,7 @@ def _market_rows(market: MarketSummary) -> list[list[str]]:
             ["largest fall and rise", f"{fall:+.1f}%, {rise:+.1f}%"],
         ]
     if market.refusals:
-        offerings = counted(market.refused, "offering")
+        offerings = format_count(market.refused, "offering")
         rows += [
             ["refusals of EC2", f"{market.refusals:,} ({offerings})"],
             ["hours of unavailability", f"{market.refused_hours:,.1f}"],

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 from reconciler.engine.tracking import run_of_command
 from reconciler.model.text.visible import Painted, one_line, visible
 from reconciler.plan.render.layout import wrap
-from reconciler.plan.render.wording import counted, listed
+from reconciler.plan.render.wording import format_count, format_list
 from reconciler.plan.value.actions import ActionKind
 from reconciler.ports.progress import EventKind, Progress
 from reconciler.ports.state import RunningCommand
@@ -123,7 +123,7 @@ def _lines(
             case "Terminated":
                 yield at, "-", f"{_subject(names)} terminated"
             case "Discarded":
-                yield at, "-", f"removed {counted(len(some), _unused(some))} from AWS"
+                yield at, "-", f"removed {format_count(len(some), _unused(some))} from AWS"
             case "CommandStarted":
                 yield from ((at, *_started(by_id[p.command])) for p in some if p.command in by_id)
             case "CommandValidated":
@@ -148,14 +148,14 @@ def _subject(claims: Sequence[str]) -> str:
 
 
 def _started(command: RunningCommand) -> tuple[str, str]:
-    going = listed(command.node_claims, 3)
+    going = format_list(command.node_claims, 3)
     if not command.replacements:
         return "-", f"remove {going} ({command.reason})"
-    return "±", f"replace {going} with {listed(command.replacements, 3)} ({command.reason})"
+    return "±", f"replace {going} with {format_list(command.replacements, 3)} ({command.reason})"
 
 
 def _validated(command: RunningCommand) -> str:
-    going = listed(command.node_claims, 3)
+    going = format_list(command.node_claims, 3)
     if not command.replacements:
         return f"revalidated: {going} can be removed"
     return f"revalidated: {going} can be drained"

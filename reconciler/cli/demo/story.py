@@ -77,7 +77,7 @@ def _pull_request(stage: DemoStage, narrator: Narrator) -> None:
 
 
 def _roll_out(stage: DemoStage, narrator: Narrator) -> None:
-    from reconciler.plan.render.wording import counted, dollars
+    from reconciler.plan.render.wording import format_count, format_dollars
 
     narrator.chapter("Merged: one node at a time")
     narrator.say(
@@ -92,8 +92,8 @@ def _roll_out(stage: DemoStage, narrator: Narrator) -> None:
     result = stage.apply()
     most, least = stage.reporter.most_disrupted["web"], stage.reporter.least_ready["web"]
     narrator.say(
-        f"At most {counted(most, 'node')} drained at a time, and at least {least} stayed "
-        f"ready. The fleet now costs {dollars(result.plan.cost.after)}/hour."
+        f"At most {format_count(most, 'node')} drained at a time, and at least {least} stayed "
+        f"ready. The fleet now costs {format_dollars(result.plan.cost.after)}/hour."
     )
 
 
@@ -156,7 +156,7 @@ def _crash(stage: DemoStage, narrator: Narrator) -> Pass:
 def _ending(stage: DemoStage, narrator: Narrator, last: Pass, kept: str | None) -> None:
     from reconciler.cli.output.listing import verb_of
     from reconciler.plan.render.layout import table
-    from reconciler.plan.render.wording import counted, dollars, monthly
+    from reconciler.plan.render.wording import format_count, format_dollars, format_monthly
 
     narrator.chapter("Result")
     with stage.recorded() as state:
@@ -170,13 +170,14 @@ def _ending(stage: DemoStage, narrator: Narrator, last: Pass, kept: str | None) 
     rows = [
         ("fleet", "converged" if last.is_quiet else "not converged"),
         ("nodes", f"{len(claims)}: {types}"),
-        ("cost", f"{dollars(cost)}/hour, {monthly(cost)}/month"),
-        ("journal", f"{counted(len(entries), 'operation')}, {doubts} with unknown outcome"),
+        ("cost", f"{format_dollars(cost)}/hour, {format_monthly(cost)}/month"),
+        ("journal", f"{format_count(len(entries), 'operation')}, {doubts} with unknown outcome"),
         ("operations", verbs),
         (
             "EC2",
             (
-                f"{counted(living, 'instance')} running; {len(stage.ledger)} launched, {twice} "
+                f"{format_count(living, 'instance')} running; {len(stage.ledger)} launched, "
+                f"{twice} "
                 "launched twice"
             ),
         ),

@@ -1,4 +1,4 @@
-"""What watches several fleets in one process: one log, one address, one queue of notifications."""
+"""Monitoring of several fleets in one process: one log, one address, one notification queue."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class FleetsMonitoring:
     web: WatchedFleets | None = None
     _healths: dict[str, DaemonHealth] = field(default_factory=dict, init=False)
 
-    def of(self, name: str, stop: Callable[[], bool]) -> Monitoring:
+    def for_fleet(self, name: str, stop: Callable[[], bool]) -> Monitoring:
         """Return the notifier, the observer and the ``stop`` of a fleet."""
         from reconciler.notifications.observer import NoticeNotifier, NoticeObserver
         from reconciler.web.health import DaemonHealth, reporting_alive
@@ -69,7 +69,7 @@ class FleetsMonitoring:
         health = self._healths[name] = DaemonHealth()
         alive = reporting_alive(stop, health)
         notices = NoticeObserver(self.deliveries)
-        traces = self.traces.another(name) if self.traces is not None else None
+        traces = self.traces.for_fleet(name) if self.traces is not None else None
         notifier = NoticeNotifier(log, notices)
         if self.web is None:
             return Monitoring(notifier, DaemonObserver(log, notices, traces=traces), alive)
@@ -86,25 +86,27 @@ class FleetsMonitoring:
         if self.web is not None:
             self.web.remove(name)
 
-    def is_complete(self, count: int) -> None:
-        """Record that all fleets are shown, ``count`` of them: until then it is not ready."""
+    def set_fleet_count(self, count: int) -> None:
+        """Record that all ``count`` fleets are shown; until then the process is not ready."""
         if self.web is not None:
             self.web.expected = count
 
-    def are_beating(self) -> bool:
+    def are_alive(self) -> bool:
         """Return whether the loop of every fleet is alive."""
         return all(health.age_s < BEATING_FOR_S for health in self._healths.values())
 
 
 @contextmanager
-def monitored_fleets(request: RunRequest, clock: Clock, out: TextIO) -> Iterator[FleetsMonitoring]:
-    """Serve what watches the fleets while the block runs.
+def serve_fleets_monitoring(
+    request: RunRequest, clock: Clock, out: TextIO
+) -> Iterator[FleetsMonitoring]:
+    """Serve the monitoring of the fleets while the block runs.
 
     Raises:
         UsageError: the address is invalid or in use, or the extra ``web`` is not installed.
     """
     from reconciler.cli.wiring.account import connections
-    from reconciler.cli.wiring.monitoring import traced
+    from reconciler.cli.wiring.monitoring import export_traces
     from reconciler.notifications.delivery import Deliveries
 
     form = next(known for known in FORMATS if known == request.log_format)
@@ -112,8 +114,8 @@ def monitored_fleets(request: RunRequest, clock: Clock, out: TextIO) -> Iterator
     log = LogNotifier(locked, clock, form, colour=is_coloured)
     with ExitStack() as stack:
         deliveries = stack.enter_context(Deliveries(clock))
-        traces = stack.enter_context(traced("", os.environ))
-        web = stack.enter_context(_served(request)) if request.listen else None
+        traces = stack.enter_context(export_traces("", os.environ))
+        web = stack.enter_context(_serve_pages(request)) if request.listen else None
         meter = meter_of(web.calls.called if web is not None else None, traces)
         if meter is not None:
             connections().meter = meter
@@ -121,7 +123,7 @@ def monitored_fleets(request: RunRequest, clock: Clock, out: TextIO) -> Iterator
 
 
 @contextmanager
-def _served(request: RunRequest) -> Iterator[WatchedFleets]:
+def _serve_pages(request: RunRequest) -> Iterator[WatchedFleets]:
     expect_web()
     from reconciler.web.dashboard import DashboardAccess
     from reconciler.web.fleets import WatchedFleets

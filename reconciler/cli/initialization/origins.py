@@ -175,10 +175,10 @@ def _settings_kinds() -> tuple[tuple[Kind, str], ...]:
 def _objects_of(api: Api, kind: Kind, selector: str = "") -> list[JsonDict]:
     import msgspec
 
-    from reconciler.adapters.kubernetes.api import listed
+    from reconciler.adapters.kubernetes.api import list_items
 
     header = {"apiVersion": kind.api_version, "kind": kind.kind}
-    return [{**header, **msgspec.json.decode(raw)} for raw in listed(api, kind, selector)]
+    return [{**header, **msgspec.json.decode(raw)} for raw in list_items(api, kind, selector)]
 
 
 def _region_of_nodes(api: Api) -> str:

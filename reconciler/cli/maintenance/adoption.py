@@ -37,27 +37,27 @@ def run(request: AdoptionRequest) -> int:
     """List the instances to adopt; with ``--yes`` adopt them.
 
     Raises:
-        PolicyError: Karpenter still runs, or nobody says that it does not.
+        PolicyError: Karpenter still runs, or the user has not confirmed that it does not.
     """
     from reconciler.cli.shared import exitcode
-    from reconciler.cli.wiring.assembly import taking_over
+    from reconciler.cli.wiring.assembly import assemble_takeover
 
-    snapshot = _snapshot(request.fleet)
+    snapshot = _read_snapshot(request.fleet)
     problems: Sequence[str] = ()
-    with taking_over(request.fleet, writes=request.is_confirmed) as takeover:
+    with assemble_takeover(request.fleet, writes=request.is_confirmed) as takeover:
         stakes = takeover.survey(snapshot)
         if request.output == "text":
-            sys.stdout.write(_listed(stakes, takeover))
-        taken = sum(stake.claim is not None for stake in stakes)
-        acts = bool(request.is_confirmed and taken)
+            sys.stdout.write(_render_table(stakes, takeover))
+        adoptable = sum(stake.claim is not None for stake in stakes)
+        acts = bool(request.is_confirmed and adoptable)
         if acts:
-            if any(_is_karpenters(stake, takeover) for stake in stakes):
-                _refuse_two_owners(snapshot, confirmed_gone=request.is_karpenter_gone)
-            problems = takeover.take(stakes)
+            if any(_belongs_to_karpenter(stake, takeover) for stake in stakes):
+                _refuse_two_owners(snapshot, is_karpenter_gone=request.is_karpenter_gone)
+            problems = takeover.adopt(stakes)
     if request.output != "text":
         from reconciler.cli.output.listing import format_document
 
-        document = _as_value(stakes, takeover, problems, is_done=acts)
+        document = _as_document(stakes, takeover, problems, is_done=acts)
         sys.stdout.write(format_document(document, request.output))
     for problem in problems:
         print(f"cannot tag instances: {problem}", file=sys.stderr)
@@ -65,11 +65,11 @@ def run(request: AdoptionRequest) -> int:
         print("fix the problem, then run the same command again", file=sys.stderr)
         return exitcode.FAILED
     if acts and request.output == "text":
-        print(f"Adopted {taken} into fleet {takeover.fleet}.")
+        print(f"Adopted {adoptable} into fleet {takeover.fleet}.")
     return exitcode.DONE
 
 
-def _is_karpenters(stake: Stake, takeover: Takeover) -> bool:
+def _belongs_to_karpenter(stake: Stake, takeover: Takeover) -> bool:
     """Return whether the tags of an adopted instance show that it never was this fleet's."""
     from reconciler.model.ownership import FLEET_TAG
 
@@ -78,7 +78,7 @@ def _is_karpenters(stake: Stake, takeover: Takeover) -> bool:
     return stake.instance.tags.get(FLEET_TAG) != takeover.fleet
 
 
-def _as_value(
+def _as_document(
     stakes: Sequence[Stake], takeover: Takeover, problems: Sequence[str], *, is_done: bool
 ) -> dict[str, object]:
     """Return the outcome of each instance as data (``schemas/adoption.v1.json``)."""
@@ -98,7 +98,7 @@ def _as_value(
                 "perHour": takeover.price_of(stake),
                 "nodePool": stake.instance.tags.get(NODEPOOL, ""),
                 "nodeClaim": stake.claim.name if stake.claim is not None else "",
-                "becomes": _becomes(stake),
+                "becomes": _outcome_code(stake),
                 "refused": stake.refused,
                 "notes": list(stake.notes),
             }
@@ -108,22 +108,22 @@ def _as_value(
     }
 
 
-def _becomes(stake: Stake) -> str:
-    """Return ``ours``, ``tagged`` where it is recorded already, or ``refused``."""
+def _outcome_code(stake: Stake) -> str:
+    """Return ``ours``, ``tagged`` if it is already recorded, or ``refused``."""
     if stake.claim is None:
         return "refused"
     return "tagged" if stake.is_recorded else "ours"
 
 
-def _snapshot(request: FleetRequest) -> Snapshot | None:
+def _read_snapshot(request: FleetRequest) -> Snapshot | None:
     if request.snapshot is None:
         return None
-    from reconciler.cli.wiring.snapshots import read_named
+    from reconciler.cli.wiring.snapshots import read_snapshot_at
 
-    return read_named(request.snapshot, request)
+    return read_snapshot_at(request.snapshot, request)
 
 
-def _refuse_two_owners(snapshot: Snapshot | None, *, confirmed_gone: bool) -> None:
+def _refuse_two_owners(snapshot: Snapshot | None, *, is_karpenter_gone: bool) -> None:
     """Refuse to adopt nodes of Karpenter unless it is known not to run.
 
     The snapshot shows pods with Karpenter's label. A controller outside the cluster, or one
@@ -132,7 +132,7 @@ def _refuse_two_owners(snapshot: Snapshot | None, *, confirmed_gone: bool) -> No
     from reconciler.engine.takeover import running_karpenters
     from reconciler.model.errors import PolicyError
 
-    if snapshot is None and not confirmed_gone:
+    if snapshot is None and not is_karpenter_gone:
         raise PolicyError(
             "without a snapshot it is unknown whether Karpenter still runs",
             remedy="pass --snapshot FILE, or --karpenter-is-gone once Karpenter is scaled to zero",
@@ -145,7 +145,7 @@ def _refuse_two_owners(snapshot: Snapshot | None, *, confirmed_gone: bool) -> No
         )
 
 
-def _listed(stakes: Sequence[Stake], takeover: Takeover) -> str:
+def _render_table(stakes: Sequence[Stake], takeover: Takeover) -> str:
     from reconciler.cli.output.listing import clock_time, columns
     from reconciler.model.karpenter.labels import NODEPOOL
 
@@ -160,7 +160,7 @@ def _listed(stakes: Sequence[Stake], takeover: Takeover) -> str:
             _dollars(takeover.price_of(stake)),
             stake.instance.tags.get(NODEPOOL, ""),
             stake.claim.name if stake.claim is not None else "",
-            _outcome(stake),
+            _describe_outcome(stake),
         )
         for stake in stakes
     ]
@@ -174,15 +174,15 @@ def _listed(stakes: Sequence[Stake], takeover: Takeover) -> str:
         "NODECLAIM",
         "BECOMES",
     )
-    taken = sum(stake.claim is not None for stake in stakes)
-    return columns([header, *rows]) + f"\n{taken} of {len(stakes)} can be adopted.\n"
+    adoptable = sum(stake.claim is not None for stake in stakes)
+    return columns([header, *rows]) + f"\n{adoptable} of {len(stakes)} can be adopted.\n"
 
 
 def _dollars(price: float | None) -> str:
     return "unknown" if price is None else f"{price:.4f}"
 
 
-def _outcome(stake: Stake) -> str:
+def _describe_outcome(stake: Stake) -> str:
     if stake.claim is None:
         return f"refused: {stake.refused}"
     what = "tags restored" if stake.is_recorded else "ours"

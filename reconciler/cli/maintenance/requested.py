@@ -1,7 +1,7 @@
 """Requests of users for a named node: recorded, and executed by the process that acts.
 
-Where a daemon holds the lease of the fleet it carries the request out with its next pass. Where
-nobody does, the command takes the lease and passes until the request is done.
+If a daemon holds the lease of the fleet, it executes the request in its next pass. Otherwise the
+command acquires the lease and runs passes until the request is done.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from reconciler.cli.shared import exitcode, records
 
 if TYPE_CHECKING:
     from reconciler.cli.parser.inputs import NodeRequest
-    from reconciler.cli.shared.records import Recorded
+    from reconciler.cli.shared.records import RecordedFleet
     from reconciler.model.karpenter.nodeclaim import NodeClaim
     from reconciler.ports.journal import Intent, Verb
 
@@ -27,15 +27,15 @@ def run(request: NodeRequest) -> int:
     from reconciler.ports.journal import Verb
 
     verb = Verb(request.verb)
-    with records.recorded(request.state, needs_lease=False) as recorded:
-        claim = _claim(recorded, request.name)
+    with records.open_recorded(request.state, needs_lease=False) as recorded:
+        claim = _find_claim(recorded, request.name)
         holder = recorded.state.lease.holder()
         who = f"the daemon {holder}" if holder else "this command"
-        print(f"{_plan(verb, claim)}.")
+        print(f"{_describe_request(verb, claim)}.")
         if request.is_dry_run:
             print(f"Nothing was changed (--dry-run). It would be executed by {who}.")
             return exitcode.DONE
-        intent = _recorded(recorded, request, verb, claim)
+        intent = _record_request(recorded, request, verb, claim)
     if holder is not None:
         print(
             f"Recorded; {who} executes it in its next pass. "
@@ -45,11 +45,11 @@ def run(request: NodeRequest) -> int:
     return _carry_out(request, intent)
 
 
-def _claim(recorded: Recorded, name: str) -> NodeClaim:
+def _find_claim(recorded: RecordedFleet, name: str) -> NodeClaim:
     """Return the NodeClaim of that name, or of the node of that name.
 
     Raises:
-        UsageError: there is none, so it is not ours to touch.
+        UsageError: there is none, so the node does not belong to this fleet.
     """
     from reconciler.engine.steps.requests import find
     from reconciler.model.errors import UsageError
@@ -67,8 +67,8 @@ def _claim(recorded: Recorded, name: str) -> NodeClaim:
     )
 
 
-def _plan(verb: Verb, claim: NodeClaim) -> str:
-    """Return what the request does, as a sentence without a full stop."""
+def _describe_request(verb: Verb, claim: NodeClaim) -> str:
+    """Return what the request does, as a sentence without a period."""
     from reconciler.model.karpenter.labels import INSTANCE_TYPE, ZONE
 
     labels = claim.metadata.labels
@@ -86,7 +86,9 @@ def _plan(verb: Verb, claim: NodeClaim) -> str:
     return f"{what} ({about})"
 
 
-def _recorded(recorded: Recorded, request: NodeRequest, verb: Verb, claim: NodeClaim) -> Intent:
+def _record_request(
+    recorded: RecordedFleet, request: NodeRequest, verb: Verb, claim: NodeClaim
+) -> Intent:
     """Write the request to the journal, unless the same one is open."""
     from reconciler.engine.effects import intent_id
     from reconciler.ports.journal import Intent
@@ -111,11 +113,11 @@ def _recorded(recorded: Recorded, request: NodeRequest, verb: Verb, claim: NodeC
 
 
 def _carry_out(request: NodeRequest, intent: Intent) -> int:
-    """Pass until the request has an outcome, and print it; 1 where it failed."""
+    """Run passes until the request has an outcome, and print it; return 1 if it failed."""
     from reconciler.cli.output.log import TerminalNotifier
     from reconciler.cli.output.stream import has_colour
     from reconciler.cli.shared import watching
-    from reconciler.cli.wiring.assembly import assembled
+    from reconciler.cli.wiring.assembly import assemble_world
     from reconciler.cli.wiring.mandate import tags_of
     from reconciler.engine.loop import Pulse, converge
     from reconciler.engine.reconcile import Mandate
@@ -124,7 +126,7 @@ def _carry_out(request: NodeRequest, intent: Intent) -> int:
 
     notifier = TerminalNotifier(sys.stdout, colour=has_colour(sys.stdout))
     try:
-        with assembled(request.fleet, notifier) as assembly, watching.on_signal() as stop:
+        with assemble_world(request.fleet, notifier) as assembly, watching.stop_on_signal() as stop:
             journal = assembly.state.journal
             converge(
                 assembly.world,

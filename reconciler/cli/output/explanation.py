@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from reconciler.cli.output.listing import age, clock_time, columns
 from reconciler.model.text.visible import one_line, visible
-from reconciler.plan.render.wording import counted, dollars, format_price_source, listed
+from reconciler.plan.render.wording import (
+    format_count,
+    format_dollars,
+    format_list,
+    format_price_source,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -94,10 +99,10 @@ def _places(answer: Explanation) -> str:
 def _nodes(nodes: NodesAnswer) -> str:
     if not nodes.total:
         return "there are no nodes"
-    there = f"{nodes.suited} of {counted(nodes.total, 'existing node')} match its constraints"
+    there = f"{nodes.suited} of {format_count(nodes.total, 'existing node')} match its constraints"
     if not nodes.takers:
         return f"{there}, but none has free capacity now"
-    return f"{there}; it fits on {listed(nodes.takers)}"
+    return f"{there}; it fits on {format_list(nodes.takers)}"
 
 
 def _pool(pool: PoolAnswer) -> str:
@@ -133,19 +138,19 @@ def _offering(offering: LaunchOffering, now: datetime) -> tuple[str, ...]:
 
 
 def _price(offering: LaunchOffering) -> str:
-    return f"{dollars(offering.price)}/hour"
+    return f"{format_dollars(offering.price)}/hour"
 
 
 def _effect(cost: ConstraintCost) -> str:
     parts = []
     if cost.placed:
-        parts.append(f"schedules {counted(cost.placed, 'more pod')}")
+        parts.append(f"schedules {format_count(cost.placed, 'more pod')}")
     if cost.saves > 0:
-        parts.append(f"saves {dollars(cost.saves)}/hour")
+        parts.append(f"saves {format_dollars(cost.saves)}/hour")
     elif cost.saves < 0:
-        parts.append(f"costs {dollars(-cost.saves)}/hour")
+        parts.append(f"costs {format_dollars(-cost.saves)}/hour")
     if cost.nodes > 0:
-        parts.append(f"{counted(cost.nodes, 'node')} fewer")
+        parts.append(f"{format_count(cost.nodes, 'node')} fewer")
     return ", ".join(parts) or "no effect"
 
 
@@ -155,7 +160,7 @@ def document(
     """Return the answer as an object, without the parts that do not apply."""
     import msgspec
 
-    written = answer.written()
+    written = answer.encodable()
     more = {
         name: msgspec.to_builtins(value)
         for name in ("nodes", "pools", "filters", "offerings", "constraints")

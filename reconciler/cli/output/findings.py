@@ -20,7 +20,7 @@ from reconciler.model.text.visible import (
 from reconciler.source.document import lines_of
 
 if TYPE_CHECKING:
-    from reconciler.cli.shared.fixing import Fix, Fixed
+    from reconciler.cli.shared.fixing import Fix, FixResult
 
 _COLOURS: Final = {Severity.ERROR: "31", Severity.WARNING: "33", Severity.INFO: "36"}
 _EXCERPT_WIDTH: Final = 120
@@ -109,7 +109,7 @@ def as_data(diagnostic: Diagnostic) -> dict[str, Any]:
     }
 
 
-def render_json(diagnostics: Sequence[Diagnostic], fixed: Fixed | None = None) -> str:
+def render_json(diagnostics: Sequence[Diagnostic], fixed: FixResult | None = None) -> str:
     """Return ``{"diagnostics": […], "valid": …}``, keys sorted; with ``fixed`` what was rewritten.
 
     ``notFixed`` says what has to be edited by hand.

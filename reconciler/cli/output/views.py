@@ -14,7 +14,7 @@ from reconciler.cli.output.listing import Item, Listing, age, clock_time, stamp
 from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.text.quoting import quoted
-from reconciler.plan.render.wording import listed, short
+from reconciler.plan.render.wording import format_list, short_commit
 from reconciler.ports.cluster import SHELF, FleetUsage, NodeUsage
 
 if TYPE_CHECKING:
@@ -159,12 +159,12 @@ def commands(recorded: RecordedFleet) -> Listing:
                     command.id,
                     command.reason,
                     command.decision,
-                    listed(command.node_claims),
-                    listed(command.replacements),
+                    format_list(command.node_claims),
+                    format_list(command.replacements),
                     command.phase.value,
                     age(command.started_at, recorded.now),
                 ),
-                (short(command.revision), command.message),
+                (short_commit(command.revision), command.message),
                 _command_document(command),
             )
             for command in recorded.state.history.commands()
@@ -187,7 +187,7 @@ def actions(recorded: RecordedFleet) -> Listing:
 
 
 def _action(plan: str, action: Action, run: PlanRun) -> Item:
-    state, why = run.states[action.id].value, run.why(action.id)
+    state, why = run.states[action.id].value, run.status_message(action.id)
     return Item(
         action.id,
         (
@@ -204,7 +204,7 @@ def _action(plan: str, action: Action, run: PlanRun) -> Item:
             "apiVersion": API,
             "kind": "Action",
             "metadata": {"name": action.id},
-            "spec": msgspec.to_builtins(action.written()),
+            "spec": msgspec.to_builtins(action.encodable()),
             "status": {"state": state, "plan": plan, "why": why},
         },
     )
@@ -338,7 +338,7 @@ def _node_pool(
             str(ready),
             *_usage_cells(total),
             str(spec.get("weight", "")),
-            short(pool.revision),
+            short_commit(pool.revision),
         ),
         (pool.hash,),
         _with_usage(
@@ -359,7 +359,7 @@ def _plan(plan: RecordedPlan, recorded: RecordedFleet) -> Item:
         plan.digest,
         (
             plan.digest,
-            short(plan.revision),
+            short_commit(plan.revision),
             str(plan.serial),
             actions,
             clock_time(plan.carried_out_at),

@@ -1,1 +1,1 @@
-"""The parser of the command line: from words to frozen requests."""
+"""The parser of the command line: from arguments to frozen requests."""

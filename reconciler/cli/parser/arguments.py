@@ -1,4 +1,4 @@
-"""The parser of the command line: wrong usage becomes one line of error, like any other error."""
+"""The parser of the command line: wrong usage becomes one line, like any other error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CHOICE: Final = re.compile(r"invalid choice: '(?P<word>[^']*)' \(choose from (?
 
 
 class Arguments(argparse.ArgumentParser):
-    """Parses the words of one command; options can be anywhere between the arguments."""
+    """Parses the arguments of one command; options can be anywhere between them."""
 
     def read(self, words: Sequence[str]) -> argparse.Namespace:
         """Return the arguments.
@@ -26,7 +26,7 @@ class Arguments(argparse.ArgumentParser):
         return self.parse_intermixed_args(words)
 
     def error(self, message: str) -> NoReturn:
-        """Refuse the words.
+        """Reject the arguments.
 
         Raises:
             UsageError: always.
@@ -34,7 +34,7 @@ class Arguments(argparse.ArgumentParser):
         from reconciler.model.errors import UsageError
 
         remedy = f"run `{self.prog} --help`"
-        text = _rewritten(message) + self._nearest_option(message)
+        text = _reword_error(message) + self._nearest_option(message)
         raise UsageError(text, where=self.prog.partition(" ")[2], remedy=remedy)
 
     def _nearest_option(self, message: str) -> str:
@@ -49,7 +49,7 @@ class Arguments(argparse.ArgumentParser):
         return f" ({advice})" if advice else ""
 
 
-def formatter(prog: str) -> argparse.HelpFormatter:
+def help_formatter(prog: str) -> argparse.HelpFormatter:
     """Return a help formatter that keeps the lines of the examples.
 
     With the width given, argparse does not load shutil.
@@ -61,7 +61,7 @@ def formatter(prog: str) -> argparse.HelpFormatter:
     return argparse.RawDescriptionHelpFormatter(prog, width=max(min(columns, 100), 40) - 2)
 
 
-def _rewritten(message: str) -> str:
+def _reword_error(message: str) -> str:
     """Return argparse's message, with the nearest choice instead of a long list of them."""
     message = _TYPE.sub(r'invalid \1 value "\2"', message).replace("invalid int", "invalid integer")
     found = _CHOICE.search(message)

@@ -1,4 +1,4 @@
-"""From the words of a command line to a command and its request."""
+"""Parses a command line into a command and its request."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class CommandSpec(NamedTuple):
 
 
 class Invocation(NamedTuple):
-    """The meaning of a command line: the function of a command, and its request."""
+    """A parsed command line: the function of a command, and its request."""
 
     run: Callable[[Any], int]
     request: Any
 
 
 def read(words: Sequence[str], commands: Mapping[str, CommandSpec]) -> Invocation | None:
-    """Return the command and the request that the words name; None where help was printed.
+    """Return the command and the request of a command line; None if help was printed.
 
     Raises:
         UsageError: the words are wrong.
@@ -42,7 +42,7 @@ def read(words: Sequence[str], commands: Mapping[str, CommandSpec]) -> Invocatio
     rest = [word for word in words if word != _DEBUG]
     if not rest:
         if words:
-            raise _usage("no command given")
+            raise _usage_error("no command given")
         sys.stdout.write(overview(commands))
         return None
     if rest[0] in _HELP:
@@ -53,22 +53,22 @@ def read(words: Sequence[str], commands: Mapping[str, CommandSpec]) -> Invocatio
         if rest == ["--help"]:
             sys.stdout.write(overview(commands))
             return None
-    return _command(rest, commands)
+    return _parse_command(rest, commands)
 
 
-def _command(words: Sequence[str], commands: Mapping[str, CommandSpec]) -> Invocation | None:
+def _parse_command(words: Sequence[str], commands: Mapping[str, CommandSpec]) -> Invocation | None:
     name, *rest = words
     if name in ("--version", "-V"):
-        raise _usage("--version takes no arguments")
+        raise _usage_error("--version takes no arguments")
     if name.startswith("-"):
-        raise _usage(f'option "{name}" must be written after the command')
+        raise _usage_error(f'option "{name}" must be written after the command')
     if name not in commands:
-        raise _unknown("command", name, [*commands, "help"], PROGRAM)
+        raise _unknown_name_error("command", name, [*commands, "help"], PROGRAM)
     module = import_module(commands[name].module)
     subcommands: Mapping[str, str] = getattr(module, "SUBCOMMANDS", {})
     subcommand = None
     if subcommands:
-        subcommand = _subcommand(name, rest, subcommands)
+        subcommand = _find_subcommand(name, rest, subcommands)
         if subcommand is None:
             sys.stdout.write(_subcommand_overview(name, commands[name].summary, subcommands))
             return None
@@ -85,8 +85,8 @@ def _command(words: Sequence[str], commands: Mapping[str, CommandSpec]) -> Invoc
     return Invocation(module.run, module.request_of(args))
 
 
-def _subcommand(name: str, words: Sequence[str], known: Mapping[str, str]) -> str | None:
-    """Return the subcommand that the words name; None for the help on all of them.
+def _find_subcommand(name: str, words: Sequence[str], known: Mapping[str, str]) -> str | None:
+    """Return the subcommand in the arguments; None for the help on all of them.
 
     Raises:
         UsageError: they name none, or an unknown one.
@@ -96,10 +96,10 @@ def _subcommand(name: str, words: Sequence[str], known: Mapping[str, str]) -> st
     if found is not None:
         return found
     if plain:
-        raise _unknown("subcommand", plain[0], list(known), f"{PROGRAM} {name}")
+        raise _unknown_name_error("subcommand", plain[0], list(known), f"{PROGRAM} {name}")
     if _asks_for_help(words):
         return None
-    raise _usage("no subcommand given", name)
+    raise _usage_error("no subcommand given", name)
 
 
 def _asks_for_help(words: Sequence[str]) -> bool:
@@ -108,13 +108,13 @@ def _asks_for_help(words: Sequence[str]) -> bool:
 
 def parser_of(module: Any, name: str, summary: str, subcommand: str | None = None) -> Arguments:
     """Return the parser of a command, or of one of its subcommands."""
-    from reconciler.cli.parser.arguments import Arguments, formatter
+    from reconciler.cli.parser.arguments import Arguments, help_formatter
 
     words = name if subcommand is None else f"{name} {subcommand}"
     text = summary if subcommand is None else module.SUBCOMMANDS[subcommand]
     parser = Arguments(
         prog=f"{PROGRAM} {words}",
-        formatter_class=formatter,
+        formatter_class=help_formatter,
         description=f"{text[:1].upper()}{text[1:]}.",
     )
     if subcommand is None:
@@ -169,14 +169,14 @@ def _subcommand_overview(name: str, summary: str, subcommands: Mapping[str, str]
     )
 
 
-def _usage(message: str, where: str = "") -> UsageError:
+def _usage_error(message: str, where: str = "") -> UsageError:
     from reconciler.model.errors import UsageError
 
     program = f"{PROGRAM} {where}" if where else PROGRAM
     return UsageError(message, where=where, remedy=f"run `{program} --help`")
 
 
-def _unknown(what: str, word: str, known: Sequence[str], program: str) -> UsageError:
+def _unknown_name_error(what: str, word: str, known: Sequence[str], program: str) -> UsageError:
     from reconciler.model.errors import UsageError
     from reconciler.model.text.nearest import did_you_mean
 

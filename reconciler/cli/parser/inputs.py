@@ -208,7 +208,7 @@ def sweep_request(args: argparse.Namespace) -> SweepRequest:
 
     Raises:
         UsageError: the number of processes is not allowed, the flags do not go together, or
-            results would be kept for a time that does not come again.
+            results would be cached for a time that does not recur.
     """
     from reconciler.model.errors import UsageError
 
@@ -275,7 +275,7 @@ def fleet_request(args: argparse.Namespace, path: str | None) -> FleetRequest:
         below=below,
         base=getattr(args, "base", None),
         snapshot=getattr(args, "snapshot", None),
-        snapshot_max_age=max_age_of(args),
+        snapshot_max_age=snapshot_max_age_of(args),
         catalog=getattr(args, "catalog", None),
         allow_removal=frozenset(getattr(args, "allow_removal", ())),
     )
@@ -286,8 +286,8 @@ def _now(args: argparse.Namespace) -> datetime | None:
     return None if now is None else read_time(now, "--now")
 
 
-def max_age_of(args: argparse.Namespace) -> timedelta:
-    """Return how old a snapshot may be without a warning.
+def snapshot_max_age_of(args: argparse.Namespace) -> timedelta:
+    """Return the maximum age of a snapshot without a warning.
 
     Raises:
         UsageError: the flag's value is not a duration.

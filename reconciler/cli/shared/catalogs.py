@@ -1,8 +1,8 @@
 """Chooses instance types and prices: from the lock, from AWS, or from the bundled data.
 
-A lock is used wherever there is one. Without it AWS is asked if the settings require it, or if the
-command reads the account anyway. If AWS does not answer, bundled data is used, and the catalog has
-a note or a warning about it.
+A lock is used wherever there is one. Without it, AWS is queried if the settings require it, or if
+the command reads the account anyway. If AWS does not respond, bundled data is used, and the catalog
+has a note or a warning about it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from reconciler.catalog.catalog import DEFAULT_FACTS, BundledCatalog, bundled, b
 from reconciler.cli.shared.files import read_bytes
 from reconciler.model.karpenter.instancetype import PriceOrigin
 from reconciler.model.settings import DataSource, Settings
-from reconciler.plan.render.wording import moment
+from reconciler.plan.render.wording import format_time
 
 if TYPE_CHECKING:
     from reconciler.adapters.aws.facts.latest import AccountFacts
@@ -41,7 +41,7 @@ def read_types(
 ) -> Catalog:
     """Return the catalog of ``--catalog``, else that of the region.
 
-    ``query`` requests data from AWS, if the settings require it or the command reads the account.
+    ``query`` gets data from AWS, if the settings require it or the command reads the account.
 
     Raises:
         UnreadableError: the file of ``--catalog`` cannot be read.
@@ -72,7 +72,7 @@ def catalog_of(
 
 
 def catalog_from_lock(settings: Settings, lock: Lock) -> BundledCatalog:
-    """Return the catalog as it is locked."""
+    """Return the catalog that the lock pins."""
     from reconciler.catalog.locked import locked_data, locked_pricing
 
     release = bundled_data()
@@ -129,7 +129,7 @@ class _FactReader:
         self.warnings: list[str] = []
 
     def _facts(self, source: DataSource) -> AccountFacts | None:
-        """Return how to query AWS, None for the bundled data."""
+        """Return the facts of the account, None to use the bundled data."""
         if self._query is None:
             return None
         by_default = source == DataSource.AUTO and self._query.by_default
@@ -148,7 +148,7 @@ class _FactReader:
             return release
         self._warn_if_stale("instance types", known.at, known.problem)
         region = self._settings.region
-        self.source = f"live aws {region}, read {moment(known.at)}"
+        self.source = f"live aws {region}, read {format_time(known.at)}"
         return live_bundle(region, known.value.machines, known.value.zones, known.at, release)
 
     def pricing(self) -> Pricing:
@@ -159,14 +159,18 @@ class _FactReader:
             listed = facts.on_demand()
             if listed.value is not None and listed.at is not None:
                 self._warn_if_stale("on-demand prices", listed.at, listed.problem)
-                self.notes.append(f"on-demand prices: AWS price list, read {moment(listed.at)}")
+                self.notes.append(
+                    f"on-demand prices: AWS price list, read {format_time(listed.at)}"
+                )
                 on_demand = OnDemandQuotes(listed.value, PriceOrigin("live", listed.at))
             else:
                 self._note_fallback("using the bundled on-demand prices", listed.problem)
             quoted = facts.spot()
             if quoted.value is not None and quoted.at is not None:
                 self._warn_if_stale("spot prices", quoted.at, quoted.problem)
-                self.notes.append(f"spot prices: EC2 spot price history, read {moment(quoted.at)}")
+                self.notes.append(
+                    f"spot prices: EC2 spot price history, read {format_time(quoted.at)}"
+                )
                 spot = SpotQuotes(quoted.value, PriceOrigin("spot-history", quoted.at))
             else:
                 self._note_fallback("spot prices are estimated", quoted.problem)
@@ -174,7 +178,7 @@ class _FactReader:
 
     def _warn_if_stale(self, what: str, at: datetime, problem: str) -> None:
         if problem:
-            self.warnings.append(f"{what} are from {moment(at)}; the update failed: {problem}")
+            self.warnings.append(f"{what} are from {format_time(at)}; the update failed: {problem}")
 
     def _note_fallback(self, what: str, problem: str) -> None:
         message = f"{what}: {problem}"
@@ -185,7 +189,7 @@ class _FactReader:
 
 
 def max_age(settings: Settings) -> timedelta:
-    """Return the maximum age of responses of AWS."""
+    """Return the maximum age of cached AWS responses."""
     return settings.refresh_interval
 
 
@@ -207,7 +211,7 @@ class CurrentCatalog:
         return self.current
 
     def get(self, name: str) -> InstanceType | None:
-        """Return the type of that name, None if there is none."""
+        """Return the instance type with that name, None if there is none."""
         return self.current.get(name)
 
     def _read_catalog(self, resolved: Resolved, lock: Lock | None) -> Catalog:

@@ -39,14 +39,14 @@ class Fix:
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed:
+class FixResult:
     """What was rewritten, and what could not be: each reason with the place or file it is about."""
 
     fixes: tuple[Fix, ...]
     failures: tuple[str, ...]
 
 
-def fix_folder(path: str, files: Sequence[SourceFile]) -> Fixed:
+def fix_folder(path: str, files: Sequence[SourceFile]) -> FixResult:
     """Rewrite the older spellings in ``files``, which were read from the folder ``path``.
 
     Raises:
@@ -59,7 +59,7 @@ def fix_folder(path: str, files: Sequence[SourceFile]) -> Fixed:
         if file.path in (*CONFIG_FILES, LOCK_FILE):
             continue
         documents, findings = parse_documents(file.path, file.content)
-        found = list(_spellings(documents)) if not findings else []
+        found = list(_find_fixes(documents)) if not findings else []
         if not found:
             continue
         try:
@@ -69,17 +69,17 @@ def fix_folder(path: str, files: Sequence[SourceFile]) -> Fixed:
             continue
         replace_file(root, file, content)
         fixes += [fix for _, fix in found]
-    return Fixed(tuple(fixes), tuple(failures))
+    return FixResult(tuple(fixes), tuple(failures))
 
 
-def _spellings(documents: Sequence[Document]) -> Iterator[tuple[Replacement, Fix]]:
+def _find_fixes(documents: Sequence[Document]) -> Iterator[tuple[Replacement, Fix]]:
     for document in documents:
         for entry, finding in entries(document):
             if finding is None or finding.code == "old-version":
-                yield from _of_entry(document, entry)
+                yield from _fixes_of_entry(document, entry)
 
 
-def _of_entry(document: Document, entry: Entry) -> Iterator[tuple[Replacement, Fix]]:
+def _fixes_of_entry(document: Document, entry: Entry) -> Iterator[tuple[Replacement, Fix]]:
     if not isinstance(entry.data, dict):
         return
     for old in accepted_in(entry.kind, entry.data):
@@ -102,13 +102,13 @@ def replace_file(root: str, file: SourceFile, content: bytes) -> None:
     """
     real = os.path.realpath(os.path.join(root, file.path))
     if not real.startswith(root + os.sep):
-        raise _refused(file, "the symbolic link leads out of the fleet folder", _BY_HAND)
+        raise _write_error(file, "the symbolic link leads out of the fleet folder", _BY_HAND)
     draft = f"{os.path.dirname(real)}/.{os.urandom(8).hex()}.tmp"
     try:
         with open(real, "rb") as current:
             mode = stat.S_IMODE(os.fstat(current.fileno()).st_mode)
             if current.read(len(file.content) + 1) != file.content:
-                raise _refused(file, "has changed since it was read", "run the command again")
+                raise _write_error(file, "has changed since it was read", "run the command again")
         descriptor = os.open(draft, _NEW, mode)
         with os.fdopen(descriptor, "wb") as new:
             os.fchmod(descriptor, mode)
@@ -118,11 +118,11 @@ def replace_file(root: str, file: SourceFile, content: bytes) -> None:
         os.replace(draft, real)
     except OSError as error:
         why = f"cannot be written: {error.strerror or error}"
-        raise _refused(file, why, "make the file and its folder writable") from error
+        raise _write_error(file, why, "make the file and its folder writable") from error
     finally:
         with suppress(OSError):  # it became the file, or it was never made
             os.unlink(draft)
 
 
-def _refused(file: SourceFile, why: str, remedy: str) -> UnreadableError:
+def _write_error(file: SourceFile, why: str, remedy: str) -> UnreadableError:
     return UnreadableError(why, where=file.path, remedy=remedy)

@@ -1,4 +1,4 @@
-"""Finds the folder of the fleet: the named one, or the nearest above with a ``reconciler.yaml``."""
+"""Finds the fleet folder: the named one, or the nearest parent with a ``reconciler.yaml``."""
 
 from __future__ import annotations
 

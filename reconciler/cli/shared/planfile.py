@@ -26,16 +26,16 @@ def save(plan: Plan, path: str) -> None:
     """
     from secrets import token_hex
 
-    from reconciler.plan.approval import encode_saved
+    from reconciler.plan.approval import encode_saved_plan
 
-    content = encode_saved(plan)
+    content = encode_saved_plan(plan)
     draft = f"{path}.{token_hex(8)}.tmp"
     try:
         _write(draft, content)
         os.replace(draft, path)
         _sync_folder(path)
     except (OSError, ValueError) as error:
-        raise _unwritable(path, error) from error
+        raise _write_error(path, error) from error
     finally:
         _remove(draft)
 
@@ -64,7 +64,7 @@ def _remove(draft: str) -> None:
         os.unlink(draft)
 
 
-def _unwritable(path: str, error: Exception) -> UnreadableError:
+def _write_error(path: str, error: Exception) -> UnreadableError:
     from reconciler.model.errors import UnreadableError
 
     why = getattr(error, "strerror", None) or str(error)
@@ -90,7 +90,7 @@ def load(path: str) -> Plan:
         UnreadableError: it cannot be read, or is not a plan as ``save`` wrote it.
     """
     from reconciler.model.errors import UnreadableError
-    from reconciler.plan.approval import SIZE_MAX, read_saved
+    from reconciler.plan.approval import SIZE_MAX, read_saved_plan
 
     try:
         if path == "-":
@@ -101,4 +101,4 @@ def load(path: str) -> Plan:
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise UnreadableError(why, where=path, remedy="pass a readable file") from error
-    return read_saved(content, "stdin" if path == "-" else path)
+    return read_saved_plan(content, "stdin" if path == "-" else path)

@@ -20,7 +20,7 @@ UNSCHEDULABLE: Final = "unschedulable"
 WARNINGS: Final = "warnings"
 
 
-def policies_of_operator(request: FleetRequest, files: Sequence[str]) -> tuple[Policy, ...]:
+def operator_policies(request: FleetRequest, files: Sequence[str]) -> tuple[Policy, ...]:
     """Return the policies in ``files``, those of ``--policy``, and in the operator's configuration.
 
     Raises:
@@ -29,18 +29,18 @@ def policies_of_operator(request: FleetRequest, files: Sequence[str]) -> tuple[P
         UnreadableError: a file cannot be read.
     """
     folder = None if request.repo is not None else request.path or "."
-    own = [policy for file in files for policy in operatorfile.read_policies(file, folder)]
+    policies = [policy for file in files for policy in operatorfile.read_policies(file, folder)]
     settings = operatorfile.read_operator_file(request.config, folder)
-    own += settings.policies if settings is not None else ()
-    _expect_distinct(own)
-    return tuple(own)
+    policies += settings.policies if settings is not None else ()
+    _expect_distinct(policies)
+    return tuple(policies)
 
 
 def policies_of(operator: Sequence[Policy], inputs: Inputs) -> tuple[Policy, ...]:
     """Return the policies for a plan of ``inputs``, with those of the operator."""
-    from reconciler.plan.policies import binding
+    from reconciler.plan.policies import binding_policies
 
-    return binding((*operator, *inputs.base_policies, *inputs.fleet.policies))
+    return binding_policies((*operator, *inputs.base_policies, *inputs.fleet.policies))
 
 
 def _expect_distinct(policies: Sequence[Policy]) -> None:
@@ -64,15 +64,15 @@ def judge(plan: Plan, policies: Sequence[Policy]) -> Plan:
     from msgspec.structs import replace
 
     from reconciler.adapters.cel.sandbox import evaluate
-    from reconciler.plan.approval import encode_saved
-    from reconciler.plan.policies import judged
+    from reconciler.plan.approval import encode_saved_plan
+    from reconciler.plan.policies import judge_policies
 
-    answers = evaluate(policies, encode_saved(plan), plan.at)
-    return replace(plan, policies=judged(policies, answers, plan.at))
+    answers = evaluate(policies, encode_saved_plan(plan), plan.at)
+    return replace(plan, policies=judge_policies(policies, answers, plan.at))
 
 
-def expect_known(fail_on: Collection[str], policies: Sequence[Policy]) -> None:
-    """Check that everything in ``--fail-on`` exists.
+def expect_known_policies(fail_on: Collection[str], policies: Sequence[Policy]) -> None:
+    """Check that every name in ``--fail-on`` exists.
 
     Raises:
         UsageError: it does not.
@@ -88,8 +88,8 @@ def expect_known(fail_on: Collection[str], policies: Sequence[Policy]) -> None:
             )
 
 
-def refusals(plan: Plan, fail_on: Collection[str]) -> list[JudgedPolicy]:
-    """Return the failed policies that forbid the plan: errors, and what ``--fail-on`` names."""
+def blocking_policies(plan: Plan, fail_on: Collection[str]) -> list[JudgedPolicy]:
+    """Return the failed policies that block the plan: errors, and those named by ``--fail-on``."""
     return [
         policy
         for policy in plan.policies
@@ -126,7 +126,7 @@ def compile_findings(policies: Sequence[Policy]) -> list[Diagnostic]:
 def field_findings(
     policies: Sequence[Policy], sources: Mapping[str, bytes]
 ) -> Iterator[Diagnostic]:
-    """Yield a finding for each field in an expression that no plan has.
+    """Yield a finding for each field of an expression that does not exist in a plan.
 
     A field that the expression tests with ``has()`` may be one of another release: that is only a
     warning. ``sources`` are the contents of the files by path.
@@ -138,21 +138,21 @@ def field_findings(
 
     for policy in policies:
         for part, text, place in parts_of(policy):
-            for one in unknown_fields(text):
-                where = _place_within(sources.get(place.file, b""), place, text, one)
+            for step in unknown_fields(text):
+                where = _place_of_field(sources.get(place.file, b""), place, text, step)
                 yield Diagnostic(
-                    Severity.WARNING if one.is_tested else Severity.ERROR,
+                    Severity.WARNING if step.is_tested else Severity.ERROR,
                     "unknown-plan-field",
-                    f'policy {policy.name}: {part}: {one.owner} has no field "{one.name}"',
+                    f'policy {policy.name}: {part}: {step.owner} has no field "{step.name}"',
                     where,
-                    hint=did_you_mean(one.name, one.siblings, _LISTED),
+                    hint=did_you_mean(step.name, step.siblings, _FIELD_HINT),
                 )
 
 
-_LISTED: Final = "schemas/plan.v1.json lists the fields of a plan"
+_FIELD_HINT: Final = "schemas/plan.v1.json lists the fields of a plan"
 
 
-def _place_within(content: bytes, place: Place, text: str, unknown: UnknownStep) -> Place:
+def _place_of_field(content: bytes, place: Place, text: str, unknown: UnknownStep) -> Place:
     """Return the place of an unknown field in the file; that of the expression if not found there.
 
     YAML may fold lines and escape quotes, but leaves names as they are, so names are counted.

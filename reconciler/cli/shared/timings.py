@@ -1,4 +1,4 @@
-"""Time in a command: the moment that counts as now, and seconds by phase (``--timings``)."""
+"""Time in a command: the current time, and the seconds of each phase (``--timings``)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ YEARS: Final = range(1970, 2201)
 """The years that the command line accepts: every duration can be added to such a time."""
 
 
-def present(named: datetime | None) -> datetime:
+def current_time(requested: datetime | None) -> datetime:
     """Return the time that the command line named, by default that of the system clock."""
-    return datetime.now(UTC) if named is None else named
+    return datetime.now(UTC) if requested is None else requested
 
 
 def read_time(text: str, flag: str) -> datetime:
@@ -73,31 +73,31 @@ PHASES: Final = ("read", "catalog", "placement", "disruption", "render")
 
 
 class Timings:
-    """Counts the seconds of each phase; the total also has what is between them.
+    """Counts the seconds of each phase; the total includes the time between them.
 
-    Phases may be nested: time counts for the innermost one. ``entered`` is called at the start of
+    Phases may be nested: time counts for the innermost one. ``on_enter`` is called at the start of
     each phase.
     """
 
-    def __init__(self, entered: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(self, on_enter: Callable[[str], None] = lambda _: None) -> None:
         self._seconds = dict.fromkeys(PHASES, 0.0)
         self._start = self._since = perf_counter()
         self._running: list[str] = []
-        self._entered = entered
+        self._on_enter = on_enter
 
     @contextmanager
     def __call__(self, phase: str) -> Iterator[None]:
         """Count the time of the block as ``phase``."""
-        self._book()
+        self._add_elapsed()
         self._running.append(phase)
-        self._entered(phase)
+        self._on_enter(phase)
         try:
             yield
         finally:
-            self._book()
+            self._add_elapsed()
             self._running.pop()
 
-    def _book(self) -> None:
+    def _add_elapsed(self) -> None:
         now = perf_counter()
         if self._running:
             self._seconds[self._running[-1]] += now - self._since

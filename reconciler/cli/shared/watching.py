@@ -1,4 +1,4 @@
-"""Commands that go on until they are stopped: ``--watch`` shows again what has changed.
+"""Commands that run until they are stopped; ``--watch`` prints the view again after each change.
 
 After a signal, the running pass finishes.
 """
@@ -16,15 +16,15 @@ from reconciler.model.text.visible import Painted
 from reconciler.ports.progress import Progress
 
 
-class Silence:
-    """Informs no one."""
+class NullNotifier:
+    """A notifier that discards everything."""
 
     def notify(self, progress: Progress) -> None:
         """Do nothing."""
 
 
 @contextmanager
-def on_signal() -> Iterator[Callable[[], bool]]:
+def stop_on_signal() -> Iterator[Callable[[], bool]]:
     """Yield a function that is true after SIGTERM or SIGINT; a second signal interrupts."""
     asked = Event()
 
@@ -94,5 +94,5 @@ def watch_until_stopped(read: Callable[[], View], out: TextIO) -> None:
     """Watch until SIGTERM or SIGINT."""
     from reconciler.adapters.clock import SystemClock
 
-    with on_signal() as stop:
+    with stop_on_signal() as stop:
         watch(read, out, stop, SystemClock().wait)

@@ -27,9 +27,9 @@ from reconciler.catalog.catalog import Catalog
 from reconciler.cli.shared import sources, timings
 from reconciler.cli.shared.records import is_live
 from reconciler.cli.shared.request import FleetRequest
-from reconciler.cli.simulation.chronicle import Chronicle, ToldStore
+from reconciler.cli.simulation.chronicle import Chronicle, NotifyingStore
 from reconciler.cli.simulation.driver import SimulationStage
-from reconciler.cli.simulation.script import Script, Steps, mortal
+from reconciler.cli.simulation.script import Script, Steps, with_kills
 from reconciler.cli.wiring.capturing import captured_fleet, settings_for, with_captured_status
 from reconciler.cli.wiring.comparison import read_types
 from reconciler.desired.hash import object_hash
@@ -68,7 +68,7 @@ class SimulatedFleet(PlannedFleet):
     unready_classes: frozenset[tuple[str, str]] = frozenset()
     workloads: Workloads = field(default_factory=Workloads)
     compute: SimulatedCompute | None = None
-    _priced: dict[str, SimulatedFleet] = field(default_factory=dict, init=False)
+    _repriced: dict[str, SimulatedFleet] = field(default_factory=dict, init=False)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the fleet without the caches of this process.
@@ -77,8 +77,8 @@ class SimulatedFleet(PlannedFleet):
         well, unlike copies of default values. Ids, and so random events, depend on it.
         """
         names = {f.name for f in fields(self) if f.init} - {"covering", "phase", "compute"}
-        given = {name: getattr(self, name) for name in names - {"classes"}}
-        return _restored, (msgspec.json.encode(self.classes), given)
+        arguments = {name: getattr(self, name) for name in names - {"classes"}}
+        return _restore_fleet, (msgspec.json.encode(self.classes), arguments)
 
     @property
     def facts(self) -> tuple[object, ...]:
@@ -86,7 +86,7 @@ class SimulatedFleet(PlannedFleet):
         return (self.digests, self.any_class, sorted(self.allow_removal))
 
     @cached_property
-    def stand_ins(self) -> Mapping[str, EC2NodeClass]:
+    def placeholder_classes(self) -> Mapping[str, EC2NodeClass]:
         """Return a class for each name that pools refer to without a declaration."""
         names = {p.spec.template.spec.node_class_ref.name for p in self.node_pools}
         missing = sorted(names - self.classes.keys()) if self.any_class else ()
@@ -95,9 +95,9 @@ class SimulatedFleet(PlannedFleet):
     def launch_class_of(self, pool: NodePool) -> EC2NodeClass | None:
         """Return the node class of a NodePool, or what stands in for one of any kind."""
         name = pool.spec.template.spec.node_class_ref.name
-        return super().launch_class_of(pool) or self.stand_ins.get(name)
+        return super().launch_class_of(pool) or self.placeholder_classes.get(name)
 
-    def at(self, moment: datetime) -> SimulatedFleet:
+    def priced_at(self, moment: datetime) -> SimulatedFleet:
         """Return the fleet at the prices of a time."""
         conditions = self.compute.conditions if self.compute is not None else Conditions()
         name = ", ".join(str(p.at) for p in conditions.prices if p.at <= moment)
@@ -105,7 +105,7 @@ class SimulatedFleet(PlannedFleet):
         if not name and not changes:
             return self
         key = f"{changes} {name}"
-        known = self._priced.get(key)
+        known = self._repriced.get(key)
         if known is None:
 
             def factor(instance_type: str, zone: str, capacity_type: str) -> float:
@@ -117,8 +117,8 @@ class SimulatedFleet(PlannedFleet):
                 catalog = quoted(catalog, prices, f"{moment} {changes}")
             if name:
                 catalog = repriced(catalog, factor, name)
-            self._priced.clear()  # time does not go back: what was is asked for no more
-            known = self._priced[key] = replace(self, catalog=catalog)
+            self._repriced.clear()  # time does not go back: what was is asked for no more
+            known = self._repriced[key] = replace(self, catalog=catalog)
         return known
 
     def price_moments(self) -> Sequence[datetime]:
@@ -145,25 +145,25 @@ class SimulatedFleet(PlannedFleet):
         """Return what a plan is made from."""
         facts = super().inputs(seen, unavailable, recorded, serial)
         interrupted = self.compute.interrupted() if self.compute is not None else {}
-        heard = {**facts.interrupted, **interrupted}
+        all_interrupted = {**facts.interrupted, **interrupted}
         return msgspec.structs.replace(
             facts,
             lists_blockers=False,
             any_class=self.any_class,
             unready_classes=self.unready_classes,
-            interrupted=heard,
+            interrupted=all_interrupted,
         )
 
 
-def _restored(classes: bytes, given: JsonDict) -> SimulatedFleet:
-    return SimulatedFleet(classes=msgspec.json.decode(classes, type=_Classes), **given)
+def _restore_fleet(classes: bytes, arguments: JsonDict) -> SimulatedFleet:
+    return SimulatedFleet(classes=msgspec.json.decode(classes, type=_Classes), **arguments)
 
 
 _Classes = dict[str, EC2NodeClass]
 
 
 @dataclass
-class Setting:
+class SimulationSetup:
     """The start of a simulation: the world, and the revisions that it simulates.
 
     ``base`` is the fleet at ``--base``, None without it. ``present`` are the workloads that run
@@ -177,7 +177,7 @@ class Setting:
     present: PresentWorkloads
     is_captured: bool
 
-    def enter(self, fleet: SimulatedFleet) -> SimulatedFleet:
+    def start_fleet(self, fleet: SimulatedFleet) -> SimulatedFleet:
         """Return a revision in this world, and start its workloads.
 
         Those of a snapshot run forever. Facts discovered in this world are not known in others.
@@ -227,7 +227,7 @@ class PresentWorkloads(Protocol):
 
 
 @dataclass
-class _Steady:
+class _ConstantWorkloads:
     base: Workloads
 
     def workloads(self, now: datetime) -> Workloads:
@@ -253,16 +253,18 @@ def read_simulation(
     start = timings.current_time(request.now)
     with phase("read"):
         if known is None:
-            found, captured_as = _snapshot(request, is_replay=is_replay)
+            found, digest = _read_snapshot(request, is_replay=is_replay)
         else:
-            found, captured_as = known.snapshot, ""
-        head = fleet_of(request, found, phase, known.catalog if known is not None else None)
+            found, digest = known.snapshot, ""
+        head = read_simulated_fleet(
+            request, found, phase, known.catalog if known is not None else None
+        )
         base = None
         if request.base:
             catalog = known.base_catalog if known is not None else None
-            base = fleet_of(replace(request, ref=request.base), found, phase, catalog)
+            base = read_simulated_fleet(replace(request, ref=request.base), found, phase, catalog)
             _expect_one_region(base.settings.region, head.settings.region)
-    return SimulationInputs(start, found, head, base, captured_as)
+    return SimulationInputs(start, found, head, base, digest)
 
 
 def _expect_one_region(before: str, after: str) -> None:
@@ -280,13 +282,13 @@ def _expect_one_region(before: str, after: str) -> None:
         )
 
 
-def built(
+def build_simulation(
     inputs: SimulationInputs,
     script: Script,
     seed: int = 0,
     present: PresentWorkloads | None = None,
     market: RecordedMarket | None = None,
-) -> Setting:
+) -> SimulationSetup:
     """Return the simulated world at its start; ``present`` replays a trace in it.
 
     A recorded ``market`` has the spot prices and refusals of the trace.
@@ -302,22 +304,22 @@ def built(
     first = first_state(snapshot, start, timedelta(seconds=conditions.latencies.leaving))
     workloads = first.workloads if is_captured else (base or head).workloads
     if present is None:
-        present = _Steady(workloads)
+        present = _ConstantWorkloads(workloads)
     present.base = workloads
-    stage = _stage(start, first, head.catalog, present, conditions, script, seed)
-    _record_first(stage, first, base or head, snapshot)
-    deaths = script.deaths()
-    if deaths:
-        stage.world = mortal(stage.world, Steps(deaths))
-    return Setting(stage, head, base, start, present, is_captured=is_captured)
+    stage = _make_stage(start, first, head.catalog, present, conditions, script, seed)
+    _record_history(stage, first, base or head, snapshot)
+    kill_steps = script.kill_steps()
+    if kill_steps:
+        stage.world = with_kills(stage.world, Steps(kill_steps))
+    return SimulationSetup(stage, head, base, start, present, is_captured=is_captured)
 
 
-class _Captured(NamedTuple):
+class _CapturedSnapshot(NamedTuple):
     snapshot: Snapshot | None = None
     digest: str = ""
 
 
-def _snapshot(request: FleetRequest, *, is_replay: bool) -> _Captured:
+def _read_snapshot(request: FleetRequest, *, is_replay: bool) -> _CapturedSnapshot:
     """Return the current cluster: that of ``--snapshot``, else the running fleet, as for a plan.
 
     There is no snapshot if there is neither: then the workloads of the folder start without nodes.
@@ -329,15 +331,15 @@ def _snapshot(request: FleetRequest, *, is_replay: bool) -> _Captured:
 
         content, source = read_content(request.snapshot, request)
     else:
-        running = None if is_replay else _running(request)
+        running = None if is_replay else _capture_running_fleet(request)
         if running is None:
-            return _Captured()
+            return _CapturedSnapshot()
         content, source = running, "the cluster"
     snapshot = identified(read_snapshot(content, source)).snapshot
-    return _Captured(snapshot, sha256(content).hexdigest())
+    return _CapturedSnapshot(snapshot, sha256(content).hexdigest())
 
 
-def _running(request: FleetRequest) -> bytes | None:
+def _capture_running_fleet(request: FleetRequest) -> bytes | None:
     """Return the running fleet as a snapshot, None where a plan would not observe one either."""
     fleet, _ = sources.read_desired(
         sources.read_source(request),
@@ -355,9 +357,9 @@ def _running(request: FleetRequest) -> bytes | None:
     return msgspec.json.encode(whole)
 
 
-def fleet_of(
+def read_simulated_fleet(
     request: FleetRequest,
-    captured_as: Snapshot | None,
+    captured: Snapshot | None,
     phase: Phase,
     catalog: Catalog | None = None,
 ) -> SimulatedFleet:
@@ -366,7 +368,7 @@ def fleet_of(
     With a snapshot its pods run, without one the workloads of the revision. The ``catalog`` is
     read where it is not given.
     """
-    snapshot = captured_as or Snapshot()
+    snapshot = captured or Snapshot()
     any_class = request.catalog is not None
     source = sources.read_source(request)
     fleet, findings = sources.read_desired(
@@ -378,7 +380,7 @@ def fleet_of(
     if found is not None:
         settings = settings_for(found.records, resolved, "--snapshot")
         memory = Discovery(found.records.memory)
-    workloads, more = (Workloads(), ()) if captured_as is not None else expand(fleet.workloads)
+    workloads, more = (Workloads(), ()) if captured is not None else expand(fleet.workloads)
     with phase("catalog"):
         catalog = catalog or read_types(request, resolved, fleet.lock)
     digests = sources.digests_of(fleet, b"", catalog, resolved)
@@ -401,7 +403,7 @@ def fleet_of(
     )
 
 
-def _stage(
+def _make_stage(
     start: datetime,
     first: FirstState,
     catalog: Catalog,
@@ -424,29 +426,29 @@ def _stage(
         conditions,
         chance,
     )
-    store = ToldStore(chronicle, clock)
+    store = NotifyingStore(chronicle, clock)
     ports = World(clock, compute, cluster, store, MemoryJournal(), chronicle)
     return SimulationStage(clock, compute, cluster, ports, chronicle)
 
 
-def _record_first(
+def _record_history(
     stage: SimulationStage, first: FirstState, desired: SimulatedFleet, snapshot: Snapshot
 ) -> None:
     """Record the contents of the snapshot as the history before the simulation."""
     now, chronicle, store = stage.clock.now(), stage.chronicle, stage.world.store
-    held: dict[str, list[str]] = {}
+    pods_by_node: dict[str, list[str]] = {}
     for pod in snapshot.pods:
         if pod.spec.node_name and not pod.is_daemon and not pod.is_terminal:
-            held.setdefault(pod.spec.node_name, []).append(pod.key)
+            pods_by_node.setdefault(pod.spec.node_name, []).append(pod.key)
     nodes = {r.node.spec.provider_id: r.node.name for r in first.record.nodes.values()}
     claims = []
     for claim in first.claims:
-        pods = held.get(nodes.get(claim.status.provider_id, ""), ())
+        pods = pods_by_node.get(nodes.get(claim.status.provider_id, ""), ())
         seen = lifecycle.with_pods(claim, pods, now)
         since = claim.status.last_pod_event_time
         status = msgspec.structs.replace(seen.status, last_pod_event_time=since)
         claims.append(msgspec.structs.replace(seen, status=status))
-    chronicle.knows(claims)
+    chronicle.record_claims(claims)
     store.put_node_claims(claims)
     ours = owner_of(desired.settings).tags
     found = captured_fleet(snapshot)

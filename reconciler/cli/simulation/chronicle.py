@@ -70,17 +70,17 @@ class Chronicle:
         self._nodes: dict[str, str] = {}
         self._claims: dict[str, str] = {}
         self._commands: dict[str, RunningCommand] = {}
-        self._taken_by: dict[str, str] = {}
+        self._command_by_claim: dict[str, str] = {}
 
     def notify(self, progress: Progress) -> None:
         """Record it; must not fail."""
-        event = self._event(progress)
+        event = self._make_event(progress)
         (self.events if event.kind in _EVENTS else self.notes).append(event)
         self.listener(event)
         if event.kind == EventKind.COMMAND_STARTED and event.reason == ForcefulReason.EXPIRED:
-            self._expired(event)
+            self._record_expirations(event)
 
-    def knows(self, claims: Sequence[NodeClaim]) -> list[NodeClaim]:
+    def record_claims(self, claims: Sequence[NodeClaim]) -> list[NodeClaim]:
         """Record the facts of claims, and return the new claims."""
         fresh = [claim for claim in claims if claim.name not in self._pools]
         for claim in claims:
@@ -90,24 +90,24 @@ class Chronicle:
                 self._claims[claim.status.node_name] = claim.name
         return fresh
 
-    def follows(self, command: RunningCommand) -> None:
+    def record_command(self, command: RunningCommand) -> None:
         """Record which claims a command removes and which it waits for."""
         self._commands[command.id] = command
         for name in (*command.node_claims, *command.replacements):
-            self._taken_by[name] = command.id
+            self._command_by_claim[name] = command.id
 
     def command_of(self, claim: str) -> RunningCommand | None:
         """Return the last command that removed a claim or waited for it."""
-        return self._commands.get(self._taken_by.get(claim, ""))
+        return self._commands.get(self._command_by_claim.get(claim, ""))
 
     def pool_of(self, claim: str) -> str:
         """Return the NodePool of a claim that was ever known."""
         return self._pools.get(claim, "")
 
-    def _event(self, progress: Progress) -> Event:
+    def _make_event(self, progress: Progress) -> Event:
         claim = progress.node_claim
         claim = claim if claim in self._pools else self._claims.get(claim or progress.node, claim)
-        command = progress.command or self._taken_by.get(claim, "")
+        command = progress.command or self._command_by_claim.get(claim, "")
         known = self._commands.get(command)
         if not claim and known is not None and len(known.node_claims) == 1:
             (claim,) = known.node_claims
@@ -126,7 +126,7 @@ class Chronicle:
             pod=progress.facts.get("pod", ""),
         )
 
-    def _expired(self, started: Event) -> None:
+    def _record_expirations(self, started: Event) -> None:
         command = self._commands.get(started.command)
         for name in command.node_claims if command is not None else ():
             event = msgspec.structs.replace(
@@ -141,7 +141,7 @@ class Chronicle:
             self.listener(event)
 
 
-class ToldStore(MemoryStateStore):
+class NotifyingStore(MemoryStateStore):
     """Records in memory that pass claims and commands to the chronicle as they are written."""
 
     def __init__(self, chronicle: Chronicle, clock: Clock) -> None:
@@ -152,16 +152,16 @@ class ToldStore(MemoryStateStore):
     def put_node_claims(self, claims: Sequence[NodeClaim]) -> None:
         """Record claims as they are now."""
         super().put_node_claims(claims)
-        for claim in self._chronicle.knows(claims):
-            _notify_of(self._chronicle, claim, self._clock.now())
+        for claim in self._chronicle.record_claims(claims):
+            _notify_created(self._chronicle, claim, self._clock.now())
 
     def put_command(self, command: RunningCommand) -> None:
         """Record the progress of a command."""
         super().put_command(command)
-        self._chronicle.follows(command)
+        self._chronicle.record_command(command)
 
 
-def _notify_of(chronicle: Notifier, claim: NodeClaim, now: datetime) -> None:
+def _notify_created(chronicle: Notifier, claim: NodeClaim, now: datetime) -> None:
     chronicle.notify(
         Progress(
             now,
@@ -194,14 +194,14 @@ class RulePeriod(msgspec.Struct, frozen=True, rename="camel"):
     closed: bool
 
 
-def periods_of(
+def rule_periods(
     pool: NodePool, settings: Settings, total: int, begin: datetime, end: datetime
 ) -> list[RulePeriod]:
     """Return the periods in which something limits ``total`` nodes of a NodePool, in order."""
     found: list[RulePeriod] = []
-    edges = [begin, *_changes(pool, settings, begin, end), end]
+    edges = [begin, *_change_moments(pool, settings, begin, end), end]
     for start, stop in pairwise(edges):
-        allowed = _allowed(pool, settings, total, start)
+        allowed = _allowed_disruptions(pool, settings, total, start)
         if not allowed:
             continue
         last = found[-1] if found else None
@@ -213,7 +213,7 @@ def periods_of(
     return found
 
 
-def _changes(
+def _change_moments(
     pool: NodePool, settings: Settings, begin: datetime, end: datetime
 ) -> Iterator[datetime]:
     at = begin
@@ -226,7 +226,9 @@ def _changes(
         yield at
 
 
-def _allowed(pool: NodePool, settings: Settings, total: int, at: datetime) -> dict[str, int]:
+def _allowed_disruptions(
+    pool: NodePool, settings: Settings, total: int, at: datetime
+) -> dict[str, int]:
     holds = holds_of([pool.name], settings, at)
     allowed: dict[str, int] = {}
     for reason in _REASONS:

@@ -65,19 +65,19 @@ class Outlook:
     opens that nothing waits for.
     """
 
-    hopes: tuple[datetime, ...]
+    awaited: tuple[datetime, ...]
     others: tuple[datetime, ...]
 
-    def next(self, now: datetime) -> datetime | None:
+    def next_after(self, now: datetime) -> datetime | None:
         """Return the first moment after ``now``."""
-        return min((m for m in (*self.hopes, *self.others) if m > now), default=None)
+        return min((m for m in (*self.awaited, *self.others) if m > now), default=None)
 
     def is_settled(self, now: datetime) -> bool:
         """Return whether the fleet waits for nothing in the future."""
-        return not any(m > now for m in self.hopes)
+        return not any(m > now for m in self.awaited)
 
 
-def outlook(
+def look_ahead(
     done: Pass,
     store: StateStore,
     journal: Journal,
@@ -87,14 +87,14 @@ def outlook(
 ) -> Outlook:
     """Return the relevant times after a pass."""
     claims = store.node_claims()
-    hopes = [d.not_before for d in done.plan.deferred if d.not_before is not None]
-    hopes += _consolidations(claims, pools, now)
-    hopes += _starting(claims, store, journal)
+    awaited = [d.not_before for d in done.plan.deferred if d.not_before is not None]
+    awaited += _consolidation_times(claims, pools, now)
+    awaited += _operation_deadlines(claims, store, journal)
     if done.plan.unschedulable or any(b.code == _NO_PLACE for b in done.plan.blocked):
-        hopes += [u.until for u in store.unavailable(now)]
-    hopes += _ends_of_protection(done.seen.snapshot.pods)
-    hopes += nomination.lapses(done.seen.snapshot, now)
-    hopes += rollout_moments(store.rollouts(), settings)
+        awaited += [u.until for u in store.unavailable(now)]
+    awaited += _protection_ends(done.seen.snapshot.pods)
+    awaited += nomination.lapses(done.seen.snapshot, now)
+    awaited += rollout_moments(store.rollouts(), settings)
     others = [b.next_change for b in done.plan.budgets if b.next_change is not None]
     others += [at for c in claims if (at := c.expires_at) is not None]
     others += [
@@ -102,19 +102,19 @@ def outlook(
         for node in done.seen.snapshot.nodes
         if (at := toleration_ends_at(node.status.conditions)) is not None
     ]
-    others += _draining(claims, done)
+    others += _drain_deadlines(claims, done)
     others += [at for c in claims if (at := drift_deadline(c, settings)) is not None]
-    return Outlook(tuple(hopes), tuple(others))
+    return Outlook(tuple(awaited), tuple(others))
 
 
-def _consolidations(
+def _consolidation_times(
     claims: Iterable[NodeClaim], pools: Mapping[str, NodePool], now: datetime
 ) -> Iterator[datetime]:
     """Yield when the ``consolidateAfter`` of nodes has passed."""
     for claim in claims:
-        kept = retained_until(claim)
-        if kept is not None and not claim.is_deleting:
-            yield kept
+        retained = retained_until(claim)
+        if retained is not None and not claim.is_deleting:
+            yield retained
         pool = pools.get(claim.node_pool)
         since = quiet_since(claim)
         if pool is None or since is None or claim.is_deleting:
@@ -124,7 +124,7 @@ def _consolidations(
             yield since + after
 
 
-def _starting(
+def _operation_deadlines(
     claims: Iterable[NodeClaim], store: StateStore, journal: Journal
 ) -> Iterator[datetime]:
     """Yield when operations in progress reach their deadlines."""
@@ -152,7 +152,7 @@ def _starting(
 _MOMENT: Final = timedelta(seconds=1)
 
 
-def _draining(claims: Iterable[NodeClaim], done: Pass) -> Iterator[datetime]:
+def _drain_deadlines(claims: Iterable[NodeClaim], done: Pass) -> Iterator[datetime]:
     """Yield when pods are deleted against their budgets, and when a drain counts as stalled."""
     graces: dict[str, set[int]] = {}
     for pod in done.seen.snapshot.pods:
@@ -174,7 +174,7 @@ def _draining(claims: Iterable[NodeClaim], done: Pass) -> Iterator[datetime]:
                 yield deadline - timedelta(seconds=span)
 
 
-def _ends_of_protection(pods: Iterable[Pod]) -> Iterator[datetime]:
+def _protection_ends(pods: Iterable[Pod]) -> Iterator[datetime]:
     """Yield when temporary protections of pods end."""
     for pod in pods:
         text = pod.metadata.annotations.get(DO_NOT_DISRUPT)
@@ -203,7 +203,7 @@ def next_work(fleet: PlannedFleet, done: Pass, store: StateStore, now: datetime)
         return None
     refused = provision.refused_now(store, now)
     inputs = fleet.inputs(done.seen, refused, store.objects(), store.serial())
-    while at is not None and at - now <= PATIENCE:
+    while at is not None and at - now <= HORIZON:
         plan = plan_of(msgspec.structs.replace(inputs, now=at))
         if any(command.reason not in _FORCED for command in plan.commands):
             return at
@@ -212,13 +212,13 @@ def next_work(fleet: PlannedFleet, done: Pass, store: StateStore, now: datetime)
     return None
 
 
-class Openings:
+class NextWindow:
     """The next window that a converged fleet waits for, searched once while nothing changes."""
 
     def __init__(self) -> None:
         self._next: datetime | None = None
 
-    def added(
+    def add_to(
         self,
         ahead: Outlook | None,
         fleet: PlannedFleet,
@@ -230,15 +230,15 @@ class Openings:
         ahead = ahead or Outlook((), ())
         if self._next is None or self._next <= now:
             self._next = next_work(fleet, done, store, now)
-        return ahead if self._next is None else replace(ahead, hopes=(*ahead.hopes, self._next))
+        return ahead if self._next is None else replace(ahead, awaited=(*ahead.awaited, self._next))
 
     def forget(self) -> None:
         """Forget the window: the fleet has changed."""
         self._next = None
 
 
-LOOK: Final = timedelta(seconds=10)
-LOOK_MAX: Final = timedelta(seconds=30)
+PASS_INTERVAL: Final = timedelta(seconds=10)
+PASS_INTERVAL_MAX: Final = timedelta(seconds=30)
 """The time between two passes while something is in progress.
 
 A tenth of a second for each NodeClaim, within these bounds: a large fleet's pass takes longer, in a
@@ -248,7 +248,7 @@ daemon as here, and nobody reads the day of three hundred nodes by the second.
 PASSES_MAX: Final = 20_000
 """The maximum number of passes of a simulation."""
 
-PATIENCE: Final = timedelta(days=30)
+HORIZON: Final = timedelta(days=30)
 """How far a simulation without an end goes on hoping."""
 
 _PAUSE_MAX_S: Final = 60.0
@@ -277,7 +277,7 @@ class SimulationStage:
     chronicle: Chronicle
     samples: list[Sample] = field(default_factory=list)
     passes: int = 0
-    coming: Callable[[datetime], datetime | None] = lambda _: None
+    next_workload_change: Callable[[datetime], datetime | None] = lambda _: None
 
     def per_hour(self) -> float:
         """Return what the instances cost now, in USD an hour; terminating ones cost nothing."""
@@ -296,7 +296,7 @@ class EndlessError(ReconcilerError):
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class SimulationOutcome:
     """The result: the last pass, and whether the fleet converged."""
 
     last: Pass | None
@@ -312,7 +312,7 @@ def play(
     until: datetime | None = None,
     watch: Callable[[Pass], None] = lambda _: None,
     passes_max: int | None = None,
-) -> Played:
+) -> SimulationOutcome:
     """Run passes until ``until``, without it until nothing more can change.
 
     ``desired`` returns the desired fleet at the beginning of each pass. ``watch`` receives every
@@ -321,16 +321,16 @@ def play(
     Raises:
         EndlessError: the maximum number of passes is reached.
     """
-    end = until or stage.clock.now() + PATIENCE
+    end = until or stage.clock.now() + HORIZON
     passes_max = passes_max or PASSES_MAX
     last, ahead, failures = None, None, 0
-    openings, recall = Openings(), Recall()
+    next_window, recall = NextWindow(), Recall()
     while True:
         if stage.passes >= passes_max:
             raise EndlessError(stage.clock.now(), passes_max)
-        before = _mark(stage)
+        before = _progress_mark(stage)
         fleet = desired(stage.clock.now())
-        done, pause = _pass(stage, fleet, mandate, recall)
+        done, pause = _run_pass(stage, fleet, mandate, recall)
         if done is None:
             recall = Recall()  # a process loses its memory when it dies
         now = stage.clock.now()
@@ -342,31 +342,31 @@ def play(
         if done is not None:
             last = done
             pools = {p.name: p for p in fleet.node_pools}
-            ahead = outlook(
+            ahead = look_ahead(
                 done, stage.world.store, stage.world.journal, pools, fleet.settings, now
             )
             watch(done)
-        moved = done is None or _mark(stage) != before
+        moved = done is None or _progress_mark(stage) != before
         at_rest = done is not None and done.is_quiet and not moved
         settled = at_rest and ahead is not None and ahead.is_settled(now)
         if until is None and settled and stage.cluster.next_moment() is None:
             assert done is not None
-            ahead = openings.added(ahead, fleet, done, stage.world.store, now)
+            ahead = next_window.add_to(ahead, fleet, done, stage.world.store, now)
             if ahead.is_settled(now):
-                return Played(last, ahead, converged=True, at=now)
+                return SimulationOutcome(last, ahead, converged=True, at=now)
         elif moved:
-            openings.forget()
-        following = _following(stage, ahead, pause, moved=moved)
+            next_window.forget()
+        following = _next_pass_at(stage, ahead, pause, moved=moved)
         if following is None or following >= end:
             stage.clock.advance((end - now).total_seconds())
             _notify_of_interruptions(stage)
-            _sample(stage)
+            _record_sample(stage)
             settled = at_rest and ahead is not None and ahead.is_settled(end)
-            return Played(last, ahead, converged=settled, at=end)
+            return SimulationOutcome(last, ahead, converged=settled, at=end)
         stage.clock.advance((following - now).total_seconds())
 
 
-def _pass(
+def _run_pass(
     stage: SimulationStage, desired: PlannedFleet, mandate: Mandate, recall: Recall
 ) -> tuple[Pass | None, timedelta | None]:
     """Run one pass; return it, or None if it was aborted, and how long to pause then."""
@@ -380,11 +380,11 @@ def _pass(
     except KilledError as error:
         stage.world.notify(EventKind.KILLED, str(error))
         pause = error.restart
-    _sample(stage)
+    _record_sample(stage)
     return done, pause
 
 
-def _mark(stage: SimulationStage) -> tuple[object, ...]:
+def _progress_mark(stage: SimulationStage) -> tuple[object, ...]:
     """Return a value that differs whenever a pass changed something."""
     journal = stage.world.journal
     newest = journal.entries(limit=1)
@@ -396,20 +396,27 @@ def _mark(stage: SimulationStage) -> tuple[object, ...]:
     )
 
 
-def _following(
+def _next_pass_at(
     stage: SimulationStage, ahead: Outlook | None, pause: timedelta | None, *, moved: bool
 ) -> datetime | None:
     """Return when the next pass is due, None if nothing will happen."""
     now = stage.clock.now()
     if pause is not None:
         return now + pause
-    look = min(max(len(stage.world.store.node_claims()) * timedelta(seconds=0.1), LOOK), LOOK_MAX)
+    interval = min(
+        max(len(stage.world.store.node_claims()) * timedelta(seconds=0.1), PASS_INTERVAL),
+        PASS_INTERVAL_MAX,
+    )
     if moved:
-        return now + look
-    moments = [stage.compute.next_moment(), stage.cluster.next_moment(), stage.coming(now)]
-    moments.append(ahead.next(now) if ahead is not None else None)
+        return now + interval
+    moments = [
+        stage.compute.next_moment(),
+        stage.cluster.next_moment(),
+        stage.next_workload_change(now),
+    ]
+    moments.append(ahead.next_after(now) if ahead is not None else None)
     known = [m for m in moments if m is not None]
-    return max(min(known), now + look) if known else None
+    return max(min(known), now + interval) if known else None
 
 
 def _notify_of_interruptions(stage: SimulationStage) -> None:
@@ -423,7 +430,7 @@ def _notify_of_interruptions(stage: SimulationStage) -> None:
         )
 
 
-def _sample(stage: SimulationStage) -> None:
+def _record_sample(stage: SimulationStage) -> None:
     """Record the fleet if it changed."""
     nodes = len(stage.compute.living())
     sample = Sample(stage.clock.now(), stage.per_hour(), nodes, stage.cluster.homeless())

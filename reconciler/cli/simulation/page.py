@@ -10,10 +10,10 @@ from reconciler.cli.simulation.chronicle import RulePeriod
 from reconciler.cli.simulation.driver import Sample
 from reconciler.cli.simulation.report import Life, Report
 from reconciler.cli.simulation.timeline import (
-    hourly,
-    merge_of,
+    format_hourly_price,
+    merge_sentence,
     outcome_of,
-    story_of,
+    timeline_lines,
     stuck_groups,
 )
 from reconciler.plan.render.charts import (
@@ -21,15 +21,15 @@ from reconciler.plan.render.charts import (
     RIGHT,
     WIDTH,
     Axis,
+    format_price_label,
     hue_of,
     lanes,
-    level,
-    price_label,
-    round_above,
+    level_line,
+    round_up,
     timeline,
 )
-from reconciler.plan.render.html import section_of
-from reconciler.plan.render.page import Markup, el, finder, joined, page
+from reconciler.plan.render.html import render_section
+from reconciler.plan.render.page import Markup, el, filter_field, join_markup, page
 from reconciler.plan.render.sections.cells import (
     Bar,
     BarKind,
@@ -39,7 +39,6 @@ from reconciler.plan.render.sections.cells import (
     Lane,
     Line,
     Moment,
-    Moved,
     Name,
     NameList,
     Number,
@@ -47,8 +46,9 @@ from reconciler.plan.render.sections.cells import (
     SectionRow,
     Text,
     Timeline,
+    ValueChange,
 )
-from reconciler.plan.render.wording import counted, dollars, moment
+from reconciler.plan.render.wording import format_count, format_dollars, format_time
 
 LANES_MAX: Final = 500
 EVENTS_MAX: Final = 2000
@@ -61,32 +61,32 @@ _BOTTOM: Final = 190
 def render_html(report: Report) -> str:
     """Return the page."""
     begin, end, cost = report.started_at, report.at, report.cost
-    money = f"{hourly(cost.before)} → {hourly(cost.after)}; peak {hourly(cost.peak)}"
-    tables = (_merge(report), _pools(report), _stuck(report))
+    money = f"{format_hourly_price(cost.before)} → {format_hourly_price(cost.after)}; peak {format_hourly_price(cost.peak)}"
+    tables = (_merge_section(report), _pool_section(report), _stuck_section(report))
     return page(
         "Rollout timeline",
         el("h1", "Rollout timeline"),
-        el("p", f"{moment(begin)} to {moment(end)}, simulated by the engine", cls="soft"),
+        el("p", f"{format_time(begin)} to {format_time(end)}, simulated by the engine", cls="soft"),
         el(
             "div",
             el("p", outcome_of(report)),
-            el("p", f"{money}; spent {dollars(cost.spent)}"),
+            el("p", f"{money}; spent {format_dollars(cost.spent)}"),
             cls="sum" if report.converged else "sum alarm",
         ),
-        finder(),
+        filter_field(),
         el("h2", "Cost", el("small", "$/hour")),
         cost_curve(report.curve, begin, end, cost.before),
         el("h2", "Nodes"),
         gantt(report),
-        *(section_of(section) for section in tables if section.rows),
-        _story(report),
+        *(render_section(section) for section in tables if section.rows),
+        _event_section(report),
     )
 
 
 def cost_curve(samples: Sequence[Sample], begin: datetime, end: datetime, before: float) -> Markup:
     """Return the cost over time, as steps; ``before`` is USD an hour at the start."""
     axis = Axis(begin, end)
-    highest = round_above(max([before, *(s.per_hour for s in samples), 1e-9]))
+    highest = round_up(max([before, *(s.per_hour for s in samples), 1e-9]))
 
     def y(price: float) -> float:
         return round(_BOTTOM - price / highest * (_BOTTOM - _TOP), 1)
@@ -95,11 +95,13 @@ def cost_curve(samples: Sequence[Sample], begin: datetime, end: datetime, before
     line = f"M{axis.x(begin)} {y(before)}{steps}H{axis.x(end)}"
     area = f"{line}V{_BOTTOM}H{axis.x(begin)}Z"
     prices = (highest * share / 4 for share in range(5))
-    marks = (level(price_label(price), y(price), LEFT, WIDTH - RIGHT) for price in prices)
+    marks = (
+        level_line(format_price_label(price), y(price), LEFT, WIDTH - RIGHT) for price in prices
+    )
     drawing = el(
         "svg", *marks, axis.grid(_TOP, _BOTTOM), el("path", cls="area", d=area),
         el("path", cls="cost", d=line), cls="fill", viewBox=f"0 0 {WIDTH} {_HEIGHT}", role="img",
-        aria_label=f"cost over time, from {hourly(before)}, at most {hourly(highest)}",
+        aria_label=f"cost over time, from {format_hourly_price(before)}, at most {format_hourly_price(highest)}",
     )  # fmt: skip
     return el("div", drawing, cls="wide", tabindex=0)
 
@@ -115,54 +117,54 @@ def gantt(report: Report) -> Markup:
     still = [life for life in lives if life.launched_at is None and life.gone_at is None]
     moving.sort(key=lambda life: (life.launched_at or life.going_at or end, life.node_claim))
     affected = {life.node_pool for life in moving}
-    rules = list(_rules(period for period in report.rules if period.node_pool in affected))
-    drawn = [*rules, *(_lane(life, begin, end, hues) for life in moving[:LANES_MAX])]
+    rules = list(_rule_lanes(period for period in report.rules if period.node_pool in affected))
+    drawn = [*rules, *(_node_lane(life, begin, end, hues) for life in moving[:LANES_MAX])]
     left = len(moving) - LANES_MAX
-    more = f"and {counted(left, 'more node')} (`-o json` lists all)" if left > 0 else ""
-    return joined(
-        _key(hues),
+    more = f"and {format_count(left, 'more node')} (`-o json` lists all)" if left > 0 else ""
+    return join_markup(
+        _color_key(hues),
         timeline(Timeline(begin, end, tuple(drawn))) if drawn else "",
         el("p", more, cls="soft") if more else "",
-        _still([_lane(life, begin, end, hues) for life in still], begin, end),
+        _unchanged_nodes([_node_lane(life, begin, end, hues) for life in still], begin, end),
     )
 
 
-def _still(drawn: Sequence[Lane], begin: datetime, end: datetime) -> Markup:
+def _unchanged_nodes(drawn: Sequence[Lane], begin: datetime, end: datetime) -> Markup:
     if not drawn:
         return Markup("")
-    said = f"{counted(len(drawn), 'node')} that did not change"
+    summary = f"{format_count(len(drawn), 'node')} that did not change"
     if len(drawn) > LANES_MAX:
-        said += f" (the first {LANES_MAX:,}; `-o json` lists all)"
+        summary += f" (the first {LANES_MAX:,}; `-o json` lists all)"
     chart = lanes(Timeline(begin, end, tuple(drawn[:LANES_MAX])))
-    return el("details", el("summary", said), chart)
+    return el("details", el("summary", summary), chart)
 
 
-def _key(hues: dict[str, int]) -> Markup:
+def _color_key(hues: dict[str, int]) -> Markup:
     items = [
-        joined(el("span", cls=f"key k-hue h{hue_of(number)}"), pool or "(none)")
+        join_markup(el("span", cls=f"key k-hue h{hue_of(number)}"), pool or "(none)")
         for pool, number in hues.items()
     ]
     return el("p", *items, cls="soft")
 
 
-def _rules(periods: Iterable[RulePeriod]) -> Iterable[Lane]:
+def _rule_lanes(periods: Iterable[RulePeriod]) -> Iterable[Lane]:
     """Yield a lane for each NodePool with the times in which a window or a budget limits it."""
     by_pool: dict[str, list[RulePeriod]] = {}
     for period in periods:
         by_pool.setdefault(period.node_pool, []).append(period)
     for pool, found in by_pool.items():
-        yield Lane(f"{pool}: budgets", tuple(_rule(period) for period in found))
+        yield Lane(f"{pool}: budgets", tuple(_rule_bar(period) for period in found))
 
 
-def _rule(period: RulePeriod) -> Bar:
+def _rule_bar(period: RulePeriod) -> Bar:
     allowed = ", ".join(f"{reason} {nodes}" for reason, nodes in period.allowed.items())
-    said = "no disruption allowed" if period.closed else f"nodes at a time: {allowed}"
-    times = f"{moment(period.begin)} to {moment(period.end)}"
-    about = f"NodePool {period.node_pool}, {times}: {said}"
+    rule = "no disruption allowed" if period.closed else f"nodes at a time: {allowed}"
+    times = f"{format_time(period.begin)} to {format_time(period.end)}"
+    about = f"NodePool {period.node_pool}, {times}: {rule}"
     return Bar(period.begin, period.end, "closed" if period.closed else "limited", about)
 
 
-def _lane(life: Life, begin: datetime, end: datetime, hues: dict[str, int]) -> Lane:
+def _node_lane(life: Life, begin: datetime, end: datetime, hues: dict[str, int]) -> Lane:
     born = life.launched_at or begin
     ready = life.ready_at or (begin if life.launched_at is None else None)
     gone = life.gone_at or end
@@ -179,14 +181,14 @@ def _lane(life: Life, begin: datetime, end: datetime, hues: dict[str, int]) -> L
         ("drain", "draining", drained_from, gone),
     ]
     bars = [
-        Bar(start, stop, kind, f"{about}; {word} {moment(start)} to {moment(stop)}", hue)
+        Bar(start, stop, kind, f"{about}; {word} {format_time(start)} to {format_time(stop)}", hue)
         for kind, word, start, stop in spans
         if stop > start
     ]
     return Lane(life.node_claim, tuple(bars))
 
 
-def _merge(report: Report) -> Section:
+def _merge_section(report: Report) -> Section:
     merge = report.merge
     if merge is None:
         return Section(key="merge", title="Effect of the merge")
@@ -203,7 +205,7 @@ def _merge(report: Report) -> Section:
         )
         for node in merge.replaced
     )
-    note = f"of {merge.head} into {merge.base}: {merge_of(merge)}"
+    note = f"of {merge.head} into {merge.base}: {merge_sentence(merge)}"
     head = ("NodeClaim", "NodePool", "reason", "replaced by", "starts", "terminated")
     columns = tuple(map(Column, head))
     blanks: list[Cell] = [Text("")] * (len(head) - 1)
@@ -211,14 +213,14 @@ def _merge(report: Report) -> Section:
     return Section(key="merge", title="Merge", note=note, columns=columns, rows=rows or none)
 
 
-def _pools(report: Report) -> Section:
+def _pool_section(report: Report) -> Section:
     rows = tuple(
         SectionRow(
             cells=(
                 Name(name) if name else Text("(none)"),
-                Moved(Number(pool.nodes_before), Number(pool.nodes_after)),
-                Moved(Dollars(pool.before), Dollars(pool.after)),
-                Text(dollars(pool.spent)),
+                ValueChange(Number(pool.nodes_before), Number(pool.nodes_after)),
+                ValueChange(Dollars(pool.before), Dollars(pool.after)),
+                Text(format_dollars(pool.spent)),
             )
         )
         for name, pool in report.cost.by_node_pool.items()
@@ -228,7 +230,7 @@ def _pools(report: Report) -> Section:
     return Section(key="pools", title="Cost by NodePool", columns=columns, rows=rows)
 
 
-def _stuck(report: Report) -> Section:
+def _stuck_section(report: Report) -> Section:
     rows = tuple(
         SectionRow(
             cells=(NameList(tuple(names), kind, kind), Text(reason)),
@@ -242,13 +244,13 @@ def _stuck(report: Report) -> Section:
     )
 
 
-def _story(report: Report) -> Markup:
-    story = story_of(report, wall_clock=True)
-    shown = "\n".join(story[:EVENTS_MAX])
-    rest = len(story) - EVENTS_MAX
-    more = f"and {counted(rest, 'more line')} (`-o json` lists all)" if rest > 0 else ""
-    said = el("summary", counted(len(report.events), "event"))
-    return joined(
+def _event_section(report: Report) -> Markup:
+    lines = timeline_lines(report, wall_clock=True)
+    shown = "\n".join(lines[:EVENTS_MAX])
+    rest = len(lines) - EVENTS_MAX
+    more = f"and {format_count(rest, 'more line')} (`-o json` lists all)" if rest > 0 else ""
+    summary = el("summary", format_count(len(report.events), "event"))
+    return join_markup(
         el("h2", "Events"),
-        el("details", said, el("pre", shown, cls="wide"), el("p", more), open=""),
+        el("details", summary, el("pre", shown, cls="wide"), el("p", more), open=""),
     )

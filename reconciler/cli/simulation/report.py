@@ -11,7 +11,7 @@ import msgspec
 
 from reconciler.adapters.simulated.compute import CLAIM_TAG, SimulatedInstance
 from reconciler.cli.simulation.chronicle import Event, RulePeriod
-from reconciler.cli.simulation.driver import Played, Sample, SimulationStage
+from reconciler.cli.simulation.driver import SimulationOutcome, Sample, SimulationStage
 from reconciler.disruption.command import ForcefulReason
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import NODEPOOL
@@ -148,20 +148,20 @@ class Report(_Part, frozen=True):
     backtest: Backtest | msgspec.UnsetType = msgspec.UNSET
 
 
-def report_of(stage: SimulationStage, played: Played, start: datetime) -> Report:
+def report_of(stage: SimulationStage, outcome: SimulationOutcome, start: datetime) -> Report:
     """Return the result of a simulation that began at ``start``."""
     chronicle = stage.chronicle
     return Report(
         events=tuple(e for e in chronicle.events if e.at >= start),
-        converged=played.converged,
-        at=played.at,
-        cost=_money(stage, start, played.at),
+        converged=outcome.converged,
+        at=outcome.at,
+        cost=_cost_report(stage, start, outcome.at),
         fleet=_fleet(stage),
         started_at=start,
         passes=stage.passes,
-        stuck=_stuck(played),
+        stuck=_stuck_objects(outcome),
         notes=tuple(e for e in chronicle.notes if e.at >= start),
-        nodes=_lives(stage, start),
+        nodes=_node_lives(stage, start),
         curve=tuple(s for s in stage.samples if s.at >= start),
     )
 
@@ -176,29 +176,31 @@ def _fleet(stage: SimulationStage) -> tuple[FleetClaim, ...]:
         pool = machine.pool if machine is not None else ("", "", "")
         price = machine.price(now) if machine is not None else None
         rows.append(
-            FleetClaim(claim.name, claim.node_pool, node, *pool, _cents(price), pods.get(node, 0))
+            FleetClaim(
+                claim.name, claim.node_pool, node, *pool, _round_price(price), pods.get(node, 0)
+            )
         )
     return tuple(rows)
 
 
-def _cents(price: float | None) -> float | None:
+def _round_price(price: float | None) -> float | None:
     return None if price is None else round(price, 9)
 
 
-def _money(stage: SimulationStage, start: datetime, end: datetime) -> Money:
+def _cost_report(stage: SimulationStage, start: datetime, end: datetime) -> Money:
     by_pool: dict[str, list[SimulatedInstance]] = {}
     for machine in stage.compute.machines.values():
         by_pool.setdefault(machine.facts.tags.get(NODEPOOL, ""), []).append(machine)
     rows = {}
     for pool in sorted(by_pool):
         machines = by_pool[pool]
-        before = [m for m in machines if _costs(m, start) and m.facts.launched_at < start]
-        after = [m for m in machines if _costs(m, end)]
+        before = [m for m in machines if _is_billed(m, start) and m.facts.launched_at < start]
+        after = [m for m in machines if _is_billed(m, end)]
         rows[pool] = PoolMoney(
             len(before),
             len(after),
-            _sum(m.price(start) for m in before),
-            _sum(m.price(end) for m in after),
+            _sum_prices(m.price(start) for m in before),
+            _sum_prices(m.price(end) for m in after),
             round(fsum(m.cost(start, end) for m in machines), 6),
         )
     samples = [s.per_hour for s in stage.samples if s.at >= start]
@@ -214,15 +216,15 @@ def _money(stage: SimulationStage, start: datetime, end: datetime) -> Money:
     )
 
 
-def _costs(machine: SimulatedInstance, at: datetime) -> bool:
+def _is_billed(machine: SimulatedInstance, at: datetime) -> bool:
     return machine.facts.launched_at <= at and (machine.going_at is None or machine.going_at > at)
 
 
-def _sum(prices: Iterable[float | None]) -> float:
+def _sum_prices(prices: Iterable[float | None]) -> float:
     return round(fsum(price for price in prices if price is not None), 9)
 
 
-def _lives(stage: SimulationStage, start: datetime) -> tuple[Life, ...]:
+def _node_lives(stage: SimulationStage, start: datetime) -> tuple[Life, ...]:
     """Return every node that lived after ``start``, in the order of their launches."""
     ready: dict[str, datetime] = {}
     going: dict[str, Event] = {}
@@ -238,26 +240,26 @@ def _lives(stage: SimulationStage, start: datetime) -> tuple[Life, ...]:
         claim = machine.facts.tags.get(CLAIM_TAG, "")
         command = stage.chronicle.command_of(claim)
         taint = going.get(claim)
-        taken = command is not None and claim in command.node_claims
+        is_removed = command is not None and claim in command.node_claims
         launched = machine.facts.launched_at
         lives.append(
             Life(
                 claim,
                 machine.facts.tags.get(NODEPOOL, ""),
                 *machine.pool,
-                _cents(machine.prices[-1][1]) if machine.prices else None,
+                _round_price(machine.prices[-1][1]) if machine.prices else None,
                 launched if launched >= start else None,
                 ready.get(claim),
                 taint.at if taint is not None and machine.going_at is not None else None,
                 machine.going_at,
-                command.reason if taken and command is not None else "",
-                command.id if taken and command is not None else "",
+                command.reason if is_removed and command is not None else "",
+                command.id if is_removed and command is not None else "",
             )
         )
     return tuple(sorted(lives, key=lambda x: (x.launched_at or start, x.node_pool, x.node_claim)))
 
 
-def _stuck(played: Played) -> tuple[Stuck, ...]:
+def _stuck_objects(played: SimulationOutcome) -> tuple[Stuck, ...]:
     """Return what is stuck: unschedulable pods, stalled drains, blocked nodes.
 
     A node of a NodePool that was removed from git is stuck until its removal is allowed.
@@ -266,7 +268,7 @@ def _stuck(played: Played) -> tuple[Stuck, ...]:
         return ()
     plan, seen = played.last.plan, played.last.seen
     found = [
-        Stuck("Pod", p.pod, "", p.reasons[0].code if p.reasons else "", _why(p))
+        Stuck("Pod", p.pod, "", p.reasons[0].code if p.reasons else "", _first_reason(p))
         for p in plan.unschedulable
     ]
     waits = {d.node_claim: d.message for d in plan.deferred}
@@ -294,38 +296,42 @@ def _stuck(played: Played) -> tuple[Stuck, ...]:
         if c.status.node_name in kept and c.name not in going
     ]
     found += [
-        Stuck("NodeClaim", c.name, c.node_pool, DRAINING, _drain(c))
+        Stuck("NodeClaim", c.name, c.node_pool, DRAINING, _drain_message(c))
         for c in seen.claims
         if c.metadata.deletion_timestamp is not None
     ]
     return tuple(found)
 
 
-def _why(pod: UnschedulablePod) -> str:
+def _first_reason(pod: UnschedulablePod) -> str:
     return pod.reasons[0].message if pod.reasons else ""
 
 
-def _drain(claim: NodeClaim) -> str:
+def _drain_message(claim: NodeClaim) -> str:
     known = claim.condition("Drained")
     return known.message if known is not None else "its instance is terminating"
 
 
-def merge_of(
+def merge_outcome(
     report: Report,
     stage: SimulationStage,
-    had: Iterable[NodeClaim],
+    base_claims: Iterable[NodeClaim],
     base: str,
     head: str,
-    rested: bool,
+    base_converged: bool,
 ) -> Merge:
-    """Return the outcome for the nodes that the base ``had``."""
+    """Return the outcome for the nodes that the base ``base_claims``."""
     begin, cost = report.started_at, report.cost
     gone = {e.node_claim: e.at for e in report.events if e.kind == EventKind.TERMINATED}
     replaced, kept = [], 0
-    for claim in had:
+    for claim in base_claims:
         command = stage.chronicle.command_of(claim.name)
-        taken = command is not None and claim.name in command.node_claims
-        if command is None or not taken or (claim.name not in gone and not _is_going(stage, claim)):
+        is_removed = command is not None and claim.name in command.node_claims
+        if (
+            command is None
+            or not is_removed
+            or (claim.name not in gone and not _is_terminating(stage, claim))
+        ):
             kept += claim.name not in gone
             continue
         replaced.append(
@@ -344,7 +350,7 @@ def merge_of(
     return Merge(
         base,
         head,
-        rested,
+        base_converged,
         cost.before,
         cost.after,
         round(cost.spent - cost.before * hours, 6),
@@ -353,6 +359,6 @@ def merge_of(
     )
 
 
-def _is_going(stage: SimulationStage, claim: NodeClaim) -> bool:
+def _is_terminating(stage: SimulationStage, claim: NodeClaim) -> bool:
     now = {c.name: c for c in stage.world.store.node_claims()}
     return claim.name in now and now[claim.name].metadata.deletion_timestamp is not None

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from reconciler.cli.simulation.building import Setting, SimulatedFleet
-from reconciler.cli.simulation.chronicle import RulePeriod, periods_of
-from reconciler.cli.simulation.driver import Played, play
-from reconciler.cli.simulation.report import DRAINING, Report, merge_of, report_of
+from reconciler.cli.simulation.building import SimulationSetup, SimulatedFleet
+from reconciler.cli.simulation.chronicle import RulePeriod, rule_periods
+from reconciler.cli.simulation.driver import SimulationOutcome, play
+from reconciler.cli.simulation.report import DRAINING, Report, merge_outcome, report_of
 from reconciler.cli.simulation.timeline import StreamedTimeline
 from reconciler.cli.wiring.mandate import mandate_of
 from reconciler.disruption.command import ForcefulReason
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.duration import iso_duration
 from reconciler.model.karpenter.budget import DisruptionReason
-from reconciler.plan.make.costs import money
+from reconciler.plan.make.costs import sum_dollars
 from reconciler.plan.value.costs import AtRest, FleetAtRest, StuckNode
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from reconciler.observed.snapshot import Snapshot
 
 
-def played(
-    setting: Setting,
+def run_simulation(
+    setup: SimulationSetup,
     until: datetime | timedelta | None,
     timeline: StreamedTimeline | None = None,
     passes_max: int | None = None,
@@ -46,24 +46,24 @@ def played(
     Raises:
         EndlessError: the maximum number of passes is reached.
     """
-    stage, base, head = setting.stage, setting.base, setting.head
+    stage, base, head = setup.stage, setup.base, setup.head
     if timeline is not None:
-        stage.chronicle.listener = timeline.take
-    before = _scene(setting, base, None, passes_max) if base is not None else None
+        stage.chronicle.listener = timeline.add_event
+    before = _run_revision(setup, base, None, passes_max) if base is not None else None
     begin = stage.clock.now()
-    had = list(stage.world.store.node_claims())
+    base_claims = list(stage.world.store.node_claims())
     end = begin + until if isinstance(until, timedelta) else until
     if before is not None:
         stage.samples.clear()
     if timeline is not None:
         timeline.begin(begin)
-    outcome = _scene(setting, head, end, passes_max)
+    outcome = _run_revision(setup, head, end, passes_max)
     report = report_of(stage, outcome, begin)
     report = msgspec.structs.replace(report, rules=_rules(head, report))
     if base is None or before is None:
         return report
-    names = (_name(base), _name(head))
-    merge = merge_of(report, stage, had, *names, before.converged)
+    names = (_display_name(base), _display_name(head))
+    merge = merge_outcome(report, stage, base_claims, *names, before.converged)
     return msgspec.structs.replace(report, merge=merge)
 
 
@@ -77,28 +77,28 @@ def _rules(fleet: SimulatedFleet, report: Report) -> tuple[RulePeriod, ...]:
         period
         for pool in fleet.node_pools
         if totals.get(pool.name)
-        for period in periods_of(
+        for period in rule_periods(
             pool, fleet.settings, totals[pool.name], report.started_at, report.at
         )
     )
 
 
-def _scene(
-    setting: Setting, fleet: SimulatedFleet, until: datetime | None, passes_max: int | None
-) -> Played:
-    entered = setting.enter(fleet)
+def _run_revision(
+    setup: SimulationSetup, fleet: SimulatedFleet, until: datetime | None, passes_max: int | None
+) -> SimulationOutcome:
+    entered = setup.start_fleet(fleet)
     mandate = mandate_of(fleet.settings)
-    return play(setting.stage, entered.at, mandate, until, passes_max=passes_max)
+    return play(setup.stage, entered.priced_at, mandate, until, passes_max=passes_max)
 
 
-def _name(fleet: SimulatedFleet) -> str:
+def _display_name(fleet: SimulatedFleet) -> str:
     """Return the display name of a revision: the short commit, or the working tree."""
     if fleet.head.head is None or fleet.head.dirty:
         return "the working tree"
     return fleet.head.head[:12]
 
 
-_HELD: Final = frozenset({DRAINING, ForcefulReason.NODE_POOL_DELETED.value})
+_VERBATIM_REASONS: Final = frozenset({DRAINING, ForcefulReason.NODE_POOL_DELETED.value})
 """The reasons of stuck nodes that are stated as they are; all others are kinds of drift."""
 PASSES_MAX: Final = 2_000
 """The maximum number of passes of both sides; most changes take less than a hundred."""
@@ -119,18 +119,22 @@ class SimulatedChange:
 
     def __call__(self, *, has_effect: bool) -> AtRest | None:
         """Return the cost of the change (``plan.make.inputs.ChangeSimulation``)."""
-        from reconciler.cli.simulation.building import KnownInputs, built, read_simulation
+        from reconciler.cli.simulation.building import (
+            KnownInputs,
+            build_simulation,
+            read_simulation,
+        )
         from reconciler.cli.simulation.driver import EndlessError
         from reconciler.cli.simulation.script import Script
-        from reconciler.plan.make.decide import untimed
+        from reconciler.plan.make.decide import ignore_phase
 
         request = replace(self.request, now=self.now)
         known = KnownInputs(self.snapshot, self.catalog, self.base_catalog)
-        setting = built(read_simulation(request, untimed, known), Script())
+        setup = build_simulation(read_simulation(request, ignore_phase, known), Script())
         if not has_effect:
-            setting = replace(setting, head=setting.base or setting.head)
+            setup = replace(setup, head=setup.base or setup.head)
         try:
-            report = played(setting, None, passes_max=PASSES_MAX)
+            report = run_simulation(setup, None, passes_max=PASSES_MAX)
         except EndlessError:
             return None
         return at_rest_of(report)
@@ -143,16 +147,16 @@ def at_rest_of(report: Report) -> AtRest | None:
         return None
     had = {life.node_claim for life in report.nodes if life.launched_at is None}
     has = {claim.node_claim for claim in report.fleet}
-    change = money([merge.after, -merge.before])
+    change = sum_dollars([merge.after, -merge.before])
     return AtRest(
         before=FleetAtRest(nodes=len(had), per_hour=merge.before),
         after=FleetAtRest(nodes=len(has), per_hour=merge.after),
         per_hour=change,
-        per_month=money([change * HOURS_A_MONTH]),
+        per_month=sum_dollars([change * HOURS_A_MONTH]),
         unschedulable=tuple(sorted(s.name for s in report.stuck if s.kind == "Pod")),
         replaced=min(len(had - has), len(has - had)),
         rollout=iso_duration(_last_action(report) - report.started_at),
-        stuck=tuple(_stuck(report)),
+        stuck=tuple(_stuck_nodes(report)),
     )
 
 
@@ -162,16 +166,18 @@ def _last_action(report: Report) -> datetime:
     return max([report.started_at, *(at for at in moments if at is not None)])
 
 
-def _stuck(report: Report) -> Iterator[StuckNode]:
+def _stuck_nodes(report: Report) -> Iterator[StuckNode]:
     """Yield the nodes that are still to be disrupted, by NodeClaim, with the reason."""
     nodes = {claim.node_claim: claim.node for claim in report.fleet}
     found = {s.name: s for s in reversed(report.stuck) if s.kind == "NodeClaim"}
     for name in sorted(found):
-        one = found[name]
+        stuck = found[name]
         yield StuckNode(
             node_claim=name,
             node=nodes.get(name) or None,
-            node_pool=one.node_pool,
-            reason=one.reason if one.reason in _HELD else DisruptionReason.DRIFTED.value,
-            message=one.message,
+            node_pool=stuck.node_pool,
+            reason=stuck.reason
+            if stuck.reason in _VERBATIM_REASONS
+            else DisruptionReason.DRIFTED.value,
+            message=stuck.message,
         )

@@ -116,17 +116,21 @@ class Script(_Part, frozen=True):
             UsageError: a time is invalid, or a share is out of range.
         """
         if not 0 <= self.never_register <= 1 or self.interruptions < 0:
-            raise _wrong("neverRegister must be between 0 and 1, and interruptions at least 0")
+            raise _usage_error(
+                "neverRegister must be between 0 and 1, and interruptions at least 0"
+            )
         return Conditions(
             latencies=_latencies(self.latencies),
             refused=tuple(
-                Refused(_offer(r), _window(r.start, r.lasts, start), r.code) for r in self.refusals
+                Refused(_offer(r), _make_period(r.start, r.lasts, start), r.code)
+                for r in self.refusals
             ),
             prices=tuple(
-                PriceChange(_offer(p), _moment(p.at, start), p.factor) for p in self.prices
+                PriceChange(_offer(p), _parse_moment(p.at, start), p.factor) for p in self.prices
             ),
             stale=tuple(
-                Stale(_window(s.start, s.lasts, start), _span(s.by)) for s in self.stale_reads
+                Stale(_make_period(s.start, s.lasts, start), _parse_span(s.by))
+                for s in self.stale_reads
             ),
             interruptions=self.interruptions,
             never_joins=self.never_register,
@@ -138,15 +142,15 @@ class Script(_Part, frozen=True):
         faults = Faults()
         for call in self.calls:
             if call.call not in _OPERATIONS:
-                raise _wrong(
+                raise _usage_error(
                     f"unknown call {quoted(call.call)} (use one of {', '.join(_OPERATIONS)})"
                 )
             faults.add(call.call, call.fault, times=call.times, skip=call.skip)
         return faults
 
-    def deaths(self) -> dict[int, timedelta]:
+    def kill_steps(self) -> dict[int, timedelta]:
         """Return the steps after which the daemon is killed, and for how long it is down."""
-        return {kill.step: _span(kill.restart_after) for kill in self.kills}
+        return {kill.step: _parse_span(kill.restart_after) for kill in self.kills}
 
 
 def read_script(content: bytes, source: str) -> Script:
@@ -170,57 +174,57 @@ def read_script(content: bytes, source: str) -> Script:
         ) from error
 
 
-def _wrong(message: str) -> UsageError:
+def _usage_error(message: str) -> UsageError:
     return UsageError(message, where="--faults")
 
 
-def _span(text: str) -> timedelta:
+def _parse_span(text: str) -> timedelta:
     try:
         span = parse_duration(text)
     except ValueError as error:
-        raise _wrong(str(error)) from error
+        raise _usage_error(str(error)) from error
     if span < timedelta(0):
-        raise _wrong(f"duration {text} is negative")
+        raise _usage_error(f"duration {text} is negative")
     return span
 
 
-def _moment(text: str, start: datetime) -> datetime:
+def _parse_moment(text: str, start: datetime) -> datetime:
     if "T" in text:
         try:
             moment = datetime.fromisoformat(text)
         except ValueError as error:
-            raise _wrong(f"invalid time {quoted(text)}") from error
+            raise _usage_error(f"invalid time {quoted(text)}") from error
         if moment.tzinfo is None:
-            raise _wrong(f"time {quoted(text)} has no time zone")
+            raise _usage_error(f"time {quoted(text)} has no time zone")
         return moment.astimezone(start.tzinfo)
-    return start + _span(text)
+    return start + _parse_span(text)
 
 
-def _window(start: str, lasts: str | None, first: datetime) -> Period:
-    begin = _moment(start, first)
-    return Period(begin, None if lasts is None else begin + _span(lasts))
+def _make_period(start: str, lasts: str | None, first: datetime) -> Period:
+    begin = _parse_moment(start, first)
+    return Period(begin, None if lasts is None else begin + _parse_span(lasts))
 
 
 def _offer(part: CapacityRefusal | PriceFactor) -> Offer:
     return Offer(part.instance_type, part.zone, part.capacity_type)
 
 
-def _latencies(given: Latency) -> Latencies:
+def _latencies(latency: Latency) -> Latencies:
     known = Latencies()
 
     def seconds(name: str) -> float:
-        text = getattr(given, name)
+        text = getattr(latency, name)
         plain: float = getattr(known, name)
-        return plain if text is None else _span(text).total_seconds()
+        return plain if text is None else _parse_span(text).total_seconds()
 
     def pair(name: str) -> tuple[float, float]:
-        texts = getattr(given, name)
+        texts = getattr(latency, name)
         plain: tuple[float, float] = getattr(known, name)
         if texts is None:
             return plain
-        least, most = (_span(text).total_seconds() for text in texts)
+        least, most = (_parse_span(text).total_seconds() for text in texts)
         if least > most:
-            raise _wrong(f"latencies.{name}: {texts[0]} is more than {texts[1]}")
+            raise _usage_error(f"latencies.{name}: {texts[0]} is more than {texts[1]}")
         return (least, most)
 
     return Latencies(
@@ -263,36 +267,36 @@ class Steps:
     """Counts the steps of the daemon across restarts; after each step in ``kills`` it dies."""
 
     kills: Mapping[int, timedelta]
-    taken: int = 0
+    counted: int = 0
 
-    def take(self, what: str) -> None:
+    def count(self, what: str) -> None:
         """Count a step.
 
         Raises:
             KilledError: the daemon is killed after this step.
         """
-        self.taken += 1
-        restart = self.kills.get(self.taken)
+        self.counted += 1
+        restart = self.kills.get(self.counted)
         if restart is not None:
-            raise KilledError(self.taken, what, restart)
+            raise KilledError(self.counted, what, restart)
 
 
-def mortal(world: World, steps: Steps) -> World:
+def with_kills(world: World, steps: Steps) -> World:
     """Return the environment of a daemon that may be killed at every step."""
     return replace(
         world,
-        store=_counted(world.store, "store", steps),
-        journal=_counted(world.journal, "journal", steps),
-        compute=_counted(world.compute, "compute", steps),
-        cluster=_counted(world.cluster, "cluster", steps),
+        store=_count_steps(world.store, "store", steps),
+        journal=_count_steps(world.journal, "journal", steps),
+        compute=_count_steps(world.compute, "compute", steps),
+        cluster=_count_steps(world.cluster, "cluster", steps),
     )
 
 
-def _counted(port: P, name: str, steps: Steps) -> P:
-    return cast("P", _Counted(port, name, steps))
+def _count_steps(port: P, name: str, steps: Steps) -> P:
+    return cast("P", _CountedPort(port, name, steps))
 
 
-class _Counted:
+class _CountedPort:
     """A port whose effects are steps."""
 
     def __init__(self, port: object, name: str, steps: Steps) -> None:
@@ -305,7 +309,7 @@ class _Counted:
 
         def counted(*args: Any, **kwargs: Any) -> Any:
             result = real(*args, **kwargs)
-            self._steps.take(f"{self._name}.{method}")
+            self._steps.count(f"{self._name}.{method}")
             return result
 
         return counted

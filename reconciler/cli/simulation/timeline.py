@@ -10,8 +10,14 @@ from msgspec.structs import replace
 
 from reconciler.cli.simulation.chronicle import Event
 from reconciler.cli.simulation.report import Merge, Money, Report
-from reconciler.plan.render.wording import Alike, dollars, format_pods, grouped, listed
-from reconciler.plan.render.wording import monthly as month_of
+from reconciler.plan.render.wording import (
+    MessageGroup,
+    format_dollars,
+    format_list,
+    format_pods,
+    group_messages,
+)
+from reconciler.plan.render.wording import format_monthly as month_of
 from reconciler.ports.progress import EventKind
 
 _NAMES_MAX: Final = 3
@@ -61,9 +67,9 @@ class StreamedTimeline:
     def begin(self, at: datetime) -> None:
         """Start the timeline at the start of the planned revision."""
         self._start = at
-        self._write(f"Simulation from {_moment(at)}\n\n")
+        self._write(f"Simulation from {_format_moment(at)}\n\n")
 
-    def take(self, event: Event) -> None:
+    def add_event(self, event: Event) -> None:
         """Receive the next event."""
         if event.node and event.node_claim:
             self._claims[event.node] = event.node_claim
@@ -81,12 +87,12 @@ class StreamedTimeline:
             lines.append(f"  ... and {self._lines - _LINES_MAX} more lines (-o json lists all)")
         if not self._lines:
             lines.append("  No events.")
-        lines += ["", outcome_of(report), *_merge(report), *_stuck(report)]
-        lines += ["", *_money(report.cost), ""]
+        lines += ["", outcome_of(report), *_merge_lines(report), *_stuck_lines(report)]
+        lines += ["", *_cost_lines(report.cost), ""]
         self._write("\n".join(lines))
 
     def _flush(self, start: datetime) -> None:
-        lines = _lines_of(self._moment, self._claims, start)
+        lines = _format_events(self._moment, self._claims, start)
         shown = lines[: max(_LINES_MAX - self._lines, 0)]
         if shown:
             self._write("".join(f"{line}\n" for line in shown))
@@ -94,7 +100,7 @@ class StreamedTimeline:
         self._moment = []
 
 
-def story_of(report: Report, *, wall_clock: bool = False) -> list[str]:
+def timeline_lines(report: Report, *, wall_clock: bool = False) -> list[str]:
     """Return a line for each time, kind and NodePool, in the order of the first event.
 
     Nodes are named by their NodeClaims, as everywhere in a report. Times are spans since the start,
@@ -102,10 +108,10 @@ def story_of(report: Report, *, wall_clock: bool = False) -> list[str]:
     """
     claims = {e.node: e.node_claim for e in report.events if e.node and e.node_claim}
     events = (*report.events, *report.notes)
-    return _lines_of(events, claims, report.started_at, wall_clock=wall_clock)
+    return _format_events(events, claims, report.started_at, wall_clock=wall_clock)
 
 
-def _lines_of(
+def _format_events(
     events: Iterable[Event],
     claims: Mapping[str, str],
     start: datetime,
@@ -114,7 +120,7 @@ def _lines_of(
 ) -> list[str]:
     lines = []
     happened = [
-        replace(e, node=claims.get(e.node, e.node), message=_renamed(e.message, claims))
+        replace(e, node=claims.get(e.node, e.node), message=_with_claim_names(e.message, claims))
         for e in events
         if e.kind not in _QUIET
     ]
@@ -125,12 +131,14 @@ def _lines_of(
         reason = event.reason if event.kind.startswith("Command") else ""
         groups.setdefault((event.at, event.kind, event.node_pool, reason), []).append(event)
     for (at, kind, pool, reason), similar in groups.items():
-        when = f"{at:%m-%d %H:%M:%S}" if wall_clock else span(at - start)
-        lines.append(f"  {when:>10}  {_VERBS[kind]:<13}  {_what(kind, pool, reason, similar)}")
+        when = f"{at:%m-%d %H:%M:%S}" if wall_clock else format_span(at - start)
+        lines.append(
+            f"  {when:>10}  {_VERBS[kind]:<13}  {_describe_events(kind, pool, reason, similar)}"
+        )
     return lines
 
 
-def _renamed(message: str, claims: Mapping[str, str]) -> str:
+def _with_claim_names(message: str, claims: Mapping[str, str]) -> str:
     """Return a message that names nodes by their NodeClaims."""
     words = (word.rstrip(",:") for word in message.split(" "))
     named = ((word, claims[word]) for word in words if word in claims)
@@ -139,23 +147,27 @@ def _renamed(message: str, claims: Mapping[str, str]) -> str:
     return message
 
 
-def _what(kind: str, pool: str, reason: str, events: list[Event]) -> str:
+def _describe_events(kind: str, pool: str, reason: str, events: list[Event]) -> str:
     count, where = len(events), f"{pool}: " if pool else ""
     if kind in (EventKind.POD_BOUND, EventKind.POD_EVICTED):
         places = sorted({e.node for e in events if e.node})
-        return f"{where}{count} on {listed(places, _NAMES_MAX)}"
+        return f"{where}{count} on {format_list(places, _NAMES_MAX)}"
     if kind == EventKind.COMMAND_STARTED:
         if count == 1:
             return f"{where}{events[0].message}"
         return f"{where}{count} commands ({reason})"
     if kind in ("Launched", "LaunchFailed", "Stalled", "Unavailable", "Retrying", "Failed"):
-        shown = listed((e.message for e in events), _NAMES_MAX) if count <= 2 else _launches(events)
+        shown = (
+            format_list((e.message for e in events), _NAMES_MAX)
+            if count <= 2
+            else _count_messages(events)
+        )
         return f"{where}{shown}"
     names = [e.node or e.node_claim or e.message for e in events]
-    return f"{where}{listed(names, _NAMES_MAX) if any(names) else events[0].message}"
+    return f"{where}{format_list(names, _NAMES_MAX) if any(names) else events[0].message}"
 
 
-def _launches(events: list[Event]) -> str:
+def _count_messages(events: list[Event]) -> str:
     """Return messages of the form ``name: what``, counted by ``what``."""
     counts: dict[str, int] = {}
     for event in events:
@@ -169,7 +181,7 @@ def _launches(events: list[Event]) -> str:
 
 def outcome_of(report: Report) -> str:
     """Return the outcome in one sentence."""
-    after = span(report.at - report.started_at)
+    after = format_span(report.at - report.started_at)
     how = f"Converged after {after}" if report.converged else f"Not converged after {after}"
     launched = sum(e.kind == EventKind.LAUNCHED for e in report.events)
     gone = sum(e.kind == EventKind.TERMINATED for e in report.events)
@@ -180,43 +192,49 @@ def outcome_of(report: Report) -> str:
     )
 
 
-def _merge(report: Report) -> list[str]:
+def _merge_lines(report: Report) -> list[str]:
     """Return the effect of the change from base to head on the nodes of the base."""
     merge = report.merge
     if merge is None:
         return []
-    lines = ["", f"Merging {merge.head} into {merge.base}: {merge_of(merge)}"]
+    lines = ["", f"Merging {merge.head} into {merge.base}: {merge_sentence(merge)}"]
     for node in merge.replaced[:_REPLACED_MAX]:
         gone_at = node.gone_at
         done = (
-            f"terminated {span(gone_at - report.started_at)}" if gone_at else "not terminated yet"
+            f"terminated {format_span(gone_at - report.started_at)}"
+            if gone_at
+            else "not terminated yet"
         )
-        by = f", replaced by {listed(node.replacements, _NAMES_MAX)}" if node.replacements else ""
-        start = span(node.started_at - report.started_at)
+        by = (
+            f", replaced by {format_list(node.replacements, _NAMES_MAX)}"
+            if node.replacements
+            else ""
+        )
+        start = format_span(node.started_at - report.started_at)
         lines.append(f"  {node.node_claim}: {node.reason} {start}, {done}{by}")
     if len(merge.replaced) > _REPLACED_MAX:
         lines.append(f"  ... and {len(merge.replaced) - _REPLACED_MAX} more")
     return lines
 
 
-def merge_of(merge: Merge) -> str:
+def merge_sentence(merge: Merge) -> str:
     """Return in one sentence the effect of a merge on the nodes of the base and on the cost."""
     change = merge.after - merge.before
     return (
         f"{len(merge.replaced)} of {len(merge.replaced) + merge.kept} nodes are replaced; "
-        f"{hourly(change, signed=True)} ({monthly(change, signed=True)}) after the rollout, "
-        f"{dollars(merge.extra, signed=True)} during it."
+        f"{format_hourly_price(change, signed=True)} ({format_monthly_price(change, signed=True)}) after the rollout, "
+        f"{format_dollars(merge.extra, signed=True)} during it."
     )
 
 
-def _stuck(report: Report) -> list[str]:
+def _stuck_lines(report: Report) -> list[str]:
     if not report.stuck:
         return []
     shown = stuck_groups(report)[:_STUCK_MAX]
     lines = ["", "Stuck:"]
     for (kind, reason), message, names in shown:
         what = kind if len(names) == 1 else f"{kind}s"
-        some = format_pods(names) if kind == "Pod" else listed(names, _NAMES_MAX)
+        some = format_pods(names) if kind == "Pod" else format_list(names, _NAMES_MAX)
         lines.append(f"  {what} {some} ({reason}): {message}")
     more = len(report.stuck) - sum(len(group.names) for group in shown)
     if more:
@@ -224,40 +242,40 @@ def _stuck(report: Report) -> list[str]:
     return lines
 
 
-def stuck_groups(report: Report) -> list[Alike]:
+def stuck_groups(report: Report) -> list[MessageGroup]:
     """Return what is stuck, by kind, reason and message."""
-    return grouped(((s.kind, s.reason), s.message, s.name) for s in report.stuck)
+    return group_messages(((s.kind, s.reason), s.message, s.name) for s in report.stuck)
 
 
-def _money(cost: Money) -> list[str]:
+def _cost_lines(cost: Money) -> list[str]:
     change = cost.after - cost.before
     total = (
-        f"Cost: {hourly(cost.before)} → {hourly(cost.after)} ({hourly(change, signed=True)}, "
-        f"{monthly(change, signed=True)}); peak {hourly(cost.peak)}; spent {dollars(cost.spent)}."
+        f"Cost: {format_hourly_price(cost.before)} → {format_hourly_price(cost.after)} ({format_hourly_price(change, signed=True)}, "
+        f"{format_monthly_price(change, signed=True)}); peak {format_hourly_price(cost.peak)}; spent {format_dollars(cost.spent)}."
     )
     lines = [total]
     for name, pool in cost.by_node_pool.items():
         lines.append(
             f"  {name}: {pool.nodes_before} → {pool.nodes_after} nodes, "
-            f"{hourly(pool.before)} → {hourly(pool.after)}, spent {dollars(pool.spent)}"
+            f"{format_hourly_price(pool.before)} → {format_hourly_price(pool.after)}, spent {format_dollars(pool.spent)}"
         )
     if cost.unpriced:
         lines.append(f"  {cost.unpriced} instances have no known price and are not included.")
     return lines
 
 
-def hourly(price: float, *, signed: bool = False) -> str:
+def format_hourly_price(price: float, *, signed: bool = False) -> str:
     """Return a price with its unit: ``$0.8160/hour``."""
     sign = "" if not round(abs(price), 4) else "-" if price < 0 else "+" if signed else ""
     return f"{sign}${abs(price):,.4f}/hour"
 
 
-def monthly(price: float, *, signed: bool = False) -> str:
+def format_monthly_price(price: float, *, signed: bool = False) -> str:
     """Return an hourly price for a month of 730 hours: ``$596/month``."""
     return f"{month_of(price, signed=signed)}/month"
 
 
-def span(length: timedelta) -> str:
+def format_span(length: timedelta) -> str:
     """Return a duration for people: ``+1d 02:03:04``, to the second."""
     seconds = int(length.total_seconds())
     days, rest = divmod(seconds, 86400)
@@ -265,5 +283,5 @@ def span(length: timedelta) -> str:
     return f"+{days}d {clock}" if days else f"+{clock}"
 
 
-def _moment(at: datetime) -> str:
+def _format_moment(at: datetime) -> str:
     return f"{at:%Y-%m-%d %H:%M} UTC"

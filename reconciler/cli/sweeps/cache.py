@@ -1,8 +1,8 @@
 """Keeps the results of evaluations by their addresses, in a folder or in S3.
 
-A sweep that was killed goes on where it was, and several machines share what they have found. The
-addresses name the build, so a result of another one is never read. What cannot be read as a result
-counts as missing.
+A sweep that was killed continues where it stopped, and several machines share their results. The
+addresses name the build, so a result of another build is never read. A result that cannot be
+decoded counts as missing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Store(Protocol):
         """Return a file, None if there is none."""
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file, whole or not at all."""
+        """Write a file completely or not at all."""
 
 
 class ResultCache:
@@ -77,7 +77,7 @@ def cache_at(place: str) -> ResultCache:
 
 
 def _file_name(address: str) -> str:
-    """Return the name of a result: no file of a fleet, should the folder lie within one."""
+    """Return the file name of a result, which is never read as a file of a fleet."""
     return f"{address[:2]}/{address}"
 
 

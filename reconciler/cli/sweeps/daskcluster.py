@@ -62,21 +62,21 @@ class DaskCluster:
             return
         from distributed import as_completed
 
-        with _client(self._address) as client, warnings.catch_warnings():
+        with _connect(self._address) as client, warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Sending large graph")
-            shared = client.submit(_loaded, pickle.dumps(work), __version__, pure=False)
+            shared = client.submit(_load_work, pickle.dumps(work), __version__, pure=False)
             futures = client.map(_evaluate, keys, work=shared, pure=False)
             positions = {future.key: index for index, future in enumerate(futures)}
             for future in as_completed(futures, loop=client.loop):
-                yield positions[future.key], _Done(future, self._address)
+                yield positions[future.key], _FinishedFuture(future, self._address)
 
 
 class _Future(Evaluated[V_co], Protocol[V_co]):
     status: str
 
 
-class _Done(Generic[V_co]):
-    """A future that is done; an error that is not ours is explained."""
+class _FinishedFuture(Generic[V_co]):
+    """A finished future; errors of Dask become errors of this program."""
 
     def __init__(self, future: _Future[V_co], address: str) -> None:
         self._future = future
@@ -105,7 +105,7 @@ class _Done(Generic[V_co]):
 
 
 @contextmanager
-def _client(address: str) -> Generator[Client, None, None]:
+def _connect(address: str) -> Generator[Client, None, None]:
     """Connect to a scheduler with workers; what it still evaluates ends with the connection."""
     from distributed import Client
 
@@ -130,8 +130,8 @@ def _client(address: str) -> Generator[Client, None, None]:
 # On a worker.
 
 
-def _loaded(pickled: bytes, version: str) -> tuple[Evaluations, str]:  # type: ignore[type-arg]
-    """Return what is evaluated, and the version that it is of."""
+def _load_work(pickled: bytes, version: str) -> tuple[Evaluations, str]:  # type: ignore[type-arg]
+    """Return the evaluations, and the version of the command."""
     return pickle.loads(pickled), version  # noqa: S301 - from the client, over Dask's connection
 
 

@@ -1,7 +1,7 @@
-"""What a sweep consists of, and how its results are identified.
+"""The parts of a sweep, and the addresses of its results.
 
-An evaluation depends on nothing but what it is given, so where and how often it runs changes
-nothing. Its address is a digest of all of that: equal addresses have equal results.
+An evaluation depends only on its inputs, so it does not matter where and how often it runs. Its
+address is a digest of all inputs: equal addresses have equal results.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Executor(Protocol):
     ) -> Generator[tuple[int, Evaluated[V]], None, None]:
         """Yield the outcomes in any order, each with the position of its key.
 
-        Nothing goes on where the caller stops asking.
+        Evaluation stops when the caller stops iterating.
         """
 
 

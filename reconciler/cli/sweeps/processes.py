@@ -56,19 +56,19 @@ class Processes:
         if len(keys) < 2:
             yield from InThisProcess().outcomes(work, keys)
             return
-        lanes = _Lanes(work)
+        workers = _WorkerPool(work)
         # processes inherit that their threads never get SIGINT: only this process is interrupted
-        threads = ThreadPoolExecutor(min(self._count, len(keys)), initializer=_hold_interrupts)
+        threads = ThreadPoolExecutor(min(self._count, len(keys)), initializer=_block_interrupts)
         try:
-            futures = {threads.submit(lanes.evaluated, key): i for i, key in enumerate(keys)}
+            futures = {threads.submit(workers.evaluate, key): i for i, key in enumerate(keys)}
             for future in as_completed(futures):
                 yield futures[future], future
         finally:
-            lanes.end()
+            workers.end()
             threads.shutdown(cancel_futures=True)
 
 
-class _Lanes(Generic[K, V]):
+class _WorkerPool(Generic[K, V]):
     """A process for each thread, which evaluates the keys of the thread."""
 
     def __init__(self, work: Evaluations[K, V]) -> None:
@@ -79,20 +79,20 @@ class _Lanes(Generic[K, V]):
         self._is_ended = False
 
     def end(self) -> None:
-        """End all processes, whatever they are doing; no other one is started from here on."""
+        """End all processes at once; none is started afterwards."""
         with self._starting:
             self._is_ended = True
             for worker in self._started:
                 worker.end()
 
-    def evaluated(self, key: K) -> V:
+    def evaluate(self, key: K) -> V:
         """Return the result of a key, evaluated in the process of this thread."""
         for _ in range(_ATTEMPTS):
             worker: _Worker | None = getattr(self._own, "worker", None)
             if worker is None:
-                worker = self._own.worker = self._another()
+                worker = self._own.worker = self._start_worker()
             try:
-                return worker.evaluated(key)  # type: ignore[return-value]
+                return worker.evaluate(key)  # type: ignore[return-value]
             except _LostError:
                 self._own.worker = None
         raise ReconcilerError(
@@ -101,7 +101,7 @@ class _Lanes(Generic[K, V]):
             remedy="use fewer processes if memory is short",
         )
 
-    def _another(self) -> _Worker:
+    def _start_worker(self) -> _Worker:
         with self._starting:
             if self._is_ended:
                 raise CancelledError
@@ -123,7 +123,7 @@ class _Worker:
         self._process.start()
         theirs.close()  # so that the end of the process ends the connection
 
-    def evaluated(self, key: object) -> object:
+    def evaluate(self, key: object) -> object:
         """Return the result of a key.
 
         Raises:
@@ -143,7 +143,7 @@ class _Worker:
         self._process.kill()
 
 
-def _hold_interrupts() -> None:
+def _block_interrupts() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 
@@ -151,7 +151,7 @@ def _hold_interrupts() -> None:
 
 
 def _serve(connection: Connection, work: Evaluations[K, V]) -> None:
-    """Evaluate the keys that come until the connection ends."""
+    """Evaluate the received keys until the connection ends."""
     gc.set_threshold(200_000, 20, 20)  # as in the commands: nearly all values live to the end
     Thread(target=_end_with_parent, daemon=True).start()
     while True:

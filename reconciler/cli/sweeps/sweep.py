@@ -1,4 +1,4 @@
-"""Evaluates the keys of a sweep where the request says, and takes known results from a cache."""
+"""Evaluates the keys of a sweep on the requested executor, and reads known results from a cache."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reconciler.cli.sweeps.processes import InThisProcess, Processes
 from reconciler.model.duration import format_duration
 
 Progress = Callable[[str], None]
-"""Shows how far a sweep is."""
+"""Shows the progress of a sweep."""
 
 
 def no_progress(text: str) -> None:
@@ -42,7 +42,7 @@ class Sweep:
         self._clock = clock
 
     def evaluate_all(self, work: Evaluations[K, V], keys: Sequence[K]) -> list[V]:
-        """Return the results in the order of the keys; each is kept as soon as there is one.
+        """Return the results in the order of the keys; each is cached as soon as it is known.
 
         Raises:
             ReconcilerError: that of the first key that has no result.
@@ -93,7 +93,7 @@ def _format_progress(done: int, left: set[int], seconds: float) -> str:
 
 
 def executor_of(request: SweepRequest) -> Executor:
-    """Return what runs the evaluations.
+    """Return the executor of the evaluations.
 
     Raises:
         UsageError: the address of the scheduler is wrong, or a package is missing.

@@ -85,9 +85,9 @@ def aws_query_of(
     by_default: bool,
     refresh: bool = False,
 ) -> AwsQuery:
-    """Return what requests types and prices from AWS; nothing connects before the first request.
+    """Return a query for types and prices in AWS; nothing connects before the first request.
 
-    With ``refresh``, an earlier answer is used only if AWS does not answer.
+    With ``refresh``, a cached response is used only if AWS does not respond.
     """
     from reconciler.cli.shared.catalogs import AwsQuery
 
@@ -133,12 +133,12 @@ def receive_interruptions(settings: Settings, imitation: Imitation) -> Iterator[
                 account=settings.role_arn.split(":")[4] if settings.role_arn else "",
                 region=settings.region,
             )
-            listeners.enter_context(queue.listening())
+            listeners.enter_context(queue.run_in_background())
             ways.append(queue)
         if imitation.connect is None:
             from reconciler.adapters.aws.events.statuses import InstanceStatuses
 
             statuses = InstanceStatuses(connect, imitation.clock)
-            listeners.enter_context(statuses.listening())
+            listeners.enter_context(statuses.run_in_background())
             ways.append(statuses)
         yield InterruptionSources(*ways)

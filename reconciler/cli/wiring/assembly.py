@@ -191,7 +191,7 @@ def _adapters(
     cluster = cluster_of(
         settings, catalog, imitation, state.shelf, source, confirm, calls, watch.cache
     )
-    resources.enter_context(watch.listening())
+    resources.enter_context(watch.run_in_background())
     interruptions = resources.enter_context(receive_interruptions(settings, imitation))
     return _Adapters(compute, source, cluster, calls, watch.arrivals, interruptions)
 
@@ -386,9 +386,9 @@ def observe_fleet(request: FleetRequest, imitation: Imitation | None = None) -> 
     source = FleetSource(request, compute, catalog, settings.region, discovery)
     cluster = cluster_of(settings, catalog, imitation, shelf, source)
     if settings.cluster == ClusterKind.KUBECONFIG:
-        from reconciler.adapters.kubernetes.cluster import Onlooker
+        from reconciler.adapters.kubernetes.cluster import ReadOnlyCluster
 
-        cluster = Onlooker(cluster)
+        cluster = ReadOnlyCluster(cluster)
     desired = source.read()
     if is_real(settings, imitation) and not is_cluster_named(context.resolved):
         desired = with_fields(desired, diagnostics=(*desired.diagnostics, UNNAMED_CLUSTER))

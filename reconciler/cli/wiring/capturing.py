@@ -235,7 +235,7 @@ def objects_of_cluster(request: FleetRequest) -> list[Any]:
         ClusterError: the cluster could not be read.
     """
     from reconciler.adapters.clock import SystemClock
-    from reconciler.adapters.kubernetes.api import listed
+    from reconciler.adapters.kubernetes.api import list_items
     from reconciler.adapters.kubernetes.kinds import OBSERVED, OF_KARPENTER
     from reconciler.cli.shared import records
     from reconciler.cli.wiring.cluster import api_of
@@ -249,7 +249,7 @@ def objects_of_cluster(request: FleetRequest) -> list[Any]:
     objects = [
         _with_kind(item, kind.kind, kind.api_version)
         for kind in (*OBSERVED, *OF_KARPENTER)
-        for item in listed(api, kind)
+        for item in list_items(api, kind)
     ]
     return [*objects, capture]
 
@@ -273,7 +273,7 @@ class CapturedFleet:
         """Return the inputs of a plan: the engine's observation of the captured facts."""
         import msgspec
 
-        from reconciler.adapters.kubernetes.cluster import Onlooker
+        from reconciler.adapters.kubernetes.cluster import ReadOnlyCluster
         from reconciler.adapters.simulated.captured import CapturedCluster, CapturedCompute
         from reconciler.adapters.simulated.conditions import SimulatedClock
         from reconciler.adapters.simulated.memory import MemoryJournal, MemoryStateStore
@@ -285,7 +285,7 @@ class CapturedFleet:
         records, store, journal = self.records, MemoryStateStore(), MemoryJournal()
         restore(records, self.snapshot.node_claims, store, journal)
         compute = CapturedCompute([i.instance for i in records.instances])
-        cluster = Onlooker(CapturedCluster(self.snapshot))
+        cluster = ReadOnlyCluster(CapturedCluster(self.snapshot))
         world = World(SimulatedClock(now), compute, cluster, store, journal, NullNotifier())
         seen = observe_world(world, desired, desired.settings)
         seen = with_fields(seen, findings=(*records.findings, *seen.findings))

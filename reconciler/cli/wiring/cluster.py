@@ -14,7 +14,7 @@ from reconciler.model.errors import UsageError
 if TYPE_CHECKING:
     from reconciler.adapters.kubernetes.api import Api
     from reconciler.adapters.kubernetes.informers import ClusterCache
-    from reconciler.cli.shared.catalogs import CatalogInForce
+    from reconciler.cli.shared.catalogs import CurrentCatalog
     from reconciler.model.diagnostics import Check
     from reconciler.model.settings import Settings
     from reconciler.ports.calls import Calls
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def cluster_of(
     settings: Settings,
-    catalog: CatalogInForce,
+    catalog: CurrentCatalog,
     imitation: Imitation,
     shelf: Shelf,
     source: FleetSource,
@@ -93,7 +93,7 @@ def cluster_checks(settings: Settings, *, writes: bool) -> Iterator[Check]:
     return cluster_checks(api_of(settings, SystemClock()), settings, writes=writes)
 
 
-def has_threads(settings: Settings, imitation: Imitation) -> bool:
+def uses_threads(settings: Settings, imitation: Imitation) -> bool:
     """Return whether calls are made at the same time, which they are if the cluster is real."""
     from reconciler.model.settings import ClusterKind
 
@@ -108,7 +108,7 @@ def calls_of(settings: Settings, imitation: Imitation, *, sleeps: bool) -> Itera
     """
     from reconciler.ports.calls import InlineCalls
 
-    if not has_threads(settings, imitation):
+    if not uses_threads(settings, imitation):
         yield InlineCalls()
         return
     from reconciler.adapters.threads import PATIENT_S, WITHIN_S, threaded_calls
@@ -126,7 +126,7 @@ class ClusterWatch:
 
     arrivals: Arrivals
     cache: ClusterCache | None = None
-    listening: Callable[[], AbstractContextManager[None]] = nullcontext
+    run_in_background: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
 def cluster_watch_of(settings: Settings, clock: Clock, *, sleeps: bool) -> ClusterWatch:
@@ -146,11 +146,11 @@ def cluster_watch_of(settings: Settings, clock: Clock, *, sleeps: bool) -> Clust
         api, clock, idle=settings.batch_idle_duration, most=settings.batch_max_duration
     )
     if not settings.kube_watch:
-        return ClusterWatch(pods, None, pods.listening)
+        return ClusterWatch(pods, None, pods.run_in_background)
     freshness = Freshness(
         resync_s=settings.kube_resync_interval.total_seconds(),
         stale_after_s=settings.kube_stale_after.total_seconds(),
         first_list_s=settings.kube_timeout.total_seconds(),
     )
     cache = ClusterCache(api, freshness, heard=pods.hear)
-    return ClusterWatch(pods, cache, cache.listening)
+    return ClusterWatch(pods, cache, cache.run_in_background)

@@ -37,15 +37,15 @@ def read_types(request: FleetRequest, resolved: Resolved, lock: Lock | None) -> 
         return bundled(settings.region)
     from reconciler.cli.shared import catalogs
 
-    asking = None
+    query = None
     if request.catalog is None:
-        from reconciler.cli.wiring.account import asking_of
+        from reconciler.cli.wiring.account import aws_query_of
 
-        asking = asking_of(request, resolved, by_default=False)
-    return catalogs.read_types(request, resolved, lock, asking)
+        query = aws_query_of(request, resolved, by_default=False)
+    return catalogs.read_types(request, resolved, lock, query)
 
 
-def compared_with_base(
+def with_base_inputs(
     base: sources.Base, request: FleetRequest, facts: Inputs, resolve: Resolve | None = None
 ) -> Inputs:
     """Return the facts with the changes since ``base``, and with the inputs of the base."""
@@ -58,17 +58,16 @@ def compared_with_base(
         revision=replace(facts.revision, base=base.head),
         base_policies=base.policies,
     )
-    return replace(facts, against=asked_of(base, request, facts, resolve))
+    return replace(facts, against=base_inputs(base, request, facts, resolve))
 
 
-def asked_of(
+def base_inputs(
     base: sources.Base, request: FleetRequest, head: Inputs, resolve: Resolve | None = None
 ) -> Inputs | None:
     """Return the inputs of the head with the base's fleet; None if the base cannot be planned.
 
-    Both are asked of one observation. Where there is no real cluster, the base is to run its own
-    workloads, on the nodes that are there. ``resolve`` looks the base's own node classes up in the
-    account.
+    Both use the same observation. Without a real cluster, the base runs its own workloads on the
+    existing nodes. ``resolve`` looks up the base's own node classes in the account.
     """
     if base.fleet is None:
         return None
@@ -92,7 +91,7 @@ def asked_of(
     resolved = sources.settings_of(request, base.fleet)
     catalog = head.catalog
     moves = resolved.settings.region != head.settings.region
-    if moves or _locked(base.fleet) != _locked(head.fleet):
+    if moves or _lock_digest(base.fleet) != _lock_digest(head.fleet):
         try:
             catalog = read_types(request, resolved, base.fleet.lock)
         except UsageError:
@@ -110,6 +109,6 @@ def asked_of(
     )
 
 
-def _locked(fleet: Fleet) -> str:
+def _lock_digest(fleet: Fleet) -> str:
     """Return the digest of the fleet's lock, empty without one."""
     return fleet.lock.digest if fleet.lock is not None else ""

@@ -48,7 +48,7 @@ class PassTraces:
     fleet: str = ""
     _open: AbstractContextManager[Span] | None = field(default=None, init=False)
 
-    def another(self, fleet: str) -> PassTraces:
+    def for_fleet(self, fleet: str) -> PassTraces:
         """Return the spans of one fleet among several of a process."""
         return PassTraces(self.tracer, fleet)
 
@@ -97,7 +97,7 @@ class PassTraces:
 
 
 @contextmanager
-def traced(fleet: str, environ: Mapping[str, str]) -> Iterator[PassTraces | None]:
+def export_traces(fleet: str, environ: Mapping[str, str]) -> Iterator[PassTraces | None]:
     """Export traces while the block runs; None if no endpoint is set."""
     endpoint = next((name for name in ENDPOINTS if environ.get(name)), "")
     if not endpoint or environ.get(_DISABLED, "").lower() == "true":
@@ -150,7 +150,7 @@ class DaemonObserver:
     _world: World | None = None
     _started: datetime | None = None
 
-    def watching(self, assembly: Assembly) -> World:
+    def attach(self, assembly: Assembly) -> World:
         """Return its world, whose plans are logged before they are applied."""
         self.notices.follow(assembly.state.shelf, assembly.settings)
         world = assembly.world
@@ -219,7 +219,7 @@ class Monitoring:
 
 
 @contextmanager
-def monitored(
+def serve_monitoring(
     request: RunRequest, log: LogNotifier, stop: Callable[[], bool]
 ) -> Iterator[Monitoring]:
     """Serve the monitoring of the daemon while the block runs.
@@ -236,9 +236,13 @@ def monitored(
     log.context.fleet = fleet_name(request.fleet)
     with ExitStack() as stack:
         notices = NoticeObserver(stack.enter_context(Deliveries(SystemClock())))
-        traces = stack.enter_context(traced(log.context.fleet, os.environ))
+        traces = stack.enter_context(export_traces(log.context.fleet, os.environ))
         notifier = NoticeNotifier(log, notices)
-        web = stack.enter_context(_served(request, log.context.fleet)) if request.listen else None
+        web = (
+            stack.enter_context(_serve_pages(request, log.context.fleet))
+            if request.listen
+            else None
+        )
         meter = meter_of(web.metrics.called if web is not None else None, traces)
         if meter is not None:
             connections().meter = meter
@@ -246,7 +250,9 @@ def monitored(
             yield Monitoring(notifier, DaemonObserver(log, notices, traces=traces), stop)
             return
         yield Monitoring(
-            web.over(notifier), DaemonObserver(log, notices, web.observer, traces), web.alive(stop)
+            web.wrap_notifier(notifier),
+            DaemonObserver(log, notices, web.observer, traces),
+            web.report_alive(stop),
         )
 
 
@@ -276,19 +282,19 @@ class _WebPages:
 
         return WebObserver(self.metrics, self.health, self.dashboard)
 
-    def over(self, notifier: Notifier) -> Notifier:
+    def wrap_notifier(self, notifier: Notifier) -> Notifier:
         from reconciler.web.observer import WebNotifier
 
         return WebNotifier(notifier, self.metrics, self.health, self.dashboard)
 
-    def alive(self, stop: Callable[[], bool]) -> Callable[[], bool]:
+    def report_alive(self, stop: Callable[[], bool]) -> Callable[[], bool]:
         from reconciler.web.health import reporting_alive
 
         return reporting_alive(stop, self.health)
 
 
 @contextmanager
-def _served(request: RunRequest, fleet: str) -> Iterator[_WebPages]:
+def _serve_pages(request: RunRequest, fleet: str) -> Iterator[_WebPages]:
     """Serve metrics, health checks and the dashboard while the block runs."""
     expect_web()
     from reconciler.web.dashboard import Dashboard, DashboardAccess

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from reconciler.adapters.database.state import DatabaseState, SharedStates
 
 POLL_S: Final = 1.0
-"""How often a standby asks for the lease. With its lifetime it bounds the time to take over."""
+"""How often a standby requests the lease. With its lifetime it bounds the time to take over."""
 
 
 _TURN_S: Final = 0.25
@@ -32,10 +32,10 @@ class LeaseTurns(Protocol):
     @property
     def states(self) -> SharedStates: ...
 
-    def may_ask(self, state: DatabaseState, *, has_asked: bool) -> bool:
+    def may_acquire(self, state: DatabaseState, *, has_requested: bool) -> bool:
         """Return whether to try to acquire the lease now."""
 
-    def gives_up(self, state: DatabaseState) -> bool:
+    def should_release(self, state: DatabaseState) -> bool:
         """Return whether to release the lease after this pass."""
 
 
@@ -52,7 +52,7 @@ class Standby:
     sharing: LeaseTurns | None = None
     _last_text: str = field(default="", init=False)
     _since: datetime | None = field(default=None, init=False)
-    _has_asked: bool = field(default=False, init=False)
+    _has_requested: bool = field(default=False, init=False)
 
     @property
     def has_waited(self) -> bool:
@@ -68,7 +68,7 @@ class Standby:
         if self.sharing is None:
             return
         started = clock.now()
-        while not self.sharing.may_ask(state, has_asked=self._has_asked):
+        while not self.sharing.may_acquire(state, has_requested=self._has_requested):
             if self.stop():
                 raise LeaseHeldError(
                     f"stopped while waiting for the lease of fleet {state.database.fleet}",
@@ -80,9 +80,9 @@ class Standby:
                 text = "waiting for the lease: another replica has fewer fleets"
                 self._notify(now, EventKind.STANDBY, text)
             clock.wait(_TURN_S, self.stop)
-        self._has_asked = True
+        self._has_requested = True
 
-    def waits(self, clock: Clock, error: ReconcilerError) -> bool:
+    def wait_for_retry(self, clock: Clock, error: ReconcilerError) -> bool:
         """Wait for a moment; return whether to try to acquire the lease again.
 
         A failing server is retried only after an earlier wait: at the start of a daemon the address
@@ -99,9 +99,9 @@ class Standby:
         clock.wait(POLL_S, self.stop)
         return not self.stop()
 
-    def ended(self, clock: Clock) -> None:
+    def report_acquired(self, clock: Clock) -> None:
         """Report that the lease was acquired, if this process waited for it."""
-        self._has_asked = False
+        self._has_requested = False
         if self._since is None:
             return
         now = clock.now()

@@ -63,7 +63,7 @@ class Takeover:
             rehash=desired.rehash,
             types=desired.instance_type,
         )
-        found = (*self.compute.of_karpenter(), *self.compute.instances())
+        found = (*self.compute.karpenter_instances(), *self.compute.instances())
         return takeover.survey({i.id: i for i in found}.values(), snapshot, ours)
 
     def price_of(self, stake: Stake) -> float | None:
@@ -72,7 +72,7 @@ class Takeover:
         kind = self.desired.catalog.get(instance.instance_type)
         return None if kind is None else kind.price_of(instance.zone, instance.capacity_type)
 
-    def take(self, stakes: Sequence[Stake]) -> Sequence[str]:
+    def adopt(self, stakes: Sequence[Stake]) -> Sequence[str]:
         """Record and tag the instances that can be adopted; return the failures."""
         from reconciler.engine.takeover import Hands, take_over
 

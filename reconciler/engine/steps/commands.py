@@ -33,7 +33,7 @@ from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.resources import NODES, parse_resources, pods
 from reconciler.plan.make.actions import provision_id
 from reconciler.plan.make.gather import deleted_pools
-from reconciler.plan.render.wording import listed
+from reconciler.plan.render.wording import format_list
 from reconciler.plan.run import ActionEvent, ActionState, PlanRun, RunEvent
 from reconciler.plan.value.actions import Action, ActionKind, PlannedCommand
 from reconciler.plan.value.plan import Plan
@@ -208,7 +208,7 @@ def start(
 def _begin(effects: Effects, command: RunningCommand, tainted: Sequence[Action]) -> None:
     """Record and report a command that starts; ``tainted`` are the terminations of its nodes."""
     effects.world.store.put_command(command)
-    nodes = listed(action.node or action.node_claim or "" for action in tainted)
+    nodes = format_list(action.node or action.node_claim or "" for action in tainted)
     why = f" ({command.message})" if command.message else ""
     effects.world.notify(
         EventKind.COMMAND_STARTED,
@@ -282,7 +282,7 @@ def _withdraw(
     """
     facts = {"command": command.id}
     effects.carry_out_all([_untaint(effects, a.node, facts) for a in tainted if a.node])
-    why = f"the taint of {listed(refused)} was refused"
+    why = f"the taint of {format_list(refused)} was refused"
     _record(effects, replace(command, failed=True), CommandPhase.ROLLED_BACK, why)
     text = f"{command.reason}: {why}"
     effects.world.notify(EventKind.COMMAND_ROLLED_BACK, text, command=command.id)

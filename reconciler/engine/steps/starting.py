@@ -51,7 +51,9 @@ def start(
     under_way = {command.id: command for command in seen.commands}
     run = run_of(plan, Records({claim.name: claim for claim in seen.claims}, under_way.get))
     report_illegal(world, run)
-    for command_id, is_started in commands.start(effects, plan, run.unmarked(), seen).items():
+    for command_id, is_started in commands.start(
+        effects, plan, run.commands_not_started(), seen
+    ).items():
         if is_started:
             run.mark(command_id)
         else:

@@ -19,7 +19,7 @@ from reconciler.model.kubernetes.node import Node
 from reconciler.model.kubernetes.pod import Pod, PodSpec, conflict
 from reconciler.model.kubernetes.taint import Toleration
 from reconciler.model.resources import CPU, MEMORY, Resources, fits, parse_resources, subtract
-from reconciler.placement.binding.selection import matches_node, repelling
+from reconciler.placement.binding.selection import matches_node, untolerated_taints
 from reconciler.placement.binding.topology import Neighbourhood
 
 # DaemonSets: one pod on every eligible node.
@@ -39,12 +39,12 @@ _ALWAYS_TOLERATED: Final = tuple(
 """Tolerations that the DaemonSet controller adds to its pods."""
 
 
-def key_of(daemon: DaemonSet) -> str:
+def daemon_set_key(daemon: DaemonSet) -> str:
     """Return ``namespace/name``."""
     return f"{daemon.metadata.namespace or 'default'}/{daemon.metadata.name}"
 
 
-def pod_on(daemon: DaemonSet, node: Node) -> Pod:
+def daemon_pod(daemon: DaemonSet, node: Node) -> Pod:
     """Return the pod that a DaemonSet creates for a node, without its status."""
     pod = daemon.pod()
     name = f"{daemon.metadata.name}-{node.name}"
@@ -52,7 +52,7 @@ def pod_on(daemon: DaemonSet, node: Node) -> Pod:
         kind="DaemonSet",
         name=daemon.metadata.name,
         api_version="apps/v1",
-        uid=daemon.metadata.uid or key_of(daemon),
+        uid=daemon.metadata.uid or daemon_set_key(daemon),
         controller=True,
     )
     return msgspec.structs.replace(
@@ -66,9 +66,11 @@ def pod_on(daemon: DaemonSet, node: Node) -> Pod:
     )
 
 
-def suits(pod: Pod, node: Node) -> bool:
+def matches_daemon_set(pod: Pod, node: Node) -> bool:
     """Return whether the DaemonSet controller would create a pod for a node."""
-    return matches_node(pod.spec, node) and not repelling(node.spec.taints, pod.spec.tolerations)
+    return matches_node(pod.spec, node) and not untolerated_taints(
+        node.spec.taints, pod.spec.tolerations
+    )
 
 
 @dataclass
@@ -80,7 +82,7 @@ class Seat:
     left: Resources
     pods: list[Pod] = field(default_factory=list)
 
-    def take(self, pod: Pod, wanted: Resources) -> None:
+    def bind(self, pod: Pod, wanted: Resources) -> None:
         """Bind a pod that requests ``wanted`` to this node."""
         self.left = subtract(self.left, wanted)
         self.pods.append(pod)
@@ -102,25 +104,25 @@ _ORDERS: Final[tuple[Order, ...]] = (
 )
 
 
-def _least_cpu(left: Resources, _: Resources) -> tuple[int, ...]:
+def _cpu_left_key(left: Resources, _: Resources) -> tuple[int, ...]:
     return (left.get(CPU, 0), left.get(MEMORY, 0))
 
 
-def _least_memory(left: Resources, _: Resources) -> tuple[int, ...]:
+def _memory_left_key(left: Resources, _: Resources) -> tuple[int, ...]:
     return (left.get(MEMORY, 0), left.get(CPU, 0))
 
 
-def _most_even(left: Resources, total: Resources) -> tuple[int, ...]:
+def _balance_key(left: Resources, total: Resources) -> tuple[int, ...]:
     """Prefer the node where CPU and memory would be used most evenly, in millionths of each."""
     cpu = left.get(CPU, 0) * 10**6 // max(total.get(CPU, 0), 1)
     memory = left.get(MEMORY, 0) * 10**6 // max(total.get(MEMORY, 0), 1)
     return (abs(cpu - memory), cpu + memory)
 
 
-_TRIED_AGAIN: Final = 50_000
+_RETRIED_PAIRS_MAX: Final = 50_000
 """Maximum number of pod and node pairs for which other packings are tried."""
 
-_FITS: Final[tuple[Fit, ...]] = (_least_cpu, _most_even, _least_memory)
+_FITS: Final[tuple[Fit, ...]] = (_cpu_left_key, _balance_key, _memory_left_key)
 
 
 @dataclass
@@ -139,27 +141,27 @@ class Seats:
         if not pending:
             return {}
         self._with_room = {}
-        hopeful = [pod for pod in pending if self._roomy(pod)]
-        around = self._around() if hopeful else None
+        hopeful = [pod for pod in pending if self._nodes_with_room(pod)]
+        around = self._bound_pods() if hopeful else None
         best: dict[str, Node] | None = None
         for order in _ORDERS:
             for fit in _FITS:
-                bound = self._tried(hopeful, order, fit, around.copy()) if around else {}
+                bound = self._try_assignment(hopeful, order, fit, around.copy()) if around else {}
                 if best is None or len(bound) > len(best):
                     best = bound
-                if len(best) == len(hopeful) or len(pending) * len(self.seats) > _TRIED_AGAIN:
+                if len(best) == len(hopeful) or len(pending) * len(self.seats) > _RETRIED_PAIRS_MAX:
                     return best
         return best or {}
 
-    def _roomy(self, pod: Pod) -> Sequence[int]:
+    def _nodes_with_room(self, pod: Pod) -> Sequence[int]:
         """Return the nodes with room for a pod now; room only shrinks as pods are bound."""
-        key = self._alike(pod)
+        key = self._constraints_key(pod)
         if key not in self._with_room:
-            here = self._eligible(pod)
-            self._with_room[key] = [n for n in here if self._has_place(self.seats[n], pod)]
+            here = self._eligible_nodes(pod)
+            self._with_room[key] = [n for n in here if self._has_resources(self.seats[n], pod)]
         return self._with_room[key]
 
-    def _around(self) -> Neighbourhood:
+    def _bound_pods(self) -> Neighbourhood:
         """Return the pods that are bound already."""
         around = Neighbourhood([seat.node for seat in self.seats], self.namespaces)
         for seat in self.seats:
@@ -167,7 +169,7 @@ class Seats:
                 around.add(pod, seat.node)
         return around
 
-    def wanted(self, pod: Pod) -> Resources:
+    def requests_of(self, pod: Pod) -> Resources:
         """Return what a pod requests; pods of one workload share the result."""
         known = self._wanted.get(id(pod.spec))
         if known is None:
@@ -176,32 +178,32 @@ class Seats:
 
     def has_room(self, seat: Seat, pod: Pod) -> bool:
         """Return whether a pod fits a node, ignoring rules about other pods."""
-        return self._has_place(seat, pod) and self._may_use(seat, pod)
+        return self._has_resources(seat, pod) and self._may_use(seat, pod)
 
-    def _has_place(self, seat: Seat, pod: Pod) -> bool:
+    def _has_resources(self, seat: Seat, pod: Pod) -> bool:
         """Return whether a node has enough left; this changes with every pod bound to it."""
-        return fits(self.wanted(pod), seat.left) and not _ports_taken(seat.pods, pod)
+        return fits(self.requests_of(pod), seat.left) and not _has_port_conflict(seat.pods, pod)
 
     def _may_use(self, seat: Seat, pod: Pod) -> bool:
         """Return whether the pod's node constraints allow the node; this does not change."""
         return (
-            not repelling(seat.node.spec.taints, pod.spec.tolerations)
+            not untolerated_taints(seat.node.spec.taints, pod.spec.tolerations)
             and matches_node(pod.spec, seat.node)
             and self.suits(pod, seat.node)
         )
 
-    def _eligible(self, pod: Pod) -> Sequence[int]:
+    def _eligible_nodes(self, pod: Pod) -> Sequence[int]:
         """Return the indexes of the nodes that a pod may use; pods with volumes have their own."""
-        key = self._alike(pod)
+        key = self._constraints_key(pod)
         if key not in self._usable:
             self._usable[key] = [n for n, s in enumerate(self.seats) if self._may_use(s, pod)]
         return self._usable[key]
 
-    def _alike(self, pod: Pod) -> int | str:
+    def _constraints_key(self, pod: Pod) -> int | str:
         """Return what the pods have in common that the same nodes suit."""
         return pod.key if pod.spec.volumes else id(pod.spec)
 
-    def _tried(
+    def _try_assignment(
         self, pending: Sequence[Pod], order: Order, fit: Fit, around: Neighbourhood
     ) -> dict[str, Node]:
         """Return the assignment that one order and packing yields, without binding any pod.
@@ -210,7 +212,7 @@ class Seats:
         """
 
         def urgency(pod: Pod) -> tuple[int, tuple[int, ...], str]:
-            return (-(pod.spec.priority or 0), order(self.wanted(pod)), pod.key)
+            return (-(pod.spec.priority or 0), order(self.requests_of(pod)), pod.key)
 
         seats = [seat.copy() for seat in self.seats]
         bound: dict[str, Node] = {}
@@ -219,30 +221,32 @@ class Seats:
         for pod in sorted(pending, key=urgency):
             if id(pod.spec) in full:
                 continue
-            key = self._alike(pod)
-            before = roomy.get(key) or self._roomy(pod)
-            able = roomy[key] = [n for n in before if self._has_place(seats[n], pod)]
+            key = self._constraints_key(pod)
+            before = roomy.get(key) or self._nodes_with_room(pod)
+            able = roomy[key] = [n for n in before if self._has_resources(seats[n], pod)]
             if not able:
                 full.add(id(pod.spec))
                 continue
-            best = self._best(pod, [seats[n] for n in able], around, fit)
+            best = self._best_seat(pod, [seats[n] for n in able], around, fit)
             if best is not None:
-                best.take(pod, self.wanted(pod))
+                best.bind(pod, self.requests_of(pod))
                 around.add(pod, best.node)
                 bound[pod.key] = best.node
         return bound
 
-    def _best(self, pod: Pod, able: Sequence[Seat], around: Neighbourhood, fit: Fit) -> Seat | None:
-        standing, wanted = around.standing(pod), self.wanted(pod)
+    def _best_seat(
+        self, pod: Pod, able: Sequence[Seat], around: Neighbourhood, fit: Fit
+    ) -> Seat | None:
+        standing, wanted = around.eligibility(pod), self.requests_of(pod)
         ranked = [
             (crowding, fit(subtract(seat.left, wanted), seat.total), seat.node.name, seat)
             for seat in able
-            if (crowding := standing.crowding(seat.node)) is not None
+            if (crowding := standing.matching_pods(seat.node)) is not None
         ]
         return min(ranked, key=lambda row: row[:3])[3] if ranked else None
 
 
-def seats_of(nodes: Sequence[Node], pods_on: Mapping[str, Sequence[Pod]]) -> list[Seat]:
+def ready_seats(nodes: Sequence[Node], pods_on: Mapping[str, Sequence[Pod]]) -> list[Seat]:
     """Return the ready nodes with the resources that their pods leave, by name."""
     seats = []
     for node in sorted(nodes, key=lambda n: n.name):
@@ -250,12 +254,12 @@ def seats_of(nodes: Sequence[Node], pods_on: Mapping[str, Sequence[Pod]]) -> lis
             total = parse_resources(node.status.allocatable)
             seat = Seat(node, total, total)
             for pod in pods_on.get(node.name, ()):
-                seat.take(pod, pod.requests())
+                seat.bind(pod, pod.requests())
             seats.append(seat)
     return seats
 
 
-def _ports_taken(others: Iterable[Pod], pod: Pod) -> bool:
+def _has_port_conflict(others: Iterable[Pod], pod: Pod) -> bool:
     wanted = pod.host_ports()
     if not wanted:
         return False

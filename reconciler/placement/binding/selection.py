@@ -48,10 +48,10 @@ def matches_node(spec: PodSpec, node: Node) -> bool:
 
 def allows(selector: NodeSelector, node: Node) -> bool:
     """Return whether any term of a node selector matches; a selector without terms never does."""
-    return any(_term_holds(term, node) for term in selector.node_selector_terms)
+    return any(_term_matches(term, node) for term in selector.node_selector_terms)
 
 
-def repelling(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> list[Taint]:
+def untolerated_taints(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> list[Taint]:
     """Return the taints that keep a pod off a node; ``PreferNoSchedule`` does not."""
     known = tuple(tolerations)
     return [
@@ -61,17 +61,17 @@ def repelling(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> lis
     ]
 
 
-def _term_holds(term: NodeSelectorTerm, node: Node) -> bool:
+def _term_matches(term: NodeSelectorTerm, node: Node) -> bool:
     if not term.match_expressions and not term.match_fields:
         return False
     labels = node.metadata.labels
     fields = {"metadata.name": node.name}
-    return all(_holds(e, labels.get(e.key)) for e in term.match_expressions) and all(
-        _holds(e, fields.get(e.key)) for e in term.match_fields
+    return all(_expression_matches(e, labels.get(e.key)) for e in term.match_expressions) and all(
+        _expression_matches(e, fields.get(e.key)) for e in term.match_fields
     )
 
 
-def _holds(expression: NodeSelectorExpression, value: str | None) -> bool:
+def _expression_matches(expression: NodeSelectorExpression, value: str | None) -> bool:
     match expression.operator:
         case "In":
             return value in expression.values
@@ -82,13 +82,13 @@ def _holds(expression: NodeSelectorExpression, value: str | None) -> bool:
         case "DoesNotExist":
             return value is None
         case "Gt":
-            return _compares(value, expression.values, lambda left, right: left > right)
+            return _matches_integer(value, expression.values, lambda left, right: left > right)
         case "Lt":
-            return _compares(value, expression.values, lambda left, right: left < right)
+            return _matches_integer(value, expression.values, lambda left, right: left < right)
     return False
 
 
-def _compares(
+def _matches_integer(
     value: str | None, values: tuple[str, ...], compare: Callable[[int, int], bool]
 ) -> bool:
     if value is None or len(values) != 1:
@@ -99,7 +99,7 @@ def _compares(
         return False
 
 
-_LATE: Final = "WaitForFirstConsumer"
+_WAIT_FOR_CONSUMER: Final = "WaitForFirstConsumer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,15 +111,15 @@ class Volumes:
     classes: Mapping[str, StorageClass]
     zones: dict[str, str]
 
-    def suit(self, pod: Pod, node: Node) -> bool:
+    def can_reach(self, pod: Pod, node: Node) -> bool:
         """Return whether every volume of a pod is reachable from a node."""
-        return all(self._reachable(key, node) for key in _claim_keys(pod))
+        return all(self._is_reachable(key, node) for key in _claim_keys(pod))
 
-    def settle(self, pod: Pod, node: Node) -> None:
+    def provision(self, pod: Pod, node: Node) -> None:
         """Provision the volumes of a bound pod in the zone of its node."""
         for key in _claim_keys(pod):
             claim = self.claims.get(key)
-            if claim is not None and not claim.spec.volume_name and self._is_late(claim):
+            if claim is not None and not claim.spec.volume_name and self._waits_for_consumer(claim):
                 self.zones.setdefault(key, node.metadata.labels.get(ZONE, ""))
 
     def objects(self) -> tuple[tuple[PersistentVolumeClaim, ...], tuple[PersistentVolume, ...]]:
@@ -130,7 +130,7 @@ class Volumes:
             if zone is None:
                 claims.append(claim)
                 continue
-            volume = self._made(claim, zone)
+            volume = self._provisioned_volume(claim, zone)
             made.append(volume)
             spec = msgspec.structs.replace(claim.spec, volume_name=volume.metadata.name)
             claims.append(
@@ -139,7 +139,7 @@ class Volumes:
         volumes = {**self.volumes, **{v.metadata.name: v for v in made}}
         return tuple(claims), tuple(volumes[name] for name in sorted(volumes))
 
-    def _reachable(self, key: str, node: Node) -> bool:
+    def _is_reachable(self, key: str, node: Node) -> bool:
         claim = self.claims.get(key)
         if claim is None:
             return False
@@ -155,11 +155,11 @@ class Volumes:
         kind = self.classes.get(claim.spec.storage_class_name or "")
         return kind is None or _topology_allows(kind, node)
 
-    def _is_late(self, claim: PersistentVolumeClaim) -> bool:
+    def _waits_for_consumer(self, claim: PersistentVolumeClaim) -> bool:
         kind = self.classes.get(claim.spec.storage_class_name or "")
-        return kind is not None and kind.volume_binding_mode == _LATE
+        return kind is not None and kind.volume_binding_mode == _WAIT_FOR_CONSUMER
 
-    def _made(self, claim: PersistentVolumeClaim, zone: str) -> PersistentVolume:
+    def _provisioned_volume(self, claim: PersistentVolumeClaim, zone: str) -> PersistentVolume:
         kind = self.classes.get(claim.spec.storage_class_name or "")
         here = NodeSelectorTerm((NodeSelectorExpression(ZONE, "In", (zone,)),))
         return PersistentVolume(

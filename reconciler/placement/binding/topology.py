@@ -19,11 +19,11 @@ from reconciler.model.kubernetes.pod import (
     PodAffinityTerm,
     TopologySpreadConstraint,
 )
-from reconciler.placement.binding.selection import matches_node, repelling
+from reconciler.placement.binding.selection import matches_node, untolerated_taints
 
 
 @dataclass(slots=True)
-class _Alike:
+class _PodGroup:
     """Placed pods that every rule treats alike, and the node of each.
 
     Rules read the namespace, the labels and the anti-affinity of a placed pod (``pod`` is one of
@@ -61,21 +61,21 @@ class Eligibility:
     """
 
     spreads: tuple[_Spread, ...]
-    near: tuple[tuple[str, frozenset[str]], ...]
-    anywhere: tuple[str, ...]
-    far: frozenset[tuple[str, str]]
+    required: tuple[tuple[str, frozenset[str]], ...]
+    keys: tuple[str, ...]
+    excluded: frozenset[tuple[str, str]]
 
-    def crowding(self, node: Node) -> int | None:
+    def matching_pods(self, node: Node) -> int | None:
         """Return how many pods that match the spread constraints are in the node's domains.
 
         Return None if a rule excludes the node.
         """
         labels = node.metadata.labels
-        if any(labels.get(key) not in domains for key, domains in self.near):
+        if any(labels.get(key) not in domains for key, domains in self.required):
             return None
-        if any(key not in labels for key in self.anywhere):
+        if any(key not in labels for key in self.keys):
             return None
-        if any(labels.get(key) == domain for key, domain in self.far):
+        if any(labels.get(key) == domain for key, domain in self.excluded):
             return None
         total = 0
         for rule in self.spreads:
@@ -98,7 +98,7 @@ class _Tally:
     selector: LabelSelector
     counts: dict[str, int]
 
-    def add(self, alike: _Alike, nodes: Iterable[Node]) -> None:
+    def add(self, alike: _PodGroup, nodes: Iterable[Node]) -> None:
         """Count pods that are alike on ``nodes``."""
         pod = alike.pod
         if not alike.counts or pod.namespace != self.namespace:
@@ -120,34 +120,37 @@ class Neighbourhood:
 
     nodes: Sequence[Node]
     namespaces: Mapping[str, Mapping[str, str]]
-    _placed: dict[_Kind, _Alike] = field(default_factory=dict)
-    _repelling: list[_Alike] = field(default_factory=list)
+    _placed: dict[_GroupKey, _PodGroup] = field(default_factory=dict)
+    _repelling: list[_PodGroup] = field(default_factory=list)
     _tallies: dict[bytes, _Tally] = field(default_factory=dict)
 
     def copy(self) -> Neighbourhood:
         """Return the neighbourhood as it is now, which others do not change."""
-        placed = {k: _Alike(a.pod, list(a.nodes), a.counts) for k, a in self._placed.items()}
-        repelling = [alike for alike in placed.values() if _anti_affinity(alike.pod)]
+        placed = {k: _PodGroup(a.pod, list(a.nodes), a.counts) for k, a in self._placed.items()}
+        repelling = [alike for alike in placed.values() if _anti_affinity_terms(alike.pod)]
         return Neighbourhood(self.nodes, self.namespaces, placed, repelling)
 
     def add(self, pod: Pod, node: Node) -> None:
         """Record a pod that is bound to a node."""
-        kind = _kind(pod)
+        kind = _group_key(pod)
         alike = self._placed.get(kind)
         if alike is None:
-            alike = self._placed[kind] = _Alike(pod, [], _counts_pod(pod))
-            if _anti_affinity(pod):
+            alike = self._placed[kind] = _PodGroup(pod, [], _is_counted(pod))
+            if _anti_affinity_terms(pod):
                 self._repelling.append(alike)
         alike.nodes.append(node)
         for tally in self._tallies.values():
             tally.add(alike, (node,))
 
-    def standing(self, pod: Pod) -> Eligibility:
+    def eligibility(self, pod: Pod) -> Eligibility:
         """Return the domains that a pod's rules, and those of other pods, allow."""
         hard = [rule for rule in pod.spec.topology_spread_constraints if rule.is_hard]
-        near, anywhere = self._near(pod)
+        near, anywhere = self._required_domains(pod)
         return Eligibility(
-            tuple(self._spread(pod, rule) for rule in hard), near, anywhere, self._far(pod)
+            tuple(self._spread(pod, rule) for rule in hard),
+            near,
+            anywhere,
+            self._excluded_domains(pod),
         )
 
     def _spread(self, pod: Pod, rule: TopologySpreadConstraint) -> _Spread:
@@ -169,7 +172,7 @@ class Neighbourhood:
             domains = {
                 node.metadata.labels[rule.topology_key]
                 for node in self.nodes
-                if rule.topology_key in node.metadata.labels and _counts(pod, node, rule)
+                if rule.topology_key in node.metadata.labels and _counts_for_spread(pod, node, rule)
             }
             selector = _with_label_keys(rule.label_selector, rule.match_label_keys, pod)
             known = _Tally(rule.topology_key, pod.namespace, selector, dict.fromkeys(domains, 0))
@@ -178,13 +181,15 @@ class Neighbourhood:
             self._tallies[key] = known
         return known
 
-    def _near(self, pod: Pod) -> tuple[tuple[tuple[str, frozenset[str]], ...], tuple[str, ...]]:
+    def _required_domains(
+        self, pod: Pod
+    ) -> tuple[tuple[tuple[str, frozenset[str]], ...], tuple[str, ...]]:
         """Return the domains of the pods that this one must be close to.
 
         The first pod of a group with affinity to itself may start the group in any domain.
         """
         near, anywhere = [], []
-        for term in _required(pod.spec.affinity.pod_affinity if pod.spec.affinity else None):
+        for term in _required_terms(pod.spec.affinity.pod_affinity if pod.spec.affinity else None):
             others = [a for a in self._placed.values() if self._selects(term, pod, a.pod)]
             if not others and self._selects(term, pod, pod):
                 anywhere.append(term.topology_key)
@@ -192,18 +197,18 @@ class Neighbourhood:
                 near.append((term.topology_key, frozenset(_domains(term, others))))
         return tuple(near), tuple(anywhere)
 
-    def _far(self, pod: Pod) -> frozenset[tuple[str, str]]:
+    def _excluded_domains(self, pod: Pod) -> frozenset[tuple[str, str]]:
         """Return the domains of pods that this one repels, or that repel it."""
         mine = (
             (term, alike)
-            for term in _anti_affinity(pod)
+            for term in _anti_affinity_terms(pod)
             for alike in self._placed.values()
             if self._selects(term, pod, alike.pod)
         )
         theirs = (
             (term, alike)
             for alike in self._repelling
-            for term in _anti_affinity(alike.pod)
+            for term in _anti_affinity_terms(alike.pod)
             if self._selects(term, alike.pod, pod)
         )
         return frozenset(
@@ -233,40 +238,40 @@ class Neighbourhood:
         return named or other.namespace in term.namespaces
 
 
-def _required(rules: PodAffinity | None) -> tuple[PodAffinityTerm, ...]:
+def _required_terms(rules: PodAffinity | None) -> tuple[PodAffinityTerm, ...]:
     return rules.required if rules is not None else ()
 
 
-def _anti_affinity(pod: Pod) -> tuple[PodAffinityTerm, ...]:
+def _anti_affinity_terms(pod: Pod) -> tuple[PodAffinityTerm, ...]:
     affinity = pod.spec.affinity
-    return _required(affinity.pod_anti_affinity if affinity is not None else None)
+    return _required_terms(affinity.pod_anti_affinity if affinity is not None else None)
 
 
-def _domains(term: PodAffinityTerm, every: Iterable[_Alike]) -> Iterator[str]:
+def _domains(term: PodAffinityTerm, every: Iterable[_PodGroup]) -> Iterator[str]:
     for alike in every:
         yield from alike.domains(term.topology_key)
 
 
-def _counts(pod: Pod, node: Node, rule: TopologySpreadConstraint) -> bool:
+def _counts_for_spread(pod: Pod, node: Node, rule: TopologySpreadConstraint) -> bool:
     """Return whether a node's domain counts for a spread, by its affinity and taint policies."""
     if rule.node_affinity_policy != "Ignore" and not matches_node(pod.spec, node):
         return False
-    return rule.node_taints_policy != "Honor" or not repelling(
+    return rule.node_taints_policy != "Honor" or not untolerated_taints(
         node.spec.taints, pod.spec.tolerations
     )
 
 
-_Kind = tuple[str, frozenset[tuple[str, str]], bytes, bool]
+_GroupKey = tuple[str, frozenset[tuple[str, str]], bytes, bool]
 """What rules distinguish in a placed pod: see ``_Alike``."""
 
 
-def _kind(pod: Pod) -> _Kind:
-    terms = _anti_affinity(pod)
+def _group_key(pod: Pod) -> _GroupKey:
+    terms = _anti_affinity_terms(pod)
     repels = msgspec.json.encode(terms) if terms else b""
-    return pod.namespace, frozenset(pod.metadata.labels.items()), repels, _counts_pod(pod)
+    return pod.namespace, frozenset(pod.metadata.labels.items()), repels, _is_counted(pod)
 
 
-def _counts_pod(pod: Pod) -> bool:
+def _is_counted(pod: Pod) -> bool:
     return not pod.is_terminating and not pod.is_terminal
 
 
@@ -275,12 +280,12 @@ def _with_label_keys(
 ) -> LabelSelector:
     """Return the selector with the pod's own values of ``keys`` added."""
     if selector is None:
-        return _NOTHING
+        return _MATCHES_NOTHING
     pairs = {key: pod.metadata.labels[key] for key in keys if key in pod.metadata.labels}
     if not pairs:
         return selector
     return LabelSelector({**selector.match_labels, **pairs}, selector.match_expressions)
 
 
-_NOTHING = LabelSelector(match_expressions=(SelectorExpression("", "In"),))
+_MATCHES_NOTHING = LabelSelector(match_expressions=(SelectorExpression("", "In"),))
 """A selector that no pod matches: the meaning of a rule without a selector."""

@@ -61,7 +61,7 @@ class Constraint:
 
 def constraints_of(specs: Iterable[PodSpec], pool: NodePool) -> list[Constraint]:
     """Return the constraints of pods and of their NodePool, sorted and without duplicates."""
-    found = {constraint for spec in specs for constraint in _of_spec(spec)}
+    found = {constraint for spec in specs for constraint in _spec_constraints(spec)}
     found |= {
         Constraint(ConstraintKind.NODE_POOL, normalized(entry.key))
         for entry in pool.spec.template.spec.requirements
@@ -69,7 +69,7 @@ def constraints_of(specs: Iterable[PodSpec], pool: NodePool) -> list[Constraint]
     return sorted(found)
 
 
-def _of_spec(spec: PodSpec) -> Iterator[Constraint]:
+def _spec_constraints(spec: PodSpec) -> Iterator[Constraint]:
     affinity = spec.affinity or Affinity()
     node = affinity.node_affinity or NodeAffinity()
     for key in spec.node_selector:
@@ -95,21 +95,21 @@ def _of_spec(spec: PodSpec) -> Iterator[Constraint]:
         yield Constraint(ConstraintKind.PREFERENCES)
 
 
-def has_kind(spec: PodSpec, kind: ConstraintKind) -> bool:
+def has_constraint_kind(spec: PodSpec, kind: ConstraintKind) -> bool:
     """Return whether a pod's spec has a constraint of a kind."""
-    return any(constraint.kind is kind for constraint in _of_spec(spec))
+    return any(constraint.kind is kind for constraint in _spec_constraints(spec))
 
 
-def spec_without_kind(spec: PodSpec, kind: ConstraintKind) -> PodSpec:
+def remove_constraint_kind(spec: PodSpec, kind: ConstraintKind) -> PodSpec:
     """Return a pod's spec without all constraints of a kind."""
-    for constraint in {one for one in _of_spec(spec) if one.kind is kind}:
-        spec = spec_without(spec, constraint)
+    for constraint in {one for one in _spec_constraints(spec) if one.kind is kind}:
+        spec = remove_constraint(spec, constraint)
     return spec
 
 
-def spec_without(spec: PodSpec, constraint: Constraint) -> PodSpec:
+def remove_constraint(spec: PodSpec, constraint: Constraint) -> PodSpec:
     """Return a pod's spec without a constraint; the same spec if it does not have it."""
-    if constraint not in set(_of_spec(spec)):
+    if constraint not in set(_spec_constraints(spec)):
         return spec
     affinity = spec.affinity or Affinity()
     match constraint.kind:
@@ -121,16 +121,16 @@ def spec_without(spec: PodSpec, constraint: Constraint) -> PodSpec:
             )
             return replace(spec, topology_spread_constraints=kept)
         case ConstraintKind.AFFINITY:
-            side = _side_without(affinity.pod_affinity, constraint.key)
+            side = _without_topology_key(affinity.pod_affinity, constraint.key)
             return replace(spec, affinity=replace(affinity, pod_affinity=side))
         case ConstraintKind.ANTI_AFFINITY:
-            side = _side_without(affinity.pod_anti_affinity, constraint.key)
+            side = _without_topology_key(affinity.pod_anti_affinity, constraint.key)
             return replace(spec, affinity=replace(affinity, pod_anti_affinity=side))
         case ConstraintKind.LABEL:
             selector = {
                 k: v for k, v in spec.node_selector.items() if normalized(k) != constraint.key
             }
-            node = _node_without(affinity.node_affinity, constraint.key)
+            node = _without_node_label(affinity.node_affinity, constraint.key)
             return replace(
                 spec, node_selector=selector, affinity=replace(affinity, node_affinity=node)
             )
@@ -139,14 +139,14 @@ def spec_without(spec: PodSpec, constraint: Constraint) -> PodSpec:
     return spec
 
 
-def _side_without(side: PodAffinity | None, key: str) -> PodAffinity | None:
+def _without_topology_key(side: PodAffinity | None, key: str) -> PodAffinity | None:
     if side is None:
         return None
     kept = tuple(term for term in side.required if normalized(term.topology_key) != key)
     return replace(side, required=kept)
 
 
-def _node_without(node: NodeAffinity | None, key: str) -> NodeAffinity | None:
+def _without_node_label(node: NodeAffinity | None, key: str) -> NodeAffinity | None:
     """Return the node affinity without the expressions on a label."""
     if node is None or node.required is None:
         return node
@@ -169,7 +169,7 @@ def _without_preferences(spec: PodSpec, affinity: Affinity) -> PodSpec:
     return replace(spec, topology_spread_constraints=hard, affinity=replace(affinity, **sides))
 
 
-def pool_without(pool: NodePool, constraint: Constraint) -> NodePool:
+def remove_pool_constraint(pool: NodePool, constraint: Constraint) -> NodePool:
     """Return a NodePool without its requirement on a label."""
     if constraint.kind is not ConstraintKind.NODE_POOL:
         return pool

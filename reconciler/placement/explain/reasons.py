@@ -17,9 +17,9 @@ from reconciler.model.kubernetes.taint import untolerated
 from reconciler.model.resources import EPHEMERAL_STORAGE, HUGEPAGES, MEMORY, MILLI, NODES, Resources
 from reconciler.model.text.nearest import nearest
 from reconciler.placement.nodes.claims import OpenClaim, fit
-from reconciler.placement.nodes.daemons import least
+from reconciler.placement.nodes.daemons import minimum_requests
 from reconciler.placement.nodes.space import Space
-from reconciler.placement.nodes.template import PoolTemplate, shortfalls
+from reconciler.placement.nodes.template import PoolTemplate, min_values_shortfalls
 from reconciler.placement.pods.cohort import Cohort, CohortView
 from reconciler.placement.question import Rejection
 from reconciler.placement.solve import PlacementPass
@@ -30,7 +30,7 @@ _AFTER: Final = "after "
 _UNITS: Final = (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10))
 
 
-def amount_text(name: str, amount: int) -> str:
+def format_amount(name: str, amount: int) -> str:
     """Return an amount for display: at most two decimals, bytes in binary units."""
     if name in (MEMORY, EPHEMERAL_STORAGE) or name.startswith(HUGEPAGES):
         for unit, size in _UNITS:
@@ -48,27 +48,29 @@ class Funnel:
         self._allowed = allowed
         # includes unavailable types: availability is one of the filters
         table = template.table
-        self._types = table.meeting(template.space.requirements) & table.usable
+        self._types = table.types_meeting(template.space.requirements) & table.usable
         self._facts: dict[str, str | int | float] = {"types": self._types.bit_count()}
 
-    def left(self) -> tuple[tuple[str, int], ...]:
+    def types_left(self) -> tuple[tuple[str, int], ...]:
         """Return how many types each filter leaves, in order, up to the first that leaves none."""
-        self._first_no()
+        self._first_rejection()
         return filters_of(self._facts)
 
     def rejection(self) -> Rejection:
         """Return the rejection of the first filter that leaves no type, with a suggestion."""
-        found = self._first_no()
-        return found or self._say("Unschedulable", "no instance type satisfies everything at once")
+        found = self._first_rejection()
+        return found or self._make_rejection(
+            "Unschedulable", "no instance type satisfies everything at once"
+        )
 
-    def _first_no(self) -> Rejection | None:
+    def _first_rejection(self) -> Rejection | None:
         template, shape = self._template, self._view.cohort.shape
         mask = self._types
         for key, wanted in self._view.stage.step.demand.requirements.items():
-            left = mask & template.table.matching(wanted)
+            left = mask & template.table.types_matching(wanted)
             self._facts[f"after {key}"] = left.bit_count()
             if not left:
-                return self._say(
+                return self._make_rejection(
                     "NoTypeMeetsRequirements",
                     f"no instance type left after {wanted}: relax that requirement",
                 )
@@ -77,36 +79,36 @@ class Funnel:
         offered = mask & _union(space.mask for space in spaces)
         self._facts["after offerings"] = offered.bit_count()
         if not offered:
-            return self._say(
+            return self._make_rejection(
                 "NoOffering",
                 "no suitable instance type is available in the allowed zones and capacity types: "
                 "allow more of them",
             )
-        fits = template.fitting(offered, shape.requests, ())
+        fits = template.fitting_types(offered, shape.requests, ())
         self._facts["after resources"] = fits.bit_count()
         if not fits:
-            return self._too_large(offered)
-        return self._after_resources(fits)
+            return self._too_large_rejection(offered)
+        return self._check_later_filters(fits)
 
-    def _after_resources(self, fits: int) -> Rejection | None:
+    def _check_later_filters(self, fits: int) -> Rejection | None:
         template, shape = self._template, self._view.cohort.shape
-        free = template.fitting(fits, shape.requests, shape.ports)
+        free = template.fitting_types(fits, shape.requests, shape.ports)
         if not free:
             ports = ", ".join(str(port.port) for port in shape.ports)
-            return self._say(
+            return self._make_rejection(
                 "HostPortTaken", f"its host port ({ports}) is used by a DaemonSet on every node"
             )
         within = free & self._allowed
         self._facts["after limits"] = within.bit_count()
         if not within:
-            return self._say(
+            return self._make_rejection(
                 "LimitReached",
                 "every instance type that it fits on exceeds the remaining spec.limits",
             )
         for space in self._spaces():
-            missed = shortfalls(template.table, within & space.mask, space)
+            missed = min_values_shortfalls(template.table, within & space.mask, space)
             for key, (wanted, achieved) in missed.items():
-                return self._say(
+                return self._make_rejection(
                     "MinValuesUnmet",
                     f"the instance types that it fits on have {achieved} values of {key}, but "
                     f"minValues is {wanted.min_values}: lower minValues or the pod's requests",
@@ -116,36 +118,37 @@ class Funnel:
     def _spaces(self) -> list[Space]:
         return [s for equals in self._view.spaces(self._template.space) for s in equals]
 
-    def _too_large(self, mask: int) -> Rejection:
+    def _too_large_rejection(self, mask: int) -> Rejection:
         """Return which resource no type has enough of, and the most that a type has."""
         template = self._template
-        daemons = least(template.daemon_groups, mask)
+        daemons = minimum_requests(template.daemon_groups, mask)
         requests: Resources = self._view.cohort.shape.requests
         beside = " left after DaemonSets" if daemons else ""
         for name, amount in requests.items():
             most = template.table.most(name, mask & template.table.usable)
             most -= daemons.get(name, 0)
             if amount > 0 and amount > most:
-                wanted, largest = amount_text(name, amount), amount_text(name, max(most, 0))
+                wanted, largest = format_amount(name, amount), format_amount(name, max(most, 0))
                 self._facts |= {f"needs {name}": wanted, f"largest {name}": largest}
-                self._nearest(mask)
-                return self._say(
+                self._nearest_type(mask)
+                return self._make_rejection(
                     "TooLarge",
                     f"requests {wanted} {name}, but the largest allowed instance type has"
                     f" {largest}{beside}",
                 )
         asked = " and ".join(
-            f"{amount_text(name, amount)} {name}" for name, amount in _notable(requests).items()
+            f"{format_amount(name, amount)} {name}"
+            for name, amount in _nonzero_requests(requests).items()
         )
-        nearest, lacks = self._nearest(mask)
+        nearest, lacks = self._nearest_type(mask)
         what = f"{asked} together" if asked else "enough capacity"
-        return self._say(
+        return self._make_rejection(
             "TooLarge",
             f"no allowed instance type has {what}{beside}; the closest is {nearest}, which lacks"
             f" {lacks}",
         )
 
-    def _nearest(self, mask: int) -> tuple[str, str]:
+    def _nearest_type(self, mask: int) -> tuple[str, str]:
         """Return the type that lacks the smallest share of the requests, and what it lacks."""
         template = self._template
         table, requests = template.table, self._view.cohort.shape.requests
@@ -161,14 +164,14 @@ class Funnel:
                 lacks = {name: gap for name, gap in missing.items() if gap > 0}
                 share = sum(gap / requests[name] for name, gap in lacks.items())
                 if lacks and (best is None or (share, table.names[index]) < best[:2]):
-                    text = " and ".join(f"{amount_text(n, gap)} {n}" for n, gap in lacks.items())
+                    text = " and ".join(f"{format_amount(n, gap)} {n}" for n, gap in lacks.items())
                     best = (share, table.names[index], text)
         if best is None:
             return "no instance type", "everything"
         self._facts |= {"nearest type": best[1], "nearest type lacks": best[2]}
         return best[1], best[2]
 
-    def _say(self, code: str, sentence: str) -> Rejection:
+    def _make_rejection(self, code: str, sentence: str) -> Rejection:
         text = f"NodePool {self._template.name}: {sentence}"
         return Rejection(code, text, self._template.name, dict(self._facts))
 
@@ -185,7 +188,7 @@ def filters_of(facts: Mapping[str, str | int | float]) -> tuple[tuple[str, int],
     return tuple(found)
 
 
-def _notable(requests: Mapping[str, int]) -> dict[str, int]:
+def _nonzero_requests(requests: Mapping[str, int]) -> dict[str, int]:
     return {name: amount for name, amount in requests.items() if amount and name != "pods"}
 
 
@@ -212,7 +215,7 @@ class Explainer:
         self._solving = solving
         self._templates = templates
 
-    def why_not(self, cohort: Cohort) -> tuple[Rejection, ...]:
+    def rejections(self, cohort: Cohort) -> tuple[Rejection, ...]:
         """Return a rejection for each NodePool, in the order in which they are tried.
 
         Each applies to the pod after it has dropped everything that it can drop.
@@ -221,9 +224,9 @@ class Explainer:
             return (NO_NODE_POOLS,)
         view = CohortView(cohort, cohort.stages[-1], self._solving.demands)
         waits = cohort in self._solving.deferred
-        return tuple(self.why_not_of(view, t, waits=waits) for t in self._templates)
+        return tuple(self.pool_rejection(view, t, waits=waits) for t in self._templates)
 
-    def why_not_of(
+    def pool_rejection(
         self, view: CohortView, template: PoolTemplate, *, waits: bool = False
     ) -> Rejection:
         """Return the first filter by which one NodePool rejects the pods of ``view``.
@@ -231,29 +234,29 @@ class Explainer:
         ``waits`` is whether the pass deferred them until reserved capacity is available.
         """
         if not template.types:
-            return no_types(template)
-        for check in (_taints, _requirements, _volumes):
+            return no_types_rejection(template)
+        for check in (_taint_rejection, _requirement_rejection, _volume_rejection):
             found = check(view, template)
             if found is not None:
                 return found
-        found = self._limits(template) or _rules(view, template)
+        found = self._limit_rejection(template) or _rule_rejection(view, template)
         if found is not None:
             return found
         if waits:
-            return self._reserved(view, template)
-        return Funnel(view, template, self._solving.limits.allowed(template)).rejection()
+            return self._reservation_rejection(view, template)
+        return Funnel(view, template, self._solving.limits.allowed_types(template)).rejection()
 
-    def _limits(self, template: PoolTemplate) -> Rejection | None:
-        if self._solving.limits.allowed(template):
+    def _limit_rejection(self, template: PoolTemplate) -> Rejection | None:
+        if self._solving.limits.allowed_types(template):
             return None
-        left = self._solving.limits.left(template) or {}
+        left = self._solving.limits.remaining(template) or {}
         if left.get(NODES, 1) <= 0:
             return Rejection(
                 "NodeLimitReached",
                 f"NodePool {template.name} has reached its node limit: raise spec.limits.nodes",
                 template.name,
             )
-        texts = {name: amount_text(name, amount) for name, amount in left.items()}
+        texts = {name: format_amount(name, amount) for name, amount in left.items()}
         shown = ", ".join(f"{text} {name}" for name, text in texts.items())
         return Rejection(
             "LimitReached",
@@ -263,9 +266,9 @@ class Explainer:
             {f"left {name}": text for name, text in texts.items()},
         )
 
-    def _reserved(self, view: CohortView, template: PoolTemplate) -> Rejection:
+    def _reservation_rejection(self, view: CohortView, template: PoolTemplate) -> Rejection:
         claim = OpenClaim(template, "new node")
-        allowed = self._solving.limits.allowed(template)
+        allowed = self._solving.limits.allowed_types(template)
         found = fit(view, claim, allowed, self._solving.reservations, opening=True)
         if found.must_wait:
             return Rejection(
@@ -277,7 +280,7 @@ class Explainer:
         return Funnel(view, template, allowed).rejection()
 
 
-def no_types(template: PoolTemplate) -> Rejection:
+def no_types_rejection(template: PoolTemplate) -> Rejection:
     """Return why a NodePool without instance types can launch no node at all."""
     short = template.space.has_min_values and template.space.mask
     if short:
@@ -290,42 +293,42 @@ def no_types(template: PoolTemplate) -> Rejection:
         )
     return Rejection(
         "NoInstanceTypes",
-        f"NodePool {template.name} cannot launch nodes: {_what_excludes_all(template)}",
+        f"NodePool {template.name} cannot launch nodes: {_describe_exclusion(template)}",
         template.name,
         {"types": len(template.table)},
     )
 
 
-def _what_excludes_all(template: PoolTemplate) -> str:
+def _describe_exclusion(template: PoolTemplate) -> str:
     """Return the requirement that alone excludes all types, or the first at which none are left."""
     table = template.table
     requirements = template.space.requirements.values()
     for wanted in requirements:
-        if not table.matching(wanted):
-            stated = _stated(template, wanted.key)
+        if not table.types_matching(wanted):
+            stated = _stated_values(template, wanted.key)
             if not wanted.complement and not wanted.values and len(stated) > 1:
                 return f"its requirements on {wanted.key} exclude each other: {', '.join(stated)}"
-            near = _nearest(wanted, table.values(wanted.key))
+            near = _nearest_value(wanted, table.values(wanted.key))
             hint = f"; did you mean {near}?" if near else ""
             return f"no instance type satisfies its requirement {wanted}{hint}"
     left = table.all
     before: list[str] = []
     for wanted in requirements:
-        if not left & table.matching(wanted):
+        if not left & table.types_matching(wanted):
             after = " and ".join(before)
             return (
                 "no instance type satisfies all its requirements: "
                 f"none that has {after} has {wanted}"
             )
-        if left & ~table.matching(wanted):
+        if left & ~table.types_matching(wanted):
             before.append(str(wanted))
-        left &= table.matching(wanted)
+        left &= table.types_matching(wanted)
     return (
         "none of its instance types is offered in its zones and capacity types: allow more of them"
     )
 
 
-def _stated(template: PoolTemplate, key: str) -> list[str]:
+def _stated_values(template: PoolTemplate, key: str) -> list[str]:
     """Return what a NodePool states about a label: its own, then each requirement."""
     stated = template.node_pool.spec.template
     label = stated.metadata.labels.get(key)
@@ -339,7 +342,7 @@ def _stated(template: PoolTemplate, key: str) -> list[str]:
     ]
 
 
-def _nearest(wanted: Requirement, known: Iterable[str]) -> str | None:
+def _nearest_value(wanted: Requirement, known: Iterable[str]) -> str | None:
     """Return the known value closest to one of the requested ones."""
     if wanted.complement:
         return None
@@ -347,7 +350,7 @@ def _nearest(wanted: Requirement, known: Iterable[str]) -> str | None:
     return next(filter(None, (nearest(value, words) for value in sorted(wanted.values))), None)
 
 
-def _taints(view: CohortView, template: PoolTemplate) -> Rejection | None:
+def _taint_rejection(view: CohortView, template: PoolTemplate) -> Rejection | None:
     missing = untolerated(template.taints, view.stage.step.tolerations)
     if not missing:
         return None
@@ -359,7 +362,7 @@ def _taints(view: CohortView, template: PoolTemplate) -> Rejection | None:
     )
 
 
-def _requirements(view: CohortView, template: PoolTemplate) -> Rejection | None:
+def _requirement_rejection(view: CohortView, template: PoolTemplate) -> Rejection | None:
     demand = view.stage.step.demand
     if not demand.allows_new_host:
         return Rejection(
@@ -394,12 +397,12 @@ def _requirements(view: CohortView, template: PoolTemplate) -> Rejection | None:
     )
 
 
-def _volumes(view: CohortView, template: PoolTemplate) -> Rejection | None:
-    base = template.space.narrowed(view.stage.step.demand)
+def _volume_rejection(view: CohortView, template: PoolTemplate) -> Rejection | None:
+    base = template.space.narrow(view.stage.step.demand)
     demands = view.cohort.shape.volume_demands
     if base is None or not demands:
         return None
-    if any(d.allows_new_host and base.narrowed(d) is not None for d in demands):
+    if any(d.allows_new_host and base.narrow(d) is not None for d in demands):
         return None
     wanted = " or ".join(f"({d.hostname or d.requirements})" for d in demands)
     return Rejection(
@@ -411,14 +414,14 @@ def _volumes(view: CohortView, template: PoolTemplate) -> Rejection | None:
     )
 
 
-def _rules(view: CohortView, template: PoolTemplate) -> Rejection | None:
+def _rule_rejection(view: CohortView, template: PoolTemplate) -> Rejection | None:
     """Return the rule about other pods that leaves no domain which the pool can serve."""
     if view.spaces(template.space):
         return None
-    base = template.space.narrowed(view.stage.step.demand)
+    base = template.space.narrow(view.stage.step.demand)
     if base is None or not base.mask:
         return None
-    groups = list(_closed(view, template))
+    groups = list(_excluding_groups(view, template))
     if not groups:
         return None
     group = groups[0]
@@ -445,7 +448,7 @@ _SENTENCES = {
 }
 
 
-def _closed(view: CohortView, template: PoolTemplate) -> Iterator[Group]:
+def _excluding_groups(view: CohortView, template: PoolTemplate) -> Iterator[Group]:
     """Yield the groups that alone exclude the pool; if there are none, all that apply."""
     strict = view.stage.step.strict
     alone = []

@@ -71,11 +71,13 @@ def survey(solving: PlacementPass, templates: Sequence[PoolTemplate], cohort: Co
     found: Survey | None = None
     for index, stage in enumerate(cohort.stages):
         view = CohortView(cohort, stage, solving.demands)
-        names = tuple(solving.nodes.nodes.rows[i].name for i in solving.takers(cohort, view))
-        pools = tuple(_verdict(solving, explainer, view, t) for t in templates)
+        names = tuple(
+            solving.nodes.nodes.rows[i].name for i in solving.accepting_nodes(cohort, view)
+        )
+        pools = tuple(_pool_verdict(solving, explainer, view, t) for t in templates)
         found = Survey(
             nodes=names,
-            nodes_suited=_suited(solving, view),
+            nodes_suited=_count_suitable_nodes(solving, view),
             nodes_total=solving.nodes.open.bit_count(),
             pools=pools,
             dropped=tuple(step.dropped for step in cohort.shape.steps[1 : index + 1]),
@@ -86,24 +88,24 @@ def survey(solving: PlacementPass, templates: Sequence[PoolTemplate], cohort: Co
     return found
 
 
-def _suited(solving: PlacementPass, view: CohortView) -> int:
+def _count_suitable_nodes(solving: PlacementPass, view: CohortView) -> int:
     step, use = view.stage.step, solving.nodes
-    return (use.open & use.nodes.suited(step.demand, step.tolerations)).bit_count()
+    return (use.open & use.nodes.suitable_nodes(step.demand, step.tolerations)).bit_count()
 
 
-def _verdict(
+def _pool_verdict(
     solving: PlacementPass, explainer: Explainer, view: CohortView, template: PoolTemplate
 ) -> PoolVerdict:
     every = ("catalog", len(template.table))
-    allowed = solving.limits.allowed(template)
+    allowed = solving.limits.allowed_types(template)
     claim = OpenClaim(template, "new node")
     if template.types and view.room_on(claim.host) > 0:
         found = fit(view, claim, allowed, solving.reservations, opening=True)
         if found.space is not None:
-            left = Funnel(view, template, allowed).left()
-            price = cheapest(template.table, found.space.offers, found.mask)
+            left = Funnel(view, template, allowed).types_left()
+            price = cheapest_offering(template.table, found.space.offers, found.mask)
             return PoolVerdict(template.name, (every, *left), cheapest=price)
-    rejection = explainer.why_not_of(view, template)
+    rejection = explainer.pool_rejection(view, template)
     left = filters_of(rejection.facts)
     if len(left) < 2:
         stopped_by = str(rejection.facts.get("label") or rejection.facts.get("taint") or "")
@@ -114,7 +116,7 @@ def _verdict(
     return PoolVerdict(template.name, (every, *left), rejection=rejection)
 
 
-def cheapest(
+def cheapest_offering(
     table: TypeTable, offers: tuple[OfferingClass, ...], mask: int
 ) -> PricedOffering | None:
     """Return the cheapest offering of the types in ``mask`` among ``offers``, ties by name."""
@@ -140,18 +142,18 @@ def claim_filters(
     """
     table = template.table
     space: Space = template.space
-    mask = table.meeting({})
+    mask = table.types_meeting({})
     steps: list[tuple[str, int]] = [("catalog", len(table))]
     for source, items in (("NodePool", space.requirements), ("pods", requirements)):
-        for wanted in _named(items):
-            left = mask & table.matching(wanted)
+        for wanted in _sorted_requirements(items):
+            left = mask & table.types_matching(wanted)
             if left != mask:
                 steps.append((f"{source}: {wanted}", left.bit_count()))
             mask = left
     offered = mask & table.usable
     if offered != mask:
         steps.append(("available offerings", offered.bit_count()))
-    fits = offered & table.fitting(requests)
+    fits = offered & table.fitting_types(requests)
     if fits != offered:
         steps.append(("resources", fits.bit_count()))
     if total != fits.bit_count():
@@ -159,5 +161,5 @@ def claim_filters(
     return tuple(steps)
 
 
-def _named(items: Mapping[str, Requirement]) -> Iterable[Requirement]:
+def _sorted_requirements(items: Mapping[str, Requirement]) -> Iterable[Requirement]:
     return (items[key] for key in sorted(items) if key != INSTANCE_TYPE)

@@ -25,8 +25,8 @@ from reconciler.placement.nodes.template import (
     Held,
     PoolTemplate,
     Reservations,
-    clash,
-    shortfalls,
+    min_values_shortfalls,
+    ports_conflict,
 )
 from reconciler.placement.pods.cohort import Cohort, CohortView
 from reconciler.placement.pods.shape import Shape
@@ -38,21 +38,25 @@ from reconciler.placement.topology.rules import RuleKind
 # that every one of them offers, and with the largest of them towards its NodePool's limits.
 
 
-def promised(claims: Iterable[NodeClaim], templates: Mapping[str, PoolTemplate]) -> list[Target]:
+def unlaunched_targets(
+    claims: Iterable[NodeClaim], templates: Mapping[str, PoolTemplate]
+) -> list[Target]:
     """Return the claims as targets; one without known types offers only what it requested."""
     return [
-        _target(claim, templates.get(claim.node_pool)) for claim in claims if not claim.is_deleting
+        _unlaunched_target(claim, templates.get(claim.node_pool))
+        for claim in claims
+        if not claim.is_deleting
     ]
 
 
-def _target(claim: NodeClaim, template: PoolTemplate | None) -> Target:
+def _unlaunched_target(claim: NodeClaim, template: PoolTemplate | None) -> Target:
     own = requirements_of(claim.spec.requirements)
     asked = parse_resources(claim.spec.resources.requests)
     labels = {**own.fixed_labels(), **claim.metadata.labels}
     left, capacity = dict(asked), asked
     if template is not None:
         known = [equals(key, value) for key, value in claim.metadata.labels.items()]
-        space = template.book.of(own.adding(known))
+        space = template.book.space_for(own.adding(known))
         types = space.mask & template.table.usable
         if types:
             labels = {**space.requirements.fixed_labels(), **labels}
@@ -111,58 +115,60 @@ def fit(
     NodePool, and only if the policy is best effort.
     """
     shape, template = view.cohort.shape, claim.template
-    if not view.stage.tolerates(template) or (claim.ports and clash(shape.ports, claim.ports)):
+    if not view.stage.tolerates(template) or (
+        claim.ports and ports_conflict(shape.ports, claim.ports)
+    ):
         return _NEVER
     spaces = view.spaces(claim.space)
     refused = _NEVER if view.stage.only_fills_up else _NOT_NOW
     if not spaces:
         return refused
     requests = claim.with_more(shape, 1)
-    types = template.fitting(types, requests, shape.ports)
+    types = template.fitting_types(types, requests, shape.ports)
     if not types:
-        claim.tighten()
+        claim.update_room()
         return _NEVER
     simple = not reservations.exist
     for tier in spaces:
-        for space in _cheapest_first(template.table, tier, types):
+        for space in _sort_by_price(template.table, tier, types):
             mask = types & space.mask
             if mask and simple and not space.has_min_values:
                 return Fit(space, mask, requests)
-            found = _in_space(claim, space, mask, reservations, opening)
+            found = _fit_in_space(claim, space, mask, reservations, opening)
             if found.space is not None:
                 return found._replace(requests=requests)
             refused = found if found.must_wait else refused
     return refused
 
 
-def _cheapest_first(table: TypeTable, spaces: tuple[Space, ...], types: int) -> Iterable[Space]:
+def _sort_by_price(table: TypeTable, spaces: tuple[Space, ...], types: int) -> Iterable[Space]:
     """Return spaces that are otherwise equal, ordered by the cost of their cheapest node."""
     if len(spaces) == 1:
         return spaces
     return sorted(spaces, key=lambda s: table.cheapest_price(s.offers, types & s.mask))
 
 
-def _in_space(
+def _fit_in_space(
     claim: OpenClaim, space: Space, mask: int, reservations: Reservations, opening: bool
 ) -> Fit:
     """Return the result in one of the possible spaces, with ``mask`` as its types."""
     if not mask:
         return _NOT_NOW
     template, relaxed = claim.template, False
-    if space.has_min_values and (missed := shortfalls(template.table, mask, space)):
+    if space.has_min_values and (missed := min_values_shortfalls(template.table, mask, space)):
         if not (opening and template.best_effort):
             return _NOT_NOW
         lowered = [item.relaxed(achieved) for item, achieved in missed.values()]
-        space, relaxed = template.book.relaxed(space, lowered), True
+        space, relaxed = template.book.relax_min_values(space, lowered), True
     held: Held | None = None
     if reservations.exist:
-        held = reservations.reservable(claim.held, space, mask)
+        held = reservations.reservations_to_hold(claim.held, space, mask)
         if held is None:
             return _WAIT
     return Fit(space, mask, held=held, relaxed=relaxed)
 
 
-def most_that_fit(
+def count_fitting_pods(
     shape: Shape, claim: OpenClaim, found: Fit, most: int, reservations: Reservations
 ) -> tuple[int, int, Resources]:
     """Return how many pods of a shape fit a claim that takes one, and its types and requests then.
@@ -180,8 +186,8 @@ def most_that_fit(
             most = min(most, room // amount)
     low, mask_at_low, high, tried = 1, found.mask, most, most
     while low < high:
-        mask = template.fitting(found.mask, claim.with_more(shape, tried), shape.ports)
-        if mask and found.space.has_min_values and shortfalls(table, mask, found.space):
+        mask = template.fitting_types(found.mask, claim.with_more(shape, tried), shape.ports)
+        if mask and found.space.has_min_values and min_values_shortfalls(table, mask, found.space):
             mask = 0
         if mask:
             low, mask_at_low = tried, mask
@@ -191,7 +197,7 @@ def most_that_fit(
     return low, mask_at_low, claim.with_more(shape, low)
 
 
-def record(cohort: Cohort, claim: OpenClaim, count: int) -> None:
+def record_pods(cohort: Cohort, claim: OpenClaim, count: int) -> None:
     """Count the pods that a claim took in every group that they affect.
 
     While the domain of the node is not decided, a spread or an affinity does not count them, and an
@@ -297,7 +303,7 @@ class OpenClaim:
         self.cpu_room -= shape.cpu * len(pods)
         self.memory_room -= shape.memory * len(pods)
 
-    def tighten(self) -> None:
+    def update_room(self) -> None:
         """Recompute its remaining room after its types may have become fewer."""
         table, template, mask = self.template.table, self.template, self.mask
         self.cpu_room = table.most(CPU, mask) - template.least_cpu - self.requests.get(CPU, 0)
@@ -329,11 +335,11 @@ class Order:
         self._front -= 1
         return self._front
 
-    def ahead(self, count: int, other: int) -> int:
+    def pods_until_overtaken(self, count: int, other: int) -> int:
         """Return how many pods a claim with ``count`` takes until one with ``other`` is first."""
         return other - count + 1 if self.to_front else max(1, other - count)
 
-    def settle(self, moved: Mapping[OpenClaim, Entry], opened: Iterable[OpenClaim]) -> None:
+    def reinsert(self, moved: Mapping[OpenClaim, Entry], opened: Iterable[OpenClaim]) -> None:
         """Reinsert claims that took pods, and insert new ones, at their positions.
 
         ``moved`` are the entries that they had before.

@@ -82,7 +82,7 @@ def _key(daemon_set: DaemonSet) -> tuple[str, str]:
     return (daemon_set.metadata.namespace or "default", daemon_set.metadata.name)
 
 
-def unreadable(cluster: ClusterState) -> tuple[tuple[str, str], ...]:
+def unreadable_daemon_sets(cluster: ClusterState) -> tuple[tuple[str, str], ...]:
     """Return each DaemonSet that cannot be parsed (``namespace/name``) and the reason.
 
     A DaemonSet with an invalid affinity counts on every node whose taints it tolerates. Only
@@ -99,7 +99,7 @@ def unreadable(cluster: ClusterState) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(found))
 
 
-def groups(
+def group_by_daemons(
     known: Iterable[Daemon],
     table: TypeTable,
     types: int,
@@ -112,7 +112,7 @@ def groups(
     """
     found: list[tuple[int, tuple[Daemon, ...]]] = [(types, ())]
     for daemon in known:
-        mask = types & _suited(daemon, table, requirements, taints)
+        mask = types & _suitable_types(daemon, table, requirements, taints)
         split: list[tuple[int, tuple[Daemon, ...]]] = []
         for members, running in found:
             if members & mask:
@@ -128,7 +128,7 @@ def groups(
     )
 
 
-def _suited(
+def _suitable_types(
     daemon: Daemon, table: TypeTable, requirements: Requirements, taints: tuple[Taint, ...]
 ) -> int:
     """Return the types of a pool on which the daemon would run."""
@@ -137,10 +137,10 @@ def _suited(
     mask = 0
     for term in daemon.terms:
         if requirements.compatible(term, table.well_known):
-            mask |= table.meeting(term)
+            mask |= table.types_meeting(term)
     return mask
 
 
-def least(found: Iterable[DaemonGroup], mask: int) -> Resources:
+def minimum_requests(found: Iterable[DaemonGroup], mask: int) -> Resources:
     """Return the minimum that daemons use over all types of ``mask``."""
     return smallest([g.requests for g in found if g.mask & mask])

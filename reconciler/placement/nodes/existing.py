@@ -63,7 +63,7 @@ class LabelIndex:
             known = self._by_key[key] = {v: bits(members) for v, members in found.items()}
         return known
 
-    def _matching(self, wanted: Requirement) -> int:
+    def _nodes_matching(self, wanted: Requirement) -> int:
         """Return the nodes whose label matches; a missing label matches only negative operators."""
         values = self.values(wanted.key)
         mask = values.get(None, 0) if wanted.is_negative else 0
@@ -76,14 +76,14 @@ class LabelIndex:
                 mask |= values.get(value, 0)
         return mask
 
-    def meeting(self, requirements: Mapping[str, Requirement]) -> int:
+    def nodes_meeting(self, requirements: Mapping[str, Requirement]) -> int:
         """Return the nodes whose labels meet the requirements; a missing label has no value."""
         mask = self.all
         for wanted in requirements.values():
-            mask &= self._matching(wanted)
+            mask &= self._nodes_matching(wanted)
         return mask
 
-    def tolerated(self, tolerations: tuple[Toleration, ...]) -> int:
+    def nodes_tolerated_by(self, tolerations: tuple[Toleration, ...]) -> int:
         """Return the nodes whose taints are all tolerated."""
         mask = 0
         for taints, members in self._taints.items():
@@ -109,7 +109,7 @@ class NodeUse:
         self, nodes: Nodes, without: Collection[str], attached: Attached, guarded: int = 0
     ) -> None:
         self.nodes = nodes
-        self.open = nodes.open & ~nodes.of(without)
+        self.open = nodes.open & ~nodes.mask_of(without)
         self.guarded = guarded
         self.cpu = list(nodes.cpu)
         self.memory = list(nodes.memory)
@@ -119,14 +119,14 @@ class NodeUse:
         self._ports: dict[int, list[HostPort]] = {}
         self._volumes: dict[int, dict[str, frozenset[str]]] = {}
 
-    def left(self, index: int) -> Resources:
+    def resources_left(self, index: int) -> Resources:
         """Return the resources that pods can still use on the node."""
         known = self._left.get(index)
         return self.nodes.rows[index].left if known is None else known
 
-    def holds(self, index: int, requests: Resources, most: int) -> int:
+    def count_fitting(self, index: int, requests: Resources, most: int) -> int:
         """Return how many pods with ``requests`` fit the node, at most ``most``."""
-        left = self.left(index)
+        left = self.resources_left(index)
         for name, amount in requests.items():
             if amount > 0:
                 most = min(most, left.get(name, 0) // amount)
@@ -147,13 +147,13 @@ class NodeUse:
         limits = self.nodes.volume_limits(index)
         if not limits:
             return True
-        taken = self._volumes_on(index)
+        taken = self._attached_volumes_on(index)
         return all(
             driver not in limits or len(taken.get(driver, frozenset()) | names) <= limits[driver]
             for driver, names in shape.volumes.attached
         )
 
-    def _volumes_on(self, index: int) -> dict[str, frozenset[str]]:
+    def _attached_volumes_on(self, index: int) -> dict[str, frozenset[str]]:
         known = self._volumes.get(index)
         if known is None:
             known = self._volumes[index] = {}
@@ -165,7 +165,7 @@ class NodeUse:
 
     def add(self, index: int, shape: Shape, pods: list[Pod]) -> None:
         """Place pods of a shape on the node."""
-        left = dict(self.left(index))
+        left = dict(self.resources_left(index))
         for name, amount in shape.requests.items():
             left[name] = left.get(name, 0) - amount * len(pods)
         self._left[index] = left
@@ -175,7 +175,7 @@ class NodeUse:
         if shape.ports:
             self._ports[index] = [*self.ports(index), *shape.ports]
         if shape.volumes.attached:
-            taken = self._volumes_on(index)
+            taken = self._attached_volumes_on(index)
             for driver, names in shape.volumes.attached:
                 taken[driver] = taken.get(driver, frozenset()) | names
 
@@ -227,20 +227,20 @@ class Nodes:
         self._suited: dict[tuple[Demand, tuple[Toleration, ...]], int] = {}
         self._roomy: dict[Shape, int] = {}
         self._rich: dict[tuple[str, int], int] = {}
-        self.rows = self._less_daemons(tuple(daemons))
+        self.rows = self._subtract_daemons(tuple(daemons))
         self.index = {row.name: index for index, row in enumerate(rows)}
         self.cpu = [row.left.get(CPU, 0) for row in self.rows]
         self.memory = [row.left.get(MEMORY, 0) for row in self.rows]
         self.initialized = where(row.is_initialized for row in rows)
         self.open = where(all(v >= 0 for v in row.left.values()) for row in self.rows)
 
-    def _less_daemons(self, daemons: tuple[Daemon, ...]) -> list[Target]:
+    def _subtract_daemons(self, daemons: tuple[Daemon, ...]) -> list[Target]:
         """Return the targets minus the requests of daemons that do not run there yet."""
         due: dict[int, list[Resources]] = {}
         for daemon in daemons:
             # as in Karpenter, only the first alternative counts on an existing node
             demand = Demand(daemon.terms[0])
-            for index in indices(self.suited(demand, daemon.tolerations)):
+            for index in indices(self.suitable_nodes(demand, daemon.tolerations)):
                 due.setdefault(index, []).append(daemon.requests)
         if not due:
             return self._rows
@@ -256,7 +256,7 @@ class Nodes:
             rows[index] = replace(row, left=left)
         return rows
 
-    def of(self, names: Iterable[str]) -> int:
+    def mask_of(self, names: Iterable[str]) -> int:
         """Return the nodes with these names; other names are ignored."""
         return bits(index for name in names if (index := self.index.get(name)) is not None)
 
@@ -265,27 +265,27 @@ class Nodes:
         known = self._csi_nodes.get(self.rows[index].name)
         return known.limits() if known is not None else {}
 
-    def suited(self, demand: Demand, tolerations: tuple[Toleration, ...]) -> int:
+    def suitable_nodes(self, demand: Demand, tolerations: tuple[Toleration, ...]) -> int:
         """Return the nodes whose labels and taints suit a pod."""
         key = (demand, tolerations)
         known = self._suited.get(key)
         if known is None:
-            known = self.labels.tolerated(tolerations) & self.meeting(demand)
+            known = self.labels.nodes_tolerated_by(tolerations) & self.nodes_meeting(demand)
             self._suited[key] = known
         return known
 
-    def with_room(self, shape: Shape) -> int:
+    def nodes_with_room(self, shape: Shape) -> int:
         """Return the nodes that have room for a pod of a shape before any pod is placed."""
         known = self._roomy.get(shape)
         if known is None:
             known = self.labels.all
             for name, amount in shape.requests.items():
                 if amount > 0:
-                    known &= self._having(name, amount)
+                    known &= self._nodes_with_amount(name, amount)
             self._roomy[shape] = known
         return known
 
-    def _having(self, name: str, amount: int) -> int:
+    def _nodes_with_amount(self, name: str, amount: int) -> int:
         """Return the nodes on which at least so much is left; pods ask for few amounts."""
         known = self._rich.get((name, amount))
         if known is None:
@@ -293,11 +293,11 @@ class Nodes:
             self._rich[name, amount] = known
         return known
 
-    def meeting(self, demand: Demand) -> int:
+    def nodes_meeting(self, demand: Demand) -> int:
         """Return the nodes whose labels meet a demand."""
-        mask = self.labels.meeting(demand.requirements)
+        mask = self.labels.nodes_meeting(demand.requirements)
         if demand.hostname is not None:
-            mask &= self.labels.meeting({HOSTNAME: demand.hostname})
+            mask &= self.labels.nodes_meeting({HOSTNAME: demand.hostname})
         return mask
 
     def requirements(self, index: int) -> Requirements:

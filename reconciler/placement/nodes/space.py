@@ -45,9 +45,9 @@ class Demands:
     def __init__(self) -> None:
         self._known: dict[Requirements, Demand] = {}
         self._pins: dict[tuple[str, frozenset[str]], Demand] = {}
-        self.none = self.of(Requirements())
+        self.none = self.demand_for(Requirements())
 
-    def of(self, requirements: Requirements) -> Demand:
+    def demand_for(self, requirements: Requirements) -> Demand:
         """Return the demand for these requirements."""
         known = self._known.get(requirements)
         if known is None:
@@ -59,7 +59,7 @@ class Demands:
         known = self._pins.get((key, values))
         if known is None:
             wanted = requirement(key, Operator.IN, tuple(sorted(values)))
-            known = self._pins[key, values] = self.of(Requirements([wanted]))
+            known = self._pins[key, values] = self.demand_for(Requirements([wanted]))
         return known
 
 
@@ -87,12 +87,12 @@ class Space:
         available = 0
         for offering in self.offers:
             available |= offering.mask
-        self.mask = available & book.table.meeting(requirements)
+        self.mask = available & book.table.types_meeting(requirements)
         self.has_min_values = requirements.has_min_values()
         self._narrowed: dict[Demand, Space | None] = {}
         self._by_capacity_type: dict[str, int] = {}
 
-    def narrowed(self, demand: Demand) -> Space | None:
+    def narrow(self, demand: Demand) -> Space | None:
         """Return the space narrowed by ``demand``, or None if it cannot be met.
 
         A key that this space does not define is allowed only if it is a well-known label.
@@ -140,7 +140,7 @@ class SpaceBook:
         self.well_known = table.well_known
         self._spaces: dict[Requirements, Space] = {}
 
-    def of(self, requirements: Requirements) -> Space:
+    def space_for(self, requirements: Requirements) -> Space:
         """Return the space for these requirements."""
         known = self._spaces.get(requirements)
         if known is None:
@@ -153,9 +153,11 @@ class SpaceBook:
             return space
         if not space.requirements.compatible(wanted, self.well_known):
             return None
-        return self.of(space.requirements.adding(wanted.values()))
+        return self.space_for(space.requirements.adding(wanted.values()))
 
-    def relaxed(self, space: Space, min_values: Iterable[Requirement]) -> Space:
+    def relax_min_values(self, space: Space, min_values: Iterable[Requirement]) -> Space:
         """Return the space with some requirements replaced by ones with other ``min_values``."""
         changed = {item.key: item for item in min_values}
-        return self.of(Requirements(changed.get(k, item) for k, item in space.requirements.items()))
+        return self.space_for(
+            Requirements(changed.get(k, item) for k, item in space.requirements.items())
+        )

@@ -14,7 +14,7 @@ from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.resources import MILLI, NODES
 from reconciler.model.settings import FeatureGate, Settings
 from reconciler.observed.state import ClusterState
-from reconciler.placement.answer import claim_name, labels
+from reconciler.placement.answer import claim_labels, claim_name
 from reconciler.placement.nodes.space import SpaceBook
 from reconciler.placement.nodes.template import PoolTemplate
 from reconciler.placement.question import TYPES_MAX, LaunchPool, PlannedClaim
@@ -35,19 +35,19 @@ def static_claims(
         node_pool = pool.node_pool
         if not node_pool.is_static or not node_pool.is_ready or node_pool.is_deleting:
             continue
-        here = _names(cluster, node_pool.name)
-        missing = _missing(node_pool, cluster, len(here))
-        found += [_bare(pool, (salt, "static", str(i), *here)) for i in range(missing)]
+        here = _node_names(cluster, node_pool.name)
+        missing = _count_missing(node_pool, cluster, len(here))
+        found += [_template_claim(pool, (salt, "static", str(i), *here)) for i in range(missing)]
     return tuple(claim for claim in found if claim.types)
 
 
-def _names(cluster: ClusterState, pool: str) -> list[str]:
+def _node_names(cluster: ClusterState, pool: str) -> list[str]:
     """Return the names of all nodes and NodeClaims of a pool, including those being deleted."""
     nodes = [n.name for n in cluster.nodes if n.node_pool == pool]
     return sorted([*nodes, *(c.name for c in cluster.unlaunched if c.node_pool == pool)])
 
 
-def _missing(pool: NodePool, cluster: ClusterState, here: int) -> int:
+def _count_missing(pool: NodePool, cluster: ClusterState, here: int) -> int:
     """Return how many nodes to launch; a node that a command is removing still counts."""
     nodes = [n for n in cluster.nodes if n.node_pool == pool.name]
     claims = [c for c in cluster.unlaunched if c.node_pool == pool.name and not c.is_deleting]
@@ -61,7 +61,7 @@ def _missing(pool: NodePool, cluster: ClusterState, here: int) -> int:
     return missing if limit is None else max(0, min(missing, limit // MILLI - here))
 
 
-def _bare(pool: LaunchPool, parts: tuple[str, ...]) -> PlannedClaim:
+def _template_claim(pool: LaunchPool, parts: tuple[str, ...]) -> PlannedClaim:
     template = PoolTemplate(pool.node_pool, SpaceBook(table_of(pool.types)), (), best_effort=True)
     allowed = set(indices(template.types))
     order = [i for i in template.table.by_price(template.space.offers) if i in allowed]
@@ -75,7 +75,7 @@ def _bare(pool: LaunchPool, parts: tuple[str, ...]) -> PlannedClaim:
         requirements=requirements,
         types=template.table.chosen(order[:TYPES_MAX]),
         types_total=len(order),
-        labels=labels(pool.node_pool, requirements, template.table.well_known),
+        labels=claim_labels(pool.node_pool, requirements, template.table.well_known),
         annotations=dict(spec.metadata.annotations),
         taints=spec.spec.taints,
         startup_taints=spec.spec.startup_taints,

@@ -16,7 +16,7 @@ from reconciler.model.karpenter.requirements import Requirement
 from reconciler.model.kubernetes.pod import HostPort
 from reconciler.model.resources import CPU, MEMORY, NODES, Resources, pods
 from reconciler.observed.state import StateNode
-from reconciler.placement.nodes.daemons import Daemon, DaemonGroup, groups
+from reconciler.placement.nodes.daemons import Daemon, DaemonGroup, group_by_daemons
 from reconciler.placement.nodes.space import Space, SpaceBook
 
 
@@ -49,17 +49,21 @@ class PoolTemplate:
         self.table = book.table
         self.best_effort = best_effort
         self.taints = node_pool.spec.template.spec.taints
-        self.space: Space = book.of(node_pool.template_requirements())
+        self.space: Space = book.space_for(node_pool.template_requirements())
         self.types = self.space.mask & self.table.usable
         if not best_effort and self.space.has_min_values:
-            self.types = 0 if shortfalls(self.table, self.types, self.space) else self.types
-        self.daemon_groups: tuple[DaemonGroup, ...] = groups(
+            self.types = (
+                0 if min_values_shortfalls(self.table, self.types, self.space) else self.types
+            )
+        self.daemon_groups: tuple[DaemonGroup, ...] = group_by_daemons(
             daemons, self.table, self.types, self.space.requirements, self.taints
         )
         self.least_cpu = min((g.requests.get(CPU, 0) for g in self.daemon_groups), default=0)
         self.least_memory = min((g.requests.get(MEMORY, 0) for g in self.daemon_groups), default=0)
 
-    def fitting(self, mask: int, requests: Mapping[str, int], ports: tuple[HostPort, ...]) -> int:
+    def fitting_types(
+        self, mask: int, requests: Mapping[str, int], ports: tuple[HostPort, ...]
+    ) -> int:
         """Return the types of ``mask`` on which ``requests`` fit besides the daemons.
 
         ``ports`` are the host ports of the new pod; types whose daemons use one are excluded.
@@ -68,7 +72,7 @@ class PoolTemplate:
         found = 0
         for group in self.daemon_groups:
             fits = mask & group.mask
-            if not fits or (ports and group.ports and clash(ports, group.ports)):
+            if not fits or (ports and group.ports and ports_conflict(ports, group.ports)):
                 continue
             if group.requests:
                 for name, amount in group.requests.items():
@@ -83,13 +87,15 @@ class PoolTemplate:
         return found
 
 
-def clash(wanted: Iterable[HostPort], taken: Iterable[HostPort]) -> bool:
+def ports_conflict(wanted: Iterable[HostPort], taken: Iterable[HostPort]) -> bool:
     """Return whether a host port of one side conflicts with one of the other."""
     held = tuple(taken)
     return any(port.matches(other) for port in wanted for other in held)
 
 
-def shortfalls(table: TypeTable, mask: int, space: Space) -> dict[str, tuple[Requirement, int]]:
+def min_values_shortfalls(
+    table: TypeTable, mask: int, space: Space
+) -> dict[str, tuple[Requirement, int]]:
     """Return the requirements whose ``minValues`` the types miss, with the number of values."""
     found: dict[str, tuple[Requirement, int]] = {}
     for key, wanted in space.requirements.items():
@@ -127,7 +133,7 @@ class Reservations:
                 self._left[name] = min(self._left.get(name, capacity), capacity)
         self.exist = bool(self._left)
 
-    def reservable(self, held: Held, space: Space, mask: int) -> Held | None:
+    def reservations_to_hold(self, held: Held, space: Space, mask: int) -> Held | None:
         """Return the reservations that a node of ``space`` and ``mask`` would hold.
 
         None means that the pod has to wait: every reservation it could use is full, or the node
@@ -184,11 +190,11 @@ class RemainingLimits:
         for name in left:
             left[name] -= pods(1) if name == NODES else capacity.get(name, 0)
 
-    def left(self, template: PoolTemplate) -> Resources | None:
+    def remaining(self, template: PoolTemplate) -> Resources | None:
         """Return what is left of the pool's limits, or None if it has no limits."""
         return self._left.get(template.name)
 
-    def allowed(self, template: PoolTemplate) -> int:
+    def allowed_types(self, template: PoolTemplate) -> int:
         """Return the types of the pool that fit within its remaining limits."""
         left = self._left.get(template.name)
         if left is None:
@@ -204,7 +210,7 @@ class RemainingLimits:
             self._allowed[template.name] = known
         return known
 
-    def take(self, template: PoolTemplate, mask: int) -> None:
+    def count_node(self, template: PoolTemplate, mask: int) -> None:
         """Count a new node that may become any type of ``mask``."""
         left = self._left.get(template.name)
         if left is None:

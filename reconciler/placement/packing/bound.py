@@ -20,25 +20,25 @@ from reconciler.placement.packing.covering import (
     ROUNDS,
     Dual,
     Load,
-    alike,
-    apart,
-    kinds_of,
-    merged,
+    group_similar_loads,
+    independent_groups,
+    merge_loads,
+    node_kinds,
     solve,
 )
-from reconciler.placement.packing.covering import worth as worth_of_room
+from reconciler.placement.packing.covering import room_value_bound as worth_of_room
 from reconciler.placement.packing.goal import Goal
-from reconciler.placement.packing.market import KnownAnswers, answers_of, daemons_of, tables_of
+from reconciler.placement.packing.market import AnswerCache, answer_cache, daemons_key, type_tables
 from reconciler.placement.pods.shape import RelaxedShape, Shape
 from reconciler.placement.topology.rules import RuleKind
 
-_FAR = 2**31
+_UNLIMITED = 2**31
 _ROUNDS = 12
 _NOTABLE = 0.3
 """The share of a gap that a constraint must explain to be named."""
 
 
-class HeldBy(StrEnum):
+class GapReason(StrEnum):
     """The reason why a placement costs more than the bound."""
 
     PACKING = "Packing"
@@ -64,19 +64,19 @@ class Bound(msgspec.Struct, frozen=True):
         """Return how far ``cost`` is above the bound, as a share of it; None if it is zero."""
         return cost / self.cost - 1 if self.cost > 0 else None
 
-    def held_by(self, cost: float) -> HeldBy | None:
+    def gap_reason(self, cost: float) -> GapReason | None:
         """Return what keeps a placement of this cost above the bound, or None."""
         if cost <= self.cost * (1 + 1e-6):
             return None
         if self.with_weights is None or self.with_preferences is None:
-            return HeldBy.PACKING
+            return GapReason.PACKING
         most = max(self.with_weights, self.with_preferences)
         if most - self.cost > (cost - self.cost) * _NOTABLE:
-            return HeldBy.WEIGHTS if most == self.with_weights else HeldBy.PREFERENCES
-        return HeldBy.POD_RULES if self.has_rules else HeldBy.WHOLE_NODES
+            return GapReason.WEIGHTS if most == self.with_weights else GapReason.PREFERENCES
+        return GapReason.POD_RULES if self.has_rules else GapReason.WHOLE_NODES
 
 
-def bound(
+def lower_bound(
     shapes: Mapping[Shape, int],
     templates: Sequence[PoolTemplate],
     free: Iterable[Resources] = (),
@@ -87,17 +87,17 @@ def bound(
     ``free`` is the room on existing nodes, which costs nothing. ``with_preferences`` are the same
     pods with their preferences; if given, two more bounds explain the gap.
     """
-    names, room = _names(shapes), list(free)
+    names, room = _resource_names(shapes), list(free)
 
     def least(
         counts: Mapping[Shape, int], *, by_weight: bool = False, by_launch: bool = False
     ) -> float:
         loads = [
-            _load(shape, count, _of_weight(shape, templates) if by_weight else templates, names,
+            _load(shape, count, _heaviest_pools(shape, templates) if by_weight else templates, names,
                   shape.steps[:1] if by_launch else shape.steps)
             for shape, count in counts.items()
         ]  # fmt: skip
-        return _least(loads, templates, names, _amounts(names, room), _by_parts)
+        return _solve_bound(loads, templates, names, _total_amounts(names, room), _solve_in_parts)
 
     cost = least(shapes)
     if with_preferences is None:
@@ -107,25 +107,25 @@ def bound(
     return Bound(cost, by_weight, by_launch, has_rules)
 
 
-def rough(
+def rough_lower_bound(
     shapes: Mapping[Shape, int], templates: Sequence[PoolTemplate], free: Iterable[Resources]
 ) -> float:
     """Return a bound that is quick to compute: equally valid, but possibly lower."""
-    names = _names(shapes)
+    names = _resource_names(shapes)
     loads = [_load(s, count, templates, names, s.steps) for s, count in shapes.items()]
-    return _least(loads, templates, names, _amounts(names, free), _together)
+    return _solve_bound(loads, templates, names, _total_amounts(names, free), _solve_roughly)
 
 
-def _names(shapes: Iterable[Shape]) -> list[str]:
+def _resource_names(shapes: Iterable[Shape]) -> list[str]:
     return [CPU, MEMORY, *sorted({n for s in shapes for n in s.requests} - {CPU, MEMORY})]
 
 
-def _amounts(names: Iterable[str], free: Iterable[Resources]) -> list[int]:
+def _total_amounts(names: Iterable[str], free: Iterable[Resources]) -> list[int]:
     lefts = list(free)
     return [sum(max(left.get(name, 0), 0) for left in lefts) for name in names]
 
 
-def _least(
+def _solve_bound(
     loads: list[Load],
     templates: Sequence[PoolTemplate],
     names: Sequence[str],
@@ -136,7 +136,7 @@ def _least(
     if not loads or not templates:
         return 0.0
     if len(loads) > LOADS_MAX:
-        loads = merged(loads)
+        loads = merge_loads(loads)
     dual = solved(loads, templates, names)
     if not any(room):
         return dual.cost
@@ -147,7 +147,7 @@ _Solver = Callable[[Sequence[Load], Sequence[PoolTemplate], Sequence[str]], Dual
 """Returns the values of the loads' pods."""
 
 
-def _by_parts(
+def _solve_in_parts(
     loads: Sequence[Load], templates: Sequence[PoolTemplate], names: Sequence[str]
 ) -> Dual:
     """Return the values as they are found in many rounds.
@@ -156,38 +156,38 @@ def _by_parts(
     apart. A pod that comes or goes then changes one of several programs.
     """
     cost, values = 0.0, [0.0] * len(loads)
-    for members in apart(loads, templates, names):
-        dual = _solved([loads[number] for number in members], templates, names, ROUNDS)
+    for members in independent_groups(loads, templates, names):
+        dual = _solve_cached([loads[number] for number in members], templates, names, ROUNDS)
         cost += dual.cost
         for number, value in zip(members, dual.values, strict=True):
             values[number] = value
     return Dual(cost, tuple(values))
 
 
-def _together(
+def _solve_roughly(
     loads: Sequence[Load], templates: Sequence[PoolTemplate], names: Sequence[str]
 ) -> Dual:
     """Return the values roughly, from one program for all of them."""
-    return _solved(loads, templates, names, _ROUNDS)
+    return _solve_cached(loads, templates, names, _ROUNDS)
 
 
-def _solved(
+def _solve_cached(
     loads: Sequence[Load], templates: Sequence[PoolTemplate], names: Sequence[str], rounds: int
 ) -> Dual:
     """Return the values of the loads' pods; an equal question is solved once."""
     question = (
-        tuple(_content(load) for load in loads),
-        tuple((t.name, t.types, daemons_of(t)) for t in templates),
+        tuple(_load_key(load) for load in loads),
+        tuple((t.name, t.types, daemons_key(t)) for t in templates),
         tuple(names),
         rounds,
     )
-    known: KnownAnswers[Dual] = answers_of("duals", tables_of(templates))  # type: ignore[assignment]
-    return known.of(
-        question, lambda: solve(loads, kinds_of(loads, templates, Goal(), names), rounds)
+    known: AnswerCache[Dual] = answer_cache("duals", type_tables(templates))  # type: ignore[assignment]
+    return known.get_or_compute(
+        question, lambda: solve(loads, node_kinds(loads, templates, Goal(), names), rounds)
     )
 
 
-def _content(load: Load) -> Hashable:
+def _load_key(load: Load) -> Hashable:
     """Return all that a load consists of."""
     allowed = tuple(
         (name, tuple(space.requirements for space in spaces))
@@ -196,20 +196,22 @@ def _content(load: Load) -> Hashable:
     return load.count, load.wanted, load.most, load.fluid, allowed
 
 
-def worth(shapes: Mapping[Shape, int], templates: Sequence[PoolTemplate]) -> dict[Shape, float]:
+def pod_values(
+    shapes: Mapping[Shape, int], templates: Sequence[PoolTemplate]
+) -> dict[Shape, float]:
     """Return how much each pod adds to the minimum cost of new nodes for all: its dual price.
 
     It guides a search and proves nothing, so few rounds are spent on it.
     """
     if not templates:
         return dict.fromkeys(shapes, 0.0)
-    names = _names(shapes)
+    names = _resource_names(shapes)
     loads = {s: _load(s, count, templates, names, s.steps) for s, count in shapes.items()}
     groups = [[load] for load in loads.values()]
     if len(loads) > LOADS_MAX:
-        groups = alike(loads.values())
-    joined = [merged(group)[0] if len(group) > 1 else group[0] for group in groups]
-    dual = _together(joined, templates, names)
+        groups = group_similar_loads(loads.values())
+    joined = [merge_loads(group)[0] if len(group) > 1 else group[0] for group in groups]
+    dual = _solve_roughly(joined, templates, names)
     found: dict[Load, float] = {}
     for members, one, value in zip(groups, joined, dual.values, strict=True):
         for load in members:
@@ -217,13 +219,13 @@ def worth(shapes: Mapping[Shape, int], templates: Sequence[PoolTemplate]) -> dic
     return {shape: found.get(load, 0.0) for shape, load in loads.items()}
 
 
-def _of_weight(shape: Shape, templates: Iterable[PoolTemplate]) -> list[PoolTemplate]:
+def _heaviest_pools(shape: Shape, templates: Iterable[PoolTemplate]) -> list[PoolTemplate]:
     """Return the NodePools of the greatest weight among those that suit a shape's first step."""
     step = shape.steps[0]
     suited = [
         t
         for t in templates
-        if t.space.narrowed(step.demand) is not None and not untolerated(t.taints, step.tolerations)
+        if t.space.narrow(step.demand) is not None and not untolerated(t.taints, step.tolerations)
     ]
     weights = [t.node_pool.spec.weight or 0 for t in suited]
     return [t for t, w in zip(suited, weights, strict=True) if w == max(weights)]
@@ -240,25 +242,25 @@ def _load(
     for template in templates:
         found: dict[Space, None] = {}
         for step in steps:
-            space = template.space.narrowed(step.demand)
+            space = template.space.narrow(step.demand)
             if space is None or untolerated(template.taints, step.tolerations):
                 continue
             if not shape.volume_demands:
                 found[space] = None
             for demand in shape.volume_demands:
-                narrowed = space.narrowed(demand)
+                narrowed = space.narrow(demand)
                 if narrowed is not None:
                     found[narrowed] = None
         allowed[template.name] = list(found)
     wanted = tuple(shape.requests.get(name, 0) for name in names)
-    return Load(count, wanted, min(count, _most_on_host(shape)), allowed)
+    return Load(count, wanted, min(count, _pods_per_host_max(shape)), allowed)
 
 
-def _most_on_host(shape: Shape) -> int:
+def _pods_per_host_max(shape: Shape) -> int:
     """Return how many of the pods a new host takes under the rules that no step drops."""
     if shape.ports:
         return 1
-    least = _FAR
+    least = _UNLIMITED
     for rule in shape.steps[-1].rules:
         if not rule.by_host or not rule.selects(shape.namespace, shape.labels):
             continue

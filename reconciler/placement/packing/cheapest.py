@@ -15,10 +15,16 @@ from reconciler.catalog.table import indices
 from reconciler.model.resources import NODES
 from reconciler.placement.nodes.claims import OpenClaim, fit
 from reconciler.placement.nodes.existing import NodeUse
-from reconciler.placement.packing.filling import Filler, PaperNode
+from reconciler.placement.packing.filling import Filler, DraftNode
 from reconciler.placement.packing.goal import Depth, Effort, Goal
-from reconciler.placement.packing.greedy import DraftPacking, Worth, drafted, duals, shares
-from reconciler.placement.packing.lots import DomainChoice, Lot, Sorted, Sorting
+from reconciler.placement.packing.greedy import (
+    DraftPacking,
+    UnitValues,
+    make_draft,
+    value_by_dual,
+    value_by_share,
+)
+from reconciler.placement.packing.lots import DomainChoice, Lot, SortedLots, LotSorter
 from reconciler.placement.packing.market import PackingMarket
 from reconciler.placement.pods.cohort import Cohort, CohortView
 from reconciler.placement.solve import PlacementPass
@@ -34,7 +40,7 @@ class Checkpoint:
     waiting: list[tuple[int, int]]
 
 
-class Tries:
+class Trials:
     """The cohorts and counts of one question.
 
     ``at_first`` are the counts before any pod was placed; ``fresh`` creates an empty pass.
@@ -62,13 +68,13 @@ class Tries:
         for cohort in self.cohorts:
             cohort.rewind()
         solving = self._fresh()
-        solving.settle(_expensive_first(self.cohorts, self._worth, solving.nodes))
+        solving.fill_existing_nodes(_sort_by_pod_value(self.cohorts, self._worth, solving.nodes))
         return solving
 
-    def saved(self) -> Checkpoint:
+    def checkpoint(self) -> Checkpoint:
         """Return the current state of cohorts and counts."""
         waiting = [(c.waiting_from, c.first) for c in self.cohorts]
-        return Checkpoint(self._topology.saved(), waiting)
+        return Checkpoint(self._topology.snapshot(), waiting)
 
     def restore(self, standing: Checkpoint) -> None:
         """Restore cohorts and counts to a saved state."""
@@ -77,7 +83,7 @@ class Tries:
             cohort.waiting_from, cohort.first = waiting_from, first
 
 
-def _expensive_first(
+def _sort_by_pod_value(
     cohorts: Sequence[Cohort], worth: Mapping[str, float] | None, use: NodeUse
 ) -> Sequence[Cohort]:
     """Return cohorts by the value of their pods relative to the share of free room they use.
@@ -104,32 +110,32 @@ def _expensive_first(
 # left to the pass, which places it like any other pod.
 
 
-class _Planned:
+class _DraftedNode:
     """A drafted node, its claim once opened, and the pods that are still to be placed on it."""
 
     __slots__ = ("claim", "due", "node")
 
-    def __init__(self, node: PaperNode) -> None:
+    def __init__(self, node: DraftNode) -> None:
         self.node = node
         self.claim: OpenClaim | None = None
         self.due = dict(node.taken)
 
 
-class Carrying:
+class DraftPlacement:
     """The placement of one draft in a pass."""
 
     def __init__(
-        self, solving: PlacementPass, cohorts: Sequence[Cohort], nodes: Iterable[PaperNode]
+        self, solving: PlacementPass, cohorts: Sequence[Cohort], nodes: Iterable[DraftNode]
     ) -> None:
         self._solving = solving
         self._cohorts = cohorts
-        self._by_lot: dict[Lot, list[_Planned]] = {}
+        self._by_lot: dict[Lot, list[_DraftedNode]] = {}
         for node in nodes:
-            planned = _Planned(node)
+            planned = _DraftedNode(node)
             for lot in node.taken:
                 self._by_lot.setdefault(lot, []).append(planned)
 
-    def run(self, found: Sorted) -> None:
+    def run(self, found: SortedLots) -> None:
         """Place the pods of all lots; pods that do not fit keep waiting."""
         sequences = {number: list(reversed(steps)) for number, steps in found.sequences.items()}
         while sequences:
@@ -191,47 +197,47 @@ class Carrying:
             return placed
         return 0
 
-    def _types(self, node: PaperNode) -> int:
+    def _types(self, node: DraftNode) -> int:
         """Return the types that the claim may become: with limits, none larger than drafted."""
         template, table = node.template, node.template.table
-        mask = self._solving.limits.allowed(template)
-        for name in self._solving.limits.left(template) or ():
+        mask = self._solving.limits.allowed_types(template)
+        for name in self._solving.limits.remaining(template) or ():
             if name != NODES:
                 most = table.most_capacity(name, 1 << node.index)
                 mask &= table.capacity_at_most(name, most)
         return mask
 
 
-_IMPROVED = 3
+_IMPROVED_MAX = 3
 """Number of drafts to improve, cheapest first."""
-_CARRIED_OUT = 3
+_PLACED_MAX = 3
 """Number of drafts to place, cheapest first."""
 _WORK_BASE = 120_000
-_WORK_A_POD = 60
-_BRIEF_WORK_A_POD = 30
+_WORK_PER_POD = 60
+_BRIEF_WORK_PER_POD = 30
 """Limit on checks of a lot against a node: this number, plus this number for each pod."""
 _DIVISORS: Mapping[Depth, int] = {"whole": 1, "third": 3, "brief": 20}
-_NO_TURN: Mapping[str, int] = {}
-_TURNS_MAX = 6
+_NO_ORDER: Mapping[str, int] = {}
+_ORDERS_MAX = 6
 
 
-def cheapest(
-    best: PlacementPass, tries: Tries, goal: Goal, depth: Depth = "whole"
+def find_cheapest_pass(
+    best: PlacementPass, tries: Trials, goal: Goal, depth: Depth = "whole"
 ) -> PlacementPass:
     """Return the best pass among the default and all candidates; its state is the current one."""
-    outcome, standing = goal.reached(best, tries.cohorts), tries.saved()
+    outcome, standing = goal.score(best, tries.cohorts), tries.checkpoint()
     if outcome.nodes == 0:
         return best
     effort, briefly = _effort(tries.cohorts, depth), depth == "brief"
-    drafts = sorted(_drafts(tries, goal, effort, briefly), key=lambda p: p.loss)[:_IMPROVED]
-    papers = sorted(_improved(drafts, effort), key=lambda p: p.loss)
-    for paper in papers[: 1 if briefly else _CARRIED_OUT]:
+    drafts = sorted(_drafts(tries, goal, effort, briefly), key=lambda p: p.loss)[:_IMPROVED_MAX]
+    papers = sorted(_improve_drafts(drafts, effort), key=lambda p: p.loss)
+    for paper in papers[: 1 if briefly else _PLACED_MAX]:
         solving = tries.start()
-        Carrying(solving, tries.cohorts, paper.nodes).run(paper.found)
+        DraftPlacement(solving, tries.cohorts, paper.nodes).run(paper.found)
         solving.run([(cohort, len(cohort.pods)) for cohort in tries.cohorts])
-        reached = goal.reached(solving, tries.cohorts)
+        reached = goal.score(solving, tries.cohorts)
         if reached < outcome:
-            best, outcome, standing = solving, reached, tries.saved()
+            best, outcome, standing = solving, reached, tries.checkpoint()
     tries.restore(standing)
     return best
 
@@ -240,53 +246,53 @@ def _effort(cohorts: Collection[Cohort], depth: Depth) -> Effort:
     """Return the work allowed; a brief packing of many pods needs enough for its one draft."""
     pods = sum(len(cohort.pods) for cohort in cohorts)
     if depth == "brief":
-        return Effort(_WORK_BASE // _DIVISORS[depth] + _BRIEF_WORK_A_POD * pods)
-    return Effort((_WORK_BASE + _WORK_A_POD * pods) // _DIVISORS[depth])
+        return Effort(_WORK_BASE // _DIVISORS[depth] + _BRIEF_WORK_PER_POD * pods)
+    return Effort((_WORK_BASE + _WORK_PER_POD * pods) // _DIVISORS[depth])
 
 
-def _drafts(tries: Tries, goal: Goal, effort: Effort, briefly: bool) -> Iterator[DraftPacking]:
+def _drafts(tries: Trials, goal: Goal, effort: Effort, briefly: bool) -> Iterator[DraftPacking]:
     """Yield drafts by several measures of value, for the best ways to choose domains."""
-    ways: list[tuple[Sorted, Filler, Worth, Worth]] = []
-    for found, filler, by_share in _ways(tries, goal, effort, briefly):
-        by_dual = None if briefly else duals(filler, effort.left // 4)
+    ways: list[tuple[SortedLots, Filler, UnitValues, UnitValues]] = []
+    for found, filler, by_share in _domain_choices(tries, goal, effort, briefly):
+        by_dual = None if briefly else value_by_dual(filler, effort.left // 4)
         if by_dual is None:
-            yield drafted(found, filler, by_share, effort.left // 2)
+            yield make_draft(found, filler, by_share, effort.left // 2)
             return
         ways.append((found, filler, by_share, by_dual))
     ways.sort(key=lambda way: way[3].least_cost)
     for number, (found, filler, by_share, by_dual) in enumerate(ways):
         if number and effort.done > effort.most // 2:
             return
-        yield drafted(found, filler, by_share, effort.left // 4)
-        yield drafted(found, filler, replace(by_dual, columns=()), effort.left // 4)
+        yield make_draft(found, filler, by_share, effort.left // 4)
+        yield make_draft(found, filler, replace(by_dual, columns=()), effort.left // 4)
         if by_dual.columns:
-            yield drafted(found, filler, by_dual, effort.left // 4)
+            yield make_draft(found, filler, by_dual, effort.left // 4)
 
 
-def _improved(drafts: Sequence[DraftPacking], effort: Effort) -> Iterator[DraftPacking]:
+def _improve_drafts(drafts: Sequence[DraftPacking], effort: Effort) -> Iterator[DraftPacking]:
     """Yield the improved drafts; each may use half of the remaining work, the last one all."""
     for following, draft in enumerate(drafts, 1):
-        yield draft.improved(effort.left // (2 if following < len(drafts) else 1))
+        yield draft.improve(effort.left // (2 if following < len(drafts) else 1))
 
 
-def _ways(
-    tries: Tries, goal: Goal, effort: Effort, briefly: bool
-) -> Iterator[tuple[Sorted, Filler, Worth]]:
+def _domain_choices(
+    tries: Trials, goal: Goal, effort: Effort, briefly: bool
+) -> Iterator[tuple[SortedLots, Filler, UnitValues]]:
     """Yield the lots of each way to choose domains, with the value of their units."""
     market: PackingMarket | None = None
     seen: set[object] = set()
-    turns = () if briefly else _turns(tries.cohorts)
-    for choice, turn in product(DomainChoice, (_NO_TURN, *turns)):
+    turns = () if briefly else _domain_orders(tries.cohorts)
+    for choice, turn in product(DomainChoice, (_NO_ORDER, *turns)):
         solving = tries.start()
         if market is None:
             market = PackingMarket.of(tries.cohorts, solving, goal)
-        found = Sorting(tries.cohorts, solving, goal, market, choice, turn).lots()
+        found = LotSorter(tries.cohorts, solving, goal, market, choice, turn).lots()
         if found.lots and found.content not in seen:
             seen.add(found.content)
-            yield found, Filler(market, found.lots, effort), shares(found.lots, market)
+            yield found, Filler(market, found.lots, effort), value_by_share(found.lots, market)
 
 
-def _turns(cohorts: Iterable[Cohort]) -> list[dict[str, int]]:
+def _domain_orders(cohorts: Iterable[Cohort]) -> list[dict[str, int]]:
     """Return orders in which spread pods may take domains: each domain is first in one of them.
 
     Pods that take domains in the same order end up on the same nodes.
@@ -299,6 +305,6 @@ def _turns(cohorts: Iterable[Cohort]) -> list[dict[str, int]]:
             if group.kind is RuleKind.SPREAD
             for domain in group.counts
         }
-    )[:_TURNS_MAX]
+    )[:_ORDERS_MAX]
     count = len(domains)
     return [{d: (i - first) % count for i, d in enumerate(domains)} for first in range(count)]

@@ -19,16 +19,16 @@ from reconciler.catalog.table import TypeTable, bits, indices
 from reconciler.placement.nodes.space import Space
 from reconciler.placement.nodes.template import PoolTemplate
 from reconciler.placement.packing.goal import Goal
-from reconciler.placement.packing.market import KnownAnswers, answers_of, daemons_of
-from reconciler.placement.packing.simplex import Program, maximum
+from reconciler.placement.packing.market import AnswerCache, answer_cache, daemons_key
+from reconciler.placement.packing.simplex import Program, maximize
 
 LOADS_MAX = 24
 """More loads than this are merged: the work grows with the third power of their number."""
 
 _TINY = 1e-9
-_FAR = 2**31
+_UNLIMITED = 2**31
 ROUNDS = 40
-_CUTS_A_ROUND = 8
+_CUTS_PER_ROUND = 8
 
 
 class Load(msgspec.Struct, eq=False):
@@ -60,12 +60,12 @@ class Dual(msgspec.Struct, frozen=True):
     values: tuple[float, ...]
 
 
-def merged(loads: Iterable[Load]) -> list[Load]:
+def merge_loads(loads: Iterable[Load]) -> list[Load]:
     """Return fewer loads that request no more than these do."""
-    return [_merged(members) for members in alike(loads)]
+    return [_merge_group(members) for members in group_similar_loads(loads)]
 
 
-def alike(loads: Iterable[Load]) -> list[list[Load]]:
+def group_similar_loads(loads: Iterable[Load]) -> list[list[Load]]:
     """Return the loads in groups of which each may be merged into one.
 
     Pods that suit the same nodes and have a similar ratio of memory to CPU can be merged into one
@@ -74,7 +74,7 @@ def alike(loads: Iterable[Load]) -> list[list[Load]]:
     """
     kept = [load for load in loads if load.wanted[0] > 0]
     groups: dict[object, list[Load]] = {}
-    for kind_of in (_suited_and_ratio, _suited, _ratio):
+    for kind_of in (_spaces_and_ratio, _suitable_spaces, _ratio):
         groups = {}
         for load in kept:
             groups.setdefault(kind_of(load), []).append(load)
@@ -88,15 +88,15 @@ def _ratio(load: Load) -> int:
     return (1 + load.wanted[1] // load.wanted[0]).bit_length() if len(load.wanted) > 1 else 0
 
 
-def _suited(load: Load) -> object:
+def _suitable_spaces(load: Load) -> object:
     return tuple((name, tuple(spaces)) for name, spaces in load.allowed.items())
 
 
-def _suited_and_ratio(load: Load) -> object:
-    return _suited(load), _ratio(load)
+def _spaces_and_ratio(load: Load) -> object:
+    return _suitable_spaces(load), _ratio(load)
 
 
-def _merged(members: Sequence[Load]) -> Load:
+def _merge_group(members: Sequence[Load]) -> Load:
     firsts = [load.wanted[0] for load in members]
     size = max(firsts)
     wanted = tuple(
@@ -109,16 +109,16 @@ def _merged(members: Sequence[Load]) -> Load:
             known = allowed.setdefault(name, [])
             known += [space for space in spaces if space not in known]
     count = sum(load.count * first / size for load, first in zip(members, firsts, strict=True))
-    return Load(count, wanted, _FAR, allowed, fluid=True)
+    return Load(count, wanted, _UNLIMITED, allowed, fluid=True)
 
 
-def apart(
+def independent_groups(
     loads: Sequence[Load], templates: Sequence[PoolTemplate], names: Sequence[str]
 ) -> list[list[int]]:
     """Return the numbers of the loads in groups of which no type of node holds two."""
     groups: list[tuple[list[int], list[int]]] = []
     for number, load in enumerate(loads):
-        types, members = [_holding(load, t, names) for t in templates], [number]
+        types, members = [_types_holding(load, t, names) for t in templates], [number]
         for group in [g for g in groups if any(map(and_, g[0], types))]:
             groups.remove(group)
             types, members = list(map(or_, types, group[0])), group[1] + members
@@ -126,28 +126,28 @@ def apart(
     return sorted(sorted(members) for _, members in groups)
 
 
-def _holding(load: Load, template: PoolTemplate, names: Sequence[str]) -> int:
+def _types_holding(load: Load, template: PoolTemplate, names: Sequence[str]) -> int:
     """Return the types of a NodePool that hold a pod of the load, or any of it if it is fluid."""
     types = 0
     for space in load.allowed.get(template.name, ()):
         types |= space.mask
     wanted = zip(names, load.wanted, strict=True)
     least = {name: 1 if load.fluid else amount for name, amount in wanted if amount > 0}
-    return template.fitting(types & template.types, least, ())
+    return template.fitting_types(types & template.types, least, ())
 
 
-def kinds_of(
+def node_kinds(
     loads: Sequence[Load], templates: Iterable[PoolTemplate], goal: Goal, names: Sequence[str]
 ) -> list[NodeKind]:
     """Return every node worth buying; ``names`` are the resources in the order of the loads."""
     found: dict[NodeKind, None] = {}
     for template in templates:
         extra = goal.cost_of_node(template)
-        suits, members = _suits(loads, template)
-        for signature, offers in _worth_buying(suits, template, names).items():
+        suits, members = _group_by_suit(loads, template)
+        for signature, offers in _types_worth_buying(suits, template, names).items():
             shared = sum(mask for i, mask in enumerate(members) if signature >> i & 1)
             held = [
-                offers.held(load) if shared >> i & 1 else offers.nothing
+                offers.pods_held(load) if shared >> i & 1 else offers.no_pods
                 for i, load in enumerate(loads)
             ]
             every = zip(*held, strict=True)
@@ -169,7 +169,7 @@ class _Offers:
         self._held: dict[tuple[tuple[int, ...], bool], list[int]] = {}
 
     @property
-    def nothing(self) -> list[int]:
+    def no_pods(self) -> list[int]:
         """The pods that each type holds of a load that it does not suit."""
         return [0] * len(self.rooms)
 
@@ -178,7 +178,7 @@ class _Offers:
         self.prices.append(price)
         self.rooms.append(room)
 
-    def held(self, load: Load) -> list[int]:
+    def pods_held(self, load: Load) -> list[int]:
         """Return how many pods of a load each type holds.
 
         Loads come back with other counts all the time, so this is computed once for each request.
@@ -188,7 +188,7 @@ class _Offers:
         if known is None:
             if len(self._held) >= _HELD_MAX:
                 self._held.clear()
-            known = self._held[key] = [_fitting(*key, room) for room in self.rooms]
+            known = self._held[key] = [_count_fitting_pods(*key, room) for room in self.rooms]
         most = load.most
         return [min(one, most) for one in known]
 
@@ -199,7 +199,7 @@ _Buys = dict[int, _Offers]
 """By the set of suits that can share a node: the types worth buying."""
 
 
-def _suits(loads: Sequence[Load], template: PoolTemplate) -> tuple[list[_Suit], list[int]]:
+def _group_by_suit(loads: Sequence[Load], template: PoolTemplate) -> tuple[list[_Suit], list[int]]:
     """Return the different suits of loads, and which loads have each as a set of bits."""
     members: dict[_Suit, int] = {}
     for number, load in enumerate(loads):
@@ -208,31 +208,33 @@ def _suits(loads: Sequence[Load], template: PoolTemplate) -> tuple[list[_Suit], 
     return list(members), list(members.values())
 
 
-def _worth_buying(suits: Sequence[_Suit], template: PoolTemplate, names: Sequence[str]) -> _Buys:
+def _types_worth_buying(
+    suits: Sequence[_Suit], template: PoolTemplate, names: Sequence[str]
+) -> _Buys:
     """Return the types that no type of a lower price covers."""
     question = (
         tuple(tuple(space.requirements for space in suit) for suit in suits),
         template.types,
-        daemons_of(template),
+        daemons_key(template),
         tuple(names),
     )
-    known: KnownAnswers[_Buys] = answers_of("types worth buying", (template.table,))  # type: ignore[assignment]
-    return known.of(question, lambda: _found_worth_buying(suits, template, names))
+    known: AnswerCache[_Buys] = answer_cache("types worth buying", (template.table,))  # type: ignore[assignment]
+    return known.get_or_compute(question, lambda: _find_types_worth_buying(suits, template, names))
 
 
-def _found_worth_buying(
+def _find_types_worth_buying(
     suits: Sequence[_Suit], template: PoolTemplate, names: Sequence[str]
 ) -> _Buys:
     columns = [template.table.allocatable(name) for name in names]
     found: _Buys = {}
-    for signature, prices in _priced(suits, template).items():
+    for signature, prices in _lowest_prices(suits, template).items():
         mask = bits(prices)
         cheaper = 0
         for index in sorted(prices, key=lambda i: (prices[i], i)):
-            room = _room(template, index, columns, names)
+            room = _room_beside_daemons(template, index, columns, names)
             if room is None:
                 continue
-            covering = template.fitting(mask, dict(zip(names, room, strict=True)), ())
+            covering = template.fitting_types(mask, dict(zip(names, room, strict=True)), ())
             if covering & cheaper:
                 continue
             cheaper |= 1 << index
@@ -240,7 +242,7 @@ def _found_worth_buying(
     return found
 
 
-def _priced(suits: Sequence[_Suit], template: PoolTemplate) -> dict[int, dict[int, float]]:
+def _lowest_prices(suits: Sequence[_Suit], template: PoolTemplate) -> dict[int, dict[int, float]]:
     """Return, for each set of suits that can share a node, the types with their lowest price."""
     table: TypeTable = template.table
     found: dict[int, dict[int, float]] = {}
@@ -266,7 +268,7 @@ def _priced(suits: Sequence[_Suit], template: PoolTemplate) -> dict[int, dict[in
     return found
 
 
-def _room(
+def _room_beside_daemons(
     template: PoolTemplate, index: int, columns: Sequence[Sequence[int]], names: Sequence[str]
 ) -> tuple[int, ...] | None:
     """Return a type's room besides its daemons, or None if the daemons do not fit."""
@@ -278,9 +280,9 @@ def _room(
     return room if min(room) >= 0 else None
 
 
-def _fitting(wanted: Sequence[int], fluid: bool, room: Sequence[int]) -> int:
+def _count_fitting_pods(wanted: Sequence[int], fluid: bool, room: Sequence[int]) -> int:
     """Return how many pods with these requests fit into a room, rounded up for a fluid load."""
-    most = _FAR
+    most = _UNLIMITED
     for request, amount in zip(wanted, room, strict=True):
         if request > 0:
             held = -(-amount // request) if fluid else amount // request
@@ -346,7 +348,7 @@ class _Pricing:
         for position in range(len(numbers)):
             rows.append([1.0 if j == position else 0.0 for j in range(len(numbers))])
             limits.append(1.0)
-        optimum = maximum([values[i] * kind.most[i] for i in numbers], rows, limits)
+        optimum = maximize([values[i] * kind.most[i] for i in numbers], rows, limits)
         self.shadow = [0.0] * len(kind.room)
         for r, size, price in zip(used, scale, optimum.prices, strict=False):
             self.shadow[r] = max(price, 0.0) / size
@@ -363,7 +365,7 @@ def solve(loads: Sequence[Load], kinds: Sequence[NodeKind], rounds: int = ROUNDS
     program = Program(counts, _first_rows(loads, kinds))
     best = Dual(0.0, tuple(0.0 for _ in loads))
     for _ in range(rounds):
-        optimum = program.solved()
+        optimum = program.solve()
         values = [max(v, 0.0) for v in optimum.variables]
         over: list[tuple[float, int, list[float]]] = []
         factor = 1.0
@@ -388,7 +390,7 @@ def solve(loads: Sequence[Load], kinds: Sequence[NodeKind], rounds: int = ROUNDS
         if not over or optimum.value <= best.cost * (1 + 1e-6):
             break
         over.sort(key=lambda item: item[:2])
-        for _, number, column in over[:_CUTS_A_ROUND]:
+        for _, number, column in over[:_CUTS_PER_ROUND]:
             program.add(column, kinds[number].cost)
     return best
 
@@ -405,7 +407,7 @@ def _first_rows(
         yield row, kind.cost if kind is not None else 0.0
 
 
-def worth(room: Sequence[int], loads: Sequence[Load], values: Sequence[float]) -> float:
+def room_value_bound(room: Sequence[int], loads: Sequence[Load], values: Sequence[float]) -> float:
     """Return an upper bound on the value of pods in a free room."""
     counts = tuple(ceil(load.count) for load in loads)
     kind = NodeKind(0.0, tuple(room), counts)

@@ -11,7 +11,7 @@ from operator import lt
 
 from reconciler.model.kubernetes.pod import HostPort
 from reconciler.placement.nodes.space import Space
-from reconciler.placement.nodes.template import PoolTemplate, clash
+from reconciler.placement.nodes.template import PoolTemplate, ports_conflict
 from reconciler.placement.packing.goal import Effort
 from reconciler.placement.packing.lots import Lot
 from reconciler.placement.packing.market import Charge, PackingMarket, PoolOffers, Row
@@ -24,7 +24,7 @@ _HOST = "this"
 _ORDERS_MAX = 12
 _LOTS_TO_REORDER = 100
 _GAIN = 1e-9
-_ROUGHLY = 32
+_ROUGH_DIVISOR = 32
 _STATES_MAX = 128
 """The number of states for which fillings are kept: many beginnings lead to the same states."""
 
@@ -32,13 +32,13 @@ _STATES_MAX = 128
 class Site:
     """A NodePool within a space, and the result of adding each lot: None if it does not fit."""
 
-    __slots__ = ("costs", "joined", "space", "template")
+    __slots__ = ("costs", "sites_with_lot", "space", "template")
 
     def __init__(self, template: PoolTemplate, space: Space, costs: Mapping[int, float]) -> None:
         self.template = template
         self.space = space
         self.costs = costs
-        self.joined: dict[Lot, Site | None] = {}
+        self.sites_with_lot: dict[Lot, Site | None] = {}
 
     def holds(self, index: int, cost: float) -> bool:
         """Return whether a type is available here for no more than ``cost``."""
@@ -46,7 +46,7 @@ class Site:
         return here is not None and here <= cost and bool(self.space.mask >> index & 1)
 
 
-class PaperNode:
+class DraftNode:
     """A node with the number of units that it takes of each lot."""
 
     __slots__ = ("cost", "hosts", "index", "ports", "room", "row", "site", "taken")
@@ -80,9 +80,9 @@ class PaperNode:
         """Take up to ``most`` units of a lot, already known to have room; return the number."""
         site = self.site
         try:
-            after = site.joined[lot]
+            after = site.sites_with_lot[lot]
         except KeyError:
-            after = sites.joined(site, lot)
+            after = sites.site_with_lot(site, lot)
         if after is not site and (after is None or not after.holds(self.index, self.cost)):
             return 0
         if lot.is_ruled:
@@ -99,7 +99,7 @@ class PaperNode:
     def _room_by_rules(self, lot: Lot, most: int) -> int:
         """Return how many units the rules about hosts and ports allow, and count them."""
         if lot.ports:
-            most = min(most, 1) if not clash(lot.ports, self.ports) else 0
+            most = min(most, 1) if not ports_conflict(lot.ports, self.ports) else 0
         for group, selects_itself in lot.by_host:
             counting = self.hosts.get(group)
             if counting is None:
@@ -123,7 +123,11 @@ class PaperNode:
         """Return whether a unit would fit, ignoring rules; if not, it never does later either."""
         if not self.has_room(needs):
             return False
-        after = self.site.joined[lot] if lot in self.site.joined else sites.joined(self.site, lot)
+        after = (
+            self.site.sites_with_lot[lot]
+            if lot in self.site.sites_with_lot
+            else sites.site_with_lot(self.site, lot)
+        )
         return after is self.site or (after is not None and after.holds(self.index, self.cost))
 
     @property
@@ -137,9 +141,9 @@ class PaperNode:
         """The estimated minimum cost of nodes for its units."""
         return sum(lot.floor * count for lot, count in self.taken.items())
 
-    def copied(self) -> PaperNode:
+    def copy(self) -> DraftNode:
         """Return a copy of this node."""
-        made = PaperNode(self.site, self.row)
+        made = DraftNode(self.site, self.row)
         made.room = list(self.room)
         made.taken = dict(self.taken)
         made.ports = self.ports
@@ -152,7 +156,7 @@ class PaperNode:
         return sum(lot.value * count for lot, count in self.taken.items())
 
     @property
-    def is_asked_for(self) -> bool:
+    def is_requested(self) -> bool:
         """Whether some lot would open its own node here; otherwise another NodePool comes first."""
         return any(
             self.template is shelf.template
@@ -169,7 +173,7 @@ class Sites:
         self._market = market
         self._known: dict[tuple[str, Space], Site] = {}
 
-    def of(self, template: PoolTemplate, space: Space) -> Site:
+    def site_for(self, template: PoolTemplate, space: Space) -> Site:
         """Return the site of a NodePool within a space."""
         known = self._known.get((template.name, space))
         if known is None:
@@ -177,18 +181,20 @@ class Sites:
             known = self._known[template.name, space] = Site(template, space, costs)
         return known
 
-    def joined(self, site: Site, lot: Lot) -> Site | None:
+    def site_with_lot(self, site: Site, lot: Lot) -> Site | None:
         """Return, and cache, the site that results from adding a unit of a lot."""
         space: Space | None = site.space if lot.suits(site.template) else None
         for demand in lot.demands:
-            space = space.narrowed(demand) if space is not None else None
-        found = site.joined[lot] = self.of(site.template, space) if space is not None else None
+            space = space.narrow(demand) if space is not None else None
+        found = site.sites_with_lot[lot] = (
+            self.site_for(site.template, space) if space is not None else None
+        )
         return found
 
 
 _FULL, _ROUGH, _BEST = range(3)
 """The ways to fill a node."""
-_Fillings = dict[tuple[int, int, PoolOffers], tuple[PaperNode, int]]
+_Fillings = dict[tuple[int, int, PoolOffers], tuple[DraftNode, int]]
 """Filled nodes of one state of the lots, by way, type and shelf, with the work that each took."""
 
 
@@ -213,7 +219,7 @@ class Filler:
         self._rank()
         self._limits: dict[str, list[int]] = {}
 
-    def value(self, values: Mapping[Lot, tuple[float, float]]) -> None:
+    def set_values(self, values: Mapping[Lot, tuple[float, float]]) -> None:
         """Set the value and the minimum cost of units, and sort by value."""
         for lot, (value, floor) in values.items():
             lot.value, lot.floor = value, floor
@@ -229,26 +235,28 @@ class Filler:
         """Return whether the remaining limits of the NodePool allow such a node."""
         if not row.charge:
             return True
-        left = self._left_of_limits(template)
+        left = self._remaining_limits(template)
         return all(c <= have for c, have in zip(row.charge, left, strict=True))
 
-    def _left_of_limits(self, template: PoolTemplate) -> list[int]:
+    def _remaining_limits(self, template: PoolTemplate) -> list[int]:
         left = self._limits.get(template.name)
         if left is None:
             left = self._limits[template.name] = list(self.market.limits(template))
         return left
 
-    def filled(self, shelf: PoolOffers, row: Row, *, roughly: bool = False) -> PaperNode:
+    def fill(self, shelf: PoolOffers, row: Row, *, roughly: bool = False) -> DraftNode:
         """Return a node filled from the remaining lots, the most valuable first.
 
         Nothing is taken from the lots yet. ``roughly`` stops when the node is nearly full.
         """
         kind = _ROUGH if roughly else _FULL
-        return self._known(kind, shelf, row, lambda: self.filled_by(shelf, row, self.order, kind))
+        return self._cached_filling(
+            kind, shelf, row, lambda: self.fill_in_order(shelf, row, self.order, kind)
+        )
 
-    def _known(
-        self, kind: int, shelf: PoolOffers, row: Row, fill: Callable[[], PaperNode]
-    ) -> PaperNode:
+    def _cached_filling(
+        self, kind: int, shelf: PoolOffers, row: Row, fill: Callable[[], DraftNode]
+    ) -> DraftNode:
         """Return a filling of the present state; one that is known counts as the same work."""
         here = self._here
         if here is None:
@@ -269,15 +277,17 @@ class Filler:
         state = tuple(self.left.values()), tuple([lot.number for lot in self.order])
         return self._states.setdefault(state, {})
 
-    def filled_by(
+    def fill_in_order(
         self, shelf: PoolOffers, row: Row, order: Sequence[Lot], kind: int = 0
-    ) -> PaperNode:
+    ) -> DraftNode:
         """Return a node filled from the remaining lots in an order of them."""
-        node = PaperNode(self.sites.of(shelf.template, shelf.space), row)
+        node = DraftNode(self.sites.site_for(shelf.template, shelf.space), row)
         left, needs, sites = self.left, self.needs, self.sites
         room, least = node.room, self._least
         if kind == _ROUGH:
-            least = [max(a, amount // _ROUGHLY) for a, amount in zip(least, room, strict=True)]
+            least = [
+                max(a, amount // _ROUGH_DIVISOR) for a, amount in zip(least, room, strict=True)
+            ]
         seen = 0
         for lot in order:
             seen += 1
@@ -297,7 +307,7 @@ class Filler:
         self.effort.done += seen
         return node
 
-    def holds_all(self, node: PaperNode) -> bool:
+    def holds_all(self, node: DraftNode) -> bool:
         """Return whether a node takes everything that is left."""
         return all(node.taken.get(lot) == count for lot, count in self.left.items() if count)
 
@@ -305,17 +315,17 @@ class Filler:
         """Return the minimum cost of nodes for all that is left, or 0.0 if it is unknown."""
         return sum(lot.floor * self.left[lot] for lot in self.order)
 
-    def best_filled(self, shelf: PoolOffers, row: Row) -> PaperNode:
+    def fill_best(self, shelf: PoolOffers, row: Row) -> DraftNode:
         """Return the most valuable filling over several orders: each lot first or last."""
-        return self._known(_BEST, shelf, row, lambda: self._best_filled(shelf, row))
+        return self._cached_filling(_BEST, shelf, row, lambda: self._find_best_filling(shelf, row))
 
-    def _best_filled(self, shelf: PoolOffers, row: Row) -> PaperNode:
+    def _find_best_filling(self, shelf: PoolOffers, row: Row) -> DraftNode:
         before = self.effort.done
-        best = self.filled(shelf, row)
+        best = self.fill(shelf, row)
         seen = self.effort.done - before
         if len(self.order) > _LOTS_TO_REORDER:
             return best
-        worth, empty = best.value, PaperNode(self.sites.of(shelf.template, shelf.space), row)
+        worth, empty = best.value, DraftNode(self.sites.site_for(shelf.template, shelf.space), row)
         for number, lot in enumerate(self.order[:_ORDERS_MAX]):
             if not empty.may_take(lot, self.needs[lot], self.sites):
                 if number:  # the same filling as before, which reads the lot as well
@@ -326,12 +336,12 @@ class Filler:
             if lot in best.taken:
                 orders.append([*others, lot])
             for order in orders:
-                node = self.filled_by(shelf, row, order)
+                node = self.fill_in_order(shelf, row, order)
                 if node.value > worth + _GAIN:
                     best, worth = node, node.value
         return best
 
-    def book(self, node: PaperNode, times: int = 1) -> None:
+    def book(self, node: DraftNode, times: int = 1) -> None:
         """Take the units of ``times`` such nodes from the lots; a negative number returns them."""
         for lot, count in node.taken.items():
             self.left[lot] -= count * times
@@ -346,24 +356,24 @@ class Filler:
         """Restore what is left of the limits."""
         self._limits = {name: list(left) for name, left in limits}
 
-    def charge(self, node: PaperNode, times: int) -> None:
+    def charge(self, node: DraftNode, times: int) -> None:
         """Charge nodes to the limits of their NodePool; a negative number refunds them."""
         if node.row.charge:
-            left = self._left_of_limits(node.template)
+            left = self._remaining_limits(node.template)
             for i, amount in enumerate(node.row.charge):
                 left[i] -= amount * times
 
-    def repeatable(self, node: PaperNode) -> int:
+    def repeat_count(self, node: DraftNode) -> int:
         """Return how many such nodes the remaining lots fill and the limits allow."""
         times = min(self.left[lot] // count for lot, count in node.taken.items())
         if node.row.charge:
-            left = self._left_of_limits(node.template)
+            left = self._remaining_limits(node.template)
             for amount, have in zip(node.row.charge, left, strict=True):
                 if amount:
                     times = min(times, have // amount)
         return times
 
-    def tidy(self) -> None:
+    def drop_empty_lots(self) -> None:
         """Drop lots of which nothing is left."""
         self.order = [lot for lot in self.order if self.left[lot]]
         self._here = None

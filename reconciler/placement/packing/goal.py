@@ -67,7 +67,7 @@ class Goal(msgspec.Struct, frozen=True):
             preference_cost_max=settings.maximum_preference_cost_percent / 100,
         )
 
-    def for_all(self) -> Goal:
+    def with_all_pools(self) -> Goal:
         """Return the goal with every NodePool taking part."""
         return msgspec.structs.replace(self, packing=Packing.CHEAPEST, packings={})
 
@@ -83,7 +83,7 @@ class Goal(msgspec.Struct, frozen=True):
         """Return what a node of the NodePool costs on top of its price, in USD an hour."""
         return self.node_costs.get(template.name, self.node_cost)
 
-    def reached(self, solving: PlacementPass, cohorts: Sequence[Cohort]) -> PackingScore:
+    def score(self, solving: PlacementPass, cohorts: Sequence[Cohort]) -> PackingScore:
         """Return the score of a pass."""
         claims = solving.claims
         cost = sum(claim.price + self.cost_of_node(claim.template) for claim in claims)
@@ -106,12 +106,12 @@ class PackingScore(msgspec.Struct, frozen=True, order=True):
         return self.unplaced, self.unbuffered
 
 
-_ALMOST = 1e-9
+_TOLERANCE = 1e-9
 _PARTS_MAX = 8
 """Maximum number of groups of preferences to try; with more shapes, several share a group."""
 
 
-class Thrift:
+class PreferenceBudget:
     """Finds the preferences of one question that cost too much.
 
     ``attempt`` places the pods without the preferences of the given shapes.
@@ -121,7 +121,7 @@ class Thrift:
         self._goal = goal
         self._attempt = attempt
 
-    def applied(
+    def apply(
         self, full: Attempt, with_preferences: Sequence[Shape], least: float
     ) -> tuple[Attempt, float]:
         """Return the final attempt, and its saving compared to ``full`` in USD an hour.
@@ -129,63 +129,63 @@ class Thrift:
         ``full`` has every preference; ``with_preferences`` are the shapes that have some. Nodes
         without any preference cost at least ``least`` USD an hour.
         """
-        full_score = self._outcome(full)
-        if not with_preferences or full_score.cost <= self._allowed(least):
+        full_score = self._score(full)
+        if not with_preferences or full_score.cost <= self._allowed_cost(least):
             return full, 0.0
         chosen = self._attempt(with_preferences, "third")
-        bare_score = self._outcome(chosen)
-        if bare_score.waiting > full_score.waiting or full_score.cost <= self._allowed(
+        bare_score = self._score(chosen)
+        if bare_score.waiting > full_score.waiting or full_score.cost <= self._allowed_cost(
             bare_score.cost
         ):
             return full, 0.0
-        for needed in self._fewer(with_preferences, bare_score):
+        for needed in self._shapes_to_relax(with_preferences, bare_score):
             fewer = self._attempt(needed, "third")
-            reached = self._outcome(fewer)
-            if reached.waiting <= bare_score.waiting and reached.cost <= self._allowed(
+            reached = self._score(fewer)
+            if reached.waiting <= bare_score.waiting and reached.cost <= self._allowed_cost(
                 bare_score.cost
             ):
                 chosen = fewer
                 break
-        return chosen, full_score.cost - self._outcome(chosen).cost
+        return chosen, full_score.cost - self._score(chosen).cost
 
-    def _outcome(self, attempt: Attempt) -> PackingScore:
-        return self._goal.reached(attempt.solving, attempt.cohorts)
+    def _score(self, attempt: Attempt) -> PackingScore:
+        return self._goal.score(attempt.solving, attempt.cohorts)
 
-    def _allowed(self, without: float) -> float:
+    def _allowed_cost(self, without: float) -> float:
         """Return the maximum cost with preferences, given the cost ``without`` them."""
-        return without / (1 - self._goal.preference_cost_max) + _ALMOST
+        return without / (1 - self._goal.preference_cost_max) + _TOLERANCE
 
-    def _fewer(
+    def _shapes_to_relax(
         self, with_preferences: Sequence[Shape], bare: PackingScore
     ) -> Iterator[list[Shape]]:
         """Yield growing lists of shapes whose preferences to drop, first the expensive ones.
 
         The cost of some pods' preferences is estimated by keeping only these.
         """
-        parts = list(_parts(with_preferences))
+        parts = list(_split_shapes(with_preferences))
         if len(parts) == 1:
             return
-        none = self._outcome(self._attempt(with_preferences, "brief"))
+        none = self._score(self._attempt(with_preferences, "brief"))
         costs: list[tuple[float, int]] = []
         for number in range(len(parts)):
-            alone = self._outcome(self._attempt(_all_but(parts, {number}), "brief"))
+            alone = self._score(self._attempt(_shapes_except(parts, {number}), "brief"))
             if alone.waiting <= none.waiting:
                 costs.append((max(0.0, alone.cost - none.cost), number))
-        left, kept = self._allowed(bare.cost) - bare.cost, []
+        left, kept = self._allowed_cost(bare.cost) - bare.cost, []
         for cost, number in sorted(costs)[: len(parts) - 1]:
             left -= cost
             if left >= 0:
                 kept.append(number)
         while kept:
-            yield _all_but(parts, kept)
+            yield _shapes_except(parts, kept)
             kept = kept[: len(kept) // 2]
 
 
-def _all_but(parts: Sequence[Sequence[Shape]], kept: Collection[int]) -> list[Shape]:
+def _shapes_except(parts: Sequence[Sequence[Shape]], kept: Collection[int]) -> list[Shape]:
     return [s for number, part in enumerate(parts) if number not in kept for s in part]
 
 
-def _parts(shapes: Sequence[Shape]) -> Iterator[Sequence[Shape]]:
+def _split_shapes(shapes: Sequence[Shape]) -> Iterator[Sequence[Shape]]:
     size = -(-len(shapes) // _PARTS_MAX)
     for start in range(0, len(shapes), size):
         yield shapes[start : start + size]

@@ -15,8 +15,8 @@ from heapq import heapify, heappop, heappush
 from itertools import combinations
 from typing import NamedTuple
 
-from reconciler.placement.packing.filling import Filler, PaperNode
-from reconciler.placement.packing.lots import Lot, Sorted
+from reconciler.placement.packing.filling import Filler, DraftNode
+from reconciler.placement.packing.lots import Lot, SortedLots
 from reconciler.placement.packing.market import PackingMarket, PoolOffers, Row
 from reconciler.placement.packing.simplex import Program
 
@@ -26,9 +26,9 @@ from reconciler.placement.packing.simplex import Program
 _LOTS_MAX = 48
 """With more lots the program would cost more than it saves."""
 _ROUNDS = 12
-_NODES_A_ROUND = 8
+_NODES_PER_ROUND = 8
 _LEAST_SHARE = 0.02
-_LITTLE = 1e-6
+_SMALL_AMOUNT = 1e-6
 
 
 Values = Mapping[Lot, tuple[float, float]]
@@ -36,7 +36,7 @@ Values = Mapping[Lot, tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Worth:
+class UnitValues:
     """The values of units, and the estimated minimum cost of all nodes for them.
 
     ``columns`` are nodes that several lots share, with their quantities in the relaxation's
@@ -45,10 +45,10 @@ class Worth:
 
     values: Values
     least_cost: float = 0.0
-    columns: Sequence[tuple[PaperNode, float]] = ()
+    columns: Sequence[tuple[DraftNode, float]] = ()
 
 
-def shares(lots: Iterable[Lot], market: PackingMarket) -> Worth:
+def value_by_share(lots: Iterable[Lot], market: PackingMarket) -> UnitValues:
     """Value each unit by its share of the cheapest node that it could fill alone."""
     for lot in lots:
         lot.share = min(
@@ -56,10 +56,10 @@ def shares(lots: Iterable[Lot], market: PackingMarket) -> Worth:
             for shelves in lot.shelves
             for shelf in shelves
         )
-    return Worth({lot: (lot.share, 0.0) for lot in lots})
+    return UnitValues({lot: (lot.share, 0.0) for lot in lots})
 
 
-def duals(filler: Filler, work_max: int) -> Worth | None:
+def value_by_dual(filler: Filler, work_max: int) -> UnitValues | None:
     """Value each unit by its dual price over complete nodes; None if there are too many lots.
 
     After ``work_max`` checks the current prices are used and the minimum cost is unknown.
@@ -78,42 +78,42 @@ def duals(filler: Filler, work_max: int) -> Worth | None:
         [float(lot.units) for lot in lots],
         [
             ([1.0 if i == number else 0.0 for i in range(len(lots))], cost)
-            for number, cost in enumerate(_alone(filler, lots))
+            for number, cost in enumerate(_single_lot_costs(filler, lots))
         ],
     )
-    columns: dict[object, PaperNode] = {}
-    optimum = program.solved()
+    columns: dict[object, DraftNode] = {}
+    optimum = program.solve()
     least_cost = None
     for _ in range(_ROUNDS):
         if filler.effort.done > until:
             least_cost = 0.0
             break
-        filler.value(_valued(lots, optimum.variables))
-        found = {node.content: node for node in _worthwhile(filler)}
+        filler.set_values(_values_by_lot(lots, optimum.variables))
+        found = {node.content: node for node in _profitable_nodes(filler)}
         nodes = [node for content, node in found.items() if content not in columns]
         if not nodes:
             break
         nodes.sort(key=lambda node: node.cost / node.floor)
-        for node in nodes[:_NODES_A_ROUND]:
+        for node in nodes[:_NODES_PER_ROUND]:
             columns[node.content] = node
             program.add([float(node.taken.get(lot, 0)) for lot in lots], node.cost)
-        optimum = program.solved()
+        optimum = program.solve()
     used = zip(columns.values(), optimum.prices[len(lots) :], strict=True)
-    return Worth(
-        _valued(lots, optimum.variables),
+    return UnitValues(
+        _values_by_lot(lots, optimum.variables),
         optimum.value if least_cost is None else least_cost,
-        [(node, times) for node, times in used if times > _LITTLE],
+        [(node, times) for node, times in used if times > _SMALL_AMOUNT],
     )
 
 
-def _valued(lots: Sequence[Lot], prices: Sequence[float]) -> Values:
+def _values_by_lot(lots: Sequence[Lot], prices: Sequence[float]) -> Values:
     return {
         lot: (max(price, _LEAST_SHARE * lot.share), price)
         for lot, price in zip(lots, prices, strict=True)
     }
 
 
-def _alone(filler: Filler, lots: Iterable[Lot]) -> Iterator[float]:
+def _single_lot_costs(filler: Filler, lots: Iterable[Lot]) -> Iterator[float]:
     """Yield the minimum cost of a unit of each lot on a node that takes no other lot."""
     for lot in lots:
         costs = [
@@ -121,25 +121,25 @@ def _alone(filler: Filler, lots: Iterable[Lot]) -> Iterator[float]:
             for shelves in lot.shelves[:1]
             for shelf in shelves
             for row in shelf.rows
-            for node in (filler.filled_by(shelf, row, [lot]),)
+            for node in (filler.fill_in_order(shelf, row, [lot]),)
             if (count := node.taken.get(lot, 0))
         ]
         yield min(costs, default=lot.share)
 
 
-def _worthwhile(filler: Filler) -> Iterator[PaperNode]:
+def _profitable_nodes(filler: Filler) -> Iterator[DraftNode]:
     """Yield nodes whose value would exceed their cost."""
     for shelf in shelves_of(filler.order, 0):
         for row in shelf.rows:
-            node = filler.filled(shelf, row)
-            if node.floor > node.cost * (1 + _LITTLE):
+            node = filler.fill(shelf, row)
+            if node.floor > node.cost * (1 + _SMALL_AMOUNT):
                 yield node
             if filler.holds_all(node):
                 break
 
 
 _SLACK = 1e-9
-_WHOLE = 12
+_WORK_FACTOR_MAX = 12
 _LOTS_TO_FILL_EXACTLY = 40
 _NEVER = float("inf")
 
@@ -165,11 +165,11 @@ class _Bill:
     """The nodes bought in one packing, and whether they are likely to cost too much."""
 
     ceiling: float
-    nodes: list[PaperNode] = field(default_factory=list)
+    nodes: list[DraftNode] = field(default_factory=list)
     cost: float = 0.0
     is_too_high: bool = False
 
-    def add(self, bought: Sequence[PaperNode]) -> None:
+    def add(self, bought: Sequence[DraftNode]) -> None:
         self.nodes += bought
         self.cost += sum(node.cost for node in bought)
 
@@ -186,16 +186,16 @@ class Greedy:
         self._effort = filler.effort
         self._enough = filler.effort.done + work_max
         self._roughly = len(filler.order) > _LOTS_TO_FILL_EXACTLY
-        self._too_much = filler.effort.done + filler.effort.most * _WHOLE
+        self._too_much = filler.effort.done + filler.effort.most * _WORK_FACTOR_MAX
 
     @property
-    def exhausted(self) -> bool:
+    def is_exhausted(self) -> bool:
         """Whether no further run may begin."""
         return self._effort.done >= self._enough
 
-    def packed(
+    def pack(
         self, openings: Sequence[Opening], first: int = 0, ceiling: float = _NEVER
-    ) -> list[PaperNode] | None:
+    ) -> list[DraftNode] | None:
         """Return nodes for what is left, from the available NodePools of greatest weight.
 
         The first node bought is opening number ``first``. Lots may be left over if there is no node
@@ -218,7 +218,7 @@ class Greedy:
             for r, row in enumerate(shelf.rows):
                 if not self.filler.affords(shelf.template, row):
                     continue
-                node = self.filler.filled(shelf, row, roughly=self._roughly)
+                node = self.filler.fill(shelf, row, roughly=self._roughly)
                 density = _density(node)
                 if density != _NEVER:
                     found.append((density, s, r, shelf, row))
@@ -234,12 +234,12 @@ class Greedy:
         forced = first > 0
         while following is not None and self._effort.done < self._too_much:
             _, s, r, shelf, row = following
-            node = self.filler.filled(shelf, row, roughly=self._roughly)
+            node = self.filler.fill(shelf, row, roughly=self._roughly)
             density = _density(node)
             if density != _NEVER and self.filler.affords(shelf.template, row):
                 if forced or not heap or density <= heap[0][0] + _SLACK:
-                    node = self.filler.best_filled(shelf, row)
-                    bill.add(self._bought(node, once=forced))
+                    node = self.filler.fill_best(shelf, row)
+                    bill.add(self._buy(node, once=forced))
                     forced = False
                     bill.is_too_high = bill.cost + self.filler.least_cost() >= bill.ceiling
                     if bill.is_too_high:
@@ -247,18 +247,18 @@ class Greedy:
                 heappush(heap, (density, s, r, shelf, row))
             following = heappop(heap) if heap else None
 
-    def _bought(self, node: PaperNode, *, once: bool) -> list[PaperNode]:
+    def _buy(self, node: DraftNode, *, once: bool) -> list[DraftNode]:
         """Buy a node as many times as the lots fill it in the same way."""
-        times = 1 if once else self.filler.repeatable(node)
+        times = 1 if once else self.filler.repeat_count(node)
         self.filler.book(node, times)
-        self.filler.tidy()
-        return [node, *(node.copied() for _ in range(times - 1))]
+        self.filler.drop_empty_lots()
+        return [node, *(node.copy() for _ in range(times - 1))]
 
 
-def _density(node: PaperNode) -> float:
+def _density(node: DraftNode) -> float:
     """Return the cost of a node for each dollar of value that it takes."""
     value = node.value
-    return node.cost / value if value > 0 and node.is_asked_for else _NEVER
+    return node.cost / value if value > 0 and node.is_requested else _NEVER
 
 
 # Improving a draft: remove a few nodes and repack their pods.
@@ -270,58 +270,61 @@ def _density(node: PaperNode) -> float:
 # limited, never timed.
 
 
-_WORST = 10
-_BEGINNINGS = 6
+_WORST_NODES_MAX = 10
+_FIRST_NODES_MAX = 6
 _GAIN = 1e-9
-_FAR = float("inf")
+_UNLIMITED = float("inf")
 
 
-class Packed(NamedTuple):
+class PackedNodes(NamedTuple):
     """Nodes for some units, their cost, and the units that did not fit."""
 
     cost: float
-    nodes: list[PaperNode]
-    over: Mapping[Lot, int]
+    nodes: list[DraftNode]
+    unplaced: Mapping[Lot, int]
 
 
-def best_of_beginnings(
-    greedy: Greedy, left: Mapping[Lot, int], beginnings: int = _BEGINNINGS, ceiling: float = _FAR
-) -> Packed | None:
+def best_packing(
+    greedy: Greedy,
+    left: Mapping[Lot, int],
+    beginnings: int = _FIRST_NODES_MAX,
+    ceiling: float = _UNLIMITED,
+) -> PackedNodes | None:
     """Return the cheapest packing of what is left; None if none costs less than ``ceiling``."""
     filler = greedy.filler
     filler.reset(left)
     openings = greedy.openings()
-    best: Packed | None = None
+    best: PackedNodes | None = None
     for first in range(max(1, min(beginnings, len(openings)))):
         filler.reset(left)
-        below = best.cost if best is not None and not best.over else ceiling
+        below = best.cost if best is not None and not best.unplaced else ceiling
         before = filler.limits()
-        nodes = greedy.packed(openings, first, below - _GAIN)
+        nodes = greedy.pack(openings, first, below - _GAIN)
         if nodes is not None:
             over = {lot: count for lot, count in filler.left.items() if count}
-            found = Packed(sum(node.cost for node in nodes), nodes, over)
-            if best is None or _loss(found) < _loss(best):
+            found = PackedNodes(sum(node.cost for node in nodes), nodes, over)
+            if best is None or _packing_loss(found) < _packing_loss(best):
                 best = found
         filler.restore_limits(before)
-        if greedy.exhausted:
+        if greedy.is_exhausted:
             break
     return best
 
 
-def _loss(packed: Packed) -> tuple[int, float]:
-    return sum(packed.over.values()), packed.cost
+def _packing_loss(packed: PackedNodes) -> tuple[int, float]:
+    return sum(packed.unplaced.values()), packed.cost
 
 
-class Improving:
+class DraftImprovement:
     """A draft whose cost is being reduced; its pods stay the same."""
 
-    def __init__(self, greedy: Greedy, nodes: list[PaperNode]) -> None:
+    def __init__(self, greedy: Greedy, nodes: list[DraftNode]) -> None:
         self._greedy = greedy
         self._filler = greedy.filler
         self._nodes = nodes
-        self._known: dict[object, tuple[float, Packed | None]] = {}
+        self._known: dict[object, tuple[float, PackedNodes | None]] = {}
 
-    def run(self) -> list[PaperNode]:
+    def run(self) -> list[DraftNode]:
         """Return a packing that costs no more."""
         for node in self._nodes:
             self._filler.charge(node, 1)
@@ -333,12 +336,12 @@ class Improving:
         """Yield sets of nodes to remove together, most waste first, without duplicates."""
         nodes = self._nodes
         order = sorted(range(len(nodes)), key=lambda i: (nodes[i].value - nodes[i].cost, i))
-        order = order[:_WORST]
+        order = order[:_WORST_NODES_MAX]
         kinds = {i: nodes[i].content for i in order}
         seen: set[object] = set()
         for size in (1, 2, 3):
             for chosen in combinations(order, size):
-                if self._greedy.exhausted:
+                if self._greedy.is_exhausted:
                     return
                 alike = frozenset(Counter(kinds[i] for i in chosen).items())
                 if alike not in seen:
@@ -354,36 +357,36 @@ class Improving:
         rest = [node for i, node in enumerate(self._nodes) if i not in chosen]
         for node in gone:
             self._filler.charge(node, -1)
-        kept, left = self._moved(rest, gone)
-        made = self._bought(left, saved)
+        kept, left = self._move_units(rest, gone)
+        made = self._buy_nodes(left, saved)
         for node in gone if made is None else made:
             self._filler.charge(node, 1)
         if made is not None:
             self._nodes = [*kept, *made]
         return made is not None
 
-    def _moved(
-        self, rest: Iterable[PaperNode], gone: Iterable[PaperNode]
-    ) -> tuple[list[PaperNode], dict[Lot, int]]:
+    def _move_units(
+        self, rest: Iterable[DraftNode], gone: Iterable[DraftNode]
+    ) -> tuple[list[DraftNode], dict[Lot, int]]:
         """Return the rest with the units that they take in, and the units that need new nodes."""
         filler = self._filler
         left = Counter[Lot]()
         for node in gone:
             left.update(node.taken)
         order = sorted(left, key=lambda lot: (-lot.value, lot.number))
-        kept: list[PaperNode] = []
+        kept: list[DraftNode] = []
         for node in rest:
             grown = node
             filler.effort.done += len(order)
             for lot in order:
                 if left[lot] and grown.has_room(filler.needs[lot]):
                     if grown is node:
-                        grown = node.copied()
+                        grown = node.copy()
                     left[lot] -= grown.take(lot, filler.needs[lot], left[lot], filler.sites)
             kept.append(grown)
         return kept, {lot: count for lot, count in left.items() if count}
 
-    def _bought(self, left: Mapping[Lot, int], ceiling: float) -> list[PaperNode] | None:
+    def _buy_nodes(self, left: Mapping[Lot, int], ceiling: float) -> list[DraftNode] | None:
         """Return new nodes for what is left that cost less than ``ceiling``, or None."""
         if not left:
             return []
@@ -393,17 +396,17 @@ class Improving:
         key = (tuple(counts), self._filler.limits())
         tried, found = self._known.get(key, (0.0, None))
         if found is None and tried < ceiling:
-            found = best_of_beginnings(self._greedy, left, ceiling=ceiling)
+            found = best_packing(self._greedy, left, ceiling=ceiling)
             self._known[key] = (ceiling, found)
-        if found is None or found.over or found.cost >= ceiling - _GAIN:
+        if found is None or found.unplaced or found.cost >= ceiling - _GAIN:
             return None
-        return [node.copied() for node in found.nodes]
+        return [node.copy() for node in found.nodes]
 
 
-_BEGINNINGS_PAPER = 12
+_DRAFT_FIRST_NODES_MAX = 12
 """Number of different first nodes to try when everything is packed."""
-_ALMOST = 1e-6
-_CLOSE = 1.001
+_TOLERANCE = 1e-6
+_GOOD_ENOUGH_FACTOR = 1.001
 """A draft whose cost is within this factor of its estimated minimum is good enough."""
 
 
@@ -411,11 +414,11 @@ _CLOSE = 1.001
 class DraftPacking:
     """The nodes of a draft, the number of unplaced units, and the values it was built with."""
 
-    found: Sorted
+    found: SortedLots
     filler: Filler
-    worth: Worth
-    nodes: list[PaperNode]
-    over: int
+    unit_values: UnitValues
+    nodes: list[DraftNode]
+    unplaced: int
 
     @property
     def cost(self) -> float:
@@ -425,38 +428,38 @@ class DraftPacking:
     @property
     def loss(self) -> tuple[int, float]:
         """Lower is better: unplaced units, then cost in USD an hour."""
-        return self.over, self.cost
+        return self.unplaced, self.cost
 
-    def improved(self, work_max: int) -> DraftPacking:
+    def improve(self, work_max: int) -> DraftPacking:
         """Return a draft of the same units that costs no more."""
-        if self.cost <= self.worth.least_cost * _CLOSE:
+        if self.cost <= self.unit_values.least_cost * _GOOD_ENOUGH_FACTOR:
             return self
-        self.filler.value(self.worth.values)
+        self.filler.set_values(self.unit_values.values)
         self.filler.restart()
-        nodes = Improving(Greedy(self.filler, work_max), self.nodes).run()
+        nodes = DraftImprovement(Greedy(self.filler, work_max), self.nodes).run()
         return replace(self, nodes=nodes)
 
 
-def drafted(found: Sorted, filler: Filler, worth: Worth, work_max: int) -> DraftPacking:
+def make_draft(found: SortedLots, filler: Filler, worth: UnitValues, work_max: int) -> DraftPacking:
     """Return the cheapest of a few drafts; the whole columns of ``worth`` are bought first."""
-    filler.value(worth.values)
+    filler.set_values(worth.values)
     filler.restart()
-    nodes = _bought(filler, worth.columns)
+    nodes = _buy_columns(filler, worth.columns)
     left = {lot: count for lot, count in filler.left.items() if count}
     if left:
-        rest = best_of_beginnings(Greedy(filler, work_max), left, _BEGINNINGS_PAPER)
+        rest = best_packing(Greedy(filler, work_max), left, _DRAFT_FIRST_NODES_MAX)
         assert rest is not None
         nodes += rest.nodes
-        left = dict(rest.over)
+        left = dict(rest.unplaced)
     return DraftPacking(found, filler, worth, nodes, sum(left.values()))
 
 
-def _bought(filler: Filler, columns: Iterable[tuple[PaperNode, float]]) -> list[PaperNode]:
+def _buy_columns(filler: Filler, columns: Iterable[tuple[DraftNode, float]]) -> list[DraftNode]:
     """Buy as many of each node as limits and units allow, dropping fractions of nodes."""
-    nodes: list[PaperNode] = []
+    nodes: list[DraftNode] = []
     for node, times in columns:
-        whole = min(int(times + _ALMOST), filler.repeatable(node))
+        whole = min(int(times + _TOLERANCE), filler.repeat_count(node))
         if whole > 0:
             filler.book(node, whole)
-            nodes += (node.copied() for _ in range(whole))
+            nodes += (node.copy() for _ in range(whole))
     return nodes

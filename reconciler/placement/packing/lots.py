@@ -14,7 +14,7 @@ from enum import Enum
 
 from reconciler.model.kubernetes.pod import HostPort
 from reconciler.model.resources import Resources, add
-from reconciler.placement.nodes.claims import OpenClaim, record
+from reconciler.placement.nodes.claims import OpenClaim, record_pods
 from reconciler.placement.nodes.space import Demand, Space
 from reconciler.placement.nodes.template import PoolTemplate
 from reconciler.placement.packing.goal import Goal
@@ -76,7 +76,7 @@ class _Choice:
 
 
 @dataclass(slots=True)
-class Sorted:
+class SortedLots:
     """All lots, and for each cohort the sequence of its pods' lots."""
 
     lots: list[Lot]
@@ -99,7 +99,7 @@ class DomainChoice(Enum):
     NODE = "node"
 
 
-class Sorting:
+class LotSorter:
     """Builds the lots of pending pods; this changes the counts of the rules.
 
     ``turn`` is an order of domains that takes precedence over their cost.
@@ -123,16 +123,16 @@ class Sorting:
         self._lots: dict[object, Lot] = {}
         self._sequences: dict[int, list[tuple[Lot, int]]] = {}
 
-    def lots(self) -> Sorted:
+    def lots(self) -> SortedLots:
         """Return the lots; pods for which the rules leave no domain now are in none."""
         bundled = self._bundles()
         waiting = [i for i, c in enumerate(self._cohorts) if c.waiting and i not in bundled]
         while waiting:
-            later = [i for i in waiting if not self._sort(i)]
+            later = [i for i in waiting if not self._sort_cohort(i)]
             if len(later) == len(waiting):
                 break
             waiting = later
-        return Sorted([lot for lot in self._lots.values() if lot.units], self._sequences)
+        return SortedLots([lot for lot in self._lots.values() if lot.units], self._sequences)
 
     # pods that share a host
 
@@ -178,7 +178,7 @@ class Sorting:
         if any(s.by_domain or c.shape.ports for c, s in zip(cohorts, stages, strict=True)):
             return
         demands = tuple(d for c, s in zip(cohorts, stages, strict=True) for d in _demands(c, s))
-        requests = add(*(_times(c.shape.requests, c.waiting) for c in cohorts))
+        requests = add(*(_multiply(c.shape.requests, c.waiting) for c in cohorts))
         shelves = self._shelves(stages, demands, requests)
         if not shelves:
             return
@@ -203,11 +203,11 @@ class Sorting:
                 continue
             space: Space | None = template.space
             for demand in demands:
-                space = space.narrowed(demand) if space is not None else None
+                space = space.narrow(demand) if space is not None else None
             if space is None:
                 continue
-            allowed = limits.allowed(template) & space.mask
-            if not template.fitting(allowed, requests, ()):
+            allowed = limits.allowed_types(template) & space.mask
+            if not template.fitting_types(allowed, requests, ()):
                 continue
             if not goal.packs(template):
                 if not found:
@@ -222,22 +222,22 @@ class Sorting:
 
     # pods that are placed one by one
 
-    def _sort(self, number: int) -> bool:
+    def _sort_cohort(self, number: int) -> bool:
         """Put the pods of a cohort into lots where the rules allow; return whether all are in."""
         cohort = self._cohorts[number]
         done = sum(count for _, count in self._sequences.get(number, ()))
         while done < cohort.waiting:
-            count = self._next(number, cohort.waiting - done)
+            count = self._sort_next(number, cohort.waiting - done)
             if not count:
                 return False
             done += count
         return True
 
-    def _next(self, number: int, most: int) -> int:
+    def _sort_next(self, number: int, most: int) -> int:
         """Put the next pods of a cohort into a lot; return the number."""
         cohort = self._cohorts[number]
         stages = cohort.stages[cohort.first :]
-        alternatives = _alternatives(stages)
+        alternatives = _count_alternatives(stages)
         found = [c for s in stages[:alternatives] if (c := self._choice(cohort, s)) is not None]
         if not found:
             later = (self._choice(cohort, s) for s in stages[alternatives:])
@@ -246,7 +246,7 @@ class Sorting:
             return 0
         chosen = min(found, key=lambda c: c.cost)
         count = 1 if chosen.stage.by_domain else most
-        self._count(number, cohort, chosen, count)
+        self._count_pods(number, cohort, chosen, count)
         return count
 
     def _choice(self, cohort: Cohort, stage: CohortStage) -> _Choice | None:
@@ -259,8 +259,8 @@ class Sorting:
         for template in self._solving.templates:
             if not stage.tolerates(template):
                 continue
-            allowed = self._solving.limits.allowed(template)
-            types = template.fitting(allowed, cohort.shape.requests, cohort.shape.ports)
+            allowed = self._solving.limits.allowed_types(template)
+            types = template.fitting_types(allowed, cohort.shape.requests, cohort.shape.ports)
             usable = [
                 space
                 for equals in view.spaces(template.space)
@@ -270,7 +270,7 @@ class Sorting:
             if usable:
                 _, cost, position = min(
                     (
-                        self._its_turn(stage, space),
+                        self._turn_position(stage, space),
                         self._cost(template, space, types, cohort.shape.requests),
                         i,
                     )
@@ -279,7 +279,7 @@ class Sorting:
                 return _Choice(stage, template, usable[position], cost)
         return None
 
-    def _its_turn(self, stage: CohortStage, space: Space) -> int:
+    def _turn_position(self, stage: CohortStage, space: Space) -> int:
         """Return the position of a space's domains in the turn, or 0 without a turn."""
         if not self._turn:
             return 0
@@ -295,7 +295,7 @@ class Sorting:
             return self._market.least_cost(template, space, requests)
         return template.table.cheapest_price(space.offers, space.mask & types)
 
-    def _count(
+    def _count_pods(
         self,
         number: int,
         cohort: Cohort,
@@ -316,7 +316,7 @@ class Sorting:
             imagined = OpenClaim(template, "imagined")
             imagined.space = space
             imagined.mask = space.mask
-            record(cohort, imagined, count)
+            record_pods(cohort, imagined, count)
 
     def _lot(
         self, number: int, cohort: Cohort, stage: CohortStage, demands: tuple[Demand, ...]
@@ -346,7 +346,7 @@ def _demands(
     if space is None or solving is None:
         return (*found, *cohort.shape.volume_demands[:1])
     for demand in cohort.shape.volume_demands:
-        narrowed = space.narrowed(demand)
+        narrowed = space.narrow(demand)
         if narrowed is space:
             found.append(demand)
             break
@@ -357,7 +357,7 @@ def _demands(
     return tuple(dict.fromkeys(found))
 
 
-def _alternatives(stages: Sequence[CohortStage]) -> int:
+def _count_alternatives(stages: Sequence[CohortStage]) -> int:
     """Return how many of the steps are alternatives equal to the first.
 
     Moving on to another required term is the only change that does not drop a preference.
@@ -368,5 +368,5 @@ def _alternatives(stages: Sequence[CohortStage]) -> int:
     return count
 
 
-def _times(requests: Resources, count: int) -> Resources:
+def _multiply(requests: Resources, count: int) -> Resources:
     return {name: amount * count for name, amount in requests.items()}

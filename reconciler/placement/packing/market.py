@@ -16,7 +16,7 @@ from reconciler.catalog.table import TypeTable, indices
 from reconciler.model.resources import NODES, Resources
 from reconciler.model.resources import pods as one
 from reconciler.placement.nodes.space import Space
-from reconciler.placement.nodes.template import PoolTemplate, RemainingLimits, shortfalls
+from reconciler.placement.nodes.template import PoolTemplate, RemainingLimits, min_values_shortfalls
 from reconciler.placement.packing.goal import Goal
 from reconciler.placement.pods.cohort import Cohort
 from reconciler.placement.solve import PlacementPass
@@ -28,7 +28,7 @@ _CATALOGS_MAX: Final = 16
 T = TypeVar("T")
 
 
-class KnownAnswers(Generic[T]):
+class AnswerCache(Generic[T]):
     """KnownAnswers by question; all are forgotten when there are too many."""
 
     def __init__(self, most: int = _ANSWERS_MAX) -> None:
@@ -38,7 +38,7 @@ class KnownAnswers(Generic[T]):
     def __len__(self) -> int:
         return len(self._known)
 
-    def of(self, question: Hashable, answer: Callable[[], T]) -> T:
+    def get_or_compute(self, question: Hashable, answer: Callable[[], T]) -> T:
         """Return the known answer, or compute it."""
         try:
             return self._known[question]
@@ -50,23 +50,23 @@ class KnownAnswers(Generic[T]):
 
 
 @lru_cache(maxsize=_CATALOGS_MAX)
-def answers_of(subject: str, tables: tuple[TypeTable, ...]) -> KnownAnswers[object]:
+def answer_cache(subject: str, tables: tuple[TypeTable, ...]) -> AnswerCache[object]:
     """Return the answers about a subject that depend on these tables."""
     del subject, tables
-    return KnownAnswers()
+    return AnswerCache()
 
 
-def tables_of(templates: Iterable[PoolTemplate]) -> tuple[TypeTable, ...]:
+def type_tables(templates: Iterable[PoolTemplate]) -> tuple[TypeTable, ...]:
     """Return the tables of NodePools, in their order."""
     return tuple(template.table for template in templates)
 
 
-def daemons_of(template: PoolTemplate) -> Hashable:
+def daemons_key(template: PoolTemplate) -> Hashable:
     """Return the daemons of a NodePool's nodes as part of a question; ports are left out."""
     return tuple((g.mask, tuple(sorted(g.requests.items()))) for g in template.daemon_groups)
 
 
-_FAR = float("inf")
+_UNLIMITED = float("inf")
 
 Charge = tuple[int, ...]
 
@@ -156,15 +156,15 @@ class PackingMarket:
         if known is None:
             needs = [(i, amount) for i, amount in enumerate(wanted) if amount > 0]
             rows = self.shelf(template, space).rows
-            known = self._least[key] = min((_share(row, needs) for row in rows), default=_FAR)
+            known = self._least[key] = min((_share(row, needs) for row in rows), default=_UNLIMITED)
         return known
 
     def limits(self, template: PoolTemplate) -> Charge:
         """Return what is left of the NodePool's limits, in their order; empty without limits."""
-        return tuple((self._limits.left(template) or {}).values())
+        return tuple((self._limits.remaining(template) or {}).values())
 
     def _charge(self, template: PoolTemplate, index: int) -> Charge:
-        left = self._limits.left(template)
+        left = self._limits.remaining(template)
         if left is None:
             return ()
         mask = 1 << index
@@ -173,19 +173,19 @@ class PackingMarket:
         )
 
     def _rows(self, template: PoolTemplate, space: Space) -> list[Row]:
-        mask = space.mask & self._limits.allowed(template)
+        mask = space.mask & self._limits.allowed_types(template)
         question = (
             space.requirements,
             mask,
-            daemons_of(template),
+            daemons_key(template),
             self.resources,
             self._goal.cost_of_node(template),
-            tuple(self._limits.left(template) or ()),
+            tuple(self._limits.remaining(template) or ()),
         )
-        known: KnownAnswers[list[Row]] = answers_of("rows", (template.table,))  # type: ignore[assignment]
-        return known.of(question, lambda: self._found_rows(template, space, mask))
+        known: AnswerCache[list[Row]] = answer_cache("rows", (template.table,))  # type: ignore[assignment]
+        return known.get_or_compute(question, lambda: self._find_rows(template, space, mask))
 
-    def _found_rows(self, template: PoolTemplate, space: Space, mask: int) -> list[Row]:
+    def _find_rows(self, template: PoolTemplate, space: Space, mask: int) -> list[Row]:
         rooms, costs = self.rooms(template), self.costs(template, space)
         found = [
             Row(index, costs[index], rooms[index], self._charge(template, index))
@@ -196,9 +196,11 @@ class PackingMarket:
         kept: list[Row] = []
         cheaper = 0
         for row in found:
-            covering = template.fitting(mask, dict(zip(self.resources, row.room, strict=True)), ())
+            covering = template.fitting_types(
+                mask, dict(zip(self.resources, row.room, strict=True)), ()
+            )
             if not covering & cheaper and not (
-                space.has_min_values and shortfalls(template.table, covering, space)
+                space.has_min_values and min_values_shortfalls(template.table, covering, space)
             ):
                 kept.append(row)
                 cheaper |= 1 << row.index
@@ -211,7 +213,7 @@ def _share(row: Row, needs: Iterable[tuple[int, int]]) -> float:
     for resource, amount in needs:
         room = row.room[resource]
         if amount > room:
-            return _FAR
+            return _UNLIMITED
         if amount > share * room:
             share = amount / room
     return row.cost * share

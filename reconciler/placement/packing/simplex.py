@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 _EPSILON = 1e-9
-_PIVOTS_A_ROW = 20
+_PIVOTS_PER_ROW = 20
 
 
 class Optimum(msgspec.Struct, frozen=True, gc=False):
@@ -23,7 +23,7 @@ class Optimum(msgspec.Struct, frozen=True, gc=False):
     prices: list[float]
 
 
-def maximum(
+def maximize(
     objective: Sequence[float], rows: Sequence[Sequence[float]], limits: Sequence[float]
 ) -> Optimum:
     """Return the maximum of ``objective · x`` with ``rows · x <= limits`` and ``x >= 0``.
@@ -31,7 +31,7 @@ def maximum(
     ``limits`` are not negative, so ``x = 0`` is feasible. The number of steps is limited. When it
     is reached, the current solution is returned: it is feasible, but its prices may not be.
     """
-    return Program(objective, zip(rows, limits, strict=True)).solved()
+    return Program(objective, zip(rows, limits, strict=True)).solve()
 
 
 class Program:
@@ -53,11 +53,11 @@ class Program:
         self._rows.append((row, limit))
         self._enter(row, limit)
 
-    def solved(self) -> Optimum:
+    def solve(self) -> Optimum:
         """Return the optimum, or the feasible solution found when the step limit is reached."""
-        if not self._is_repaired():
+        if not self._restore_feasibility():
             self._restart()
-        self._climb()
+        self._improve()
         count = len(self._objective)
         variables = [0.0] * count
         for index, limit in zip(self._basis, self._limits, strict=True):
@@ -94,13 +94,13 @@ class Program:
         self._limits.append(limit)
         self._basis.append(width)
 
-    def _is_repaired(self) -> bool:
+    def _restore_feasibility(self) -> bool:
         """Restore feasibility after adding rows, by dual steps; return whether that succeeded."""
         if min(self._limits, default=0.0) >= -_EPSILON:
             return True
         if min(self._goal) < -_EPSILON:
             return False
-        for _ in range(_PIVOTS_A_ROW * len(self._goal)):
+        for _ in range(_PIVOTS_PER_ROW * len(self._goal)):
             leaving = min(range(len(self._limits)), key=self._limits.__getitem__)
             if self._limits[leaving] >= -_EPSILON:
                 return True
@@ -113,17 +113,17 @@ class Program:
             self._pivot(leaving, column)
         return False
 
-    def _climb(self) -> None:
+    def _improve(self) -> None:
         """Improve the solution until no step improves it."""
         steps = len(self._goal)
-        for step in range(_PIVOTS_A_ROW * steps):
-            column = self._entering(cautious=step > 4 * steps)
-            leaving = self._leaving(column) if column >= 0 else -1
+        for step in range(_PIVOTS_PER_ROW * steps):
+            column = self._entering_column(cautious=step > 4 * steps)
+            leaving = self._leaving_row(column) if column >= 0 else -1
             if leaving < 0:
                 return
             self._pivot(leaving, column)
 
-    def _entering(self, *, cautious: bool) -> int:
+    def _entering_column(self, *, cautious: bool) -> int:
         """Return the column with the largest gain, or the first that gains if steps cycle."""
         best = min(self._goal)
         if best >= -_EPSILON:
@@ -132,7 +132,7 @@ class Program:
             return next(i for i, gain in enumerate(self._goal) if gain < -_EPSILON)
         return self._goal.index(best)
 
-    def _leaving(self, column: int) -> int:
+    def _leaving_row(self, column: int) -> int:
         least, found = float("inf"), -1
         for number, line in enumerate(self._table):
             if line[column] > _EPSILON:

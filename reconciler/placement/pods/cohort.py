@@ -9,10 +9,10 @@ from reconciler.model.kubernetes.taint import untolerated
 from reconciler.placement.nodes.space import Demands, Space
 from reconciler.placement.nodes.template import PoolTemplate
 from reconciler.placement.pods.shape import RelaxedShape, Shape, queue_position
-from reconciler.placement.topology.groups import Group, OpenDomains, Topology, combined
+from reconciler.placement.topology.groups import Group, OpenDomains, Topology, intersect_by_label
 from reconciler.placement.topology.rules import RuleKind
 
-_FAR = 2**31
+_UNLIMITED = 2**31
 
 
 class CohortStage:
@@ -118,7 +118,7 @@ class Cohort:
 
     def bind(self, topology: Topology) -> None:
         """Collect the groups that apply to its pods and count them, once all groups exist."""
-        selecting = topology.selecting(self.shape)
+        selecting = topology.groups_selecting(self.shape)
         self.counted = [g for g in selecting if not g.rule.inverse]
         self.counted_set = frozenset(self.counted)
         repelled = [g for g in selecting if g.rule.inverse]
@@ -128,7 +128,7 @@ class Cohort:
             self.stages.append(CohortStage(step, [*owned, *repelled]))
 
     @property
-    def may_heal(self) -> bool:
+    def may_fit_later(self) -> bool:
         """Whether placing another pod may open a domain for these."""
         return not all(stage.only_fills_up for stage in self.stages)
 
@@ -148,7 +148,7 @@ class CohortView:
         self.stage = stage
         self._demands = demands
         strict = stage.step.strict
-        self.open: list[OpenDomains] = combined(
+        self.open: list[OpenDomains] = intersect_by_label(
             g.open_domains(g in cohort.counted_set, strict.get(g.key)) for g in stage.by_domain
         )
         self.hopeless = any(not domains.members for domains in self.open)
@@ -160,7 +160,7 @@ class CohortView:
         demand = self.stage.step.demand
         if demand.hostname is not None and not demand.hostname.has(host):
             return 0
-        room = _FAR
+        room = _UNLIMITED
         counted, strict = self.cohort.counted_set, self.stage.step.strict
         for group in self.stage.by_host:
             allowed = strict.get(group.key) if group.kind is RuleKind.AFFINITY else None
@@ -175,32 +175,34 @@ class CohortView:
         """
         known = self._spaces.get(space)
         if known is None:
-            known = self._spaces[space] = tuple(self._narrowed(space))
+            known = self._spaces[space] = tuple(self._narrow_space(space))
             if not known:
                 self.closed.add(space)
         return known
 
-    def _narrowed(self, space: Space) -> Iterable[tuple[Space, ...]]:
-        base = space.narrowed(self.stage.step.demand)
+    def _narrow_space(self, space: Space) -> Iterable[tuple[Space, ...]]:
+        base = space.narrow(self.stage.step.demand)
         if base is None:
             return
         for demand in self.cohort.shape.volume_demands or (self._demands.none,):
             if not demand.allows_new_host:
                 continue
-            narrowed = base.narrowed(demand)
+            narrowed = base.narrow(demand)
             equals = [narrowed] if narrowed is not None and narrowed.mask else []
             for domains in self.open:
-                equals = [found for known in equals for found in self._within(known, domains)]
+                equals = [
+                    found for known in equals for found in self._narrow_to_domains(known, domains)
+                ]
             if equals:
                 yield tuple(equals)
 
-    def _within(self, space: Space, domains: OpenDomains) -> list[Space]:
+    def _narrow_to_domains(self, space: Space, domains: OpenDomains) -> list[Space]:
         """Return the space in the first tier of open domains in which a type is available."""
         known = space.requirements.get(domains.key)
         for tier in domains.tiers:
             options = [d for d in tier if known is None or known.has(d)]
             values = [frozenset((d,)) for d in options] if domains.pins else [frozenset(options)]
-            narrowed = [space.narrowed(self._demands.one_of(domains.key, v)) for v in values if v]
+            narrowed = [space.narrow(self._demands.one_of(domains.key, v)) for v in values if v]
             found = [n for n in narrowed if n is not None and n.mask]
             if found:
                 return found

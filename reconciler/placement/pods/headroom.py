@@ -53,18 +53,18 @@ class BufferTemplates:
     scalables: Mapping[tuple[str, str], Scalable]
 
 
-def headroom(buffer: CapacityBuffer, known: BufferTemplates) -> Headroom:
+def resolve_headroom(buffer: CapacityBuffer, known: BufferTemplates) -> Headroom:
     """Return the virtual pods of a buffer."""
     if buffer.spec.provisioning_strategy != ACTIVE:
         strategy = buffer.spec.provisioning_strategy
         text = f"provisioningStrategy is {strategy}, not {ACTIVE}: another autoscaler handles it"
         return Headroom(buffer.key, code="OtherStrategy", message=text)
-    found = _shape(buffer, known)
+    found = _resolve_template(buffer, known)
     if isinstance(found, Headroom):
         return found
     template, replicas = found
     try:
-        count = _count(buffer, template, replicas)
+        count = _count_pods(buffer, template, replicas)
     except ValueError as error:
         return Headroom(buffer.key, code="ResolutionFailed", message=f"invalid buffer: {error}")
     if count > PODS_MAX:
@@ -73,10 +73,10 @@ def headroom(buffer: CapacityBuffer, known: BufferTemplates) -> Headroom:
     if count <= 0:
         text = "it needs 0 pods: raise replicas, percentage or limits, or remove the buffer"
         return Headroom(buffer.key, code="BufferEmpty", message=text)
-    return Headroom(buffer.key, _pods(buffer, template, count))
+    return Headroom(buffer.key, _virtual_pods(buffer, template, count))
 
 
-def _shape(
+def _resolve_template(
     buffer: CapacityBuffer, known: BufferTemplates
 ) -> tuple[PodTemplate, int | None] | Headroom:
     """Return the pod template, and the replicas of the workload that it comes from."""
@@ -105,7 +105,7 @@ def _shape(
     return workload.spec.template, 1 if replicas is None else replicas
 
 
-def _count(buffer: CapacityBuffer, template: PodTemplate, replicas: int | None) -> int:
+def _count_pods(buffer: CapacityBuffer, template: PodTemplate, replicas: int | None) -> int:
     """Return the number of pods: the larger of number and percentage, capped by the limits.
 
     Raises:
@@ -115,13 +115,17 @@ def _count(buffer: CapacityBuffer, template: PodTemplate, replicas: int | None) 
     sizes = [] if spec.replicas is None else [spec.replicas]
     if spec.percentage is not None and replicas is not None and replicas > 0:
         sizes.append(-(-replicas * spec.percentage // 100))
-    held = _held(template, parse_resources(spec.limits)) if spec.limits is not None else None
+    held = (
+        _count_within_limits(template, parse_resources(spec.limits))
+        if spec.limits is not None
+        else None
+    )
     if held is None:
         return max(sizes, default=0)
     return min(max(sizes), held) if sizes else held
 
 
-def _held(template: PodTemplate, limits: Resources) -> int | None:
+def _count_within_limits(template: PodTemplate, limits: Resources) -> int | None:
     """Return how many pods fit the limits; None if no limit applies to their requests."""
     requests = Pod(Metadata(), template.spec).requests()
     shares = [
@@ -132,13 +136,13 @@ def _held(template: PodTemplate, limits: Resources) -> int | None:
     return min(shares, default=None)
 
 
-def _pods(buffer: CapacityBuffer, template: PodTemplate, count: int) -> tuple[Pod, ...]:
+def _virtual_pods(buffer: CapacityBuffer, template: PodTemplate, count: int) -> tuple[Pod, ...]:
     marks = {
         FAKE_POD: "true",
         BUFFER_NAME: buffer.metadata.name,
         BUFFER_NAMESPACE: buffer.namespace,
     }
-    spec = _stripped(template.spec)
+    spec = _virtual_pod_spec(template.spec)
     uid = buffer.metadata.uid or buffer.key
     return tuple(
         Pod(
@@ -157,7 +161,7 @@ def _pods(buffer: CapacityBuffer, template: PodTemplate, count: int) -> tuple[Po
     )
 
 
-def _stripped(spec: PodSpec) -> PodSpec:
+def _virtual_pod_spec(spec: PodSpec) -> PodSpec:
     """Return the spec without a node name, and without volumes, which have no claims."""
     return replace(spec, node_name="", volumes=(), scheduling_gates=(), priority=PRIORITY)
 

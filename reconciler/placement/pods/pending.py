@@ -17,7 +17,7 @@ from reconciler.model.kubernetes.pod import NodeSelectorTerm, Pod, is_ready_fals
 from reconciler.observed.state import ClusterState
 from reconciler.placement.pods.shape import Shape
 from reconciler.placement.question import Rejection
-from reconciler.placement.topology.rules import expressions
+from reconciler.placement.topology.rules import expression_requirements
 
 CLAIMS_IGNORED: Final = Rejection(
     "ResourceClaimsIgnored",
@@ -83,7 +83,7 @@ def opts_out(pod: Pod) -> bool:
     )
 
 
-def impossible(shape: Shape) -> Rejection | None:
+def unplaceable_rejection(shape: Shape) -> Rejection | None:
     """Return why pods of a shape, running or pending, cannot be placed anywhere, or None."""
     if shape.unreadable is not None:
         return Rejection("Unreadable", f"invalid pod: {shape.unreadable}")
@@ -92,9 +92,9 @@ def impossible(shape: Shape) -> Rejection | None:
     return shape.volumes.missing
 
 
-def invalid(shape: Shape, well_known: frozenset[str]) -> Rejection | None:
+def invalid_rejection(shape: Shape, well_known: frozenset[str]) -> Rejection | None:
     """Return why pending pods of a shape cannot be placed whatever is launched, or None."""
-    certain = impossible(shape)
+    certain = unplaceable_rejection(shape)
     if certain is not None:
         return certain
     spec = shape.model.spec
@@ -108,15 +108,15 @@ def invalid(shape: Shape, well_known: frozenset[str]) -> Rejection | None:
         )
     asked = [equals(key, value) for key, value in spec.node_selector.items()]
     for term in terms:
-        asked += expressions(term.match_expressions)
+        asked += expression_requirements(term.match_expressions)
     for item in asked:
-        problem = _restricted(item, well_known)
+        problem = _restricted_label_rejection(item, well_known)
         if problem is not None:
             return problem
     return None
 
 
-def _restricted(item: Requirement, well_known: frozenset[str]) -> Rejection | None:
+def _restricted_label_rejection(item: Requirement, well_known: frozenset[str]) -> Rejection | None:
     if not is_restricted(item.key, well_known):
         return None
     return Rejection(

@@ -28,7 +28,7 @@ from reconciler.placement.topology.rules import (
     Rule,
     RuleKind,
     affinity_rule,
-    expressions,
+    expression_requirements,
     spread_rule,
 )
 
@@ -51,23 +51,25 @@ class RelaxedPod(msgspec.Struct, frozen=True):
     was_preferred: bool = False
 
 
-class _Asked(msgspec.Struct, frozen=True):
+class _Droppable(msgspec.Struct, frozen=True):
     """The parts of a pod's spec that can be dropped and are still in effect."""
 
     required: tuple[NodeSelectorTerm, ...]
     preferred: tuple[NodeSelectorTerm, ...]
-    near: tuple[PodAffinityTerm, ...]
-    apart: tuple[PodAffinityTerm, ...]
+    affinity: tuple[PodAffinityTerm, ...]
+    anti_affinity: tuple[PodAffinityTerm, ...]
     spreads: tuple[TopologySpreadConstraint, ...]
     tolerations: tuple[Toleration, ...]
 
     @property
-    def standing(self) -> int:
+    def preference_count(self) -> int:
         """The number of preferences and spreads still in effect."""
-        return len(self.preferred) + len(self.near) + len(self.apart) + len(self.spreads)
+        return (
+            len(self.preferred) + len(self.affinity) + len(self.anti_affinity) + len(self.spreads)
+        )
 
 
-def steps(
+def relaxation_steps(
     spec: PodSpec,
     namespace: str,
     labels: Mapping[str, str],
@@ -81,58 +83,58 @@ def steps(
     Without ``respect``, preferences are ignored from the start, and only alternative terms and soft
     taints are left to drop.
     """
-    asked, dropped, preferred = _asked(spec, respect), "", False
+    asked, dropped, preferred = _droppable_parts(spec, respect), "", False
     while True:
         relaxed = _relaxed_pod(asked, spec, namespace, labels, namespaces)
         yield replaced(relaxed, dropped=dropped, was_preferred=preferred)
-        following = _next(asked, tolerate_soft_taints)
+        following = _drop_next(asked, tolerate_soft_taints)
         if following is None:
             return
-        preferred = following[0].standing < asked.standing
+        preferred = following[0].preference_count < asked.preference_count
         asked, dropped = following
 
 
-def _asked(spec: PodSpec, respect: bool) -> _Asked:
+def _droppable_parts(spec: PodSpec, respect: bool) -> _Droppable:
     affinity = spec.affinity
     node = affinity.node_affinity if affinity is not None else None
     near = affinity.pod_affinity if affinity is not None else None
     apart = affinity.pod_anti_affinity if affinity is not None else None
     preferred = sorted(node.preferred, key=lambda t: -t.weight) if node is not None else []
-    return _Asked(
+    return _Droppable(
         required=node.required.node_selector_terms if node and node.required else (),
         preferred=tuple(t.preference for t in preferred) if respect else (),
-        near=_by_weight(near.preferred) if near and respect else (),
-        apart=_by_weight(apart.preferred) if apart and respect else (),
+        affinity=_terms_by_weight(near.preferred) if near and respect else (),
+        anti_affinity=_terms_by_weight(apart.preferred) if apart and respect else (),
         spreads=tuple(c for c in spec.topology_spread_constraints if respect or c.is_hard),
         tolerations=spec.tolerations,
     )
 
 
-def _by_weight(terms: tuple[WeightedPodAffinityTerm, ...]) -> tuple[PodAffinityTerm, ...]:
+def _terms_by_weight(terms: tuple[WeightedPodAffinityTerm, ...]) -> tuple[PodAffinityTerm, ...]:
     return tuple(t.pod_affinity_term for t in sorted(terms, key=lambda t: -t.weight))
 
 
-def _next(asked: _Asked, tolerate_soft_taints: bool) -> tuple[_Asked, str] | None:
+def _drop_next(asked: _Droppable, tolerate_soft_taints: bool) -> tuple[_Droppable, str] | None:
     """Return what is left after dropping the next item, and the name of that item."""
     if len(asked.required) > 1:
         return replaced(asked, required=asked.required[1:]), (
-            f"required node affinity alternative {_term(asked.required[0])}"
+            f"required node affinity alternative {_format_term(asked.required[0])}"
         )
-    if asked.near:
-        return replaced(asked, near=asked.near[1:]), (
-            f"preferred pod affinity on {asked.near[0].topology_key}"
+    if asked.affinity:
+        return replaced(asked, near=asked.affinity[1:]), (
+            f"preferred pod affinity on {asked.affinity[0].topology_key}"
         )
-    if asked.apart:
-        return replaced(asked, apart=asked.apart[1:]), (
-            f"preferred pod anti-affinity on {asked.apart[0].topology_key}"
+    if asked.anti_affinity:
+        return replaced(asked, apart=asked.anti_affinity[1:]), (
+            f"preferred pod anti-affinity on {asked.anti_affinity[0].topology_key}"
         )
     if asked.preferred:
         return replaced(asked, preferred=asked.preferred[1:]), (
-            f"preferred node affinity {_term(asked.preferred[0])}"
+            f"preferred node affinity {_format_term(asked.preferred[0])}"
         )
     for index, constraint in enumerate(asked.spreads):
         if not constraint.is_hard:
-            return replaced(asked, spreads=_without(asked.spreads, index)), (
+            return replaced(asked, spreads=_without_spread(asked.spreads, index)), (
                 f"topology spread on {constraint.topology_key}"
             )
     if tolerate_soft_taints and PREFER_NO_SCHEDULE not in asked.tolerations:
@@ -142,7 +144,7 @@ def _next(asked: _Asked, tolerate_soft_taints: bool) -> tuple[_Asked, str] | Non
     return None
 
 
-def _without(
+def _without_spread(
     spreads: tuple[TopologySpreadConstraint, ...], index: int
 ) -> tuple[TopologySpreadConstraint, ...]:
     """Return the constraints without one; the last takes its place, as in Karpenter."""
@@ -151,12 +153,12 @@ def _without(
     return tuple(rest[:-1])
 
 
-def _term(term: NodeSelectorTerm) -> str:
-    return f"({Requirements(expressions(term.match_expressions))})"
+def _format_term(term: NodeSelectorTerm) -> str:
+    return f"({Requirements(expression_requirements(term.match_expressions))})"
 
 
 def _relaxed_pod(
-    asked: _Asked,
+    asked: _Droppable,
     spec: PodSpec,
     namespace: str,
     labels: Mapping[str, str],
@@ -164,10 +166,10 @@ def _relaxed_pod(
 ) -> RelaxedPod:
     strict: list[Requirement] = [equals(normalized(k), v) for k, v in spec.node_selector.items()]
     if asked.required:
-        strict += expressions(asked.required[0].match_expressions)
+        strict += expression_requirements(asked.required[0].match_expressions)
     demands = list(strict)
     if asked.preferred:
-        demands += expressions(asked.preferred[0].match_expressions)
+        demands += expression_requirements(asked.preferred[0].match_expressions)
     return RelaxedPod(
         demands=Requirements(demands),
         strict=Requirements(strict),
@@ -177,7 +179,7 @@ def _relaxed_pod(
 
 
 def _rules(
-    asked: _Asked,
+    asked: _Droppable,
     spec: PodSpec,
     namespace: str,
     labels: Mapping[str, str],
@@ -194,13 +196,13 @@ def _rules(
     if spec.affinity is None:
         return
     near, apart = spec.affinity.pod_affinity, spec.affinity.pod_anti_affinity
-    for term in (*(near.required if near else ()), *asked.near):
+    for term in (*(near.required if near else ()), *asked.affinity):
         yield affinity_rule(RuleKind.AFFINITY, term, now, namespace, namespaces)
-    for term in (*(apart.required if apart else ()), *asked.apart):
+    for term in (*(apart.required if apart else ()), *asked.anti_affinity):
         yield affinity_rule(RuleKind.ANTI_AFFINITY, term, now, namespace, namespaces)
 
 
-def _relaxed_spec(asked: _Asked, spec: PodSpec) -> PodSpec:
+def _relaxed_spec(asked: _Droppable, spec: PodSpec) -> PodSpec:
     """Return the spec with the current alternatives and tolerations, for node filters."""
     spec = replaced(spec, tolerations=asked.tolerations)
     affinity = spec.affinity

@@ -19,8 +19,8 @@ from reconciler.model.kubernetes.taint import Toleration
 from reconciler.model.resources import CPU, MEMORY, Resources
 from reconciler.observed.state import ClusterState
 from reconciler.placement.nodes.space import Demand, Demands
-from reconciler.placement.pods.relaxation import RelaxedPod, steps
-from reconciler.placement.pods.volumes import NO_VOLUMES, VolumeNeeds, needs
+from reconciler.placement.pods.relaxation import RelaxedPod, relaxation_steps
+from reconciler.placement.pods.volumes import NO_VOLUMES, VolumeNeeds, volume_needs
 from reconciler.placement.topology.rules import Rule, RuleKind, affinity_rule
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -33,7 +33,7 @@ class RelaxedShape:
     __slots__ = ("demand", "dropped", "rules", "strict", "tolerations", "was_preferred")
 
     def __init__(self, relaxed: RelaxedPod, demands: Demands) -> None:
-        self.demand: Demand = demands.of(relaxed.demands)
+        self.demand: Demand = demands.demand_for(relaxed.demands)
         self.strict: Requirements = relaxed.strict
         self.tolerations: tuple[Toleration, ...] = relaxed.tolerations
         self.rules: tuple[Rule, ...] = relaxed.rules
@@ -106,7 +106,7 @@ class Shapes:
         self._read: set[bytes] = set()
         self._shapes: dict[object, Shape] = {}
 
-    def sorted(self, pods: Iterable[Pod]) -> dict[Shape, list[Pod]]:
+    def group(self, pods: Iterable[Pod]) -> dict[Shape, list[Pod]]:
         """Return the pods by shape, in the order in which each first occurs."""
         asked = list(pods)
         known = self._known
@@ -134,7 +134,7 @@ class Shapes:
             key = (spec, metadata.namespace or "default", labels, len(keys), pod.is_virtual)
             shape = shapes.get(key)
             if shape is None:
-                shape = shapes[key] = self._made(pod)
+                shape = shapes[key] = self._make_shape(pod)
             known[id(pod)] = (pod, shape)
 
     def _spec_key(self, pod: Pod) -> bytes:
@@ -157,16 +157,16 @@ class Shapes:
         for pod, spec in rows:
             if spec not in self._read:
                 self._read.add(spec)
-                keys.update(_keys_read(pod.spec))
+                keys.update(_selector_keys(pod.spec))
         if not keys.issubset(self._keys):
             self._keys = tuple(sorted(keys.union(self._keys)))
             self._known.clear()
 
-    def _made(self, pod: Pod) -> Shape:
+    def _make_shape(self, pod: Pod) -> Shape:
         labels = {k: v for k, v in pod.metadata.labels.items() if k in self._keys}
         try:
-            volumes = needs(pod, self._cluster)
-            relaxed = steps(
+            volumes = volume_needs(pod, self._cluster)
+            relaxed = relaxation_steps(
                 pod.spec,
                 pod.namespace,
                 pod.metadata.labels,
@@ -180,7 +180,7 @@ class Shapes:
             shape = Shape(pod, labels, NO_VOLUMES, {})
             shape.unreadable = str(error)
             return shape
-        shape.volume_demands = tuple(self._demands.of(a) for a in volumes.alternatives)
+        shape.volume_demands = tuple(self._demands.demand_for(a) for a in volumes.alternatives)
         shape.repels = repelling_rules(pod, self._cluster.namespaces)
         return shape
 
@@ -211,8 +211,8 @@ def spec_key(pod: Pod) -> bytes:
     resized = [s for s in pod.status.container_statuses if s.resources is not None]
     return _encode(
         (
-            spec.containers if resized else _unnamed(spec.containers),
-            spec.init_containers if resized else _unnamed(spec.init_containers),
+            spec.containers if resized else _container_facts(spec.containers),
+            spec.init_containers if resized else _container_facts(spec.init_containers),
             spec.node_selector,
             spec.affinity,
             spec.tolerations,
@@ -227,7 +227,7 @@ def spec_key(pod: Pod) -> bytes:
     )
 
 
-def _unnamed(containers: Iterable[Container]) -> list[object]:
+def _container_facts(containers: Iterable[Container]) -> list[object]:
     """Return what decisions read of containers, without their names."""
     return [(c.resources, c.ports, c.restart_policy) for c in containers]
 
@@ -242,10 +242,10 @@ def anti_affinity_keys(cluster: ClusterState) -> Iterator[str]:
     for pod in cluster.pods:
         affinity = pod.spec.affinity
         if affinity is not None and affinity.pod_anti_affinity is not None and pod.spec.node_name:
-            yield from _keys_read(pod.spec)
+            yield from _selector_keys(pod.spec)
 
 
-def _keys_read(spec: PodSpec) -> Iterator[str]:
+def _selector_keys(spec: PodSpec) -> Iterator[str]:
     """Yield the label keys that the selectors of a spec read."""
     selectors = []
     for constraint in spec.topology_spread_constraints:

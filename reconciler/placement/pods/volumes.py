@@ -23,7 +23,7 @@ from reconciler.model.kubernetes.cluster import (
 from reconciler.model.kubernetes.pod import Pod, Volume
 from reconciler.observed.state import ClusterState
 from reconciler.placement.question import Rejection
-from reconciler.placement.topology.rules import expressions
+from reconciler.placement.topology.rules import expression_requirements
 
 BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 EBS_DRIVER: Final = "ebs.csi.aws.com"
@@ -54,7 +54,7 @@ class VolumeNeeds(msgspec.Struct, frozen=True):
 NO_VOLUMES: Final = VolumeNeeds()
 
 
-def needs(pod: Pod, cluster: ClusterState) -> VolumeNeeds:
+def volume_needs(pod: Pod, cluster: ClusterState) -> VolumeNeeds:
     """Return the requirements of the pod's volumes."""
     if not pod.spec.volumes:
         return NO_VOLUMES
@@ -64,19 +64,21 @@ def needs(pod: Pod, cluster: ClusterState) -> VolumeNeeds:
     for name, _ in _claim_names(pod):
         claim = cluster.volume_claims.get(f"{pod.namespace}/{name}")
         if claim is None:
-            missing = missing or _no("PersistentVolumeClaimNotFound", name, "does not exist")
+            missing = missing or _claim_rejection(
+                "PersistentVolumeClaimNotFound", name, "does not exist"
+            )
             continue
-        missing = missing or _problem(claim, cluster)
+        missing = missing or _claim_problem(claim, cluster)
         driver = _driver(claim, cluster)
         if driver:
             attached.setdefault(driver, set()).add(claim.key)
-        choice = _choice(claim, cluster)
+        choice = _claim_locations(claim, cluster)
         if choice:
             choices.append(choice)
     if not attached and not choices and missing is None:
         return NO_VOLUMES
     return VolumeNeeds(
-        _combined(choices),
+        _combine_locations(choices),
         tuple((driver, frozenset(names)) for driver, names in sorted(attached.items())),
         missing,
     )
@@ -91,27 +93,31 @@ def _claim_names(pod: Pod) -> Iterator[tuple[str, Volume]]:
             yield f"{pod.metadata.name}-{volume.name}", volume
 
 
-def _no(code: str, name: str, what: str) -> Rejection:
+def _claim_rejection(code: str, name: str, what: str) -> Rejection:
     return Rejection(code, f"PersistentVolumeClaim {name} {what}", facts={"claim": name})
 
 
-def _problem(claim: PersistentVolumeClaim, cluster: ClusterState) -> Rejection | None:
+def _claim_problem(claim: PersistentVolumeClaim, cluster: ClusterState) -> Rejection | None:
     """Return why a pod that uses the claim cannot start yet."""
     name = claim.metadata.name
     if claim.metadata.deletion_timestamp is not None:
-        return _no("PersistentVolumeClaimDeleting", name, "is being deleted")
+        return _claim_rejection("PersistentVolumeClaimDeleting", name, "is being deleted")
     if claim.status.phase == "Lost":
-        return _no("PersistentVolumeClaimLost", name, "has lost its volume: restore or recreate it")
+        return _claim_rejection(
+            "PersistentVolumeClaimLost", name, "has lost its volume: restore or recreate it"
+        )
     if claim.spec.volume_name:
         return _volume_problem(claim, cluster.volumes.get(claim.spec.volume_name))
     storage_class = claim.spec.storage_class_name
     if not storage_class:
-        return _no("StorageClassMissing", name, "is not bound and has no StorageClass")
+        return _claim_rejection("StorageClassMissing", name, "is not bound and has no StorageClass")
     known = cluster.storage_classes.get(storage_class)
     if known is None:
-        return _no("StorageClassNotFound", name, f"refers to missing StorageClass {storage_class}")
+        return _claim_rejection(
+            "StorageClassNotFound", name, f"refers to missing StorageClass {storage_class}"
+        )
     if known.volume_binding_mode == "Immediate":
-        return _no(
+        return _claim_rejection(
             "VolumeNotBound",
             name,
             f"is not bound yet, and StorageClass {storage_class} binds immediately: "
@@ -125,13 +131,15 @@ def _volume_problem(
 ) -> Rejection | None:
     name, wanted = claim.metadata.name, claim.spec.volume_name
     if volume is None:
-        return _no("PersistentVolumeNotFound", name, f"refers to missing PersistentVolume {wanted}")
+        return _claim_rejection(
+            "PersistentVolumeNotFound", name, f"refers to missing PersistentVolume {wanted}"
+        )
     if volume.metadata.deletion_timestamp is not None:
-        return _no(
+        return _claim_rejection(
             "PersistentVolumeDeleting", name, f"is bound to {wanted}, which is being deleted"
         )
     if BIND_COMPLETED not in claim.metadata.annotations:
-        return _no("VolumeNotBound", name, f"is not yet bound to {wanted}")
+        return _claim_rejection("VolumeNotBound", name, f"is not yet bound to {wanted}")
     return None
 
 
@@ -148,16 +156,16 @@ def _driver(claim: PersistentVolumeClaim, cluster: ClusterState) -> str:
     return _IN_TREE.get(known.provisioner, known.provisioner) if known is not None else ""
 
 
-def _choice(claim: PersistentVolumeClaim, cluster: ClusterState) -> list[Requirements]:
+def _claim_locations(claim: PersistentVolumeClaim, cluster: ClusterState) -> list[Requirements]:
     """Return the alternative locations from which the claim's volume is reachable."""
     if claim.spec.volume_name:
         volume = cluster.volumes.get(claim.spec.volume_name)
-        return _volume_choice(volume) if volume is not None else []
+        return _volume_locations(volume) if volume is not None else []
     known = cluster.storage_classes.get(claim.spec.storage_class_name or "")
-    return _class_choice(known) if known is not None else []
+    return _class_locations(known) if known is not None else []
 
 
-def _volume_choice(volume: PersistentVolume) -> list[Requirements]:
+def _volume_locations(volume: PersistentVolume) -> list[Requirements]:
     """Return the terms of the volume's node affinity.
 
     A local path ties its pod to a host that may no longer exist. The pod's next node is a different
@@ -170,12 +178,12 @@ def _volume_choice(volume: PersistentVolume) -> list[Requirements]:
     found = []
     for term in affinity.required.node_selector_terms:
         if term.match_expressions:
-            items = Requirements(expressions(term.match_expressions))
+            items = Requirements(expression_requirements(term.match_expressions))
             found.append(items.without((HOSTNAME,)) if on_host else items)
     return found
 
 
-def _class_choice(storage_class: StorageClass) -> list[Requirements]:
+def _class_locations(storage_class: StorageClass) -> list[Requirements]:
     return [
         Requirements(
             requirement(e.key, Operator.IN, e.values) for e in term.match_label_expressions
@@ -184,7 +192,7 @@ def _class_choice(storage_class: StorageClass) -> list[Requirements]:
     ]
 
 
-def _combined(choices: list[list[Requirements]]) -> tuple[Requirements, ...]:
+def _combine_locations(choices: list[list[Requirements]]) -> tuple[Requirements, ...]:
     """Return every consistent combination of one alternative for each volume.
 
     If none is consistent, all are returned: then no node is suitable, and the reason shows why.

@@ -41,7 +41,7 @@ class Universe:
         """Return the domains of ``key``, sorted; with tolerations, those of tolerated pools."""
         guards = self._guards.get(key)
         if guards is None:
-            guards = self._guards[key] = self._found(key)
+            guards = self._guards[key] = self._find_domains(key)
         if tolerations is None:
             return list(guards)
         return [
@@ -50,7 +50,7 @@ class Universe:
             if any(not untolerated(t, tolerations) for t in taints)
         ]
 
-    def _found(self, key: str) -> dict[str, list[tuple[Taint, ...]]]:
+    def _find_domains(self, key: str) -> dict[str, list[tuple[Taint, ...]]]:
         found: dict[str, list[tuple[Taint, ...]]] = {}
         for requirements, taints, table in self._pools:
             own = requirements.get(key)
@@ -122,7 +122,7 @@ class Census:
             return self._entries
         return min((self._by_label.get(pair, []) for pair in pairs), key=len)
 
-    def _selected(self, rule: Rule) -> Iterator[_Entry]:
+    def _selected_entries(self, rule: Rule) -> Iterator[_Entry]:
         """Yield the entries that count; a missing selector counts all running pods.
 
         This follows Karpenter: when it lists pods, a missing selector matches any pod, although it
@@ -140,11 +140,11 @@ class Census:
         domain = self._labels[index].get(rule.key)
         if domain is None and rule.key == HOSTNAME:
             domain = self._names[index]
-        if rule.node_filter is not None and not self._admitted(rule.node_filter) >> index & 1:
+        if rule.node_filter is not None and not self._admitted_nodes(rule.node_filter) >> index & 1:
             return None
         return domain
 
-    def _admitted(self, node_filter: NodeFilter) -> int:
+    def _admitted_nodes(self, node_filter: NodeFilter) -> int:
         """Return the nodes that a filter admits."""
         known = self._filters.get(node_filter)
         if known is None:
@@ -152,27 +152,27 @@ class Census:
             if node_filter.terms is not None:
                 known = 0
                 for term in node_filter.terms:
-                    known |= self._label_index.meeting(term)
+                    known |= self._label_index.nodes_meeting(term)
             if node_filter.tolerations is not None:
-                known &= self._label_index.tolerated(node_filter.tolerations)
+                known &= self._label_index.nodes_tolerated_by(node_filter.tolerations)
             self._filters[node_filter] = known
         return known
 
     @cached_property
-    def _staying(self) -> int:
+    def _remaining_nodes(self) -> int:
         return where(not node.is_deleting for node in self._nodes)
 
-    def staying(self, without: Iterable[str]) -> int:
+    def remaining_nodes(self, without: Iterable[str]) -> int:
         """Return the nodes left after some are removed, as a bit set for ``domains``."""
         found = (self._index.get(name) for name in without)
-        return self._staying & ~bits(index for index in found if index is not None)
+        return self._remaining_nodes & ~bits(index for index in found if index is not None)
 
     def counts(self, rule: Rule) -> dict[str, int]:
         """Return how many pods run in each domain; empty domains are left out."""
         known = self._base.get(rule)
         if known is None:
             known = {}
-            for entry in self._selected(rule):
+            for entry in self._selected_entries(rule):
                 for index, count in entry.on_nodes.items():
                     domain = self._domain(rule, index)
                     if domain is not None:
@@ -180,7 +180,7 @@ class Census:
             self._base[rule] = known
         return dict(known)
 
-    def place_of(self, rule: Rule, pod: Pod) -> str | None:
+    def domain_of(self, rule: Rule, pod: Pod) -> str | None:
         """Return the domain in which a bound pod was counted, or None."""
         if not pod.is_active or not pod.spec.node_name:
             return None
@@ -191,12 +191,12 @@ class Census:
         """Return the domains of the remaining nodes that count for a rule, sorted."""
         mask = staying
         if rule.node_filter is not None:
-            mask &= self._admitted(rule.node_filter)
+            mask &= self._admitted_nodes(rule.node_filter)
         values = self._label_index.values(rule.key).items()
         return sorted(value for value, members in values if value is not None and members & mask)
 
     @cached_property
-    def repelling(self) -> dict[Rule, dict[str, int]]:
+    def repelling_rules(self) -> dict[Rule, dict[str, int]]:
         """The required anti-affinity of running pods: rules and the domains of their pods."""
         found: dict[Rule, dict[str, int]] = {}
         for index, rule in self._repelling_pods():

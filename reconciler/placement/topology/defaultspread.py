@@ -53,7 +53,7 @@ class DefaultSpread:
         self._replications = replications
         self._known: dict[object, tuple[TopologySpreadConstraint, ...]] = {}
 
-    def applied(self, pod: Pod) -> Pod:
+    def apply(self, pod: Pod) -> Pod:
         """Return the pod with the default spread, or unchanged if no selector can be derived."""
         if pod.spec.topology_spread_constraints:
             return pod
@@ -93,10 +93,10 @@ class DefaultSpread:
         if owner is not None and (owner.api_version, owner.kind) == _REPLICATION:
             pairs.update(self._replications.get(f"{pod.namespace}/{owner.name}", {}))
         elif owner is not None and _EXACT.get(owner.kind) == owner.api_version:
-            expressions = self._owned(pod, owner)
+            expressions = self._owner_expressions(pod, owner)
         return LabelSelector(pairs, expressions) if pairs or expressions else None
 
-    def _owned(self, pod: Pod, owner: OwnerReference) -> tuple[SelectorExpression, ...]:
+    def _owner_expressions(self, pod: Pod, owner: OwnerReference) -> tuple[SelectorExpression, ...]:
         """Return the owner's selector as expressions; the Services' selectors are added to them."""
         found = self._selectors.get((owner.kind, f"{pod.namespace}/{owner.name}"))
         if found is None:
@@ -116,10 +116,10 @@ def with_default_spread(cluster: ClusterState, spread: DefaultSpread) -> Cluster
 
     A pod that is in two lists remains one object.
     """
-    made = {id(pod): spread.applied(pod) for pod in cluster.pods}
+    made = {id(pod): spread.apply(pod) for pod in cluster.pods}
 
     def on_node(node: StateNode) -> StateNode:
-        pods = tuple(made.get(id(pod)) or spread.applied(pod) for pod in node.pods)
+        pods = tuple(made.get(id(pod)) or spread.apply(pod) for pod in node.pods)
         return with_fields(node, pods=pods) if pods else node
 
     nodes = tuple(map(on_node, cluster.nodes))

@@ -20,7 +20,7 @@ from reconciler.placement.pods.shape import Shape
 from reconciler.placement.topology.census import Census, Universe
 from reconciler.placement.topology.rules import Rule, RuleKind
 
-_FAR = 2**31
+_UNLIMITED = 2**31
 
 
 class Group:
@@ -64,18 +64,18 @@ class Group:
         count = self.counts.get(host, 0)
         if self.kind is RuleKind.SPREAD:
             left = self.rule.max_skew - count
-            return max(left, 0) if selects_itself else (_FAR if left >= 0 else 0)
+            return max(left, 0) if selects_itself else (_UNLIMITED if left >= 0 else 0)
         if self.kind is RuleKind.ANTI_AFFINITY:
             if count:
                 return 0
-            return 1 if selects_itself and not self.rule.inverse else _FAR
+            return 1 if selects_itself and not self.rule.inverse else _UNLIMITED
         if allowed is not None and not allowed.has(host):
             return 0
         if count:
-            return _FAR
-        return 1 if selects_itself and not self._any_pods(allowed) else 0
+            return _UNLIMITED
+        return 1 if selects_itself and not self._has_pods(allowed) else 0
 
-    def _any_pods(self, allowed: Requirement | None) -> bool:
+    def _has_pods(self, allowed: Requirement | None) -> bool:
         return any(
             count and (allowed is None or allowed.has(domain))
             for domain, count in self.counts.items()
@@ -88,7 +88,7 @@ class Group:
         domains among which the minimum is computed, not where the pod may be placed.
         """
         if self.kind is RuleKind.SPREAD:
-            return self._spread(selects_itself, allowed)
+            return self._spread_domains(selects_itself, allowed)
         known = [d for d in self.counts if allowed is None or allowed.has(d)]
         if self.kind is RuleKind.ANTI_AFFINITY:
             return OpenDomains(self.key, [sorted(d for d in known if not self.counts[d])])
@@ -97,10 +97,10 @@ class Group:
             peers = sorted(known)
         return OpenDomains(self.key, [peers], pins=True)
 
-    def _spread(self, selects_itself: bool, allowed: Requirement | None) -> OpenDomains:
+    def _spread_domains(self, selects_itself: bool, allowed: Requirement | None) -> OpenDomains:
         counts = self.counts
         eligible = [c for d, c in counts.items() if allowed is None or allowed.has(d)]
-        least = min(eligible, default=_FAR)
+        least = min(eligible, default=_UNLIMITED)
         if self.rule.min_domains is not None and len(eligible) < self.rule.min_domains:
             least = 0
         most = least + self.rule.max_skew - selects_itself
@@ -129,7 +129,7 @@ class OpenDomains:
         """Return the same domains in a single tier."""
         return OpenDomains(self.key, [sorted(self.members)], pins=self.pins)
 
-    def with_(self, other: OpenDomains) -> OpenDomains:
+    def intersect(self, other: OpenDomains) -> OpenDomains:
         """Return the intersection of both, with the tiers of the one that pins."""
         first, second = (other, self) if other.pins and not self.pins else (self, other)
         return OpenDomains(
@@ -139,12 +139,12 @@ class OpenDomains:
         )
 
 
-def combined(found: Iterable[OpenDomains]) -> list[OpenDomains]:
+def intersect_by_label(found: Iterable[OpenDomains]) -> list[OpenDomains]:
     """Return one for each label."""
     by_key: dict[str, OpenDomains] = {}
     for domains in found:
         known = by_key.get(domains.key)
-        by_key[domains.key] = domains if known is None else known.with_(domains)
+        by_key[domains.key] = domains if known is None else known.intersect(domains)
     return list(by_key.values())
 
 
@@ -154,7 +154,7 @@ class Topology:
     def __init__(self, census: Census, universe: Universe, without: Collection[str]) -> None:
         self._census = census
         self._universe = universe
-        self._staying = census.staying(without)
+        self._remaining = census.remaining_nodes(without)
         self._groups: dict[Rule, Group] = {}
         self._by_pair: dict[tuple[str, str], list[Group]] = {}
         self._unindexed: list[Group] = []
@@ -163,30 +163,30 @@ class Topology:
         """Return the group of a rule, counted on first use."""
         known = self._groups.get(rule)
         if known is None:
-            known = self._groups[rule] = Group(rule, self._counted(rule))
+            known = self._groups[rule] = Group(rule, self._initial_counts(rule))
             pairs = rule.selector.pairs
             (self._by_pair.setdefault(pairs[0], []) if pairs else self._unindexed).append(known)
         return known
 
-    def _counted(self, rule: Rule) -> dict[str, int]:
+    def _initial_counts(self, rule: Rule) -> dict[str, int]:
         if rule.inverse:
-            counts = dict(self._census.repelling.get(rule, {}))
+            counts = dict(self._census.repelling_rules.get(rule, {}))
         else:
             counts = self._census.counts(rule)
         if rule.by_host:
             return counts
         for domain in self._universe.domains(rule.key, rule.tolerations):
             counts.setdefault(domain, 0)
-        for domain in self._census.domains(rule, self._staying):
+        for domain in self._census.domains(rule, self._remaining):
             counts.setdefault(domain, 0)
         return counts
 
     def add_running_repellers(self) -> None:
         """Add the required anti-affinity of running pods."""
-        for rule in self._census.repelling:
+        for rule in self._census.repelling_rules:
             self.group(rule)
 
-    def saved(self) -> list[dict[str, int]]:
+    def snapshot(self) -> list[dict[str, int]]:
         """Return the current counts of all groups, for ``restore``."""
         return [dict(group.counts) for group in self._groups.values()]
 
@@ -196,7 +196,7 @@ class Topology:
             group.counts = dict(saved)
             group.version += 1
 
-    def selecting(self, shape: Shape) -> list[Group]:
+    def groups_selecting(self, shape: Shape) -> list[Group]:
         """Return the groups whose selector matches a shape's pods, in order of creation."""
         labels, namespace = shape.labels, shape.namespace
         found = [g for g in self._unindexed if g.rule.selects(namespace, labels)]
@@ -209,7 +209,7 @@ class Topology:
         selecting, repelling = list(groups), list(owned)
         for pod in pods:
             for group in (*selecting, *repelling):
-                domain = self._census.place_of(group.rule, pod)
+                domain = self._census.domain_of(group.rule, pod)
                 if domain is not None and group.counts.get(domain):
                     group.record(domain, -1)
                     if group.by_host and not group.counts[domain]:

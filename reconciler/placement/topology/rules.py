@@ -60,10 +60,12 @@ class Selector(msgspec.Struct, frozen=True):
         for key, value in self.pairs:
             if labels.get(key) != value:
                 return False
-        return all(_holds(expression, labels) for expression in self.expressions)
+        return all(_expression_matches(expression, labels) for expression in self.expressions)
 
 
-def _holds(expression: tuple[str, str, tuple[str, ...]], labels: Mapping[str, str]) -> bool:
+def _expression_matches(
+    expression: tuple[str, str, tuple[str, ...]], labels: Mapping[str, str]
+) -> bool:
     key, operator, values = expression
     match operator:
         case "In":
@@ -132,12 +134,12 @@ def node_terms(spec: PodSpec) -> tuple[Requirements, ...]:
     if affinity is None or affinity.required is None:
         return (Requirements(selector),)
     return tuple(
-        Requirements([*selector, *expressions(term.match_expressions)])
+        Requirements([*selector, *expression_requirements(term.match_expressions)])
         for term in affinity.required.node_selector_terms
     ) or (Requirements(selector),)
 
 
-def expressions(items: Iterable[object]) -> list[Requirement]:
+def expression_requirements(items: Iterable[object]) -> list[Requirement]:
     """Return the requirements of a node selector term's expressions."""
     return [requirement(e.key, e.operator, e.values) for e in items]  # type: ignore[attr-defined]
 

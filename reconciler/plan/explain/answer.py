@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from reconciler.plan.render.wording import format_reason, moment
+from reconciler.plan.render.wording import format_reason, format_time
 from reconciler.plan.value.actions import DeferredClaim
 from reconciler.plan.value.nodes import LaunchOffering, Reason
 from reconciler.plan.value.part import Part
@@ -157,5 +157,5 @@ def _unschedulable_decision(kind: Subject, name: str, reason: Reason) -> Decisio
 def _format_deferral(deferred: DeferredClaim) -> str:
     what = f"{deferred.reason} ({format_reason(deferred.reason)}) waits for {deferred.waits_for}"
     why = f": {deferred.message}" if deferred.message else ""
-    when = f", not before {moment(deferred.not_before)}" if deferred.not_before else ""
+    when = f", not before {format_time(deferred.not_before)}" if deferred.not_before else ""
     return f"{what}{why}{when}"

@@ -28,7 +28,7 @@ from reconciler.model.settings import PoolOption, Settings
 from reconciler.model.text.quoting import quoted
 from reconciler.observed.state import StateNode
 from reconciler.plan.explain.answer import Decision, Explanation
-from reconciler.plan.render.wording import counted, moment
+from reconciler.plan.render.wording import format_count, format_time
 
 # What the rate limits add to a pool's calendar: gaps and slowness.
 #
@@ -93,10 +93,10 @@ def daily_limit_warnings(limits: RateLimits, now: datetime) -> Iterator[tuple[st
         if a_day and 0 < cap.left < total:
             days = -(-total // cap.left)
             whose = "this NodePool" if cap.node_pool else "the fleet"
-            text = f"{counted(cap.left, 'node')} of {whose} may be disrupted within 24 hours"
+            text = f"{format_count(cap.left, 'node')} of {whose} may be disrupted within 24 hours"
             yield (
                 "DailyMaximum",
-                f"{text}: replacing all {total} takes {counted(days, 'day')} or more",
+                f"{text}: replacing all {total} takes {format_count(days, 'day')} or more",
             )
 
 
@@ -108,15 +108,15 @@ def consolidation_pauses(
     young = [at for c in claims if (at := old_enough_at(c, pool, settings)) and at > now]
     if young:
         key = settings.key_of(pool, PoolOption.MINIMUM_AGE)
-        last = moment(max(young))
-        text = f"{counted(len(young), 'node')} younger than {key}: consolidation ignores"
+        last = format_time(max(young))
+        text = f"{format_count(len(young), 'node')} younger than {key}: consolidation ignores"
         yield "TooYoung", f"{text} them until they are old enough, the last until {last}"
     ends = [[until for _, until in avoided_offerings(c, settings) if until > now] for c in claims]
     undo_ends = [max(row) for row in ends if row]
     if undo_ends:
         key = settings.key_of(pool, PoolOption.UNDO_PERIOD)
-        text = f"consolidation of {counted(len(undo_ends), 'node')} must not be undone"
-        yield "Remembered", f"{text} ({key}), the last until {moment(max(undo_ends))}"
+        text = f"consolidation of {format_count(len(undo_ends), 'node')} must not be undone"
+        yield "Remembered", f"{text} ({key}), the last until {format_time(max(undo_ends))}"
 
 
 SPAN: Final = timedelta(days=7)
@@ -254,13 +254,13 @@ def explain_node_pool(
         )
     ]
     verdict = (
-        f"allowed disruptions over the next 7 days ({counted(total, 'node')} in this NodePool)"
+        f"allowed disruptions over the next 7 days ({format_count(total, 'node')} in this NodePool)"
     )
     rows = [_format_span(span) for span in spans[:_ROWS_MAX]]
     if len(spans) > _ROWS_MAX:
-        rows.append(f"and {len(spans) - _ROWS_MAX} more changes until {moment(spans[-1].end)}")
+        rows.append(f"and {len(spans) - _ROWS_MAX} more changes until {format_time(spans[-1].end)}")
     if not is_complete:
-        rows.append(f"too many changes for 7 days; shown until {moment(spans[-1].end)}")
+        rows.append(f"too many changes for 7 days; shown until {format_time(spans[-1].end)}")
     return Explanation(
         kind="NodePool", name=pool.name, verdict=verdict, facts=tuple(rows), reasons=tuple(found)
     )
@@ -268,7 +268,7 @@ def explain_node_pool(
 
 def _format_span(span: Span) -> str:
     amounts = ", ".join(f"{reason} {span.allowed[reason]}" for reason in sorted(DisruptionReason))
-    return f"{moment(span.start)} to {moment(span.end)}: {amounts}"
+    return f"{format_time(span.start)} to {format_time(span.end)}: {amounts}"
 
 
 def _invalid_budgets(pool: NodePool, now: datetime) -> Iterator[tuple[str, str]]:
@@ -291,7 +291,9 @@ def _gaps(
             start, end = max(closed, key=lambda row: row[1] - row[0])
             if end - start >= _LONG_GAP:
                 hours = int((end - start).total_seconds() // 3600)
-                text = f"no disruption for {reason.cause} for {hours} hours from {moment(start)}"
+                text = (
+                    f"no disruption for {reason.cause} for {hours} hours from {format_time(start)}"
+                )
                 yield "LongHole", f"{text}: {cause(reason, start)}"
 
 
@@ -326,7 +328,7 @@ def _budgets_without_effect(pool: NodePool, now: datetime, total: int) -> Iterat
             )
             yield "AlwaysHolds" if hits else "NeverHits", text
         elif budget.schedule is not None and not is_active and change and change > now + SPAN:
-            yield "OutOfSeason", f"budgets[{index}] next applies at {moment(change)}"
+            yield "OutOfSeason", f"budgets[{index}] next applies at {format_time(change)}"
         stricter = _stricter_budget(budgets, index, total, now)
         if stricter is not None:
             text = (

@@ -17,10 +17,10 @@ from reconciler.model.resources import parse_resources
 from reconciler.placement.explain.loosening import (
     Constraint,
     constraints_of,
-    pool_without,
-    spec_without,
+    remove_constraint,
+    remove_pool_constraint,
 )
-from reconciler.placement.explain.reasons import no_types
+from reconciler.placement.explain.reasons import no_types_rejection
 from reconciler.placement.explain.survey import Filters, PoolVerdict, PricedOffering, claim_filters
 from reconciler.placement.pods.headroom import buffer_of
 from reconciler.placement.pods.pending import pods_to_place
@@ -37,7 +37,7 @@ from reconciler.plan.explain.answer import (
 from reconciler.plan.make.actions import launch_offering, unlaunched_claim
 from reconciler.plan.make.facts import Facts
 from reconciler.plan.make.pools import NO_INSTANCE_TYPES
-from reconciler.plan.render.wording import dollars
+from reconciler.plan.render.wording import format_dollars
 from reconciler.plan.value.nodes import LaunchOffering, LaunchReason, PlannedNodeClaim
 from reconciler.plan.value.plan import Plan
 
@@ -109,7 +109,7 @@ class Inquiry:
         ]
         template = self._scheduler.template(answer.name)
         if template is not None and not template.types:
-            why = no_types(template)
+            why = no_types_rejection(template)
             message = why.message.removeprefix(prefix)
             found.append(
                 Decision(kind="NodePool", name=answer.name, code=why.code, message=message)
@@ -206,7 +206,7 @@ class Inquiry:
         fact = (
             "cheapest offering that its requirements allow now: "
             f"{cheapest.instance_type} {cheapest.capacity_type} in {cheapest.zone}"
-            f" for {dollars(cheapest.price)} an hour"
+            f" for {format_dollars(cheapest.price)} an hour"
         )
         return replace(answer, facts=(*answer.facts, fact), offerings=(cheapest,))
 
@@ -249,13 +249,13 @@ class Inquiry:
     ) -> ConstraintCost:
         """Return what is saved if the workloads of a claim, and its pool, drop a constraint."""
         pods = [
-            replace(pod, spec=spec_without(pod.spec, constraint))
+            replace(pod, spec=remove_constraint(pod.spec, constraint))
             if _workload(pod) in workloads
             else pod
             for pod in question.pods
         ]
         pools = [
-            LaunchPool(pool_without(p.node_pool, constraint), p.types)
+            LaunchPool(remove_pool_constraint(p.node_pool, constraint), p.types)
             if p.node_pool.name == node_pool
             else p
             for p in self._facts.types.ready

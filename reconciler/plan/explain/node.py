@@ -29,7 +29,13 @@ from reconciler.plan.explain.answer import Explanation
 from reconciler.plan.explain.reasons import format_budget
 from reconciler.plan.make.decide import situation_of
 from reconciler.plan.make.facts import Facts
-from reconciler.plan.render.wording import counted, dollars, listed, moment, monthly
+from reconciler.plan.render.wording import (
+    format_count,
+    format_dollars,
+    format_list,
+    format_monthly,
+    format_time,
+)
 from reconciler.plan.value.plan import Plan
 
 _REMEDIES: Final = {
@@ -104,9 +110,9 @@ def _format_node(node: StateNode, candidate: Candidate | None) -> str:
     capacity = f" {labels[CAPACITY_TYPE]}" if CAPACITY_TYPE in labels else ""
     price = ""
     if candidate is not None and candidate.price:
-        price = f", {dollars(candidate.price)} an hour"
+        price = f", {format_dollars(candidate.price)} an hour"
     pods = sum(pod.is_reschedulable for pod in node.pods)
-    return f"{kind}{capacity}{where}{price}; {counted(pods, 'pod')} to reschedule"
+    return f"{kind}{capacity}{where}{price}; {format_count(pods, 'pod')} to reschedule"
 
 
 def _format_flap_damping(claim: NodeClaim, facts: Facts) -> Iterator[str]:
@@ -114,8 +120,8 @@ def _format_flap_damping(claim: NodeClaim, facts: Facts) -> Iterator[str]:
     for offering, ends in avoided_offerings(claim, facts.settings):
         if facts.now < ends:
             yield (
-                f"consolidation replaced {offering} with this node at {moment(offering.at)}; that"
-                f" offering is excluded until {moment(ends)} (undoPeriod)"
+                f"consolidation replaced {offering} with this node at {format_time(offering.at)};"
+                f" that offering is excluded until {format_time(ends)} (undoPeriod)"
             )
 
 
@@ -148,7 +154,7 @@ def _format_protection(candidate: Candidate, refusal: CandidateRefusal) -> Itera
         return
     pods = [pod for pod in candidate.node.pods if not pod.is_disruptable(candidate.now)]
     owners = list(dict.fromkeys(_owner(pod) for pod in pods))
-    yield f"to allow disruption: remove the annotation {DO_NOT_DISRUPT} from {listed(owners)}"
+    yield f"to allow disruption: remove the annotation {DO_NOT_DISRUPT} from {format_list(owners)}"
 
 
 def _owner(pod: Pod) -> str:
@@ -172,7 +178,8 @@ def _format_replacement(
         claim = claims[0]
         lines.append(
             f"cheapest replacement considered: {claim.types[0].name}"
-            f" for {dollars(expected_price(claim))} an hour ({dollars(candidate.price)} now)"
+            f" for {format_dollars(expected_price(claim))} an hour"
+            f" ({format_dollars(candidate.price)} now)"
         )
     elif outcome.failure is None and not claims:
         lines.append("its pods fit on the other nodes, without a new one")
@@ -181,7 +188,7 @@ def _format_replacement(
         answer = score_proposal(answer, work)
     if isinstance(answer, Proposal):
         verb = "potential savings:" if is_rejected else "consolidation would save"
-        return [*lines, f"{verb} {monthly(answer.savings)} a month"], not is_rejected
+        return [*lines, f"{verb} {format_monthly(answer.savings)} a month"], not is_rejected
     if not is_rejected:
         lines += [
             f"consolidation blocked: {answer.message} ({answer.code})",
@@ -205,7 +212,7 @@ def _format_postponement(node: StateNode, plan: Plan) -> str | None:
     if budget is not None and budget.allowed == 0:
         return "its disruption budget is used up now"
     if voluntary:
-        ids = listed([command.id for command in voluntary])
+        ids = format_list([command.id for command in voluntary])
         return f"other commands of this plan come first: {ids}; the next pass considers it again"
     return None
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.plan.explain.answer import Explanation, Subject, decisions_of
 from reconciler.plan.render.wording import (
-    counted,
-    dollars,
+    format_count,
+    format_dollars,
+    format_list,
     format_reason,
     format_side,
+    format_time,
     format_value,
-    listed,
-    moment,
 )
 from reconciler.plan.value.actions import PlannedCommand, PoolBudget
 from reconciler.plan.value.nodes import PlannedNodeClaim
@@ -85,9 +85,9 @@ def explain_buffer(plan: Plan, name: str) -> Explanation | None:
     if len(names) != 1:
         return None
     room = every[names[0]]
-    facts = [f"{counted(count, 'pod')} on node {n}" for n, count in room.nodes.items()]
+    facts = [f"{format_count(count, 'pod')} on node {n}" for n, count in room.nodes.items()]
     for claim, count in room.node_claims.items():
-        facts.append(f"{counted(count, 'pod')} on {claim}, a node to be launched")
+        facts.append(f"{format_count(count, 'pod')} on {claim}, a node to be launched")
     reasons = [d for d in decisions_of(plan) if d.kind == "CapacityBuffer" and d.name == names[0]]
     verdict = (
         room.message if room.replicas else f"it reserves no capacity ({room.code}): {room.message}"
@@ -137,7 +137,7 @@ def _blocked_verdict(plan: Plan, names: set[str]) -> str:
     reasons |= {d.reason for d in plan.deferred if names & {d.node_claim, d.node or ""}}
     if reasons <= {DisruptionReason.UNDERUTILIZED, DisruptionReason.EMPTY}:
         return "consolidation considered this node but cannot disrupt it now"
-    return f"this node cannot be disrupted now ({listed(sorted(filter(None, reasons)))})"
+    return f"this node cannot be disrupted now ({format_list(sorted(filter(None, reasons)))})"
 
 
 def node_of_claim(plan: Plan, claim: str) -> str:
@@ -172,7 +172,9 @@ def _claims_and_nodes(plan: Plan) -> list[tuple[str, str]]:
 def _format_launch(planned: PlannedNodeClaim) -> str:
     launch = planned.launch
     offering = f"{launch.instance_type} {launch.capacity_type} in {launch.zone}"
-    types = counted(planned.instance_types_total or len(planned.instance_types), "instance type")
+    types = format_count(
+        planned.instance_types_total or len(planned.instance_types), "instance type"
+    )
     return (
         f"NodePool {planned.node_pool} launches it ({planned.reason}), most likely as {offering};"
         f" {types} allowed"
@@ -180,15 +182,15 @@ def _format_launch(planned: PlannedNodeClaim) -> str:
 
 
 def _format_command(command: PlannedCommand) -> str:
-    with_others = listed(command.nodes or command.node_claims)
-    after = f" once {listed(command.replacements)} is ready" if command.replacements else ""
+    with_others = format_list(command.nodes or command.node_claims)
+    after = f" once {format_list(command.replacements)} is ready" if command.replacements else ""
     saved = (
-        f", saving {dollars(command.savings)} an hour"
+        f", saving {format_dollars(command.savings)} an hour"
         if command.savings is not None and command.savings > 0
         else ""
     )
     if saved and command.savings_per_eviction is not None:
-        saved += f" ({dollars(command.savings_per_eviction)} per pod moved)"
+        saved += f" ({format_dollars(command.savings_per_eviction)} per pod moved)"
     forceful = ", regardless of disruption budgets" if command.forceful else ""
     why = f" ({command.reason.lower()} by {command.message})" if command.message else ""
     does = f"command {command.id}: {command.decision} {with_others}"
@@ -222,9 +224,9 @@ def _format_budgets(plan: Plan, names: set[str]) -> list[str]:
 
 def format_budget(budget: PoolBudget) -> str:
     """Return what a budget allows now: ``budget of web: 1 of 9 nodes ...``."""
-    until = f"; next change {moment(budget.next_change)}" if budget.next_change else ""
+    until = f"; next change {format_time(budget.next_change)}" if budget.next_change else ""
     return (
-        f"budget of {budget.node_pool}: {budget.allowed} of {counted(budget.total, 'node')} may be"
-        f" disrupted for {DisruptionReason(budget.reason).cause} now"
+        f"budget of {budget.node_pool}: {budget.allowed} of {format_count(budget.total, 'node')}"
+        f" may be disrupted for {DisruptionReason(budget.reason).cause} now"
         f" ({budget.disrupting} in progress or not ready){until}"
     )

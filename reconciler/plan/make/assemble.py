@@ -18,7 +18,7 @@ from reconciler.observed.state import ClusterState
 from reconciler.placement.question import LaunchPool, Placement, PlannedClaim, Rejection
 from reconciler.plan.make.actions import Namer, planned_node_claim
 from reconciler.plan.make.disclosure import planned_field
-from reconciler.plan.render.wording import counted
+from reconciler.plan.render.wording import format_count
 from reconciler.plan.value.actions import (
     BlockedNode,
     Decision,
@@ -363,7 +363,7 @@ def _planned_buffer(
 
 
 def _headroom_message(total: int, existing: int, new: int, unplaced: int) -> str:
-    pods = counted(total, "pod")
+    pods = format_count(total, "pod")
     if existing == total:
         return f"capacity for {pods} on existing nodes"
     parts = [

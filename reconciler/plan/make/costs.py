@@ -152,14 +152,14 @@ def with_lower_bound(
     if placement is None or not placement.claims:
         return cost
     placed = {pod for claim in placement.claims for pod in claim.pods} | placement.on_nodes.keys()
-    bound = scheduler().bound([pod for pod in cluster.pods if pod.key in placed])
+    bound = scheduler().lower_bound([pod for pod in cluster.pods if pod.key in placed])
     launched = sum_dollars(claim.launch[1].price for claim in placement.claims)
     gap = bound.gap(launched)
     return msgspec.structs.replace(
         cost,
         lower_bound=round(bound.cost, 9),
         bound_gap=None if gap is None else round(gap, 6),
-        bound_held_by=bound.held_by(launched),
+        bound_held_by=bound.gap_reason(launched),
     )
 
 

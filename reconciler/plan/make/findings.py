@@ -19,14 +19,14 @@ from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.settings import PoolOption, Settings
 from reconciler.observed.state import ClusterState
-from reconciler.placement.nodes.daemons import unreadable
+from reconciler.placement.nodes.daemons import unreadable_daemon_sets
 from reconciler.placement.question import DroppedPreferences
 from reconciler.plan.render.wording import (
-    counted,
-    dollars,
+    format_count,
+    format_dollars,
     format_pods,
     format_price_source,
-    moment,
+    format_time,
 )
 from reconciler.plan.value.actions import (
     BlockedNode,
@@ -65,7 +65,7 @@ def finding_of(diagnostic: Diagnostic) -> PlanFinding:
 def lock_findings(lock: PlannedLock | None) -> Iterator[PlanFinding]:
     """Report that images, zones and prices come from a lock."""
     if lock is not None:
-        message = f"images, subnets and prices locked at {moment(lock.at)}"
+        message = f"images, subnets and prices locked at {format_time(lock.at)}"
         yield PlanFinding(severity="info", code="locked", message=message, file=LOCK_FILE)
 
 
@@ -161,7 +161,7 @@ def _price_source_findings(claims: Sequence[PlannedNodeClaim]) -> Iterator[PlanF
         name = format_price_source(source)
         counts[name] = counts.get(name, 0) + 1
     if is_notable:
-        parts = (f"{name} ({counted(n, 'launch', 'launches')})" for name, n in counts.items())
+        parts = (f"{name} ({format_count(n, 'launch', 'launches')})" for name, n in counts.items())
         yield PlanFinding(
             severity="info", code="prices", message=f"price sources: {', '.join(parts)}"
         )
@@ -169,7 +169,7 @@ def _price_source_findings(claims: Sequence[PlannedNodeClaim]) -> Iterator[PlanF
 
 def daemon_set_findings(cluster: ClusterState) -> Iterator[PlanFinding]:
     """Report the DaemonSets that cannot be read, and how they are counted."""
-    for name, why in unreadable(cluster):
+    for name, why in unreadable_daemon_sets(cluster):
         message = (
             f"invalid DaemonSet {name}: {why}; it is assumed to run on every node that it tolerates"
         )
@@ -195,8 +195,10 @@ def decision_findings(decisions: Decisions | PlacementDecisions) -> Iterator[Pla
 def _dropped_preferences_finding(given_up: DroppedPreferences) -> PlanFinding:
     """Report the pods whose preferences cost too much, and the savings of dropping them."""
     pods = given_up.preferences
-    whose = f"{counted(len(pods), 'pod')} ({format_pods(pods)})"
-    saved = f", which saves {dollars(given_up.saving)} an hour" if given_up.saving > 0 else ""
+    whose = f"{format_count(len(pods), 'pod')} ({format_pods(pods)})"
+    saved = (
+        f", which saves {format_dollars(given_up.saving)} an hour" if given_up.saving > 0 else ""
+    )
     return PlanFinding(
         severity="warning",
         code="preferences-given-up",

@@ -29,7 +29,7 @@ from reconciler.model.kubernetes.metadata import LabelSelector
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.settings import FeatureGate, RemovalPolicy
 from reconciler.observed.state import ClusterState
-from reconciler.placement.pods.headroom import BufferTemplates, Headroom, headroom
+from reconciler.placement.pods.headroom import BufferTemplates, Headroom, resolve_headroom
 from reconciler.placement.topology import defaultspread
 from reconciler.placement.topology.defaultspread import DefaultSpread, Owner
 from reconciler.plan.make import findings
@@ -86,7 +86,7 @@ def headroom_of(inputs: Inputs) -> tuple[Headroom, ...]:
         return ()
     buffers = _buffers(inputs)
     known = _templates(inputs, buffers)
-    return tuple(headroom(buffer, known) for buffer in buffers)
+    return tuple(resolve_headroom(buffer, known) for buffer in buffers)
 
 
 def _buffers(inputs: Inputs) -> list[CapacityBuffer]:

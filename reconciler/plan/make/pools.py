@@ -27,7 +27,7 @@ from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.karpenter.nodeoverlay import NodeOverlay
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.settings import FeatureGate, MinValuesPolicy, Settings
-from reconciler.placement.explain.reasons import no_types
+from reconciler.placement.explain.reasons import no_types_rejection
 from reconciler.placement.nodes.space import SpaceBook
 from reconciler.placement.nodes.template import PoolTemplate
 from reconciler.placement.question import LaunchPool
@@ -329,7 +329,7 @@ def _pools_without_types(pools: Iterable[LaunchPool], settings: Settings) -> lis
 
 
 def _no_types_finding(template: PoolTemplate) -> PlanFinding:
-    message = no_types(template).message
+    message = no_types_rejection(template).message
     return PlanFinding(severity="warning", code=NO_INSTANCE_TYPES, message=message)
 
 

@@ -12,8 +12,8 @@ from itertools import groupby
 from math import floor, log10
 from typing import Final
 
-from reconciler.plan.render.layout import clipped
-from reconciler.plan.render.page import Markup, el, joined
+from reconciler.plan.render.layout import truncate
+from reconciler.plan.render.page import Markup, el, join_markup
 from reconciler.plan.render.sections.cells import Bar, Box, Flow, Lane, Timeline
 
 WIDTH: Final = 1100
@@ -43,15 +43,15 @@ class Axis:
 
     def x(self, at: datetime) -> float:
         """Return the position of a time; times outside are at the edge."""
-        whole = max((self.end - self.begin).total_seconds(), 1.0)
-        part = min(max((at - self.begin).total_seconds() / whole, 0.0), 1.0)
+        total = max((self.end - self.begin).total_seconds(), 1.0)
+        part = min(max((at - self.begin).total_seconds() / total, 0.0), 1.0)
         return round(self.left + part * (self.width - self.left - RIGHT), 1)
 
     def ticks(self) -> tuple[datetime, ...]:
         """Return the round times of the axis: full minutes, hours or days."""
-        whole = (self.end - self.begin).total_seconds()
-        step = next((s for s in _STEPS_S if whole / s <= self.ticks_max), 0)
-        step = step or 604_800 * (int(whole / 604_800 / self.ticks_max) + 1)
+        total = (self.end - self.begin).total_seconds()
+        step = next((s for s in _STEPS_S if total / s <= self.ticks_max), 0)
+        step = step or 604_800 * (int(total / 604_800 / self.ticks_max) + 1)
         start = int(self.begin.timestamp())
         first = start + -start % step
         return tuple(
@@ -75,7 +75,7 @@ class Axis:
         zone = el(
             "text", "UTC", cls="soft", x=self.left - 50, y=bottom + self.drop, text_anchor="end"
         )
-        return joined(*parts, zone)
+        return join_markup(*parts, zone)
 
 
 _LANE: Final = 22
@@ -90,19 +90,21 @@ _KINDS: Final = {
     "closed": "window or budget closed",
     "limited": "limited by a budget",
 }
-_HUES: Final = 8
+_HUE_COUNT: Final = 8
 
 
 def hue_of(number: int) -> int:
     """Return the colour of a number; colours repeat."""
-    return number % _HUES
+    return number % _HUE_COUNT
 
 
 def timeline(figure: Timeline) -> Markup:
     """Return the lanes over the wall clock, with a key above them."""
     used = {bar.kind for lane in figure.lanes for bar in lane.bars}
-    key = [joined(el("span", cls=f"key k-{k}"), said) for k, said in _KINDS.items() if k in used]
-    return joined(el("p", *key, cls="soft"), lanes(figure))
+    key = [
+        join_markup(el("span", cls=f"key k-{k}"), label) for k, label in _KINDS.items() if k in used
+    ]
+    return join_markup(el("p", *key, cls="soft"), lanes(figure))
 
 
 def lanes(figure: Timeline) -> Markup:
@@ -118,7 +120,7 @@ def lanes(figure: Timeline) -> Markup:
 
 
 def _lane(lane: Lane, axis: Axis, y: int) -> Markup:
-    label = el("text", clipped(lane.label, _LABEL_MAX), x=LEFT - 10, y=y + 15, text_anchor="end")
+    label = el("text", truncate(lane.label, _LABEL_MAX), x=LEFT - 10, y=y + 15, text_anchor="end")
     about = "; ".join(dict.fromkeys(bar.about for bar in lane.bars if bar.about)) or lane.label
     bars = [_bar(bar, axis, y) for bar in lane.bars if bar.end > bar.begin]
     return el("g", el("title", about), label, *bars, role="img", aria_label=about)
@@ -175,7 +177,7 @@ def _edge(start: tuple[int, int], end: tuple[int, int]) -> Markup:
 def _box(box: Box, x: int, y: int) -> Markup:
     about = f"{box.title}; {box.detail}" if box.detail else box.title
     texts = [
-        el("text", clipped(line, _LETTERS), x=x + 10, y=y + 17 + 15 * number)
+        el("text", truncate(line, _LETTERS), x=x + 10, y=y + 17 + 15 * number)
         for number, line in enumerate((box.title, box.detail))
     ]
     corner = el("rect", cls=f"box {box.kind}", x=x, y=y, width=_BOX[0], height=_BOX[1], rx=6)
@@ -207,21 +209,21 @@ class Curve:
     points: Sequence[Point]
 
 
-def thinned(points: Sequence[Point], points_max: int = POINTS_MAX) -> Sequence[Point]:
+def thin_points(points: Sequence[Point], points_max: int = POINTS_MAX) -> Sequence[Point]:
     """Return at most ``points_max`` points: of each slice its first, lowest, highest and last.
 
-    So no extreme is lost, and none moves by more than the width of a slice.
+    No extreme is lost, and no point moves by more than the width of a slice.
     """
     if len(points) <= points_max:
         return points
     slices = points_max // 4
-    kept: list[Point] = []
+    points_kept: list[Point] = []
     for _, members in groupby(points, lambda point: min(int(point[0] * slices), slices - 1)):
         part = list(members)
         order = range(len(part))
         lowest, highest = (pick(order, key=lambda n: part[n][1]) for pick in (min, max))
-        kept += [part[n] for n in sorted({0, lowest, highest, len(part) - 1})]
-    return kept
+        points_kept += [part[n] for n in sorted({0, lowest, highest, len(part) - 1})]
+    return points_kept
 
 
 def chart(
@@ -234,17 +236,18 @@ def chart(
 
     levels = [top * quarter / 4 for quarter in range(5)]
     drawing = el(
-        "svg", *(level(label(value), y(value), _LEFT, _WIDTH - RIGHT) for value in levels), grid,
+        "svg",
+        *(level_line(label(value), y(value), _LEFT, _WIDTH - RIGHT) for value in levels), grid,
         *(_line(curve, number, y) for number, curve in enumerate(curves)), cls="curves",
         viewBox=f"0 0 {_WIDTH} {_HEIGHT}", role="img", aria_label=about,
     )  # fmt: skip
-    return joined(_key(curves), drawing)
+    return join_markup(_legend(curves), drawing)
 
 
 def _line(curve: Curve, number: int, y: Callable[[float], float]) -> Markup:
     if not curve.points:
         return Markup("")
-    (x, value), *rest = thinned(curve.points)
+    (x, value), *rest = thin_points(curve.points)
     steps = "".join(f"H{_x(x)}V{y(value)}" for x, value in rest)
     path = f"M{_x(x)} {y(value)}{steps}H{_WIDTH - RIGHT}"
     return el("g", el("title", curve.name), el("path", cls=_style(number), d=path))
@@ -258,7 +261,7 @@ def _style(number: int) -> str:
     return f"curve s{number % _STYLES}"
 
 
-def _key(curves: Sequence[Curve]) -> Markup:
+def _legend(curves: Sequence[Curve]) -> Markup:
     items = (
         el(
             "span",
@@ -273,21 +276,21 @@ def _key(curves: Sequence[Curve]) -> Markup:
     return el("p", Markup(" ".join(items)), cls="samples")
 
 
-def level(label: str, at: float, left: float, right: float) -> Markup:
+def level_line(label: str, at: float, left: float, right: float) -> Markup:
     """Return a line across a chart with its label to the left."""
-    return joined(
+    return join_markup(
         el("line", cls="grid", x1=left, y1=at, x2=right, y2=at),
         el("text", label, cls="soft", x=left - 8, y=at + 4, text_anchor="end"),
     )
 
 
-def round_above(value: float) -> float:
+def round_up(value: float) -> float:
     """Return the round number at or above ``value``, of which a quarter is round as well."""
     unit = 10.0 ** floor(log10(value))
     return next(part * unit for part in (1, 2, 4, 6, 8, 10, 12) if part * unit >= value)
 
 
-def price_label(price: float) -> str:
+def format_price_label(price: float) -> str:
     """Return USD an hour for the side of a chart."""
     digits = 2 if price >= 1 or not price else 4
     return f"${price:,.{digits}f}"
@@ -302,8 +305,8 @@ class TimeScale:
 
     def share(self, at: datetime) -> float:
         """Return the position of a time; times outside are at the edge."""
-        whole = max((self.end - self.begin).total_seconds(), 1.0)
-        return min(max((at - self.begin).total_seconds() / whole, 0.0), 1.0)
+        total = max((self.end - self.begin).total_seconds(), 1.0)
+        return min(max((at - self.begin).total_seconds() / total, 0.0), 1.0)
 
     def grid(self) -> Markup:
         """Return a line at each round time."""
@@ -351,4 +354,4 @@ class SpanScale:
             parts.append(
                 el("text", label, cls="soft", x=x, y=_BOTTOM + _DROP, text_anchor="middle")
             )
-        return joined(*parts)
+        return join_markup(*parts)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from reconciler.plan.render.charts import flow, timeline
-from reconciler.plan.render.page import Markup, el, finder, joined, page
+from reconciler.plan.render.page import Markup, el, filter_field, join_markup, page
 from reconciler.plan.render.sections.cells import (
     VERBS,
     Cell,
@@ -16,19 +16,19 @@ from reconciler.plan.render.sections.cells import (
     Flow,
     Line,
     Moment,
-    Moved,
     Name,
     NameList,
     PlanDocument,
     Section,
     SectionRow,
     Text,
+    ValueChange,
     columns_to_show,
-    order_of,
+    sort_value,
     text_of,
 )
 from reconciler.plan.render.sections.document import document_of
-from reconciler.plan.render.wording import code_spans, counted, moment
+from reconciler.plan.render.wording import code_spans, format_count, format_time
 from reconciler.plan.value.plan import Plan
 
 ROWS_MAX: Final = 5000
@@ -39,13 +39,13 @@ _NAMES_SHOWN: Final = 8
 
 def render_html(plan: Plan) -> str:
     """Return the page."""
-    return paint(document_of(plan))
+    return render_document(document_of(plan))
 
 
-def paint(document: PlanDocument) -> str:
+def render_document(document: PlanDocument) -> str:
     """Return a document as a page."""
     title = f"Plan for {document.fleet}"
-    return page(title, _header(document), *map(section_of, document.sections))
+    return page(title, _header(document), *map(render_section, document.sections))
 
 
 def _sentence(text: str) -> Markup:
@@ -54,7 +54,7 @@ def _sentence(text: str) -> Markup:
 
 def _header(document: PlanDocument) -> Markup:
     facts = (
-        f"plan {document.digest} of {moment(document.at)}",
+        f"plan {document.digest} of {format_time(document.at)}",
         document.place,
         document.observation,
     )
@@ -64,18 +64,18 @@ def _header(document: PlanDocument) -> Markup:
         el("h1", document.fleet, el("small", f" at {document.revision}")),
         el("p", " · ".join(filter(None, facts)), cls="soft"),
         el("div", *map(_sentence, document.headline), cls=f"sum{' alarm' * has_pods}"),
-        finder(),
+        filter_field(),
     )
 
 
-def section_of(section: Section) -> Markup:
+def render_section(section: Section) -> Markup:
     """Return a section of a page."""
     note = el("small", f" {section.note}") if section.note else ""
     title, body = section.title.rstrip(":"), _body(section)
     if section.folded:
         shown = el("details", el("summary", title, note), body)
     else:
-        shown = joined(el("h2", title, note, cls=section.tone or None), body)
+        shown = join_markup(el("h2", title, note, cls=section.tone or None), body)
     return el("section", shown, id=section.key)
 
 
@@ -84,15 +84,15 @@ def _body(section: Section) -> Markup:
     drawing = Markup("")
     if figure is not None:
         drawing = flow(figure) if isinstance(figure, Flow) else timeline(figure)
-    return joined(drawing, _table(section.columns, section.rows, section.lines_title))
+    return join_markup(drawing, _table(section.columns, section.rows, section.lines_title))
 
 
 def _table(columns: Sequence[Column], rows: Sequence[SectionRow], lines_title: str) -> Markup:
     if not rows:
         return Markup("")
     verbs, lines = any(row.verb for row in rows), any(row.lines for row in rows)
-    kept = columns_to_show(columns, rows, on_page=True)
-    heads = [*([Column("")] if verbs else []), *(columns[number] for number in kept)]
+    columns_shown = columns_to_show(columns, rows, on_page=True)
+    heads = [*([Column("")] if verbs else []), *(columns[number] for number in columns_shown)]
     heads += [Column(lines_title)] if lines else []
     head = el(
         "tr", *(el("th", c.title, cls="n" if c.numeric else None, scope="col") for c in heads)
@@ -100,7 +100,9 @@ def _table(columns: Sequence[Column], rows: Sequence[SectionRow], lines_title: s
     bodies = []
     for row in rows[:ROWS_MAX]:
         unfolds = not row.more
-        cells = [_td(row.cells[number], columns[number], unfolds=unfolds) for number in kept]
+        cells = [
+            _td(row.cells[number], columns[number], unfolds=unfolds) for number in columns_shown
+        ]
         if verbs:
             cells.insert(0, el("td", _verb(row.verb)))
         if lines:
@@ -108,7 +110,7 @@ def _table(columns: Sequence[Column], rows: Sequence[SectionRow], lines_title: s
         bodies.append(_tbody(row, cells, columns, lines_title))
     rest = len(rows) - ROWS_MAX
     more = el("p", f"and {rest:,} more (`-o json` lists all)", cls="soft") if rest > 0 else ""
-    return joined(el("table", el("thead", head), *bodies, cls="cards"), more)
+    return join_markup(el("table", el("thead", head), *bodies, cls="cards"), more)
 
 
 def _tbody(
@@ -118,8 +120,8 @@ def _tbody(
     first = el("tr", *cells)
     if not row.more:
         return el("tbody", first)
-    said = el("summary", f"show all {len(row.more):,}")
-    inner = el("details", said, _table(columns, row.more, lines_title))
+    label = el("summary", f"show all {len(row.more):,}")
+    inner = el("details", label, _table(columns, row.more, lines_title))
     return el("tbody", first, el("tr", el("td", inner, colspan=len(cells))), cls="with")
 
 
@@ -128,7 +130,7 @@ def _td(cell: Cell, column: Column, *, unfolds: bool) -> Markup:
         "td",
         _cell(cell, unfolds=unfolds),
         cls="n" if column.numeric else None,
-        data_sort=order_of(cell) or None,
+        data_sort=sort_value(cell) or None,
         data_label=column.title,
     )
 
@@ -142,45 +144,47 @@ def _lines(lines: Sequence[Line], title: str, *, unfolds: bool) -> Markup:
 
 
 def _line(line: Line, *, unfolds: bool) -> Markup:
-    said = Markup(" ".join(_cell(cell, unfolds=unfolds) for cell in line.cells))
+    content = Markup(" ".join(_cell(cell, unfolds=unfolds) for cell in line.cells))
     match line.head:
         case NameList(names=names, noun=noun):
-            many = counted(len(names), noun)
+            many = format_count(len(names), noun)
             which = el("details", el("summary", "which"), _codes(names))
-            return joined(el("div", el("b", many), ": ", said), which)
+            return join_markup(el("div", el("b", many), ": ", content), which)
         case Name() as head:
-            return el("div", _cell(head), " ", said)
-    return el("div", said)
+            return el("div", _cell(head), " ", content)
+    return el("div", content)
 
 
 def _cell(cell: Cell, *, unfolds: bool = True) -> Markup:
     match cell:
         case Text(text=text, tone=tone):
-            return el("span", text, cls=tone) if tone and text else joined(text)
+            return el("span", text, cls=tone) if tone and text else join_markup(text)
         case Name(text=text, kind=kind):
-            return joined(f"{kind} " if kind else "", el("code", text) if text else "")
+            return join_markup(f"{kind} " if kind else "", el("code", text) if text else "")
         case NameList():
             return _names(cell, unfolds=unfolds)
         case Moment(at=at):
-            return el("time", moment(at), datetime=at.isoformat())
+            return el("time", format_time(at), datetime=at.isoformat())
         case Dollars(amount=amount, signed=True) if amount:
             return el("span", text_of(cell), cls="bad" if amount > 0 else "good")
-        case Moved():
-            return joined(text_of(cell))
+        case ValueChange():
+            return join_markup(text_of(cell))
         case Edit():
             return _edit(cell)
-    return joined(text_of(cell))
+    return join_markup(text_of(cell))
 
 
 def _names(cell: NameList, *, unfolds: bool) -> Markup:
     kind = f"{cell.kind} " if cell.kind else ""
     if len(cell.names) <= _NAMES_SHOWN and unfolds:
-        return joined(kind, _codes(cell.names))
+        return join_markup(kind, _codes(cell.names))
     shown, rest = cell.names[: cell.most], cell.names[cell.most :]
-    more = f"and {counted(len(rest), f'more {cell.noun}')}" if rest else ""
+    more = f"and {format_count(len(rest), f'more {cell.noun}')}" if rest else ""
     if rest and unfolds:
-        return joined(kind, _codes(shown), " ", el("details", el("summary", more), _codes(rest)))
-    return joined(kind, _codes(shown), f" {more}")
+        return join_markup(
+            kind, _codes(shown), " ", el("details", el("summary", more), _codes(rest))
+        )
+    return join_markup(kind, _codes(shown), f" {more}")
 
 
 def _codes(names: Sequence[str]) -> Markup:

@@ -35,7 +35,7 @@ class Canvas:
     def fit(self, names: Iterable[str], room: int, noun: str) -> str:
         """Return as many names as fit, and record in ``cut`` whether some did not."""
         every = list(names)
-        text = fitting(every, room, noun)
+        text = fit_names(every, room, noun)
         self.cut = self.cut or text != ", ".join(every)
         return text
 
@@ -57,7 +57,7 @@ class Canvas:
         """Write a line unchanged."""
         self.lines.append(text.rstrip())
 
-    def wrapped(
+    def paragraph(
         self, text: str, indent: int, *styles: str, hanging: int = 0, before: str = ""
     ) -> None:
         """Write a paragraph; lines after the first are indented by ``hanging`` more.
@@ -76,7 +76,7 @@ class Canvas:
         """
         room = edge - indent - len(right) - (2 if right else 0)
         if room < min(_COLUMN_MIN, len(left)):
-            self.wrapped(left, indent, *styles, hanging=2)
+            self.paragraph(left, indent, *styles, hanging=2)
             if right:
                 self.line(f"{right:>{edge}}")
             return
@@ -123,7 +123,7 @@ def table(rows: Sequence[Sequence[str]], align: str) -> list[str]:
     ]
 
 
-def fitting(names: Iterable[str], room: int, noun: str = "node") -> str:
+def fit_names(names: Iterable[str], room: int, noun: str = "node") -> str:
     """Return as many names as fit into ``room`` columns, and the number of others."""
     every = list(names)
     for shown in range(min(len(every), room // 3 + 1), 0, -1):
@@ -135,6 +135,6 @@ def fitting(names: Iterable[str], room: int, noun: str = "node") -> str:
     return f"{len(every):,} {noun}s" if len(every) > 1 else "".join(every)
 
 
-def clipped(text: str, width: int) -> str:
+def truncate(text: str, width: int) -> str:
     """Return the text, truncated to ``width`` columns."""
     return text if len(text) <= width else text[: max(width - 1, 1)] + "…"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from reconciler.model.text.visible import markdown_code, markdown_text, mermaid_text
-from reconciler.plan.render.layout import clipped
+from reconciler.plan.render.layout import truncate
 from reconciler.plan.render.sections.actions import BOXES_MAX, flow_of
 from reconciler.plan.render.sections.cells import (
     Box,
@@ -26,7 +26,7 @@ from reconciler.plan.render.sections.cells import (
     text_of,
 )
 from reconciler.plan.render.sections.document import document_of
-from reconciler.plan.render.wording import code_spans, counted, moment
+from reconciler.plan.render.wording import code_spans, format_count, format_time
 from reconciler.plan.value.plan import Plan
 
 _LABEL_MAX: Final = 80
@@ -40,10 +40,10 @@ _HEAD: Final = (
 
 def render_mermaid(plan: Plan) -> str:
     """Return the actions and their edges; beyond ``BOXES_MAX`` the rest is counted."""
-    return draw(flow_of(plan))
+    return render_flowchart(flow_of(plan))
 
 
-def draw(flow: Flow) -> str:
+def render_flowchart(flow: Flow) -> str:
     """Return the order of actions as a flowchart."""
     lines = list(_HEAD)
     shown = flow.boxes[:BOXES_MAX]
@@ -53,17 +53,17 @@ def draw(flow: Flow) -> str:
         lines += [f"  {numbers[b]} --> {numbers[box.id]}" for b in box.after if b in numbers]
     rest = len(flow.boxes) - len(shown)
     if rest:
-        lines.append(f'  rest["and {counted(rest, "more action")} (-o json lists all)"]')
+        lines.append(f'  rest["and {format_count(rest, "more action")} (-o json lists all)"]')
     if not shown:
         lines.append('  none["nothing to do"]')
     return "\n".join(lines) + "\n"
 
 
 def _label(box: Box) -> str:
-    return "<br/>".join(escaped(part) for part in (box.title, box.detail) if part)
+    return "<br/>".join(escape_label(part) for part in (box.title, box.detail) if part)
 
 
-def escaped(text: str) -> str:
+def escape_label(text: str) -> str:
     """Return text that a quoted Mermaid label shows unchanged."""
     line = " ".join(text.split())
     return mermaid_text(line if len(line) <= _LABEL_MAX else line[: _LABEL_MAX - 1] + "…")
@@ -76,8 +76,8 @@ _SUMMARY_MAX: Final = 2000
 _BOXES_MAX: Final = 40
 
 
-class _Room(NamedTuple):
-    """How much an attempt shows: rows of a table and behind a fold, and characters of a cell."""
+class _CommentLimits(NamedTuple):
+    """The limits of one attempt: rows of a table and behind a fold, and characters of a cell."""
 
     rows: int
     folded: int
@@ -85,99 +85,107 @@ class _Room(NamedTuple):
     chart: bool
 
 
-_ROOMS: Final = (
-    _Room(40, 120, 400, chart=True),
-    _Room(40, 60, 300, chart=False),
-    _Room(12, 30, 200, chart=False),
-    _Room(6, 12, 120, chart=False),
-    _Room(3, 3, 60, chart=False),
+_LIMITS: Final = (
+    _CommentLimits(40, 120, 400, chart=True),
+    _CommentLimits(40, 60, 300, chart=False),
+    _CommentLimits(12, 30, 200, chart=False),
+    _CommentLimits(6, 12, 120, chart=False),
+    _CommentLimits(3, 3, 60, chart=False),
 )
 """Tried until the comment fits."""
 
 
 def render_markdown(plan: Plan) -> str:
     """Return the comment; what does not fit is counted, with the location of the complete plan."""
-    return paint(document_of(plan, for_page=False))
+    return render_document(document_of(plan, for_page=False))
 
 
-def paint(document: PlanDocument) -> str:
+def render_document(document: PlanDocument) -> str:
     """Return a document as a comment of at most ``CHARACTERS_MAX`` characters."""
-    for room in _ROOMS:
-        text = _Comment(document, room).text()
+    for limits in _LIMITS:
+        text = _Comment(document, limits).text()
         if len(text) <= CHARACTERS_MAX:
             return text
-    return _Comment(document, _ROOMS[-1]).head()
+    return _Comment(document, _LIMITS[-1]).without_tables()
 
 
 class _Comment:
     """One attempt at the comment."""
 
-    def __init__(self, document: PlanDocument, room: _Room) -> None:
+    def __init__(self, document: PlanDocument, limits: _CommentLimits) -> None:
         self._document = document
-        self._room = room
+        self._limits = limits
 
     def text(self) -> str:
         parts = [part for section in self._document.sections for part in self._section(section)]
-        return "\n\n".join([*self._title(), *parts, self._foot()]) + "\n"
+        return "\n\n".join([*self._title(), *parts, self._footer()]) + "\n"
 
-    def head(self) -> str:
+    def without_tables(self) -> str:
         """Return the comment without any table, which fits whatever the names are."""
         note = "The tables of this plan are too long for a comment. Use `-o html` to see them."
-        return "\n\n".join([*self._title(), note, self._foot()]) + "\n"
+        return "\n\n".join([*self._title(), note, self._footer()]) + "\n"
 
     def _title(self) -> list[str]:
-        lines = [clipped(line, _SUMMARY_MAX // 4) for line in self._document.headline]
-        said = "  \n".join(map(_sentence, lines))
-        return [f"### Plan for {self._say(self._document.fleet)}", f"**{said}**"]
+        lines = [truncate(line, _SUMMARY_MAX // 4) for line in self._document.headline]
+        headline = "  \n".join(map(_sentence, lines))
+        return [f"### Plan for {self._text(self._document.fleet)}", f"**{headline}**"]
 
-    def _foot(self) -> str:
+    def _footer(self) -> str:
         document = self._document
-        of = markdown_code(clipped(document.revision, _SUMMARY_MAX))
+        revision = markdown_code(truncate(document.revision, _SUMMARY_MAX))
         seen = f"; {document.observation}" if document.observation else ""
-        plan = f"Plan {markdown_code(document.digest)} of {of}, {moment(document.at)}{seen}"
+        plan = (
+            f"Plan {markdown_code(document.digest)} of {revision}, {format_time(document.at)}{seen}"
+        )
         return f"<sub>{plan}</sub>"
 
     def _section(self, section: Section) -> list[str]:
         if isinstance(section.figure, Flow):
-            if len(section.figure.boxes) > _BOXES_MAX or not self._room.chart:
+            if len(section.figure.boxes) > _BOXES_MAX or not self._limits.chart:
                 return []
-            return [_fold(section.heading, f"```mermaid\n{draw(section.figure)}```")]
+            return [_fold(section.heading, f"```mermaid\n{render_flowchart(section.figure)}```")]
         table = self._table(section)
         title = markdown_text(section.heading)
         return [_fold(title, table)] if section.folded else [f"#### {title}", table]
 
     def _table(self, section: Section) -> str:
-        kept = columns_to_show(section.columns, section.rows)
+        columns_shown = columns_to_show(section.columns, section.rows)
         verbs = any(row.verb for row in section.rows)
         lines = any(row.lines for row in section.rows)
-        heads = [*([""] if verbs else []), *(section.columns[n].title for n in kept)]
+        heads = [*([""] if verbs else []), *(section.columns[n].title for n in columns_shown)]
         marks = [*([":--"] if verbs else [])]
-        marks += ["--:" if section.columns[n].numeric else ":--" for n in kept]
+        marks += ["--:" if section.columns[n].numeric else ":--" for n in columns_shown]
         if lines:
             heads.append(section.lines_title)
             marks.append(":--")
-        shown = section.rows[: self._room.rows]
-        rows = [self._row(row, kept, verbs=verbs, lines=lines) for row in shown]
+        shown = section.rows[: self._limits.rows]
+        rows = [self._row(row, columns_shown, verbs=verbs, lines=lines) for row in shown]
         if len(section.rows) > len(shown):
-            said = f"and {len(section.rows) - len(shown):,} more (`-o html` lists all)"
-            rows.append([said, *[""] * (len(heads) - 1)])
+            rest = f"and {len(section.rows) - len(shown):,} more (`-o html` lists all)"
+            rows.append([rest, *[""] * (len(heads) - 1)])
         return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, marks, *rows))
 
-    def _row(self, row: SectionRow, kept: Sequence[int], *, verbs: bool, lines: bool) -> list[str]:
-        cells = [self._cell(row.cells[n], unfolds=not row.more) for n in kept]
+    def _row(
+        self, row: SectionRow, columns_shown: Sequence[int], *, verbs: bool, lines: bool
+    ) -> list[str]:
+        cells = [self._cell(row.cells[n], unfolds=not row.more) for n in columns_shown]
         if row.more:
-            cells[0] += self._more(row, kept)
-        said = "<br>".join(self._lines(row.lines, unfolds=not row.more or len(kept) == 1))
-        return [*([row.verb] if verbs else []), *cells, *([said] if lines else [])]
+            cells[0] += self._folded_rows(row, columns_shown)
+        text = "<br>".join(self._lines(row.lines, unfolds=not row.more or len(columns_shown) == 1))
+        return [*([row.verb] if verbs else []), *cells, *([text] if lines else [])]
 
-    def _more(self, row: SectionRow, kept: Sequence[int]) -> str:
+    def _folded_rows(self, row: SectionRow, columns_shown: Sequence[int]) -> str:
         """Return the rows behind a row, a line for each, behind a fold in its first cell."""
-        shown = [self._flat(part, row, kept) for part in row.more[: self._room.folded]]
+        shown = [
+            self._one_line_row(part, row, columns_shown) for part in row.more[: self._limits.folded]
+        ]
         return self._unfold(f"all {len(row.more):,}", shown, "<br>", len(row.more))
 
-    def _flat(self, row: SectionRow, above: SectionRow, kept: Sequence[int]) -> str:
+    def _one_line_row(
+        self, row: SectionRow, above: SectionRow, columns_shown: Sequence[int]
+    ) -> str:
         """Return a row on one line, without what the row above it has as well."""
-        own = [row.cells[n] for n in kept if not n or row.cells[n] != above.cells[n]]
+        own = [row.cells[n] for n in columns_shown if not n or row.cells[n] != above.cells[n]]
         cells = [self._cell(cell, unfolds=False) for cell in own]
         parts = [line for line in row.lines if line not in above.lines]
         lines = self._lines(parts, unfolds=False)
@@ -190,57 +198,57 @@ class _Comment:
         return f"<details><summary>{title}</summary>{between.join(shown)}</details>"
 
     def _lines(self, lines: Sequence[Line], *, unfolds: bool = True) -> list[str]:
-        shown = [self._line(line, unfolds=unfolds) for line in lines[: self._room.rows]]
+        shown = [self._line(line, unfolds=unfolds) for line in lines[: self._limits.rows]]
         rest = len(lines) - len(shown)
         return [*shown, f"and {rest:,} more (`-o html` lists all)"] if rest > 0 else shown
 
     def _line(self, line: Line, *, unfolds: bool = True) -> str:
-        said = " ".join(self._cell(cell, unfolds=unfolds) for cell in line.cells)
+        text = " ".join(self._cell(cell, unfolds=unfolds) for cell in line.cells)
         match line.head:
             case NameList(names=names, noun=noun):
-                codes = [self._code(name) for name in names[: self._room.folded]]
+                codes = [self._code(name) for name in names[: self._limits.folded]]
                 which = self._unfold("which", codes, ", ", len(names)) if unfolds else ""
-                return f"**{counted(len(names), noun)}**: {said}{which}"
+                return f"**{format_count(len(names), noun)}**: {text}{which}"
             case Name() as head:
-                return f"{self._cell(head)} {said}"
-        return said
+                return f"{self._cell(head)} {text}"
+        return text
 
     def _cell(self, cell: Cell, *, unfolds: bool = True) -> str:
         match cell:
             case Name(text=text, kind=kind):
-                return f"{self._say(kind)} {self._code(text)}".strip()
+                return f"{self._text(kind)} {self._code(text)}".strip()
             case NameList():
                 return self._names(cell, unfolds=unfolds)
             case Edit():
                 return self._edit(cell)
-        return self._say(text_of(cell))
+        return self._text(text_of(cell))
 
     def _names(self, cell: NameList, *, unfolds: bool) -> str:
-        kind = f"{self._say(cell.kind)} " if cell.kind else ""
+        kind = f"{self._text(cell.kind)} " if cell.kind else ""
         rest = cell.names[cell.most :]
         if len(rest) <= 1:
             return kind + ", ".join(map(self._code, cell.names))
         shown = kind + ", ".join(map(self._code, cell.names[: cell.most]))
-        said = f"and {len(rest):,} more"
+        more = f"and {len(rest):,} more"
         if not unfolds:
-            return f"{shown} {said}"
-        codes = [self._code(name) for name in rest[: self._room.folded]]
-        return f"{shown} {self._unfold(said, codes, ', ', len(rest))}"
+            return f"{shown} {more}"
+        codes = [self._code(name) for name in rest[: self._limits.folded]]
+        return f"{shown} {self._unfold(more, codes, ', ', len(rest))}"
 
     def _edit(self, edit: Edit) -> str:
         mark = " (causes drift)" if edit.drifts else ""
         path = self._code(edit.path)
-        if not edit.of_list:
+        if not edit.is_list:
             return f"{path} {self._code(edit.old[0])} → {self._code(edit.new[0])}{mark}"
         lost = [f"− {self._code(entry)}" for entry in edit.old]
         gained = [f"+ {self._code(entry)}" for entry in edit.new]
         return "<br>".join([f"{path}{mark}", *lost, *gained])
 
-    def _say(self, text: str) -> str:
-        return markdown_text(clipped(text, self._room.cell))
+    def _text(self, text: str) -> str:
+        return markdown_text(truncate(text, self._limits.cell))
 
     def _code(self, text: str) -> str:
-        return markdown_code(clipped(text, self._room.cell))
+        return markdown_code(truncate(text, self._limits.cell))
 
 
 def _sentence(text: str) -> str:

@@ -147,10 +147,10 @@ def el(tag: str, *children: str, **attributes: str | float | None) -> Markup:
             words.append(f'{written}="{html_text(str(value))}"' if value != "" else written)
     if tag in _VOID or tag in _SHAPES:
         return Markup(f"<{' '.join(words)}{'/' if tag in _SHAPES else ''}>")
-    return Markup(f"<{' '.join(words)}>{joined(*children)}</{tag}>")
+    return Markup(f"<{' '.join(words)}>{join_markup(*children)}</{tag}>")
 
 
-def joined(*children: str) -> Markup:
+def join_markup(*children: str) -> Markup:
     """Return children in order; those that are not markup are escaped."""
     return Markup("".join(c if isinstance(c, Markup) else html_text(c) for c in children))
 
@@ -161,14 +161,14 @@ def page(title: str, *body: str) -> str:
         f"default-src 'none'; style-src 'sha256-{_hash(STYLE)}'; "
         f"script-src 'sha256-{_hash(SCRIPT)}'; base-uri 'none'; form-action 'none'"
     )
-    head = joined(
+    head = join_markup(
         el("meta", charset="utf-8"),
         el("meta", http_equiv="Content-Security-Policy", content=policy),
         el("meta", name="viewport", content="width=device-width,initial-scale=1"),
         el("title", title),
         Markup(f"<style>{STYLE}</style>"),
     )
-    shown = joined(Markup("\n".join(joined(part) for part in body)))
+    shown = join_markup(Markup("\n".join(join_markup(part) for part in body)))
     script = Markup(f"<script>{SCRIPT}</script>")
     body_of = f"<body>{shown}\n{script}</body>"
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n{body_of}</html>\n'
@@ -178,7 +178,7 @@ def _hash(text: str) -> str:
     return b64encode(sha256(text.encode()).digest()).decode()
 
 
-def finder() -> Markup:
+def filter_field() -> Markup:
     """Return the field that filters the rows of all tables; the script shows it."""
     field = el("input", type="search", placeholder="Filter rows", aria_label="Filter rows")
     return el("div", field, el("output", cls="soft", aria_live="polite"), cls="find", hidden="")

@@ -10,23 +10,23 @@ import msgspec
 from reconciler.model.duration import iso_duration
 from reconciler.plan.render.verdicts import policy_lines
 from reconciler.plan.render.wording import (
-    counted,
-    dollars,
+    format_count,
+    format_dollars,
+    format_duration,
+    format_hourly,
+    format_list,
+    format_monthly,
     format_pods,
-    grouped,
-    hourly,
-    listed,
-    monthly,
-    never_code,
-    readable_duration,
-    short_node,
+    group_messages,
+    short_node_name,
+    without_backticks,
 )
 from reconciler.plan.value.actions import ActionKind
 from reconciler.plan.value.costs import BASE, HEAD, AtRest, Backtest, PoolCost
 from reconciler.plan.value.plan import Plan
 
 
-def sentence(backtest: Backtest) -> str:
+def backtest_sentence(backtest: Backtest) -> str:
     """Return the difference of two sides in one sentence, for a comment on a pull request."""
     change = backtest.difference
     assert change is not None, "a backtest of one side has no difference"
@@ -35,30 +35,33 @@ def sentence(backtest: Backtest) -> str:
         cost = "the same"
     else:
         share = "" if change.percent is None else f" ({change.percent:+.0f}%)".replace("-", "−")
-        cost = f"{dollars(abs(change.dollars))} {'less' if change.dollars < 0 else 'more'}{share}"
+        direction = "less" if change.dollars < 0 else "more"
+        cost = f"{format_dollars(abs(change.dollars))} {direction}{share}"
     what = "this change" if change.against == BASE else "this fleet"
     against = "" if change.against == BASE else f" compared with {change.against}"
-    waits = f"{seconds(other.waiting_seconds.p99)} → {seconds(head.waiting_seconds.p99)}"
+    waits = (
+        f"{format_seconds(other.waiting_seconds.p99)} → {format_seconds(head.waiting_seconds.p99)}"
+    )
     less = "fewer" if change.evictions < 0 else "more"
-    evictions = counted(abs(change.evictions), f"{less} eviction")
-    period = f"Over {span_of(backtest)}"
+    evictions = format_count(abs(change.evictions), f"{less} eviction")
+    period = f"Over {backtest_length(backtest)}"
     return f"{period}, {what} would have cost {cost}{against}; p99 waiting {waits}, {evictions}."
 
 
-def span_of(backtest: Backtest) -> str:
+def backtest_length(backtest: Backtest) -> str:
     """Return how long a backtest is."""
-    return readable_duration(iso_duration(backtest.until - backtest.begin))
+    return format_duration(iso_duration(backtest.until - backtest.begin))
 
 
-def seconds(value: float) -> str:
+def format_seconds(value: float) -> str:
     """Return whole seconds for people."""
     return f"{value:,.0f} s"
 
 
-_WORTH_SAYING: Final = 0.1
+_GAP_EXPLAINED_MIN: Final = 0.1
 """The share above the bound from which the reason is shown."""
 
-_BECAUSE: Final[dict[object, str]] = {
+_GAP_REASONS: Final[dict[object, str]] = {
     "NodePoolWeights": " because of the weights of the NodePools",
     "Preferences": " because soft preferences are honoured (limit them with "
     "`maximumPreferenceCostPercent`)",
@@ -77,7 +80,7 @@ _PODS_WIDTH: Final = 300
 """The maximum characters of a name from elsewhere, so that the headline stays short."""
 
 
-class Now(msgspec.Struct, frozen=True):
+class ActionCounts(msgspec.Struct, frozen=True):
     """How many nodes this plan launches and removes."""
 
     launch: int
@@ -94,7 +97,7 @@ class Summary(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
 
     text: tuple[str, ...]
     unschedulable: int
-    now: Now
+    now: ActionCounts
     per_month: float | None = None
     replaced: int | None = None
     launched: int | None = None
@@ -105,7 +108,7 @@ class Summary(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_de
 
 def summary_of(plan: Plan) -> Summary:
     """Return the headline of a plan."""
-    change, now, pods = plan.at_rest, _now(plan), len(unschedulable(plan))
+    change, now, pods = plan.at_rest, _count_actions(plan), len(unschedulable_pods(plan))
     if change is None:
         return Summary(text=tuple(summary_lines(plan)), unschedulable=pods, now=now)
     return Summary(
@@ -121,14 +124,14 @@ def summary_of(plan: Plan) -> Summary:
     )
 
 
-def unschedulable(plan: Plan) -> list[str]:
+def unschedulable_pods(plan: Plan) -> list[str]:
     """Return the pods that cannot be scheduled, now or when the fleet is at rest."""
     later = plan.at_rest.unschedulable if plan.at_rest is not None else ()
     return sorted({*later, *(pod.pod for pod in plan.unschedulable)})
 
 
-def _now(plan: Plan) -> Now:
-    return Now(
+def _count_actions(plan: Plan) -> ActionCounts:
+    return ActionCounts(
         sum(1 for action in plan.actions if action.kind == ActionKind.PROVISION),
         sum(1 for action in plan.actions if action.kind == ActionKind.TERMINATE),
     )
@@ -144,12 +147,12 @@ def summary_lines(plan: Plan) -> list[str]:
 
 
 def _unschedulable_line(plan: Plan) -> list[str]:
-    pods = unschedulable(plan)
+    pods = unschedulable_pods(plan)
     if not pods:
         return []
     when = " now" if plan.at_rest is not None and not plan.at_rest.unschedulable else ""
-    said = _clipped(never_code(format_pods(pods)), _PODS_WIDTH)
-    return [f"{counted(len(pods), 'pod')} cannot be scheduled{when}: {said}."]
+    said = _truncate(without_backticks(format_pods(pods)), _PODS_WIDTH)
+    return [f"{format_count(len(pods), 'pod')} cannot be scheduled{when}: {said}."]
 
 
 def _change_lines(plan: Plan) -> list[str]:
@@ -161,20 +164,26 @@ def _change_lines(plan: Plan) -> list[str]:
     backtest = plan.backtest
     replayed = []
     if backtest is not None and backtest.difference is not None:
-        replayed.append(sentence(backtest))
+        replayed.append(backtest_sentence(backtest))
     if change is None:
         return replayed
-    price = _price_of(change)
+    price = _cost_sentence(change)
     if replayed and price == _NO_EFFECT:
         price = "This change does not affect the cost of the fleet as it is now."
     codes = {finding.code for finding in plan.diagnostics}
     if "region-changed" in codes:
         price = "New nodes for all pods cost the same there." if price == _NO_EFFECT else price
         return [_LEFT_REGION, price, *replayed, _NO_MOVE]
-    return [price, *replayed, _nodes_of(change), *_unknown_in(codes), *_stuck_in(change)]
+    return [
+        price,
+        *replayed,
+        _nodes_sentence(change),
+        *_exclusion_lines(codes),
+        *_stuck_lines(change),
+    ]
 
 
-def _unknown_in(codes: Collection[str]) -> list[str]:
+def _exclusion_lines(codes: Collection[str]) -> list[str]:
     """Return what the comparison cannot know, because selectors were not looked up."""
     if "selection-unknown" not in codes:
         return []
@@ -182,75 +191,81 @@ def _unknown_in(codes: Collection[str]) -> list[str]:
     return [f"Not included: {what} of their EC2NodeClass (see the warning)."]
 
 
-def _price_of(change: AtRest) -> str:
+def _cost_sentence(change: AtRest) -> str:
     if change.bounds is not None:
-        low, high = (monthly(bound, signed=True) for bound in change.bounds)
+        low, high = (format_monthly(bound, signed=True) for bound in change.bounds)
         return (
-            f"This change: about {monthly(change.per_hour, signed=True)}/month, between {low} and "
-            f"{high} (the search reached its work limit)."
+            f"This change: about {format_monthly(change.per_hour, signed=True)}/month, "
+            f"between {low} and {high} (the search reached its work limit)."
         )
-    if hourly(change.before.per_hour) == hourly(change.after.per_hour):
+    if format_hourly(change.before.per_hour) == format_hourly(change.after.per_hour):
         return _NO_EFFECT
     sides = (
-        f"{how} it: {counted(side.nodes, 'node')}, {dollars(side.per_hour)}/hour"
+        f"{how} it: {format_count(side.nodes, 'node')}, {format_dollars(side.per_hour)}/hour"
         for how, side in (("without", change.before), ("with", change.after))
     )
-    return f"This change: {monthly(change.per_hour, signed=True)}/month ({'; '.join(sides)})."
+    return (
+        f"This change: {format_monthly(change.per_hour, signed=True)}/month ({'; '.join(sides)})."
+    )
 
 
-def _nodes_of(change: AtRest) -> str:
+def _nodes_sentence(change: AtRest) -> str:
     counts = ((change.replaced, "replaced"), (change.launched, "launched"))
     done = [f"{number:,} {what}" for number, what in (*counts, (change.removed, "removed"))]
     if not (change.replaced or change.launched or change.removed):
         moved = "No nodes are replaced, launched or removed"
     else:
         moved = f"Nodes: {', '.join(done)}"
-    return f"{moved}{_rollout(change)}."
+    return f"{moved}{_format_rollout(change)}."
 
 
-def _rollout(change: AtRest) -> str:
+def _format_rollout(change: AtRest) -> str:
     """Return how long the rollout takes, empty without one."""
     if change.rollout == "PT0S":
         return ""
     if change.rollout is not None:
-        return f"; the rollout takes {readable_duration(change.rollout)}"
+        return f"; the rollout takes {format_duration(change.rollout)}"
     if change.bounds is not None:
         return "; how long the rollout takes is not known"
     return "; the rollout does not end within 30 days"
 
 
-def _stuck_in(change: AtRest) -> list[str]:
+def _stuck_lines(change: AtRest) -> list[str]:
     if not change.stuck:
         return []
-    names = (short_node(never_code(s.node or s.node_claim)) for s in change.stuck)
-    alike = grouped(((), s.message, name) for s, name in zip(change.stuck, names, strict=True))
+    names = (short_node_name(without_backticks(s.node or s.node_claim)) for s in change.stuck)
+    alike = group_messages(
+        ((), s.message, name) for s, name in zip(change.stuck, names, strict=True)
+    )
     shown = [(group.message, group.names) for group in alike[:_STUCK_NAMED]]
     named = [
-        f"{listed(nodes, _STUCK_NAMED)} ({_clipped(message, _STUCK_WIDTH)})"
+        f"{format_list(nodes, _STUCK_NAMED)} ({_truncate(message, _STUCK_WIDTH)})"
         for message, nodes in shown
     ]
     more = len(change.stuck) - sum(len(nodes) for _, nodes in shown)
     rest = f"; and {more:,} more" if more else ""
-    line = f"{counted(len(change.stuck), 'node')} stuck: {'; '.join(named)}{rest}."
+    line = f"{format_count(len(change.stuck), 'node')} stuck: {'; '.join(named)}{rest}."
     is_cut = more or any(len(nodes) > _STUCK_NAMED + 1 for _, nodes in shown)
     is_cut = is_cut or any(len(message) > _STUCK_WIDTH for message, _ in shown)
     return [f"{line} `-o json` lists everything." if is_cut else line]
 
 
-def _clipped(text: str, width: int) -> str:
+def _truncate(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def _action_line(plan: Plan) -> str:
     """Return what this plan does, in nodes."""
-    now, pools = _now(plan), plan.cost.by_node_pool.values()
+    now, pools = _count_actions(plan), plan.cost.by_node_pool.values()
     before, after = sum(p.nodes_before for p in pools), sum(p.nodes_after for p in pools)
     if plan.is_empty:
         later = len({item.node_claim for item in plan.deferred})
-        waiting = f"; {counted(later, 'node')} {'waits' if later == 1 else 'wait'}" if later else ""
-        return f"Nothing to do now: {counted(after, 'node')}{waiting}."
+        waiting = (
+            f"; {format_count(later, 'node')} {'waits' if later == 1 else 'wait'}" if later else ""
+        )
+        return f"Nothing to do now: {format_count(after, 'node')}{waiting}."
     nodes = f"{before:,} → {after:,} nodes"
-    return f"{counted(now.launch, 'node')} to launch, {now.remove:,} to remove: {nodes}."
+    return f"{format_count(now.launch, 'node')} to launch, {now.remove:,} to remove: {nodes}."
 
 
 def _bound_line(plan: Plan) -> list[str]:
@@ -258,34 +273,39 @@ def _bound_line(plan: Plan) -> list[str]:
     bound, gap, held = plan.cost.lower_bound, plan.cost.bound_gap, plan.cost.bound_held_by
     if bound is None or gap is None:
         return []
-    if hourly(bound * (1 + gap)) == hourly(bound):
+    if format_hourly(bound * (1 + gap)) == format_hourly(bound):
         return ["This is already the cheapest possible set of nodes."]
-    if gap >= _WORTH_SAYING and held in _BECAUSE:
-        return [f"{gap:.0%} above the theoretical minimum{_BECAUSE[held]}."]
+    if gap >= _GAP_EXPLAINED_MIN and held in _GAP_REASONS:
+        return [f"{gap:.0%} above the theoretical minimum{_GAP_REASONS[held]}."]
     much = f"{1 + gap:.1f}×" if gap >= 1 else f"{gap:.0%} more"
     advice = ""
-    if gap >= _WORTH_SAYING and held == "Packing":
+    if gap >= _GAP_EXPLAINED_MIN and held == "Packing":
         advice = " Try `--set packing=cheapest`."
-    least = f"Theoretical minimum for these pods: {dollars(bound)}/hour."
+    least = f"Theoretical minimum for these pods: {format_dollars(bound)}/hour."
     return [f"{least} This plan costs {much}.{advice}"]
 
 
 def _cost_line(plan: Plan) -> str:
     cost = plan.cost
     unpriced = (
-        f" ({counted(cost.unpriced, 'node')} without a price not counted)" if cost.unpriced else ""
+        f" ({format_count(cost.unpriced, 'node')} without a price not counted)"
+        if cost.unpriced
+        else ""
     )
-    if hourly(cost.before) == hourly(cost.after):
-        return f"{dollars(cost.after)} an hour, {monthly(cost.after)} a month{unpriced}."
+    if format_hourly(cost.before) == format_hourly(cost.after):
+        return (
+            f"{format_dollars(cost.after)} an hour, {format_monthly(cost.after)} a month{unpriced}."
+        )
     change = cost.after - cost.before
     return (
-        f"{dollars(cost.before)} → {dollars(cost.after)} an hour ({dollars(change, signed=True)}), "
-        f"{monthly(cost.before)} → {monthly(cost.after)} a month "
-        f"({monthly(change, signed=True)}){unpriced}."
+        f"{format_dollars(cost.before)} → {format_dollars(cost.after)} an hour "
+        f"({format_dollars(change, signed=True)}), "
+        f"{format_monthly(cost.before)} → {format_monthly(cost.after)} a month "
+        f"({format_monthly(change, signed=True)}){unpriced}."
     )
 
 
-def summed(pools: Iterable[PoolCost]) -> PoolCost:
+def sum_pools(pools: Iterable[PoolCost]) -> PoolCost:
     """Return several NodePools as if they were one."""
     every = list(pools)
     return PoolCost(

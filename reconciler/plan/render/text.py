@@ -6,24 +6,24 @@ from collections.abc import Sequence
 from typing import Final
 
 from reconciler.model.text.visible import one_line, visible
-from reconciler.plan.render.layout import Canvas, clipped, table
+from reconciler.plan.render.layout import Canvas, table, truncate
 from reconciler.plan.render.sections.cells import (
     VERBS,
     Cell,
     Column,
     Edit,
     Line,
-    Moved,
     NameList,
     PlanDocument,
     Section,
     SectionRow,
     Text,
+    ValueChange,
     columns_to_show,
     text_of,
 )
 from reconciler.plan.render.sections.document import document_of
-from reconciler.plan.render.wording import counted, moment
+from reconciler.plan.render.wording import format_count, format_time
 from reconciler.plan.value.plan import Plan
 
 _EDGE_MAX: Final = 100
@@ -38,171 +38,175 @@ def render_text(
     plan: Plan, *, width: int = 80, colour: bool = False, next_command: str = ""
 ) -> str:
     """Return the plan for a terminal of ``width`` columns."""
-    return paint(
+    return render_document(
         document_of(plan, for_page=False), width=width, colour=colour, next_command=next_command
     )
 
 
-def paint(
+def render_document(
     document: PlanDocument, *, width: int = 80, colour: bool = False, next_command: str = ""
 ) -> str:
     """Return a document for a terminal of ``width`` columns."""
-    paper = Canvas(width, colour=colour)
-    _header(paper, document)
+    canvas = Canvas(width, colour=colour)
+    _write_header(canvas, document)
     for section in document.sections:
         if section.rows:
-            _section(paper, section)
-    paper.line()
+            _write_section(canvas, section)
+    canvas.line()
     for line in document.headline:
-        paper.wrapped(visible(line), 0, "bold")
+        canvas.paragraph(visible(line), 0, "bold")
     if next_command:
-        paper.line(f"Next: {paper.paint(one_line(next_command), 'cyan')}")  # one line, to copy
-    return paper.text()
+        canvas.line(f"Next: {canvas.paint(one_line(next_command), 'cyan')}")  # one line, to copy
+    return canvas.text()
 
 
-def _header(paper: Canvas, document: PlanDocument) -> None:
+def _write_header(canvas: Canvas, document: PlanDocument) -> None:
     fleet, revision, place = map(visible, (document.fleet, document.revision, document.place))
     commit, _, note = revision.partition(" ") if document.dirty else (revision, "", "")
-    changed = f" {paper.paint(note, 'yellow')}" if note else ""
-    beside = place and len(f"{fleet} at {revision}  {place}") <= paper.width
-    source = f"  {paper.paint(place, 'dim')}" if beside else ""
-    title = f"{paper.paint(fleet, 'bold')} at {paper.paint(commit, 'bold')}{changed}"
-    paper.line(f"{title}{source}")
-    if place and not beside:
-        paper.wrapped(place, 0, "dim")
+    changed = f" {canvas.paint(note, 'yellow')}" if note else ""
+    fits_beside = place and len(f"{fleet} at {revision}  {place}") <= canvas.width
+    source = f"  {canvas.paint(place, 'dim')}" if fits_beside else ""
+    title = f"{canvas.paint(fleet, 'bold')} at {canvas.paint(commit, 'bold')}{changed}"
+    canvas.line(f"{title}{source}")
+    if place and not fits_beside:
+        canvas.paragraph(place, 0, "dim")
     seen = f"; {document.observation}" if document.observation else ""
-    paper.wrapped(f"plan {document.digest} of {moment(document.at)}{seen}", 0, "dim")
+    canvas.paragraph(f"plan {document.digest} of {format_time(document.at)}{seen}", 0, "dim")
 
 
-def _section(paper: Canvas, section: Section) -> None:
+def _write_section(canvas: Canvas, section: Section) -> None:
     rows = section.rows[:_ROWS_MAX]
-    paper.cut = False
+    canvas.cut = False
     if section.table:
-        head, *lines = _table(section.columns, rows, paper.width)
-        paper.heading(head)
+        head, *lines = _table(section.columns, rows, canvas.width)
+        canvas.heading(head)
         for line in lines:
-            paper.line(line)
+            canvas.line(line)
     else:
-        paper.heading(visible(section.title), visible(section.note))
-        _list(paper, rows)
+        canvas.heading(visible(section.title), visible(section.note))
+        _write_list(canvas, rows)
     if len(section.rows) > len(rows):
-        paper.line(f"  and {len(section.rows) - len(rows):,} more")
-    if paper.cut or any(row.more for row in section.rows) or len(section.rows) > len(rows):
-        paper.wrapped("(`-o html` and `-o json` list everything)", 2, "dim")
+        canvas.line(f"  and {len(section.rows) - len(rows):,} more")
+    if canvas.cut or any(row.more for row in section.rows) or len(section.rows) > len(rows):
+        canvas.paragraph("(`-o html` and `-o json` list everything)", 2, "dim")
 
 
 # A list: the subject of a row on the left, its facts on the right, and its lines below.
 
 
-def _list(paper: Canvas, rows: Sequence[SectionRow]) -> None:
-    facts = table([[_plain(cell) for cell in row.cells[1:]] for row in rows], _aligned(rows))
+def _write_list(canvas: Canvas, rows: Sequence[SectionRow]) -> None:
+    facts = table([[_plain_text(cell) for cell in row.cells[1:]] for row in rows], _alignment(rows))
     wide = max(map(len, facts))
     rights = [f"{fact:<{wide}}" if fact else "" for fact in facts]
     widest = max(
-        len(_left(paper, row, paper.width)) + len(right) + 4
+        len(_row_subject(canvas, row, canvas.width)) + len(right) + 4
         for row, right in zip(rows, rights, strict=True)
     )
-    paper.cut = False
-    edge = min(paper.width, _EDGE_MAX, widest)
+    canvas.cut = False
+    edge = min(canvas.width, _EDGE_MAX, widest)
     for row, right in zip(rows, rights, strict=True):
         colours = _TONES[VERBS[row.verb].tone] if row.verb else ()
-        colours = colours or _tone(row.cells[0])
-        paper.row(_left(paper, row, edge - 4 - len(right)), right, 2, edge, *colours)
-        _lines(paper, row.lines)
+        colours = colours or _styles(row.cells[0])
+        canvas.row(_row_subject(canvas, row, edge - 4 - len(right)), right, 2, edge, *colours)
+        _write_lines(canvas, row.lines)
 
 
-def _aligned(rows: Sequence[SectionRow]) -> str:
+def _alignment(rows: Sequence[SectionRow]) -> str:
     return "".join(">" if text_of(cell)[-1:].isdigit() else "<" for cell in rows[0].cells[1:])
 
 
-def _left(paper: Canvas, row: SectionRow, room: int) -> str:
+def _row_subject(canvas: Canvas, row: SectionRow, room: int) -> str:
     lead = row.cells[0]
     verb = VERBS.get(row.verb)
-    mark = "" if verb is None else f"{verb.sign} {row.verb} " if verb.spoken else f"{verb.sign} "
+    mark = "" if verb is None else f"{verb.sign} {row.verb} " if verb.has_word else f"{verb.sign} "
     if verb is not None and not verb.sign:
         mark = f"{row.verb}: "
     if isinstance(lead, NameList):
         kind = f"{lead.kind} " if lead.kind else ""
         names = map(visible, lead.names)
-        return f"{mark}{kind}{paper.fit(names, room - len(mark) - len(kind), lead.noun)}"
+        return f"{mark}{kind}{canvas.fit(names, room - len(mark) - len(kind), lead.noun)}"
     if isinstance(lead, Edit):
         return f"{mark}{visible(lead.path)}"
-    return f"{mark}{_plain(lead)}"
+    return f"{mark}{_plain_text(lead)}"
 
 
-def _plain(cell: Cell) -> str:
+def _plain_text(cell: Cell) -> str:
     return visible(text_of(cell))
 
 
-def _tone(cell: Cell) -> tuple[str, ...]:
+def _styles(cell: Cell) -> tuple[str, ...]:
     return _TONES[cell.tone] if isinstance(cell, Text) else ()
 
 
-def _lines(paper: Canvas, lines: Sequence[Line]) -> None:
-    heads = [_head(line) for line in lines]
-    most = min(max(map(len, heads), default=0), paper.width // 3)
+def _write_lines(canvas: Canvas, lines: Sequence[Line]) -> None:
+    heads = [_line_subject(line) for line in lines]
+    most = min(max(map(len, heads), default=0), canvas.width // 3)
     for line, head in zip(lines, heads, strict=True):
         cell = line.cells[0]
         if isinstance(cell, Edit):
-            _edit(paper, cell)
+            _write_edit(canvas, cell)
         elif isinstance(cell, NameList):
-            paper.line(
+            canvas.line(
                 " " * 6
-                + paper.paint(
-                    paper.fit(map(visible, cell.names), paper.width - 6, cell.noun), "dim"
+                + canvas.paint(
+                    canvas.fit(map(visible, cell.names), canvas.width - 6, cell.noun), "dim"
                 )
             )
         else:
             before = f"{head:<{most}}  " if head else ""
-            paper.wrapped(" ".join(map(_plain, line.cells)), 6, *_tone(cell), before=before)
+            canvas.paragraph(
+                " ".join(map(_plain_text, line.cells)), 6, *_styles(cell), before=before
+            )
 
 
-def _head(line: Line) -> str:
+def _line_subject(line: Line) -> str:
     """Return the subject of a line: a name, or the number of several."""
     head = line.head
     if isinstance(head, NameList):
-        return counted(len(head.names), head.noun)
-    return _plain(head) if head is not None else ""
+        return format_count(len(head.names), head.noun)
+    return _plain_text(head) if head is not None else ""
 
 
-def _edit(paper: Canvas, edit: Edit) -> None:
+def _write_edit(canvas: Canvas, edit: Edit) -> None:
     path = visible(edit.path)
     mark = "  causes drift" if edit.drifts else ""
-    if edit.of_list:
-        paper.wrapped(f"{path}{mark}", 6)
+    if edit.is_list:
+        canvas.paragraph(f"{path}{mark}", 6)
         for sign, entries in zip("-+", (edit.old, edit.new), strict=True):
             for entry in entries:
                 colour = "red" if sign == "-" else "green"
-                paper.wrapped(f"{sign} {visible(entry)}", 8, colour, hanging=2)
+                canvas.paragraph(f"{sign} {visible(entry)}", 8, colour, hanging=2)
         return
     values = visible(f"{edit.old[0]} → {edit.new[0]}")
-    if 6 + len(path) + 2 + len(values) + len(mark) <= paper.width:
-        paper.line(f"      {path}  {values}{paper.paint(mark, 'yellow')}")
+    if 6 + len(path) + 2 + len(values) + len(mark) <= canvas.width:
+        canvas.line(f"      {path}  {values}{canvas.paint(mark, 'yellow')}")
     else:
-        paper.line(f"      {path}{paper.paint(mark, 'yellow')}")
-        paper.wrapped(values, 8, hanging=2)
+        canvas.line(f"      {path}{canvas.paint(mark, 'yellow')}")
+        canvas.paragraph(values, 8, hanging=2)
 
 
 # A table: every column aligned, the parts of a change among themselves.
 
 
 def _table(columns: Sequence[Column], rows: Sequence[SectionRow], width: int) -> list[str]:
-    kept = columns_to_show(columns, rows)
-    texts = [_parts([row.cells[number] for row in rows]) for number in kept[1:]]
-    heads = [columns[number].title for number in kept]
-    taken = sum(
+    columns_shown = columns_to_show(columns, rows)
+    texts = [_align_arrows([row.cells[number] for row in rows]) for number in columns_shown[1:]]
+    heads = [columns[number].title for number in columns_shown]
+    used = sum(
         2 + max(map(len, (head, *column))) for head, column in zip(heads[1:], texts, strict=True)
     )
-    room = max(width - taken, _NAME_MIN)
-    names = [clipped(_plain(row.cells[0]), room) for row in rows]
-    sides = "".join(">" if columns[number].numeric else "<" for number in kept)
+    room = max(width - used, _NAME_MIN)
+    names = [truncate(_plain_text(row.cells[0]), room) for row in rows]
+    sides = "".join(">" if columns[number].numeric else "<" for number in columns_shown)
     return table([heads, *map(list, zip(names, *texts, strict=True))], sides)
 
 
-def _parts(cells: Sequence[Cell]) -> list[str]:
+def _align_arrows(cells: Sequence[Cell]) -> list[str]:
     """Return a column of which ``before → after`` have their arrows below each other."""
     texts = [
-        _plain(cell).partition(" → ") if isinstance(cell, Moved) else (_plain(cell), "", "")
+        _plain_text(cell).partition(" → ")
+        if isinstance(cell, ValueChange)
+        else (_plain_text(cell), "", "")
         for cell in cells
     ]
     before = max((len(first) for first, arrow, _ in texts if arrow), default=0)

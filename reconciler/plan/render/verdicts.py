@@ -5,7 +5,13 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from reconciler.plan.render.wording import counted, dollars, moment, never_code, whole_dollars
+from reconciler.plan.render.wording import (
+    format_count,
+    format_dollars,
+    format_time,
+    format_whole_dollars,
+    without_backticks,
+)
 from reconciler.plan.value.plan import ComparedValue, JudgedPolicy, Plan
 
 _NAMED: Final = 5
@@ -18,7 +24,7 @@ def verdict_of(policy: JudgedPolicy) -> str:
     exemption = policy.exemption
     if exemption is None:
         return policy.message
-    ends = moment(exemption.expires)
+    ends = format_time(exemption.expires)
     if exemption.expired:
         return f"{policy.message} (the exemption of {exemption.owner} expired at {ends})"
     reason = f": {exemption.reason}" if exemption.reason else ""
@@ -33,27 +39,27 @@ def full_verdict_of(policy: JudgedPolicy) -> str:
 
 def compared_values(policy: JudgedPolicy) -> str:
     """Return the values that a violated policy has compared, empty if there are none."""
-    return "; ".join(map(_compared, policy.values))
+    return "; ".join(map(_format_compared_value, policy.values))
 
 
-def _compared(found: ComparedValue) -> str:
+def _format_compared_value(found: ComparedValue) -> str:
     if found.violating is not None:
-        return _violating(found, found.violating, found.count or 0)
+        return _format_violations(found, found.violating, found.count or 0)
     if found.count is not None:
-        text = f"{found.path} has {counted(found.count, 'entry', 'entries')}"
+        text = f"{found.path} has {format_count(found.count, 'entry', 'entries')}"
     else:
-        text = f"{found.path} is {_plan_value(found.path, found.value)}"
+        text = f"{found.path} is {_format_plan_value(found.path, found.value)}"
     if not found.operator:
         return text
-    limit = _plan_value(found.path, found.limit)
+    limit = _format_plan_value(found.path, found.limit)
     return f"{text}, the rule {_ALLOWED[found.operator]} {limit}"
 
 
-def _violating(found: ComparedValue, number: int, count: int) -> str:
+def _format_violations(found: ComparedValue, number: int, count: int) -> str:
     more = number - len(found.names)
     rest = f" and {more:,} more" if more > 0 else ""
     names = f": {', '.join(found.names)}{rest}" if found.names else ""
-    entries = counted(count, "entry", "entries")
+    entries = format_count(count, "entry", "entries")
     verb = "violates" if number == 1 else "violate"
     return f"{number:,} of {entries} in {found.path} {verb} the rule{names}"
 
@@ -71,7 +77,7 @@ _AN_HOUR: Final = re.compile(r"cost\.(?!boundGap|.*nodes|unpriced).*|atRest\.(.*
 _SHARE: Final = re.compile(r"cost\.boundGap|backtest\..*\.utilization\..*")
 
 
-def _plan_value(path: str, value: object) -> str:
+def _format_plan_value(path: str, value: object) -> str:
     """Return a value of the plan as the rest of a plan shows it; ``path`` decides the unit."""
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -79,9 +85,9 @@ def _plan_value(path: str, value: object) -> str:
         text = str(value)
         return f'"{text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"}"'
     if _A_MONTH.fullmatch(path):
-        return f"{whole_dollars(value)} a month"
+        return f"{format_whole_dollars(value)} a month"
     if _AN_HOUR.fullmatch(path):
-        return f"{dollars(value)} an hour"
+        return f"{format_dollars(value)} an hour"
     if _SHARE.fullmatch(path):
         return f"{value:.0%}"
     return f"{value:,.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else f"{value:,}"
@@ -95,8 +101,10 @@ def policy_lines(plan: Plan) -> list[str]:
     if forbidding:
         rest = len(forbidding) - _NAMED
         more = f" and {rest} more" if rest > 0 else ""
-        names = never_code(", ".join(forbidding[:_NAMED]))
-        lines.append(f"{counted(len(forbidding), 'policy', 'policies')} violated: {names}{more}.")
+        names = without_backticks(", ".join(forbidding[:_NAMED]))
+        lines.append(
+            f"{format_count(len(forbidding), 'policy', 'policies')} violated: {names}{more}."
+        )
     if warning:
-        lines.append(f"{counted(warning, 'policy warning')}.")
+        lines.append(f"{format_count(warning, 'policy warning')}.")
     return lines

@@ -44,7 +44,7 @@ _RULES = {
     "Policy": "disruption policy",
     "Approval": "approval",
 }
-_LOUDEST = ("error", "warning", "info")
+_SEVERITIES = ("error", "warning", "info")
 _SIDES = {"git": "changed in git", "world": "changed in AWS", "us": "changed by this release"}
 
 
@@ -58,23 +58,23 @@ def format_side(side: str) -> str:
     return _SIDES.get(side, side)
 
 
-def dollars(amount: float, *, signed: bool = False) -> str:
+def format_dollars(amount: float, *, signed: bool = False) -> str:
     """Return USD with cents, and with four digits below a dollar: ``$12.24``, ``+$0.0931``."""
     digits = 4 if abs(amount) < 1 and round(amount, 4) else 2
     return f"{_sign(amount, digits, signed=signed)}${abs(amount):,.{digits}f}"
 
 
-def hourly(amount: float, *, signed: bool = False) -> str:
+def format_hourly(amount: float, *, signed: bool = False) -> str:
     """Return USD an hour for a column of a table: always four digits after the point."""
     return f"{_sign(amount, 4, signed=signed)}{abs(amount):,.4f}"
 
 
-def monthly(amount: float, *, signed: bool = False) -> str:
+def format_monthly(amount: float, *, signed: bool = False) -> str:
     """Return an hourly price as a price of a month of 730 hours, in whole dollars."""
-    return whole_dollars(amount * HOURS_A_MONTH, signed=signed)
+    return format_whole_dollars(amount * HOURS_A_MONTH, signed=signed)
 
 
-def whole_dollars(amount: float, *, signed: bool = False) -> str:
+def format_whole_dollars(amount: float, *, signed: bool = False) -> str:
     """Return USD without cents, as sums of a month are shown: ``$1,204``."""
     return f"{_sign(amount, 0, signed=signed)}${abs(amount):,.0f}"
 
@@ -85,17 +85,17 @@ def _sign(amount: float, digits: int, *, signed: bool) -> str:
     return "−" if amount < 0 else "+" if signed else ""
 
 
-def counted(number: int, noun: str, plural: str = "") -> str:
+def format_count(number: int, noun: str, plural: str = "") -> str:
     """Return ``1 node``, ``3 nodes``, ``1,200 nodes``."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
-def plural(noun: str) -> str:
+def pluralize(noun: str) -> str:
     """Return the plural of a kind of object: ``NodePools``, ``EC2NodeClasses``."""
     return f"{noun}es" if noun.endswith("s") else f"{noun}s"
 
 
-def listed(names: Iterable[str], most: int = 5) -> str:
+def format_list(names: Iterable[str], most: int = 5) -> str:
     """Return the first names, and the number of others."""
     every = list(names)
     if len(every) <= most + 1:
@@ -103,7 +103,7 @@ def listed(names: Iterable[str], most: int = 5) -> str:
     return f"{', '.join(every[:most])} and {len(every) - most:,} more"
 
 
-class Alike(NamedTuple):
+class MessageGroup(NamedTuple):
     """The names of objects with the same message; ``group`` is what else they have in common."""
 
     group: tuple[str, ...]
@@ -111,7 +111,7 @@ class Alike(NamedTuple):
     names: list[str]
 
 
-def grouped(rows: Iterable[tuple[tuple[str, ...], str, str]]) -> list[Alike]:
+def group_messages(rows: Iterable[tuple[tuple[str, ...], str, str]]) -> list[MessageGroup]:
     """Return objects by group and message, in order; a row is a group, a message and a name.
 
     Messages that differ only in a pod of a workload are one, which names the workload.
@@ -120,7 +120,9 @@ def grouped(rows: Iterable[tuple[tuple[str, ...], str, str]]) -> list[Alike]:
     for group, message, name in rows:
         found.setdefault((group, _without_pod_names(message)), []).append((message, name))
     return [
-        Alike(group, general if len(dict(same)) > 1 else same[0][0], [name for _, name in same])
+        MessageGroup(
+            group, general if len(dict(same)) > 1 else same[0][0], [name for _, name in same]
+        )
         for (group, general), same in found.items()
     ]
 
@@ -133,15 +135,15 @@ def _without_pod_names(reason: str) -> str:
     return _POD.sub(r"\1-*", reason)
 
 
-def zones_text(zones: Sequence[str]) -> str:
+def format_zones(zones: Sequence[str]) -> str:
     """Return zones of one region with the region once: ``us-east-1a/b/c``."""
     stems = {zone[:-1] for zone in zones}
     if len(stems) > 1 or not all(zone[-1:].isalpha() for zone in zones):
-        return listed(zones)
+        return format_list(zones)
     return "/".join((zones[0], *(zone[-1] for zone in zones[1:])))
 
 
-def short_node(name: str) -> str:
+def short_node_name(name: str) -> str:
     """Return a node's name without the domain that every node of a region shares."""
     host, dot, domain = name.partition(".")
     return host if dot and domain.endswith((".internal", "compute.internal")) else name
@@ -160,10 +162,10 @@ def format_pods(pods: Iterable[str], most: int = 4) -> str:
         f"{stem}-*\xa0({len(members):,})" if len(members) > 1 else members[0]
         for stem, members in groups.items()
     ]
-    return listed(shown, most)
+    return format_list(shown, most)
 
 
-def image_label(image: PlannedImage) -> str:
+def format_image(image: PlannedImage) -> str:
     """Return the name of an image: its id, and its alias or name if known."""
     if not image.id:
         return f"image {image.alias} (resolved at launch)"
@@ -171,7 +173,7 @@ def image_label(image: PlannedImage) -> str:
     return f"image {image.id}" + (f" ({about})" if about else "")
 
 
-def moment(at: datetime) -> str:
+def format_time(at: datetime) -> str:
     """Return a time for people, in UTC: ``2026-01-03 02:00 UTC``."""
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
@@ -212,8 +214,8 @@ def format_forgone_savings(forgone: float | None, unpriced: int) -> str:
     """Return the savings that a blocker prevents: ``$1,204/month``."""
     if forgone is None:
         return "no price"
-    some = f" ({counted(unpriced, 'node')} without a price)" if unpriced else ""
-    return f"{monthly(forgone)}/month{some}"
+    some = f" ({format_count(unpriced, 'node')} without a price)" if unpriced else ""
+    return f"{format_monthly(forgone)}/month{some}"
 
 
 def blocker_title(kind: str, name: str) -> str:
@@ -223,7 +225,7 @@ def blocker_title(kind: str, name: str) -> str:
     return f"{kind} {name}" if rule is None else f"NodePool {pool}: {rule} ({reason})"
 
 
-def readable_duration(text: str) -> str:
+def format_duration(text: str) -> str:
     """Return an ISO 8601 duration as people say it, in at most two units: ``1 day 2 h``."""
     units = {"D": ("day", "days"), "H": ("h", "h"), "M": ("min", "min"), "S": ("s", "s")}
     parts = [
@@ -233,10 +235,10 @@ def readable_duration(text: str) -> str:
     return " ".join(parts[:2])
 
 
-def until(at: datetime, now: datetime) -> str:
+def format_near_time(at: datetime, now: datetime) -> str:
     """Return a time near ``now``, without its date if that is the same day."""
     utc = at.astimezone(UTC)
-    return f"{utc:%H:%M} UTC" if utc.date() == now.astimezone(UTC).date() else moment(at)
+    return f"{utc:%H:%M} UTC" if utc.date() == now.astimezone(UTC).date() else format_time(at)
 
 
 def format_revision(plan: Plan) -> str:
@@ -244,7 +246,7 @@ def format_revision(plan: Plan) -> str:
     revision = plan.revision
     if revision.head is None:
         return "a folder outside git"
-    text = short(revision.head)
+    text = short_commit(revision.head)
     return f"{text} with uncommitted changes" if revision.dirty else text
 
 
@@ -264,16 +266,16 @@ def format_observation(plan: Plan) -> str:
     return seen if plan.observed_at is None else f"{seen}, {format_age(plan.observed_at, plan.at)}"
 
 
-def compared(plan: Plan) -> str:
+def format_comparison(plan: Plan) -> str:
     """Return what the changes in git are compared with."""
     match plan.compared_with:
         case "base":
             head = (
                 "working tree"
                 if plan.revision.dirty
-                else short(plan.revision.head or "this folder")
+                else short_commit(plan.revision.head or "this folder")
             )
-            return f"{short(plan.revision.base or 'base')} → {head}"
+            return f"{short_commit(plan.revision.base or 'base')} → {head}"
         case "cluster":
             return "compared with the cluster"
         case "records":
@@ -281,7 +283,7 @@ def compared(plan: Plan) -> str:
     return ""
 
 
-def short(commit: str) -> str:
+def short_commit(commit: str) -> str:
     """Return a commit abbreviated as git does; return any other text unchanged."""
     is_hash = len(commit) in (40, 64) and all(c in "0123456789abcdef" for c in commit)
     return commit[:8] if is_hash else commit
@@ -289,28 +291,28 @@ def short(commit: str) -> str:
 
 def format_value(value: object, width: int = 60) -> str:
     """Return the value of a field on one line, truncated to ``width``."""
-    text = _value(value)
+    text = _format_value(value)
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-def _value(value: object) -> str:
+def _format_value(value: object) -> str:
     if value is None:
         return "(not set)"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, dict):
         if "key" in value and "operator" in value:
-            return _requirement(value)
+            return _format_requirement(value)
         if "key" in value and "effect" in value:
             text = f"={value['value']}" if value.get("value") else ""
             return f"{value['key']}{text}:{value['effect']}"
-        return "{" + ", ".join(f"{k}: {_value(v)}" for k, v in value.items()) + "}"
+        return "{" + ", ".join(f"{k}: {_format_value(v)}" for k, v in value.items()) + "}"
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(_value, value)) + "]"
+        return "[" + ", ".join(map(_format_value, value)) + "]"
     return str(value)
 
 
-def _requirement(entry: JsonDict) -> str:
+def _format_requirement(entry: JsonDict) -> str:
     values = entry.get("values") or ()
     text = f"{entry['key']} {entry['operator']}"
     if values:
@@ -332,7 +334,7 @@ def list_changes(old: Any, new: Any) -> tuple[Sequence[object], Sequence[object]
     return lost, gained
 
 
-def fields_summary(change: PlannedChange) -> str | None:
+def summarize_fields(change: PlannedChange) -> str | None:
     """Return many changes of instance types as one line: ``312 prices from -4.2% to +10.0%``.
 
     Return None for few changes, which are listed one by one.
@@ -344,7 +346,7 @@ def fields_summary(change: PlannedChange) -> str | None:
         came = sum(old is None for old, _ in pairs)
         went = sum(new is None for _, new in pairs)
         moved = f"{came:,} added, {went:,} removed" if came or went else "changed"
-        return f"{counted(len(pairs), 'instance type')}: {moved}"
+        return f"{format_count(len(pairs), 'instance type')}: {moved}"
     shares = [new / old - 1 for old, new in pairs if old and new is not None]
     ends = [f"{share:+.1%}" for share in (min(shares), max(shares))] if shares else []
     span = (
@@ -355,7 +357,7 @@ def fields_summary(change: PlannedChange) -> str | None:
     lost = sum(new is None for _, new in pairs)
     found = sum(old is None for old, _ in pairs)
     more = [f"{found:,} new" if found else "", f"{lost:,} removed" if lost else ""]
-    return ", ".join(filter(None, (f"{counted(len(pairs), 'price')}{span}", *more)))
+    return ", ".join(filter(None, (f"{format_count(len(pairs), 'price')}{span}", *more)))
 
 
 class NoteText(NamedTuple):
@@ -366,7 +368,7 @@ class NoteText(NamedTuple):
     text: str
 
 
-def findings_of(findings: Iterable[PlanFinding]) -> list[NoteText]:
+def note_texts(findings: Iterable[PlanFinding]) -> list[NoteText]:
     """Return findings, most severe first; equal ones once."""
     alike: dict[tuple[str, str, str | None, str, str | None], list[str]] = {}
     for f in findings:
@@ -375,20 +377,20 @@ def findings_of(findings: Iterable[PlanFinding]) -> list[NoteText]:
         if place:
             places.append(place)
     said = [
-        NoteText(severity, code, _finding(places, path, message, hint))
+        NoteText(severity, code, _format_finding(places, path, message, hint))
         for (severity, code, path, message, hint), places in alike.items()
     ]
-    return sorted(said, key=lambda finding: _LOUDEST.index(finding.severity))
+    return sorted(said, key=lambda finding: _SEVERITIES.index(finding.severity))
 
 
-def _finding(places: list[str], path: str | None, message: str, hint: str | None) -> str:
-    where = f"{listed(places, 2)}: " if places else ""
+def _format_finding(places: list[str], path: str | None, message: str, hint: str | None) -> str:
+    where = f"{format_list(places, 2)}: " if places else ""
     what = f"{path}: " if path else ""
     advice = f" ({hint})" if hint else ""
     return f"{where}{what}{message}{advice}"
 
 
-def never_code(name: str) -> str:
+def without_backticks(name: str) -> str:
     """Return a name from elsewhere for a sentence with code, without any backtick of its own.
 
     Names that Kubernetes accepts have none, but those of a file may.

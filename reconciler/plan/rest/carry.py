@@ -47,13 +47,19 @@ from reconciler.plan.make.inputs import Inputs
 from reconciler.plan.make.planner import outcome_of
 from reconciler.plan.make.recall import FactsRecall
 from reconciler.plan.rest.nodes import InstantLauncher
-from reconciler.plan.rest.world import FleetTransition, RestingFleet, holders, moved, opened
+from reconciler.plan.rest.world import (
+    FleetTransition,
+    RestingFleet,
+    apply_transition,
+    pods_blocking_drain,
+    start_nodes,
+)
 from reconciler.plan.value.costs import Cost
 
 # The history for the rate limits of a fleet that is continued in memory.
 
 
-def remembered(
+def record_disruptions(
     history: History,
     commands: Iterable[Command],
     cluster: ClusterState,
@@ -76,12 +82,12 @@ def remembered(
             taken.append(Taken(now, pool, nodes))
             if command.reason in WAVE_REASONS and settings.pool(pool).wave_size:
                 known = rollouts.get(pool) or Rollout(pool)
-                rollouts[pool] = _moved(known, command, nodes, cluster, settings, now, done)
+                rollouts[pool] = _add_to_wave(known, command, nodes, cluster, settings, now, done)
     ordered = tuple(rollouts[pool] for pool in sorted(rollouts))
     return replace(history, taken=tuple(taken), rollouts=ordered)
 
 
-def _moved(
+def _add_to_wave(
     rollout: Rollout,
     command: Command,
     nodes: int,
@@ -98,14 +104,16 @@ def _moved(
     return replace(rollout, moves=(*rollout.moves, move))
 
 
-def settled(history: History, settings: Settings, now: datetime) -> History:
+def close_healthy_waves(history: History, settings: Settings, now: datetime) -> History:
     """Return the history with every wave closed that has been healthy for long enough."""
     if not history.rollouts:
         return history
-    return replace(history, rollouts=tuple(_closed(r, settings, now) for r in history.rollouts))
+    return replace(
+        history, rollouts=tuple(_close_if_healthy(r, settings, now) for r in history.rollouts)
+    )
 
 
-def _closed(rollout: Rollout, settings: Settings, now: datetime) -> Rollout:
+def _close_if_healthy(rollout: Rollout, settings: Settings, now: datetime) -> Rollout:
     soak = settings.pool(rollout.node_pool).wave_soak
     over = all(move.is_settled(soak, now) for move in rollout.moves)
     return replace(rollout, moves=()) if over else rollout
@@ -115,44 +123,44 @@ def _closed(rollout: Rollout, settings: Settings, now: datetime) -> Rollout:
 
 
 _GRAIN: Final = timedelta(minutes=5)
-"""Nodes whose ``consolidateAfter`` ends this close together are evaluated together; for a longer
+"""Nodes whose ``consolidateAfter`` ends this close group_end are evaluated group_end; for a longer
 wait, so are those whose wait ends before it has doubled. A thousand nodes then do not need a
 thousand passes."""
 
 
-def next_hope(
+def next_possible_change(
     cluster: ClusterState,
     pools: Iterable[NodePool],
     settings: Settings,
     deferred: Iterable[Deferral],
     now: datetime,
 ) -> datetime | None:
-    """Return when something that the fleet waits for may happen, None if nothing is ahead.
+    """Return the next time at which something that the fleet waits for may happen, or None.
 
-    The expiry of a node is not waited for, but it happens if the fleet waits longer.
+    A fleet does not wait for the expiry of a node, but it happens if the fleet waits longer.
     """
     by_name = {pool.name: pool for pool in pools}
-    quiet = [at for at in _quiet(cluster, by_name, deferred) if at > now]
-    fixed = [at for at in _fixed(cluster, deferred) if at > now]
+    quiet = [at for at in _consolidatable_times(cluster, by_name, deferred) if at > now]
+    fixed = [at for at in _opening_times(cluster, deferred) if at > now]
     first = min([*quiet, *fixed], default=None)
     if first is None:
         return None
     reach = first + max(_GRAIN, first - now)
-    together = max((at for at in quiet if at <= reach), default=first)
-    stops = [at for at in (*fixed, *_forced(cluster, settings)) if at > now]
-    return min([max(first, together), *stops])
+    group_end = max((at for at in quiet if at <= reach), default=first)
+    stops = [at for at in (*fixed, *_forceful_times(cluster, settings)) if at > now]
+    return min([max(first, group_end), *stops])
 
 
-def _quiet(
+def _consolidatable_times(
     cluster: ClusterState, pools: dict[str, NodePool], deferred: Iterable[Deferral]
 ) -> Iterator[datetime]:
     """Yield when ``consolidateAfter`` of nodes ends."""
     for node in cluster.nodes:
         if node.claim is None or node.is_deleting:
             continue
-        kept = retained_until(node.claim)
-        if kept is not None:
-            yield kept
+        left_over_end = retained_until(node.claim)
+        if left_over_end is not None:
+            yield left_over_end
         pool = pools.get(node.node_pool)
         at = consolidatable_at(node.claim, pool) if pool is not None else None
         if at is not None:
@@ -162,7 +170,7 @@ def _quiet(
             yield deferral.not_before
 
 
-def _fixed(cluster: ClusterState, deferred: Iterable[Deferral]) -> Iterator[datetime]:
+def _opening_times(cluster: ClusterState, deferred: Iterable[Deferral]) -> Iterator[datetime]:
     """Yield when windows open, suspensions end, and pods are no longer protected."""
     for deferral in deferred:
         if deferral.waits_for is not WaitsFor.CONSOLIDATE_AFTER and deferral.not_before is not None:
@@ -173,7 +181,7 @@ def _fixed(cluster: ClusterState, deferred: Iterable[Deferral]) -> Iterator[date
             yield at
 
 
-def _forced(cluster: ClusterState, settings: Settings) -> Iterator[datetime]:
+def _forceful_times(cluster: ClusterState, settings: Settings) -> Iterator[datetime]:
     for node in cluster.nodes:
         if node.claim is None or node.is_deleting:
             continue
@@ -231,10 +239,10 @@ class Work:
     remaining: int
 
     @property
-    def is_over(self) -> bool:
+    def is_used_up(self) -> bool:
         return self.remaining <= 0
 
-    def more(self, amount: int) -> Work:
+    def increased_by(self, amount: int) -> Work:
         """Return the remaining work with this addition."""
         return Work(max(self.remaining, 0) + amount)
 
@@ -244,7 +252,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Rest:
+class RestResult:
     """The end of continuing a fleet.
 
     ``at`` is the time it reached, ``last`` the end of its last action, None without one. ``rested``
@@ -267,23 +275,23 @@ class Rest:
     first: Cost | None = None
     decisions: Decisions | PlacementDecisions = field(default_factory=Decisions)
 
-    def owned(self) -> dict[str, float]:
+    def node_prices(self) -> dict[str, float]:
         """Return the cost of each managed node by NodeClaim, USD an hour; 0 if unknown.
 
         Commitments cover whatever runs, so with commitments prices are those at the end.
         """
         if self.inputs.settings.commitments is None:
-            return self.world.owned
-        return prices_of(self.facts)
+            return self.world.node_prices
+        return node_prices(self.facts)
 
 
-def prices_of(facts: Facts) -> dict[str, float]:
+def node_prices(facts: Facts) -> dict[str, float]:
     """Return the present cost of each managed node by NodeClaim, USD an hour; 0 if unknown."""
     owned = owned_nodes(facts.cluster, facts.types.by_name, facts.catalog)
     return {node.node_claim: node.price or 0.0 for node in owned}
 
 
-def carried(
+def continue_fleet(
     inputs: Inputs,
     world: RestingFleet,
     start: datetime,
@@ -291,27 +299,29 @@ def carried(
     work: Work,
     *,
     answers: int | None = None,
-) -> Rest:
+) -> RestResult:
     """Return the state that the fleet reaches from ``start`` on, under the inputs.
 
     ``answers`` limits the number of plans. Nothing is left to do after every combination of open
     windows has been planned; the fleet is then at rest as of the first of these plans.
     """
-    world = opened(world, start)
-    history = settled(history, inputs.settings, start)
+    world = start_nodes(world, start)
+    history = close_healthy_waves(history, inputs.settings, start)
     recall = FactsRecall()
-    facts = facts_of(_asked(inputs, world, start, history), recall=recall)
-    world = with_fields(world, prices={**prices_of(facts), **world.prices})
+    facts = facts_of(_inputs_at(inputs, world, start, history), recall=recall)
+    world = with_fields(world, prices={**node_prices(facts), **world.prices})
     windows = Windows.of(facts.pools, inputs.settings)
-    launcher = InstantLauncher.of(facts, inputs.fleet, inputs.settings)
-    rest = Rest(inputs, world, facts, start, start, history, sum_dollars(world.owned.values()))
+    launcher = InstantLauncher.for_revision(facts, inputs.fleet, inputs.settings)
+    rest = RestResult(
+        inputs, world, facts, start, start, history, sum_dollars(world.node_prices.values())
+    )
     number = 0
     quiet, seen = rest, set[tuple[bool, ...]]()
-    while not (number and work.is_over) and number != answers:
+    while not (number and work.is_used_up) and number != answers:
         if number:
-            history = settled(rest.history, inputs.settings, rest.at)
-            facts = with_cluster(facts, _asked(inputs, rest.world, rest.at, history), recall)
-        answer = _answer(facts, f"rest\n{number}", work, recall)
+            history = close_healthy_waves(rest.history, inputs.settings, rest.at)
+            facts = with_cluster(facts, _inputs_at(inputs, rest.world, rest.at, history), recall)
+        answer = _decide_within_limit(facts, f"rest\n{number}", work, recall)
         static = static_claims(
             facts.types.ready, facts.cluster, inputs.settings, salt=f"rest\n{number}"
         )
@@ -320,17 +330,19 @@ def carried(
             rest = with_fields(rest, drifted_first=len(facts.drift), first=first)
         number += 1
         rest = with_fields(rest, decisions=answer, facts=facts, history=history)
-        step = _step(rest, answer, static, launcher, inputs.settings)
+        step = _apply_decisions(rest, answer, static, launcher, inputs.settings)
         if step is not None:
             rest = step
             seen.clear()
             continue
-        hope = next_hope(rest.world.cluster, facts.pools, inputs.settings, answer.deferred, rest.at)
-        if not seen or hope is not None:
+        next_change = next_possible_change(
+            rest.world.cluster, facts.pools, inputs.settings, answer.deferred, rest.at
+        )
+        if not seen or next_change is not None:
             quiet = rest
         seen.add(windows.active_flags(rest.at))
         opening = next_opening(windows, rest.at, seen)
-        following = min((at for at in (hope, opening) if at is not None), default=None)
+        following = min((at for at in (next_change, opening) if at is not None), default=None)
         if following is None:
             return with_fields(quiet, rested=True)
         if following - start > HORIZON:
@@ -339,7 +351,7 @@ def carried(
     return with_fields(rest, ended=True)
 
 
-def _asked(inputs: Inputs, world: RestingFleet, now: datetime, history: History) -> Inputs:
+def _inputs_at(inputs: Inputs, world: RestingFleet, now: datetime, history: History) -> Inputs:
     """Return the inputs of the planner at a time of the virtual clock."""
     return msgspec.structs.replace(
         inputs,
@@ -354,7 +366,7 @@ def _asked(inputs: Inputs, world: RestingFleet, now: datetime, history: History)
     )
 
 
-def _answer(
+def _decide_within_limit(
     facts: Facts, salt: str, work: Work, recall: FactsRecall
 ) -> Decisions | PlacementDecisions:
     """Return what the planner decides within the remaining work."""
@@ -369,41 +381,41 @@ def _answer(
     return answer
 
 
-def _step(
-    rest: Rest,
+def _apply_decisions(
+    rest: RestResult,
     answer: Decisions | PlacementDecisions,
     static: Iterable[PlannedClaim],
     launcher: InstantLauncher,
     settings: Settings,
-) -> Rest | None:
+) -> RestResult | None:
     """Return the effect of decisions, None if they change nothing."""
     cluster = rest.world.cluster
-    gone = _gone(cluster, answer.commands)
+    gone = _removed_names(cluster, answer.commands)
     waiting = [c for c in rest.facts.cluster.unlaunched if not c.is_deleting and c.name not in gone]
-    planned, seats = _planned(answer, static, cluster)
-    leaves = bool(gone) or _drains(cluster, rest.at)
+    planned, placed_on = _planned_launches(answer, static, cluster)
+    leaves = bool(gone) or _finishes_draining(cluster, rest.at)
     done = rest.at
     if planned or waiting:
         done += LAUNCH
     if leaves:
         done += REMOVAL
-    launched = [launcher.launched(claim, done) for claim in planned]
-    made = [one for claim in waiting if (one := launcher.made(claim, done)) is not None]
-    seated = any(pod.key in seats for pod in cluster.pending)
-    if not (launched or made or leaves or seated):
+    launched = [launcher.launch(claim, done) for claim in planned]
+    made = [node for claim in waiting if (node := launcher.launch_claim(claim, done)) is not None]
+    places_pods = any(pod.key in placed_on for pod in cluster.pending)
+    if not (launched or made or leaves or places_pods):
         return None
-    names = frozenset(one.node.name for one in made)
-    moves = FleetTransition(gone, seats, (*launched, *made), names | gone)
+    names = frozenset(launch.node.name for launch in made)
+    moves = FleetTransition(gone, placed_on, (*launched, *made), names | gone)
     return with_fields(
         rest,
-        world=moved(rest.world, moves, done),
-        history=remembered(rest.history, answer.commands, cluster, settings, rest.at, done),
+        world=apply_transition(rest.world, moves, done),
+        history=record_disruptions(rest.history, answer.commands, cluster, settings, rest.at, done),
         at=done,
         last=done,
     )
 
 
-def _gone(cluster: ClusterState, commands: Iterable[Command]) -> frozenset[str]:
+def _removed_names(cluster: ClusterState, commands: Iterable[Command]) -> frozenset[str]:
     """Return the names of the nodes that commands remove, and of claims without an instance."""
     named = {name for c in commands for name in (*c.nodes, *c.node_claims)}
     if not named:
@@ -416,37 +428,37 @@ def _gone(cluster: ClusterState, commands: Iterable[Command]) -> frozenset[str]:
     return frozenset((*nodes, *(c.name for c in cluster.unlaunched if c.name in named)))
 
 
-def _planned(
+def _planned_launches(
     answer: Decisions | PlacementDecisions, static: Iterable[PlannedClaim], cluster: ClusterState
 ) -> tuple[list[PlannedClaim], dict[str, str]]:
     """Return the NodeClaims to launch with unique names, and the node of each pod."""
-    placements = [answer.placement, *map(_moves, answer.commands)]
-    seats: dict[str, str] = {}
+    placements = [answer.placement, *map(_command_placement, answer.commands)]
+    placed_on: dict[str, str] = {}
     planned: list[PlannedClaim] = []
     namer = Namer((*(n.name for n in cluster.nodes), *(c.name for c in cluster.unlaunched)))
     claims = list(static)
     for placement in placements:
         if placement is not None:
-            seats.update(placement.on_nodes)
+            placed_on.update(placement.on_nodes)
             claims += placement.claims
     for claim in claims:
         final = with_fields(claim, name=namer.name(claim.name))
-        seats.update(dict.fromkeys(claim.pods, final.name))
+        placed_on.update(dict.fromkeys(claim.pods, final.name))
         planned.append(final)
-    return planned, seats
+    return planned, placed_on
 
 
-def _moves(command: Command) -> Placement | None:
+def _command_placement(command: Command) -> Placement | None:
     """Return where a command places pods, with its replacements as narrowed by its method."""
     if command.placement is None or not command.replacements:
         return command.placement
     return with_fields(command.placement, claims=command.replacements)
 
 
-def _drains(cluster: ClusterState, now: datetime) -> bool:
+def _finishes_draining(cluster: ClusterState, now: datetime) -> bool:
     """Return whether a node that is being removed is gone by now."""
-    going = [node for node in cluster.nodes if node.is_deleting]
-    if not going:
+    leaving = [node for node in cluster.nodes if node.is_deleting]
+    if not leaving:
         return False
     budgets = PodDisruptionBudgets(cluster.pod_disruption_budgets)
-    return any(not holders(node, budgets, now) for node in going)
+    return any(not pods_blocking_drain(node, budgets, now) for node in leaving)

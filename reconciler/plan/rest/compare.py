@@ -29,8 +29,13 @@ from reconciler.placement.question import LaunchPool
 from reconciler.placement.scheduler import Scheduler
 from reconciler.plan.make.costs import sum_dollars
 from reconciler.plan.make.inputs import Inputs
-from reconciler.plan.rest.carry import Rest, Work, carried
-from reconciler.plan.rest.world import RestingFleet, holders, with_workloads, without_nodes
+from reconciler.plan.rest.carry import RestResult, Work, continue_fleet
+from reconciler.plan.rest.world import (
+    RestingFleet,
+    pods_blocking_drain,
+    with_workloads,
+    without_nodes,
+)
 from reconciler.plan.value.costs import AtRest, Cost, FleetAtRest, StuckNode
 
 
@@ -48,8 +53,8 @@ class Exposure(msgspec.Struct, frozen=True, rename="camel"):
     instance_types: tuple[str, ...]
 
 
-def exposure_of(rest: Rest) -> Exposure:
-    """Return how exposed the fleet is."""
+def exposure_of(rest: RestResult) -> Exposure:
+    """Return how much of the fleet depends on spot capacity, zones and instance types."""
     pods = spot = 0
     by_zone: dict[str, int] = {}
     architectures: set[str] = set()
@@ -95,16 +100,16 @@ class RestingSide(msgspec.Struct, frozen=True):
     estimate: float
 
 
-def side_of(rest: Rest) -> RestingSide:
+def resting_side(rest: RestResult) -> RestingSide:
     """Return a fleet for the comparison."""
-    owned = rest.owned()
+    owned = rest.node_prices()
     reached = sum_dollars(owned.values())
-    return RestingSide(frozenset(owned), reached, _estimate(rest, reached))
+    return RestingSide(frozenset(owned), reached, _estimated_cost(rest, reached))
 
 
-def _estimate(rest: Rest, reached: float) -> float:
+def _estimated_cost(rest: RestResult, reached: float) -> float:
     """Return the cost with outstanding replacements counted like completed ones."""
-    left = len(_outstanding(rest))
+    left = len(_outstanding_replacements(rest))
     done = rest.drifted_first - left
     if not rest.ended or not left or done <= 0:
         return reached
@@ -112,20 +117,20 @@ def _estimate(rest: Rest, reached: float) -> float:
     return sum_dollars([max(0.0, reached + share * left)])
 
 
-def interval(
-    before: Rest, old: RestingSide, after: Rest, new: RestingSide, change: float
+def change_bounds(
+    before: RestResult, old: RestingSide, after: RestResult, new: RestingSide, change: float
 ) -> tuple[float, float]:
     """Return the minimum and the maximum cost of the change, USD an hour."""
-    old_low, old_high = _range(before, old)
-    new_low, new_high = _range(after, new)
+    old_low, old_high = _cost_bounds(before, old)
+    new_low, new_high = _cost_bounds(after, new)
     low, high = new_low - old_high, new_high - old_low
     return sum_dollars([min(low, change)]), sum_dollars([max(high, change)])
 
 
-def _range(rest: Rest, side: RestingSide) -> tuple[float, float]:
+def _cost_bounds(rest: RestResult, side: RestingSide) -> tuple[float, float]:
     if not rest.ended:
         return side.reached, side.reached
-    owned, left = rest.owned(), _outstanding(rest)
+    owned, left = rest.node_prices(), _outstanding_replacements(rest)
     pools = rest.facts.types.by_name
     names = {node.node_pool for node in left} & pools.keys()
     prices = {name: _launch_prices(pools[name]) for name in names}
@@ -133,12 +138,12 @@ def _range(rest: Rest, side: RestingSide) -> tuple[float, float]:
         max(0.0, price - owned[node.claim.name])
         for node in left
         if node.claim is not None
-        and (price := _alone(node, prices.get(node.node_pool, ()))) is not None
+        and (price := _replacement_price(node, prices.get(node.node_pool, ()))) is not None
     )
-    return min(_least(rest), side.reached), sum_dollars([side.reached, *extra])
+    return min(_minimum_cost(rest), side.reached), sum_dollars([side.reached, *extra])
 
 
-def _outstanding(rest: Rest) -> list[StateNode]:
+def _outstanding_replacements(rest: RestResult) -> list[StateNode]:
     """Return the nodes that are drifted and not blocked: they will be replaced."""
     drifted = {drift.node_claim for drift in rest.facts.drift}
     blocked = {
@@ -163,16 +168,16 @@ def _launch_prices(pool: LaunchPool) -> list[tuple[float, Resources]]:
     return sorted(found, key=lambda row: row[0])
 
 
-def _alone(node: StateNode, prices: Sequence[tuple[float, Resources]]) -> float | None:
+def _replacement_price(node: StateNode, prices: Sequence[tuple[float, Resources]]) -> float | None:
     """Return the price of the cheapest node of its pool that takes all pods of this one."""
     return next((price for price, room in prices if fits(node.used, room)), None)
 
 
-def _least(rest: Rest) -> float:
+def _minimum_cost(rest: RestResult) -> float:
     """Return the minimum cost of nodes for all pods of the fleet."""
     empty, pods = without_nodes(rest.world.cluster)
     scheduler = Scheduler(rest.facts.types.ready, empty, rest.inputs.settings, rest.at)
-    return scheduler.bound(pods).cost
+    return scheduler.lower_bound(pods).cost
 
 
 # The nodes of a fleet at rest that should be disrupted, and what blocks that.
@@ -183,44 +188,44 @@ _AT_REST: Final = frozenset({DisruptionReason.UNDERUTILIZED.value, DisruptionRea
 """A node that is merely not consolidated is at rest nevertheless."""
 
 
-def stuck_nodes(rest: Rest) -> tuple[StuckNode, ...]:
+def stuck_nodes(rest: RestResult) -> tuple[StuckNode, ...]:
     """Return the nodes that cannot come to rest, by NodeClaim, each with one reason."""
     found: dict[str, StuckNode] = {}
-    for one in (*_draining(rest), *_held(rest), *_blocked(rest)):
-        found.setdefault(one.node_claim, one)
+    for node in (*_stuck_draining(rest), *_stuck_deferred(rest), *_stuck_blocked(rest)):
+        found.setdefault(node.node_claim, node)
     return tuple(found[name] for name in sorted(found))
 
 
-def _draining(rest: Rest) -> list[StuckNode]:
+def _stuck_draining(rest: RestResult) -> list[StuckNode]:
     cluster, found = rest.world.cluster, []
     budgets = PodDisruptionBudgets(cluster.pod_disruption_budgets)
     for node in cluster.nodes:
-        held = holders(node, budgets, rest.at) if node.is_deleting else []
-        if held:
-            more = f" and {len(held) - 1} more" if len(held) > 1 else ""
-            text = f"its drain waits for pod {held[0].key}{more}, which must not be evicted"
-            found.append(_stuck(node, _DRAINING, text))
+        blocking = pods_blocking_drain(node, budgets, rest.at) if node.is_deleting else []
+        if blocking:
+            more = f" and {len(blocking) - 1} more" if len(blocking) > 1 else ""
+            text = f"its drain waits for pod {blocking[0].key}{more}, which must not be evicted"
+            found.append(_stuck_node(node, _DRAINING, text))
     return found
 
 
-def _held(rest: Rest) -> list[StuckNode]:
+def _stuck_deferred(rest: RestResult) -> list[StuckNode]:
     """Return what waits for a budget that never opens, an approval, or beyond the horizon."""
     by_claim = {n.claim.name: n for n in rest.world.cluster.nodes if n.claim is not None}
     return [
-        _stuck(by_claim[d.node_claim], d.reason, d.message)
+        _stuck_node(by_claim[d.node_claim], d.reason, d.message)
         for d in rest.decisions.deferred
         if d.node_claim in by_claim
         and d.reason not in _AT_REST
-        and (_never(rest, d.not_before is None) or d.waits_for is WaitsFor.APPROVAL)
+        and (_never_ends(rest, d.not_before is None) or d.waits_for is WaitsFor.APPROVAL)
     ]
 
 
-def _never(rest: Rest, unknown: bool) -> bool:
+def _never_ends(rest: RestResult, unknown: bool) -> bool:
     """Return whether a wait has no end: if the work limit ended the search, none is known."""
     return not rest.ended and (unknown or not rest.rested)
 
 
-def _blocked(rest: Rest) -> list[StuckNode]:
+def _stuck_blocked(rest: RestResult) -> list[StuckNode]:
     drifted = {drift.node_claim for drift in rest.facts.drift}
     by_name = rest.world.cluster.by_name
     found = []
@@ -228,13 +233,13 @@ def _blocked(rest: Rest) -> list[StuckNode]:
         node = by_name.get(block.node)
         if node is None or node.claim is None:
             continue
-        wanted = block.reason == DisruptionReason.DRIFTED and node.claim.name in drifted
-        if wanted or block.reason in set(ForcefulReason):
-            found.append(_stuck(node, block.reason, block.message))
+        must_be_replaced = block.reason == DisruptionReason.DRIFTED and node.claim.name in drifted
+        if must_be_replaced or block.reason in set(ForcefulReason):
+            found.append(_stuck_node(node, block.reason, block.message))
     return found
 
 
-def _stuck(node: StateNode, reason: str, message: str) -> StuckNode:
+def _stuck_node(node: StateNode, reason: str, message: str) -> StuckNode:
     assert node.claim is not None
     return StuckNode(
         node_claim=node.claim.name,
@@ -259,30 +264,30 @@ _SIMULATED_PODS_MAX: Final = 2_000
 """Up to this size, simulating a change takes about as long as continuing three hundred nodes."""
 
 
-def compared(inputs: Inputs, base: Inputs, most: int | None = None) -> tuple[AtRest, Cost]:
+def compare_with_base(inputs: Inputs, base: Inputs, most: int | None = None) -> tuple[AtRest, Cost]:
     """Return the cost of the change from ``base`` to ``inputs``, and that after the base's plan.
 
     The change of a small fleet is simulated if possible. ``most`` is the work limit otherwise. In
     two regions, new nodes for all pods are compared.
     """
     if base.settings.region != inputs.settings.region:
-        return _compared_anew(inputs, base, most), _first_cost(base)
+        return _compare_new_fleets(inputs, base, most), _cost_of_first_plan(base)
     simulation = inputs.simulation
     if simulation is not None and _is_small(base) and _is_small(inputs):
-        found = simulation(has_effect=not _decides_alike(base, inputs))
+        found = simulation(has_effect=not _has_same_plans(base, inputs))
         if found is not None:
-            return found, _first_cost(base)
-    return _carried_both(inputs, base, most)
+            return found, _cost_of_first_plan(base)
+    return _continue_both(inputs, base, most)
 
 
-def _compared_anew(inputs: Inputs, base: Inputs, most: int | None) -> AtRest:
+def _compare_new_fleets(inputs: Inputs, base: Inputs, most: int | None) -> AtRest:
     """Return the difference of two fleets that launch nodes for all pods."""
     work = (most or _WORK) // 2
     one, other = (
         replace(side, cluster=without_nodes(side.cluster)[0], against=None, region_before="")
         for side in (base, inputs)
     )
-    change, _ = RestedBase(one, work, anew=True).changed_to(other)
+    change, _ = RestedBase(one, work, anew=True).compare_change(other)
     return change
 
 
@@ -291,33 +296,41 @@ def _is_small(inputs: Inputs) -> bool:
     return len(cluster.nodes) <= _SIMULATED_NODES_MAX and len(cluster.pods) <= _SIMULATED_PODS_MAX
 
 
-def _first_cost(base: Inputs) -> Cost:
+def _cost_of_first_plan(base: Inputs) -> Cost:
     """Return the cost after the plan of the base."""
     world = RestingFleet(base.cluster, instances=base.instances)
-    rest = carried(base, world, base.now, base.history or History(), Work(_WORK), answers=1)
+    rest = continue_fleet(base, world, base.now, base.history or History(), Work(_WORK), answers=1)
     assert rest.first is not None, "one answer is asked for"
     return rest.first
 
 
-def _carried_both(inputs: Inputs, base: Inputs, most: int | None) -> tuple[AtRest, Cost]:
+def _continue_both(inputs: Inputs, base: Inputs, most: int | None) -> tuple[AtRest, Cost]:
     most = most or _WORK
     work = Work(most // 2)
     world = RestingFleet(base.cluster, instances=base.instances)
-    before = carried(base, world, base.now, base.history or History(), work)
+    before = continue_fleet(base, world, base.now, base.history or History(), work)
     assert before.first is not None, "one answer is always asked for"
     first = before.first
-    if _decides_alike(base, inputs):
-        return _difference(before, _continued(before)), first
+    if _has_same_plans(base, inputs):
+        return _difference(before, _unchanged_result(before)), first
     if not before.ended:
-        return _difference(before, _head(before, inputs, base, work.more(most // 2))), first
-    if _decides_alike(base, inputs, but_for_budgets=True) and _opens(base) and _opens(inputs):
-        return _difference(before, _continued(before)), first
+        return _difference(
+            before, _continue_under_head(before, inputs, base, work.increased_by(most // 2))
+        ), first
+    if (
+        _has_same_plans(base, inputs, ignore_budgets=True)
+        and _allows_disruption(base)
+        and _allows_disruption(inputs)
+    ):
+        return _difference(before, _unchanged_result(before)), first
     work = Work(most // 4)
-    further = carried(base, before.world, before.at, before.history, work)
+    further = continue_fleet(base, before.world, before.at, before.history, work)
     if not further.ended:
-        return _difference(further, _head(further, inputs, base, work.more(most // 4))), first
+        return _difference(
+            further, _continue_under_head(further, inputs, base, work.increased_by(most // 4))
+        ), first
     # both continue from the same fleet and work: what remains to be done counts on both
-    return _difference(further, _head(before, inputs, base, Work(most // 4))), first
+    return _difference(further, _continue_under_head(before, inputs, base, Work(most // 4))), first
 
 
 class RestedBase:
@@ -332,66 +345,70 @@ class RestedBase:
         self._most = most or _WORK // 2
         self._anew = anew
         self._base = base
-        self._from = self._carried_anew(base)
+        self._from = self._continue_anew(base)
         assert self._from.first is not None, "one answer is always asked for"
         self.first: Cost = self._from.first
         self.rest = self._from
-        if self._from.ended and not anew:  # with the same work, as in ``compared``
+        if self._from.ended and not anew:  # with the same work, as in ``compare_with_base``
             one = self._from
-            self.rest = carried(base, one.world, one.at, one.history, Work(self._most))
+            self.rest = continue_fleet(base, one.world, one.at, one.history, Work(self._most))
 
-    def changed_to(self, inputs: Inputs) -> tuple[AtRest, Rest]:
+    def compare_change(self, inputs: Inputs) -> tuple[AtRest, RestResult]:
         """Return the cost of the change to ``inputs``, and the fleet at rest under it."""
-        if _decides_alike(self._base, inputs):
-            after = _continued(self.rest)
+        if _has_same_plans(self._base, inputs):
+            after = _unchanged_result(self.rest)
         elif self._anew:
-            after = self._carried_anew(inputs)
+            after = self._continue_anew(inputs)
         else:
-            after = _head(self._from, inputs, self._base, Work(self._most))
+            after = _continue_under_head(self._from, inputs, self._base, Work(self._most))
         change = _difference(self.rest, after)
         if self._anew:  # no node of one side is one of the other
             change = msgspec.structs.replace(change, replaced=0, rollout=None)
         return change, after
 
-    def with_cluster(self, changed: Callable[[ClusterState], ClusterState]) -> tuple[AtRest, Rest]:
+    def compare_cluster(
+        self, change_cluster: Callable[[ClusterState], ClusterState]
+    ) -> tuple[AtRest, RestResult]:
         """Return what it costs if the cluster is changed, and the fleet at rest then.
 
-        ``changed`` changes pods and their budgets; nodes keep the pods that they have.
+        ``change_cluster`` changes pods and their budgets; nodes keep the pods that they have.
         """
         if self._anew:
-            inputs = msgspec.structs.replace(self._base, cluster=changed(self._base.cluster))
-            after = self._carried_anew(inputs)
+            inputs = msgspec.structs.replace(self._base, cluster=change_cluster(self._base.cluster))
+            after = self._continue_anew(inputs)
         else:
             one = self._from
-            world = with_fields(one.world, cluster=changed(one.world.cluster))
-            after = carried(self._base, world, one.at, one.history, Work(self._most))
+            world = with_fields(one.world, cluster=change_cluster(one.world.cluster))
+            after = continue_fleet(self._base, world, one.at, one.history, Work(self._most))
         change = _difference(self.rest, after)
         if self._anew:
             change = msgspec.structs.replace(change, replaced=0, rollout=None)
         return change, after
 
-    def _carried_anew(self, inputs: Inputs) -> Rest:
+    def _continue_anew(self, inputs: Inputs) -> RestResult:
         world = RestingFleet(inputs.cluster, instances=inputs.instances)
         history = inputs.history or History()
-        return carried(inputs, world, inputs.now, history, Work(self._most))
+        return continue_fleet(inputs, world, inputs.now, history, Work(self._most))
 
 
-def _head(before: Rest, inputs: Inputs, base: Inputs, work: Work) -> Rest:
+def _continue_under_head(
+    before: RestResult, inputs: Inputs, base: Inputs, work: Work
+) -> RestResult:
     """Return the fleet that the head leads to."""
     world = before.world
     if inputs.cluster is not base.cluster:
         cluster = with_workloads(world.cluster, inputs.cluster, before.at)
         world = with_fields(world, cluster=cluster)
-    return carried(inputs, world, before.at, before.history, work)
+    return continue_fleet(inputs, world, before.at, before.history, work)
 
 
-def _continued(rest: Rest) -> Rest:
+def _unchanged_result(rest: RestResult) -> RestResult:
     """Return the fleet under a head that changes nothing."""
     return with_fields(rest, began=rest.at, last=None, ended=False, rested=True)
 
 
-def _difference(before: Rest, after: Rest) -> AtRest:
-    old, new = side_of(before), side_of(after)
+def _difference(before: RestResult, after: RestResult) -> AtRest:
+    old, new = resting_side(before), resting_side(after)
     limited = after.ended or (before.ended and after.world is not before.world)
     change = new.estimate - old.estimate
     return AtRest(
@@ -399,15 +416,15 @@ def _difference(before: Rest, after: Rest) -> AtRest:
         after=FleetAtRest(nodes=len(new.names), per_hour=new.estimate),
         per_hour=sum_dollars([change]),
         per_month=sum_dollars([change * HOURS_A_MONTH]),
-        bounds=interval(before, old, after, new, change) if limited else None,
+        bounds=change_bounds(before, old, after, new, change) if limited else None,
         unschedulable=_unschedulable(after),
         replaced=min(len(old.names - new.names), len(new.names - old.names)),
-        rollout=_rollout(after),
+        rollout=_rollout_duration(after),
         stuck=stuck_nodes(after),
     )
 
 
-def _unschedulable(rest: Rest) -> tuple[str, ...]:
+def _unschedulable(rest: RestResult) -> tuple[str, ...]:
     placement = rest.decisions.placement
     if placement is None:
         return ()
@@ -415,14 +432,14 @@ def _unschedulable(rest: Rest) -> tuple[str, ...]:
     return tuple(sorted(waiting & (placement.unschedulable.keys() | placement.deferred.keys())))
 
 
-def _rollout(rest: Rest) -> str | None:
+def _rollout_duration(rest: RestResult) -> str | None:
     """Return the time from the first moment to the end of the last action, in ISO 8601."""
     if not rest.rested:
         return None
     return iso_duration(rest.last - rest.began if rest.last is not None else timedelta())
 
 
-def _decides_alike(one: Inputs, other: Inputs, *, but_for_budgets: bool = False) -> bool:
+def _has_same_plans(one: Inputs, other: Inputs, *, ignore_budgets: bool = False) -> bool:
     """Return whether two inputs have the same plans, now and at every later time.
 
     Comments, the order of files, and workloads beside an observed cluster decide nothing.
@@ -433,15 +450,15 @@ def _decides_alike(one: Inputs, other: Inputs, *, but_for_budgets: bool = False)
         return False
     if one.settings != other.settings:
         return False
-    rows = (list(_deciding(i.fleet, but_for_budgets=but_for_budgets)) for i in (one, other))
+    rows = (list(_decisive_objects(i.fleet, ignore_budgets=ignore_budgets)) for i in (one, other))
     return next(rows) == next(rows)
 
 
-def _deciding(fleet: Fleet, *, but_for_budgets: bool) -> Iterator[tuple[str, object]]:
+def _decisive_objects(fleet: Fleet, *, ignore_budgets: bool) -> Iterator[tuple[str, object]]:
     """Yield the parts of a fleet's files that decisions depend on."""
     for resource in fleet.node_pools:
         data = resource.data
-        if but_for_budgets:
+        if ignore_budgets:
             spec = data.get("spec", {})
             disruption = {k: v for k, v in spec.get("disruption", {}).items() if k != "budgets"}
             data = {**data, "spec": {**spec, "disruption": disruption}}
@@ -453,7 +470,7 @@ def _deciding(fleet: Fleet, *, but_for_budgets: bool) -> Iterator[tuple[str, obj
     yield "lock", fleet.lock.digest if fleet.lock is not None else ""
 
 
-def _opens(inputs: Inputs) -> bool:
+def _allows_disruption(inputs: Inputs) -> bool:
     """Return whether every NodePool's budgets allow disruption at some time for every reason."""
     return all(
         allowance(

@@ -53,7 +53,7 @@ _READY: Final = Condition("Ready", "True", "KubeletReady")
 
 
 @dataclass(frozen=True, slots=True)
-class Launched:
+class LaunchedNode:
     """A node that was launched, its price in USD an hour, and its instance as EC2 shows it."""
 
     node: StateNode
@@ -74,7 +74,7 @@ class InstantLauncher:
     hashes: Mapping[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, facts: Facts, fleet: Fleet, settings: Settings) -> InstantLauncher:
+    def for_revision(cls, facts: Facts, fleet: Fleet, settings: Settings) -> InstantLauncher:
         """Return the launcher of a revision."""
         bundle = settings.cluster_ca_bundle
         hashes = {
@@ -84,11 +84,11 @@ class InstantLauncher:
         }
         return cls(facts.types.by_name, facts.classes, hashes)
 
-    def launched(self, planned: PlannedClaim, now: datetime) -> Launched:
+    def launch(self, planned: PlannedClaim, now: datetime) -> LaunchedNode:
         """Return the node that a planned NodeClaim becomes."""
         kinds = planned.types[:TYPES_MAX]
         named = requirement(INSTANCE_TYPE, "In", [kind.name for kind in kinds])
-        kind, offering = _chosen(
+        kind, offering = _choice_or_expected(
             planned.requirements.adding([named]), planned.requests, kinds, planned.launch
         )
         template = planned.node_pool.spec.template
@@ -98,7 +98,7 @@ class InstantLauncher:
                 labels={**planned.labels, NODEPOOL: planned.node_pool.name},
                 annotations={
                     **template.metadata.annotations,
-                    **self._stamps(planned.node_pool),
+                    **self._hash_annotations(planned.node_pool),
                 },
             ),
             spec=NodeClaimSpec(
@@ -109,43 +109,45 @@ class InstantLauncher:
                 termination_grace_period=template.spec.termination_grace_period,
             ),
         )
-        return self._given(claim, planned.node_pool, kind, offering, now)
+        return self._launched_node(claim, planned.node_pool, kind, offering, now)
 
-    def made(self, claim: NodeClaim, now: datetime) -> Launched | None:
+    def launch_claim(self, claim: NodeClaim, now: datetime) -> LaunchedNode | None:
         """Return the node of a NodeClaim that waits for its instance, None if it gets none."""
         pool = self.pools.get(claim.node_pool)
         if pool is None:
             return None
-        found = _choice(
+        found = _first_choice(
             requirements_of(claim.spec.requirements),
             parse_resources(claim.spec.resources.requests),
             pool.types.types,
         )
-        return self._given(claim, pool.node_pool, *found, now) if found is not None else None
+        return (
+            self._launched_node(claim, pool.node_pool, *found, now) if found is not None else None
+        )
 
-    def _stamps(self, pool: NodePool) -> dict[str, str]:
+    def _hash_annotations(self, pool: NodePool) -> dict[str, str]:
         """Return the annotations that show drift what a claim was launched from."""
-        stamps: dict[str, str] = {}
+        annotations: dict[str, str] = {}
         own = self.hashes.get(("NodePool", pool.name))
         if own is not None:
-            stamps |= {NODEPOOL_HASH: own[0], NODEPOOL_HASH_VERSION: own[1]}
+            annotations |= {NODEPOOL_HASH: own[0], NODEPOOL_HASH_VERSION: own[1]}
         node_class = node_class_of(pool, self.classes)
         known = self.hashes.get(("EC2NodeClass", node_class.name)) if node_class else None
         if known is not None:
-            stamps |= {NODECLASS_HASH: known[0], NODECLASS_HASH_VERSION: known[1]}
-        return stamps
+            annotations |= {NODECLASS_HASH: known[0], NODECLASS_HASH_VERSION: known[1]}
+        return annotations
 
-    def _given(
+    def _launched_node(
         self,
         claim: NodeClaim,
         pool: NodePool,
         kind: InstanceType,
         offering: Offering,
         now: datetime,
-    ) -> Launched:
-        """Return the node of a claim that was given an instance."""
+    ) -> LaunchedNode:
+        """Return the node of a claim that got an instance."""
         node_class = node_class_of(pool, self.classes)
-        instance = _instance(node_class, kind, offering)
+        instance = _live_instance(node_class, kind, offering)
         labels = {
             **kind.requirements.fixed_labels(),
             **offering.requirements.fixed_labels(),
@@ -160,25 +162,25 @@ class InstantLauncher:
             allocatable=dict(format_resources(kind.allocatable)),
         )
         metadata = replace(claim.metadata, labels=labels, creation_timestamp=now)
-        grown = replace(claim, metadata=metadata, status=status)
-        return Launched(started(StateNode(None, grown), now), offering.price, instance)
+        launched = replace(claim, metadata=metadata, status=status)
+        return LaunchedNode(start_node(StateNode(None, launched), now), offering.price, instance)
 
 
-def started(node: StateNode, now: datetime) -> StateNode:
+def start_node(node: StateNode, now: datetime) -> StateNode:
     """Return a node after it has joined and is ready; a node that is ready is unchanged."""
     claim = node.claim
     if claim is None or (node.node is not None and node.is_initialized):
         return node
-    kept = tuple(c for c in claim.status.conditions if c.type not in _STEPS)
-    done = tuple(
-        Condition(step, "True", step, last_transition_time=_since(claim, step) or now)
+    other_conditions = tuple(c for c in claim.status.conditions if c.type not in _STEPS)
+    completed = tuple(
+        Condition(step, "True", step, last_transition_time=_condition_time(claim, step) or now)
         for step in _STEPS
     )
-    seen = node.node or _joined(claim)
+    seen = node.node or _registered_node(claim)
     startup = claim.spec.startup_taints
     taints = seen.spec.taints if node.is_registered else (*seen.spec.taints, *claim.spec.taints)
     labels = {**claim.metadata.labels, **seen.metadata.labels, REGISTERED: "true"}
-    stands = tuple(
+    taints_left = tuple(
         t for t in dict.fromkeys(taints)
         if not t.is_ephemeral and not any(t.matches(s) for s in startup)
     )  # fmt: skip
@@ -189,22 +191,24 @@ def started(node: StateNode, now: datetime) -> StateNode:
             labels={**labels, INITIALIZED: "true"},
             annotations={**seen.metadata.annotations, **claim.metadata.annotations},
         ),
-        spec=replace(seen.spec, taints=stands),
+        spec=replace(seen.spec, taints=taints_left),
         status=replace(seen.status, conditions=(_READY,)),
     )
     return with_fields(
         node,
         node=fresh,
-        claim=replace(claim, status=replace(claim.status, conditions=(*kept, *done))),
+        claim=replace(
+            claim, status=replace(claim.status, conditions=(*other_conditions, *completed))
+        ),
     )
 
 
-def _since(claim: NodeClaim, step: str) -> datetime | None:
+def _condition_time(claim: NodeClaim, step: str) -> datetime | None:
     known = claim.condition(step)
     return known.last_transition_time if known is not None and known.status == "True" else None
 
 
-def _joined(claim: NodeClaim) -> Node:
+def _registered_node(claim: NodeClaim) -> Node:
     """Return the Node that the kubelet of a claim's instance registers."""
     labels = dict(claim.metadata.labels)
     zone = labels.get(ZONE, "")
@@ -223,16 +227,16 @@ def _joined(claim: NodeClaim) -> Node:
     )
 
 
-def _chosen(
+def _choice_or_expected(
     requirements: Requirements,
     requests: Resources,
     kinds: Iterable[InstanceType],
     expected: tuple[InstanceType, Offering],
 ) -> tuple[InstanceType, Offering]:
-    return _choice(requirements, requests, kinds) or expected
+    return _first_choice(requirements, requests, kinds) or expected
 
 
-def _choice(
+def _first_choice(
     requirements: Requirements, requests: Resources, kinds: Iterable[InstanceType]
 ) -> tuple[InstanceType, Offering] | None:
     """Return the first choice of the launch request, None if nothing is available."""
@@ -242,7 +246,7 @@ def _choice(
     return choices[0].kind, min(choices[0].offerings, key=lambda o: (o.price, o.zone))
 
 
-def _instance(
+def _live_instance(
     node_class: EC2NodeClass | None, kind: InstanceType, offering: Offering
 ) -> LiveInstance:
     if node_class is None:

@@ -26,9 +26,9 @@ from reconciler.model.kubernetes.metadata import Condition
 from reconciler.model.kubernetes.pod import Pod, PodSpec, PodStatus
 from reconciler.observed.state import ClusterState, StateNode
 from reconciler.placement.binding import scheduler
-from reconciler.placement.binding.scheduler import Seats, seats_of
+from reconciler.placement.binding.scheduler import Seats, ready_seats
 from reconciler.placement.binding.selection import Volumes
-from reconciler.plan.rest.nodes import Launched, started
+from reconciler.plan.rest.nodes import LaunchedNode, start_node
 
 if TYPE_CHECKING:
     from reconciler.diff.nodeclass import LiveInstance
@@ -37,30 +37,30 @@ if TYPE_CHECKING:
 # The workloads of another revision on the existing nodes.
 
 
-def with_workloads(cluster: ClusterState, wanted: ClusterState, now: datetime) -> ClusterState:
-    """Return the nodes of ``cluster`` with the workloads of ``wanted``.
+def with_workloads(cluster: ClusterState, target: ClusterState, now: datetime) -> ClusterState:
+    """Return the nodes of ``cluster`` with the workloads of ``target``.
 
     A pod that both have, with the same spec, labels and annotations, stays where it is. Pods that
     are bound to a node for good (daemons and mirror pods) stay as well.
     """
-    fresh = {p.key: waiting(p) for p in wanted.pods if not (p.is_daemon or p.is_mirror)}
+    fresh = {p.key: as_pending(p) for p in target.pods if not (p.is_daemon or p.is_mirror)}
     nodes: list[StateNode] = []
     running: dict[str, Pod] = {}
     for node in cluster.nodes:
         kept = tuple(pod for pod in node.pods if _stays(pod, fresh.get(pod.key)))
         running.update((pod.key, pod) for pod in kept)
-        nodes.append(node if len(kept) == len(node.pods) else _quiet_from(node, kept, now))
+        nodes.append(node if len(kept) == len(node.pods) else _with_pod_event(node, kept, now))
     pods = [running.pop(key, pod) for key, pod in fresh.items()]
     pods += running.values()
     return with_fields(
-        wanted,
+        target,
         nodes=tuple(nodes),
         unlaunched=cluster.unlaunched,
         pods=tuple(pods),
-        csi_nodes={**cluster.csi_nodes, **wanted.csi_nodes},
+        csi_nodes={**cluster.csi_nodes, **target.csi_nodes},
         pod_disruption_budgets=tuple(
             replace(b, status=PodDisruptionBudgetStatus(disruptions_allowed(b, pods)))
-            for b in wanted.pod_disruption_budgets
+            for b in target.pod_disruption_budgets
         ),
     )
 
@@ -72,7 +72,7 @@ def without_nodes(cluster: ClusterState) -> tuple[ClusterState, tuple[Pod, ...]]
     """
     nodes = tuple(node for node in cluster.nodes if not node.is_managed)
     moved = {
-        pod.key: waiting(pod)
+        pod.key: as_pending(pod)
         for node in cluster.nodes
         if node.is_managed
         for pod in node.pods
@@ -85,17 +85,17 @@ def without_nodes(cluster: ClusterState) -> tuple[ClusterState, tuple[Pod, ...]]
     return empty, (*moved.values(), *cluster.pending)
 
 
-def _stays(pod: Pod, wanted: Pod | None) -> bool:
+def _stays(pod: Pod, target: Pod | None) -> bool:
     if pod.is_daemon or pod.is_mirror:
         return True
-    if wanted is None:
+    if target is None:
         return False
-    one, other = pod.metadata, wanted.metadata
-    alike = (one.labels, one.annotations) == (other.labels, other.annotations)
-    return alike and replace(pod.spec, node_name="") == wanted.spec
+    own, other = pod.metadata, target.metadata
+    alike = (own.labels, own.annotations) == (other.labels, other.annotations)
+    return alike and replace(pod.spec, node_name="") == target.spec
 
 
-def _quiet_from(node: StateNode, pods: tuple[Pod, ...], now: datetime) -> StateNode:
+def _with_pod_event(node: StateNode, pods: tuple[Pod, ...], now: datetime) -> StateNode:
     claim = node.claim
     if claim is not None:
         claim = replace(claim, status=replace(claim.status, last_pod_event_time=now))
@@ -112,50 +112,50 @@ _PAIRS_MAX: Final = 1_000_000
 pair would take longer than the plan."""
 
 
-def bind(
+def bind_pods(
     cluster: ClusterState,
     nodes: Sequence[StateNode],
     pods: Sequence[Pod],
-    meant: Mapping[str, str],
+    intended: Mapping[str, str],
 ) -> tuple[dict[str, str], Volumes]:
     """Return the node that each pod gets, and the volumes then; other pods stay pending.
 
-    ``meant`` is where the planner places pods.
+    ``intended`` is where the planner places pods.
     """
     volumes = Volumes(cluster.volume_claims, cluster.volumes, cluster.storage_classes, zones={})
     if not pods:
         return {}, volumes
-    open_ = {n.name: n for n in nodes if n.node is not None and not n.is_deleting}
+    available = {n.name: n for n in nodes if n.node is not None and not n.is_deleting}
     bound: dict[str, str] = {}
-    if len(pods) * len(open_) <= _PAIRS_MAX:
-        bound = _bound(cluster, open_.values(), pods, volumes)
+    if len(pods) * len(available) <= _PAIRS_MAX:
+        bound = _schedule_pods(cluster, available.values(), pods, volumes)
     for pod in pods:
-        seat = meant.get(pod.key)
-        if seat in open_:
+        seat = intended.get(pod.key)
+        if seat in available:
             bound.setdefault(pod.key, seat)
-        node = open_.get(bound.get(pod.key, ""))
+        node = available.get(bound.get(pod.key, ""))
         if node is not None and node.node is not None:
-            volumes.settle(pod, node.node)
+            volumes.provision(pod, node.node)
     return bound, volumes
 
 
-def _bound(
+def _schedule_pods(
     cluster: ClusterState, nodes: Iterable[StateNode], pods: Sequence[Pod], volumes: Volumes
 ) -> dict[str, str]:
     """Return the node that the scheduler gives each pod, if it finds one."""
     names = {n.node.name: n.name for n in nodes if n.node is not None}
     on = {n.node.name: n.pods for n in nodes if n.node is not None}
     seats = Seats(
-        seats_of([n.node for n in nodes if n.node is not None], on),
+        ready_seats([n.node for n in nodes if n.node is not None], on),
         cluster.namespaces,
-        volumes.suit,
+        volumes.can_reach,
     )
-    free = [pod for pod in _sharing(pods) if not pod.spec.scheduling_gates]
+    free = [pod for pod in _share_specs(pods) if not pod.spec.scheduling_gates]
     return {key: names[node.name] for key, node in seats.bind(free).items()}
 
 
-def _sharing(pods: Iterable[Pod]) -> list[Pod]:
-    """Return the pods with one spec object for all equal ones, so that each is evaluated once."""
+def _share_specs(pods: Iterable[Pod]) -> list[Pod]:
+    """Return the pods with equal specs sharing one object, so that each is evaluated once."""
     known: dict[bytes, PodSpec] = {}
     return [
         replace(pod, spec=known.setdefault(msgspec.json.encode(pod.spec), pod.spec)) for pod in pods
@@ -165,19 +165,20 @@ def _sharing(pods: Iterable[Pod]) -> list[Pod]:
 def with_daemons(node: StateNode, sets: Iterable[DaemonSet], now: datetime) -> StateNode:
     """Return a node that has just joined with the daemons that fit on it."""
     assert node.node is not None, "it has joined"
-    seats = Seats(seats_of([node.node], {node.node.name: node.pods}), {}, lambda _, __: True)
+    seats = Seats(ready_seats([node.node], {node.node.name: node.pods}), {}, lambda _, __: True)
     if not seats.seats:
         return node
     seat, running = seats.seats[0], list(node.pods)
     for daemon in sets:
-        pod = scheduler.pod_on(daemon, node.node)
+        pod = scheduler.daemon_pod(daemon, node.node)
         if seats.has_room(seat, pod):
-            seat.take(pod, seats.wanted(pod))
-            running.append(_running(pod, node.name, now))
+            seat.bind(pod, seats.requests_of(pod))
+            running.append(_running_pod(pod, node.name, now))
     return with_fields(node, pods=tuple(running))
 
 
-def _running(pod: Pod, node: str, now: datetime) -> Pod:
+def _running_pod(pod: Pod, node: str, now: datetime) -> Pod:
+    """Return the pod as it runs on a node from ``now`` on."""
     status = PodStatus(
         phase="Running",
         conditions=(Condition("PodScheduled", "True"), Condition("Ready", "True")),
@@ -204,7 +205,7 @@ class RestingFleet:
     instances: Mapping[str, LiveInstance] = field(default_factory=dict)
 
     @property
-    def owned(self) -> dict[str, float]:
+    def node_prices(self) -> dict[str, float]:
         """The price of each managed node, by NodeClaim; 0 if there is none."""
         names = (node.claim.name for node in self.cluster.nodes if node.claim is not None)
         return {name: self.prices.get(name, 0.0) for name in names}
@@ -220,33 +221,32 @@ class FleetTransition:
 
     gone: frozenset[str] = frozenset()
     seats: Mapping[str, str] = field(default_factory=dict)
-    launched: Sequence[Launched] = ()
+    launched: Sequence[LaunchedNode] = ()
     made: frozenset[str] = frozenset()
 
 
-def _name(one: Launched) -> str:
-    assert one.node.claim is not None
-    return one.node.claim.name
+def _claim_name(launched: LaunchedNode) -> str:
+    assert launched.node.claim is not None
+    return launched.node.claim.name
 
 
-def opened(world: RestingFleet, now: datetime) -> RestingFleet:
+def start_nodes(world: RestingFleet, now: datetime) -> RestingFleet:
     """Return the world as the planner observes it: starting nodes have started."""
-    nodes = tuple(started(node, now) for node in world.cluster.nodes)
+    nodes = tuple(start_node(node, now) for node in world.cluster.nodes)
     return with_fields(world, cluster=with_fields(world.cluster, nodes=nodes))
 
 
-def moved(world: RestingFleet, moves: FleetTransition, now: datetime) -> RestingFleet:
+def apply_transition(world: RestingFleet, moves: FleetTransition, now: datetime) -> RestingFleet:
     """Return the world after a plan has been applied, at ``now``."""
     return with_fields(
         world,
-        cluster=_settled(world.cluster, moves, now),
-        prices={**world.prices} | {_name(one): one.price for one in moves.launched},
-        instances={**world.instances}
-        | {one.node.provider_id: one.instance for one in moves.launched},
+        cluster=_cluster_after(world.cluster, moves, now),
+        prices={**world.prices} | {_claim_name(n): n.price for n in moves.launched},
+        instances={**world.instances} | {n.node.provider_id: n.instance for n in moves.launched},
     )
 
 
-def holders(node: StateNode, budgets: PodDisruptionBudgets, now: datetime) -> list[Pod]:
+def pods_blocking_drain(node: StateNode, budgets: PodDisruptionBudgets, now: datetime) -> list[Pod]:
     """Return the pods that a drain of the node waits for, none where a grace period ends it."""
     if node.claim is not None and node.claim.termination_grace_period is not None:
         return []
@@ -260,71 +260,73 @@ def holders(node: StateNode, budgets: PodDisruptionBudgets, now: datetime) -> li
     ]
 
 
-def _settled(cluster: ClusterState, moves: FleetTransition, now: datetime) -> ClusterState:
+def _cluster_after(cluster: ClusterState, moves: FleetTransition, now: datetime) -> ClusterState:
     budgets = PodDisruptionBudgets(cluster.pod_disruption_budgets)
     leaving = {
-        node.name: holders(node, budgets, now)
+        node.name: pods_blocking_drain(node, budgets, now)
         for node in cluster.nodes
         if node.name in moves.gone or node.is_deleting
     }
-    ended, homeless = _homeless(cluster, leaving)
-    kept = (_kept(node, leaving.get(node.name), now) for node in cluster.nodes)
-    fresh = [with_daemons(one.node, cluster.daemon_sets, now) for one in moves.launched]
+    ended, displaced = _displaced_pods(cluster, leaving)
+    kept = (_remaining_node(node, leaving.get(node.name), now) for node in cluster.nodes)
+    fresh = [with_daemons(n.node, cluster.daemon_sets, now) for n in moves.launched]
     nodes = sorted([*(n for n in kept if n is not None), *fresh], key=lambda n: n.name)
-    bound, volumes = bind(cluster, nodes, homeless, moves.seats)
-    changed = {pod.key: _on(pod, bound[pod.key], now) for pod in homeless if pod.key in bound}
-    changed |= {pod.key: pod for pod in homeless if pod.key not in bound}
+    bound, volumes = bind_pods(cluster, nodes, displaced, moves.seats)
+    changed = {
+        pod.key: _running_pod(pod, bound[pod.key], now) for pod in displaced if pod.key in bound
+    }
+    changed |= {pod.key: pod for pod in displaced if pod.key not in bound}
     arriving: dict[str, list[Pod]] = {}
     for pod in changed.values():
         if pod.spec.node_name:
             arriving.setdefault(pod.spec.node_name, []).append(pod)
     known = (changed.get(pod.key, pod) for pod in cluster.pods if pod.key not in ended)
     pods = (*known, *(pod for node in fresh for pod in node.pods))
-    woken = [changed[pod.key] for pod in cluster.pending if pod.key in bound]
+    started = [changed[pod.key] for pod in cluster.pending if pod.key in bound]
     claims, made = volumes.objects()
     return with_fields(
         cluster,
         nodes=tuple(_with_pods(n, arriving.get(n.name, ()), now) for n in nodes),
         pods=pods,
         unlaunched=tuple(c for c in cluster.unlaunched if c.name not in moves.made),
-        pod_disruption_budgets=_refreshed(cluster, woken, pods),
+        pod_disruption_budgets=_refresh_budgets(cluster, started, pods),
         volume_claims={claim.key: claim for claim in claims},
         volumes={volume.metadata.name: volume for volume in made},
     )
 
 
-def _homeless(
+def _displaced_pods(
     cluster: ClusterState, leaving: Mapping[str, list[Pod]]
 ) -> tuple[frozenset[str], list[Pod]]:
     """Return the pods that end with their nodes, and those that need a node."""
     ended: set[str] = set()
-    homeless: list[Pod] = []
+    displaced: list[Pod] = []
     for node in cluster.nodes:
-        held = leaving.get(node.name)
-        if held is None:
+        blocking = leaving.get(node.name)
+        if blocking is None:
             continue
-        kept = {pod.key for pod in held}
+        remaining = {pod.key for pod in blocking}
         for pod in node.pods:
-            if pod.key in kept:
+            if pod.key in remaining:
                 continue
             if pod.is_reschedulable:
-                homeless.append(waiting(pod))
+                displaced.append(as_pending(pod))
             else:
                 ended.add(pod.key)
-    homeless += cluster.pending
-    return frozenset(ended), homeless
+    displaced += cluster.pending
+    return frozenset(ended), displaced
 
 
-def _kept(node: StateNode, held: list[Pod] | None, now: datetime) -> StateNode | None:
-    """Return the node if it stays, None if it is gone; ``held`` are the pods that keep it."""
-    if held is None:
+def _remaining_node(node: StateNode, blocking: list[Pod] | None, now: datetime) -> StateNode | None:
+    """Return the node while ``blocking`` pods prevent its drain; None if it is gone."""
+    if blocking is None:
         return node
-    if not held:
+    if not blocking:
         return None
     claim = node.claim
     if claim is not None and claim.metadata.deletion_timestamp is None:
         claim = replace(claim, metadata=replace(claim.metadata, deletion_timestamp=now))
-    return with_fields(node, pods=tuple(held), claim=claim)
+    return with_fields(node, pods=tuple(blocking), claim=claim)
 
 
 def _with_pods(node: StateNode, arriving: Sequence[Pod], now: datetime) -> StateNode:
@@ -337,35 +339,25 @@ def _with_pods(node: StateNode, arriving: Sequence[Pod], now: datetime) -> State
     return with_fields(node, pods=(*node.pods, *arriving), claim=claim)
 
 
-def _on(pod: Pod, node: str, now: datetime) -> Pod:
-    """Return the pod as it runs on a node from ``now`` on."""
-    status = PodStatus(
-        phase="Running",
-        conditions=(Condition("PodScheduled", "True"), Condition("Ready", "True")),
-        start_time=now,
-    )
-    return replace(pod, spec=replace(pod.spec, node_name=node), status=status)
-
-
-def waiting(pod: Pod) -> Pod:
+def as_pending(pod: Pod) -> Pod:
     """Return the pod as pending; a pending pod is unchanged."""
     if not pod.spec.node_name:
         return pod
     return replace(pod, spec=replace(pod.spec, node_name=""), status=_WAITING)
 
 
-def _refreshed(
-    cluster: ClusterState, woken: Sequence[Pod], pods: Sequence[Pod]
+def _refresh_budgets(
+    cluster: ClusterState, started: Sequence[Pod], pods: Sequence[Pod]
 ) -> tuple[PodDisruptionBudget, ...]:
     """Return the budgets; those that select a started pod are counted again.
 
     Moved pods are as healthy as before, so the budgets still allow the same.
     """
-    if not woken or not cluster.pod_disruption_budgets:
+    if not started or not cluster.pod_disruption_budgets:
         return cluster.pod_disruption_budgets
     return tuple(
         replace(b, status=PodDisruptionBudgetStatus(disruptions_allowed(b, pods)))
-        if any(b.selects(pod) for pod in woken)
+        if any(b.selects(pod) for pod in started)
         else b
         for b in cluster.pod_disruption_budgets
     )

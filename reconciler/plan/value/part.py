@@ -18,24 +18,24 @@ class Part(msgspec.Struct, frozen=True, rename="camel"):
     left_out: ClassVar[tuple[str, ...]] = ()
     parts: ClassVar[tuple[str, ...]] = ()
 
-    def written(self) -> Self:
-        """Return the part as msgspec encodes it: UNSET in every field that is left out.
+    def encodable(self) -> Self:
+        """Return the part for an encoder: UNSET in every field that is left out.
 
-        Only for an encoder: the fields of what it returns do not have their types.
+        Its fields may not have their declared types.
         """
         fresh = copy(self)
         for name in self.left_out:
-            if _is_nothing(getattr(self, name)):
+            if _is_empty(getattr(self, name)):
                 msgspec.structs.force_setattr(fresh, name, msgspec.UNSET)
         for name in self.parts:
             value: Part | tuple[Part, ...] | None = getattr(self, name)
             if isinstance(value, Part):
-                msgspec.structs.force_setattr(fresh, name, value.written())
+                msgspec.structs.force_setattr(fresh, name, value.encodable())
             elif value:
-                msgspec.structs.force_setattr(fresh, name, tuple([v.written() for v in value]))
+                msgspec.structs.force_setattr(fresh, name, tuple([v.encodable() for v in value]))
         return fresh
 
 
-def _is_nothing(value: object) -> bool:
+def _is_empty(value: object) -> bool:
     """Return whether a value is None or empty; zero is neither."""
     return value is None or (not value and value != 0)

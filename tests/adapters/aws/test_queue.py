@@ -181,7 +181,7 @@ def test_a_listener_receives_at_once_without_blocking_others(site: Site) -> None
     with serve(site.cloud) as endpoint:
         connect = cache(connector(replace(SETTINGS, endpoint_url=endpoint)))
         queue = InterruptionQueue(connect, "web", site.clock)
-        with queue.listening():
+        with queue.run_in_background():
             wait_for(lambda: any(c.operation == "GetQueueUrl" for c in site.cloud.calls))
             assert site.cloud.connect("ec2", 1).describe_instances()["Reservations"] == []
             site.send("garbage", spot("i-1"))
@@ -192,7 +192,7 @@ def test_a_listener_receives_at_once_without_blocking_others(site: Site) -> None
 
 def test_a_closed_listener_releases_unacknowledged_messages(site: Site) -> None:
     site.send(spot("i-1"))
-    with site.queue.listening():
+    with site.queue.run_in_background():
         wait_for(site.queue.has_news)
     assert not site.queue.has_news()
     wait_for(site.is_silent)
@@ -205,7 +205,7 @@ def test_a_poll_that_outlives_its_listener_releases_its_messages(site: Site) -> 
     with serve(site.cloud) as endpoint:
         connect = cache(connector(replace(SETTINGS, endpoint_url=endpoint)))
         former = InterruptionQueue(connect, "web", site.clock, wait_s=3)
-        with former.listening():
+        with former.run_in_background():
             wait_for(lambda: any(c.operation == "GetQueueUrl" for c in site.cloud.calls))
         site.send(spot("i-1"))
         wait_for(site.is_silent)

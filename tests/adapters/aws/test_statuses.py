@@ -140,7 +140,7 @@ def test_a_missing_permission_is_reported_once_and_polling_stops(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     site.cloud.faults.add(CALL, Fault.DENIED, times=None)
-    with caplog.at_level(logging.WARNING), site.statuses.listening():
+    with caplog.at_level(logging.WARNING), site.statuses.run_in_background():
         wait_for(lambda: bool(caplog.messages))
     assert len(caplog.messages) == 1
     assert "allow ec2:DescribeInstanceStatus" in caplog.messages[0]
@@ -149,7 +149,7 @@ def test_a_missing_permission_is_reported_once_and_polling_stops(
 
 def test_a_listener_polls_until_it_is_closed(site: Site) -> None:
     statuses = InstanceStatuses(site.cloud.connect, site.clock, every_s=0.01)
-    with statuses.listening():
+    with statuses.run_in_background():
         site.cloud.health.announce(site.ids[0], "instance-stop", RETIRES)
         wait_for(statuses.has_news)
     assert [w.kind for w in statuses.arrived()] == [InterruptionKind.SCHEDULED_CHANGE]

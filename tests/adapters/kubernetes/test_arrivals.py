@@ -186,7 +186,7 @@ def test_a_pod_is_noticed_while_the_watch_runs(sandbox: Sandbox) -> None:
         clock.wait(10, until)
         return until()
 
-    with pods.listening():
+    with pods.run_in_background():
         assert comes(lambda: any(c.verb == "watch" for c in sandbox.kube.calls))
         assert not pods.has_news()
         sandbox.kube.add(waiting("a"))

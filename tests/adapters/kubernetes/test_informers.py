@@ -403,7 +403,7 @@ def test_changes_are_observed_while_the_watches_run_and_they_end_with_the_block(
     cache = ClusterCache(Api(sandbox.api.connect, time.sleep), Freshness())
     sandbox.cluster = KubernetesCluster(sandbox.api, cache=cache)
     before = set(threading.enumerate())
-    with cache.listening():
+    with cache.run_in_background():
         assert [n.name for n in sandbox.observe().nodes] == ["n0"]
         sandbox.kube.add(a_pod("late"))
         clock.wait(10, lambda: [p.metadata.name for p in sandbox.observe().pods] == ["late"])

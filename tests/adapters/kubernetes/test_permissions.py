@@ -11,7 +11,7 @@ import pytest
 from reconciler.adapters.clock import SystemClock
 from reconciler.adapters.kubernetes.api import cluster_checks
 from reconciler.adapters.kubernetes.arrivals import PendingPods
-from reconciler.adapters.kubernetes.cluster import Onlooker
+from reconciler.adapters.kubernetes.cluster import ReadOnlyCluster
 from reconciler.adapters.kubernetes.kinds import PERMISSIONS, cluster_role
 from reconciler.model.diagnostics import Verdict
 from reconciler.model.settings import Settings
@@ -88,7 +88,7 @@ def test_an_unreachable_api_is_one_row(sandbox: Sandbox) -> None:
 
 def test_a_read_only_cluster_shows_everything_and_changes_nothing(sandbox: Sandbox) -> None:
     sandbox.kube.add(a_pod("a"))
-    onlooker = Onlooker(sandbox.cluster)
+    onlooker = ReadOnlyCluster(sandbox.cluster)
     assert onlooker.observe([a_claim()], []) == sandbox.observe()
     onlooker.register("n0", a_claim())
     onlooker.initialize("n0")

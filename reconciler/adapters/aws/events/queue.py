@@ -235,7 +235,7 @@ class InterruptionQueue:
         """Return why the queue currently cannot be read, empty if it can."""
         return self._problem
 
-    def listening(self) -> AbstractContextManager[None]:
+    def run_in_background(self) -> AbstractContextManager[None]:
         """Poll in a thread while the block runs; what is settled by then is deleted.
 
         Messages that are not settled are released, so that the next listener receives them at once:

@@ -113,7 +113,7 @@ class InstanceStatuses:
         """Return why EC2 does not respond; empty if it does, or if polling is not permitted."""
         return self._problem
 
-    def listening(self) -> AbstractContextManager[None]:
+    def run_in_background(self) -> AbstractContextManager[None]:
         """Poll in a thread while the block runs, or until EC2 denies permission."""
         return background_thread("instance-statuses", self._poll_until_stopped)
 

@@ -24,7 +24,7 @@ from reconciler.cli.shared import exitcode
 if TYPE_CHECKING:
     import argparse
 
-    from reconciler.cli.advice.advising import Advised
+    from reconciler.cli.advice.advising import AdviceResult
     from reconciler.cli.advice.result import AdviceReport
 
 CANDIDATES_MAX: Final = 10_000
@@ -184,7 +184,7 @@ def _expect_within(flag: str, value: float, least: float, most: float) -> None:
 def run(request: AdviseRequest) -> int:
     """Print the advice, and write or commit the requested proposal."""
     gc.set_threshold(200_000, 20, 20)
-    from reconciler.cli.advice.advising import advised
+    from reconciler.cli.advice.advising import make_advice
     from reconciler.cli.commands.desired.plan import write
     from reconciler.cli.output.progressline import progress
     from reconciler.cli.shared.timings import Timings
@@ -193,9 +193,9 @@ def run(request: AdviseRequest) -> int:
         print("Cancelled. Nothing was changed.", file=sys.stderr)
         return exitcode.DONE
     with progress("Searching") as line:
-        found = advised(request.advice, Timings(line.enter), line.enter)
-    write(render(found.report, request))
-    _carry_out(request, found)
+        result = make_advice(request.advice, Timings(line.enter), line.enter)
+    write(render(result.report, request))
+    _carry_out(request, result)
     return exitcode.DONE
 
 
@@ -218,11 +218,11 @@ def _may_change(request: AdviseRequest) -> bool:
         if given is not None:
             remedy = "check it out and pass the folder"
             raise UsageError(f"cannot be used with {name}", where=flag, remedy=remedy)
-    from reconciler.cli.advice.carrying import confirms, has_uncommitted_changes
+    from reconciler.cli.advice.carrying import confirm_overwrite, has_uncommitted_changes
 
     folder = _folder(request)
     if request.is_written and not request.is_approved and has_uncommitted_changes(folder):
-        return confirms(folder)
+        return confirm_overwrite(folder)
     return True
 
 
@@ -231,33 +231,38 @@ def _folder(request: AdviseRequest) -> str:
     return os.path.join(fleet.path or ".", fleet.below or "")
 
 
-def _carry_out(request: AdviseRequest, found: Advised) -> None:
+def _carry_out(request: AdviseRequest, result: AdviceResult) -> None:
     """Write or commit the requested proposal, and report that on stderr."""
     if not request.is_written and request.branch is None:
         return
-    from reconciler.cli.advice.carrying import changes_of, commit_changes, picked, write_changes
+    from reconciler.cli.advice.carrying import (
+        changes_of,
+        commit_changes,
+        pick_proposal,
+        write_changes,
+    )
     from reconciler.model.text.visible import one_line
 
-    one = picked(found.report, request.pick)
-    if one is None:
+    proposal = pick_proposal(result.report, request.pick)
+    if proposal is None:
         print("No proposal: nothing was changed.", file=sys.stderr)
         return
-    folder, changes = _folder(request), changes_of(found, one)
+    folder, changes = _folder(request), changes_of(result, proposal)
     if request.branch is not None:
-        commit = commit_changes(folder, request.branch, changes, found.report, one)
-        what = f"Committed {one.id} to branch {request.branch} as {commit[:12]}"
+        commit = commit_changes(folder, request.branch, changes, result.report, proposal)
+        what = f"Committed {proposal.id} to branch {request.branch} as {commit[:12]}"
         print(one_line(what), file=sys.stderr)
     if request.is_written:
         write_changes(folder, changes)
-        print(one_line(f"Wrote {one.id} to {', '.join(one.files)}"), file=sys.stderr)
+        print(one_line(f"Wrote {proposal.id} to {', '.join(proposal.files)}"), file=sys.stderr)
 
 
 def render(report: AdviceReport, request: AdviseRequest) -> str:
     """Return the report in the output format of the request."""
     if request.output == "text":
-        from reconciler.cli.advice.report import as_text
+        from reconciler.cli.advice.report import render_text
 
-        return as_text(report, request.top)
+        return render_text(report, request.top)
     import msgspec
 
     text = msgspec.json.encode(report, order="sorted").decode() + "\n"

@@ -153,12 +153,12 @@ def _report(plan: Plan, refused: Sequence[JudgedPolicy], request: PlanRequest) -
 
 def _has_unschedulable(plan: Plan) -> bool:
     """Return whether pods cannot be scheduled, and report it on stderr."""
-    from reconciler.plan.render.summary import unschedulable
-    from reconciler.plan.render.wording import counted, format_pods
+    from reconciler.plan.render.summary import unschedulable_pods
+    from reconciler.plan.render.wording import format_count, format_pods
 
-    pods = unschedulable(plan)
+    pods = unschedulable_pods(plan)
     if pods:
-        what = f"{counted(len(pods), 'pod')} cannot be scheduled: {format_pods(pods)}"
+        what = f"{format_count(len(pods), 'pod')} cannot be scheduled: {format_pods(pods)}"
         print(
             f"Error: --fail-on unschedulable: {what}; the plan lists the reasons", file=sys.stderr
         )
@@ -303,12 +303,13 @@ def render_requests(plan: Plan, inputs: Inputs) -> str:
 def _incomplete(failures: Sequence[CloudError]) -> CloudError:
     """Return one error for all launches that cannot be requested, naming what is missing."""
     from reconciler.model.errors import CloudError
-    from reconciler.plan.render.wording import counted
+    from reconciler.plan.render.wording import format_count
 
     reasons = dict.fromkeys(error.message for error in failures)
     remedies = dict.fromkeys(error.remedy for error in failures if error.remedy)
     return CloudError(
-        f"{counted(len(failures), 'launch', 'launches')} cannot be requested: {'; '.join(reasons)}",
+        f"{format_count(len(failures), 'launch', 'launches')} cannot be requested: "
+        f"{'; '.join(reasons)}",
         where="-o requests",
         remedy="; ".join(remedies),
     )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from reconciler.cli.output.progressline import ProgressLine
     from reconciler.cli.shared.timings import Timings
-    from reconciler.cli.simulation.building import Setting
+    from reconciler.cli.simulation.building import SimulationSetup
     from reconciler.cli.simulation.report import Report
     from reconciler.cli.simulation.script import Script
 
@@ -46,7 +46,7 @@ class SimulateRequest:
     against: str | None = None
     seeds: int = 1
     sweep: SweepRequest = field(default_factory=SweepRequest)
-    workload_alone: bool = False
+    workload_only: bool = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -96,21 +96,21 @@ def run(request: SimulateRequest) -> int:
     from reconciler.cli.commands.desired.plan import write
     from reconciler.cli.output.progressline import progress
     from reconciler.cli.shared.timings import Timings
-    from reconciler.cli.simulation.building import built, read_simulation
-    from reconciler.cli.simulation.scenes import played
+    from reconciler.cli.simulation.building import build_simulation, read_simulation
+    from reconciler.cli.simulation.scenes import run_simulation
 
-    _expect_a_trace(request)
+    _expect_trace(request)
     with progress("Simulating") as line:
         timings = Timings(line.enter)
         if request.trace is not None:
-            return _backtest(request, timings, line)
+            return _run_backtest(request, timings, line)
         inputs = read_simulation(request.fleet, timings)
-        setting = built(inputs, _script(request.faults), request.seed)
-        until = _until(request.until, setting.start)
+        setup = build_simulation(inputs, _read_script(request.faults), request.seed)
+        until = _parse_until(request.until, setup.start)
         if request.output == "text":
-            _stream(setting, until, line)
+            _stream_timeline(setup, until, line)
         else:
-            report = played(setting, until)
+            report = run_simulation(setup, until)
             with timings("render"):
                 text = render(report, request.output)
     if request.output != "text":
@@ -120,7 +120,7 @@ def run(request: SimulateRequest) -> int:
     return exitcode.DONE
 
 
-def _expect_a_trace(request: SimulateRequest) -> None:
+def _expect_trace(request: SimulateRequest) -> None:
     """Refuse options that have no effect in this combination.
 
     Raises:
@@ -134,7 +134,7 @@ def _expect_a_trace(request: SimulateRequest) -> None:
     given = {
         "--against": request.against is not None,
         "--seeds": request.seeds > 1,
-        "--workload-only": request.workload_alone,
+        "--workload-only": request.workload_only,
         "--workers": request.sweep.workers > 1,
         "--scheduler": request.sweep.scheduler is not None,
         "--cache": request.sweep.cache is not None,
@@ -144,26 +144,26 @@ def _expect_a_trace(request: SimulateRequest) -> None:
             raise UsageError("needs a trace", where=flag, remedy="add --trace FILE")
 
 
-def _backtest(request: SimulateRequest, timings: Timings, line: ProgressLine) -> int:
+def _run_backtest(request: SimulateRequest, timings: Timings, line: ProgressLine) -> int:
     """Replay the trace and print the result."""
-    from reconciler.cli.backtest.report import as_text, render_html
-    from reconciler.cli.backtest.run import BacktestRequest, backtested
+    from reconciler.cli.backtest.report import render_text, render_html
+    from reconciler.cli.backtest.run import BacktestRequest, run_backtest
     from reconciler.cli.commands.desired.plan import write
     from reconciler.cli.shared.timings import current_time
 
     assert request.trace is not None, "the caller has seen one"
-    found = backtested(
+    found = run_backtest(
         BacktestRequest(
             request.fleet, request.trace, request.against, request.seed, request.seeds,
-            _until(request.until, current_time(request.fleet.now)), _script(request.faults),
-            request.sweep, request.workload_alone,
+            _parse_until(request.until, current_time(request.fleet.now)), _read_script(request.faults),
+            request.sweep, request.workload_only,
         ),
         timings,
         line.enter,
     )  # fmt: skip
     with timings("render"):
         if request.output == "text":
-            text = as_text(found.backtest)
+            text = render_text(found.backtest)
         elif request.output == "html":
             text = render_html(found.backtest, found.curves)
         else:
@@ -174,10 +174,12 @@ def _backtest(request: SimulateRequest, timings: Timings, line: ProgressLine) ->
     return exitcode.DONE
 
 
-def _stream(setting: Setting, until: datetime | timedelta | None, line: ProgressLine) -> None:
+def _stream_timeline(
+    setup: SimulationSetup, until: datetime | timedelta | None, line: ProgressLine
+) -> None:
     """Play the simulation and print its timeline while it runs."""
     from reconciler.cli.commands.desired.plan import write
-    from reconciler.cli.simulation.scenes import played
+    from reconciler.cli.simulation.scenes import run_simulation
     from reconciler.cli.simulation.timeline import StreamedTimeline
 
     def show(text: str) -> None:
@@ -186,7 +188,7 @@ def _stream(setting: Setting, until: datetime | timedelta | None, line: Progress
             sys.stdout.flush()
 
     timeline = StreamedTimeline(show)
-    timeline.end(played(setting, until, timeline))
+    timeline.end(run_simulation(setup, until, timeline))
 
 
 def render(report: Report, output: str) -> str:
@@ -204,14 +206,14 @@ def render(report: Report, output: str) -> str:
     return render_html(report)
 
 
-def _script(file: str | None) -> Script:
+def _read_script(file: str | None) -> Script:
     from reconciler.cli.shared.files import read_bytes
     from reconciler.cli.simulation.script import Script, read_script
 
     return read_script(read_bytes(file), file) if file else Script()
 
 
-def _until(text: str | None, start: datetime) -> datetime | timedelta | None:
+def _parse_until(text: str | None, start: datetime) -> datetime | timedelta | None:
     """Return the value of ``--until``: a duration or a time.
 
     Raises:

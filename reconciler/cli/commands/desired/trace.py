@@ -182,13 +182,13 @@ def run(request: TraceRequest) -> int:
 
         _print_summary(request.output, summary_of(trace))
         return exitcode.DONE
-    from reconciler.cli.backtest.writing import written
+    from reconciler.cli.backtest.writing import encode_trace
 
     if request.anonymize:
-        from reconciler.cli.backtest.writing import anonymized
+        from reconciler.cli.backtest.writing import anonymize_trace
 
-        trace = anonymized(trace)
-    content = written(trace, compressed=request.out.endswith(".gz"))
+        trace = anonymize_trace(trace)
+    content = encode_trace(trace, compressed=request.out.endswith(".gz"))
     if request.out == "-":
         sys.stdout.write(content.decode())
     else:
@@ -216,7 +216,7 @@ def _read(request: TraceRequest) -> Trace:
 def _read_series(request: TraceRequest, wanted: PrometheusRequest) -> Trace:
     """Return the trace of the data in Prometheus, and summarize it on stderr."""
     from reconciler.cli.backtest.imported import imported_trace, report_of
-    from reconciler.cli.backtest.prometheus import gathered, read_matchers, read_period
+    from reconciler.cli.backtest.prometheus import read_pod_series, read_matchers, read_period
     from reconciler.cli.shared.timings import current_time
     from reconciler.model.errors import UsageError
 
@@ -232,7 +232,7 @@ def _read_series(request: TraceRequest, wanted: PrometheusRequest) -> Trace:
             remedy="run `pip install 'reconciler[aws]'`",
         ) from error
     server = Prometheus(wanted.url, os.environ.get("PROMETHEUS_TOKEN", "").strip())
-    imported = imported_trace(gathered(server, period, matchers), period)
+    imported = imported_trace(read_pod_series(server, period, matchers), period)
     for warning in server.warnings:
         print(f"Warning: Prometheus: {warning}", file=sys.stderr)
     sys.stderr.write(report_of(imported))
@@ -260,7 +260,7 @@ def _since(text: str, until: datetime) -> datetime:
 def _print_summary(output: str, found: object) -> None:
     import msgspec
 
-    from reconciler.cli.backtest.writing import TraceSummary, summary_text
+    from reconciler.cli.backtest.writing import TraceSummary, render_summary
     from reconciler.cli.commands.desired.plan import write
 
     assert isinstance(found, TraceSummary), "a summary is shown"
@@ -269,7 +269,7 @@ def _print_summary(output: str, found: object) -> None:
         from reconciler.cli.output.listing import yaml_of_json
 
         text = yaml_of_json(text)
-    write(summary_text(found) if output == "text" else text)
+    write(render_summary(found) if output == "text" else text)
 
 
 def _save(path: str, content: bytes) -> None:

@@ -152,14 +152,14 @@ def _report(found: Sequence[Review], fleets: Sequence[str], base: str | None) ->
     """Print one line for each fleet, and write the summary of a job of GitHub Actions."""
     from reconciler.cli.pullrequest.event import append
     from reconciler.model.text.visible import one_line
-    from reconciler.plan.render.wording import counted
+    from reconciler.plan.render.wording import format_count
 
     compared = f" compared with {base}" if base else ""
     planned = sum(1 for one in found if one.file)
-    print(f"{planned} of {counted(len(fleets), 'fleet')} planned{compared}")
+    print(f"{planned} of {format_count(len(fleets), 'fleet')} planned{compared}")
     for one in found:
         cost = "" if one.per_month is None else f"{one.per_month:+,.2f} $/month"
-        pods = counted(one.unschedulable, "unschedulable pod") if one.unschedulable else ""
+        pods = format_count(one.unschedulable, "unschedulable pod") if one.unschedulable else ""
         verdict = "" if one.code == exitcode.DONE else f"exit code {one.code}"
         facts = ", ".join(filter(None, (cost, pods, verdict)))
         line = " ".join(filter(None, (f"{one.fleet}:", facts, one.file)))

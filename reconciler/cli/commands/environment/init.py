@@ -303,12 +303,12 @@ def _new_files(
 def _expect_absent(files: Sequence[NewFile]) -> None:
     from reconciler.cli.initialization.writing import existing
     from reconciler.model.errors import UsageError
-    from reconciler.plan.render.wording import listed
+    from reconciler.plan.render.wording import format_list
 
     found = existing(files)
     if found:
         raise UsageError(
-            f"{listed(found)} {'exists' if len(found) == 1 else 'exist'} already",
+            f"{format_list(found)} {'exists' if len(found) == 1 else 'exist'} already",
             where="FOLDER",
             remedy="nothing was written; name another folder, or remove what is there",
         )

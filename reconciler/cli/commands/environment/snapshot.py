@@ -116,9 +116,9 @@ def captured(request: SnapshotRequest) -> Sequence[object]:
         ReconcilerError: something could not be read; a part is never taken for the whole.
     """
     if request.kubectl is not None:
-        from reconciler.adapters.kubernetes.kubectl import objects_of_cluster
+        from reconciler.adapters.kubernetes.kubectl import read_cluster_objects
 
-        return objects_of_cluster(request.kubectl, request.context)
+        return read_cluster_objects(request.kubectl, request.context)
     from reconciler.cli.wiring import capturing
 
     if not request.no_records and _is_of_fleet(request):

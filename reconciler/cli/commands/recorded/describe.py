@@ -260,11 +260,11 @@ def _command(recorded: RecordedFleet, name: str) -> str:
     from reconciler.cli.commands.recorded.history import rows_of
     from reconciler.cli.output import views
     from reconciler.cli.output.listing import age, clock_time, columns
-    from reconciler.plan.render.wording import dollars, format_reason
+    from reconciler.plan.render.wording import format_dollars, format_reason
 
     views.found(views.commands(recorded), "commands", name, recorded)
     command = next(c for c in recorded.state.history.commands() if c.id == name)
-    savings = "" if command.savings is None else f"{dollars(command.savings)}/hour"
+    savings = "" if command.savings is None else f"{format_dollars(command.savings)}/hour"
     ago = age(command.started_at, recorded.now)
     text = columns(
         [

@@ -318,7 +318,7 @@ def _answer(
 def _of_pod(source: PlanSource, name: str, inquiry: Inquiry | None = None) -> Explanation:
     from reconciler.model.errors import UsageError
     from reconciler.plan.explain import reasons
-    from reconciler.plan.render.wording import listed
+    from reconciler.plan.render.wording import format_list
 
     plan = source.plan
     names = reasons.matching_pods(plan, name)
@@ -327,7 +327,7 @@ def _of_pod(source: PlanSource, name: str, inquiry: Inquiry | None = None) -> Ex
         return settled
     if len(names) > 1:
         raise UsageError(
-            (f"pod name {name} is ambiguous: {listed(names)}"), remedy="use one of these names"
+            (f"pod name {name} is ambiguous: {format_list(names)}"), remedy="use one of these names"
         )
     answer = reasons.explain_pod(plan, names[0]) if names else None
     if answer is None:

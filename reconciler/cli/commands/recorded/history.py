@@ -95,7 +95,7 @@ def _cells(served: ServedAction | None) -> tuple[str, str, str]:
 def rows_of(entries: Sequence[JournalEntry], width: int | None) -> list[tuple[str, ...]]:
     """Return a row of cells for each entry; messages are cut to ``width``."""
     from reconciler.cli.output.listing import clock_time, cut
-    from reconciler.plan.render.wording import short
+    from reconciler.plan.render.wording import short_commit
 
     return [
         (
@@ -103,7 +103,7 @@ def rows_of(entries: Sequence[JournalEntry], width: int | None) -> list[tuple[st
             verb_of(e),
             e.intent.target,
             _outcome(e),
-            short(e.intent.revision),
+            short_commit(e.intent.revision),
             e.intent.reason,
             cut(e.message, width) if width else e.message,
         )

@@ -197,7 +197,7 @@ def _progress(recorded: RecordedFleet) -> JsonDict | None:
         "finished": run.is_finished,
         "states": {state.value: number for state, number in run.counts().items()},
         "unfinished": [
-            {"action": a.id, "state": run.states[a.id].value, "why": run.why(a.id)}
+            {"action": a.id, "state": run.states[a.id].value, "why": run.status_message(a.id)}
             for a in run.unfinished()
         ],
     }
@@ -205,11 +205,11 @@ def _progress(recorded: RecordedFleet) -> JsonDict | None:
 
 def _text(recorded: RecordedFleet, facts: JsonDict, known: str) -> str:
     from reconciler.cli.output.listing import columns, shown
-    from reconciler.plan.render.wording import short
+    from reconciler.plan.render.wording import short_commit
 
     revision = facts["revision"]
     head = (
-        f"synced to commit {short(revision['head'])} since {shown(revision['since'])}"
+        f"synced to commit {short_commit(revision['head'])} since {shown(revision['since'])}"
         if revision
         else "none yet"
     )
@@ -258,12 +258,12 @@ def _in_doubt(facts: JsonDict) -> str:
 
 def _plan_rows(plan: JsonDict | None) -> list[tuple[str, str]]:
     from reconciler.cli.output.listing import shown
-    from reconciler.plan.render.wording import counted, dollars
+    from reconciler.plan.render.wording import format_count, format_dollars
 
     if plan is None:
         return [("Plan:", "none yet")]
     left = [
-        counted(plan[part], *words)
+        format_count(plan[part], *words)
         for part, words in (
             ("unschedulable", ("unschedulable pod", "unschedulable pods")),
             ("blocked", ("blocked node", "blocked nodes")),
@@ -272,11 +272,14 @@ def _plan_rows(plan: JsonDict | None) -> list[tuple[str, str]]:
         if plan[part]
     ]
     rows = [
-        ("Plan:", f"{plan['digest']} of {shown(plan['at'])}, {counted(plan['actions'], 'action')}")
+        (
+            "Plan:",
+            f"{plan['digest']} of {shown(plan['at'])}, {format_count(plan['actions'], 'action')}",
+        )
     ]
     if left:
         rows.append(("Remaining:", ", ".join(left)))
-    return [*rows, ("Projected cost:", f"{dollars(plan['cost']['after'])}/hour")]
+    return [*rows, ("Projected cost:", f"{format_dollars(plan['cost']['after'])}/hour")]
 
 
 def _progress_rows(progress: JsonDict | None) -> list[tuple[str, str]]:
@@ -303,7 +306,7 @@ def _unfinished(progress: JsonDict | None) -> str:
 
 def _commands(recorded: RecordedFleet) -> str:
     from reconciler.cli.output.listing import age, columns
-    from reconciler.plan.render.wording import listed
+    from reconciler.plan.render.wording import format_list
 
     running = recorded.state.store.commands()
     if not running:
@@ -313,7 +316,7 @@ def _commands(recorded: RecordedFleet) -> str:
             c.id,
             c.reason,
             c.decision,
-            listed(c.node_claims),
+            format_list(c.node_claims),
             c.phase.value,
             age(c.started_at, recorded.now),
             c.message,

@@ -221,7 +221,7 @@ def _text(recorded: RecordedFleet, rows: Sequence[NodeRow], request: TopRequest)
     from reconciler.cli.output.listing import columns
     from reconciler.cli.output.stream import has_colour
     from reconciler.model.text.visible import Painted, one_line
-    from reconciler.plan.render.wording import counted
+    from reconciler.plan.render.wording import format_count
 
     size = get_terminal_size() if sys.stdout.isatty() else terminal_size((100, 0))
     colour = has_colour(sys.stdout)
@@ -236,7 +236,7 @@ def _text(recorded: RecordedFleet, rows: Sequence[NodeRow], request: TopRequest)
     table += [_cells(row, recorded.now, length) for row in rows[:room]]
     text = columns(table)
     if len(rows) > room:
-        left = counted(len(rows) - room, "more node")
+        left = format_count(len(rows) - room, "more node")
         text += f"{left}; --node-pool, --selector and --sort choose which are shown\n"
     whole = "\n".join([*lines, "", text])
     return Painted(whole) if colour else whole
@@ -248,7 +248,7 @@ def _filters(request: TopRequest) -> str:
 
 def _headline(recorded: RecordedFleet, rows: Sequence[NodeRow]) -> str:
     from reconciler.model.karpenter.labels import CAPACITY_TYPE
-    from reconciler.plan.render.wording import counted, hourly, monthly
+    from reconciler.plan.render.wording import format_count, format_hourly, format_monthly
 
     states = Counter(row.status for row in rows)
     phases = [f"{states[phase]} {phase.lower()}" for phase in _PHASES if states[phase]]
@@ -257,13 +257,13 @@ def _headline(recorded: RecordedFleet, rows: Sequence[NodeRow]) -> str:
     per_hour = sum(row.price or 0.0 for row in rows)
     unpriced = sum(row.price is None for row in rows)
     parts = [
-        f"{recorded.fleet}: {counted(len(rows), 'node')}"
+        f"{recorded.fleet}: {format_count(len(rows), 'node')}"
         + (f" ({', '.join(phases)})" if rows else ""),
         *(f"{number} {kind}" for kind, number in sorted(kinds.items())),
-        counted(sum(row.pods for row in rows), "pod"),
-        f"${hourly(per_hour)}/hour",
-        f"{monthly(per_hour)}/month",
-        *([f"{counted(unpriced, 'node')} without a known price"] if unpriced else []),
+        format_count(sum(row.pods for row in rows), "pod"),
+        f"${format_hourly(per_hour)}/hour",
+        f"{format_monthly(per_hour)}/month",
+        *([f"{format_count(unpriced, 'node')} without a known price"] if unpriced else []),
     ]
     return ", ".join(parts)
 

@@ -1,6 +1,6 @@
-"""The parts of a section: typed cells, lines, rows and columns, and which rows are alike.
+"""The parts of a section: typed cells, lines, rows and columns, and the grouping of similar rows.
 
-Painters know these, not plans. Of rows that are alike a reader sees one, and unfolds the others.
+Renderers know these, not plans. Of similar rows a reader sees one, and can expand the others.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import msgspec
 from msgspec.structs import replace
 
 from reconciler.plan.render.wording import (
-    counted,
+    format_count,
     format_forgone_savings,
-    hourly,
-    listed,
-    moment,
-    monthly,
+    format_hourly,
+    format_list,
+    format_monthly,
+    format_time,
 )
 
 Tone = Literal["", "soft", "good", "bad", "warn"]
@@ -30,16 +30,16 @@ class VerbStyle(NamedTuple):
 
     sign: str
     tone: Tone
-    spoken: bool = True
+    has_word: bool = True
 
 
 VERBS: Final[dict[str, VerbStyle]] = {
     "launch": VerbStyle("+", "good"),
     "replace": VerbStyle("±", "warn"),
     "remove": VerbStyle("-", "bad"),
-    "create": VerbStyle("+", "good", spoken=False),
-    "update": VerbStyle("~", "warn", spoken=False),
-    "delete": VerbStyle("-", "bad", spoken=False),
+    "create": VerbStyle("+", "good", has_word=False),
+    "update": VerbStyle("~", "warn", has_word=False),
+    "delete": VerbStyle("-", "bad", has_word=False),
     "error": VerbStyle("", "bad"),
     "warning": VerbStyle("", "warn"),
     "info": VerbStyle("", ""),
@@ -93,7 +93,7 @@ class Dollars(msgspec.Struct, frozen=True):
     unpriced: int | None = None
 
 
-class Moved(msgspec.Struct, frozen=True):
+class ValueChange(msgspec.Struct, frozen=True):
     """A value before and after; one value if both look the same."""
 
     before: Number | Dollars
@@ -113,10 +113,10 @@ class Edit(msgspec.Struct, frozen=True):
     old: tuple[str, ...]
     new: tuple[str, ...]
     drifts: bool = False
-    of_list: bool = False
+    is_list: bool = False
 
 
-Cell: TypeAlias = Text | Name | NameList | Number | Dollars | Moved | Moment | Edit
+Cell: TypeAlias = Text | Name | NameList | Number | Dollars | ValueChange | Moment | Edit
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -251,60 +251,60 @@ def text_of(cell: Cell) -> str:
         case Name(text=text, kind=kind):
             return f"{kind} {text}".strip()
         case NameList(names=names, kind=kind, most=most):
-            return f"{kind} {listed(names, most)}".strip()
+            return f"{kind} {format_list(names, most)}".strip()
         case Number(number=number, noun=noun, after=after):
-            return f"{counted(number, noun) if noun else f'{number:,}'} {after}".strip()
+            return f"{format_count(number, noun) if noun else f'{number:,}'} {after}".strip()
         case Dollars():
-            return _money(cell)
-        case Moved(before=before, after=after):
+            return _format_dollars_cell(cell)
+        case ValueChange(before=before, after=after):
             first, last = text_of(before), text_of(after)
             return last if first == last else f"{first} → {last}"
         case Moment(at=at):
-            return moment(at)
+            return format_time(at)
         case Edit(path=path, old=old, new=new):
             return f"{path} {', '.join(old)} → {', '.join(new)}"
 
 
-def _money(cell: Dollars) -> str:
+def _format_dollars_cell(cell: Dollars) -> str:
     if cell.unpriced is not None:
         return format_forgone_savings(cell.amount, cell.unpriced)
     if cell.amount is None:
         return "no price"
-    form = monthly if cell.per_month else hourly
+    form = format_monthly if cell.per_month else format_hourly
     return form(cell.amount, signed=cell.signed)
 
 
-def order_of(cell: Cell) -> str:
+def sort_value(cell: Cell) -> str:
     """Return what a column is sorted by, empty if that is the text."""
     match cell:
         case Number(number=number):
             return str(number)
         case Dollars(amount=amount):
             return "" if amount is None else repr(amount)
-        case Moved(after=after):
-            return order_of(after)
+        case ValueChange(after=after):
+            return sort_value(after)
         case Moment(at=at):
             return at.isoformat()
     return ""
 
 
-def named(names: tuple[str, ...], noun: str, kind: str = "") -> Name | NameList:
+def name_cell(names: tuple[str, ...], noun: str, kind: str = "") -> Name | NameList:
     """Return one name, or several with a noun to count them."""
     return Name(names[0], kind) if len(names) == 1 else NameList(names, noun, kind)
 
 
 T = TypeVar("T")
 
-FEW: Final = 6
+ROWS_UNGROUPED_MAX: Final = 6
 """Up to this number, all rows are listed, even if some are similar."""
 
-MOST: Final = 12
+ROWS_SHOWN_MAX: Final = 12
 """The maximum number of rows: the rest is one row that can be expanded."""
 
 Key = Callable[[T], Hashable]
 
 
-def grouped(items: Iterable[T], key: Key[T]) -> list[list[T]]:
+def group_by(items: Iterable[T], key: Key[T]) -> list[list[T]]:
     """Return the items in groups of equal keys, in the order in which the keys first occur."""
     groups: dict[Hashable, list[T]] = {}
     for item in items:
@@ -312,17 +312,17 @@ def grouped(items: Iterable[T], key: Key[T]) -> list[list[T]]:
     return list(groups.values())
 
 
-def condensed(items: Iterable[T], same: Key[T], *alike: Key[T]) -> list[list[list[T]]]:
+def group_similar(items: Iterable[T], same: Key[T], *similar: Key[T]) -> list[list[list[T]]]:
     """Return groups of ``same`` items, in clusters.
 
     A cluster is one group while there are few. Otherwise groups with an equal first key of
-    ``alike`` join, then, if there are still many, those with an equal second key.
+    ``similar`` join, then, if there are still many, those with an equal second key.
     """
-    clusters = [[group] for group in grouped(items, same)]
-    for key in alike:
-        if len(clusters) <= FEW:
+    clusters = [[group] for group in group_by(items, same)]
+    for key in similar:
+        if len(clusters) <= ROWS_UNGROUPED_MAX:
             break
-        joined = grouped(clusters, lambda cluster, key=key: key(cluster[0][0]))  # type: ignore[misc]
+        joined = group_by(clusters, lambda cluster, key=key: key(cluster[0][0]))  # type: ignore[misc]
         clusters = [[group for cluster in part for group in cluster] for part in joined]
     return clusters
 
@@ -332,34 +332,34 @@ def rows_of(
 ) -> tuple[SectionRow, ...]:
     """Return a row for each cluster; a row of several groups can be expanded.
 
-    Beyond ``MOST`` rows, the last one represents the rest.
+    Beyond ``ROWS_SHOWN_MAX`` rows, the last one represents the rest.
     """
     rows = []
     for cluster in clusters:
         every = [item for group in cluster for item in group]
         parts = tuple(map(row, cluster)) if len(cluster) > 1 else ()
         rows.append(replace(row(every), more=parts) if parts else row(every))
-    return with_rest(rows, noun, sum(len(g) for c in clusters[MOST - 1 :] for g in c))
+    return fold_rest(rows, noun, sum(len(g) for c in clusters[ROWS_SHOWN_MAX - 1 :] for g in c))
 
 
-def with_rest(rows: Sequence[SectionRow], noun: str, others: int = 0) -> tuple[SectionRow, ...]:
-    """Return the first rows, and one row that unfolds to the others, which are ``others`` nouns."""
-    if len(rows) <= MOST:
+def fold_rest(rows: Sequence[SectionRow], noun: str, others: int = 0) -> tuple[SectionRow, ...]:
+    """Return the first rows, and one row that unfolds to the rest, which has ``others`` items."""
+    if len(rows) <= ROWS_SHOWN_MAX:
         return tuple(rows)
-    shown, rest = rows[: MOST - 1], tuple(rows[MOST - 1 :])
+    shown, rest = rows[: ROWS_SHOWN_MAX - 1], tuple(rows[ROWS_SHOWN_MAX - 1 :])
     blanks: list[Cell] = [Text("")] * (len(rest[0].cells) - 1)
-    said = f"and {counted(others or len(rest), f'more {noun}')}"
-    return (*shown, SectionRow(cells=(Text(said, "soft"), *blanks), more=rest))
+    label = f"and {format_count(others or len(rest), f'more {noun}')}"
+    return (*shown, SectionRow(cells=(Text(label, "soft"), *blanks), more=rest))
 
 
-def one_of(texts: Iterable[str], similar: str = "similar") -> str:
+def summarize_texts(texts: Iterable[str], similar: str = "similar") -> str:
     """Return the first of the different texts, and how many others there are."""
     every = list(dict.fromkeys(filter(None, texts)))
     more = f" (and {len(every) - 1:,} {similar})" if len(every) > 1 else ""
     return f"{every[0]}{more}" if every else ""
 
 
-def common(values: Iterable[str]) -> str:
+def common_value(values: Iterable[str]) -> str:
     """Return the value that all share, empty if they differ."""
     every = set(values)
     return every.pop() if len(every) == 1 else ""

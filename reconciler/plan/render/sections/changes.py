@@ -18,17 +18,17 @@ from reconciler.plan.render.sections.cells import (
     Section,
     SectionRow,
     Text,
-    common,
-    condensed,
+    common_value,
+    group_similar,
     rows_of,
 )
 from reconciler.plan.render.wording import (
-    compared,
-    counted,
-    fields_summary,
+    format_comparison,
+    format_count,
     format_value,
     list_changes,
-    plural,
+    pluralize,
+    summarize_fields,
 )
 from reconciler.plan.value.actions import PlannedChange, PlannedFieldChange
 from reconciler.plan.value.plan import Plan
@@ -41,89 +41,89 @@ def changes(plan: Plan) -> Section | None:
     """Return what git changes; objects with the same change are one row."""
     if not plan.changes:
         return None
-    clusters = condensed(plan.changes, _same, _same_fields, _same_paths, _same_kind)
+    clusters = group_similar(plan.changes, _row_key, _fields_key, _paths_key, _kind_key)
     return Section(
         key="changes",
         title="Git changes",
-        note=compared(plan),
+        note=format_comparison(plan),
         columns=(Column("object"), Column("effect"), Column("where")),
-        rows=rows_of(clusters, _change, "object"),
+        rows=rows_of(clusters, _change_row, "object"),
         lines_title="fields",
     )
 
 
-def _same(change: PlannedChange) -> object:
+def _row_key(change: PlannedChange) -> object:
     own = () if change.op == "update" else (change.name, change.file)
-    return (*own, _same_fields(change))
+    return (*own, _fields_key(change))
 
 
-def _same_fields(change: PlannedChange) -> object:
+def _fields_key(change: PlannedChange) -> object:
     return (change.op, change.kind, msgspec.json.encode(change.fields))
 
 
-def _same_paths(change: PlannedChange) -> object:
+def _paths_key(change: PlannedChange) -> object:
     return (change.op, change.kind, tuple(field.path for field in change.fields))
 
 
-def _same_kind(change: PlannedChange) -> object:
+def _kind_key(change: PlannedChange) -> object:
     return (change.op, change.kind)
 
 
-def _change(group: Sequence[PlannedChange]) -> SectionRow:
+def _change_row(group: Sequence[PlannedChange]) -> SectionRow:
     first = group[0]
     drifted = sum(len(change.drifted) for change in group)
-    lines, more = _lines(group)
+    lines, more = _field_lines(group)
     if len(group) > 1:
-        more = tuple(msgspec.structs.replace(_change([c]), lines=(), more=()) for c in group)
+        more = tuple(msgspec.structs.replace(_change_row([c]), lines=(), more=()) for c in group)
     return SectionRow(
         verb=first.op,
         cells=(
-            _object(group),
+            _object_cell(group),
             Number(drifted, "node", "drifted") if drifted else Text(""),
-            _place(group),
+            _place_cell(group),
         ),
         lines=lines,
         more=more,
     )
 
 
-def _object(group: Sequence[PlannedChange]) -> Cell:
+def _object_cell(group: Sequence[PlannedChange]) -> Cell:
     kind = group[0].kind
     if len(group) == 1:
         return Name(group[0].name, kind)
-    many = counted(len(group), kind, plural(kind))
+    many = format_count(len(group), kind, pluralize(kind))
     return NameList(tuple(change.name for change in group), kind, f"{many}:", most=3)
 
 
-def _place(group: Sequence[PlannedChange]) -> Cell:
+def _place_cell(group: Sequence[PlannedChange]) -> Cell:
     places = [f"{c.file}:{c.line}" if c.line else c.file for c in group if c.file]
     if not places:
         return Text("")
-    where = common(places)
-    return Name(where) if where else Text(counted(len(set(places)), "place"), "soft")
+    where = common_value(places)
+    return Name(where) if where else Text(format_count(len(set(places)), "place"), "soft")
 
 
-def _lines(group: Sequence[PlannedChange]) -> tuple[tuple[Line, ...], tuple[SectionRow, ...]]:
+def _field_lines(group: Sequence[PlannedChange]) -> tuple[tuple[Line, ...], tuple[SectionRow, ...]]:
     """Return the fields that change, and as rows those beyond what is listed."""
     first = group[0]
     if first.op != "update":
         return (), ()
-    summary = fields_summary(first)
+    summary = summarize_fields(first)
     if summary is not None:
-        return (Line((Text(summary),)),), tuple(map(_unfolded, map(_edit, first.fields)))
-    cells = _edits(group)
+        return (Line((Text(summary),)),), tuple(map(_folded_row, map(_edit_cell, first.fields)))
+    cells = _edit_cells(group)
     shown = tuple(Line((cell,)) for cell in cells[:_EDITS_MAX])
     rest = cells[_EDITS_MAX:]
     if rest:
-        shown = (*shown, Line((Text(f"and {counted(len(rest), 'more field')}", "soft"),)))
-    return shown, tuple(map(_unfolded, rest))
+        shown = (*shown, Line((Text(f"and {format_count(len(rest), 'more field')}", "soft"),)))
+    return shown, tuple(map(_folded_row, rest))
 
 
-def _unfolded(cell: Cell) -> SectionRow:
+def _folded_row(cell: Cell) -> SectionRow:
     return SectionRow(cells=(cell, Text(""), Text("")))
 
 
-def _edits(group: Sequence[PlannedChange]) -> list[Cell]:
+def _edit_cells(group: Sequence[PlannedChange]) -> list[Cell]:
     """Return each field with its values, or with its number of different changes."""
     by_path: dict[str, list[PlannedFieldChange]] = {}
     for change in group:
@@ -133,21 +133,25 @@ def _edits(group: Sequence[PlannedChange]) -> list[Cell]:
     for path, fields in by_path.items():
         kinds = {msgspec.json.encode(field) for field in fields}
         if len(fields) == len(group) and len(kinds) == 1:
-            cells.append(_edit(fields[0]))
+            cells.append(_edit_cell(fields[0]))
         else:
             drift = ", causes drift" if any(field.drifts for field in fields) else ""
-            cells.append(Text(f"{path}: {counted(len(kinds), 'different change')}{drift}"))
+            cells.append(Text(f"{path}: {format_count(len(kinds), 'different change')}{drift}"))
     return cells
 
 
-def _edit(field: PlannedFieldChange) -> Edit:
+def _edit_cell(field: PlannedFieldChange) -> Edit:
     lists = list_changes(field.old, field.new)
     old, new = lists if lists is not None else ([field.old], [field.new])
     width = _VALUE_MAX if lists is not None else 60
     return Edit(
-        field.path, _values(old, width), _values(new, width), field.drifts, lists is not None
+        field.path,
+        _format_values(old, width),
+        _format_values(new, width),
+        field.drifts,
+        lists is not None,
     )
 
 
-def _values(values: Sequence[Any], width: int) -> tuple[str, ...]:
+def _format_values(values: Sequence[Any], width: int) -> tuple[str, ...]:
     return tuple(format_value(value, width) for value in values)

@@ -21,13 +21,18 @@ from reconciler.plan.render.sections.cells import (
     SectionRow,
     Text,
     Timeline,
-    condensed,
-    grouped,
-    one_of,
+    group_by,
+    group_similar,
     rows_of,
+    summarize_texts,
     without_pool,
 )
-from reconciler.plan.render.wording import blocker_title, counted, short_node, until
+from reconciler.plan.render.wording import (
+    blocker_title,
+    format_count,
+    format_near_time,
+    short_node_name,
+)
 from reconciler.plan.value.actions import BlockedNode, DeferredClaim, PlannedBlocker, PoolBudget
 from reconciler.plan.value.plan import Plan
 
@@ -42,81 +47,87 @@ _WAITS: Final = {
 _NODES: Final = (Column("nodes"), Column("reason"), Column("NodePool"))
 
 
-def deferred(plan: Plan) -> Section | None:
+def deferred_nodes(plan: Plan) -> Section | None:
     """Return the nodes that are disrupted later, and what they wait for."""
     if not plan.deferred:
         return None
 
-    def same(item: DeferredClaim) -> Hashable:
+    def row_key(item: DeferredClaim) -> Hashable:
         return (item.node_pool, item.reason, item.waits_for, item.not_before, item.message)
 
-    def in_any_pool(item: DeferredClaim) -> Hashable:
+    def key_without_pool(item: DeferredClaim) -> Hashable:
         message = without_pool(item.message, item.node_pool)
         return (item.reason, item.waits_for, item.not_before, message)
 
-    def waiting(item: DeferredClaim) -> Hashable:
+    def wait_key(item: DeferredClaim) -> Hashable:
         return (item.reason, item.waits_for)
 
-    clusters = condensed(plan.deferred, same, in_any_pool, waiting)
+    clusters = group_similar(plan.deferred, row_key, key_without_pool, wait_key)
     return Section(
         key="deferred",
         title="Deferred:",
-        note=f"{counted(len(plan.deferred), 'node')} to be disrupted later",
+        note=f"{format_count(len(plan.deferred), 'node')} to be disrupted later",
         columns=_NODES,
-        rows=rows_of(clusters, lambda group: _deferred(group, plan.at), "node"),
+        rows=rows_of(clusters, lambda group: _deferred_row(group, plan.at), "node"),
         lines_title="waits for",
         folded=True,
     )
 
 
-def _deferred(group: Sequence[DeferredClaim], now: datetime) -> SectionRow:
+def _deferred_row(group: Sequence[DeferredClaim], now: datetime) -> SectionRow:
     first = group[0]
     starts = {item.not_before for item in group}
     soonest = min((start for start in starts if start is not None), default=None)
     wait = f"waits for {_WAITS.get(first.waits_for, first.waits_for)}"
     if soonest is not None:
         some = "" if len(starts) == 1 else "the first "
-        wait += f", {some}not before {until(soonest, now)}"
-    names = tuple(short_node(item.node or item.node_claim) for item in group)
+        wait += f", {some}not before {format_near_time(soonest, now)}"
+    names = tuple(short_node_name(item.node or item.node_claim) for item in group)
     pools = tuple(sorted({item.node_pool for item in group}))
-    said = one_of(_message(item.message, item.node_pool, pools) for item in group)
+    said = summarize_texts(
+        _message_for_pools(item.message, item.node_pool, pools) for item in group
+    )
     lines = (Line((Text(wait),)), *((Line((Text(said, "soft"),)),) if said else ()))
     return SectionRow(cells=(NameList(names), Text(first.reason), pool_cell(pools)), lines=lines)
 
 
-def _message(message: str, pool: str, pools: Sequence[str]) -> str:
-    """Return a message as it is for one NodePool, and without its name for several."""
+def _message_for_pools(message: str, pool: str, pools: Sequence[str]) -> str:
+    """Return a message as it is for blocker NodePool, and without its name for several."""
     return message if len(pools) == 1 else without_pool(message, pool)
 
 
-def blocked(plan: Plan) -> Section | None:
+def blocked_nodes(plan: Plan) -> Section | None:
     """Return the nodes that cannot be disrupted, and the reason."""
     if not plan.blocked:
         return None
 
-    def same(item: BlockedNode) -> Hashable:
+    def row_key(item: BlockedNode) -> Hashable:
         return (item.reason, item.code, item.message, item.node_pool)
 
-    def in_any_pool(item: BlockedNode) -> Hashable:
+    def key_without_pool(item: BlockedNode) -> Hashable:
         return (item.reason, item.code, without_pool(item.message, item.node_pool))
 
-    clusters = condensed(plan.blocked, same, in_any_pool, lambda item: (item.reason, item.code))
+    clusters = group_similar(
+        plan.blocked, row_key, key_without_pool, lambda item: (item.reason, item.code)
+    )
     nodes = len({item.node for item in plan.blocked})
     return Section(
         key="blocked",
         title="Blocked:",
-        note=f"{counted(nodes, 'node')} cannot be disrupted",
+        note=f"{format_count(nodes, 'node')} cannot be disrupted",
         columns=_NODES,
-        rows=rows_of(clusters, _blocked, "node"),
+        rows=rows_of(clusters, _blocked_row, "node"),
         lines_title="blocked because",
         folded=True,
     )
 
 
-def _blocked(group: Sequence[BlockedNode]) -> SectionRow:
+def _blocked_row(group: Sequence[BlockedNode]) -> SectionRow:
     pools = tuple(sorted({item.node_pool for item in group}))
-    names = tuple(dict.fromkeys(short_node(item.node) for item in group))
-    said = one_of(_message(item.message, item.node_pool, pools) for item in group)
+    names = tuple(dict.fromkeys(short_node_name(item.node) for item in group))
+    said = summarize_texts(
+        _message_for_pools(item.message, item.node_pool, pools) for item in group
+    )
     cells: tuple[Cell, ...] = (NameList(names), Text(group[0].reason), pool_cell(pools))
     return SectionRow(cells=cells, lines=(Line((Text(said),)),))
 
@@ -125,7 +136,7 @@ def blockers(plan: Plan) -> Section | None:
     """Return what blocks nodes, and the savings that this prevents."""
     if not plan.blockers:
         return None
-    clusters = condensed(
+    clusters = group_similar(
         plan.blockers, lambda b: (b.kind, b.name), lambda b: (b.kind, b.code, b.message),
         lambda b: b.kind,
     )  # fmt: skip
@@ -134,21 +145,23 @@ def blockers(plan: Plan) -> Section | None:
         title="Blockers",
         note="(savings forgone per month)",
         columns=(Column("blocker"), Column("nodes", numeric=True), Column("savings", numeric=True)),
-        rows=rows_of(clusters, lambda group: _blocker(group, plan.at), "blocker"),
+        rows=rows_of(clusters, lambda group: _blocker_row(group, plan.at), "blocker"),
         lines_title="reason",
         folded=True,
     )
 
 
-def _blocker(group: Sequence[PlannedBlocker], now: datetime) -> SectionRow:
+def _blocker_row(group: Sequence[PlannedBlocker], now: datetime) -> SectionRow:
     first = group[0]
-    nodes = dict.fromkeys(short_node(node) for one in group for node in one.nodes)
-    priced = [one.forgone for one in group if one.forgone is not None]
-    titles = [blocker_title(one.kind, one.name) for one in group]
-    title = titles[0] if len(group) == 1 else f"{titles[0]} and {counted(len(group) - 1, 'other')}"
+    nodes = dict.fromkeys(short_node_name(node) for b in group for node in b.nodes)
+    priced = [b.forgone for b in group if b.forgone is not None]
+    titles = [blocker_title(b.kind, b.name) for b in group]
+    title = (
+        titles[0] if len(group) == 1 else f"{titles[0]} and {format_count(len(group) - 1, 'other')}"
+    )
     owner = f" ({first.owner})" if first.owner and len(group) == 1 else ""
-    said = one_of(one.message for one in group)
-    times = _times(first, now) if len(group) == 1 else ""
+    said = summarize_texts(b.message for b in group)
+    times = _format_blocking_times(first, now) if len(group) == 1 else ""
     text = "; ".join(filter(None, (f"{said}{owner}", times)))
     lines = [Line((Text(text, "soft"),))]
     if nodes:
@@ -157,30 +170,40 @@ def _blocker(group: Sequence[PlannedBlocker], now: datetime) -> SectionRow:
         cells=(
             Text(title),
             Number(len(nodes), "node"),
-            Dollars(sum(priced) if priced else None, per_month=True, unpriced=_unpriced(group)),
+            Dollars(
+                sum(priced) if priced else None, per_month=True, unpriced=_unpriced_nodes(group)
+            ),
         ),
         lines=tuple(lines),
     )
 
 
-def _unpriced(group: Sequence[PlannedBlocker]) -> int:
-    return sum(one.unpriced for one in group)
+def _unpriced_nodes(group: Sequence[PlannedBlocker]) -> int:
+    return sum(b.unpriced for b in group)
 
 
-def _times(one: PlannedBlocker, now: datetime) -> str:
+def _format_blocking_times(blocker: PlannedBlocker, now: datetime) -> str:
     """Return since when a blocker blocks nodes, and when that ends, if known."""
-    is_window = one.kind == "Schedule"
-    since = f"{'closed ' if is_window else ''}since {until(one.since, now)}" if one.since else ""
+    is_window = blocker.kind == "Schedule"
+    since = (
+        f"{'closed ' if is_window else ''}since {format_near_time(blocker.since, now)}"
+        if blocker.since
+        else ""
+    )
     ends = "next opens" if is_window else "not before"
-    return ", ".join(filter(None, (since, f"{ends} {until(one.until, now)}" if one.until else "")))
+    return ", ".join(
+        filter(
+            None, (since, f"{ends} {format_near_time(blocker.until, now)}" if blocker.until else "")
+        )
+    )
 
 
 def budgets(plan: Plan) -> Section | None:
-    """Return what the disruption budgets allow now; equal ones are one row."""
+    """Return what the disruption budgets allow now; equal ones are blocker row."""
     if not plan.budgets:
         return None
 
-    def same(b: PoolBudget) -> Hashable:
+    def row_key(b: PoolBudget) -> Hashable:
         return (b.reason, b.total, b.disrupting, b.allowed, b.next_change)
 
     columns = ("NodePool", "reason", "nodes", "disrupting", "allowed now", "next change")
@@ -189,13 +212,13 @@ def budgets(plan: Plan) -> Section | None:
         key="budgets",
         title="Budgets",
         columns=tuple(Column(title, numeric=title in numeric) for title in columns),
-        rows=tuple(map(_budget, grouped(plan.budgets, same))),
+        rows=tuple(map(_budget_row, group_by(plan.budgets, row_key))),
         table=True,
         folded=True,
     )
 
 
-def _budget(group: Sequence[PoolBudget]) -> SectionRow:
+def _budget_row(group: Sequence[PoolBudget]) -> SectionRow:
     first = group[0]
     unlimited = first.allowed >= first.total
     pools = tuple(dict.fromkeys(b.node_pool for b in group))
@@ -229,10 +252,14 @@ def rollout(plan: Plan) -> Section | None:
         return None
     span = max(max(future) - begin, timedelta(hours=1))
     end = begin + span * 1.15
-    lanes = [*_starting(plan, begin + span / 40), *_waiting(plan, end), *_closed(plan, end)]
-    lanes += _limited(plan, end)
+    lanes = [
+        *_starting_lanes(plan, begin + span / 40),
+        *_waiting_lanes(plan, end),
+        *_closed_window_lanes(plan, end),
+    ]
+    lanes += _limited_budget_lanes(plan, end)
     rest = len(lanes) - _LANES_MAX
-    more = f" ({counted(rest, 'more line')} not drawn)" if rest > 0 else ""
+    more = f" ({format_count(rest, 'more line')} not drawn)" if rest > 0 else ""
     return Section(
         key="rollout",
         title="Rollout",
@@ -241,43 +268,47 @@ def rollout(plan: Plan) -> Section | None:
     )
 
 
-def _starting(plan: Plan, end: datetime) -> Iterator[Lane]:
+def _starting_lanes(plan: Plan, end: datetime) -> Iterator[Lane]:
     verbs = {"provision": "launch", "terminate": "remove"}
     for kind, verb in verbs.items():
         acting = [action for action in plan.actions if action.kind == kind]
         if acting:
-            said = f"{verb} {counted(len(acting), 'node')} now"
+            said = f"{verb} {format_count(len(acting), 'node')} now"
             yield Lane(said, (Bar(plan.at, end, verb, said),))  # type: ignore[arg-type]
 
 
-def _waiting(plan: Plan, end: datetime) -> Iterator[Lane]:
-    def same(item: DeferredClaim) -> Hashable:
+def _waiting_lanes(plan: Plan, end: datetime) -> Iterator[Lane]:
+    def row_key(item: DeferredClaim) -> Hashable:
         return (item.reason, item.waits_for, item.not_before)
 
-    for group in grouped(plan.deferred, same):
+    for group in group_by(plan.deferred, row_key):
         first = group[0]
         stop = min(first.not_before or end, end)
-        when = f", not before {until(first.not_before, plan.at)}" if first.not_before else ""
+        when = (
+            f", not before {format_near_time(first.not_before, plan.at)}"
+            if first.not_before
+            else ""
+        )
         wait = _WAITS.get(first.waits_for, first.waits_for)
-        label = f"{first.reason}: {counted(len(group), 'node')}"
+        label = f"{first.reason}: {format_count(len(group), 'node')}"
         about = f"{label}, {'waits' if len(group) == 1 else 'wait'} for {wait}{when}"
         yield Lane(label, (Bar(plan.at, stop, "wait", about),))
 
 
-def _closed(plan: Plan, end: datetime) -> Iterator[Lane]:
-    for one in plan.blockers:
-        if one.kind == "Schedule" and one.until is not None:
-            pool, _, reason = one.name.rpartition("/")
+def _closed_window_lanes(plan: Plan, end: datetime) -> Iterator[Lane]:
+    for blocker in plan.blockers:
+        if blocker.kind == "Schedule" and blocker.until is not None:
+            pool, _, reason = blocker.name.rpartition("/")
             title = f"{pool}: {reason} window"
-            about = f"{title}: closed, next opens {until(one.until, plan.at)}"
-            yield Lane(title, (Bar(plan.at, min(one.until, end), "closed", about),))
+            about = f"{title}: closed, next opens {format_near_time(blocker.until, plan.at)}"
+            yield Lane(title, (Bar(plan.at, min(blocker.until, end), "closed", about),))
 
 
-def _limited(plan: Plan, end: datetime) -> Iterator[Lane]:
-    held = {(d.node_pool, d.reason) for d in plan.deferred if d.waits_for == "budget"}
+def _limited_budget_lanes(plan: Plan, end: datetime) -> Iterator[Lane]:
+    limited = {(d.node_pool, d.reason) for d in plan.deferred if d.waits_for == "budget"}
     for b in plan.budgets:
-        if b.next_change is not None and (b.node_pool, b.reason) in held:
+        if b.next_change is not None and (b.node_pool, b.reason) in limited:
             title = f"{b.node_pool}: {b.reason} budget"
-            changes = until(b.next_change, plan.at)
+            changes = format_near_time(b.next_change, plan.at)
             about = f"{title}: {b.allowed} of {b.total} nodes at a time, next change {changes}"
             yield Lane(title, (Bar(plan.at, min(b.next_change, end), "limited", about),))

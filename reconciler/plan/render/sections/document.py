@@ -11,18 +11,18 @@ from reconciler.plan.render.wording import format_observation, format_revision
 from reconciler.plan.value.plan import Plan
 
 SECTIONS: Final = (
-    policies.violated,
-    pods.unschedulable,
+    policies.violated_policies,
+    pods.unschedulable_pods,
     changes.changes,
     fleet.node_pools,
     actions.actions,
     actions.order,
     disruption.rollout,
-    disruption.deferred,
-    disruption.blocked,
+    disruption.deferred_nodes,
+    disruption.blocked_nodes,
     disruption.blockers,
     pods.headroom,
-    policies.others,
+    policies.other_policies,
     fleet.notes,
     disruption.budgets,
     pods.placements,

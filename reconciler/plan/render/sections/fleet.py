@@ -6,22 +6,22 @@ from collections.abc import Sequence
 from typing import Final
 
 from reconciler.plan.render.sections.cells import (
-    MOST,
+    ROWS_SHOWN_MAX,
     Cell,
     Column,
     Dollars,
-    Moved,
     Name,
     Number,
     Section,
     SectionRow,
     Text,
-    condensed,
-    one_of,
+    ValueChange,
+    group_similar,
     rows_of,
+    summarize_texts,
 )
-from reconciler.plan.render.summary import summed
-from reconciler.plan.render.wording import NoteText, counted, findings_of, hourly
+from reconciler.plan.render.summary import sum_pools
+from reconciler.plan.render.wording import NoteText, format_count, format_hourly, note_texts
 from reconciler.plan.value.costs import PoolCost
 from reconciler.plan.value.plan import Plan
 
@@ -50,41 +50,51 @@ def _pool_rows(pools: Sequence[_Pair]) -> tuple[SectionRow, ...]:
     """Return a row for each NodePool while there are few.
 
     Otherwise those that change come first, the most expensive change before the others, and those
-    that change alike are one row, as are those that do not change.
+    with equal changes are one row, as are those that do not change.
     """
-    if len(pools) <= MOST:
-        return tuple(_pools([pair]) for pair in pools)
-    moved = sorted(filter(_moves, pools), key=lambda pair: -abs(pair[1].after - pair[1].before))
-    still = [pair for pair in pools if not _moves(pair)]
-    rows = rows_of(condensed(moved, lambda pair: pair[0], _costs), _pools, "NodePool")
-    if not still:
+    if len(pools) <= ROWS_SHOWN_MAX:
+        return tuple(_pools_row([pair]) for pair in pools)
+    changed = sorted(
+        filter(_has_changed, pools), key=lambda pair: -abs(pair[1].after - pair[1].before)
+    )
+    unchanged = [pair for pair in pools if not _has_changed(pair)]
+    rows = rows_of(group_similar(changed, lambda pair: pair[0], _cost_key), _pools_row, "NodePool")
+    if not unchanged:
         return rows
-    sums = _pools(still, Text(counted(len(still), "unchanged NodePool"), "soft"))
-    return (*rows, SectionRow(cells=sums.cells, more=tuple(_pools([pair]) for pair in still)))
+    sums = _pools_row(unchanged, Text(format_count(len(unchanged), "unchanged NodePool"), "soft"))
+    return (
+        *rows,
+        SectionRow(cells=sums.cells, more=tuple(_pools_row([pair]) for pair in unchanged)),
+    )
 
 
-def _costs(pair: _Pair) -> tuple[int, int, str, str]:
+def _cost_key(pair: _Pair) -> tuple[int, int, str, str]:
     pool = pair[1]
-    return (pool.nodes_before, pool.nodes_after, hourly(pool.before), hourly(pool.after))
+    return (
+        pool.nodes_before,
+        pool.nodes_after,
+        format_hourly(pool.before),
+        format_hourly(pool.after),
+    )
 
 
-def _moves(pair: _Pair) -> bool:
-    before, after, cost_before, cost_after = _costs(pair)
+def _has_changed(pair: _Pair) -> bool:
+    before, after, cost_before, cost_after = _cost_key(pair)
     return (before, cost_before) != (after, cost_after)
 
 
-def _pools(pairs: Sequence[_Pair], name: Cell | None = None) -> SectionRow:
+def _pools_row(pairs: Sequence[_Pair], name: Cell | None = None) -> SectionRow:
     names = tuple(name for name, _ in pairs)
-    pool = summed(pool for _, pool in pairs)
+    pool = sum_pools(pool for _, pool in pairs)
     change = pool.after - pool.before
-    changed = hourly(pool.before) != hourly(pool.after)
+    changed = format_hourly(pool.before) != format_hourly(pool.after)
     if name is None and len(names) > 1:
-        name = Text(counted(len(names), "NodePool"))
+        name = Text(format_count(len(names), "NodePool"))
     return SectionRow(
         cells=(
             name or (Name(names[0]) if names[0] else Text("(no NodePool)")),
-            Moved(Number(pool.nodes_before), Number(pool.nodes_after)),
-            Moved(Dollars(pool.before), Dollars(pool.after)),
+            ValueChange(Number(pool.nodes_before), Number(pool.nodes_after)),
+            ValueChange(Dollars(pool.before), Dollars(pool.after)),
             Dollars(change, signed=True) if changed else Text(""),
             Dollars(pool.after, per_month=True),
         )
@@ -93,18 +103,18 @@ def _pools(pairs: Sequence[_Pair], name: Cell | None = None) -> SectionRow:
 
 def notes(plan: Plan) -> Section | None:
     """Return the findings, most severe first; those of the same kind are one row if many."""
-    found = findings_of(plan.diagnostics)
+    found = note_texts(plan.diagnostics)
     if not found:
         return None
-    clusters = condensed(found, lambda f: f, lambda f: (f.severity, f.code))
+    clusters = group_similar(found, lambda f: f, lambda f: (f.severity, f.code))
     return Section(
         key="notes",
         title="Notes",
         columns=(Column("note"),),
-        rows=rows_of(clusters, _note, "note"),
+        rows=rows_of(clusters, _note_row, "note"),
         folded=all(f.severity == "info" for f in found),
     )
 
 
-def _note(group: Sequence[NoteText]) -> SectionRow:
-    return SectionRow(verb=group[0].severity, cells=(Text(one_of(f.text for f in group)),))
+def _note_row(group: Sequence[NoteText]) -> SectionRow:
+    return SectionRow(verb=group[0].severity, cells=(Text(summarize_texts(f.text for f in group)),))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from reconciler.plan.render.sections.cells import (
-    FEW,
+    ROWS_UNGROUPED_MAX,
     Column,
     Line,
     Name,
@@ -15,14 +15,14 @@ from reconciler.plan.render.sections.cells import (
     SectionRow,
     Text,
     Tone,
-    condensed,
-    grouped,
-    named,
-    one_of,
+    group_by,
+    group_similar,
+    name_cell,
     rows_of,
+    summarize_texts,
     without_pool,
 )
-from reconciler.plan.render.wording import counted, format_pods
+from reconciler.plan.render.wording import format_count, format_pods
 from reconciler.plan.value.nodes import PlannedHeadroom, Reason, UnschedulablePod
 from reconciler.plan.value.plan import Plan
 
@@ -41,7 +41,7 @@ Any other reason comes from a NodePool that is meant for the pod, and matters mo
 """
 
 
-def unschedulable(plan: Plan) -> Section | None:
+def unschedulable_pods(plan: Plan) -> Section | None:
     """Return the pods that cannot be scheduled, with the most important reason first."""
     if not plan.unschedulable:
         return None
@@ -49,35 +49,35 @@ def unschedulable(plan: Plan) -> Section | None:
     def codes(pod: UnschedulablePod) -> object:
         return tuple(sorted({reason.code for reason in pod.reasons}))
 
-    clusters = condensed(plan.unschedulable, lambda pod: pod.reasons, codes)
+    clusters = group_similar(plan.unschedulable, lambda pod: pod.reasons, codes)
     return Section(
         key="unschedulable",
         title="Unschedulable:",
-        note=f"{counted(len(plan.unschedulable), 'pod')} cannot be scheduled",
+        note=f"{format_count(len(plan.unschedulable), 'pod')} cannot be scheduled",
         columns=(Column("pods"),),
-        rows=rows_of(clusters, _pods, "pod"),
+        rows=rows_of(clusters, _pods_row, "pod"),
         lines_title="reasons",
         tone="bad",
     )
 
 
-def _pods(group: Sequence[UnschedulablePod]) -> SectionRow:
+def _pods_row(group: Sequence[UnschedulablePod]) -> SectionRow:
     pods = tuple(item.pod for item in group)
     cell = Name(pods[0]) if len(pods) == 1 else Text(format_pods(pods))
     more = tuple(SectionRow(cells=(Name(pod),)) for pod in pods) if len(pods) > 1 else ()
     different = dict.fromkeys(item.reasons for item in group)
     reasons = dict.fromkeys(reason for reasons in different for reason in reasons)
-    return SectionRow(cells=(cell,), lines=reasons_of(reasons), more=more)
+    return SectionRow(cells=(cell,), lines=reason_lines(reasons), more=more)
 
 
-def reasons_of(reasons: Iterable[Reason]) -> tuple[Line, ...]:
+def reason_lines(reasons: Iterable[Reason]) -> tuple[Line, ...]:
     """Return a line for each reason with its NodePools, the most important first."""
     every = list(reasons)
-    groups = grouped(every, lambda r: (r.code, without_pool(r.message, r.node_pool or "")))
-    if len(groups) > FEW:
-        groups = grouped(every, lambda r: r.code or r.message)
-    groups.sort(key=lambda group: (_rank(group[0]), len(group)))
-    return tuple(map(_reason, groups))
+    groups = group_by(every, lambda r: (r.code, without_pool(r.message, r.node_pool or "")))
+    if len(groups) > ROWS_UNGROUPED_MAX:
+        groups = group_by(every, lambda r: r.code or r.message)
+    groups.sort(key=lambda group: (_reason_rank(group[0]), len(group)))
+    return tuple(map(_reason_line, groups))
 
 
 def leading_reasons(reasons: Iterable[Reason]) -> list[str]:
@@ -86,21 +86,23 @@ def leading_reasons(reasons: Iterable[Reason]) -> list[str]:
         reason.message
         if reason.node_pool is None or reason.node_pool in reason.message
         else f"NodePool {reason.node_pool}: {reason.message}"
-        for reason in sorted(reasons, key=_rank)
+        for reason in sorted(reasons, key=_reason_rank)
     ]
     return list(dict.fromkeys(found))
 
 
-def _rank(reason: Reason) -> int:
+def _reason_rank(reason: Reason) -> int:
     return _EARLY.index(reason.code) + 1 if reason.code in _EARLY else 0
 
 
-def _reason(group: Sequence[Reason]) -> Line:
+def _reason_line(group: Sequence[Reason]) -> Line:
     group = sorted(group, key=lambda reason: reason.node_pool or "")
     pools = tuple(dict.fromkeys(reason.node_pool for reason in group if reason.node_pool))
     if len(pools) < 2:
-        return Line((Text(one_of(r.message for r in group)),), Name(pools[0]) if pools else None)
-    said = one_of(without_pool(reason.message, reason.node_pool or "") for reason in group)
+        return Line(
+            (Text(summarize_texts(r.message for r in group)),), Name(pools[0]) if pools else None
+        )
+    said = summarize_texts(without_pool(reason.message, reason.node_pool or "") for reason in group)
     return Line((Text(said),), NameList(pools, "NodePool", most=2))
 
 
@@ -108,24 +110,24 @@ def headroom(plan: Plan) -> Section | None:
     """Return the capacity that CapacityBuffers reserve."""
     if not plan.headroom:
         return None
-    clusters = condensed(plan.headroom, lambda room: room.buffer, lambda room: room.code)
+    clusters = group_similar(plan.headroom, lambda room: room.buffer, lambda room: room.code)
     return Section(
         key="headroom",
         title="Headroom",
-        note=f"({counted(len(plan.headroom), 'CapacityBuffer')})",
+        note=f"({format_count(len(plan.headroom), 'CapacityBuffer')})",
         columns=(Column("buffer"),),
-        rows=rows_of(clusters, _room, "buffer"),
+        rows=rows_of(clusters, _headroom_row, "buffer"),
         lines_title="capacity",
         folded=not any(room.unschedulable for room in plan.headroom),
     )
 
 
-def _room(group: Sequence[PlannedHeadroom]) -> SectionRow:
+def _headroom_row(group: Sequence[PlannedHeadroom]) -> SectionRow:
     buffers = tuple(dict.fromkeys(room.buffer for room in group))
     reasons = dict.fromkeys(reason for room in group for reason in room.reasons)
     tone: Tone = "" if any(room.replicas for room in group) else "soft"
-    said = Line((Text(one_of(room.message for room in group), tone),))
-    return SectionRow(cells=(named(buffers, "buffer"),), lines=(said, *reasons_of(reasons)))
+    said = Line((Text(summarize_texts(room.message for room in group), tone),))
+    return SectionRow(cells=(name_cell(buffers, "buffer"),), lines=(said, *reason_lines(reasons)))
 
 
 def placements(plan: Plan) -> Section | None:
@@ -147,7 +149,7 @@ def placements(plan: Plan) -> Section | None:
     return Section(
         key="placements",
         title="Placement",
-        note=f"of {counted(len(rows), 'pod')}",
+        note=f"of {format_count(len(rows), 'pod')}",
         columns=tuple(map(Column, columns)),
         rows=rows,
         table=True,

@@ -14,7 +14,7 @@ from reconciler.plan.render.sections.cells import (
     Tone,
 )
 from reconciler.plan.render.verdicts import compared_values, verdict_of
-from reconciler.plan.render.wording import counted
+from reconciler.plan.render.wording import format_count
 from reconciler.plan.value.plan import JudgedPolicy, Plan
 
 _SOURCES: Final = {
@@ -24,42 +24,42 @@ _SOURCES: Final = {
 }
 
 
-def violated(plan: Plan) -> Section | None:
+def violated_policies(plan: Plan) -> Section | None:
     """Return the policies that the plan violates, those that forbid it first."""
     failed = [policy for policy in plan.policies if policy.result == "failed"]
     if not failed:
         return None
     failed.sort(key=lambda policy: not policy.forbids)
     forbidding = sum(policy.forbids for policy in failed)
-    note = f"{counted(len(failed), 'policy', 'policies')} violated"
+    note = f"{format_count(len(failed), 'policy', 'policies')} violated"
     return Section(
         key="policies",
         title="Policies:",
         note=note,
         columns=(Column("policy"), Column("result"), Column("set by")),
-        rows=tuple(map(_row, failed)),
+        rows=tuple(map(_policy_row, failed)),
         lines_title="message",
         tone="bad" if forbidding else "warn",
     )
 
 
-def others(plan: Plan) -> Section | None:
+def other_policies(plan: Plan) -> Section | None:
     """Return the policies that the plan complies with, and those that it is exempted from."""
-    kept = [policy for policy in plan.policies if policy.result != "failed"]
-    if not kept:
+    others = [policy for policy in plan.policies if policy.result != "failed"]
+    if not others:
         return None
     return Section(
-        key="policies-kept",
+        key="policies-others",
         title="Other policies:",
-        note=f"{len(kept)} passed or exempted",
+        note=f"{len(others)} passed or exempted",
         columns=(Column("policy"), Column("result"), Column("set by")),
-        rows=tuple(map(_row, kept)),
+        rows=tuple(map(_policy_row, others)),
         lines_title="message",
-        folded=all(policy.result == "passed" for policy in kept),
+        folded=all(policy.result == "passed" for policy in others),
     )
 
 
-def _row(policy: JudgedPolicy) -> SectionRow:
+def _policy_row(policy: JudgedPolicy) -> SectionRow:
     failed = policy.result == "failed"
     texts = () if policy.result == "passed" else (verdict_of(policy), compared_values(policy))
     tone: Tone = "soft" if policy.result == "passed" else ""
