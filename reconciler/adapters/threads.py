@@ -77,7 +77,7 @@ class ThreadedCalls:
         """Record that a pass begins: it may wait again."""
         self._left_s = self._within_s
 
-    def together(
+    def call_all(
         self, calls: Mapping[str, Call], within_s: float | None = None
     ) -> Mapping[str, Answer]:
         """Make short calls; a call without an answer in time gets an ``UnansweredError``.

@@ -34,7 +34,7 @@ def refuse() -> None:
 
 
 def test_each_call_has_its_own_answer(calls: ThreadedCalls) -> None:
-    answers = calls.together({"a": lambda: 1, "b": refuse})
+    answers = calls.call_all({"a": lambda: 1, "b": refuse})
     assert answers["a"] == Answer(1)
     assert isinstance(answers["b"].error, ClusterError)
 
@@ -48,7 +48,7 @@ def test_a_hanging_call_delays_only_one_pass(calls: ThreadedCalls) -> None:
 
     begin = time.monotonic()
     for _ in range(5):
-        answers = calls.together({"taint n0": hang, "taint n1": lambda: "done"})
+        answers = calls.call_all({"taint n0": hang, "taint n1": lambda: "done"})
         assert isinstance(answers["taint n0"].error, UnansweredError)
         assert answers["taint n1"].value == "done"
     assert time.monotonic() - begin < 2
@@ -60,7 +60,7 @@ def test_calls_that_may_be_answered_later_are_waited_for_briefly() -> None:
     release = Event()
     with threaded_calls(workers=4, within_s=20.0) as calls:
         begin = time.monotonic()
-        answers = calls.together({"tag": lambda: release.wait(20)}, within_s=0.1)
+        answers = calls.call_all({"tag": lambda: release.wait(20)}, within_s=0.1)
         assert isinstance(answers["tag"].error, UnansweredError)
         assert time.monotonic() - begin < 5
         release.set()
@@ -69,10 +69,10 @@ def test_calls_that_may_be_answered_later_are_waited_for_briefly() -> None:
 def test_calls_without_a_free_worker_are_not_made(calls: ThreadedCalls) -> None:
     release, made = Event(), list[int]()
     hanging = {f"hang {n}": lambda: release.wait(20) for n in range(4)}
-    calls.together({**hanging, "late": lambda: made.append(1)})
+    calls.call_all({**hanging, "late": lambda: made.append(1)})
     release.set()
     calls.renew()
-    assert calls.together({"other": lambda: 1})["other"].value == 1
+    assert calls.call_all({"other": lambda: 1})["other"].value == 1
     assert made == []
 
 
@@ -94,7 +94,7 @@ def test_long_calls_do_not_block_short_ones(calls: ThreadedCalls) -> None:
     release = Event()
     for n in range(20):
         calls.start(f"drain {n}", lambda: release.wait(20))
-    assert calls.together({"taint": lambda: "done"})["taint"].value == "done"
+    assert calls.call_all({"taint": lambda: "done"})["taint"].value == "done"
     release.set()
 
 
@@ -105,7 +105,7 @@ def test_a_lost_lease_ends_the_pass(calls: ThreadedCalls, how: str) -> None:
 
     def make() -> None:
         if how == "together":
-            calls.together({"taint": lose})
+            calls.call_all({"taint": lose})
         else:
             calls.start("drain", lose)
             ended(calls, "drain")

@@ -68,7 +68,9 @@ def access_of(settings: Settings) -> Access:
     _expect_encrypted(configuration.host)
     client = ApiClient(configuration)
     client.user_agent = _AGENT
-    return Access(name, configuration.host.rstrip("/"), _trusted_certificates(configuration), client)
+    return Access(
+        name, configuration.host.rstrip("/"), _trusted_certificates(configuration), client
+    )
 
 
 def _expect_encrypted(server: str) -> None:
@@ -106,9 +108,9 @@ def _load_configuration(settings: Settings, configuration: object) -> str:
         )
         active = config.list_kube_config_contexts(config_file=file)[1]
     except (config.ConfigException, YAMLError, OSError, ValueError, TypeError) as error:
-        said = " ".join(str(error).split())
+        message = " ".join(str(error).split())
         raise ClusterError(
-            f"the kubeconfig does not lead to a cluster: {said}",
+            f"the kubeconfig does not lead to a cluster: {message}",
             where=file,
             remedy="set kubernetes.kubeconfig and kubernetes.context, or KUBECONFIG",
         ) from error

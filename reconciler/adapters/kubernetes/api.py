@@ -40,7 +40,7 @@ TOO_MANY: Final = 429
 NO_ANSWER: Final = 0
 """Used as a status: the call may or may not have had its effect."""
 
-_PASSING: Final = frozenset({NO_ANSWER, TOO_MANY, 500, 502, 503, 504})
+_TRANSIENT: Final = frozenset({NO_ANSWER, TOO_MANY, 500, 502, 503, 504})
 ALLOW_IT: Final = "grant it by RBAC; docs/kubernetes contains the full ClusterRole"
 _REMEDIES: Final = {
     UNAUTHORIZED: "renew the credentials in the kubeconfig",
@@ -48,7 +48,7 @@ _REMEDIES: Final = {
     TOO_MANY: "it will be retried",
     NO_ANSWER: "check whether `kubectl get --raw /version` works from this machine",
 }
-_SAID_MAX: Final = 300
+_MESSAGE_MAX: Final = 300
 
 
 class ApiError(ClusterError):
@@ -64,15 +64,15 @@ class ApiError(ClusterError):
         self.status = status
         self.reason = reason
         self.retry_after_s = retry_after_s
-        remedy = _REMEDIES.get(status, "it will be retried" if status in _PASSING else "")
+        remedy = _REMEDIES.get(status, "it will be retried" if status in _TRANSIENT else "")
         head = f"HTTP {status} {reason}".rstrip() if status else reason
-        text = " ".join(message.split())[:_SAID_MAX]
+        text = " ".join(message.split())[:_MESSAGE_MAX]
         super().__init__(f"{head}: {text}" if text else head, where=call, remedy=remedy)
 
     @property
     def is_transient(self) -> bool:
         """Whether the same call may succeed if it is repeated."""
-        return self.status in _PASSING
+        return self.status in _TRANSIENT
 
 
 class _Status(msgspec.Struct, frozen=True):
@@ -83,11 +83,11 @@ class _Status(msgspec.Struct, frozen=True):
 def response_error(call: str, status: int, phrase: str, body: bytes, retry_after: str) -> ApiError:
     """Return the error for a response of the API."""
     try:
-        said = msgspec.json.decode(body, type=_Status)
+        details = msgspec.json.decode(body, type=_Status)
     except msgspec.MsgspecError:
-        said = _Status(message=body[:_SAID_MAX].decode(errors="replace"))
+        details = _Status(message=body[:_MESSAGE_MAX].decode(errors="replace"))
     seconds = float(retry_after) if retry_after.isdecimal() else 0.0
-    return ApiError(call, status, said.reason or phrase, said.message, seconds)
+    return ApiError(call, status, details.reason or phrase, details.message, seconds)
 
 
 # Lists of objects, page by page: all of them, or an error. The items of a page are split without
@@ -115,7 +115,7 @@ class Page(msgspec.Struct, frozen=True):
 class ObjectList:
     """The JSON of every object of a kind, and the ``resourceVersion`` at which that was true.
 
-    The version is empty where the cluster does not have the kind.
+    The version is empty if the cluster does not have the kind.
     """
 
     items: Sequence[bytes | msgspec.Raw] = ()
@@ -143,7 +143,7 @@ def list_objects(api: Api, kind: Kind, selector: str = "") -> ObjectList:
 
 
 def list_items(api: Api, kind: Kind, selector: str = "") -> Sequence[bytes | msgspec.Raw]:
-    """Return the JSON of every object of a kind, as ``listing`` does."""
+    """Return the JSON of every object of a kind, as ``list_objects`` does."""
     return list_objects(api, kind, selector).items
 
 
@@ -214,7 +214,7 @@ class Api:
 
     ``wait`` passes seconds between two attempts; a response may take ``timeout_s``. ``confirm`` is
     called before each attempt, and what it raises ends the call before anything is sent. ``meter``
-    receives each attempt. ``answered`` receives method, path, body and response of each call, and
+    receives each attempt. ``on_answer`` receives method, path, body and response of each call, and
     None as the response if the object was not found.
     """
 
@@ -223,7 +223,7 @@ class Api:
     timeout_s: float = 30.0
     confirm: Callable[[], None] = _allow_every_call
     meter: CallMeter | None = None
-    answered: Callable[[str, str, object, bytes | None], None] = _ignore_answer
+    on_answer: Callable[[str, str, object, bytes | None], None] = _ignore_answer
     _connecting: Lock = field(default_factory=Lock, repr=False)
     _streams: set[HTTPResponse] = field(default_factory=set, repr=False)
     _is_interrupted: bool = field(default=False, repr=False)
@@ -303,8 +303,8 @@ class Api:
                     raise ApiError(f"GET {target}", NO_ANSWER, "interrupted", "")
                 rest = b""
                 for part in answer.stream(_PART):
-                    *whole, rest = (rest + part).split(b"\n")
-                    yield from whole
+                    *complete, rest = (rest + part).split(b"\n")
+                    yield from complete
             finally:
                 self._streams.discard(answer)
                 answer.close()
@@ -318,8 +318,8 @@ class Api:
 
     def _call_once(self, method: str, target: str, body: object, content: str) -> bytes:
         with self._translate_errors(f"{method} {target}"):
-            said: bytes = self._request(method, target, body, content, self.timeout_s).read()
-            return said
+            answer: bytes = self._request(method, target, body, content, self.timeout_s).read()
+            return answer
 
     def _request(
         self, method: str, target: str, body: object, content: str, silence_s: float
@@ -391,8 +391,8 @@ def cluster_checks(api: Api, settings: Settings, *, writes: bool) -> Iterator[Ch
         version = msgspec.json.decode(api.call("GET", "/version"), type=_Version)
     except (ReconcilerError, msgspec.MsgspecError) as error:
         remedy = error.remedy if isinstance(error, ReconcilerError) else ""
-        said = f"{error.where}: {error.message}" if isinstance(error, ReconcilerError) else error
-        yield failed("cluster", "", f"not reachable: {said}", remedy)
+        message = f"{error.where}: {error.message}" if isinstance(error, ReconcilerError) else error
+        yield failed("cluster", "", f"not reachable: {message}", remedy)
         return
     yield passed(
         "cluster", access.server, (f"{version.git_version}, with credentials of {access.name}")
@@ -411,8 +411,8 @@ def missing_permissions(api: Api, calls: Calls) -> list[str]:
 
     All are checked at the same time. Permissions without a result are not reported as missing.
     """
-    asked = {p.name: partial(_permission_check, api, p) for p in PERMISSIONS}
-    answers = calls.together(asked)
+    checks = {p.name: partial(_permission_check, api, p) for p in PERMISSIONS}
+    answers = calls.call_all(checks)
     missing = []
     for permission in PERMISSIONS:
         check = answers[permission.name].value
@@ -438,5 +438,5 @@ def _permission_check(api: Api, permission: Permission) -> Check:
         return unknown("rbac", permission.name, f"cannot check: {error}")
     if answer.allowed:
         return passed("rbac", permission.name, permission.why)
-    said = f"is forbidden{': ' if answer.reason else ''}{answer.reason}"
-    return failed("rbac", permission.name, f"{said} ({permission.why})", ALLOW_IT)
+    message = f"is forbidden{': ' if answer.reason else ''}{answer.reason}"
+    return failed("rbac", permission.name, f"{message} ({permission.why})", ALLOW_IT)

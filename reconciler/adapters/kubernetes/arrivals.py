@@ -52,20 +52,20 @@ class PendingPods:
     """The port ``Arrivals``: pods that are bound to no node and wait for one.
 
     Pods tend to arrive together, and nodes for all of them together are better nodes: a pass starts
-    when none has arrived for ``idle``, or ``most`` after the first (Karpenter's batch windows).
+    when none has arrived for ``idle``, or ``max_wait`` after the first (Karpenter's batch windows).
     """
 
-    def __init__(self, api: Api, clock: Clock, *, idle: timedelta, most: timedelta) -> None:
+    def __init__(self, api: Api, clock: Clock, *, idle: timedelta, max_wait: timedelta) -> None:
         self._api = api
         self._clock = clock
         self._idle = idle
-        self._most = most
+        self._max_wait = max_wait
         self._lock = threading.Lock()
         self._known: dict[str, int] = {}
         self._watch = 0
         self._first: datetime | None = None
         self._last: datetime | None = None
-        self._complaint = ""
+        self._problem = ""
 
     def has_news(self) -> bool:
         """Return whether pods have arrived, and no more are arriving now."""
@@ -73,7 +73,7 @@ class PendingPods:
             if self._first is None or self._last is None:
                 return False
             now = self._clock.now()
-            return now - self._last >= self._idle or now - self._first >= self._most
+            return now - self._last >= self._idle or now - self._first >= self._max_wait
 
     def acknowledge(self) -> None:
         """Forget the pods that have arrived so far."""
@@ -101,14 +101,14 @@ class PendingPods:
         self._watch += 1
         query = {"watch": "1", "fieldSelector": _UNBOUND, "timeoutSeconds": str(WATCH_S)}
         try:
-            for line in self._api.lines(POD.path, query, WATCH_S + _LATE_S):
+            for line in self._api.stream_lines(POD.path, query, WATCH_S + _LATE_S):
                 self._receive(line)
         except ClusterError as error:
             self._log_problem(error)
             return False
         with self._lock:  # every watch begins with all pending pods: missing ones are gone
             self._known = {uid: seen for uid, seen in self._known.items() if seen == self._watch}
-        self._complaint = ""
+        self._problem = ""
         return True
 
     def _watch_until_stopped(self, stop: threading.Event) -> None:
@@ -146,9 +146,9 @@ class PendingPods:
 
     def _log_problem(self, error: ClusterError) -> None:
         """Log a problem, once while it is the same."""
-        if error.message != self._complaint:
+        if error.message != self._problem:
             _LOG.warning("cannot watch pods; pending pods are noticed in the next pass: %s", error)
-        self._complaint = error.message
+        self._problem = error.message
 
 
 def _is_pending(content: bytes) -> bool:

@@ -94,7 +94,7 @@ class ClusterEvents:
         stamp = f"{now:%Y-%m-%dT%H:%M:%S.%fZ}"
         facts = f"{item.kind}/{namespace}/{item.name}/{item.reason}/{item.message}/{stamp}"
         regarding = {"apiVersion": _GROUPS[item.kind], "kind": item.kind, "name": item.name}
-        more = {"namespace": item.namespace, "uid": item.uid}
+        extra = {"namespace": item.namespace, "uid": item.uid}
         return {
             "apiVersion": EVENT.api_version,
             "kind": EVENT.kind,
@@ -107,7 +107,7 @@ class ClusterEvents:
             "reason": item.reason,
             "action": item.action,
             "note": item.message,
-            "regarding": regarding | {key: value for key, value in more.items() if value},
+            "regarding": regarding | {key: value for key, value in extra.items() if value},
             "reportingController": _CONTROLLER,
             "reportingInstance": self._instance[:128] or _CONTROLLER,
         }
@@ -127,7 +127,7 @@ class KubernetesCluster:
     """The port ``Cluster`` over a Kubernetes API.
 
     NodeClaims are not among its objects: they live in our own state. With a ``cache``, which must
-    be listening, an observation lists only the kinds whose copy is not up to date.
+    be running, an observation lists only the kinds whose copy is not up to date.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class KubernetesCluster:
         self._api = api
         self._cache = cache
         if cache is not None:
-            api.answered = cache.learn
+            api.on_answer = cache.record_answer
         self._calls = calls or InlineCalls()
         self._sealed: set[str] = set()
         self._reader = SnapshotReader()
@@ -274,7 +274,9 @@ class KubernetesCluster:
             self._sealed.add(name)
         self._calls.start(name, partial(self._drain_step, node, self._drain, deadline, now))
 
-    def _drain_step(self, node: Node, drain: Drain, deadline: datetime | None, now: datetime) -> int:
+    def _drain_step(
+        self, node: Node, drain: Drain, deadline: datetime | None, now: datetime
+    ) -> int:
         if nodes.EXCLUDED_FROM_BALANCERS not in node.metadata.labels:
             self._change(node.name, nodes.balancer_exclusion_patch, may_be_gone=True)
         return drain.advance(node.name, deadline, now)
@@ -376,8 +378,8 @@ class ReadOnlyCluster:
     The observation of a plan would register the nodes that have joined; here that has no effect.
     """
 
-    def __init__(self, shown: ObservableCluster) -> None:
-        self._cluster = shown
+    def __init__(self, cluster: ObservableCluster) -> None:
+        self._cluster = cluster
 
     def observe(self, claims: Sequence[NodeClaim], instances: Sequence[Instance]) -> Snapshot:
         """Return what runs now."""

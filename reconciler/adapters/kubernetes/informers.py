@@ -106,13 +106,13 @@ class Informer:
         freshness: Freshness,
         elapsed: Callable[[], float],
         complaints: dict[str, str],
-        heard: OnObjects,
+        on_objects: OnObjects,
     ) -> None:
         self.kind = kind
         self._api = api
         self._freshness = freshness
         self._elapsed = elapsed
-        self._on_objects = heard
+        self._on_objects = on_objects
         self._reflector = Reflector(
             f"GET {kind.path}", freshness.resync_s, freshness.stale_after_s / 3
         )
@@ -209,7 +209,9 @@ class Informer:
             "resourceVersion": version,
             "timeoutSeconds": str(self._freshness.watch_s),
         }
-        with closing(self._api.lines(self.kind.path, query, self._freshness.silence_s)) as lines:
+        with closing(
+            self._api.stream_lines(self.kind.path, query, self._freshness.silence_s)
+        ) as lines:
             for line in lines:
                 self._receive(line)
                 if stop is not None and stop.is_set():
@@ -258,7 +260,7 @@ def _boot_seconds() -> float:
 class ClusterCache:
     """The informers of all kinds that a pass reads. ``api`` is used by nothing else.
 
-    ``heard`` receives the pods.
+    ``on_objects`` receives the pods.
     """
 
     def __init__(
@@ -268,13 +270,18 @@ class ClusterCache:
         *,
         kinds: Iterable[Kind] = WATCHED,
         elapsed: Callable[[], float] = _boot_seconds,
-        heard: OnObjects = _ignore_objects,
+        on_objects: OnObjects = _ignore_objects,
     ) -> None:
         self._api = api
         complaints: dict[str, str] = {}
         self._informers = {
             kind.resource: Informer(
-                api, kind, freshness, elapsed, complaints, heard if kind == POD else _ignore_objects
+                api,
+                kind,
+                freshness,
+                elapsed,
+                complaints,
+                on_objects if kind == POD else _ignore_objects,
             )
             for kind in kinds
         }

@@ -64,7 +64,7 @@ def read_overlays(api: Api) -> dict[str, PresentOverlay]:
             where=f"GET {NODE_OVERLAY.path}",
             remedy="install Karpenter 1.7 or later, with its feature gate NodeOverlay",
         ) from error
-    return {one.overlay.name: one for one in found}
+    return {row.overlay.name: row for row in found}
 
 
 def _decode_overlay(raw: bytes | msgspec.Raw) -> PresentOverlay:
@@ -91,9 +91,9 @@ def write_overlays(
     """Create, update and delete overlays according to the rows; return what failed."""
     failures = []
     for row in rows:
-        there = present.get(row.overlay.name)
+        current = present.get(row.overlay.name)
         try:
-            _write_overlay(api, row, there.version if there is not None else "")
+            _write_overlay(api, row, current.version if current is not None else "")
         except ApiError as error:
             failures.append(OverlayFailure(row.overlay.name, _with_remedy(error)))
     return failures
@@ -101,14 +101,14 @@ def write_overlays(
 
 def _write_overlay(api: Api, row: OverlayRow, version: str) -> None:
     path = f"{NODE_OVERLAY.path}/{row.overlay.name}"
-    whole = document(row.overlay)
+    body = document(row.overlay)
     match row.action:
         case OverlayAction.CREATE:
-            api.call("PATCH", path, _MANAGER, whole, content=APPLY_PATCH)
+            api.call("PATCH", path, _MANAGER, body, content=APPLY_PATCH)
         case OverlayAction.UPDATE:
             metadata = msgspec.to_builtins(row.overlay.metadata)
-            whole["metadata"] = {**metadata, "resourceVersion": version}
-            api.call("PATCH", path, {**_MANAGER, "force": "true"}, whole, content=APPLY_PATCH)
+            body["metadata"] = {**metadata, "resourceVersion": version}
+            api.call("PATCH", path, {**_MANAGER, "force": "true"}, body, content=APPLY_PATCH)
         case OverlayAction.DELETE:
             try:
                 api.call("DELETE", path, body={"preconditions": {"resourceVersion": version}})
@@ -268,9 +268,9 @@ class ClusterMirror:
             ("labels", self._labels(claim), copy.metadata.labels),
             ("annotations", _annotations(claim), copy.metadata.annotations),
         ):
-            lacking = {k: v for k, v in wanted.items() if (have or {}).get(k) != v}
-            if lacking:
-                metadata[key] = lacking
+            missing = {k: v for k, v in wanted.items() if (have or {}).get(k) != v}
+            if missing:
+                metadata[key] = missing
         finalizers = copy.metadata.finalizers or ()
         if NODE_FINALIZER not in finalizers and copy.metadata.deletion_timestamp is None:
             metadata["finalizers"] = [*finalizers, NODE_FINALIZER]
@@ -283,18 +283,18 @@ class ClusterMirror:
 
     def _remove(self, copy: _Copy) -> None:
         """Release a copy whose claim is gone."""
-        kept = [name for name in copy.metadata.finalizers or () if name != NODE_FINALIZER]
-        if len(kept) != len(copy.metadata.finalizers or ()):
+        others = [name for name in copy.metadata.finalizers or () if name != NODE_FINALIZER]
+        if len(others) != len(copy.metadata.finalizers or ()):
             version = copy.metadata.resource_version
-            self._patch(copy.metadata.name, {"finalizers": kept, "resourceVersion": version})
+            self._patch(copy.metadata.name, {"finalizers": others, "resourceVersion": version})
         self._delete(copy)
 
     def _delete(self, copy: _Copy) -> None:
         body = {"kind": "DeleteOptions", "apiVersion": "v1"}
-        only = {"preconditions": {"uid": copy.metadata.uid}}
+        precondition = {"preconditions": {"uid": copy.metadata.uid}}
         path = f"{NODE_CLAIM.path}/{copy.metadata.name}"
         try:
-            self._api.call("DELETE", path, body={**body, **only})
+            self._api.call("DELETE", path, body={**body, **precondition})
         except ApiError as error:
             if error.status not in (NOT_FOUND, CONFLICT):
                 raise
@@ -333,12 +333,12 @@ def _status(claim: NodeClaim, drift: str) -> JsonDict:
     status: JsonDict = msgspec.to_builtins(claim.status)
     status.pop("lastPodEventTime", None)
     known = [c for c in claim.status.conditions if c.type in _CONDITIONS]
-    begun = claim.metadata.creation_timestamp
+    created_at = claim.metadata.creation_timestamp
     if drift:
-        known.append(Condition("Drifted", "True", drift, "", begun))
+        known.append(Condition("Drifted", "True", drift, "", created_at))
     ready = all(claim.is_true(kind) for kind in ("Launched", "Registered", "Initialized"))
     since = claim.condition("Initialized")
-    at = since.last_transition_time if since is not None else begun
+    at = since.last_transition_time if since is not None else created_at
     known.append(Condition("Ready", "True" if ready else "False", "Ready", "", at))
     status["conditions"] = [_condition_json(c) for c in sorted(known, key=lambda c: c.type)]
     return status

@@ -54,20 +54,20 @@ def _read_objects(kind: str, kubectl: str, context: str | None) -> Sequence[obje
     flags = ["--context", context] if context else []
     command = [kubectl, *flags, "get", kind, "--all-namespaces", "--output", "json"]
     try:
-        done = subprocess.run(command, capture_output=True, check=False)  # noqa: S603 - no shell
+        result = subprocess.run(command, capture_output=True, check=False)  # noqa: S603 - no shell
     except OSError as error:
-        why = f"cannot run kubectl: {error.strerror}"
+        what = f"cannot run kubectl: {error.strerror}"
         remedy = "install kubectl, or omit --kubectl"
-        raise ClusterError(why, where=kubectl, remedy=remedy) from error
-    said = done.stderr.decode(errors="replace").strip()
-    if done.returncode:
-        if _UNKNOWN in said and kind.endswith(_OPTIONAL):
+        raise ClusterError(what, where=kubectl, remedy=remedy) from error
+    message = result.stderr.decode(errors="replace").strip()
+    if result.returncode:
+        if _UNKNOWN in message and kind.endswith(_OPTIONAL):
             return ()
-        last = said.splitlines()[-1] if said else f"exit {done.returncode}"
+        last = message.splitlines()[-1] if message else f"exit {result.returncode}"
         remedy = "run the same kubectl command by hand to see why"
         raise ClusterError(last, where=f"kubectl get {kind}", remedy=remedy)
     try:
-        items: list[JsonDict] = msgspec.json.decode(done.stdout)["items"]
+        items: list[JsonDict] = msgspec.json.decode(result.stdout)["items"]
     except (msgspec.DecodeError, KeyError, TypeError) as error:
         raise ClusterError("the output is not a List", where=f"kubectl get {kind}") from error
     return items

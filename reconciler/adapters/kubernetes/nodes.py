@@ -52,16 +52,17 @@ Patch = JsonDict
 
 
 def registration_patch(node: Object, claim: NodeClaim) -> Patch | None:
-    """Add our finalizer and the claim's labels, annotations and taints; remove the initial taint.
+    """Return the patch that adds our finalizer and what the claim defines to a node.
 
-    Taints are added once: a node that is already registered, or whose kubelet has set its taints,
-    keeps those that it has (Karpenter's ``lifecycle/registration.go``).
+    Its labels, annotations and taints are added, and the initial taint is removed. Taints
+    are added once: a node that is already registered, or whose kubelet has set its taints, keeps
+    those that it has (Karpenter's ``lifecycle/registration.go``).
     """
     have = _labels(node)
-    keeps = have.get(REGISTERED) == "true" or have.get(DO_NOT_SYNC_TAINTS) == "true"
-    wanted = () if keeps else (*claim.spec.taints, *claim.spec.startup_taints)
+    keeps_taints = have.get(REGISTERED) == "true" or have.get(DO_NOT_SYNC_TAINTS) == "true"
+    claim_taints = () if keeps_taints else (*claim.spec.taints, *claim.spec.startup_taints)
     taints = [t for t in _taints(node) if not _is_same_taint(t, _UNREGISTERED)]
-    for taint in wanted:
+    for taint in claim_taints:
         if not any(_is_same_taint(t, taint) for t in taints):
             taints.append(msgspec.to_builtins(taint))
     labels = {**claim.metadata.labels, REGISTERED: "true"}
@@ -75,17 +76,17 @@ def registration_patch(node: Object, claim: NodeClaim) -> Patch | None:
 
 
 def hold_patch(node: Object) -> Patch | None:
-    """Add our finalizer to a node, unless it is already being deleted."""
+    """Return the patch that adds our finalizer, unless the node is already being deleted."""
     return _patch(node, finalizers=_with_finalizer(node))
 
 
 def initialization_patch(node: Object) -> Patch | None:
-    """Mark a node as initialized."""
+    """Return the patch that marks a node as initialized."""
     return _patch(node, labels={INITIALIZED: "true"})
 
 
 def taint_patch(node: Object) -> Patch | None:
-    """Add our taint to a node, in place of one with the same key and another effect."""
+    """Return the patch that adds our taint, replacing one with the same key and another effect."""
     taints = _taints(node)
     if any(_is_same_taint(t, _DISRUPTED) for t in taints):
         return None
@@ -94,37 +95,37 @@ def taint_patch(node: Object) -> Patch | None:
 
 
 def untaint_patch(node: Object) -> Patch | None:
-    """Remove our taint, and what a drain has added."""
+    """Return the patch that removes our taint, and what a drain has added."""
     taints = [t for t in _taints(node) if not _is_same_taint(t, _DISRUPTED)]
     ours = _labels(node).get(EXCLUDED_FROM_BALANCERS) == _MARK
     return _patch(node, labels={EXCLUDED_FROM_BALANCERS: None} if ours else {}, taints=taints)
 
 
 def cordon_patch(node: Object) -> Patch | None:
-    """Mark a node as unschedulable, like ``kubectl cordon``."""
+    """Return the patch that marks a node as unschedulable, like ``kubectl cordon``."""
     return _patch(node, unschedulable=True)
 
 
 def uncordon_patch(node: Object) -> Patch | None:
-    """Undo that, and what a drain has added to the node."""
+    """Return the patch that reverts that, and what a drain has added."""
     ours = _labels(node).get(EXCLUDED_FROM_BALANCERS) == _MARK
     labels = {EXCLUDED_FROM_BALANCERS: None} if ours else {}
     return _patch(node, labels=labels, unschedulable=False)
 
 
 def balancer_exclusion_patch(node: Object) -> Patch | None:
-    """Exclude a node that is being drained from load balancers."""
+    """Return the patch that excludes a draining node from load balancers."""
     return _patch(node, labels={EXCLUDED_FROM_BALANCERS: _MARK})
 
 
 def release_patch(node: Object) -> Patch | None:
-    """Remove our finalizer, and Karpenter's, which an adopted node still has."""
+    """Return the patch that removes our finalizer, and Karpenter's, which adopted nodes have."""
     ours = (NODE_FINALIZER, KARPENTER_FINALIZER)
     return _patch(node, finalizers=[name for name in _finalizers(node) if name not in ours])
 
 
 def finalizer_removal_patch(node: Object) -> Patch | None:
-    """Remove our finalizer from a node that is kept."""
+    """Return the patch that removes our finalizer from a node that is kept."""
     return _patch(node, finalizers=[name for name in _finalizers(node) if name != NODE_FINALIZER])
 
 
@@ -145,16 +146,16 @@ def _patch(
     finalizers: Sequence[str] | None = None,
     unschedulable: bool | None = None,
 ) -> Patch | None:
-    """Return the merge patch that leads there, for this version of the node alone."""
+    """Return the merge patch to these values, valid only for this version of the node."""
     metadata: Patch = {}
     have = _labels(node)
-    lacking = {k: v for k, v in (labels or {}).items() if have.get(k) != v}
-    if lacking:
-        metadata["labels"] = lacking
-    noted = node["metadata"].get("annotations") or {}
-    missing = {k: v for k, v in (annotations or {}).items() if noted.get(k) != v}
-    if missing:
-        metadata["annotations"] = missing
+    missing_labels = {k: v for k, v in (labels or {}).items() if have.get(k) != v}
+    if missing_labels:
+        metadata["labels"] = missing_labels
+    current = node["metadata"].get("annotations") or {}
+    missing_annotations = {k: v for k, v in (annotations or {}).items() if current.get(k) != v}
+    if missing_annotations:
+        metadata["annotations"] = missing_annotations
     if finalizers is not None and list(finalizers) != _finalizers(node):
         metadata["finalizers"] = list(finalizers)
     spec: Patch = {}
@@ -206,10 +207,10 @@ class _Attachment(msgspec.Struct, frozen=True):
 
 @dataclass
 class Drain:
-    """The drains of one pass; ``seen`` is the observation of that pass."""
+    """The drains of one pass; ``snapshot`` is the observation of that pass."""
 
     api: Api
-    seen: Snapshot
+    snapshot: Snapshot
     _attachments: list[_Attached] | None = field(default=None, repr=False)
 
     def advance(self, node: str, deadline: datetime | None, now: datetime) -> int:
@@ -294,8 +295,10 @@ class Drain:
         attached = {a.source.volume for a in self._read_attachments() if a.node == node} - {None}
         if not attached:
             return 0
-        claims = {c.key: c.spec.volume_name for c in self.seen.volume_claims}
-        used = {claims.get(f"{p.namespace}/{name}") for p in staying for name in _volume_claim_names(p)}
+        claims = {c.key: c.spec.volume_name for c in self.snapshot.volume_claims}
+        used = {
+            claims.get(f"{p.namespace}/{name}") for p in staying for name in _volume_claim_names(p)
+        }
         return len(attached - used)
 
     def _read_attachments(self) -> list[_Attached]:

@@ -347,10 +347,10 @@ class FleetObservation:
         """Return what a plan is made from."""
         import msgspec
 
-        from reconciler.engine.steps.provision import refused_now
+        from reconciler.engine.steps.provision import unavailable_offerings
 
         store, desired, seen = self.world.store, self.desired, self.seen
-        facts = desired.inputs(seen, refused_now(store, seen.at), store.objects(), self.serial)
+        facts = desired.inputs(seen, unavailable_offerings(store, seen.at), store.objects(), self.serial)
         is_real = self.settings.cluster == "kubeconfig"
         return msgspec.structs.replace(
             facts,
@@ -403,10 +403,10 @@ def observe_fleet(request: FleetRequest, imitation: Imitation | None = None) -> 
 def observe_world(world: World, desired: PlannedFleet, settings: Settings) -> Observation:
     """Return the observation of a pass, with the recalled results of earlier ones."""
     from reconciler.engine.observation import observe
-    from reconciler.engine.reconcile import owner_of, restamp
+    from reconciler.engine.reconcile import migrate_hashes, owner_of
     from reconciler.engine.records import history_of
 
-    restamp(world, desired)
+    migrate_hashes(world, desired)
     seen = observe(world, desired.node_pools, owner_of(settings))
     return with_fields(seen, history=history_of(world.store, settings, seen.at))
 

@@ -161,7 +161,7 @@ def objects_of_fleet(request: FleetRequest) -> list[Any]:
     from dataclasses import replace
 
     from reconciler.cli.wiring.assembly import observe_fleet
-    from reconciler.engine.records import records_of
+    from reconciler.engine.records import fleet_records
 
     found = observe_fleet(request)
     if found.settings.cluster == "none":
@@ -169,7 +169,7 @@ def objects_of_fleet(request: FleetRequest) -> list[Any]:
     seen, desired, world = found.seen, found.desired, found.world
     facts = found.inputs()
     snapshot = replace(seen.snapshot, node_claims=seen.before.node_claims)
-    records = records_of(
+    records = fleet_records(
         world.store, world.journal, seen, found.settings.fleet, found.serial, facts.memory
     )
     classes = [_node_class_object(c) for c in desired.classes.values()]

@@ -119,7 +119,7 @@ def calls_of(settings: Settings, imitation: Imitation, *, sleeps: bool) -> Itera
 
 @dataclass(frozen=True)
 class ClusterWatch:
-    """The watches of a command on a real cluster between two passes, while ``listening`` runs.
+    """The watches of a command on a real cluster between two passes, while ``run_in_background`` runs.
 
     ``cache`` is None if each pass lists all objects.
     """
@@ -143,7 +143,7 @@ def cluster_watch_of(settings: Settings, clock: Clock, *, sleeps: bool) -> Clust
     prepare_decoders()
     api = api_of(settings, clock)
     pods = PendingPods(
-        api, clock, idle=settings.batch_idle_duration, most=settings.batch_max_duration
+        api, clock, idle=settings.batch_idle_duration, max_wait=settings.batch_max_duration
     )
     if not settings.kube_watch:
         return ClusterWatch(pods, None, pods.run_in_background)
@@ -152,5 +152,5 @@ def cluster_watch_of(settings: Settings, clock: Clock, *, sleeps: bool) -> Clust
         stale_after_s=settings.kube_stale_after.total_seconds(),
         first_list_s=settings.kube_timeout.total_seconds(),
     )
-    cache = ClusterCache(api, freshness, heard=pods.hear)
+    cache = ClusterCache(api, freshness, on_objects=pods.record_pods)
     return ClusterWatch(pods, cache, cache.run_in_background)

@@ -31,7 +31,9 @@ def clock() -> SimulatedClock:
 
 @pytest.fixture
 def pods(sandbox: Sandbox, clock: SimulatedClock) -> PendingPods:
-    return PendingPods(sandbox.api, clock, idle=timedelta(seconds=1), most=timedelta(seconds=10))
+    return PendingPods(
+        sandbox.api, clock, idle=timedelta(seconds=1), max_wait=timedelta(seconds=10)
+    )
 
 
 def test_a_pending_pod_wakes_until_the_next_observation(
@@ -39,7 +41,7 @@ def test_a_pending_pod_wakes_until_the_next_observation(
 ) -> None:
     sandbox.kube.add(waiting("a"))
     assert not pods.has_news()
-    assert pods.follow()
+    assert pods.watch_once()
     assert not pods.has_news()
     clock.advance(1)
     assert pods.has_news()
@@ -54,7 +56,7 @@ def test_only_pods_that_need_a_node_wake(
     sandbox.kube.add(a_pod("bound"))
     sandbox.kube.add(waiting("agent", owner="DaemonSet"))
     sandbox.kube.add(waiting("gated", why="SchedulingGated"))
-    assert pods.follow()
+    assert pods.watch_once()
     clock.advance(60)
     assert not pods.has_news()
 
@@ -64,15 +66,15 @@ def test_a_pod_that_stays_pending_wakes_once(
 ) -> None:
     sandbox.kube.add(waiting("a"))
     for _ in range(3):
-        pods.follow()
+        pods.watch_once()
         pods.acknowledge()
         clock.advance(60)
     sandbox.kube.change("pods", "a", lambda pod: pod["metadata"].update(labels={"still": "here"}))
-    pods.follow()
+    pods.watch_once()
     clock.advance(60)
     assert not pods.has_news()
     sandbox.kube.add(waiting("b"))
-    pods.follow()
+    pods.watch_once()
     clock.advance(60)
     assert pods.has_news()
 
@@ -83,7 +85,7 @@ def test_a_stream_of_new_pods_is_batched_for_a_limited_time(
     seen = []
     for number in range(24):
         sandbox.kube.add(waiting(f"pod-{number}"))
-        pods.follow()
+        pods.watch_once()
         clock.advance(0.5)
         seen.append(pods.has_news())
     assert seen.index(True) == 19  # ten seconds after the first
@@ -109,14 +111,14 @@ def test_a_broken_watch_keeps_its_events(
     sandbox.kube.add(waiting("a"))
     sandbox.kube.injected = [b'{"type":"BOOKMARK","object":{"kind":"Pod"}}\n', line]
     with caplog.at_level(logging.WARNING):
-        assert [pods.follow(), pods.follow()] == [False, False]
+        assert [pods.watch_once(), pods.watch_once()] == [False, False]
     clock.advance(1)
     assert pods.has_news()
     (record,) = caplog.records
     assert message in record.getMessage()
     assert "noticed in the next pass" in record.getMessage()
     sandbox.kube.injected = []
-    assert pods.follow()
+    assert pods.watch_once()
 
 
 def test_a_forbidden_watch_is_reported_once_and_retried(
@@ -124,11 +126,11 @@ def test_a_forbidden_watch_is_reported_once_and_retried(
 ) -> None:
     sandbox.kube.rules = []
     with caplog.at_level(logging.WARNING):
-        assert [pods.follow() for _ in range(3)] == [False] * 3
+        assert [pods.watch_once() for _ in range(3)] == [False] * 3
     (record,) = caplog.records
     assert "ClusterRole" in record.getMessage()
     sandbox.kube.rules = None
-    assert pods.follow()
+    assert pods.watch_once()
 
 
 def test_expired_credentials_are_loaded_again(sandbox: Sandbox, pods: PendingPods) -> None:
@@ -138,7 +140,7 @@ def test_expired_credentials_are_loaded_again(sandbox: Sandbox, pods: PendingPod
 
     before = sandbox.api.access
     sandbox.kube.fault = once
-    assert [pods.follow(), pods.follow()] == [False, True]
+    assert [pods.watch_once(), pods.watch_once()] == [False, True]
     assert sandbox.api.access is not before
 
 
@@ -152,7 +154,9 @@ def test_pods_read_by_an_informer_wake_once(
         return found
 
     freshness = Freshness(first_list_s=0.0)
-    cache = ClusterCache(sandbox.api, freshness, kinds=[POD], elapsed=lambda: 0.0, heard=pods.hear)
+    cache = ClusterCache(
+        sandbox.api, freshness, kinds=[POD], elapsed=lambda: 0.0, on_objects=pods.record_pods
+    )
     sandbox.kube.add(a_pod("bound"))
     sandbox.kube.add(waiting("agent", owner="DaemonSet"))
     sandbox.kube.add({**waiting("odd"), "status": {"conditions": "none"}})
@@ -180,7 +184,7 @@ def test_pods_read_by_an_informer_wake_once(
 def test_a_pod_is_noticed_while_the_watch_runs(sandbox: Sandbox) -> None:
     sandbox.kube.watches = True
     clock = SystemClock()
-    pods = PendingPods(sandbox.api, clock, idle=timedelta(0), most=timedelta(seconds=10))
+    pods = PendingPods(sandbox.api, clock, idle=timedelta(0), max_wait=timedelta(seconds=10))
 
     def comes(until: Callable[[], bool]) -> bool:
         clock.wait(10, until)

@@ -63,7 +63,7 @@ def watched_sandbox(sandbox: Sandbox) -> Watched:
         notified.append(([item.key for item in objects], is_complete))
 
     api = Api(sandbox.api.connect, sandbox.waited.append, timeout_s=5.0)
-    cache = ClusterCache(api, FRESH, elapsed=lambda: seconds[0], heard=note)
+    cache = ClusterCache(api, FRESH, elapsed=lambda: seconds[0], on_objects=note)
     sandbox.cluster = KubernetesCluster(sandbox.api, cache=cache)
     return Watched(sandbox, cache, notified, seconds)
 

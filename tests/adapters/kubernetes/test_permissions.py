@@ -44,7 +44,7 @@ def test_every_declared_call_is_made_and_no_other(sandbox: Sandbox) -> None:
     sandbox.observe()
     sandbox.cluster.drain("n0", None, NOW)
     sandbox.cluster.delete_node("n0")
-    PendingPods(sandbox.api, SystemClock(), idle=timedelta(), most=timedelta()).follow()
+    PendingPods(sandbox.api, SystemClock(), idle=timedelta(), max_wait=timedelta()).watch_once()
     sandbox.kube.absent = frozenset()
     sandbox.observe()
     mirror = sandbox.cluster.mirror("shop")
