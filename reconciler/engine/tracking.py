@@ -24,11 +24,11 @@ from reconciler.ports.state import CommandPhase, RunningCommand
 
 _VALIDATED: Final = (CommandPhase.TERMINATING, CommandPhase.DONE)
 
-Happened = tuple[ActionEvent, str]
+EventWithMessage = tuple[ActionEvent, str]
 """An event of an action, and its message."""
 
 
-def _nothing(_: str) -> None:
+def _find_nothing(_: str) -> None:
     """Find nothing: these records have no history."""
 
 
@@ -43,17 +43,17 @@ class Records:
 
     claims: Mapping[str, NodeClaim]
     command: Callable[[str], RunningCommand | None]
-    gone: Callable[[str], NodeClaim | None] = _nothing
-    launch: Callable[[str], JournalEntry | None] = _nothing
+    gone: Callable[[str], NodeClaim | None] = _find_nothing
+    launch: Callable[[str], JournalEntry | None] = _find_nothing
     is_recovered: bool = False
 
 
-def run_of(plan: Plan, records: Records, *, superseded: bool = False) -> PlanRun:
+def track_plan(plan: Plan, records: Records, *, superseded: bool = False) -> PlanRun:
     """Return the progress of a plan.
 
     ``superseded`` means that a later plan exists: actions that have not started never will.
     """
-    run = _rebuilt(plan.actions, records)
+    run = _rebuild_run(plan.actions, records)
     if superseded:
         for name, state in dict(run.states).items():
             if state is ActionState.PENDING:
@@ -61,7 +61,7 @@ def run_of(plan: Plan, records: Records, *, superseded: bool = False) -> PlanRun
     return run
 
 
-def run_of_command(command: RunningCommand, claims: Mapping[str, NodeClaim]) -> PlanRun:
+def track_command(command: RunningCommand, claims: Mapping[str, NodeClaim]) -> PlanRun:
     """Return the progress of a command, as seen by a pass that has recovered its records.
 
     Actions of different commands are independent, so those of one command can be tracked without
@@ -85,10 +85,10 @@ def run_of_command(command: RunningCommand, claims: Mapping[str, NodeClaim]) -> 
             for name in command.node_claims
         },
     )
-    return _rebuilt(actions, Records(claims, {command.id: command}.get, is_recovered=True))
+    return _rebuild_run(actions, Records(claims, {command.id: command}.get, is_recovered=True))
 
 
-def _rebuilt(actions: Iterable[Action], records: Records) -> PlanRun:
+def _rebuild_run(actions: Iterable[Action], records: Records) -> PlanRun:
     run = PlanRun(actions)
     for name in run.graph.order:
         for event, message in _events(run.graph.actions[name], records):
@@ -105,21 +105,21 @@ def report_illegal(world: World, run: PlanRun) -> None:
         )
 
 
-def _events(action: Action, records: Records) -> Iterator[Happened]:
+def _events(action: Action, records: Records) -> Iterator[EventWithMessage]:
     """Yield the events of an action, in their order."""
     command = records.command(action.command) if action.command else None
     match action.kind:
         case ActionKind.PROVISION:
-            yield from _of_provision(action, command, records)
+            yield from _provision_events(action, command, records)
         case ActionKind.REPLACE:
-            yield from _of_replace(command)
+            yield from _replace_events(command)
         case ActionKind.TERMINATE:
-            yield from _of_terminate(action, command, records)
+            yield from _terminate_events(action, command, records)
 
 
-def _of_provision(
+def _provision_events(
     action: Action, command: RunningCommand | None, records: Records
-) -> Iterator[Happened]:
+) -> Iterator[EventWithMessage]:
     name = action.node_claim or ""
     claim = records.claims.get(name)
     if command is not None and command.phase in _VALIDATED:
@@ -127,32 +127,32 @@ def _of_provision(
         yield ActionEvent.LAUNCHED, ""
         yield ActionEvent.INITIALIZED, ""  # otherwise the command would not have been validated
     elif claim is not None:
-        yield from _of_claim(claim)
+        yield from _claim_events(claim)
     else:
-        yield from _of_missing_claim(name, command, records)
+        yield from _missing_claim_events(name, command, records)
 
 
-def _of_claim(claim: NodeClaim) -> Iterator[Happened]:
+def _claim_events(claim: NodeClaim) -> Iterator[EventWithMessage]:
     """Yield the events of the launch of an existing NodeClaim."""
     yield ActionEvent.REQUESTED, ""
     is_ready = claim.is_true(lifecycle.INITIALIZED)
     if not is_ready and not claim.status.provider_id:
         return
-    yield ActionEvent.LAUNCHED, _obstacle(claim)
+    yield ActionEvent.LAUNCHED, _waiting_reason(claim)
     if is_ready:
         yield ActionEvent.INITIALIZED, ""
 
 
-def _obstacle(claim: NodeClaim) -> str:
+def _waiting_reason(claim: NodeClaim) -> str:
     """Return why the node of a claim is not ready yet."""
     conditions = map(claim.condition, (lifecycle.REGISTERED, lifecycle.INITIALIZED))
     known = (c.message for c in conditions if c is not None and c.status != "True")
     return next(known, "") or "its node is not ready yet"
 
 
-def _of_missing_claim(
+def _missing_claim_events(
     name: str, command: RunningCommand | None, records: Records
-) -> Iterator[Happened]:
+) -> Iterator[EventWithMessage]:
     """Yield the events of a launch whose NodeClaim is not recorded, or no longer recorded.
 
     In the records of a running process, a launch that is about to be requested cannot be
@@ -177,7 +177,7 @@ def _of_missing_claim(
         yield (ActionEvent.INITIALIZED if command is None and was_ready else ActionEvent.LOST), ""
 
 
-def _of_replace(command: RunningCommand | None) -> Iterator[Happened]:
+def _replace_events(command: RunningCommand | None) -> Iterator[EventWithMessage]:
     if command is None:
         return
     yield ActionEvent.MARKED, ""
@@ -187,9 +187,9 @@ def _of_replace(command: RunningCommand | None) -> Iterator[Happened]:
         yield ActionEvent.VALIDATED, ""
 
 
-def _of_terminate(
+def _terminate_events(
     action: Action, command: RunningCommand | None, records: Records
-) -> Iterator[Happened]:
+) -> Iterator[EventWithMessage]:
     """Yield the events of a node's termination by its command.
 
     Other reasons that remove the node do not count. The action waits while its command may be
@@ -202,12 +202,12 @@ def _of_terminate(
     if command.phase is CommandPhase.ROLLED_BACK:
         yield ActionEvent.ROLLED_BACK, command.message
     elif command.phase in _VALIDATED:
-        yield ActionEvent.DELETED, _drain(claim)
+        yield ActionEvent.DELETED, _drain_message(claim)
         if claim is None:
             yield ActionEvent.GONE, ""
 
 
-def _drain(claim: NodeClaim | None) -> str:
+def _drain_message(claim: NodeClaim | None) -> str:
     """Return what the drain of a node waits for, empty if unknown."""
     known = claim.condition("Drained") if claim is not None else None
     return known.message if known is not None else ""

@@ -133,7 +133,7 @@ def test_a_call_on_another_thread_belongs_to_the_step_that_makes_it(collector: C
         assert traces is not None
         traces.started()
         with traces.span("drain"):
-            calls.together({"x": lambda: traces.called("kubernetes", "POST evictions", "ok", 0.1)})
+            calls.call_all({"x": lambda: traces.called("kubernetes", "POST evictions", "ok", 0.1)})
         traces.ended({})
     call = collector.spans["kubernetes POST evictions"]
     assert call.parent_span_id == collector.spans["drain"].span_id

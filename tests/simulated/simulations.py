@@ -12,8 +12,8 @@ import msgspec
 
 from reconciler.cli.shared.request import FleetRequest
 from reconciler.cli.simulation.building import (
-    SimulationSetup,
     SimulatedFleet,
+    SimulationSetup,
     build_simulation,
     read_simulated_fleet,
     read_simulation,

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from reconciler.cli.simulation.building import SimulationSetup, SimulatedFleet
+from reconciler.cli.simulation.building import SimulatedFleet, SimulationSetup
 from reconciler.cli.simulation.driver import SimulationOutcome, play
 from reconciler.cli.wiring.mandate import tags_of
 from reconciler.engine.reconcile import Mandate, Pass
-from reconciler.engine.steps.rollouts import resumed
+from reconciler.engine.steps.rollouts import resume
 from reconciler.ports.state import CommandPhase, RunningCommand
 from reconciler.source.plainyaml import dump
 from tests.engine.test_crash import LARGE
@@ -248,7 +248,7 @@ def test_failed_replacements_halt_the_rollout_until_it_is_resumed(
     assert scenario.setting is not None
     store = scenario.setting.stage.world.store
     [rollout] = store.rollouts()
-    store.put_rollout(resumed(rollout))
+    store.put_rollout(resume(rollout))
     assert scenario.play().converged
     done = [c for c in scenario.voluntary() if c.phase is CommandPhase.DONE]
     assert len({name for c in done for name in c.node_claims}) >= 4

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from reconciler.adapters.simulated.compute import SimulatedInstance
-from reconciler.cli.simulation.building import SimulationSetup, SimulatedFleet
+from reconciler.cli.simulation.building import SimulatedFleet, SimulationSetup
 from reconciler.cli.simulation.driver import SimulationOutcome, play
 from reconciler.cli.wiring.mandate import tags_of
 from reconciler.engine.reconcile import Mandate, Pass

@@ -243,7 +243,7 @@ def _apply_backtest_limits(
         return found
     from reconciler.cli.advice.backtesting import exceeded_limit
 
-    def judged(one: JudgedChanges) -> JudgedChanges:
+    def apply_limits(one: JudgedChanges) -> JudgedChanges:
         backtest = backtests.get(_candidate_ids(one))
         refusal = exceeded_limit(backtest, judge.limits) if backtest is not None else ""
         if not refusal or (one.over_time is not None and not one.saves):

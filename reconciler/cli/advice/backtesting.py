@@ -20,9 +20,9 @@ from reconciler.cli.backtest.trace import Trace, TracedNode, read_trace
 from reconciler.cli.shared.files import read_bytes
 from reconciler.cli.shared.sources import digests_of
 from reconciler.cli.simulation.building import (
-    SimulationSetup,
     SimulatedFleet,
     SimulationInputs,
+    SimulationSetup,
     build_simulation,
     read_simulation,
 )

@@ -263,7 +263,8 @@ def _families(pool: NodePool, values: OfferedValues) -> Iterator[AdviceCandidate
     if categories and any(r.operator == Operator.IN for r in rows_of(pool, INSTANCE_TYPE)):
         yield AdviceCandidate(
             f"{name}-any-type", Topic.FAMILIES,
-            f"Let NodePool {name} choose among all types of the categories {_format_list(categories)}",
+            f"Let NodePool {name} choose among all types of the categories "
+            f"{_format_list(categories)}",
             (
                 AddRequirement(name, CATEGORY, "In", tuple(categories)),
                 DropRequirement(name, INSTANCE_TYPE),

@@ -122,8 +122,8 @@ def commit_message(report: AdviceReport, proposal: Advice) -> str:
         else f"Save {format_dollars(-proposal.per_month)} a month",
         "",
         (
-            f"The fleet at rest costs {format_dollars(before + proposal.per_month)} a month with this"
-            " change,"
+            f"The fleet at rest costs {format_dollars(before + proposal.per_month)} a month with "
+            "this change,"
         ),
         f"{format_dollars(before)} without it ({proposal.percent:+.1f}%).",
     ]
@@ -139,8 +139,8 @@ def commit_message(report: AdviceReport, proposal: Advice) -> str:
         backtest = proposal.backtest
         lines.append(
             f"Backtest: {format_dollars(backtest.per_month, signed=True)} a month; p99 waiting "
-            f"{backtest.base.waiting_seconds.p99:g} s before, {backtest.head.waiting_seconds.p99:g} s "
-            "after."
+            f"{backtest.base.waiting_seconds.p99:g} s before, "
+            f"{backtest.head.waiting_seconds.p99:g} s after."
         )
     lines += [f"Risk: {proposal.risk}.", *(f"- {risk}" for risk in proposal.risks)]
     lines += [

@@ -58,7 +58,7 @@ class WorkloadConstraint:
         remove, specs = _REMOVERS[self.constraint], dict[int, PodSpec]()
         known: dict[str, Pod] = {}
 
-        def loosened(pod: Pod) -> Pod:
+        def loosen_pod(pod: Pod) -> Pod:
             if owner_of(pod) != self.owner:
                 return pod
             made = known.get(pod.key)
@@ -146,7 +146,7 @@ _PodChange = Callable[[Pod, dict[int, PodSpec]], Pod]
 
 
 def _change_spec(change: Callable[[PodSpec], PodSpec]) -> _PodChange:
-    def loosened(pod: Pod, specs: dict[int, PodSpec]) -> Pod:
+    def change_pod(pod: Pod, specs: dict[int, PodSpec]) -> Pod:
         spec = specs.get(id(pod.spec))
         if spec is None:
             spec = specs[id(pod.spec)] = change(pod.spec)

@@ -145,7 +145,7 @@ def search_changes(judge: Judge, candidates: Selection, sweep: Sweep) -> Finding
     work, evaluated = Judgements(judge), 1  # the present fleet
 
     def judge_all(selections: Sequence[Selection]) -> Sequence[ChangeVerdict]:
-        nonlocal carried
+        nonlocal evaluated
         found = sweep.evaluate_all(work, selections)
         evaluated += sum(verdict.at_rest is not None for verdict in found)
         return found

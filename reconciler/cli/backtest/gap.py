@@ -25,9 +25,9 @@ from reconciler.adapters.simulated.compute import SimulatedCompute
 from reconciler.cli.backtest.bound import (
     TIMELESS,
     Stretch,
+    cluster_without_nodes,
     stretches,
     types_of,
-    cluster_without_nodes,
 )
 from reconciler.cli.backtest.replay import Stay
 from reconciler.cli.simulation.building import SimulatedFleet

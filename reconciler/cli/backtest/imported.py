@@ -337,7 +337,8 @@ def report_of(imported: ImportedTrace) -> str:
     for what, names in (("Resources", imported.resources), ("Node selectors", imported.selectors)):
         if names:
             lines.append(
-                f"{what} left out, since their recorded names are ambiguous: {_format_most_frequent(names)}."
+                f"{what} left out, since their recorded names are ambiguous: "
+                f"{_format_most_frequent(names)}."
             )
     return "\n".join(lines) + "\n"
 

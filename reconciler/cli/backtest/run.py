@@ -15,15 +15,15 @@ from msgspec.structs import replace as with_fields
 
 from reconciler.cli.backtest.replay import Replay
 from reconciler.cli.backtest.report import backtest_of
-from reconciler.cli.backtest.sides import PlayedSide, SideCurves, with_karpenter_defaults, play_side
+from reconciler.cli.backtest.sides import PlayedSide, SideCurves, play_side, with_karpenter_defaults
 from reconciler.cli.backtest.trace import Trace, read_trace
 from reconciler.cli.shared import timings
 from reconciler.cli.shared.files import read_bytes
 from reconciler.cli.shared.request import FleetRequest, SweepRequest
 from reconciler.cli.simulation.building import (
-    SimulationSetup,
     SimulatedFleet,
     SimulationInputs,
+    SimulationSetup,
     build_simulation,
     read_simulation,
 )

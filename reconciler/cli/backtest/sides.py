@@ -12,7 +12,7 @@ from reconciler.cli.backtest.bound import lower_bounds
 from reconciler.cli.backtest.gap import BusyRecorder, explain_gap
 from reconciler.cli.backtest.replay import Replay, Stay
 from reconciler.cli.backtest.trace import Trace
-from reconciler.cli.simulation.building import SimulationSetup, SimulatedFleet
+from reconciler.cli.simulation.building import SimulatedFleet, SimulationSetup
 from reconciler.cli.simulation.driver import Sample, play
 from reconciler.cli.simulation.report import Report, report_of
 from reconciler.cli.wiring.mandate import mandate_of

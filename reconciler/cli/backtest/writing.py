@@ -363,7 +363,10 @@ def render_summary(summary: TraceSummary) -> str:
     if summary.rounded_gpus:
         lines += [
             "",
-            f"{format_count(summary.rounded_gpus, 'pod')} requested a share of a GPU: each gets one.",
+            (
+                f"{format_count(summary.rounded_gpus, 'pod')} requested a share of a GPU: "
+                "each gets one."
+            ),
         ]
     return "\n".join(lines) + "\n"
 

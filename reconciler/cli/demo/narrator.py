@@ -9,7 +9,7 @@ from datetime import datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, TextIO
 
-from reconciler.engine.tracking import run_of_command
+from reconciler.engine.tracking import track_command
 from reconciler.model.text.visible import Painted, one_line, visible
 from reconciler.plan.render.layout import wrap
 from reconciler.plan.render.wording import format_count, format_list
@@ -86,7 +86,7 @@ class Reporter:
 
     def _count(self, claims: Sequence[NodeClaim], commands: Sequence[RunningCommand]) -> None:
         by_name = {claim.name: claim for claim in claims}
-        runs = [run_of_command(command, by_name) for command in commands]
+        runs = [track_command(command, by_name) for command in commands]
         going = {
             a.node_claim for run in runs for a in run.unfinished() if a.kind == ActionKind.TERMINATE
         }

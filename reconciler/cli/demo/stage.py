@@ -156,7 +156,7 @@ class DemoStage:
     def apply(self) -> Pass:
         """Do what ``reconciler apply`` does."""
         from reconciler.cli.wiring.mandate import mandate_of
-        from reconciler.engine.loop import Pulse, converge
+        from reconciler.engine.loop import PassIntervals, converge
 
         with self._assembled() as assembly:
             result = converge(
@@ -164,7 +164,7 @@ class DemoStage:
                 assembly.source,
                 mandate_of(assembly.settings),
                 deadline=_PATIENCE,
-                pulse=Pulse(busy=_PULSE_S),
+                pulse=PassIntervals(busy=_PULSE_S),
             )
             self.reporter.end_of_pass()
         return result
@@ -173,7 +173,7 @@ class DemoStage:
         """Do what ``reconciler run`` does, until the recorded fleet is as ``until`` says."""
         from reconciler.cli.fleets.daemon import next_change
         from reconciler.cli.wiring.mandate import mandate_of
-        from reconciler.engine.loop import Pulse, run
+        from reconciler.engine.loop import PassIntervals, run
 
         end = self.clock.now() + _DAY
         with self._assembled() as assembly:
@@ -182,7 +182,7 @@ class DemoStage:
                 assembly.world,
                 assembly.source,
                 mandate_of(assembly.settings),
-                pulse=Pulse(busy=_PULSE_S, quiet=_DAY.total_seconds()),
+                pulse=PassIntervals(busy=_PULSE_S, quiet=_DAY.total_seconds()),
                 stop=lambda: until(store) or self.clock.now() >= end,
                 next_change=next_change,
             )

@@ -98,7 +98,7 @@ def _run_passes(
     from reconciler.cli.wiring.assembly import assemble_world
     from reconciler.cli.wiring.fleetsource import follow_commits
     from reconciler.cli.wiring.mandate import mandate_of
-    from reconciler.engine.loop import Pulse
+    from reconciler.engine.loop import PassIntervals
     from reconciler.engine.loop import run as keep_passing
     from reconciler.engine.steps.urgent import FirstResponse
 
@@ -123,7 +123,7 @@ def _run_passes(
                 watched,
                 assembly.source,
                 mandate_of(assembly.settings),
-                pulse=Pulse(quiet=request.interval.total_seconds()),
+                pulse=PassIntervals(quiet=request.interval.total_seconds()),
                 stop=ends,
                 next_change=next_change,
                 observer=observer,

@@ -182,7 +182,7 @@ class FleetService:
     def _run_daemon(self, member: _Member) -> None:
         """Run the daemon of a fleet, and restart it after any error until it is stopped."""
         from reconciler.cli.fleets.daemon import keep_in_sync
-        from reconciler.engine.loop import problem_of
+        from reconciler.engine.loop import describe_error
 
         monitoring = member.monitoring
         failures = 0
@@ -196,7 +196,7 @@ class FleetService:
                     sharing=self.sharing,
                 )
             except Exception as error:  # noqa: BLE001 - one fleet must not end the others
-                problem = problem_of(error)
+                problem = describe_error(error)
                 monitoring.observer.failed(problem)
                 monitoring.notifier.notify(
                     Progress(self.clock.now(), EventKind.FAILED, f"cannot be served: {problem}")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from reconciler.cli.shared.request import FleetRequest
     from reconciler.cli.wiring.takeover import Takeover
-    from reconciler.engine.takeover import Stake
+    from reconciler.engine.takeover import AdoptionCandidate
     from reconciler.observed.snapshot import Snapshot
 
 
@@ -69,7 +69,7 @@ def run(request: AdoptionRequest) -> int:
     return exitcode.DONE
 
 
-def _belongs_to_karpenter(stake: Stake, takeover: Takeover) -> bool:
+def _belongs_to_karpenter(stake: AdoptionCandidate, takeover: Takeover) -> bool:
     """Return whether the tags of an adopted instance show that it never was this fleet's."""
     from reconciler.model.ownership import FLEET_TAG
 
@@ -79,7 +79,11 @@ def _belongs_to_karpenter(stake: Stake, takeover: Takeover) -> bool:
 
 
 def _as_document(
-    stakes: Sequence[Stake], takeover: Takeover, problems: Sequence[str], *, is_done: bool
+    stakes: Sequence[AdoptionCandidate],
+    takeover: Takeover,
+    problems: Sequence[str],
+    *,
+    is_done: bool,
 ) -> dict[str, object]:
     """Return the outcome of each instance as data (``schemas/adoption.v1.json``)."""
     from reconciler.cli.output.listing import stamp
@@ -108,7 +112,7 @@ def _as_document(
     }
 
 
-def _outcome_code(stake: Stake) -> str:
+def _outcome_code(stake: AdoptionCandidate) -> str:
     """Return ``ours``, ``tagged`` if it is already recorded, or ``refused``."""
     if stake.claim is None:
         return "refused"
@@ -145,7 +149,7 @@ def _refuse_two_owners(snapshot: Snapshot | None, *, is_karpenter_gone: bool) ->
         )
 
 
-def _render_table(stakes: Sequence[Stake], takeover: Takeover) -> str:
+def _render_table(stakes: Sequence[AdoptionCandidate], takeover: Takeover) -> str:
     from reconciler.cli.output.listing import clock_time, columns
     from reconciler.model.karpenter.labels import NODEPOOL
 
@@ -182,7 +186,7 @@ def _dollars(price: float | None) -> str:
     return "unknown" if price is None else f"{price:.4f}"
 
 
-def _describe_outcome(stake: Stake) -> str:
+def _describe_outcome(stake: AdoptionCandidate) -> str:
     if stake.claim is None:
         return f"refused: {stake.refused}"
     what = "tags restored" if stake.is_recorded else "ours"

@@ -51,12 +51,12 @@ def _find_claim(recorded: RecordedFleet, name: str) -> NodeClaim:
     Raises:
         UsageError: there is none, so the node does not belong to this fleet.
     """
-    from reconciler.engine.steps.requests import find
+    from reconciler.engine.steps.requests import find_claim
     from reconciler.model.errors import UsageError
     from reconciler.model.text.nearest import did_you_mean
 
     claims = recorded.state.store.node_claims()
-    found = find(claims, name)
+    found = find_claim(claims, name)
     if found is not None:
         return found
     advice = did_you_mean(name, [n for c in claims for n in (c.name, c.status.node_name) if n])
@@ -119,7 +119,7 @@ def _carry_out(request: NodeRequest, intent: Intent) -> int:
     from reconciler.cli.shared import watching
     from reconciler.cli.wiring.assembly import assemble_world
     from reconciler.cli.wiring.mandate import tags_of
-    from reconciler.engine.loop import Pulse, converge
+    from reconciler.engine.loop import PassIntervals, converge
     from reconciler.engine.reconcile import Mandate
     from reconciler.model.errors import LeaseHeldError
     from reconciler.ports.journal import Outcome
@@ -133,7 +133,7 @@ def _carry_out(request: NodeRequest, intent: Intent) -> int:
                 assembly.source,
                 Mandate(tags_of(assembly.settings), decides=False),
                 deadline=request.timeout,
-                pulse=Pulse(),
+                pulse=PassIntervals(),
                 stop=stop,
             )
             entry = journal.known([intent.id]).get(intent.id)

@@ -261,13 +261,13 @@ def run_of_recorded(state: DatabaseState, recorded: RecordedPlan) -> PlanRun:
     before the records of its actions, so no action is superseded only because its records are
     gone.
     """
-    from reconciler.engine.tracking import run_of
+    from reconciler.engine.tracking import track_plan
     from reconciler.plan.value.plan import from_json
 
     plan = from_json(recorded.body, f"plan {recorded.digest}")
     newest = next(iter(state.store.plans(limit=1)), recorded)
     is_superseded = newest.digest != recorded.digest
-    return run_of(plan, records_of(state, recorded.digest), superseded=is_superseded)
+    return track_plan(plan, records_of(state, recorded.digest), superseded=is_superseded)
 
 
 def records_of(state: DatabaseState, plan: str) -> Records:

@@ -38,7 +38,7 @@ from reconciler.desired.workloads.pods import Workloads, expand
 from reconciler.engine.observation import Observation
 from reconciler.engine.planning import PlannedFleet
 from reconciler.engine.reconcile import owner_of
-from reconciler.engine.records import Discovery, recollect
+from reconciler.engine.records import Discovery, restore_records
 from reconciler.engine.steps import lifecycle
 from reconciler.engine.world import World
 from reconciler.model.errors import UsageError
@@ -458,7 +458,7 @@ def _record_history(
         tagged = replace(instance, tags={**instance.tags, **ours})
         stage.compute.add(tagged, _price(instance, desired))
     if found is not None:
-        recollect(found.records, store)
+        restore_records(found.records, store)
         return
     known = [
         RecordedObject(o["kind"], o["metadata"]["name"], (object_hash(o) or ("",))[0], o)

@@ -93,7 +93,7 @@ def look_ahead(
     if done.plan.unschedulable or any(b.code == _NO_PLACE for b in done.plan.blocked):
         awaited += [u.until for u in store.unavailable(now)]
     awaited += _protection_ends(done.seen.snapshot.pods)
-    awaited += nomination.lapses(done.seen.snapshot, now)
+    awaited += nomination.nomination_expiries(done.seen.snapshot, now)
     awaited += rollout_moments(store.rollouts(), settings)
     others = [b.next_change for b in done.plan.budgets if b.next_change is not None]
     others += [at for c in claims if (at := c.expires_at) is not None]
@@ -201,7 +201,7 @@ def next_work(fleet: PlannedFleet, done: Pass, store: StateStore, now: datetime)
     at = next_opening(windows, now, seen)
     if at is None:
         return None
-    refused = provision.refused_now(store, now)
+    refused = provision.unavailable_offerings(store, now)
     inputs = fleet.inputs(done.seen, refused, store.objects(), store.serial())
     while at is not None and at - now <= HORIZON:
         plan = plan_of(msgspec.structs.replace(inputs, now=at))

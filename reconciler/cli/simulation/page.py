@@ -10,11 +10,11 @@ from reconciler.cli.simulation.chronicle import RulePeriod
 from reconciler.cli.simulation.driver import Sample
 from reconciler.cli.simulation.report import Life, Report
 from reconciler.cli.simulation.timeline import (
-    format_hourly_price,
+    hourly_price,
     merge_sentence,
     outcome_of,
-    timeline_lines,
     stuck_groups,
+    timeline_lines,
 )
 from reconciler.plan.render.charts import (
     LEFT,
@@ -61,7 +61,8 @@ _BOTTOM: Final = 190
 def render_html(report: Report) -> str:
     """Return the page."""
     begin, end, cost = report.started_at, report.at, report.cost
-    money = f"{format_hourly_price(cost.before)} → {format_hourly_price(cost.after)}; peak {format_hourly_price(cost.peak)}"
+    before, after = hourly_price(cost.before), hourly_price(cost.after)
+    money = f"{before} → {after}; peak {hourly_price(cost.peak)}"
     tables = (_merge_section(report), _pool_section(report), _stuck_section(report))
     return page(
         "Rollout timeline",
@@ -101,7 +102,7 @@ def cost_curve(samples: Sequence[Sample], begin: datetime, end: datetime, before
     drawing = el(
         "svg", *marks, axis.grid(_TOP, _BOTTOM), el("path", cls="area", d=area),
         el("path", cls="cost", d=line), cls="fill", viewBox=f"0 0 {WIDTH} {_HEIGHT}", role="img",
-        aria_label=f"cost over time, from {format_hourly_price(before)}, at most {format_hourly_price(highest)}",
+        aria_label=f"cost over time, from {hourly_price(before)}, at most {hourly_price(highest)}",
     )  # fmt: skip
     return el("div", drawing, cls="wide", tabindex=0)
 

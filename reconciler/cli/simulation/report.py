@@ -11,7 +11,7 @@ import msgspec
 
 from reconciler.adapters.simulated.compute import CLAIM_TAG, SimulatedInstance
 from reconciler.cli.simulation.chronicle import Event, RulePeriod
-from reconciler.cli.simulation.driver import SimulationOutcome, Sample, SimulationStage
+from reconciler.cli.simulation.driver import Sample, SimulationOutcome, SimulationStage
 from reconciler.disruption.command import ForcefulReason
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.labels import NODEPOOL

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from reconciler.cli.simulation.building import SimulationSetup, SimulatedFleet
+from reconciler.cli.simulation.building import SimulatedFleet, SimulationSetup
 from reconciler.cli.simulation.chronicle import RulePeriod, rule_periods
 from reconciler.cli.simulation.driver import SimulationOutcome, play
 from reconciler.cli.simulation.report import DRAINING, Report, merge_outcome, report_of

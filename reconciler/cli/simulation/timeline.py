@@ -222,8 +222,8 @@ def merge_sentence(merge: Merge) -> str:
     change = merge.after - merge.before
     return (
         f"{len(merge.replaced)} of {len(merge.replaced) + merge.kept} nodes are replaced; "
-        f"{format_hourly_price(change, signed=True)} ({format_monthly_price(change, signed=True)}) after the rollout, "
-        f"{format_dollars(merge.extra, signed=True)} during it."
+        f"{hourly_price(change, signed=True)} ({monthly_price(change, signed=True)}) "
+        f"after the rollout, {format_dollars(merge.extra, signed=True)} during it."
     )
 
 
@@ -250,27 +250,29 @@ def stuck_groups(report: Report) -> list[MessageGroup]:
 def _cost_lines(cost: Money) -> list[str]:
     change = cost.after - cost.before
     total = (
-        f"Cost: {format_hourly_price(cost.before)} → {format_hourly_price(cost.after)} ({format_hourly_price(change, signed=True)}, "
-        f"{format_monthly_price(change, signed=True)}); peak {format_hourly_price(cost.peak)}; spent {format_dollars(cost.spent)}."
+        f"Cost: {hourly_price(cost.before)} → {hourly_price(cost.after)} "
+        f"({hourly_price(change, signed=True)}, {monthly_price(change, signed=True)}); "
+        f"peak {hourly_price(cost.peak)}; spent {format_dollars(cost.spent)}."
     )
     lines = [total]
     for name, pool in cost.by_node_pool.items():
         lines.append(
             f"  {name}: {pool.nodes_before} → {pool.nodes_after} nodes, "
-            f"{format_hourly_price(pool.before)} → {format_hourly_price(pool.after)}, spent {format_dollars(pool.spent)}"
+            f"{hourly_price(pool.before)} → {hourly_price(pool.after)}, "
+            f"spent {format_dollars(pool.spent)}"
         )
     if cost.unpriced:
         lines.append(f"  {cost.unpriced} instances have no known price and are not included.")
     return lines
 
 
-def format_hourly_price(price: float, *, signed: bool = False) -> str:
+def hourly_price(price: float, *, signed: bool = False) -> str:
     """Return a price with its unit: ``$0.8160/hour``."""
     sign = "" if not round(abs(price), 4) else "-" if price < 0 else "+" if signed else ""
     return f"{sign}${abs(price):,.4f}/hour"
 
 
-def format_monthly_price(price: float, *, signed: bool = False) -> str:
+def monthly_price(price: float, *, signed: bool = False) -> str:
     """Return an hourly price for a month of 730 hours: ``$596/month``."""
     return f"{month_of(price, signed=signed)}/month"
 

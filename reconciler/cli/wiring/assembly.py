@@ -350,7 +350,9 @@ class FleetObservation:
         from reconciler.engine.steps.provision import unavailable_offerings
 
         store, desired, seen = self.world.store, self.desired, self.seen
-        facts = desired.inputs(seen, unavailable_offerings(store, seen.at), store.objects(), self.serial)
+        facts = desired.inputs(
+            seen, unavailable_offerings(store, seen.at), store.objects(), self.serial
+        )
         is_real = self.settings.cluster == "kubeconfig"
         return msgspec.structs.replace(
             facts,

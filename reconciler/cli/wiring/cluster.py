@@ -119,9 +119,9 @@ def calls_of(settings: Settings, imitation: Imitation, *, sleeps: bool) -> Itera
 
 @dataclass(frozen=True)
 class ClusterWatch:
-    """The watches of a command on a real cluster between two passes, while ``run_in_background`` runs.
+    """The watches of a command on a real cluster between two passes.
 
-    ``cache`` is None if each pass lists all objects.
+    They are active while ``run_in_background`` runs. ``cache`` is None if each pass lists all objects.
     """
 
     arrivals: Arrivals

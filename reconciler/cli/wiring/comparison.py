@@ -85,9 +85,9 @@ def base_inputs(
             cluster = with_workloads(head.cluster, cluster, head.now)
     if resolve is not None:
         from reconciler.desired.objects import node_classes
-        from reconciler.engine.planning import looked_up
+        from reconciler.engine.planning import resolved_object
 
-        live = [looked_up(resolve(c)) for c in node_classes(base.fleet)]
+        live = [resolved_object(resolve(c)) for c in node_classes(base.fleet)]
     resolved = sources.settings_of(request, base.fleet)
     catalog = head.catalog
     moves = resolved.settings.region != head.settings.region

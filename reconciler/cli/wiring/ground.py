@@ -138,7 +138,7 @@ def discovery_of(request: FleetRequest, resolved: Resolved, *, keeps: bool = Tru
     from reconciler.adapters.aws.facts.latest import cache_folder
     from reconciler.catalog.adjusted.discovered import Memory
     from reconciler.cli.shared.records import response_cache_folder
-    from reconciler.engine.records import Discovery, forget
+    from reconciler.engine.records import Discovery, store_nothing
 
     name = "memory.1"
     folder = cache_folder(resolved.settings, response_cache_folder(request.path, resolved))
@@ -150,7 +150,7 @@ def discovery_of(request: FleetRequest, resolved: Resolved, *, keeps: bool = Tru
         known = msgspec.json.decode(folder.read(name) or b"{}", type=dict[str, dict[str, Memory]])
     except msgspec.MsgspecError:
         known = {}  # it will be observed again soon
-    return Discovery(known, keep if keeps else forget)
+    return Discovery(known, keep if keeps else store_nothing)
 
 
 def recorded_journal(location: str, fleet: str) -> Journal:

@@ -11,7 +11,7 @@ from reconciler.model.ownership import Owner
 if TYPE_CHECKING:
     from reconciler.adapters.aws.compute import AwsCompute
     from reconciler.engine.planning import PlannedFleet
-    from reconciler.engine.takeover import Stake
+    from reconciler.engine.takeover import AdoptionCandidate
     from reconciler.observed.snapshot import Snapshot
     from reconciler.ports.clock import Clock
     from reconciler.ports.journal import Journal
@@ -43,7 +43,7 @@ class Takeover:
         """The name of the cluster that the instances belong to."""
         return self.desired.settings.cluster_name
 
-    def survey(self, snapshot: Snapshot | None) -> Sequence[Stake]:
+    def survey(self, snapshot: Snapshot | None) -> Sequence[AdoptionCandidate]:
         """Return the expected outcome for each instance.
 
         Raises:
@@ -53,7 +53,7 @@ class Takeover:
         from reconciler.engine.ownership import launches_of
 
         desired, owner = self.desired, self.owner
-        ours = takeover.Claims(
+        ours = takeover.AdoptionContext(
             owner=owner,
             is_settled=lambda instance: bool(launches_of([instance], self.journal, owner)),
             pools={pool.name: pool for pool in desired.node_pools},
@@ -64,17 +64,17 @@ class Takeover:
             types=desired.instance_type,
         )
         found = (*self.compute.karpenter_instances(), *self.compute.instances())
-        return takeover.survey({i.id: i for i in found}.values(), snapshot, ours)
+        return takeover.evaluate_instances({i.id: i for i in found}.values(), snapshot, ours)
 
-    def price_of(self, stake: Stake) -> float | None:
+    def price_of(self, stake: AdoptionCandidate) -> float | None:
         """Return what an instance costs in USD an hour, None where that is not known."""
         instance = stake.instance
         kind = self.desired.catalog.get(instance.instance_type)
         return None if kind is None else kind.price_of(instance.zone, instance.capacity_type)
 
-    def adopt(self, stakes: Sequence[Stake]) -> Sequence[str]:
+    def adopt(self, stakes: Sequence[AdoptionCandidate]) -> Sequence[str]:
         """Record and tag the instances that can be adopted; return the failures."""
-        from reconciler.engine.takeover import Hands, take_over
+        from reconciler.engine.takeover import AdoptionPorts, take_over
 
-        hands = Hands(self.clock, self.compute, self.store, self.journal)
+        hands = AdoptionPorts(self.clock, self.compute, self.store, self.journal)
         return take_over(stakes, hands, self.owner, self.desired.revision)

@@ -140,7 +140,7 @@ def _apply(request: ApplyRequest) -> int:
     from reconciler.cli.shared import watching
     from reconciler.cli.shared.exitcode import DONE, FAILED
     from reconciler.cli.wiring.assembly import assemble_world, expect_free
-    from reconciler.engine.loop import Pulse, converge
+    from reconciler.engine.loop import PassIntervals, converge
     from reconciler.model.errors import StalePlanError
 
     saved = take_saved_plan(request)
@@ -171,7 +171,7 @@ def _apply(request: ApplyRequest) -> int:
                 assembly.source,
                 mandate_of(assembly.settings, approval),
                 deadline=request.timeout,
-                pulse=Pulse(busy=request.interval.total_seconds()),
+                pulse=PassIntervals(busy=request.interval.total_seconds()),
                 stop=stop,
             )
         except StalePlanError as error:

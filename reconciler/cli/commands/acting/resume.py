@@ -49,13 +49,13 @@ def request_of(args: argparse.Namespace) -> ResumeRequest:
 
 def run(request: ResumeRequest) -> int:
     """Resume disruption, and print which NodePools were resumed."""
-    from reconciler.engine.steps.rollouts import resumed
+    from reconciler.engine.steps.rollouts import resume
 
     with records.open_recorded(request.fleet, needs_lease=False) as recorded:
         store = recorded.state.store
         halted = _halted(store.rollouts(), request.node_pools)
         for rollout in halted:
-            store.put_rollout(resumed(rollout))
+            store.put_rollout(resume(rollout))
     if request.output != "text":
         from reconciler.cli.output.listing import format_document
 

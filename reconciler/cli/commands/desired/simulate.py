@@ -146,7 +146,7 @@ def _expect_trace(request: SimulateRequest) -> None:
 
 def _run_backtest(request: SimulateRequest, timings: Timings, line: ProgressLine) -> int:
     """Replay the trace and print the result."""
-    from reconciler.cli.backtest.report import render_text, render_html
+    from reconciler.cli.backtest.report import render_html, render_text
     from reconciler.cli.backtest.run import BacktestRequest, run_backtest
     from reconciler.cli.commands.desired.plan import write
     from reconciler.cli.shared.timings import current_time
@@ -155,8 +155,8 @@ def _run_backtest(request: SimulateRequest, timings: Timings, line: ProgressLine
     found = run_backtest(
         BacktestRequest(
             request.fleet, request.trace, request.against, request.seed, request.seeds,
-            _parse_until(request.until, current_time(request.fleet.now)), _read_script(request.faults),
-            request.sweep, request.workload_only,
+            _parse_until(request.until, current_time(request.fleet.now)),
+            _read_script(request.faults), request.sweep, request.workload_only,
         ),
         timings,
         line.enter,

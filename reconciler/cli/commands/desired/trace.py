@@ -216,7 +216,7 @@ def _read(request: TraceRequest) -> Trace:
 def _read_series(request: TraceRequest, wanted: PrometheusRequest) -> Trace:
     """Return the trace of the data in Prometheus, and summarize it on stderr."""
     from reconciler.cli.backtest.imported import imported_trace, report_of
-    from reconciler.cli.backtest.prometheus import read_pod_series, read_matchers, read_period
+    from reconciler.cli.backtest.prometheus import read_matchers, read_period, read_pod_series
     from reconciler.cli.shared.timings import current_time
     from reconciler.model.errors import UsageError
 
