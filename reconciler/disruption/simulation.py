@@ -139,7 +139,7 @@ class Placer(Protocol):
         """Return the placement of the pods that the question names."""
         ...
 
-    def worth(self, pods: Iterable[Pod]) -> Mapping[str, float]:
+    def pod_values(self, pods: Iterable[Pod]) -> Mapping[str, float]:
         """Return each pod's share in the minimum cost of new nodes, USD an hour."""
         ...
 
@@ -207,21 +207,21 @@ class Simulation:
         *,
         consolidating: bool,
         closed: Collection[str] = (),
-        worth: Mapping[str, float] | None = None,
+        pod_values: Mapping[str, float] | None = None,
     ) -> SimulationOutcome:
         """Simulate the removal of these nodes.
 
         Missing room for a CapacityBuffer does not retain a node: the room is requested again.
         ``consolidating`` keeps pods off nodes that changed recently, because they would be
         disrupted twice. A pod on a node that is still starting counts as unplaced: a decision must
-        not depend on a node that may fail. ``closed`` nodes take no pods. With ``worth``, new nodes
-        are packed for cost, and existing room goes to the pods with the highest value first.
+        not depend on a node that may fail. ``closed`` nodes take no pods. With ``pod_values``, new
+        nodes are packed for cost, and existing room goes to the pods with the highest value first.
         """
         pods = [pod for candidate in candidates for pod in candidate.moving_pods]
         if not pods:
             return SimulationOutcome(Placement())
         self._prepare(pods)
-        self.count_effort(_removal_effort(pods, packed=worth is not None))
+        self.count_effort(_removal_effort(pods, packed=pod_values is not None))
         placement = self._placer.place(
             Question(
                 pods=pods,
@@ -231,7 +231,7 @@ class Simulation:
                 closed=frozenset(closed),
                 strict_reservations=False,
                 consolidation_guard=consolidating,
-                worth=worth,
+                pod_values=pod_values,
             )
         )
         virtual = {pod.key for candidate in candidates for pod in candidate.headroom}
@@ -282,9 +282,9 @@ class Simulation:
         """The total work, including the fixed cost of simulations with few nodes."""
         return self.spent + self.simulations * _NODES_PER_SIMULATION
 
-    def worth(self, pods: Sequence[Pod]) -> Mapping[str, float]:
+    def pod_values(self, pods: Sequence[Pod]) -> Mapping[str, float]:
         """Return each pod's share in the minimum cost of new nodes, USD an hour."""
-        return self._placer.worth(pods)
+        return self._placer.pod_values(pods)
 
     def stop_rebuilding(self) -> None:
         """Stop rebuilding schedulers: pods are counted where they were.

@@ -143,7 +143,7 @@ class Attempt(msgspec.Struct, frozen=True, eq=False):
     placed without them.
     """
 
-    solving: PlacementPass
+    placement_pass: PlacementPass
     cohorts: Sequence[Cohort]
     rejections: Mapping[str, tuple[Rejection, ...]]
     without_preferences: Mapping[Shape, Sequence[Pod]] = {}
@@ -162,11 +162,11 @@ def build_placement(
     ``templates`` are all requested NodePools. ``saving`` is the saving from dropped preferences, in
     USD an hour.
     """
-    solving, cohorts = attempt.solving, attempt.cohorts
+    placement_pass, cohorts = attempt.placement_pass, attempt.cohorts
     claims: list[PlannedClaim] = []
     unschedulable = dict(attempt.rejections)
     finisher = Finisher(salt)
-    for claim in solving.claims:
+    for claim in placement_pass.claims:
         finished = finisher.finish(claim)
         if finished is not None:
             claims.append(finished)
@@ -180,40 +180,44 @@ def build_placement(
         for _, pods in claim.members:
             unschedulable |= {pod.key: (reason,) for pod in pods}
     deferred: dict[str, tuple[Rejection, ...]] = {}
-    explainer = Explainer(solving, templates)
+    explainer = Explainer(placement_pass, templates)
     for cohort in cohorts:
         if cohort.waiting:
             reasons = explainer.rejections(cohort)
-            kind = deferred if cohort in solving.deferred else unschedulable
+            kind = deferred if cohort in placement_pass.deferred else unschedulable
             kind |= {pod.key: reasons for pod in cohort.pods[cohort.waiting_from :]}
     placed = (
-        _cohort_by_placed_pod(cohorts) if solving.steps_taken or attempt.without_preferences else {}
+        _cohort_by_placed_pod(cohorts)
+        if placement_pass.steps_taken or attempt.without_preferences
+        else {}
     )
     given_up = dict(_ignored_preferences(attempt.without_preferences, placed))
     return Placement(
         claims=tuple(sorted(claims, key=lambda c: c.name)),
-        on_nodes=_node_by_pod(solving),
+        on_nodes=_node_by_pod(placement_pass),
         unschedulable=dict(sorted(unschedulable.items())),
         deferred=dict(sorted(deferred.items())),
-        relaxed=_dropped_preferences(solving, placed, given_up),
+        relaxed=_dropped_preferences(placement_pass, placed, given_up),
         given_up=DroppedPreferences(given_up, saving) if given_up else None,
-        uninitialized_targets=_uninitialized_targets(solving),
+        uninitialized_targets=_uninitialized_targets(placement_pass),
     )
 
 
-def _node_by_pod(solving: PlacementPass) -> dict[str, str]:
-    rows = solving.nodes.nodes.rows
+def _node_by_pod(placement_pass: PlacementPass) -> dict[str, str]:
+    rows = placement_pass.nodes.nodes.rows
     found = {
-        pod.key: rows[index].name for index, pods in solving.nodes.placed.items() for pod in pods
+        pod.key: rows[index].name
+        for index, pods in placement_pass.nodes.placed.items()
+        for pod in pods
     }
     return dict(sorted(found.items()))
 
 
-def _uninitialized_targets(solving: PlacementPass) -> frozenset[str]:
-    rows = solving.nodes.nodes.rows
+def _uninitialized_targets(placement_pass: PlacementPass) -> frozenset[str]:
+    rows = placement_pass.nodes.nodes.rows
     return frozenset(
         pod.key
-        for index, pods in solving.nodes.placed.items()
+        for index, pods in placement_pass.nodes.placed.items()
         if not rows[index].is_initialized
         for pod in pods
     )
@@ -234,10 +238,12 @@ def _ignored_preferences(
 
 
 def _dropped_preferences(
-    solving: PlacementPass, placed: Mapping[str, Cohort], given_up: Mapping[str, tuple[str, ...]]
+    placement_pass: PlacementPass,
+    placed: Mapping[str, Cohort],
+    given_up: Mapping[str, tuple[str, ...]],
 ) -> dict[str, tuple[str, ...]]:
     found = dict(given_up)
-    for key, step in solving.steps_taken.items():
+    for key, step in placement_pass.steps_taken.items():
         if step and key in placed:
             dropped = (s.dropped for s in placed[key].shape.steps[1 : step + 1])
             found[key] = (*found.get(key, ()), *dropped)

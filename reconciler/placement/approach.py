@@ -27,7 +27,7 @@ from reconciler.placement.topology.rules import RuleKind
 class Approach(msgspec.Struct, frozen=True):
     """An order of cohorts, and the position of a claim among those with the same number of pods.
 
-    With ``mingles``, pods of cohorts with equal requests are served in queue order instead of
+    With ``interleaves``, pods of cohorts with equal requests are served in queue order instead of
     cohort by cohort.
     """
 
@@ -88,7 +88,7 @@ def _requirements_key(cohort: Cohort) -> tuple[object, ...]:
     return (-len(cohort.stages[0].step.demand.requirements), *_cpu_key(cohort))
 
 
-_QUEUE_ORDER: Final = Approach(_cpu_key, to_front=True, mingles=True)
+_QUEUE_ORDER: Final = Approach(_cpu_key, to_front=True, interleaves=True)
 _APPROACHES: Final = (
     Approach(_cpu_key, to_front=True),
     Approach(_cpu_key, to_front=False),
@@ -140,7 +140,7 @@ class ApproachScore(msgspec.Struct, frozen=True):
         return self.unplaced > 0 or self.unbuffered > 0 or self.nodes > 1
 
 
-def score(solving: PlacementPass, cohorts: list[Cohort]) -> ApproachScore:
+def score(placement_pass: PlacementPass, cohorts: list[Cohort]) -> ApproachScore:
     """Return the score of a pass."""
     left = tuple(0 if c.shape.model.is_virtual else c.waiting for c in cohorts)
     unplaced = sum(left)
@@ -148,6 +148,6 @@ def score(solving: PlacementPass, cohorts: list[Cohort]) -> ApproachScore:
         unplaced=unplaced,
         left=left,
         unbuffered=sum(c.waiting for c in cohorts) - unplaced,
-        nodes=len(solving.claims),
-        cost=round(sum(claim.price for claim in solving.claims), 9),
+        nodes=len(placement_pass.claims),
+        cost=round(sum(claim.price for claim in placement_pass.claims), 9),
     )

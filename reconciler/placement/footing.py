@@ -1,4 +1,4 @@
-"""What is known about an evaluation of consolidation without placing its pods.
+"""The facts about an evaluation of consolidation that are known without placing its pods.
 
 The inputs of its result are a value that can be compared with those of a later evaluation. After a
 change of one pod or node, nearly every evaluation is the same as before: existing nodes without
@@ -41,10 +41,10 @@ class Host(msgspec.Struct, frozen=True):
 
 
 class Footing(msgspec.Struct, frozen=True):
-    """The pods, the nodes that take any of them, and what new nodes follow from.
+    """The pods, the nodes that accept any of them, and the inputs that determine new nodes.
 
-    ``takers`` has the nodes that take the pods of each shape at each step of its preferences, as
-    bits over ``hosts``.
+    ``accepting_nodes`` has the nodes that accept the pods of each shape at each step of its
+    preferences, as bits over ``hosts``.
     """
 
     pods: tuple[Pod, ...]
@@ -57,7 +57,7 @@ class Footing(msgspec.Struct, frozen=True):
 
 
 def is_plain(shape: Shape) -> bool:
-    """Return whether other pods matter to pods of a shape only through the room that they take."""
+    """Return whether other pods affect pods of a shape only through the room that they use."""
     if shape.unreadable is not None or shape.ports or shape.repels:
         return False
     if shape.volume_demands or shape.volumes.attached:
@@ -66,29 +66,29 @@ def is_plain(shape: Shape) -> bool:
 
 
 def accepting_nodes(shape: Shape, nodes: Nodes) -> list[int]:
-    """Return the nodes that take a pod of a plain shape at each step of its preferences."""
+    """Return the nodes that accept a pod of a plain shape at each step of its preferences."""
     room = nodes.open & nodes.nodes_with_room(shape)
     return [room & nodes.suitable_nodes(step.demand, step.tolerations) for step in shape.steps]
 
 
 def hosts_of(
-    takers: Sequence[int], nodes: Nodes, known: dict[int, Host]
+    node_sets: Sequence[int], nodes: Nodes, known: dict[int, Host]
 ) -> tuple[tuple[Host, ...], tuple[int, ...]] | None:
     """Return the nodes of these sets in order, and the sets as bits over them.
 
     ``known`` has the hosts of earlier questions. None if there are too many.
     """
-    every = any_of(takers)
-    if every.bit_count() > HOSTS_MAX:
+    union = any_of(node_sets)
+    if union.bit_count() > HOSTS_MAX:
         return None
-    order = indices(every)
+    order = indices(union)
     for index in order:
         if index not in known:
             row = nodes.rows[index]
             known[index] = Host(row.name, row.left, row.is_initialized)
     whole = (1 << len(order)) - 1
     return tuple(known[index] for index in order), tuple(
-        whole if mask == every else _reindex_mask(order, mask) for mask in takers
+        whole if mask == union else _reindex_mask(order, mask) for mask in node_sets
     )
 
 
@@ -117,34 +117,34 @@ def cannot_share(
         for s, n in counts.items()
         if (left := n - _count_fitting_pods(s, n, hosts[s], nodes)) > 0
     }
-    wanted = _maximum_amounts(
+    required = _maximum_amounts(
         _total_requests(needy), _requests_beyond_nodes(_total_requests(counts), hosts, nodes)
     )
-    if not needy and not wanted:
+    if not needy and not required:
         return False
     for template in templates:
         types = template.types & template.table.cheaper_than(price)
         for shape in needy:
             types &= _suitable_types(shape, template)
-        if types and template.fitting_types(types, wanted, ()):
+        if types and template.fitting_types(types, required, ()):
             return False
     return True
 
 
-def _count_fitting_pods(shape: Shape, most: int, hosts: int, nodes: Nodes) -> int:
-    """Return how many pods of a shape these nodes hold if they take no others, up to ``most``."""
-    held = 0
+def _count_fitting_pods(shape: Shape, limit: int, hosts: int, nodes: Nodes) -> int:
+    """Return how many pods of a shape fit these nodes without any others, up to ``limit``."""
+    count = 0
     least = [(name, amount) for name, amount in shape.requests.items() if amount > 0]
     for index in members_of(hosts):
         left = nodes.rows[index].left
-        held += min((left.get(name, 0) // amount for name, amount in least), default=most)
-        if held >= most:
-            return most
-    return held
+        count += min((left.get(name, 0) // amount for name, amount in least), default=limit)
+        if count >= limit:
+            return limit
+    return count
 
 
 def _total_requests(counts: Mapping[Shape, int]) -> dict[str, int]:
-    """Return what pods request together."""
+    """Return the sum of the pods' requests."""
     total: dict[str, int] = {}
     for shape, count in counts.items():
         for name, amount in shape.requests.items():
@@ -155,17 +155,17 @@ def _total_requests(counts: Mapping[Shape, int]) -> dict[str, int]:
 def _requests_beyond_nodes(
     total: Mapping[str, int], hosts: Mapping[Shape, int], nodes: Nodes
 ) -> dict[str, int]:
-    """Return how much of a total is left if the existing nodes are filled to the brim."""
-    beyond = dict(total)
+    """Return how much of a total is left if the existing nodes are filled completely."""
+    remaining = dict(total)
     for index in indices(any_of(hosts.values())):
         left = nodes.rows[index].left
-        for name in beyond:
-            beyond[name] -= left.get(name, 0)
-    return {name: amount for name, amount in beyond.items() if amount > 0}
+        for name in remaining:
+            remaining[name] -= left.get(name, 0)
+    return {name: amount for name, amount in remaining.items() if amount > 0}
 
 
-def _maximum_amounts(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    return {n: max(one.get(n, 0), other.get(n, 0)) for n in {**one, **other}}
+def _maximum_amounts(first: Mapping[str, int], second: Mapping[str, int]) -> dict[str, int]:
+    return {n: max(first.get(n, 0), second.get(n, 0)) for n in {**first, **second}}
 
 
 def _suitable_types(shape: Shape, template: PoolTemplate) -> int:

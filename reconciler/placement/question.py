@@ -111,7 +111,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     are ``closed`` take no new pods, though the pods on them count. Without
     ``strict_reservations``, a pod that could use reserved capacity takes other capacity instead of
     waiting when none is left. ``consolidation_guard`` keeps running pods off nodes whose pods
-    changed recently. ``worth`` is the cost of each pod on new nodes, USD an hour. With it, new
+    changed recently. ``pod_values`` is the cost of each pod on new nodes, USD an hour. With it, new
     nodes are packed for cost regardless of the settings, and the most expensive pods get the
     existing room.
     """
@@ -121,7 +121,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     closed: frozenset[str] = frozenset()
     strict_reservations: bool = True
     consolidation_guard: bool = False
-    worth: Mapping[str, float] | None = None
+    pod_values: Mapping[str, float] | None = None
 
 
 class LaunchCatalog(Protocol):

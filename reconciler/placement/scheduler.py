@@ -35,7 +35,7 @@ from reconciler.placement.nodes.space import Demands, SpaceBook
 from reconciler.placement.nodes.template import PoolTemplate, RemainingLimits, Reservations
 from reconciler.placement.packing.goal import Depth, Goal
 from reconciler.placement.pods.cohort import Cohort
-from reconciler.placement.pods.pending import unplaceable_rejection, invalid_rejection
+from reconciler.placement.pods.pending import invalid_rejection, unplaceable_rejection
 from reconciler.placement.pods.shape import Shape, Shapes, queue_position
 from reconciler.placement.pods.volumes import volume_needs
 from reconciler.placement.question import LaunchPool, Placement, Question, Rejection
@@ -168,7 +168,7 @@ class Scheduler:
         Nodes that are being deleted take no new pods, though the pods on them count.
         """
         by_shape = self._shapes.group(question.pods)
-        if question.worth is not None:
+        if question.pod_values is not None:
             attempt, saving = self._attempt(by_shape, question, "brief"), 0.0
         elif self._packs_for_cost(question):
             attempt, saving = self._place_within_preference_cost(by_shape, question)
@@ -268,7 +268,7 @@ class Scheduler:
             shapes, preferred = _count_by_shape(self._bare_shapes, every), shapes
         return lower_bound(shapes, self._templates, self._free_resources, preferred)
 
-    def worth(self, pods: Iterable[Pod]) -> dict[str, float]:
+    def pod_values(self, pods: Iterable[Pod]) -> dict[str, float]:
         """Return each pod's share in the minimum cost of new nodes, by its key."""
         from reconciler.placement.packing.bound import pod_values
 
@@ -285,16 +285,16 @@ class Scheduler:
         bare: frozenset[Shape] = frozenset(),
     ) -> Attempt:
         """Place the pods, those of ``bare`` shapes without their preferences."""
-        refused: dict[str, tuple[Rejection, ...]] = {}
+        rejections: dict[str, tuple[Rejection, ...]] = {}
         cohorts: list[Cohort] = []
         for shape, members in by_shape.items():
-            pods = self._without_invalid(shape, members, refused)
-            made = self._bare_shapes.group(pods) if shape in bare else {shape: pods}
-            for which, alike in made.items():
+            pods = self._without_invalid(shape, members, rejections)
+            shapes = self._bare_shapes.group(pods) if shape in bare else {shape: pods}
+            for which, alike in shapes.items():
                 cohorts += self._cohorts(which, alike, question.consolidation_guard)
         cohorts.sort(key=lambda c: c.shape.model.is_virtual)
         without = {shape: by_shape[shape] for shape in by_shape if shape in bare}
-        return Attempt(self._best_pass(cohorts, question, depth), cohorts, refused, without)
+        return Attempt(self._best_pass(cohorts, question, depth), cohorts, rejections, without)
 
     def _place_within_preference_cost(
         self, by_shape: _PodsByShape, question: Question
@@ -310,7 +310,7 @@ class Scheduler:
             return self._attempt(by_shape, question, depth, frozenset(bare))
 
         full = attempt((), "third")
-        packed = (c for c in full.solving.claims if self._goal.packs(c.template))
+        packed = (c for c in full.placement_pass.claims if self._goal.packs(c.template))
         served = {shape for claim in packed for shape, _ in claim.members}
         with_preferences = [shape for shape in by_shape if shape in served and shape.preferences]
         with_preferences.sort(key=lambda shape: min(map(queue_position, by_shape[shape])))
@@ -321,38 +321,38 @@ class Scheduler:
     def _packs_for_cost(self, question: Question) -> bool:
         """Return whether new nodes are packed for cost."""
         asked = question.strict_reservations and self._goal.packs_some(self._templates)
-        return question.worth is not None or asked
+        return question.pod_values is not None or asked
 
     def _best_pass(self, cohorts: list[Cohort], question: Question, depth: Depth) -> PlacementPass:
         """Return the best pass tried; cohorts and counts are left in its final state."""
         topology = self._topology(cohorts, question.without)
-        at_first = topology.snapshot()
+        initial_counts = topology.snapshot()
         best: tuple[ApproachScore, PlacementPass] | None = None
-        left: tuple[list[dict[str, int]], list[tuple[int, int]]] = (at_first, [])
+        final_state: tuple[list[dict[str, int]], list[tuple[int, int]]] = (initial_counts, [])
         for approach in approaches(cohorts):
             if best is not None:
-                topology.restore(at_first)
+                topology.restore(initial_counts)
                 for cohort in cohorts:
                     cohort.rewind()
-            solving = self._new_pass(question, to_front=approach.to_front)
-            solving.run(queue(cohorts, approach))
-            reached = score(solving, cohorts)
-            if best is None or reached.improves_on(best[0]):
-                best = (reached, solving)
-                left = (topology.snapshot(), [(c.waiting_from, c.first) for c in cohorts])
-            if not reached.could_be_better:
+            placement_pass = self._new_pass(question, to_front=approach.to_front)
+            placement_pass.run(queue(cohorts, approach))
+            result = score(placement_pass, cohorts)
+            if best is None or result.improves_on(best[0]):
+                best = (result, placement_pass)
+                final_state = (topology.snapshot(), [(c.waiting_from, c.first) for c in cohorts])
+            if not result.could_be_better:
                 break
         assert best is not None
-        topology.restore(left[0])
-        for cohort, (waiting_from, first) in zip(cohorts, left[1], strict=True):
+        topology.restore(final_state[0])
+        for cohort, (waiting_from, first) in zip(cohorts, final_state[1], strict=True):
             cohort.waiting_from, cohort.first = waiting_from, first
         if self._packs_for_cost(question):
             from reconciler.placement.packing.cheapest import Trials, find_cheapest_pass
 
-            fresh = partial(self._new_pass, question, to_front=True)
-            tries = Trials(cohorts, topology, at_first, fresh, question.worth)
-            goal = self._goal if question.worth is None else self._goal.with_all_pools()
-            return find_cheapest_pass(best[1], tries, goal, depth)
+            new_pass = partial(self._new_pass, question, to_front=True)
+            trials = Trials(cohorts, topology, initial_counts, new_pass, question.pod_values)
+            goal = self._goal if question.pod_values is None else self._goal.with_all_pools()
+            return find_cheapest_pass(best[1], trials, goal, depth)
         return best[1]
 
     def _new_pass(self, question: Question, *, to_front: bool) -> PlacementPass:
@@ -373,7 +373,7 @@ class Scheduler:
         )
 
     def _without_invalid(
-        self, shape: Shape, pods: list[Pod], refused: dict[str, tuple[Rejection, ...]]
+        self, shape: Shape, pods: list[Pod], rejections: dict[str, tuple[Rejection, ...]]
     ) -> list[Pod]:
         """Return the pods that can be placed at all; running pods are not checked."""
         problem = invalid_rejection(shape, self._well_known)
@@ -382,10 +382,10 @@ class Scheduler:
         certain = unplaceable_rejection(shape)
         for pod in pods:
             if not pod.spec.node_name:
-                refused[pod.key] = (problem,)
+                rejections[pod.key] = (problem,)
             elif certain is not None:
-                refused[pod.key] = (certain,)
-        return [pod for pod in pods if pod.key not in refused]
+                rejections[pod.key] = (certain,)
+        return [pod for pod in pods if pod.key not in rejections]
 
     def _cohorts(self, shape: Shape, pods: list[Pod], guard: bool) -> list[Cohort]:
         if not pods:
@@ -444,4 +444,4 @@ def _with_all_namespaces(cluster: ClusterState) -> ClusterState:
 
 
 def _count_by_shape(shapes: Shapes, pods: Iterable[Pod]) -> dict[Shape, int]:
-    return {shape: len(members) for shape, members in shapes.sorted(pods).items()}
+    return {shape: len(members) for shape, members in shapes.group(pods).items()}

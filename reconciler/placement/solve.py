@@ -127,8 +127,8 @@ class _CohortPlacement:
     cohort permanently. The shared order is updated at the end.
     """
 
-    def __init__(self, solving: PlacementPass, cohort: Cohort, most: int) -> None:
-        self.solving = solving
+    def __init__(self, placement_pass: PlacementPass, cohort: Cohort, most: int) -> None:
+        self.placement_pass = placement_pass
         self.cohort = cohort
         self._last = min(len(cohort.pods), cohort.waiting_from + most)
         self.shape: Shape = cohort.shape
@@ -140,12 +140,12 @@ class _CohortPlacement:
         self._must_wait = False
 
     def serve(self) -> None:
-        self.solving.deferred.discard(self.cohort)
+        self.placement_pass.deferred.discard(self.cohort)
         while self._remaining and self._place_some():
             pass
         if self._must_wait and self.cohort.waiting:
-            self.solving.deferred.add(self.cohort)
-        self.solving.order.reinsert(self._moved, self._opened)
+            self.placement_pass.deferred.add(self.cohort)
+        self.placement_pass.order.reinsert(self._moved, self._opened)
 
     @property
     def _remaining(self) -> int:
@@ -156,7 +156,7 @@ class _CohortPlacement:
         cohort = self.cohort
         stage = cohort.stages[cohort.first]
         while cohort.waiting:
-            view = stage.view(cohort, self.solving.demands)
+            view = stage.view(cohort, self.placement_pass.demands)
             most = cohort.waiting if stage.many_at_once else 1
             if view.hopeless or not self._place_on_nodes(view, most):
                 return
@@ -166,12 +166,12 @@ class _CohortPlacement:
         cohort = self.cohort
         for index in range(cohort.first, len(cohort.stages)):
             stage = cohort.stages[index]
-            view = stage.view(cohort, self.solving.demands)
+            view = stage.view(cohort, self.placement_pass.demands)
             alone = index > cohort.first or not stage.many_at_once
             pods = [] if view.hopeless else self._try(view, 1 if alone else self._remaining)
             if pods:
                 if index:
-                    self.solving.steps_taken.update((pod.key, index) for pod in pods)
+                    self.placement_pass.steps_taken.update((pod.key, index) for pod in pods)
                 return True
             if self._must_wait:
                 return False
@@ -206,7 +206,9 @@ class _CohortPlacement:
                 position += 1
                 continue
             most_here = self._count_fitting(index, most)
-            room = view.room_on(self.solving.nodes.nodes.rows[index].host) if most_here else 0
+            room = (
+                view.room_on(self.placement_pass.nodes.nodes.rows[index].host) if most_here else 0
+            )
             if room > 0:
                 return self._put_on_node(index, min(room, most_here))
             if not most_here or view.stage.only_fills_up:
@@ -216,7 +218,7 @@ class _CohortPlacement:
 
     def accepting_nodes(self, view: CohortView) -> Iterator[int]:
         """Yield the existing nodes that take a pod now, in order."""
-        allowed, rows = self._allowed_nodes(view), self.solving.nodes.nodes.rows
+        allowed, rows = self._allowed_nodes(view), self.placement_pass.nodes.nodes.rows
         for index in self._candidates(view):
             may = allowed >> index & 1 and self._count_fitting(index, 1)
             if may and view.room_on(rows[index].host) > 0:
@@ -224,7 +226,7 @@ class _CohortPlacement:
 
     def _candidates(self, view: CohortView) -> Iterator[int]:
         """Yield the nodes that may suit the cohort and have room, in order."""
-        use, step, shape = self.solving.nodes, view.stage.step, self.shape
+        use, step, shape = self.placement_pass.nodes, view.stage.step, self.shape
         mask = use.open & use.nodes.suitable_nodes(step.demand, step.tolerations)
         if self.cohort.guarded:
             mask &= ~use.guarded
@@ -237,7 +239,7 @@ class _CohortPlacement:
 
     def _allowed_nodes(self, view: CohortView) -> int:
         """Return the nodes in open domains from which the volumes are reachable."""
-        nodes = self.solving.nodes.nodes
+        nodes = self.placement_pass.nodes.nodes
         mask = nodes.labels.all
         for domains in view.open:
             values = nodes.labels.values(domains.key)
@@ -248,7 +250,7 @@ class _CohortPlacement:
 
     def _count_fitting(self, index: int, most: int) -> int:
         """Return how many pods the node takes, ignoring topology rules; 0 if it never takes one."""
-        use, shape = self.solving.nodes, self.shape
+        use, shape = self.placement_pass.nodes, self.shape
         if shape.ports:
             if ports_conflict(shape.ports, use.ports(index)):
                 return 0
@@ -260,7 +262,7 @@ class _CohortPlacement:
         return use.count_fitting(index, shape.requests, most)
 
     def _put_on_node(self, index: int, count: int) -> list[Pod]:
-        use = self.solving.nodes
+        use = self.placement_pass.nodes
         pods = self.cohort.take(count)
         use.add(index, self.shape, pods)
         taints = use.nodes.rows[index].taints
@@ -273,7 +275,7 @@ class _CohortPlacement:
         return pods
 
     def _record_on_node(self, group: Group, index: int, count: int) -> None:
-        row = self.solving.nodes.nodes.rows[index]
+        row = self.placement_pass.nodes.nodes.rows[index]
         domain = row.host if group.by_host else row.labels.get(group.key)
         if domain is not None:
             group.record(domain, count)
@@ -281,7 +283,7 @@ class _CohortPlacement:
     # planned nodes
 
     def _place_on_claims(self, view: CohortView, most: int) -> list[Pod]:
-        if not self.solving.claims:
+        if not self.placement_pass.claims:
             return []
         queue = self._queue(view.stage)
         position = 0
@@ -291,7 +293,7 @@ class _CohortPlacement:
                 continue
             room = view.room_on(claim.host)
             if room > 0:
-                found = fit(view, claim, claim.mask, self.solving.reservations)
+                found = fit(view, claim, claim.mask, self.placement_pass.reservations)
                 if found.space is not None:
                     most = min(most, room)
                     if most > 1:
@@ -318,7 +320,7 @@ class _CohortPlacement:
 
     def _claim_at(self, queue: _Queue, position: int) -> OpenClaim | None:
         """Return the next claim in order that may have room."""
-        seen, entries, refused = queue.seen, self.solving.order.entries, self._refused
+        seen, entries, refused = queue.seen, self.placement_pass.order.entries, self._refused
         cpu, memory, moved = self.shape.cpu, self.shape.memory, self._moved
         while queue.checked < len(entries):
             entry = entries[queue.checked]
@@ -338,15 +340,15 @@ class _CohortPlacement:
         """Return how many pods the claim at ``position`` takes before another one precedes it."""
         if self._claim_at(queue, position + 1) is None:
             return self.cohort.waiting
-        return self.solving.order.pods_until_overtaken(
+        return self.placement_pass.order.pods_until_overtaken(
             queue.seen[position][0], queue.seen[position + 1][0]
         )
 
     def _put_on_claim(self, entry: Entry, claim: OpenClaim, found: Fit, most: int) -> list[Pod]:
         if claim not in self._opened:
             self._moved.setdefault(claim, entry)
-        pods = self.solving.fill(self.cohort, claim, found, most)
-        claim.sequence = self.solving.order.next_sequence(is_new=False)
+        pods = self.placement_pass.fill(self.cohort, claim, found, most)
+        claim.sequence = self.placement_pass.order.next_sequence(is_new=False)
         for queue in self._queues.values():
             queue.move(entry, claim)
         return pods
@@ -354,21 +356,21 @@ class _CohortPlacement:
     # new nodes
 
     def _place_on_new_node(self, view: CohortView, most: int) -> list[Pod]:
-        solving = self.solving
-        for template in solving.templates:
-            claim = OpenClaim(template, f"new node {len(solving.claims) + 1}")
+        placement_pass = self.placement_pass
+        for template in placement_pass.templates:
+            claim = OpenClaim(template, f"new node {len(placement_pass.claims) + 1}")
             room = view.room_on(claim.host)
             if room <= 0:
                 continue
-            allowed = solving.limits.allowed_types(template)
-            found = fit(view, claim, allowed, solving.reservations, opening=True)
+            allowed = placement_pass.limits.allowed_types(template)
+            found = fit(view, claim, allowed, placement_pass.reservations, opening=True)
             if found.must_wait:
                 self._must_wait = True
                 return []
             if found.space is None:
                 continue
-            pods = solving.fill(self.cohort, claim, found, min(most, room))
-            solving.record_opened(claim, found)
+            pods = placement_pass.fill(self.cohort, claim, found, min(most, room))
+            placement_pass.record_opened(claim, found)
             self._opened[claim] = None
             for queue in self._queues.values():
                 insort(queue.seen, claim.entry)

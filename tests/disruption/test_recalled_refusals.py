@@ -189,8 +189,8 @@ class CountingScheduler:
         self.questions += 1
         return self._scheduler.place(question)
 
-    def worth(self, pods: Iterable[Pod]) -> Mapping[str, float]:
-        return self._scheduler.worth(pods)
+    def pod_values(self, pods: Iterable[Pod]) -> Mapping[str, float]:
+        return self._scheduler.pod_values(pods)
 
     def footing(self, pods: Sequence[Pod], without: frozenset[str]) -> Footing | None:
         return self._scheduler.footing(pods, without)

@@ -232,10 +232,12 @@ def test_existing_room_goes_to_the_pods_that_are_expensive_on_new_nodes() -> Non
     )  # fmt: skip
     work = open_pass(a_situation(cluster, [pool], settings=THOROUGH)).work
     going = [candidate for candidate in work.roster.candidates if candidate.name == "n1"]
-    worth = work.simulation.worth(going[0].moving_pods)
+    pod_values = work.simulation.pod_values(going[0].moving_pods)
 
     as_queued = work.simulation.simulate_removal(going, consolidating=True)
-    expensive_first = work.simulation.simulate_removal(going, consolidating=True, worth=worth)
+    expensive_first = work.simulation.simulate_removal(
+        going, consolidating=True, pod_values=pod_values
+    )
 
     assert as_queued.placement.on_nodes == {"default/a-cheap": "n2"}
     assert expensive_first.placement.on_nodes == {"default/b-expensive": "n2"}
@@ -248,7 +250,7 @@ def test_the_most_wasteful_sets_are_evaluated_first() -> None:
     )  # fmt: skip
     work = open_pass(a_situation(cluster, [a_pool()], settings=THOROUGH)).work
     pods = [pod for candidate in work.roster.candidates for pod in candidate.moving_pods]
-    waste = waste_by_node(work.roster.candidates, work.simulation.worth(pods))
+    waste = waste_by_node(work.roster.candidates, work.simulation.pod_values(pods))
 
     first = next(iter(small_sets(work.roster.candidates, waste)))
 

@@ -15,7 +15,7 @@ def test_an_equal_question_is_answered_once() -> None:
 
 
 def test_answers_are_forgotten_before_they_are_too_many() -> None:
-    known: AnswerCache[int] = AnswerCache(most=3)
+    known: AnswerCache[int] = AnswerCache(size_max=3)
     for number in range(10):
         known.of(number, lambda: number)  # noqa: B023 - called at once
     assert len(known) <= 3

@@ -211,7 +211,7 @@ class SmallWorld:
 
     # facts from EC2 and the cluster
 
-    def living(self) -> list[SimulatedInstance]:
+    def running_instances(self) -> list[SimulatedInstance]:
         """Return the running and pending instances."""
         return [m for m in self.compute.machines.values() if m.going_at is None]
 
@@ -222,7 +222,7 @@ class SmallWorld:
         """
         found: Counter[str] = Counter()
         going = self.leaving()
-        for machine in self.living():
+        for machine in self.running_instances():
             if machine.facts.tags[CLAIM_TAG] in going:
                 continue
             found[machine.facts.tags[NODEPOOL]] += int(SIZES[machine.facts.instance_type][0])
@@ -255,7 +255,7 @@ class SmallWorld:
 
     def tainted(self) -> set[str]:
         """Return the NodeClaims whose node takes no pods because it will be removed."""
-        tagged = {m.facts.id: m.facts.tags[CLAIM_TAG] for m in self.living()}
+        tagged = {m.facts.id: m.facts.tags[CLAIM_TAG] for m in self.running_instances()}
         return {
             tagged[record.instance]
             for record in self.cluster._record.nodes.values()

@@ -68,7 +68,7 @@ def test_a_pool_without_capacity_does_not_block_launches_of_others() -> None:
     world.play(timedelta(minutes=1))
     world.commit([*full("a", 3, **spot), *full("b", 3)])
     world.play(timedelta(minutes=1))
-    assert Counter(m.facts.tags[NODEPOOL] for m in world.living()) == {"b": 3}
+    assert Counter(m.facts.tags[NODEPOOL] for m in world.running_instances()) == {"b": 3}
 
 
 def test_an_outage_does_not_make_offerings_unavailable() -> None:
@@ -83,7 +83,7 @@ def test_an_outage_does_not_make_offerings_unavailable() -> None:
     assert not played.converged
     world.compute.faults.clear()
     assert world.play().converged
-    assert len(world.living()) == 2
+    assert len(world.running_instances()) == 2
 
 
 @pytest.mark.parametrize("most", [12, 40], ids=["limit", "budget"])
@@ -100,7 +100,7 @@ def test_a_restarted_process_continues_the_rate_limits(most: int) -> None:
         assert len(world.tainted()) <= 2
         assert world.cpus()["web"] <= most
         taken = {name for c in world.store.commands() for name in c.node_claims}
-        living = {machine.facts.tags[CLAIM_TAG] for machine in world.living()}
+        living = {machine.facts.tags[CLAIM_TAG] for machine in world.running_instances()}
         assert taken & living <= world.tainted(), "what a command takes stays taken"
         world.pause(6)
     world.play()
@@ -190,7 +190,7 @@ def idle(world: SmallWorld) -> list[str]:
     """Return the instances that run for no pod."""
     load, nodes = world.cluster.load(), world.cluster._record.nodes.items()
     busy = {record.instance for name, record in nodes if load.get(name)}
-    return sorted(m.facts.id for m in world.living() if m.facts.id not in busy)
+    return sorted(m.facts.id for m in world.running_instances() if m.facts.id not in busy)
 
 
 @pytest.fixture(scope="module")
@@ -213,7 +213,7 @@ def test_an_interrupted_rollout_does_not_raise_the_final_cost(
     while a command was under way its replacement may even stay idle, until ``consolidateAfter``.
     """
     world = rolled_out(fault, kills)
-    assert not world.cluster.homeless()
+    assert not world.cluster.unbound_pod_count()
     assert set(versions(world)) == {("web", "2")}
     world.play()
     assert not idle(world)

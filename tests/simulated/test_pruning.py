@@ -79,7 +79,7 @@ def begin(world: SmallWorld, step: Step) -> None:
     now = world.clock.now()
     zone = Refused(Offer(zone="us-east-1a"), Period(now, now + timedelta(hours=2)))
     world.refuse(*([zone] if step.trouble == "refused" else []))
-    living = sorted(world.living(), key=lambda machine: machine.facts.id)
+    living = sorted(world.running_instances(), key=lambda machine: machine.facts.id)
     if step.trouble == "lost":
         world.compute.faults.add("CreateFleet", Fault.RESET_AFTER)
     elif step.trouble == "killed":

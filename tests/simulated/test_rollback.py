@@ -45,7 +45,7 @@ def test_replacements_of_a_rolled_back_command_do_not_stay_idle(quiet: str) -> N
     world.play()
     world.commit(full("web", 2, "2", after=quiet))
     world.run_pass()
-    assert len(world.living()) == 3
+    assert len(world.running_instances()) == 3
     closed = [{"nodes": "1"}, {"nodes": "0", "reasons": ["Drifted"]}]
     world.commit(full("web", 2, "3", after=quiet, budgets=closed))
     world.play(LEFT_OVER_FOR + timedelta(minutes=2))

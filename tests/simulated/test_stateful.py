@@ -196,10 +196,10 @@ class Histories(RuleBasedStateMachine):
         self.world.lag(Stale(window, timedelta(seconds=by)))
         self.world.run_pass()
 
-    @precondition(lambda self: self.capacity == SPOT and self.world.living())
+    @precondition(lambda self: self.capacity == SPOT and self.world.running_instances())
     @rule(which=st.integers(0, 5))
     def interrupt(self, which: int) -> None:
-        living = sorted(self.world.living(), key=lambda m: m.facts.id)
+        living = sorted(self.world.running_instances(), key=lambda m: m.facts.id)
         machine = living[which % len(living)]
         self.interrupted.add(machine.facts.tags[CLAIM_TAG])
         self.world.interrupt(machine)
@@ -223,7 +223,7 @@ class Histories(RuleBasedStateMachine):
         running = world.store.commands()
         forced = {n for c in running if not c.voluntary for n in c.node_claims}
         named = {n for c in running if c.voluntary for n in c.node_claims}
-        pool_of = {m.facts.tags[CLAIM_TAG]: m.facts.tags[NODEPOOL] for m in world.living()}
+        pool_of = {m.facts.tags[CLAIM_TAG]: m.facts.tags[NODEPOOL] for m in world.running_instances()}
         taken = (named | world.tainted()) - forced - self.interrupted - world.taken_back()
         nodes = world.nodes()
         for pool in POOLS:
@@ -241,14 +241,14 @@ class Histories(RuleBasedStateMachine):
         if self.honours_tokens:
             machines = self.world.compute.machines.values()
             assert max(Counter(m.intent for m in machines).values(), default=1) == 1
-            living = Counter(m.facts.tags[CLAIM_TAG] for m in self.world.living())
+            living = Counter(m.facts.tags[CLAIM_TAG] for m in self.world.running_instances())
             assert max(living.values(), default=1) == 1, living
 
     def nothing_is_leaked(self) -> None:
         """Every instance is somebody's, or it is known that EC2 may have launched it."""
         claims = {c.name for c in self.world.store.node_claims()}
         doubtful = {e.intent.id for e in self.world.stage.world.journal.in_doubt()}
-        for machine in self.world.living():
+        for machine in self.world.running_instances():
             tags = machine.facts.tags
             assert tags[CLAIM_TAG] in claims or tags[INTENT_TAG] in doubtful, tags
 
@@ -258,7 +258,7 @@ class Histories(RuleBasedStateMachine):
         A node that is given back may stand beside its replacement only where pods run on both.
         """
         world = self.world
-        fresh = {m.facts.tags[NODEPOOL] for m in world.living() if m.facts.id not in self.seen}
+        fresh = {m.facts.tags[NODEPOOL] for m in world.running_instances() if m.facts.id not in self.seen}
         self.seen.update(world.compute.machines)
         if self.honours_tokens:
             cpus = world.cpus()
@@ -283,9 +283,9 @@ class Histories(RuleBasedStateMachine):
         assert played.last is not None
         assert played.last.is_quiet, "planning again is empty"
         claims = {c.status.provider_id.rpartition("/")[2] for c in world.store.node_claims()}
-        assert {m.facts.id for m in world.living()} == claims, "leaked, or lost"
+        assert {m.facts.id for m in world.running_instances()} == claims, "leaked, or lost"
         assert not world.tainted(), "nodes that stay are given back"
-        assert not world.cluster.homeless() or self.at_the_limit(), "pods without a node"
+        assert not world.cluster.unbound_pod_count() or self.at_the_limit(), "pods without a node"
         before = len(world.chronicle.events)
         world.play(timedelta(hours=6))
         assert world.chronicle.events[before:] == [], "quiet input, and yet it moves"

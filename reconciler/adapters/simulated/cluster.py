@@ -13,7 +13,7 @@ from typing import Final
 
 from reconciler.adapters.simulated import nodes as node_objects
 from reconciler.adapters.simulated.nodes import Types
-from reconciler.adapters.simulated.pods import NodeRecord, PodBook, decoded, encoded
+from reconciler.adapters.simulated.pods import NodeRecord, PodBook, decode_record, encode_record
 from reconciler.desired.workloads.pods import Workloads
 from reconciler.model.errors import ClusterError
 from reconciler.model.karpenter.labels import DISRUPTED_TAINT, INITIALIZED, REGISTERED
@@ -65,7 +65,7 @@ class EmbeddedCluster:
         self._joining = timedelta(seconds=joining_s)
         self._ready = timedelta(seconds=ready_s)
         self._kept = shelf.read(SHELF_NAME)
-        self._record = decoded(self._kept)
+        self._record = decode_record(self._kept)
         self._last = Pods()
         self._pods = PodBook(
             self._record,
@@ -105,33 +105,33 @@ class EmbeddedCluster:
     def taint(self, node: str) -> None:
         """Put the taint ``karpenter.sh/disrupted:NoSchedule`` on a node; twice is once."""
         record = self._known(node)
-        record.node = node_objects.tainted(record.node, _DISRUPTED)
+        record.node = node_objects.with_taint(record.node, _DISRUPTED)
         self._save()
 
     def untaint(self, node: str) -> None:
         """Remove that taint; a node that is gone is not an error."""
         record = self._record.nodes.get(node)
         if record is not None:
-            record.node = node_objects.untainted(record.node, _DISRUPTED)
+            record.node = node_objects.without_taints(record.node, _DISRUPTED)
             self._save()
 
     def cordon(self, node: str) -> None:
         """Let no new pods be scheduled to a node; its controller's taint comes with it."""
         record = self._known(node)
-        record.node = node_objects.cordoned(record.node, is_cordoned=True)
+        record.node = node_objects.with_cordon(record.node, is_cordoned=True)
         self._save()
 
     def uncordon(self, node: str) -> None:
         """Undo that; a node that is gone is not an error."""
         record = self._record.nodes.get(node)
         if record is not None:
-            record.node = node_objects.cordoned(record.node, is_cordoned=False)
+            record.node = node_objects.with_cordon(record.node, is_cordoned=False)
             self._save()
 
     def register(self, node: str, claim: NodeClaim) -> None:
         """Apply the labels, annotations and taints of its claim to a node that has joined."""
         record = self._known(node)
-        record.node = node_objects.registered(record.node, claim)
+        record.node = node_objects.with_registration(record.node, claim)
         self._save()
 
     def hold(self, node: str) -> None:
@@ -145,7 +145,7 @@ class EmbeddedCluster:
     def initialize(self, node: str) -> None:
         """Mark a node as initialized."""
         record = self._known(node)
-        record.node = node_objects.labelled(record.node, INITIALIZED, "true")
+        record.node = node_objects.with_label(record.node, INITIALIZED, "true")
         self._save()
 
     def drain(self, node: str, deadline: datetime | None, now: datetime) -> int:
@@ -154,7 +154,7 @@ class EmbeddedCluster:
             return 0
         workloads = self._workloads()
         self._pods.follow(workloads, now)
-        going = _draining(self._pods.objects(workloads, now, node), node, now)
+        going = _draining_pods(self._pods.objects(workloads, now, node), node, now)
         if not going:
             self._save()
             return 0
@@ -163,7 +163,7 @@ class EmbeddedCluster:
         asked = True
         while asked:
             asked = False
-            groups = drain_groups(_draining(pods.values(), node, now))
+            groups = drain_groups(_draining_pods(pods.values(), node, now))
             for pod in groups[0] if groups else ():
                 forced = must_go(pod, deadline, now)
                 polite = pod.is_evictable(now) and may_evict(pod, budgets, list(pods.values()))
@@ -175,7 +175,7 @@ class EmbeddedCluster:
                 if after is not None:
                     pods[after.key] = after
         self._save()
-        return len(_draining(pods.values(), node, now))
+        return len(_draining_pods(pods.values(), node, now))
 
     def delete_node(self, node: str) -> None:
         """Remove the Node object; one that is gone is not an error."""
@@ -195,7 +195,7 @@ class EmbeddedCluster:
         return [self._record.nodes[name].node for name in sorted(self._record.nodes)]
 
     def _save(self) -> None:
-        content = encoded(self._record)
+        content = encode_record(self._record)
         if content != self._kept:
             self._shelf.write(SHELF_NAME, content)
             self._kept = content
@@ -240,7 +240,7 @@ class EmbeddedCluster:
         name = instance.private_dns_name or instance.id
         if name in self._record.nodes:
             name = instance.id
-        record = NodeRecord(node_objects.joined(instance, claim, self._types, name), instance.id)
+        record = NodeRecord(node_objects.create_node(instance, claim, self._types, name), instance.id)
         self._record.nodes[name] = record
         return record
 
@@ -253,8 +253,8 @@ class EmbeddedCluster:
         record.node = node_objects.with_readiness(record.node, ready=ready, now=now)
         is_registered = record.node.metadata.labels.get(REGISTERED) == "true"
         if claim is not None and ready and is_registered:
-            record.node = node_objects.untainted(record.node, *claim.spec.startup_taints)
+            record.node = node_objects.without_taints(record.node, *claim.spec.startup_taints)
 
 
-def _draining(pods: Iterable[Pod], node: str, now: datetime) -> list[Pod]:
+def _draining_pods(pods: Iterable[Pod], node: str, now: datetime) -> list[Pod]:
     return [p for p in pods if p.spec.node_name == node and p.is_drainable(now)]

@@ -245,7 +245,7 @@ class SimulatedCompute:
         now = self._clock.now()
         return min((m for m in self._moments() if m > now), default=None)
 
-    def living(self) -> Sequence[SimulatedInstance]:
+    def running_instances(self) -> Sequence[SimulatedInstance]:
         """Return the instances that are billed now, in launch order."""
         return [machine for machine in self._current.values() if machine.going_at is None]
 
@@ -277,7 +277,7 @@ class SimulatedCompute:
             return work()
         if fault.takes_effect:
             work()
-        raise _failure(fault, operation)
+        raise _fault_error(fault, operation)
 
     def _answered(self, batch: Sequence[Launch]) -> Sequence[LaunchAnswer | Exception]:
         try:
@@ -288,7 +288,7 @@ class SimulatedCompute:
             return [error] * len(batch)
 
     def _fulfilled(self, request: Launch) -> LaunchAnswer:
-        parameters = _digest(request)
+        parameters = _request_digest(request)
         known = self._asked.get(request.intent) if self.conditions.honours_tokens else None
         if known is not None:
             before, identity = known
@@ -335,7 +335,7 @@ class SimulatedCompute:
                 CLAIM_TAG: claim.name,
                 INTENT_TAG: request.token,
             },
-            image_id=_image(request.node_class, kind),
+            image_id=_first_image(request.node_class, kind),
             subnet_id=subnets[0] if subnets else "",
             security_groups=tuple(sorted(g.id for g in status.security_groups)),
             private_dns_name=self._address(name),
@@ -408,7 +408,7 @@ _MARGIN: Final = timedelta(minutes=5)
 """How much longer than EC2 a simulation remembers, in case its conditions change."""
 
 
-def _digest(request: Launch) -> str:
+def _request_digest(request: Launch) -> str:
     """Return what makes a call the same call again."""
     facts = [request.node_claim.name, request.node_class.name]
     facts += [f"{o.instance_type} {o.zone} {o.capacity_type} {o.price}" for o in request.options]
@@ -416,7 +416,7 @@ def _digest(request: Launch) -> str:
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()
 
 
-def _image(node_class: EC2NodeClass, kind: InstanceType | None) -> str:
+def _first_image(node_class: EC2NodeClass, kind: InstanceType | None) -> str:
     """Return the first image of the class that suits the type, as drift compares it."""
     for image in node_class.status.amis:
         if kind is None or kind.requirements.intersects(requirements_of(image.requirements)):
@@ -424,7 +424,7 @@ def _image(node_class: EC2NodeClass, kind: InstanceType | None) -> str:
     return ""
 
 
-def _failure(fault: Fault, operation: str) -> TransientCloudError | CloudError:
+def _fault_error(fault: Fault, operation: str) -> TransientCloudError | CloudError:
     answer = fault.answer
     text = f"{answer[1]}: {answer[2]}" if answer is not None else f"{fault.value}: no answer"
     kind = CloudError if fault is Fault.DENIED else TransientCloudError

@@ -50,7 +50,7 @@ What = TypeVar("What")
 
 
 @dataclass
-class Turn(Generic[What]):
+class CallRule(Generic[What]):
     """``what`` happens to the next calls of a name.
 
     ``call`` is an operation, or ``*`` for every one; ``times`` None is forever; the first ``skip``
@@ -63,7 +63,7 @@ class Turn(Generic[What]):
     skip: int = 0
 
 
-def taken(turns: Iterable[Turn[What]], call: str) -> What | None:
+def take_turn(turns: Iterable[CallRule[What]], call: str) -> What | None:
     """Return the fault of a call, from the first rule that it uses up; None without one."""
     for turn in turns:
         if turn.call not in (call, EVERY_CALL) or turn.times == 0:
@@ -116,7 +116,7 @@ class Faults:
     """Rules in the order in which they were added; a call uses up the first that matches it."""
 
     def __init__(self) -> None:
-        self._rules: list[Turn[Fault]] = []
+        self._rules: list[CallRule[Fault]] = []
 
     def add(self, call: str, fault: Fault, *, times: int | None = 1, skip: int = 0) -> None:
         """Let the next calls fail.
@@ -124,7 +124,7 @@ class Faults:
         ``call`` is an operation such as ``CreateFleet``, or ``*``; ``times`` None means forever;
         the first ``skip`` calls still succeed.
         """
-        self._rules.append(Turn(call, fault, times, skip))
+        self._rules.append(CallRule(call, fault, times, skip))
 
     def clear(self) -> None:
         """Forget all rules."""
@@ -132,7 +132,7 @@ class Faults:
 
     def take(self, call: str) -> Fault | None:
         """Return what shall happen to a call, and count it."""
-        return taken(self._rules, call)
+        return take_turn(self._rules, call)
 
 
 # Chance that can be repeated: a draw follows from the seed and from what it is for.

@@ -125,17 +125,17 @@ class CapacityMarket:
                 f"requested Availability Zone ({o.zone}).",
             )
         if self.stock(o, capacity_type) == 0:
-            return Shortage(o, NO_CAPACITY, _message(NO_CAPACITY, o))
+            return Shortage(o, NO_CAPACITY, _shortage_message(NO_CAPACITY, o))
         for kind in (o.instance_type, ANY):
             for zone in (o.zone, ANY):
                 for lifecycle in (capacity_type, ANY):
                     code = self._refused.get((kind, zone, lifecycle))
                     if code is not None:
-                        return Shortage(o, code, _message(code, o))
+                        return Shortage(o, code, _shortage_message(code, o))
         return None
 
 
-def _message(code: str, o: Override) -> str:
+def _shortage_message(code: str, o: Override) -> str:
     if code == NO_CAPACITY:
         return (
             f"We currently do not have sufficient {o.instance_type} capacity in the Availability "

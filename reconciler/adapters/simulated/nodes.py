@@ -40,7 +40,7 @@ _NOT_READY: Final = (
 )
 
 
-def joined(instance: Instance, claim: NodeClaim | None, types: Types, name: str) -> Node:
+def create_node(instance: Instance, claim: NodeClaim | None, types: Types, name: str) -> Node:
     """Return the Node of an instance at the moment it joins: not ready, not registered.
 
     An instance without a claim of ours still joins: its tags identify the owner. A device plugin
@@ -110,7 +110,7 @@ def with_readiness(node: Node, *, ready: bool, now: datetime) -> Node:
     )
 
 
-def registered(node: Node, claim: NodeClaim) -> Node:
+def with_registration(node: Node, claim: NodeClaim) -> Node:
     """Return the node with everything of its claim, and no longer unregistered."""
     metadata = node.metadata
     taints = tuple(t for t in node.spec.taints if not t.matches(UNREGISTERED))
@@ -130,32 +130,32 @@ def registered(node: Node, claim: NodeClaim) -> Node:
     )
 
 
-def labelled(node: Node, key: str, value: str) -> Node:
+def with_label(node: Node, key: str, value: str) -> Node:
     """Return the node with one more label."""
     metadata = node.metadata
     labels = {**metadata.labels, key: value}
     return msgspec.structs.replace(node, metadata=msgspec.structs.replace(metadata, labels=labels))
 
 
-def tainted(node: Node, taint: Taint) -> Node:
+def with_taint(node: Node, taint: Taint) -> Node:
     """Return the node with a taint; twice is once."""
-    return _with_taints(node, merged(node.spec.taints, (taint,)))
+    return _replace_taints(node, merged(node.spec.taints, (taint,)))
 
 
-def untainted(node: Node, *taints: Taint) -> Node:
+def without_taints(node: Node, *taints: Taint) -> Node:
     """Return the node without some taints, whatever their values."""
     kept = tuple(t for t in node.spec.taints if not any(t.matches(gone) for gone in taints))
-    return _with_taints(node, kept)
+    return _replace_taints(node, kept)
 
 
-def cordoned(node: Node, *, is_cordoned: bool) -> Node:
+def with_cordon(node: Node, *, is_cordoned: bool) -> Node:
     """Return the node cordoned or not, with the taint that Kubernetes keeps beside it."""
     spec = msgspec.structs.replace(node.spec, unschedulable=is_cordoned)
     fresh = msgspec.structs.replace(node, spec=spec)
-    return tainted(fresh, _UNSCHEDULABLE) if is_cordoned else untainted(fresh, _UNSCHEDULABLE)
+    return with_taint(fresh, _UNSCHEDULABLE) if is_cordoned else without_taints(fresh, _UNSCHEDULABLE)
 
 
-def _with_taints(node: Node, taints: tuple[Taint, ...]) -> Node:
+def _replace_taints(node: Node, taints: tuple[Taint, ...]) -> Node:
     if taints == node.spec.taints:
         return node
     return msgspec.structs.replace(node, spec=msgspec.structs.replace(node.spec, taints=taints))

@@ -59,14 +59,14 @@ class ClusterRecord(msgspec.Struct, rename="camel", omit_defaults=True):
     removed: list[str] = []
 
 
-def decoded(content: bytes | None) -> ClusterRecord:
+def decode_record(content: bytes | None) -> ClusterRecord:
     """Return the record that was kept, or an empty one."""
     if content is None:
         return ClusterRecord()
     return msgspec.json.decode(content, type=ClusterRecord)
 
 
-def encoded(record: ClusterRecord) -> bytes:
+def encode_record(record: ClusterRecord) -> bytes:
     """Return the record as bytes; the same record gives the same bytes."""
     return msgspec.json.encode(record, order="sorted")
 
@@ -143,7 +143,7 @@ class PodBook:
         """Return the pods with their keys and what they are made of, worked out once for each."""
         if workloads.pods is not self._source:
             makes: dict[tuple[int, int, int], str] = {}
-            self._listed = [(pod.key, make_of(pod, makes), pod) for pod in workloads.pods]
+            self._listed = [(pod.key, pod_hash(pod, makes), pod) for pod in workloads.pods]
             self._by_key = {key: pod for key, _, pod in self._listed}
             self._source = workloads.pods
         return self._listed
@@ -415,7 +415,7 @@ class PodBook:
         )
 
 
-def make_of(pod: Pod, known: dict[tuple[int, int, int], str]) -> str:
+def pod_hash(pod: Pod, known: dict[tuple[int, int, int], str]) -> str:
     """Return a hash of everything that defines a pod; pods of one workload share the parts."""
     parts = (pod.spec, pod.metadata.labels, pod.metadata.annotations)
     key = (id(parts[0]), id(parts[1]), id(parts[2]))

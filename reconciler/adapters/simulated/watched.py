@@ -13,7 +13,7 @@ from reconciler.adapters.simulated.cluster import EmbeddedCluster
 from reconciler.adapters.simulated.compute import CLAIM_TAG
 from reconciler.adapters.simulated.conditions import Chance, Conditions
 from reconciler.adapters.simulated.nodes import Types
-from reconciler.adapters.simulated.pods import ClusterRecord, NodeRecord, PodRecord, make_of
+from reconciler.adapters.simulated.pods import ClusterRecord, NodeRecord, PodRecord, pod_hash
 from reconciler.desired.workloads.pods import Workloads
 from reconciler.model.karpenter.labels import (
     CAPACITY_TYPE,
@@ -69,36 +69,36 @@ def first_state(snapshot: Snapshot, now: datetime, leaving: timedelta) -> FirstS
     foreign, ill = [], set()
     for node in map(_with_provider_id, snapshot.nodes):
         claim = by_provider.get(node.spec.provider_id)
-        identity = _identity(node.spec.provider_id) if claim is not None else FOREIGN + node.name
+        identity = _instance_id(node.spec.provider_id) if claim is not None else FOREIGN + node.name
         nodes[node.name] = NodeRecord(node, identity)
         if claim is None:
-            foreign.append(_stand_in(node, now))
+            foreign.append(_foreign_instance(node, now))
         if not node.is_ready and _was_ready(claim):
             ill.add(identity)
     record = ClusterRecord(nodes=nodes)
-    pods, rooted = _settle_pods(record, snapshot, now, leaving)
+    pods, rooted = _record_pods(record, snapshot, now, leaving)
     return FirstState(
         record,
-        _workloads(snapshot, pods),
+        _snapshot_workloads(snapshot, pods),
         claims,
-        tuple(_instance(c, now) for c in claims if c.status.provider_id),
+        tuple(_claim_instance(c, now) for c in claims if c.status.provider_id),
         tuple(foreign),
         frozenset(ill),
         rooted,
     )
 
 
-def _identity(provider_id: str) -> str:
+def _instance_id(provider_id: str) -> str:
     return provider_id.rpartition("/")[2]
 
 
-def _plain(provider_id: str, zone: str) -> str:
+def _plain_provider_id(provider_id: str, zone: str) -> str:
     """Return the provider id as ``Instance`` spells it, so that the two are found together."""
-    return f"aws:///{zone}/{_identity(provider_id)}" if provider_id else ""
+    return f"aws:///{zone}/{_instance_id(provider_id)}" if provider_id else ""
 
 
 def _with_plain_id(claim: NodeClaim) -> NodeClaim:
-    plain = _plain(claim.status.provider_id, claim.metadata.labels.get(ZONE, ""))
+    plain = _plain_provider_id(claim.status.provider_id, claim.metadata.labels.get(ZONE, ""))
     if plain == claim.status.provider_id:
         return claim
     status = msgspec.structs.replace(claim.status, provider_id=plain)
@@ -108,7 +108,7 @@ def _with_plain_id(claim: NodeClaim) -> NodeClaim:
 def _with_provider_id(node: Node) -> Node:
     if NODEPOOL not in node.metadata.labels:
         return node
-    plain = _plain(node.spec.provider_id, node.metadata.labels.get(ZONE, ""))
+    plain = _plain_provider_id(node.spec.provider_id, node.metadata.labels.get(ZONE, ""))
     spec = msgspec.structs.replace(node.spec, provider_id=plain)
     return msgspec.structs.replace(node, spec=spec)
 
@@ -118,7 +118,7 @@ def _was_ready(claim: NodeClaim | None) -> bool:
     return claim is None or claim.is_true("Initialized") or claim.is_true("Registered")
 
 
-def _stand_in(node: Node, now: datetime) -> Instance:
+def _foreign_instance(node: Node, now: datetime) -> Instance:
     """Return an instance for a node that this fleet does not manage: it never ends."""
     labels = node.metadata.labels
     return Instance(
@@ -132,8 +132,8 @@ def _stand_in(node: Node, now: datetime) -> Instance:
     )
 
 
-def _instance(claim: NodeClaim, now: datetime) -> Instance:
-    labels, identity = claim.metadata.labels, _identity(claim.status.provider_id)
+def _claim_instance(claim: NodeClaim, now: datetime) -> Instance:
+    labels, identity = claim.metadata.labels, _instance_id(claim.status.provider_id)
     going = claim.is_true("InstanceTerminating")
     return Instance(
         id=identity,
@@ -149,7 +149,7 @@ def _instance(claim: NodeClaim, now: datetime) -> Instance:
     )
 
 
-def _settle_pods(
+def _record_pods(
     record: ClusterRecord, snapshot: Snapshot, now: datetime, leaving: timedelta
 ) -> tuple[list[Pod], frozenset[str]]:
     """Enter every pod in the record; return those of the workloads, and which are rooted.
@@ -158,7 +158,7 @@ def _settle_pods(
     kubelet runs from a file, stays on its node for as long as that lives.
     """
     sets = {scheduler.daemon_set_key(d): d for d in snapshot.daemon_sets}
-    shared = _Shared()
+    shared = _SharedParts()
     makes: dict[tuple[int, int, int], str] = {}
     pods: list[Pod] = []
     rooted: set[str] = set()
@@ -179,7 +179,7 @@ def _settle_pods(
         gone = pod.metadata.deletion_timestamp
         record.pods[pod.key] = PodRecord(
             born=born,
-            make=make_of(free, makes),
+            make=pod_hash(free, makes),
             node=pod.spec.node_name,
             bound=bound if host is not None else None,
             leaving=gone - leaving if gone is not None and host is not None else None,
@@ -187,7 +187,7 @@ def _settle_pods(
     return pods, frozenset(rooted)
 
 
-class _Shared:
+class _SharedParts:
     """Gives pods of one workload the same spec, labels and annotations, as ``expand`` does."""
 
     def __init__(self) -> None:
@@ -210,7 +210,7 @@ class _Shared:
         return self._known.setdefault(key, value)  # type: ignore[return-value]
 
 
-def _workloads(snapshot: Snapshot, pods: Iterable[Pod]) -> Workloads:
+def _snapshot_workloads(snapshot: Snapshot, pods: Iterable[Pod]) -> Workloads:
     return Workloads(
         pods=tuple(pods),
         daemon_sets=snapshot.daemon_sets,
@@ -310,7 +310,7 @@ class WatchedCluster(EmbeddedCluster):
         now = self._clock.now()
         return min((m for m in self._moments() if m > now), default=None)
 
-    def homeless(self) -> int:
+    def unbound_pod_count(self) -> int:
         """Return how many pods have no node."""
         return sum(not record.node for record in self._record.pods.values())
 

@@ -38,19 +38,19 @@ class RemovedNode(msgspec.Struct, frozen=True):
 class SetQuestion(msgspec.Struct, frozen=True):
     """Whether a set of nodes can be removed, and all inputs of the result.
 
-    ``worth`` and ``closed`` are those of a set that several nodes may replace; ``worth`` is None if
-    only one may.
+    ``pod_values`` and ``closed`` are those of a set that several nodes may replace. ``pod_values``
+    is None if only one may.
     """
 
     leavers: tuple[RemovedNode, ...]
     footing: Footing
-    worth: Mapping[str, float] | None
+    pod_values: Mapping[str, float] | None
     closed: frozenset[str]
 
     @property
     def key(self) -> tuple[bool, tuple[str, ...]]:
         """The key that is looked up before anything is compared."""
-        return self.worth is None, tuple(leaver.name for leaver in self.leavers)
+        return self.pod_values is None, tuple(leaver.name for leaver in self.leavers)
 
 
 class RefusedSet(msgspec.Struct, frozen=True):
@@ -127,14 +127,18 @@ class RefusalRecall:
 def set_question(
     candidates: Sequence[Candidate],
     simulation: Simulation,
-    worth: Mapping[str, float] | None = None,
+    pod_values: Mapping[str, float] | None = None,
     closed: Collection[str] = (),
 ) -> SetQuestion | None:
     """Return the inputs of removing some nodes, None if they cannot be compared."""
     footing = simulation.footing(candidates)
     if footing is None:
         return None
-    own = None if worth is None else {pod.key: worth.get(pod.key, 0.0) for pod in footing.pods}
+    own = (
+        None
+        if pod_values is None
+        else {pod.key: pod_values.get(pod.key, 0.0) for pod in footing.pods}
+    )
     return SetQuestion(tuple(map(_removed_node, candidates)), footing, own, frozenset(closed))
 
 

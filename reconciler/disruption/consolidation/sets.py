@@ -93,7 +93,7 @@ def nodes_to_retain(
     evaluated: EvaluatedSet,
     claims: Sequence[PlannedClaim],
     unplaced: Collection[str],
-    worth: Mapping[str, float],
+    pod_values: Mapping[str, float],
     turn: int,
     *,
     gate: bool,
@@ -101,8 +101,8 @@ def nodes_to_retain(
     """Return the names of the nodes to leave out before the set is evaluated again.
 
     An empty result means that the rest can be removed. ``unplaced`` are pods that did not fit.
-    ``worth`` is the part of a new node's price that each of its pods has to bear. More nodes are
-    retained at once as ``turn`` increases. ``gate`` is whether spot nodes may replace spot nodes.
+    ``pod_values`` are each pod's share of the price of a new node. More nodes are retained at once
+    as ``turn`` increases. ``gate`` is whether spot nodes may replace spot nodes.
     """
     retained = {evaluated.source[pod].name for pod in unplaced}
     gated = [] if gate else [claim for claim in claims if is_spot_to_spot(claim, evaluated)]
@@ -112,7 +112,7 @@ def nodes_to_retain(
         if claim.name not in gated_names:
             limit = 1 if turn < _TURNS_ONE_BY_ONE else len(evaluated.candidates)
             retained.update(_same_offering_nodes(claim, evaluated, retained, limit))
-    return retained or _unprofitable_nodes(claims, evaluated, worth)
+    return retained or _unprofitable_nodes(claims, evaluated, pod_values)
 
 
 def is_spot_to_spot(claim: PlannedClaim, evaluated: EvaluatedSet) -> bool:
@@ -191,7 +191,7 @@ def _cheapest_nodes_for(amounts: Resources, candidates: Iterable[Candidate]) -> 
 
 
 def _unprofitable_nodes(
-    claims: Sequence[PlannedClaim], evaluated: EvaluatedSet, worth: Mapping[str, float]
+    claims: Sequence[PlannedClaim], evaluated: EvaluatedSet, pod_values: Mapping[str, float]
 ) -> set[str]:
     """Return the nodes whose pods would cost about as much on the new nodes."""
     if not claims:
@@ -199,9 +199,9 @@ def _unprofitable_nodes(
     new_costs = {candidate.name: 0.0 for candidate in evaluated.candidates}
     for claim in claims:
         price = lowest_worst_launch_price(claim)
-        total = sum(worth.get(pod, 0.0) for pod in claim.pods)
+        total = sum(pod_values.get(pod, 0.0) for pod in claim.pods)
         for pod in claim.pods:
-            share = worth.get(pod, 0.0) / total if total else 1 / len(claim.pods)
+            share = pod_values.get(pod, 0.0) / total if total else 1 / len(claim.pods)
             new_costs[evaluated.source[pod].name] += price * share
     share_max = 1 - MINIMUM_SAVED
     return {c.name for c in evaluated.candidates if new_costs[c.name] > c.price * share_max}
@@ -228,16 +228,16 @@ class ReducedSet:
 def propose_set_removal(
     candidates: Sequence[Candidate],
     work: Deliberation,
-    worth: Mapping[str, float],
+    pod_values: Mapping[str, float],
     closed: Collection[str] = (),
 ) -> ReducedSet:
     """Return which of the nodes can be removed together, and how, or the rejection.
 
-    ``worth`` is the part of a new node's price that each of its pods has to bear. Nodes that are
-    ``closed`` take none of the pods.
+    ``pod_values`` are each pod's share of the price of a new node. Nodes that are ``closed`` take
+    none of the pods.
     """
     simulation = work.simulation
-    question = set_question(candidates, simulation, worth, closed)
+    question = set_question(candidates, simulation, pod_values, closed)
     recalled = work.refusals.find(question) if question is not None else None
     if (
         recalled is not None
@@ -246,7 +246,7 @@ def propose_set_removal(
         simulation.count_effort(recalled.effort)
         return ReducedSet(tuple(c for c in candidates if c.name in recalled.left), recalled.refusal)
     before = simulation.effort
-    reduced = _reduce_set(candidates, work, worth, closed)
+    reduced = _reduce_set(candidates, work, pod_values, closed)
     if (
         question is not None
         and isinstance(reduced.proposal, CandidateRefusal)
@@ -261,7 +261,7 @@ def propose_set_removal(
 def _reduce_set(
     candidates: Sequence[Candidate],
     work: Deliberation,
-    worth: Mapping[str, float],
+    pod_values: Mapping[str, float],
     closed: Collection[str],
 ) -> ReducedSet:
     gate = work.settings.gate(FeatureGate.SPOT_TO_SPOT_CONSOLIDATION)
@@ -270,10 +270,10 @@ def _reduce_set(
         if not chosen or work.simulation.spent >= work.work_max:
             break
         outcome = work.simulation.simulate_removal(
-            chosen, consolidating=True, closed=closed, worth=worth
+            chosen, consolidating=True, closed=closed, pod_values=pod_values
         )
         claims, evaluated = outcome.placement.claims, EvaluatedSet(chosen)
-        retained = nodes_to_retain(evaluated, claims, outcome.unplaced, worth, turn, gate=gate)
+        retained = nodes_to_retain(evaluated, claims, outcome.unplaced, pod_values, turn, gate=gate)
         if not retained:
             if len(claims) > REPLACEMENTS_MAX:
                 text = f"Can't remove without creating {len(claims)} candidates"

@@ -33,10 +33,13 @@ _MINIMUM_WASTE: Final = 0.05
 """The minimum share of its price that a node or a set must waste to be evaluated."""
 
 
-def waste_by_node(candidates: Iterable[Candidate], worth: Mapping[str, float]) -> dict[str, float]:
+def waste_by_node(
+    candidates: Iterable[Candidate], pod_values: Mapping[str, float]
+) -> dict[str, float]:
     """Return the waste of each node by name: its price above the minimum for its pods."""
     return {
-        c.name: c.price - sum(worth.get(pod.key, 0.0) for pod in c.moving_pods) for c in candidates
+        c.name: c.price - sum(pod_values.get(pod.key, 0.0) for pod in c.moving_pods)
+        for c in candidates
     }
 
 
@@ -176,8 +179,10 @@ class Search:
         self.has_started = False
         self._work = work
         self._free = candidates
-        self._worth = work.simulation.worth([pod for c in candidates for pod in c.moving_pods])
-        self._waste = waste_by_node(candidates, self._worth)
+        self._pod_values = work.simulation.pod_values(
+            [pod for c in candidates for pod in c.moving_pods]
+        )
+        self._waste = waste_by_node(candidates, self._pod_values)
         spent = work.simulation.spent
         self._most = spent + (work.work_max - spent) * _SHARE_OF_WORK
 
@@ -258,7 +263,7 @@ class Search:
         self, candidates: Sequence[Candidate], closed: Collection[str] = ()
     ) -> ReducedSet:
         """Return how nodes can be removed, after the checks of settings and Balanced pools."""
-        reduced = propose_set_removal(candidates, self._work, self._worth, closed)
+        reduced = propose_set_removal(candidates, self._work, self._pod_values, closed)
         if isinstance(reduced.proposal, Proposal):
             return ReducedSet(reduced.candidates, score_proposal(reduced.proposal, self._work))
         return reduced

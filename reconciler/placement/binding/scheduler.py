@@ -82,13 +82,13 @@ class Seat:
     left: Resources
     pods: list[Pod] = field(default_factory=list)
 
-    def bind(self, pod: Pod, wanted: Resources) -> None:
-        """Bind a pod that requests ``wanted`` to this node."""
-        self.left = subtract(self.left, wanted)
+    def bind(self, pod: Pod, requests: Resources) -> None:
+        """Bind a pod that requests ``requests`` to this node."""
+        self.left = subtract(self.left, requests)
         self.pods.append(pod)
 
     def copy(self) -> Seat:
-        """Return the node as it is now, with pods of its own."""
+        """Return an independent copy of the node and its pods."""
         return Seat(self.node, self.total, self.left, list(self.pods))
 
 
@@ -141,15 +141,22 @@ class Seats:
         if not pending:
             return {}
         self._with_room = {}
-        hopeful = [pod for pod in pending if self._nodes_with_room(pod)]
-        around = self._bound_pods() if hopeful else None
+        placeable = [pod for pod in pending if self._nodes_with_room(pod)]
+        bound_pods = self._bound_pods() if placeable else None
         best: dict[str, Node] | None = None
         for order in _ORDERS:
             for fit in _FITS:
-                bound = self._try_assignment(hopeful, order, fit, around.copy()) if around else {}
+                bound = (
+                    self._try_assignment(placeable, order, fit, bound_pods.copy())
+                    if bound_pods
+                    else {}
+                )
                 if best is None or len(bound) > len(best):
                     best = bound
-                if len(best) == len(hopeful) or len(pending) * len(self.seats) > _RETRIED_PAIRS_MAX:
+                if (
+                    len(best) == len(placeable)
+                    or len(pending) * len(self.seats) > _RETRIED_PAIRS_MAX
+                ):
                     return best
         return best or {}
 
@@ -157,17 +164,17 @@ class Seats:
         """Return the nodes with room for a pod now; room only shrinks as pods are bound."""
         key = self._constraints_key(pod)
         if key not in self._with_room:
-            here = self._eligible_nodes(pod)
-            self._with_room[key] = [n for n in here if self._has_resources(self.seats[n], pod)]
+            eligible = self._eligible_nodes(pod)
+            self._with_room[key] = [n for n in eligible if self._has_resources(self.seats[n], pod)]
         return self._with_room[key]
 
     def _bound_pods(self) -> Neighbourhood:
         """Return the pods that are bound already."""
-        around = Neighbourhood([seat.node for seat in self.seats], self.namespaces)
+        bound_pods = Neighbourhood([seat.node for seat in self.seats], self.namespaces)
         for seat in self.seats:
             for pod in seat.pods:
-                around.add(pod, seat.node)
-        return around
+                bound_pods.add(pod, seat.node)
+        return bound_pods
 
     def requests_of(self, pod: Pod) -> Resources:
         """Return what a pod requests; pods of one workload share the result."""
@@ -200,15 +207,15 @@ class Seats:
         return self._usable[key]
 
     def _constraints_key(self, pod: Pod) -> int | str:
-        """Return what the pods have in common that the same nodes suit."""
+        """Return a key that is equal for pods that the same nodes suit."""
         return pod.key if pod.spec.volumes else id(pod.spec)
 
     def _try_assignment(
-        self, pending: Sequence[Pod], order: Order, fit: Fit, around: Neighbourhood
+        self, pending: Sequence[Pod], order: Order, fit: Fit, bound_pods: Neighbourhood
     ) -> dict[str, Node]:
         """Return the assignment that one order and packing yields, without binding any pod.
 
-        ``around`` are the pods that are bound already; those of this assignment are added to it.
+        ``bound_pods`` are those that are already bound; the pods of this assignment are added.
         """
 
         def urgency(pod: Pod) -> tuple[int, tuple[int, ...], str]:
@@ -222,26 +229,26 @@ class Seats:
             if id(pod.spec) in full:
                 continue
             key = self._constraints_key(pod)
-            before = roomy.get(key) or self._nodes_with_room(pod)
-            able = roomy[key] = [n for n in before if self._has_resources(seats[n], pod)]
-            if not able:
+            earlier = roomy.get(key) or self._nodes_with_room(pod)
+            usable = roomy[key] = [n for n in earlier if self._has_resources(seats[n], pod)]
+            if not usable:
                 full.add(id(pod.spec))
                 continue
-            best = self._best_seat(pod, [seats[n] for n in able], around, fit)
+            best = self._best_seat(pod, [seats[n] for n in usable], bound_pods, fit)
             if best is not None:
                 best.bind(pod, self.requests_of(pod))
-                around.add(pod, best.node)
+                bound_pods.add(pod, best.node)
                 bound[pod.key] = best.node
         return bound
 
     def _best_seat(
-        self, pod: Pod, able: Sequence[Seat], around: Neighbourhood, fit: Fit
+        self, pod: Pod, usable: Sequence[Seat], bound_pods: Neighbourhood, fit: Fit
     ) -> Seat | None:
-        standing, wanted = around.eligibility(pod), self.requests_of(pod)
+        eligibility, requests = bound_pods.eligibility(pod), self.requests_of(pod)
         ranked = [
-            (crowding, fit(subtract(seat.left, wanted), seat.total), seat.node.name, seat)
-            for seat in able
-            if (crowding := standing.matching_pods(seat.node)) is not None
+            (crowding, fit(subtract(seat.left, requests), seat.total), seat.node.name, seat)
+            for seat in usable
+            if (crowding := eligibility.matching_pods(seat.node)) is not None
         ]
         return min(ranked, key=lambda row: row[:3])[3] if ranked else None
 
@@ -260,7 +267,7 @@ def ready_seats(nodes: Sequence[Node], pods_on: Mapping[str, Sequence[Pod]]) -> 
 
 
 def _has_port_conflict(others: Iterable[Pod], pod: Pod) -> bool:
-    wanted = pod.host_ports()
-    if not wanted:
+    ports = pod.host_ports()
+    if not ports:
         return False
-    return conflict({o.key: o.host_ports() for o in others}, pod.key, wanted) is not None
+    return conflict({o.key: o.host_ports() for o in others}, pod.key, ports) is not None

@@ -124,19 +124,19 @@ class Volumes:
 
     def objects(self) -> tuple[tuple[PersistentVolumeClaim, ...], tuple[PersistentVolume, ...]]:
         """Return claims and volumes as the cluster shows them, including those provisioned here."""
-        claims, made = [], []
+        claims, provisioned = [], []
         for key, claim in sorted(self.claims.items()):
             zone = self.zones.get(key)
             if zone is None:
                 claims.append(claim)
                 continue
             volume = self._provisioned_volume(claim, zone)
-            made.append(volume)
+            provisioned.append(volume)
             spec = msgspec.structs.replace(claim.spec, volume_name=volume.metadata.name)
             claims.append(
                 msgspec.structs.replace(claim, spec=spec, status=ClaimStatus(phase="Bound"))
             )
-        volumes = {**self.volumes, **{v.metadata.name: v for v in made}}
+        volumes = {**self.volumes, **{v.metadata.name: v for v in provisioned}}
         return tuple(claims), tuple(volumes[name] for name in sorted(volumes))
 
     def _is_reachable(self, key: str, node: Node) -> bool:

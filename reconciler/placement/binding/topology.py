@@ -24,7 +24,7 @@ from reconciler.placement.binding.selection import matches_node, untolerated_tai
 
 @dataclass(slots=True)
 class _PodGroup:
-    """Placed pods that every rule treats alike, and the node of each.
+    """Placed pods that every rule treats equally, and the node of each.
 
     Rules read the namespace, the labels and the anti-affinity of a placed pod (``pod`` is one of
     them), and whether it still counts for a spread.
@@ -57,7 +57,8 @@ class _Spread:
 class Eligibility:
     """The domains that a pod may use given the other pods, computed once for all nodes.
 
-    By key: ``near`` are domains of which one is required, ``far`` those that are excluded.
+    By key: ``required`` are domains of which one is required, ``excluded`` those not allowed. A
+    node must have all labels in ``keys``.
     """
 
     spreads: tuple[_Spread, ...]
@@ -98,10 +99,10 @@ class _Tally:
     selector: LabelSelector
     counts: dict[str, int]
 
-    def add(self, alike: _PodGroup, nodes: Iterable[Node]) -> None:
+    def add(self, group: _PodGroup, nodes: Iterable[Node]) -> None:
         """Count pods that are alike on ``nodes``."""
-        pod = alike.pod
-        if not alike.counts or pod.namespace != self.namespace:
+        pod = group.pod
+        if not group.counts or pod.namespace != self.namespace:
             return
         if not self.selector.matches(pod.metadata.labels):
             return
@@ -125,31 +126,31 @@ class Neighbourhood:
     _tallies: dict[bytes, _Tally] = field(default_factory=dict)
 
     def copy(self) -> Neighbourhood:
-        """Return the neighbourhood as it is now, which others do not change."""
+        """Return an independent copy of the neighbourhood."""
         placed = {k: _PodGroup(a.pod, list(a.nodes), a.counts) for k, a in self._placed.items()}
-        repelling = [alike for alike in placed.values() if _anti_affinity_terms(alike.pod)]
+        repelling = [group for group in placed.values() if _anti_affinity_terms(group.pod)]
         return Neighbourhood(self.nodes, self.namespaces, placed, repelling)
 
     def add(self, pod: Pod, node: Node) -> None:
         """Record a pod that is bound to a node."""
         kind = _group_key(pod)
-        alike = self._placed.get(kind)
-        if alike is None:
-            alike = self._placed[kind] = _PodGroup(pod, [], _is_counted(pod))
+        group = self._placed.get(kind)
+        if group is None:
+            group = self._placed[kind] = _PodGroup(pod, [], _is_counted(pod))
             if _anti_affinity_terms(pod):
-                self._repelling.append(alike)
-        alike.nodes.append(node)
+                self._repelling.append(group)
+        group.nodes.append(node)
         for tally in self._tallies.values():
-            tally.add(alike, (node,))
+            tally.add(group, (node,))
 
     def eligibility(self, pod: Pod) -> Eligibility:
         """Return the domains that a pod's rules, and those of other pods, allow."""
         hard = [rule for rule in pod.spec.topology_spread_constraints if rule.is_hard]
-        near, anywhere = self._required_domains(pod)
+        required, keys = self._required_domains(pod)
         return Eligibility(
             tuple(self._spread(pod, rule) for rule in hard),
-            near,
-            anywhere,
+            required,
+            keys,
             self._excluded_domains(pod),
         )
 
@@ -176,8 +177,8 @@ class Neighbourhood:
             }
             selector = _with_label_keys(rule.label_selector, rule.match_label_keys, pod)
             known = _Tally(rule.topology_key, pod.namespace, selector, dict.fromkeys(domains, 0))
-            for alike in self._placed.values():
-                known.add(alike, alike.nodes)
+            for group in self._placed.values():
+                known.add(group, group.nodes)
             self._tallies[key] = known
         return known
 
@@ -188,33 +189,33 @@ class Neighbourhood:
 
         The first pod of a group with affinity to itself may start the group in any domain.
         """
-        near, anywhere = [], []
+        required, keys = [], []
         for term in _required_terms(pod.spec.affinity.pod_affinity if pod.spec.affinity else None):
             others = [a for a in self._placed.values() if self._selects(term, pod, a.pod)]
             if not others and self._selects(term, pod, pod):
-                anywhere.append(term.topology_key)
+                keys.append(term.topology_key)
             else:
-                near.append((term.topology_key, frozenset(_domains(term, others))))
-        return tuple(near), tuple(anywhere)
+                required.append((term.topology_key, frozenset(_domains(term, others))))
+        return tuple(required), tuple(keys)
 
     def _excluded_domains(self, pod: Pod) -> frozenset[tuple[str, str]]:
         """Return the domains of pods that this one repels, or that repel it."""
         mine = (
-            (term, alike)
+            (term, group)
             for term in _anti_affinity_terms(pod)
-            for alike in self._placed.values()
-            if self._selects(term, pod, alike.pod)
+            for group in self._placed.values()
+            if self._selects(term, pod, group.pod)
         )
         theirs = (
-            (term, alike)
-            for alike in self._repelling
-            for term in _anti_affinity_terms(alike.pod)
-            if self._selects(term, alike.pod, pod)
+            (term, group)
+            for group in self._repelling
+            for term in _anti_affinity_terms(group.pod)
+            if self._selects(term, group.pod, pod)
         )
         return frozenset(
             (term.topology_key, domain)
-            for term, alike in chain(mine, theirs)
-            for domain in alike.domains(term.topology_key)
+            for term, group in chain(mine, theirs)
+            for domain in group.domains(term.topology_key)
         )
 
     def _selects(self, term: PodAffinityTerm, owner: Pod, other: Pod) -> bool:
@@ -247,9 +248,9 @@ def _anti_affinity_terms(pod: Pod) -> tuple[PodAffinityTerm, ...]:
     return _required_terms(affinity.pod_anti_affinity if affinity is not None else None)
 
 
-def _domains(term: PodAffinityTerm, every: Iterable[_PodGroup]) -> Iterator[str]:
-    for alike in every:
-        yield from alike.domains(term.topology_key)
+def _domains(term: PodAffinityTerm, groups: Iterable[_PodGroup]) -> Iterator[str]:
+    for group in groups:
+        yield from group.domains(term.topology_key)
 
 
 def _counts_for_spread(pod: Pod, node: Node, rule: TopologySpreadConstraint) -> bool:
@@ -262,7 +263,7 @@ def _counts_for_spread(pod: Pod, node: Node, rule: TopologySpreadConstraint) -> 
 
 
 _GroupKey = tuple[str, frozenset[tuple[str, str]], bytes, bool]
-"""What rules distinguish in a placed pod: see ``_Alike``."""
+"""The facts about a placed pod that rules read: see ``_PodGroup``."""
 
 
 def _group_key(pod: Pod) -> _GroupKey:

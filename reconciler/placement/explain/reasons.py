@@ -119,11 +119,11 @@ class Funnel:
         return [s for equals in self._view.spaces(self._template.space) for s in equals]
 
     def _too_large_rejection(self, mask: int) -> Rejection:
-        """Return which resource no type has enough of, and the most that a type has."""
+        """Return a rejection that names the insufficient resource and the most that a type has."""
         template = self._template
         daemons = minimum_requests(template.daemon_groups, mask)
         requests: Resources = self._view.cohort.shape.requests
-        beside = " left after DaemonSets" if daemons else ""
+        suffix = " left after DaemonSets" if daemons else ""
         for name, amount in requests.items():
             most = template.table.most(name, mask & template.table.usable)
             most -= daemons.get(name, 0)
@@ -134,17 +134,17 @@ class Funnel:
                 return self._make_rejection(
                     "TooLarge",
                     f"requests {wanted} {name}, but the largest allowed instance type has"
-                    f" {largest}{beside}",
+                    f" {largest}{suffix}",
                 )
-        asked = " and ".join(
+        requested = " and ".join(
             f"{format_amount(name, amount)} {name}"
             for name, amount in _nonzero_requests(requests).items()
         )
         nearest, lacks = self._nearest_type(mask)
-        what = f"{asked} together" if asked else "enough capacity"
+        what = f"{requested} together" if requested else "enough capacity"
         return self._make_rejection(
             "TooLarge",
-            f"no allowed instance type has {what}{beside}; the closest is {nearest}, which lacks"
+            f"no allowed instance type has {what}{suffix}; the closest is {nearest}, which lacks"
             f" {lacks}",
         )
 
@@ -171,8 +171,8 @@ class Funnel:
         self._facts |= {"nearest type": best[1], "nearest type lacks": best[2]}
         return best[1], best[2]
 
-    def _make_rejection(self, code: str, sentence: str) -> Rejection:
-        text = f"NodePool {self._template.name}: {sentence}"
+    def _make_rejection(self, code: str, problem: str) -> Rejection:
+        text = f"NodePool {self._template.name}: {problem}"
         return Rejection(code, text, self._template.name, dict(self._facts))
 
 
@@ -211,8 +211,8 @@ class Explainer:
     ``templates`` are all requested NodePools, including those without any instance type.
     """
 
-    def __init__(self, solving: PlacementPass, templates: Sequence[PoolTemplate]) -> None:
-        self._solving = solving
+    def __init__(self, placement_pass: PlacementPass, templates: Sequence[PoolTemplate]) -> None:
+        self._placement_pass = placement_pass
         self._templates = templates
 
     def rejections(self, cohort: Cohort) -> tuple[Rejection, ...]:
@@ -222,8 +222,8 @@ class Explainer:
         """
         if not self._templates:
             return (NO_NODE_POOLS,)
-        view = CohortView(cohort, cohort.stages[-1], self._solving.demands)
-        waits = cohort in self._solving.deferred
+        view = CohortView(cohort, cohort.stages[-1], self._placement_pass.demands)
+        waits = cohort in self._placement_pass.deferred
         return tuple(self.pool_rejection(view, t, waits=waits) for t in self._templates)
 
     def pool_rejection(
@@ -244,12 +244,14 @@ class Explainer:
             return found
         if waits:
             return self._reservation_rejection(view, template)
-        return Funnel(view, template, self._solving.limits.allowed_types(template)).rejection()
+        return Funnel(
+            view, template, self._placement_pass.limits.allowed_types(template)
+        ).rejection()
 
     def _limit_rejection(self, template: PoolTemplate) -> Rejection | None:
-        if self._solving.limits.allowed_types(template):
+        if self._placement_pass.limits.allowed_types(template):
             return None
-        left = self._solving.limits.remaining(template) or {}
+        left = self._placement_pass.limits.remaining(template) or {}
         if left.get(NODES, 1) <= 0:
             return Rejection(
                 "NodeLimitReached",
@@ -268,8 +270,8 @@ class Explainer:
 
     def _reservation_rejection(self, view: CohortView, template: PoolTemplate) -> Rejection:
         claim = OpenClaim(template, "new node")
-        allowed = self._solving.limits.allowed_types(template)
-        found = fit(view, claim, allowed, self._solving.reservations, opening=True)
+        allowed = self._placement_pass.limits.allowed_types(template)
+        found = fit(view, claim, allowed, self._placement_pass.reservations, opening=True)
         if found.must_wait:
             return Rejection(
                 "ReservedCapacityTaken",
@@ -312,16 +314,16 @@ def _describe_exclusion(template: PoolTemplate) -> str:
             hint = f"; did you mean {near}?" if near else ""
             return f"no instance type satisfies its requirement {wanted}{hint}"
     left = table.all
-    before: list[str] = []
+    earlier: list[str] = []
     for wanted in requirements:
         if not left & table.types_matching(wanted):
-            after = " and ".join(before)
+            after = " and ".join(earlier)
             return (
                 "no instance type satisfies all its requirements: "
                 f"none that has {after} has {wanted}"
             )
         if left & ~table.types_matching(wanted):
-            before.append(str(wanted))
+            earlier.append(str(wanted))
         left &= table.types_matching(wanted)
     return (
         "none of its instance types is offered in its zones and capacity types: allow more of them"
@@ -329,7 +331,7 @@ def _describe_exclusion(template: PoolTemplate) -> str:
 
 
 def _stated_values(template: PoolTemplate, key: str) -> list[str]:
-    """Return what a NodePool states about a label: its own, then each requirement."""
+    """Return the constraints of a NodePool on a label: its own label, then each requirement."""
     stated = template.node_pool.spec.template
     label = stated.metadata.labels.get(key)
     return [
@@ -342,12 +344,12 @@ def _stated_values(template: PoolTemplate, key: str) -> list[str]:
     ]
 
 
-def _nearest_value(wanted: Requirement, known: Iterable[str]) -> str | None:
+def _nearest_value(requirement: Requirement, known: Iterable[str]) -> str | None:
     """Return the known value closest to one of the requested ones."""
-    if wanted.complement:
+    if requirement.complement:
         return None
     words = sorted(known)
-    return next(filter(None, (nearest(value, words) for value in sorted(wanted.values))), None)
+    return next(filter(None, (nearest(value, words) for value in sorted(requirement.values))), None)
 
 
 def _taint_rejection(view: CohortView, template: PoolTemplate) -> Rejection | None:

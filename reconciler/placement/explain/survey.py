@@ -61,24 +61,27 @@ class Survey:
     dropped: tuple[str, ...] = ()
 
 
-def survey(solving: PlacementPass, templates: Sequence[PoolTemplate], cohort: Cohort) -> Survey:
+def survey(
+    placement_pass: PlacementPass, templates: Sequence[PoolTemplate], cohort: Cohort
+) -> Survey:
     """Return the options for the one pod of ``cohort`` in a pass that has not placed anything yet.
 
     The pod drops one preference after another until it fits. If it never does, the result is the
     one without preferences.
     """
-    explainer = Explainer(solving, templates)
+    explainer = Explainer(placement_pass, templates)
     found: Survey | None = None
     for index, stage in enumerate(cohort.stages):
-        view = CohortView(cohort, stage, solving.demands)
+        view = CohortView(cohort, stage, placement_pass.demands)
         names = tuple(
-            solving.nodes.nodes.rows[i].name for i in solving.accepting_nodes(cohort, view)
+            placement_pass.nodes.nodes.rows[i].name
+            for i in placement_pass.accepting_nodes(cohort, view)
         )
-        pools = tuple(_pool_verdict(solving, explainer, view, t) for t in templates)
+        pools = tuple(_pool_verdict(placement_pass, explainer, view, t) for t in templates)
         found = Survey(
             nodes=names,
-            nodes_suited=_count_suitable_nodes(solving, view),
-            nodes_total=solving.nodes.open.bit_count(),
+            nodes_suited=_count_suitable_nodes(placement_pass, view),
+            nodes_total=placement_pass.nodes.open.bit_count(),
             pools=pools,
             dropped=tuple(step.dropped for step in cohort.shape.steps[1 : index + 1]),
         )
@@ -88,23 +91,23 @@ def survey(solving: PlacementPass, templates: Sequence[PoolTemplate], cohort: Co
     return found
 
 
-def _count_suitable_nodes(solving: PlacementPass, view: CohortView) -> int:
-    step, use = view.stage.step, solving.nodes
+def _count_suitable_nodes(placement_pass: PlacementPass, view: CohortView) -> int:
+    step, use = view.stage.step, placement_pass.nodes
     return (use.open & use.nodes.suitable_nodes(step.demand, step.tolerations)).bit_count()
 
 
 def _pool_verdict(
-    solving: PlacementPass, explainer: Explainer, view: CohortView, template: PoolTemplate
+    placement_pass: PlacementPass, explainer: Explainer, view: CohortView, template: PoolTemplate
 ) -> PoolVerdict:
-    every = ("catalog", len(template.table))
-    allowed = solving.limits.allowed_types(template)
+    catalog_size = ("catalog", len(template.table))
+    allowed = placement_pass.limits.allowed_types(template)
     claim = OpenClaim(template, "new node")
     if template.types and view.room_on(claim.host) > 0:
-        found = fit(view, claim, allowed, solving.reservations, opening=True)
+        found = fit(view, claim, allowed, placement_pass.reservations, opening=True)
         if found.space is not None:
             left = Funnel(view, template, allowed).types_left()
             price = cheapest_offering(template.table, found.space.offers, found.mask)
-            return PoolVerdict(template.name, (every, *left), cheapest=price)
+            return PoolVerdict(template.name, (catalog_size, *left), cheapest=price)
     rejection = explainer.pool_rejection(view, template)
     left = filters_of(rejection.facts)
     if len(left) < 2:
@@ -113,7 +116,7 @@ def _pool_verdict(
             ("NodePool", template.types.bit_count()),
             *([(stopped_by, 0)] if stopped_by else ()),
         )
-    return PoolVerdict(template.name, (every, *left), rejection=rejection)
+    return PoolVerdict(template.name, (catalog_size, *left), rejection=rejection)
 
 
 def cheapest_offering(

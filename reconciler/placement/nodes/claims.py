@@ -120,9 +120,9 @@ def fit(
     ):
         return _NEVER
     spaces = view.spaces(claim.space)
-    refused = _NEVER if view.stage.only_fills_up else _NOT_NOW
+    failure = _NEVER if view.stage.only_fills_up else _NOT_NOW
     if not spaces:
-        return refused
+        return failure
     requests = claim.with_more(shape, 1)
     types = template.fitting_types(types, requests, shape.ports)
     if not types:
@@ -137,8 +137,8 @@ def fit(
             found = _fit_in_space(claim, space, mask, reservations, opening)
             if found.space is not None:
                 return found._replace(requests=requests)
-            refused = found if found.must_wait else refused
-    return refused
+            failure = found if found.must_wait else failure
+    return failure
 
 
 def _sort_by_price(table: TypeTable, spaces: tuple[Space, ...], types: int) -> Iterable[Space]:
@@ -169,31 +169,35 @@ def _fit_in_space(
 
 
 def count_fitting_pods(
-    shape: Shape, claim: OpenClaim, found: Fit, most: int, reservations: Reservations
+    shape: Shape, claim: OpenClaim, fit_result: Fit, limit: int, reservations: Reservations
 ) -> tuple[int, int, Resources]:
     """Return how many pods of a shape fit a claim that takes one, and its types and requests then.
 
     Types only drop out as pods are added, so the maximum is found by binary search. With host ports
     or reservations, pods are added one at a time.
     """
-    assert found.space is not None
-    if most <= 1 or shape.ports or reservations.exist:
-        return 1, found.mask, found.requests
+    assert fit_result.space is not None
+    if limit <= 1 or shape.ports or reservations.exist:
+        return 1, fit_result.mask, fit_result.requests
     template, table = claim.template, claim.template.table
     for name, amount in shape.requests.items():
         if amount > 0:
-            room = table.most(name, found.mask) - claim.requests.get(name, 0)
-            most = min(most, room // amount)
-    low, mask_at_low, high, tried = 1, found.mask, most, most
+            room = table.most(name, fit_result.mask) - claim.requests.get(name, 0)
+            limit = min(limit, room // amount)
+    low, mask_at_low, high, count = 1, fit_result.mask, limit, limit
     while low < high:
-        mask = template.fitting_types(found.mask, claim.with_more(shape, tried), shape.ports)
-        if mask and found.space.has_min_values and min_values_shortfalls(table, mask, found.space):
+        mask = template.fitting_types(fit_result.mask, claim.with_more(shape, count), shape.ports)
+        if (
+            mask
+            and fit_result.space.has_min_values
+            and min_values_shortfalls(table, mask, fit_result.space)
+        ):
             mask = 0
         if mask:
-            low, mask_at_low = tried, mask
+            low, mask_at_low = count, mask
         else:
-            high = tried - 1
-        tried = (low + high + 1) // 2
+            high = count - 1
+        count = (low + high + 1) // 2
     return low, mask_at_low, claim.with_more(shape, low)
 
 

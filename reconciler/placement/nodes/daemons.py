@@ -69,7 +69,7 @@ def _daemon(daemon_set: DaemonSet, pod: Pod) -> Daemon:
         spec = replace(spec, affinity=Affinity(node_affinity=own))
     try:
         terms = node_terms(spec)
-    except ValueError:  # see ``unreadable``
+    except ValueError:  # see ``unreadable_daemon_sets``
         terms = (Requirements(),)
     try:
         requests = pod.requests()

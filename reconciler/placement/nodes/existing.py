@@ -63,16 +63,16 @@ class LabelIndex:
             known = self._by_key[key] = {v: bits(members) for v, members in found.items()}
         return known
 
-    def _nodes_matching(self, wanted: Requirement) -> int:
+    def _nodes_matching(self, requirement: Requirement) -> int:
         """Return the nodes whose label matches; a missing label matches only negative operators."""
-        values = self.values(wanted.key)
-        mask = values.get(None, 0) if wanted.is_negative else 0
-        if wanted.complement:
+        values = self.values(requirement.key)
+        mask = values.get(None, 0) if requirement.is_negative else 0
+        if requirement.complement:
             for value, members in values.items():
-                if value is not None and wanted.has(value):
+                if value is not None and requirement.has(value):
                     mask |= members
         else:
-            for value in wanted.values:
+            for value in requirement.values:
                 mask |= values.get(value, 0)
         return mask
 
@@ -124,13 +124,13 @@ class NodeUse:
         known = self._left.get(index)
         return self.nodes.rows[index].left if known is None else known
 
-    def count_fitting(self, index: int, requests: Resources, most: int) -> int:
-        """Return how many pods with ``requests`` fit the node, at most ``most``."""
+    def count_fitting(self, index: int, requests: Resources, limit: int) -> int:
+        """Return how many pods with ``requests`` fit the node, at most ``limit``."""
         left = self.resources_left(index)
         for name, amount in requests.items():
             if amount > 0:
-                most = min(most, left.get(name, 0) // amount)
-        return max(most, 0)
+                limit = min(limit, left.get(name, 0) // amount)
+        return max(limit, 0)
 
     def ports(self, index: int) -> list[HostPort]:
         """Return the host ports in use on the node."""
@@ -147,9 +147,9 @@ class NodeUse:
         limits = self.nodes.volume_limits(index)
         if not limits:
             return True
-        taken = self._attached_volumes_on(index)
+        attached = self._attached_volumes_on(index)
         return all(
-            driver not in limits or len(taken.get(driver, frozenset()) | names) <= limits[driver]
+            driver not in limits or len(attached.get(driver, frozenset()) | names) <= limits[driver]
             for driver, names in shape.volumes.attached
         )
 
@@ -175,9 +175,9 @@ class NodeUse:
         if shape.ports:
             self._ports[index] = [*self.ports(index), *shape.ports]
         if shape.volumes.attached:
-            taken = self._attached_volumes_on(index)
+            attached = self._attached_volumes_on(index)
             for driver, names in shape.volumes.attached:
-                taken[driver] = taken.get(driver, frozenset()) | names
+                attached[driver] = attached.get(driver, frozenset()) | names
 
     def requirements(self, index: int) -> Requirements:
         """Return the node's labels as requirements."""
@@ -286,7 +286,7 @@ class Nodes:
         return known
 
     def _nodes_with_amount(self, name: str, amount: int) -> int:
-        """Return the nodes on which at least so much is left; pods ask for few amounts."""
+        """Return the nodes with at least this amount left; pods request few different amounts."""
         known = self._rich.get((name, amount))
         if known is None:
             known = where(row.left.get(name, 0) >= amount for row in self.rows)

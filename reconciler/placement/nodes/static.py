@@ -35,9 +35,11 @@ def static_claims(
         node_pool = pool.node_pool
         if not node_pool.is_static or not node_pool.is_ready or node_pool.is_deleting:
             continue
-        here = _node_names(cluster, node_pool.name)
-        missing = _count_missing(node_pool, cluster, len(here))
-        found += [_template_claim(pool, (salt, "static", str(i), *here)) for i in range(missing)]
+        existing = _node_names(cluster, node_pool.name)
+        missing = _count_missing(node_pool, cluster, len(existing))
+        found += [
+            _template_claim(pool, (salt, "static", str(i), *existing)) for i in range(missing)
+        ]
     return tuple(claim for claim in found if claim.types)
 
 
@@ -47,18 +49,18 @@ def _node_names(cluster: ClusterState, pool: str) -> list[str]:
     return sorted([*nodes, *(c.name for c in cluster.unlaunched if c.node_pool == pool)])
 
 
-def _count_missing(pool: NodePool, cluster: ClusterState, here: int) -> int:
+def _count_missing(pool: NodePool, cluster: ClusterState, existing: int) -> int:
     """Return how many nodes to launch; a node that a command is removing still counts."""
     nodes = [n for n in cluster.nodes if n.node_pool == pool.name]
     claims = [c for c in cluster.unlaunched if c.node_pool == pool.name and not c.is_deleting]
     running = sum(1 for n in nodes if not n.is_deleting) + len(claims)
     leaving = sum(1 for n in nodes if n.marked and not (n.claim and n.claim.is_deleting))
-    wanted = pool.spec.replicas or 0
-    if running + leaving >= wanted:
+    replicas = pool.spec.replicas or 0
+    if running + leaving >= replicas:
         return 0
-    missing = wanted - running
+    missing = replicas - running
     limit = pool.limits().get(NODES)
-    return missing if limit is None else max(0, min(missing, limit // MILLI - here))
+    return missing if limit is None else max(0, min(missing, limit // MILLI - existing))
 
 
 def _template_claim(pool: LaunchPool, parts: tuple[str, ...]) -> PlannedClaim:

@@ -87,10 +87,10 @@ class PoolTemplate:
         return found
 
 
-def ports_conflict(wanted: Iterable[HostPort], taken: Iterable[HostPort]) -> bool:
+def ports_conflict(ports: Iterable[HostPort], used: Iterable[HostPort]) -> bool:
     """Return whether a host port of one side conflicts with one of the other."""
-    held = tuple(taken)
-    return any(port.matches(other) for port in wanted for other in held)
+    used_ports = tuple(used)
+    return any(port.matches(other) for port in ports for other in used_ports)
 
 
 def min_values_shortfalls(
@@ -152,12 +152,12 @@ class Reservations:
             return None
         return frozenset(names)
 
-    def hold(self, held: Held, now: Held) -> None:
-        """Take a slot for each name new in ``now`` and release those no longer in it."""
-        for name in now - held:
+    def hold(self, held: Held, wanted: Held) -> None:
+        """Take a slot for each name new in ``wanted`` and release those no longer in it."""
+        for name in wanted - held:
             self._left[name] -= 1
             assert self._left[name] >= 0, f"reservation {name} is held too often"
-        for name in held - now:
+        for name in held - wanted:
             self._left[name] += 1
 
 
@@ -168,7 +168,7 @@ class RemainingLimits:
         self,
         templates: Iterable[PoolTemplate],
         nodes: Iterable[StateNode],
-        promised: Iterable[tuple[str, Resources]],
+        unlaunched: Iterable[tuple[str, Resources]],
         without: Collection[str] = (),
     ) -> None:
         self._left: dict[str, Resources] = {}
@@ -179,7 +179,7 @@ class RemainingLimits:
             for node in nodes:
                 if not node.is_deleting and node.name not in without:
                     self._take(node.node_pool, node.capacity)
-            for pool, capacity in promised:
+            for pool, capacity in unlaunched:
                 self._take(pool, capacity)
         self._allowed: dict[str, int] = {}
 

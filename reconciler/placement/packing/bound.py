@@ -65,7 +65,7 @@ class Bound(msgspec.Struct, frozen=True):
         return cost / self.cost - 1 if self.cost > 0 else None
 
     def gap_reason(self, cost: float) -> GapReason | None:
-        """Return what keeps a placement of this cost above the bound, or None."""
+        """Return why a placement of this cost is above the bound, or None if it is not."""
         if cost <= self.cost * (1 + 1e-6):
             return None
         if self.with_weights is None or self.with_preferences is None:
@@ -89,21 +89,29 @@ def lower_bound(
     """
     names, room = _resource_names(shapes), list(free)
 
-    def least(
+    def minimum_cost(
         counts: Mapping[Shape, int], *, by_weight: bool = False, by_launch: bool = False
     ) -> float:
         loads = [
-            _load(shape, count, _heaviest_pools(shape, templates) if by_weight else templates, names,
-                  shape.steps[:1] if by_launch else shape.steps)
+            _load(
+                shape,
+                count,
+                _heaviest_pools(shape, templates) if by_weight else templates,
+                names,
+                shape.steps[:1] if by_launch else shape.steps,
+            )
             for shape, count in counts.items()
-        ]  # fmt: skip
+        ]
         return _solve_bound(loads, templates, names, _total_amounts(names, room), _solve_in_parts)
 
-    cost = least(shapes)
+    cost = minimum_cost(shapes)
     if with_preferences is None:
         return Bound(cost)
     has_rules = any(step.rules for shape in with_preferences for step in shape.steps[:1])
-    by_weight, by_launch = least(shapes, by_weight=True), least(with_preferences, by_launch=True)
+    by_weight, by_launch = (
+        minimum_cost(shapes, by_weight=True),
+        minimum_cost(with_preferences, by_launch=True),
+    )
     return Bound(cost, by_weight, by_launch, has_rules)
 
 
@@ -121,8 +129,8 @@ def _resource_names(shapes: Iterable[Shape]) -> list[str]:
 
 
 def _total_amounts(names: Iterable[str], free: Iterable[Resources]) -> list[int]:
-    lefts = list(free)
-    return [sum(max(left.get(name, 0), 0) for left in lefts) for name in names]
+    resources = list(free)
+    return [sum(max(left.get(name, 0), 0) for left in resources) for name in names]
 
 
 def _solve_bound(
@@ -130,14 +138,14 @@ def _solve_bound(
     templates: Sequence[PoolTemplate],
     names: Sequence[str],
     room: Sequence[int],
-    solved: _Solver,
+    solver: _Solver,
 ) -> float:
     """Return the bound for a non-empty list of loads."""
     if not loads or not templates:
         return 0.0
     if len(loads) > LOADS_MAX:
         loads = merge_loads(loads)
-    dual = solved(loads, templates, names)
+    dual = solver(loads, templates, names)
     if not any(room):
         return dual.cost
     return max(0.0, dual.cost - worth_of_room(room, loads, dual.values))
@@ -150,10 +158,10 @@ _Solver = Callable[[Sequence[Load], Sequence[PoolTemplate], Sequence[str]], Dual
 def _solve_in_parts(
     loads: Sequence[Load], templates: Sequence[PoolTemplate], names: Sequence[str]
 ) -> Dual:
-    """Return the values as they are found in many rounds.
+    """Return the values after many rounds.
 
     Loads that no type of node could hold together, such as pods with and without GPUs, are solved
-    apart. A pod that comes or goes then changes one of several programs.
+    separately. A pod that is created or deleted then changes only one of several programs.
     """
     cost, values = 0.0, [0.0] * len(loads)
     for members in independent_groups(loads, templates, names):
@@ -167,14 +175,14 @@ def _solve_in_parts(
 def _solve_roughly(
     loads: Sequence[Load], templates: Sequence[PoolTemplate], names: Sequence[str]
 ) -> Dual:
-    """Return the values roughly, from one program for all of them."""
+    """Return approximate values, from one program for all loads."""
     return _solve_cached(loads, templates, names, _ROUNDS)
 
 
 def _solve_cached(
     loads: Sequence[Load], templates: Sequence[PoolTemplate], names: Sequence[str], rounds: int
 ) -> Dual:
-    """Return the values of the loads' pods; an equal question is solved once."""
+    """Return the values of the loads' pods; equal programs are solved once."""
     question = (
         tuple(_load_key(load) for load in loads),
         tuple((t.name, t.types, daemons_key(t)) for t in templates),
@@ -188,7 +196,7 @@ def _solve_cached(
 
 
 def _load_key(load: Load) -> Hashable:
-    """Return all that a load consists of."""
+    """Return a key that is equal for equal loads."""
     allowed = tuple(
         (name, tuple(space.requirements for space in spaces))
         for name, spaces in load.allowed.items()
@@ -210,12 +218,14 @@ def pod_values(
     groups = [[load] for load in loads.values()]
     if len(loads) > LOADS_MAX:
         groups = group_similar_loads(loads.values())
-    joined = [merge_loads(group)[0] if len(group) > 1 else group[0] for group in groups]
-    dual = _solve_roughly(joined, templates, names)
+    merged = [merge_loads(group)[0] if len(group) > 1 else group[0] for group in groups]
+    dual = _solve_roughly(merged, templates, names)
     found: dict[Load, float] = {}
-    for members, one, value in zip(groups, joined, dual.values, strict=True):
+    for members, merged_load, value in zip(groups, merged, dual.values, strict=True):
         for load in members:
-            found[load] = value * load.wanted[0] / one.wanted[0] if len(members) > 1 else value
+            found[load] = (
+                value * load.wanted[0] / merged_load.wanted[0] if len(members) > 1 else value
+            )
     return {shape: found.get(load, 0.0) for shape, load in loads.items()}
 
 
@@ -252,8 +262,8 @@ def _load(
                 if narrowed is not None:
                     found[narrowed] = None
         allowed[template.name] = list(found)
-    wanted = tuple(shape.requests.get(name, 0) for name in names)
-    return Load(count, wanted, min(count, _pods_per_host_max(shape)), allowed)
+    requests = tuple(shape.requests.get(name, 0) for name in names)
+    return Load(count, requests, min(count, _pods_per_host_max(shape)), allowed)
 
 
 def _pods_per_host_max(shape: Shape) -> int:

@@ -15,7 +15,7 @@ from reconciler.catalog.table import indices
 from reconciler.model.resources import NODES
 from reconciler.placement.nodes.claims import OpenClaim, fit
 from reconciler.placement.nodes.existing import NodeUse
-from reconciler.placement.packing.filling import Filler, DraftNode
+from reconciler.placement.packing.filling import DraftNode, Filler
 from reconciler.placement.packing.goal import Depth, Effort, Goal
 from reconciler.placement.packing.greedy import (
     DraftPacking,
@@ -24,7 +24,7 @@ from reconciler.placement.packing.greedy import (
     value_by_dual,
     value_by_share,
 )
-from reconciler.placement.packing.lots import DomainChoice, Lot, SortedLots, LotSorter
+from reconciler.placement.packing.lots import DomainChoice, Lot, LotSorter, SortedLots
 from reconciler.placement.packing.market import PackingMarket
 from reconciler.placement.pods.cohort import Cohort, CohortView
 from reconciler.placement.solve import PlacementPass
@@ -43,54 +43,56 @@ class Checkpoint:
 class Trials:
     """The cohorts and counts of one question.
 
-    ``at_first`` are the counts before any pod was placed; ``fresh`` creates an empty pass.
-    ``worth`` is the cost of new nodes for each pod by key, if known: room on existing nodes then
-    goes to the most expensive pods first.
+    ``initial_counts`` are those before any pod was placed; ``new_pass`` creates an empty pass.
+    ``pod_values`` are the costs of new nodes for each pod by key, if known: room on existing nodes
+    then goes to the most expensive pods first.
     """
 
     def __init__(
         self,
         cohorts: list[Cohort],
         topology: Topology,
-        at_first: list[dict[str, int]],
-        fresh: Callable[[], PlacementPass],
-        worth: Mapping[str, float] | None = None,
+        initial_counts: list[dict[str, int]],
+        new_pass: Callable[[], PlacementPass],
+        pod_values: Mapping[str, float] | None = None,
     ) -> None:
         self.cohorts = cohorts
         self._topology = topology
-        self._at_first = at_first
-        self._fresh = fresh
-        self._worth = worth
+        self._at_first = initial_counts
+        self._fresh = new_pass
+        self._pod_values = pod_values
 
     def start(self) -> PlacementPass:
         """Return a new pass in which all pods wait except those that existing nodes take."""
         self._topology.restore(self._at_first)
         for cohort in self.cohorts:
             cohort.rewind()
-        solving = self._fresh()
-        solving.fill_existing_nodes(_sort_by_pod_value(self.cohorts, self._worth, solving.nodes))
-        return solving
+        placement_pass = self._fresh()
+        placement_pass.fill_existing_nodes(
+            _sort_by_pod_value(self.cohorts, self._pod_values, placement_pass.nodes)
+        )
+        return placement_pass
 
     def checkpoint(self) -> Checkpoint:
         """Return the current state of cohorts and counts."""
         waiting = [(c.waiting_from, c.first) for c in self.cohorts]
         return Checkpoint(self._topology.snapshot(), waiting)
 
-    def restore(self, standing: Checkpoint) -> None:
+    def restore(self, checkpoint: Checkpoint) -> None:
         """Restore cohorts and counts to a saved state."""
-        self._topology.restore(standing.counts)
-        for cohort, (waiting_from, first) in zip(self.cohorts, standing.waiting, strict=True):
+        self._topology.restore(checkpoint.counts)
+        for cohort, (waiting_from, first) in zip(self.cohorts, checkpoint.waiting, strict=True):
             cohort.waiting_from, cohort.first = waiting_from, first
 
 
 def _sort_by_pod_value(
-    cohorts: Sequence[Cohort], worth: Mapping[str, float] | None, use: NodeUse
+    cohorts: Sequence[Cohort], pod_values: Mapping[str, float] | None, use: NodeUse
 ) -> Sequence[Cohort]:
     """Return cohorts by the value of their pods relative to the share of free room they use.
 
     Values are rounded to powers of two, so that larger pods stay first among similar ones.
     """
-    if not worth:
+    if not pod_values:
         return cohorts
     free = list(indices(use.open))
     cpu = sum(max(use.cpu[i], 0) for i in free) or 1
@@ -98,7 +100,7 @@ def _sort_by_pod_value(
 
     def rank(cohort: Cohort) -> tuple[bool, int]:
         part = cohort.shape.cpu / cpu + cohort.shape.memory / memory
-        value = worth.get(cohort.pods[0].key, 0.0)
+        value = pod_values.get(cohort.pods[0].key, 0.0)
         return cohort.shape.model.is_virtual, -frexp(value / part)[1] if part > 0 else 0
 
     return sorted(cohorts, key=rank)
@@ -125,9 +127,9 @@ class DraftPlacement:
     """The placement of one draft in a pass."""
 
     def __init__(
-        self, solving: PlacementPass, cohorts: Sequence[Cohort], nodes: Iterable[DraftNode]
+        self, placement_pass: PlacementPass, cohorts: Sequence[Cohort], nodes: Iterable[DraftNode]
     ) -> None:
-        self._solving = solving
+        self._placement_pass = placement_pass
         self._cohorts = cohorts
         self._by_lot: dict[Lot, list[_DraftedNode]] = {}
         for node in nodes:
@@ -152,13 +154,13 @@ class DraftPlacement:
         while steps and cohort.waiting:
             lot, count = steps[-1]
             stage = next(s for s in lot.stages if s in cohort.stages)
-            view = stage.view(cohort, self._solving.demands)
+            view = stage.view(cohort, self._placement_pass.demands)
             placed = 0 if view.hopeless else self._place(number, view, lot, count)
             if placed:
                 index = cohort.stages.index(stage)
                 if index:
                     pods = cohort.pods[cohort.waiting_from - placed : cohort.waiting_from]
-                    self._solving.steps_taken.update((pod.key, index) for pod in pods)
+                    self._placement_pass.steps_taken.update((pod.key, index) for pod in pods)
                 steps.pop()
                 if placed < count:
                     steps.append((lot, count - placed))
@@ -169,7 +171,7 @@ class DraftPlacement:
 
     def _place(self, number: int, view: CohortView, lot: Lot, count: int) -> int:
         """Place up to ``count`` pods of a lot on the first node that takes one; return how many."""
-        solving = self._solving
+        placement_pass = self._placement_pass
         in_unit = dict(lot.cohorts)[number]
         for planned in self._by_lot.get(lot, ()):
             due = planned.due[lot] * in_unit if in_unit == 1 else planned.due[lot]
@@ -178,19 +180,21 @@ class DraftPlacement:
             claim = planned.claim
             opening = claim is None
             if claim is None:
-                claim = OpenClaim(planned.node.template, f"new node {len(solving.claims) + 1}")
+                claim = OpenClaim(
+                    planned.node.template, f"new node {len(placement_pass.claims) + 1}"
+                )
                 claim.space = planned.node.site.space
                 claim.mask = self._types(planned.node)
             room = view.room_on(claim.host)
             if room <= 0:
                 continue
-            found = fit(view, claim, claim.mask, solving.reservations, opening=opening)
+            found = fit(view, claim, claim.mask, placement_pass.reservations, opening=opening)
             if found.space is None:
                 continue
-            most = min(count, room, due if in_unit == 1 else count)
+            limit = min(count, room, due if in_unit == 1 else count)
             if view.stage.by_domain:
-                most = 1
-            placed = len(solving.put(view.cohort, claim, found, most, is_new=opening))
+                limit = 1
+            placed = len(placement_pass.put(view.cohort, claim, found, limit, is_new=opening))
             planned.claim = claim
             if in_unit == 1:
                 planned.due[lot] -= placed
@@ -200,8 +204,8 @@ class DraftPlacement:
     def _types(self, node: DraftNode) -> int:
         """Return the types that the claim may become: with limits, none larger than drafted."""
         template, table = node.template, node.template.table
-        mask = self._solving.limits.allowed_types(template)
-        for name in self._solving.limits.remaining(template) or ():
+        mask = self._placement_pass.limits.allowed_types(template)
+        for name in self._placement_pass.limits.remaining(template) or ():
             if name != NODES:
                 most = table.most_capacity(name, 1 << node.index)
                 mask &= table.capacity_at_most(name, most)
@@ -222,23 +226,23 @@ _ORDERS_MAX = 6
 
 
 def find_cheapest_pass(
-    best: PlacementPass, tries: Trials, goal: Goal, depth: Depth = "whole"
+    best: PlacementPass, trials: Trials, goal: Goal, depth: Depth = "whole"
 ) -> PlacementPass:
     """Return the best pass among the default and all candidates; its state is the current one."""
-    outcome, standing = goal.score(best, tries.cohorts), tries.checkpoint()
+    outcome, checkpoint = goal.score(best, trials.cohorts), trials.checkpoint()
     if outcome.nodes == 0:
         return best
-    effort, briefly = _effort(tries.cohorts, depth), depth == "brief"
-    drafts = sorted(_drafts(tries, goal, effort, briefly), key=lambda p: p.loss)[:_IMPROVED_MAX]
+    effort, briefly = _effort(trials.cohorts, depth), depth == "brief"
+    drafts = sorted(_drafts(trials, goal, effort, briefly), key=lambda p: p.loss)[:_IMPROVED_MAX]
     papers = sorted(_improve_drafts(drafts, effort), key=lambda p: p.loss)
     for paper in papers[: 1 if briefly else _PLACED_MAX]:
-        solving = tries.start()
-        DraftPlacement(solving, tries.cohorts, paper.nodes).run(paper.found)
-        solving.run([(cohort, len(cohort.pods)) for cohort in tries.cohorts])
-        reached = goal.score(solving, tries.cohorts)
+        placement_pass = trials.start()
+        DraftPlacement(placement_pass, trials.cohorts, paper.nodes).run(paper.found)
+        placement_pass.run([(cohort, len(cohort.pods)) for cohort in trials.cohorts])
+        reached = goal.score(placement_pass, trials.cohorts)
         if reached < outcome:
-            best, outcome, standing = solving, reached, tries.checkpoint()
-    tries.restore(standing)
+            best, outcome, checkpoint = placement_pass, reached, trials.checkpoint()
+    trials.restore(checkpoint)
     return best
 
 
@@ -250,17 +254,17 @@ def _effort(cohorts: Collection[Cohort], depth: Depth) -> Effort:
     return Effort((_WORK_BASE + _WORK_PER_POD * pods) // _DIVISORS[depth])
 
 
-def _drafts(tries: Trials, goal: Goal, effort: Effort, briefly: bool) -> Iterator[DraftPacking]:
+def _drafts(trials: Trials, goal: Goal, effort: Effort, briefly: bool) -> Iterator[DraftPacking]:
     """Yield drafts by several measures of value, for the best ways to choose domains."""
-    ways: list[tuple[SortedLots, Filler, UnitValues, UnitValues]] = []
-    for found, filler, by_share in _domain_choices(tries, goal, effort, briefly):
+    choices: list[tuple[SortedLots, Filler, UnitValues, UnitValues]] = []
+    for found, filler, by_share in _domain_choices(trials, goal, effort, briefly):
         by_dual = None if briefly else value_by_dual(filler, effort.left // 4)
         if by_dual is None:
             yield make_draft(found, filler, by_share, effort.left // 2)
             return
-        ways.append((found, filler, by_share, by_dual))
-    ways.sort(key=lambda way: way[3].least_cost)
-    for number, (found, filler, by_share, by_dual) in enumerate(ways):
+        choices.append((found, filler, by_share, by_dual))
+    choices.sort(key=lambda way: way[3].least_cost)
+    for number, (found, filler, by_share, by_dual) in enumerate(choices):
         if number and effort.done > effort.most // 2:
             return
         yield make_draft(found, filler, by_share, effort.left // 4)
@@ -276,17 +280,17 @@ def _improve_drafts(drafts: Sequence[DraftPacking], effort: Effort) -> Iterator[
 
 
 def _domain_choices(
-    tries: Trials, goal: Goal, effort: Effort, briefly: bool
+    trials: Trials, goal: Goal, effort: Effort, briefly: bool
 ) -> Iterator[tuple[SortedLots, Filler, UnitValues]]:
     """Yield the lots of each way to choose domains, with the value of their units."""
     market: PackingMarket | None = None
     seen: set[object] = set()
-    turns = () if briefly else _domain_orders(tries.cohorts)
-    for choice, turn in product(DomainChoice, (_NO_ORDER, *turns)):
-        solving = tries.start()
+    orders = () if briefly else _domain_orders(trials.cohorts)
+    for choice, order in product(DomainChoice, (_NO_ORDER, *orders)):
+        placement_pass = trials.start()
         if market is None:
-            market = PackingMarket.of(tries.cohorts, solving, goal)
-        found = LotSorter(tries.cohorts, solving, goal, market, choice, turn).lots()
+            market = PackingMarket.of(trials.cohorts, placement_pass, goal)
+        found = LotSorter(trials.cohorts, placement_pass, goal, market, choice, order).lots()
         if found.lots and found.content not in seen:
             seen.add(found.content)
             yield found, Filler(market, found.lots, effort), value_by_share(found.lots, market)

@@ -146,11 +146,11 @@ def node_kinds(
         suits, members = _group_by_suit(loads, template)
         for signature, offers in _types_worth_buying(suits, template, names).items():
             shared = sum(mask for i, mask in enumerate(members) if signature >> i & 1)
-            held = [
+            pods_by_load = [
                 offers.pods_held(load) if shared >> i & 1 else offers.no_pods
                 for i, load in enumerate(loads)
             ]
-            every = zip(*held, strict=True)
+            every = zip(*pods_by_load, strict=True)
             for price, room, most in zip(offers.prices, offers.rooms, every, strict=True):
                 if any(most):
                     found[NodeKind(price + extra, room, most)] = None
@@ -170,7 +170,7 @@ class _Offers:
 
     @property
     def no_pods(self) -> list[int]:
-        """The pods that each type holds of a load that it does not suit."""
+        """The pods that each type holds of a load that does not suit it: none."""
         return [0] * len(self.rooms)
 
     def add(self, price: float, room: tuple[int, ...]) -> None:
@@ -181,7 +181,7 @@ class _Offers:
     def pods_held(self, load: Load) -> list[int]:
         """Return how many pods of a load each type holds.
 
-        Loads come back with other counts all the time, so this is computed once for each request.
+        Equal loads often recur with other counts, so this is computed once for equal requests.
         """
         key = load.wanted, load.fluid
         known = self._held.get(key)
@@ -369,17 +369,17 @@ def solve(loads: Sequence[Load], kinds: Sequence[NodeKind], rounds: int = ROUNDS
         values = [max(v, 0.0) for v in optimum.variables]
         over: list[tuple[float, int, list[float]]] = []
         factor = 1.0
-        lately: _Proof | None = None
+        last_proof: _Proof | None = None
         for number, pricing in enumerate(pricings):
             kind = pricing.kind
             most = kind.cost * (1 + _TINY)
             if pricing.shadow and pricing.proof(values).ceiling(kind) <= most:
                 continue
-            if lately is not None and lately.ceiling(kind) <= most:
+            if last_proof is not None and last_proof.ceiling(kind) <= most:
                 continue
             column = pricing.fill(values)
-            lately = pricing.proof(values)
-            ceiling = lately.ceiling(kind)
+            last_proof = pricing.proof(values)
+            ceiling = last_proof.ceiling(kind)
             if ceiling > most:
                 over.append((kind.cost / ceiling, number, column))
                 factor = min(factor, kind.cost / ceiling)

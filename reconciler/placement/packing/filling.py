@@ -26,7 +26,7 @@ _LOTS_TO_REORDER = 100
 _GAIN = 1e-9
 _ROUGH_DIVISOR = 32
 _STATES_MAX = 128
-"""The number of states for which fillings are kept: many beginnings lead to the same states."""
+"""The number of states for which fillings are cached: many starts lead to the same states."""
 
 
 class Site:
@@ -65,19 +65,19 @@ class DraftNode:
     def template(self) -> PoolTemplate:
         return self.site.template
 
-    def take(self, lot: Lot, needs: Needs, most: int, sites: Sites) -> int:
-        """Take as many units of a lot as fit, up to ``most``; return the number."""
+    def take(self, lot: Lot, needs: Needs, limit: int, sites: Sites) -> int:
+        """Take as many units of a lot as fit, up to ``limit``; return the number."""
         room = self.room
         for resource, amount in needs:
-            held = room[resource] // amount
-            if held < most:
-                if held <= 0:
+            count = room[resource] // amount
+            if count < limit:
+                if count <= 0:
                     return 0
-                most = held
-        return self.join(lot, needs, most, sites)
+                limit = count
+        return self.join(lot, needs, limit, sites)
 
-    def join(self, lot: Lot, needs: Needs, most: int, sites: Sites) -> int:
-        """Take up to ``most`` units of a lot, already known to have room; return the number."""
+    def join(self, lot: Lot, needs: Needs, limit: int, sites: Sites) -> int:
+        """Take up to ``limit`` units of a lot, already known to have room; return the number."""
         site = self.site
         try:
             after = site.sites_with_lot[lot]
@@ -86,33 +86,33 @@ class DraftNode:
         if after is not site and (after is None or not after.holds(self.index, self.cost)):
             return 0
         if lot.is_ruled:
-            most = self._room_by_rules(lot, most)
-            if most <= 0:
+            limit = self._room_by_rules(lot, limit)
+            if limit <= 0:
                 return 0
         room = self.room
         for resource, amount in needs:
-            room[resource] -= amount * most
+            room[resource] -= amount * limit
         self.site = after
-        self.taken[lot] = self.taken.get(lot, 0) + most
-        return most
+        self.taken[lot] = self.taken.get(lot, 0) + limit
+        return limit
 
-    def _room_by_rules(self, lot: Lot, most: int) -> int:
+    def _room_by_rules(self, lot: Lot, limit: int) -> int:
         """Return how many units the rules about hosts and ports allow, and count them."""
         if lot.ports:
-            most = min(most, 1) if not ports_conflict(lot.ports, self.ports) else 0
+            limit = min(limit, 1) if not ports_conflict(lot.ports, self.ports) else 0
         for group, selects_itself in lot.by_host:
             counting = self.hosts.get(group)
             if counting is None:
                 counting = self.hosts[group] = Group(group.rule, {})
-            most = min(most, counting.room_on_host(_HOST, selects_itself, None))
-        if most > 0:
+            limit = min(limit, counting.room_on_host(_HOST, selects_itself, None))
+        if limit > 0:
             self.ports += lot.ports
             for group in lot.counted:
                 counting = self.hosts.get(group)
                 if counting is None:
                     counting = self.hosts[group] = Group(group.rule, {})
-                counting.record(_HOST, most)
-        return most
+                counting.record(_HOST, limit)
+        return limit
 
     def has_room(self, needs: Needs) -> bool:
         """Return whether there is room for a unit, ignoring rules."""
@@ -143,13 +143,13 @@ class DraftNode:
 
     def copy(self) -> DraftNode:
         """Return a copy of this node."""
-        made = DraftNode(self.site, self.row)
-        made.room = list(self.room)
-        made.taken = dict(self.taken)
-        made.ports = self.ports
+        copied = DraftNode(self.site, self.row)
+        copied.room = list(self.room)
+        copied.taken = dict(self.taken)
+        copied.ports = self.ports
         for group, counting in self.hosts.items():
-            made.hosts[group] = Group(counting.rule, dict(counting.counts))
-        return made
+            copied.hosts[group] = Group(counting.rule, dict(counting.counts))
+        return copied
 
     @property
     def value(self) -> float:
@@ -257,7 +257,7 @@ class Filler:
     def _cached_filling(
         self, kind: int, shelf: PoolOffers, row: Row, fill: Callable[[], DraftNode]
     ) -> DraftNode:
-        """Return a filling of the present state; one that is known counts as the same work."""
+        """Return a filling of the current state; a cached one counts as the same work."""
         here = self._here
         if here is None:
             here = self._here = self._fillings()
@@ -271,7 +271,7 @@ class Filler:
         return known[0]
 
     def _fillings(self) -> _Fillings:
-        """Return the known fillings of what is left now."""
+        """Return the cached fillings of the remaining lots."""
         if len(self._states) >= _STATES_MAX:
             self._states.clear()
         state = tuple(self.left.values()), tuple([lot.number for lot in self.order])
@@ -325,7 +325,10 @@ class Filler:
         seen = self.effort.done - before
         if len(self.order) > _LOTS_TO_REORDER:
             return best
-        worth, empty = best.value, DraftNode(self.sites.site_for(shelf.template, shelf.space), row)
+        best_value, empty = (
+            best.value,
+            DraftNode(self.sites.site_for(shelf.template, shelf.space), row),
+        )
         for number, lot in enumerate(self.order[:_ORDERS_MAX]):
             if not empty.may_take(lot, self.needs[lot], self.sites):
                 if number:  # the same filling as before, which reads the lot as well
@@ -337,8 +340,8 @@ class Filler:
                 orders.append([*others, lot])
             for order in orders:
                 node = self.fill_in_order(shelf, row, order)
-                if node.value > worth + _GAIN:
-                    best, worth = node, node.value
+                if node.value > best_value + _GAIN:
+                    best, best_value = node, node.value
         return best
 
     def book(self, node: DraftNode, times: int = 1) -> None:

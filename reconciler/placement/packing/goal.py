@@ -68,7 +68,7 @@ class Goal(msgspec.Struct, frozen=True):
         )
 
     def with_all_pools(self) -> Goal:
-        """Return the goal with every NodePool taking part."""
+        """Return the goal with every NodePool packed for cost."""
         return msgspec.structs.replace(self, packing=Packing.CHEAPEST, packings={})
 
     def packs(self, template: PoolTemplate) -> bool:
@@ -76,16 +76,16 @@ class Goal(msgspec.Struct, frozen=True):
         return self.packings.get(template.name, self.packing) == Packing.CHEAPEST
 
     def packs_some(self, templates: Iterable[PoolTemplate]) -> bool:
-        """Return whether any of the NodePools takes part."""
+        """Return whether any of the NodePools is packed for cost."""
         return any(map(self.packs, templates))
 
     def cost_of_node(self, template: PoolTemplate) -> float:
         """Return what a node of the NodePool costs on top of its price, in USD an hour."""
         return self.node_costs.get(template.name, self.node_cost)
 
-    def score(self, solving: PlacementPass, cohorts: Sequence[Cohort]) -> PackingScore:
+    def score(self, placement_pass: PlacementPass, cohorts: Sequence[Cohort]) -> PackingScore:
         """Return the score of a pass."""
-        claims = solving.claims
+        claims = placement_pass.claims
         cost = sum(claim.price + self.cost_of_node(claim.template) for claim in claims)
         virtual = sum(c.waiting for c in cohorts if c.shape.model.is_virtual)
         waiting = sum(c.waiting for c in cohorts) - virtual
@@ -122,15 +122,15 @@ class PreferenceBudget:
         self._attempt = attempt
 
     def apply(
-        self, full: Attempt, with_preferences: Sequence[Shape], least: float
+        self, full: Attempt, with_preferences: Sequence[Shape], minimum_cost: float
     ) -> tuple[Attempt, float]:
         """Return the final attempt, and its saving compared to ``full`` in USD an hour.
 
         ``full`` has every preference; ``with_preferences`` are the shapes that have some. Nodes
-        without any preference cost at least ``least`` USD an hour.
+        without any preference cost at least ``minimum_cost`` USD an hour.
         """
         full_score = self._score(full)
-        if not with_preferences or full_score.cost <= self._allowed_cost(least):
+        if not with_preferences or full_score.cost <= self._allowed_cost(minimum_cost):
             return full, 0.0
         chosen = self._attempt(with_preferences, "third")
         bare_score = self._score(chosen)
@@ -149,7 +149,7 @@ class PreferenceBudget:
         return chosen, full_score.cost - self._score(chosen).cost
 
     def _score(self, attempt: Attempt) -> PackingScore:
-        return self._goal.score(attempt.solving, attempt.cohorts)
+        return self._goal.score(attempt.placement_pass, attempt.cohorts)
 
     def _allowed_cost(self, without: float) -> float:
         """Return the maximum cost with preferences, given the cost ``without`` them."""
@@ -165,24 +165,24 @@ class PreferenceBudget:
         parts = list(_split_shapes(with_preferences))
         if len(parts) == 1:
             return
-        none = self._score(self._attempt(with_preferences, "brief"))
+        without_any = self._score(self._attempt(with_preferences, "brief"))
         costs: list[tuple[float, int]] = []
         for number in range(len(parts)):
             alone = self._score(self._attempt(_shapes_except(parts, {number}), "brief"))
-            if alone.waiting <= none.waiting:
-                costs.append((max(0.0, alone.cost - none.cost), number))
-        left, kept = self._allowed_cost(bare.cost) - bare.cost, []
+            if alone.waiting <= without_any.waiting:
+                costs.append((max(0.0, alone.cost - without_any.cost), number))
+        left, retained = self._allowed_cost(bare.cost) - bare.cost, []
         for cost, number in sorted(costs)[: len(parts) - 1]:
             left -= cost
             if left >= 0:
-                kept.append(number)
-        while kept:
-            yield _shapes_except(parts, kept)
-            kept = kept[: len(kept) // 2]
+                retained.append(number)
+        while retained:
+            yield _shapes_except(parts, retained)
+            retained = retained[: len(retained) // 2]
 
 
-def _shapes_except(parts: Sequence[Sequence[Shape]], kept: Collection[int]) -> list[Shape]:
-    return [s for number, part in enumerate(parts) if number not in kept for s in part]
+def _shapes_except(parts: Sequence[Sequence[Shape]], retained: Collection[int]) -> list[Shape]:
+    return [s for number, part in enumerate(parts) if number not in retained for s in part]
 
 
 def _split_shapes(shapes: Sequence[Shape]) -> Iterator[Sequence[Shape]]:

@@ -15,7 +15,7 @@ from heapq import heapify, heappop, heappush
 from itertools import combinations
 from typing import NamedTuple
 
-from reconciler.placement.packing.filling import Filler, DraftNode
+from reconciler.placement.packing.filling import DraftNode, Filler
 from reconciler.placement.packing.lots import Lot, SortedLots
 from reconciler.placement.packing.market import PackingMarket, PoolOffers, Row
 from reconciler.placement.packing.simplex import Program
@@ -350,31 +350,31 @@ class DraftImprovement:
 
     def _repack(self, chosen: Sequence[int]) -> bool:
         """Repack the pods of the chosen nodes; return whether that reduced the cost."""
-        gone = [self._nodes[i] for i in chosen]
-        saved = sum(node.cost for node in gone)
-        if saved - sum(node.floor for node in gone) <= _GAIN:
+        removed = [self._nodes[i] for i in chosen]
+        saved = sum(node.cost for node in removed)
+        if saved - sum(node.floor for node in removed) <= _GAIN:
             return False
         rest = [node for i, node in enumerate(self._nodes) if i not in chosen]
-        for node in gone:
+        for node in removed:
             self._filler.charge(node, -1)
-        kept, left = self._move_units(rest, gone)
-        made = self._buy_nodes(left, saved)
-        for node in gone if made is None else made:
+        retained, remaining = self._move_units(rest, removed)
+        bought = self._buy_nodes(remaining, saved)
+        for node in removed if bought is None else bought:
             self._filler.charge(node, 1)
-        if made is not None:
-            self._nodes = [*kept, *made]
-        return made is not None
+        if bought is not None:
+            self._nodes = [*retained, *bought]
+        return bought is not None
 
     def _move_units(
-        self, rest: Iterable[DraftNode], gone: Iterable[DraftNode]
+        self, rest: Iterable[DraftNode], removed: Iterable[DraftNode]
     ) -> tuple[list[DraftNode], dict[Lot, int]]:
         """Return the rest with the units that they take in, and the units that need new nodes."""
         filler = self._filler
         left = Counter[Lot]()
-        for node in gone:
+        for node in removed:
             left.update(node.taken)
         order = sorted(left, key=lambda lot: (-lot.value, lot.number))
-        kept: list[DraftNode] = []
+        retained: list[DraftNode] = []
         for node in rest:
             grown = node
             filler.effort.done += len(order)
@@ -383,8 +383,8 @@ class DraftImprovement:
                     if grown is node:
                         grown = node.copy()
                     left[lot] -= grown.take(lot, filler.needs[lot], left[lot], filler.sites)
-            kept.append(grown)
-        return kept, {lot: count for lot, count in left.items() if count}
+            retained.append(grown)
+        return retained, {lot: count for lot, count in left.items() if count}
 
     def _buy_nodes(self, left: Mapping[Lot, int], ceiling: float) -> list[DraftNode] | None:
         """Return new nodes for what is left that cost less than ``ceiling``, or None."""
@@ -440,18 +440,20 @@ class DraftPacking:
         return replace(self, nodes=nodes)
 
 
-def make_draft(found: SortedLots, filler: Filler, worth: UnitValues, work_max: int) -> DraftPacking:
-    """Return the cheapest of a few drafts; the whole columns of ``worth`` are bought first."""
-    filler.set_values(worth.values)
+def make_draft(
+    found: SortedLots, filler: Filler, unit_values: UnitValues, work_max: int
+) -> DraftPacking:
+    """Return the cheapest of a few drafts; the columns of ``unit_values`` are bought first."""
+    filler.set_values(unit_values.values)
     filler.restart()
-    nodes = _buy_columns(filler, worth.columns)
+    nodes = _buy_columns(filler, unit_values.columns)
     left = {lot: count for lot, count in filler.left.items() if count}
     if left:
         rest = best_packing(Greedy(filler, work_max), left, _DRAFT_FIRST_NODES_MAX)
         assert rest is not None
         nodes += rest.nodes
         left = dict(rest.unplaced)
-    return DraftPacking(found, filler, worth, nodes, sum(left.values()))
+    return DraftPacking(found, filler, unit_values, nodes, sum(left.values()))
 
 
 def _buy_columns(filler: Filler, columns: Iterable[tuple[DraftNode, float]]) -> list[DraftNode]:

@@ -108,17 +108,17 @@ class LotSorter:
     def __init__(
         self,
         cohorts: Sequence[Cohort],
-        solving: PlacementPass,
+        placement_pass: PlacementPass,
         goal: Goal,
         market: PackingMarket,
         choice: DomainChoice,
-        turn: Mapping[str, int],
+        domain_order: Mapping[str, int],
     ) -> None:
         self._by_share = choice is DomainChoice.SHARE
-        self._turn = turn
+        self._turn = domain_order
         self._market = market
         self._cohorts = cohorts
-        self._solving = solving
+        self._placement_pass = placement_pass
         self._goal = goal
         self._lots: dict[object, Lot] = {}
         self._sequences: dict[int, list[tuple[Lot, int]]] = {}
@@ -138,11 +138,11 @@ class LotSorter:
 
     def _bundles(self) -> set[int]:
         """Build a lot for each set of cohorts that must share a host; return their cohorts."""
-        bound: set[int] = set()
+        bundled: set[int] = set()
         for members in self._host_mates():
-            bound.update(members)
+            bundled.update(members)
             self._bundle(members)
-        return bound
+        return bundled
 
     def _host_mates(self) -> list[list[int]]:
         """Return the sets of cohorts that affinity binds to one host."""
@@ -195,10 +195,10 @@ class LotSorter:
 
         The result is empty if the first suitable NodePool is not packed for cost.
         """
-        goal, limits = self._goal, self._solving.limits
+        goal, limits = self._goal, self._placement_pass.limits
         found: list[list[PoolOffers]] = []
         weight: int | None = None
-        for template in self._solving.templates:
+        for template in self._placement_pass.templates:
             if not all(stage.tolerates(template) for stage in stages):
                 continue
             space: Space | None = template.space
@@ -251,15 +251,15 @@ class LotSorter:
 
     def _choice(self, cohort: Cohort, stage: CohortStage) -> _Choice | None:
         """Return the cheapest NodePool and space that the rules allow now."""
-        view = stage.view(cohort, self._solving.demands)
+        view = stage.view(cohort, self._placement_pass.demands)
         if view.hopeless or stage.step.demand.hostname is not None:
             return None
         if stage.by_domain and self._by_share:
             view.open = [d.as_one_tier() for d in view.open]
-        for template in self._solving.templates:
+        for template in self._placement_pass.templates:
             if not stage.tolerates(template):
                 continue
-            allowed = self._solving.limits.allowed_types(template)
+            allowed = self._placement_pass.limits.allowed_types(template)
             types = template.fitting_types(allowed, cohort.shape.requests, cohort.shape.ports)
             usable = [
                 space
@@ -304,7 +304,7 @@ class LotSorter:
     ) -> None:
         """Add pods to the lot of a space, and count them as if they were placed there."""
         stage, template, space = chosen.stage, chosen.template, chosen.space
-        demands = _demands(cohort, stage, space, self._solving)
+        demands = _demands(cohort, stage, space, self._placement_pass)
         key = (number, stage, demands)
         lot = self._lots.get(key)
         if lot is None:
@@ -313,10 +313,10 @@ class LotSorter:
             lot.units += count
         self._sequences.setdefault(number, []).append((lot, count))
         if cohort.counted or cohort.repelling:
-            imagined = OpenClaim(template, "imagined")
-            imagined.space = space
-            imagined.mask = space.mask
-            record_pods(cohort, imagined, count)
+            virtual_claim = OpenClaim(template, "imagined")
+            virtual_claim.space = space
+            virtual_claim.mask = space.mask
+            record_pods(cohort, virtual_claim, count)
 
     def _lot(
         self, number: int, cohort: Cohort, stage: CohortStage, demands: tuple[Demand, ...]
@@ -339,11 +339,11 @@ def _demands(
     cohort: Cohort,
     stage: CohortStage,
     space: Space | None = None,
-    solving: PlacementPass | None = None,
+    placement_pass: PlacementPass | None = None,
 ) -> tuple[Demand, ...]:
     """Return the demands of a pod on its node, with the domains that ``space`` has fixed."""
     found = [stage.step.demand]
-    if space is None or solving is None:
+    if space is None or placement_pass is None:
         return (*found, *cohort.shape.volume_demands[:1])
     for demand in cohort.shape.volume_demands:
         narrowed = space.narrow(demand)
@@ -353,7 +353,7 @@ def _demands(
     for key in dict.fromkeys(group.key for group in stage.by_domain):
         known = space.requirements.get(key)
         if known is not None and not known.complement:
-            found.append(solving.demands.one_of(key, known.values))
+            found.append(placement_pass.demands.one_of(key, known.values))
     return tuple(dict.fromkeys(found))
 
 

@@ -29,29 +29,29 @@ T = TypeVar("T")
 
 
 class AnswerCache(Generic[T]):
-    """KnownAnswers by question; all are forgotten when there are too many."""
+    """A cache of answers by question; it is cleared when it is full."""
 
-    def __init__(self, most: int = _ANSWERS_MAX) -> None:
+    def __init__(self, size_max: int = _ANSWERS_MAX) -> None:
         self._known: dict[Hashable, T] = {}
-        self._most = most
+        self._most = size_max
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def get_or_compute(self, question: Hashable, answer: Callable[[], T]) -> T:
+    def get_or_compute(self, question: Hashable, compute: Callable[[], T]) -> T:
         """Return the known answer, or compute it."""
         try:
             return self._known[question]
         except KeyError:
             if len(self._known) >= self._most:
                 self._known.clear()
-            found = self._known[question] = answer()
+            found = self._known[question] = compute()
             return found
 
 
 @lru_cache(maxsize=_CATALOGS_MAX)
 def answer_cache(subject: str, tables: tuple[TypeTable, ...]) -> AnswerCache[object]:
-    """Return the answers about a subject that depend on these tables."""
+    """Return the cache of answers about a subject that depend on these tables."""
     del subject, tables
     return AnswerCache()
 
@@ -62,7 +62,7 @@ def type_tables(templates: Iterable[PoolTemplate]) -> tuple[TypeTable, ...]:
 
 
 def daemons_key(template: PoolTemplate) -> Hashable:
-    """Return the daemons of a NodePool's nodes as part of a question; ports are left out."""
+    """Return the daemons of a NodePool's nodes as part of a cache key; ports are left out."""
     return tuple((g.mask, tuple(sorted(g.requests.items()))) for g in template.daemon_groups)
 
 
@@ -112,12 +112,14 @@ class PackingMarket:
         self._least: dict[tuple[str, Space, tuple[int, ...]], float] = {}
 
     @classmethod
-    def of(cls, cohorts: Iterable[Cohort], solving: PlacementPass, goal: Goal) -> PackingMarket:
+    def of(
+        cls, cohorts: Iterable[Cohort], placement_pass: PlacementPass, goal: Goal
+    ) -> PackingMarket:
         """Return the market for the pods of a pass that has not launched anything yet."""
         names = {name for c in cohorts for name in c.shape.requests}
-        groups = [group for t in solving.templates for group in t.daemon_groups]
+        groups = [group for t in placement_pass.templates for group in t.daemon_groups]
         names.update(name for group in groups for name in group.requests)
-        return cls(sorted(names), solving.limits, goal)
+        return cls(sorted(names), placement_pass.limits, goal)
 
     def amounts(self, requests: Resources) -> tuple[int, ...]:
         """Return requests in the market's order."""
@@ -193,7 +195,7 @@ class PackingMarket:
             if index in rooms and index in costs
         ]
         found.sort(key=lambda r: (r.cost, [-amount for amount in r.room], r.index))
-        kept: list[Row] = []
+        retained: list[Row] = []
         cheaper = 0
         for row in found:
             covering = template.fitting_types(
@@ -202,9 +204,9 @@ class PackingMarket:
             if not covering & cheaper and not (
                 space.has_min_values and min_values_shortfalls(template.table, covering, space)
             ):
-                kept.append(row)
+                retained.append(row)
                 cheaper |= 1 << row.index
-        return kept
+        return retained
 
 
 def _share(row: Row, needs: Iterable[tuple[int, int]]) -> float:
@@ -223,9 +225,9 @@ def _rooms(template: PoolTemplate, resources: Sequence[str]) -> list[tuple[int, 
     columns = [template.table.allocatable(name) for name in resources]
     found: list[tuple[int, tuple[int, ...]]] = []
     for group in template.daemon_groups:
-        taken = [group.requests.get(name, 0) for name in resources]
+        daemon_requests = [group.requests.get(name, 0) for name in resources]
         for index in indices(group.mask):
-            room = tuple(c[index] - t for c, t in zip(columns, taken, strict=True))
+            room = tuple(c[index] - t for c, t in zip(columns, daemon_requests, strict=True))
             if min(room, default=0) >= 0:
                 found.append((index, room))
     return found

@@ -115,14 +115,14 @@ def _count_pods(buffer: CapacityBuffer, template: PodTemplate, replicas: int | N
     sizes = [] if spec.replicas is None else [spec.replicas]
     if spec.percentage is not None and replicas is not None and replicas > 0:
         sizes.append(-(-replicas * spec.percentage // 100))
-    held = (
+    within_limits = (
         _count_within_limits(template, parse_resources(spec.limits))
         if spec.limits is not None
         else None
     )
-    if held is None:
+    if within_limits is None:
         return max(sizes, default=0)
-    return min(max(sizes), held) if sizes else held
+    return min(max(sizes), within_limits) if sizes else within_limits
 
 
 def _count_within_limits(template: PodTemplate, limits: Resources) -> int | None:

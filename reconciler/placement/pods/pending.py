@@ -31,8 +31,8 @@ def pods_to_place(cluster: ClusterState, now: datetime) -> tuple[Pod, ...]:
     """Return the pods to place: pending ones, and those on nodes that are being deleted.
 
     A pod that opts out of NodePool nodes is not included. Whether a pending pod can be placed at
-    all is checked later (``invalid``). Nothing protects the pods of a Node that is gone: they run
-    no longer.
+    all is checked later (``invalid_rejection``). Nothing protects the pods of a Node that no longer
+    exists: they are not running.
     """
     leaving = [
         pod
@@ -106,10 +106,10 @@ def invalid_rejection(shape: Shape, well_known: frozenset[str]) -> Rejection | N
             "its required node affinity uses matchFields, which is not supported: "
             "select the node by a label",
         )
-    asked = [equals(key, value) for key, value in spec.node_selector.items()]
+    selected = [equals(key, value) for key, value in spec.node_selector.items()]
     for term in terms:
-        asked += expression_requirements(term.match_expressions)
-    for item in asked:
+        selected += expression_requirements(term.match_expressions)
+    for item in selected:
         problem = _restricted_label_rejection(item, well_known)
         if problem is not None:
             return problem

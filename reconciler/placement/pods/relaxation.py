@@ -83,15 +83,15 @@ def relaxation_steps(
     Without ``respect``, preferences are ignored from the start, and only alternative terms and soft
     taints are left to drop.
     """
-    asked, dropped, preferred = _droppable_parts(spec, respect), "", False
+    parts, dropped, preferred = _droppable_parts(spec, respect), "", False
     while True:
-        relaxed = _relaxed_pod(asked, spec, namespace, labels, namespaces)
+        relaxed = _relaxed_pod(parts, spec, namespace, labels, namespaces)
         yield replaced(relaxed, dropped=dropped, was_preferred=preferred)
-        following = _drop_next(asked, tolerate_soft_taints)
+        following = _drop_next(parts, tolerate_soft_taints)
         if following is None:
             return
-        preferred = following[0].preference_count < asked.preference_count
-        asked, dropped = following
+        preferred = following[0].preference_count < parts.preference_count
+        parts, dropped = following
 
 
 def _droppable_parts(spec: PodSpec, respect: bool) -> _Droppable:
@@ -114,31 +114,31 @@ def _terms_by_weight(terms: tuple[WeightedPodAffinityTerm, ...]) -> tuple[PodAff
     return tuple(t.pod_affinity_term for t in sorted(terms, key=lambda t: -t.weight))
 
 
-def _drop_next(asked: _Droppable, tolerate_soft_taints: bool) -> tuple[_Droppable, str] | None:
+def _drop_next(parts: _Droppable, tolerate_soft_taints: bool) -> tuple[_Droppable, str] | None:
     """Return what is left after dropping the next item, and the name of that item."""
-    if len(asked.required) > 1:
-        return replaced(asked, required=asked.required[1:]), (
-            f"required node affinity alternative {_format_term(asked.required[0])}"
+    if len(parts.required) > 1:
+        return replaced(parts, required=parts.required[1:]), (
+            f"required node affinity alternative {_format_term(parts.required[0])}"
         )
-    if asked.affinity:
-        return replaced(asked, near=asked.affinity[1:]), (
-            f"preferred pod affinity on {asked.affinity[0].topology_key}"
+    if parts.affinity:
+        return replaced(parts, near=parts.affinity[1:]), (
+            f"preferred pod affinity on {parts.affinity[0].topology_key}"
         )
-    if asked.anti_affinity:
-        return replaced(asked, apart=asked.anti_affinity[1:]), (
-            f"preferred pod anti-affinity on {asked.anti_affinity[0].topology_key}"
+    if parts.anti_affinity:
+        return replaced(parts, apart=parts.anti_affinity[1:]), (
+            f"preferred pod anti-affinity on {parts.anti_affinity[0].topology_key}"
         )
-    if asked.preferred:
-        return replaced(asked, preferred=asked.preferred[1:]), (
-            f"preferred node affinity {_format_term(asked.preferred[0])}"
+    if parts.preferred:
+        return replaced(parts, preferred=parts.preferred[1:]), (
+            f"preferred node affinity {_format_term(parts.preferred[0])}"
         )
-    for index, constraint in enumerate(asked.spreads):
+    for index, constraint in enumerate(parts.spreads):
         if not constraint.is_hard:
-            return replaced(asked, spreads=_without_spread(asked.spreads, index)), (
+            return replaced(parts, spreads=_without_spread(parts.spreads, index)), (
                 f"topology spread on {constraint.topology_key}"
             )
-    if tolerate_soft_taints and PREFER_NO_SCHEDULE not in asked.tolerations:
-        return replaced(asked, tolerations=(*asked.tolerations, PREFER_NO_SCHEDULE)), (
+    if tolerate_soft_taints and PREFER_NO_SCHEDULE not in parts.tolerations:
+        return replaced(parts, tolerations=(*parts.tolerations, PREFER_NO_SCHEDULE)), (
             "avoiding PreferNoSchedule taints"
         )
     return None
@@ -158,57 +158,57 @@ def _format_term(term: NodeSelectorTerm) -> str:
 
 
 def _relaxed_pod(
-    asked: _Droppable,
+    parts: _Droppable,
     spec: PodSpec,
     namespace: str,
     labels: Mapping[str, str],
     namespaces: Mapping[str, Mapping[str, str]],
 ) -> RelaxedPod:
     strict: list[Requirement] = [equals(normalized(k), v) for k, v in spec.node_selector.items()]
-    if asked.required:
-        strict += expression_requirements(asked.required[0].match_expressions)
+    if parts.required:
+        strict += expression_requirements(parts.required[0].match_expressions)
     demands = list(strict)
-    if asked.preferred:
-        demands += expression_requirements(asked.preferred[0].match_expressions)
+    if parts.preferred:
+        demands += expression_requirements(parts.preferred[0].match_expressions)
     return RelaxedPod(
         demands=Requirements(demands),
         strict=Requirements(strict),
-        tolerations=asked.tolerations,
-        rules=tuple(_rules(asked, spec, namespace, labels, namespaces)),
+        tolerations=parts.tolerations,
+        rules=tuple(_rules(parts, spec, namespace, labels, namespaces)),
     )
 
 
 def _rules(
-    asked: _Droppable,
+    parts: _Droppable,
     spec: PodSpec,
     namespace: str,
     labels: Mapping[str, str],
     namespaces: Mapping[str, Mapping[str, str]],
 ) -> Iterator[Rule]:
-    if not asked.spreads and (
+    if not parts.spreads and (
         spec.affinity is None
         or (spec.affinity.pod_affinity is None and spec.affinity.pod_anti_affinity is None)
     ):
         return
-    now = _relaxed_spec(asked, spec)
-    for constraint in asked.spreads:
-        yield spread_rule(constraint, now, namespace, labels)
+    relaxed_spec = _relaxed_spec(parts, spec)
+    for constraint in parts.spreads:
+        yield spread_rule(constraint, relaxed_spec, namespace, labels)
     if spec.affinity is None:
         return
     near, apart = spec.affinity.pod_affinity, spec.affinity.pod_anti_affinity
-    for term in (*(near.required if near else ()), *asked.affinity):
-        yield affinity_rule(RuleKind.AFFINITY, term, now, namespace, namespaces)
-    for term in (*(apart.required if apart else ()), *asked.anti_affinity):
-        yield affinity_rule(RuleKind.ANTI_AFFINITY, term, now, namespace, namespaces)
+    for term in (*(near.required if near else ()), *parts.affinity):
+        yield affinity_rule(RuleKind.AFFINITY, term, relaxed_spec, namespace, namespaces)
+    for term in (*(apart.required if apart else ()), *parts.anti_affinity):
+        yield affinity_rule(RuleKind.ANTI_AFFINITY, term, relaxed_spec, namespace, namespaces)
 
 
-def _relaxed_spec(asked: _Droppable, spec: PodSpec) -> PodSpec:
+def _relaxed_spec(parts: _Droppable, spec: PodSpec) -> PodSpec:
     """Return the spec with the current alternatives and tolerations, for node filters."""
-    spec = replaced(spec, tolerations=asked.tolerations)
+    spec = replaced(spec, tolerations=parts.tolerations)
     affinity = spec.affinity
     node = affinity.node_affinity if affinity is not None else None
     if affinity is None or node is None or node.required is None:
         return spec
-    required = replaced(node.required, node_selector_terms=asked.required)
+    required = replaced(node.required, node_selector_terms=parts.required)
     node = replaced(node, required=required)
     return replaced(spec, affinity=replaced(affinity, node_affinity=node))

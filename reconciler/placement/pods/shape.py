@@ -108,13 +108,13 @@ class Shapes:
 
     def group(self, pods: Iterable[Pod]) -> dict[Shape, list[Pod]]:
         """Return the pods by shape, in the order in which each first occurs."""
-        asked = list(pods)
+        listed = list(pods)
         known = self._known
-        self._learn([pod for pod in asked if id(pod) not in known])
-        if not all(id(pod) in known for pod in asked):  # new label keys matter
-            self._learn([pod for pod in asked if id(pod) not in known])
+        self._learn([pod for pod in listed if id(pod) not in known])
+        if not all(id(pod) in known for pod in listed):  # new label keys matter
+            self._learn([pod for pod in listed if id(pod) not in known])
         found: dict[Shape, list[Pod]] = {}
-        for pod in asked:
+        for pod in listed:
             shape = known[id(pod)][1]
             members = found.get(shape)
             if members is None:

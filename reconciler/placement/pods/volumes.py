@@ -93,8 +93,8 @@ def _claim_names(pod: Pod) -> Iterator[tuple[str, Volume]]:
             yield f"{pod.metadata.name}-{volume.name}", volume
 
 
-def _claim_rejection(code: str, name: str, what: str) -> Rejection:
-    return Rejection(code, f"PersistentVolumeClaim {name} {what}", facts={"claim": name})
+def _claim_rejection(code: str, name: str, problem: str) -> Rejection:
+    return Rejection(code, f"PersistentVolumeClaim {name} {problem}", facts={"claim": name})
 
 
 def _claim_problem(claim: PersistentVolumeClaim, cluster: ClusterState) -> Rejection | None:

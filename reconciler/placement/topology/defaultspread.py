@@ -116,14 +116,14 @@ def with_default_spread(cluster: ClusterState, spread: DefaultSpread) -> Cluster
 
     A pod that is in two lists remains one object.
     """
-    made = {id(pod): spread.apply(pod) for pod in cluster.pods}
+    with_spread = {id(pod): spread.apply(pod) for pod in cluster.pods}
 
     def on_node(node: StateNode) -> StateNode:
-        pods = tuple(made.get(id(pod)) or spread.apply(pod) for pod in node.pods)
+        pods = tuple(with_spread.get(id(pod)) or spread.apply(pod) for pod in node.pods)
         return with_fields(node, pods=pods) if pods else node
 
     nodes = tuple(map(on_node, cluster.nodes))
-    return with_fields(cluster, pods=tuple(made[id(p)] for p in cluster.pods), nodes=nodes)
+    return with_fields(cluster, pods=tuple(with_spread[id(p)] for p in cluster.pods), nodes=nodes)
 
 
 def _controller(pod: Pod) -> OwnerReference | None:

@@ -140,7 +140,7 @@ class OpenDomains:
 
 
 def intersect_by_label(found: Iterable[OpenDomains]) -> list[OpenDomains]:
-    """Return one for each label."""
+    """Return the open domains with one entry for each label, the intersection of its entries."""
     by_key: dict[str, OpenDomains] = {}
     for domains in found:
         known = by_key.get(domains.key)

@@ -146,9 +146,9 @@ class _TimedScheduler:
         with self._phase("placement" if question.strict_reservations else "disruption"):
             return self._scheduler.place(question)
 
-    def worth(self, pods: Iterable[Pod]) -> Mapping[str, float]:
+    def pod_values(self, pods: Iterable[Pod]) -> Mapping[str, float]:
         """Ask the scheduler."""
-        return self._scheduler.worth(pods)
+        return self._scheduler.pod_values(pods)
 
     def footing(self, pods: Sequence[Pod], without: frozenset[str]) -> Footing | None:
         """Ask the scheduler."""

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from reconciler.adapters.simulated.moto.wire import Request, Response, encoded, nested
+from reconciler.adapters.simulated.moto.wire import Request, Response, encode_query, nest
 from reconciler.model.json import JsonObject
 from reconciler.model.karpenter.nodeclass import EC2NodeClass, SelectorTerm
 from reconciler.ports.clock import Clock
@@ -77,7 +77,7 @@ class EmbeddedAccount:
         self._ended: dict[str, datetime] = {}
         self._answers: dict[tuple[str, str, bytes], Response] = {}
         weakref.finalize(self, _CLOSED.append, number).atexit = False
-        _drop_closed()
+        _drop_closed_accounts()
         with _without_stock_images():
             from moto.core.botocore_stubber import BotocoreStubber
             from moto.ec2.models import ec2_backends
@@ -148,7 +148,7 @@ class EmbeddedAccount:
         answer = self.forward(request)
         if answer.status != 200:
             return answer
-        ids = nested(request.form).get("InstanceId", [])
+        ids = nest(request.form).get("InstanceId", [])
         for identity in ids:
             if identity not in self._ended and identity not in self._ending:
                 self._begin_end(identity)
@@ -178,7 +178,7 @@ class EmbeddedAccount:
                 del self._ended[identity]
                 self._forget(identity)
 
-    def living(self) -> dict[str, dict[str, str]]:
+    def running_instances(self) -> dict[str, dict[str, str]]:
         """Return the tags of the instances that are pending or running, by id, oldest first."""
         return {
             instance.id: {tag["key"]: tag["value"] for tag in instance.get_tags()}
@@ -293,7 +293,7 @@ class EmbeddedAccount:
             reservation.instances = [i for i in reservation.instances if i.id != identity]
             if not reservation.instances:
                 del reservations[key]
-        _drop_tracked()
+        _drop_tracked_objects()
 
     def _subnets(self) -> Iterator[Any]:
         for by_id in self.backend.subnets.values():
@@ -314,7 +314,7 @@ class EmbeddedAccount:
             self.backend.associate_iam_instance_profile(instance.id, name)
 
     def _call(self, operation: str, **parameters: object) -> Response:
-        body = encoded({"Action": operation, "Version": "2016-11-15", **parameters})
+        body = encode_query({"Action": operation, "Version": "2016-11-15", **parameters})
         kind = "application/x-www-form-urlencoded; charset=utf-8"
         answer = self.forward(
             Request("ec2", self.region, "POST", "/", {"Content-Type": kind}, body)
@@ -404,7 +404,7 @@ def _digest(*facts: object) -> str:
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:9]
 
 
-def _drop_closed() -> None:
+def _drop_closed_accounts() -> None:
     """Remove closed accounts from moto, which otherwise keeps every account of the process."""
     from moto.core.base_backend import BackendDict
 
@@ -414,12 +414,12 @@ def _drop_closed() -> None:
         for accounts in services._instances:  # noqa: SLF001 - moto can only remove all accounts
             regions: dict[str, object] = accounts.pop(number, {})
             for backend in regions.values():
-                _empty(backend)
+                _clear_backend(backend)
             regions.clear()
-    _drop_tracked()
+    _drop_tracked_objects()
 
 
-def _empty(backend: object) -> None:
+def _clear_backend(backend: object) -> None:
     """Let go of what a backend has: caches of moto keep some of its objects, and they keep it."""
     for by_id in getattr(backend, "subnets", {}).values():
         for subnet in by_id.values():
@@ -427,7 +427,7 @@ def _empty(backend: object) -> None:
     backend.__dict__.clear()
 
 
-def _drop_tracked() -> None:
+def _drop_tracked_objects() -> None:
     """Empty the lists of all objects that moto keeps for its dashboard, which is not used."""
     from moto.core.model_instances import reset_model_data
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Final
 from xml.etree import ElementTree as ET
 
-from reconciler.adapters.simulated.moto.wire import Request, Response, encoded, error, nested, xml
+from reconciler.adapters.simulated.moto.wire import Request, Response, encode_query, error, nest, xml
 from reconciler.model.json import JsonDict, JsonObject
 
 # The filter of DescribeInstances by instance profile, which moto lacks.
@@ -19,15 +19,15 @@ from reconciler.model.json import JsonDict, JsonObject
 _FILTER: Final = "iam-instance-profile.arn"
 
 
-def by_profile(request: Request, forward: Callable[[Request], Response]) -> Response:
+def filter_by_profile(request: Request, forward: Callable[[Request], Response]) -> Response:
     """Return the answer with the instances alone that have a profile which the call names."""
-    parameters = nested(request.form)
+    parameters = nest(request.form)
     filters = parameters.get("Filter") or []
     wanted = {value for f in filters if f["Name"] == _FILTER for value in f["Value"]}
     if not wanted:
         return forward(request)
     others = [f for f in filters if f["Name"] != _FILTER]
-    body = encoded({k: v for k, v in parameters.items() if k != "Filter"} | {"Filter": others})
+    body = encode_query({k: v for k, v in parameters.items() if k != "Filter"} | {"Filter": others})
     answer = forward(replace(request, body=body))
     if answer.status != 200:
         return answer
@@ -66,7 +66,7 @@ class PlacementGroups:
 
     def answer(self, request: Request, request_id: str) -> Response:
         """Return the answer of DescribePlacementGroups."""
-        form = nested(request.form)
+        form = nest(request.form)
         ids, names = form.get("GroupId") or [], form.get("GroupName") or []
         rows = [r for r in self._rows.values() if r["groupId"] in ids or r["groupName"] in names]
         if len(rows) < len([*ids, *names]):
@@ -111,13 +111,13 @@ class Health:
                 "instanceEventId": number,
                 "code": code,
                 "description": text or f"The instance is due for {code}",
-                "notBefore": _moment(not_before),
+                "notBefore": _format_time(not_before),
             }
         )
 
     def answer(self, request: Request, living: Collection[str]) -> Response:
         """Return the answer about the running instances that all filters of a call accept."""
-        filters = nested(request.form).get("Filter") or []
+        filters = nest(request.form).get("Filter") or []
         rows = [
             self._row(instance)
             for instance in sorted(living)
@@ -150,18 +150,18 @@ class Health:
         since = self._impaired.get((instance, check))
         detail = {"name": "reachability", "status": "passed"}
         if since is not None:
-            detail |= {"status": "failed", "impairedSince": _moment(since)}
+            detail |= {"status": "failed", "impairedSince": _format_time(since)}
         return {"status": self._status(instance, check), "details": [detail]}
 
 
-def _moment(at: datetime) -> str:
+def _format_time(at: datetime) -> str:
     return f"{at:%Y-%m-%dT%H:%M:%S}.000Z"
 
 
 _GLANCE_S: Final = 0.02
 
 
-def awaited(request: Request, has_messages: Callable[[str], bool]) -> Request:
+def wait_for_messages(request: Request, has_messages: Callable[[str], bool]) -> Request:
     """Wait as long as a ReceiveMessage asks to, and return the call as one that does not wait.
 
     ``has_messages`` says of a queue, by its name, whether there is something to be received. The

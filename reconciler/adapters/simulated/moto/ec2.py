@@ -24,12 +24,12 @@ from reconciler.adapters.simulated.moto.account import EmbeddedAccount
 from reconciler.adapters.simulated.moto.additions import (
     Health,
     PlacementGroups,
-    awaited,
-    by_profile,
+    wait_for_messages,
+    filter_by_profile,
 )
 from reconciler.adapters.simulated.moto.fleets import Fleets
 from reconciler.adapters.simulated.moto.lag import Lag
-from reconciler.adapters.simulated.moto.listings import Listings, get_products, paged, smaller
+from reconciler.adapters.simulated.moto.listings import Listings, get_products, paginate, limit_rows
 from reconciler.adapters.simulated.moto.purchases import Contracts, EmbeddedReservations
 from reconciler.adapters.simulated.moto.wire import Request, Response, error, session
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
@@ -126,14 +126,14 @@ class EmbeddedEC2:
         with self._lock:
             self._account.end(instance)
 
-    def living(self) -> dict[str, dict[str, str]]:
+    def running_instances(self) -> dict[str, dict[str, str]]:
         """Return the tags of the instances that are neither terminated nor about to be, by id.
 
         This is what EC2 knows, past the calls and their faults.
         """
         with self._lock:
             self._account.settle()
-            return self._account.living()
+            return self._account.running_instances()
 
     def connect(self, service: str, attempts: int) -> object:
         """Return a boto3 client that speaks with this account, within the process.
@@ -150,7 +150,7 @@ class EmbeddedEC2:
         Raises:
             ConnectionLostError: a fault of the script swallowed the answer.
         """
-        request = awaited(request, self._has_messages)
+        request = wait_for_messages(request, self._has_messages)
         with self._lock:
             operation = request.operation
             number = len(self.calls) + 1
@@ -204,7 +204,7 @@ class EmbeddedEC2:
         account.settle()
         answer = self._beside_moto(request, operation, request_id)
         if answer is not None:
-            return _signed(answer, request_id)
+            return _with_request_id(answer, request_id)
         match operation:
             case "CreateFleet":
                 answer = self._fleets.create(request, request_id)
@@ -216,17 +216,17 @@ class EmbeddedEC2:
             case "CreateLaunchTemplate":
                 answer = account.create_template(request)
             case "DescribeInstances":
-                listed = paged(
-                    request, partial(by_profile, forward=account.forward), self.rows_a_page
+                listed = paginate(
+                    request, partial(filter_by_profile, forward=account.forward), self.rows_a_page
                 )
                 answer = self.reservations.shown(listed)
             case _:
-                answer = paged(request, account.forward, self.rows_a_page)
-        return _signed(answer, request_id)
+                answer = paginate(request, account.forward, self.rows_a_page)
+        return _with_request_id(answer, request_id)
 
     def _beside_moto(self, request: Request, operation: str, request_id: str) -> Response | None:
         """Return the answer to what moto lacks or has without pages, None for all else."""
-        less = smaller(request, self.rows_a_page) if operation in _LISTED else request
+        less = limit_rows(request, self.rows_a_page) if operation in _LISTED else request
         match operation:
             case "DescribeInstanceTypes":
                 return self._listings.instance_types(less)
@@ -237,9 +237,9 @@ class EmbeddedEC2:
             case "GetProducts":
                 return get_products(less, self.region, self._listings.names, self._on_demand_price)
             case "DescribeCapacityReservations":
-                return paged(request, partial(self._reserved, request_id), self.rows_a_page)
+                return paginate(request, partial(self._reserved, request_id), self.rows_a_page)
             case "DescribeInstanceStatus":
-                return paged(request, self._health, self.rows_a_page)
+                return paginate(request, self._health, self.rows_a_page)
             case "DescribePlacementGroups":
                 return self.placement_groups.answer(request, request_id)
             case "DescribeSavingsPlans":
@@ -249,10 +249,10 @@ class EmbeddedEC2:
         return None
 
     def _reserved(self, request_id: str, request: Request) -> Response:
-        return self.reservations.answer(request, self._account.living(), request_id)
+        return self.reservations.answer(request, self._account.running_instances(), request_id)
 
     def _health(self, request: Request) -> Response:
-        return self.health.answer(request, self._account.living())
+        return self.health.answer(request, self._account.running_instances())
 
     def _answered(self, service: str, request: Any) -> object:
         """Answer a prepared request of botocore; errors are those of its HTTP layer."""
@@ -278,7 +278,7 @@ class EmbeddedEC2:
         return AWSResponse(request.url, answer.status, headers, _Raw(answer.body))
 
 
-def _signed(answer: Response, request_id: str) -> Response:
+def _with_request_id(answer: Response, request_id: str) -> Response:
     """Return an answer under its request id, wherever that stands."""
     body = answer.body.replace(b">request-id<", f">{request_id}<".encode())
     return Response(answer.status, body, {**answer.headers, "x-amzn-RequestId": request_id})

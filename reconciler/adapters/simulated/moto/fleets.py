@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 from reconciler.adapters.simulated.market import NO_CAPACITY, CapacityMarket, Override, Shortage
 from reconciler.adapters.simulated.moto.account import EmbeddedAccount
 from reconciler.adapters.simulated.moto.purchases import EmbeddedReservations
-from reconciler.adapters.simulated.moto.wire import Request, Response, encoded, error, nested, xml
+from reconciler.adapters.simulated.moto.wire import Request, Response, encode_query, error, nest, xml
 from reconciler.model.json import JsonDict
 
 _IDS: Final = re.compile(rb"<item>(i-[0-9a-f]+)</item>")
@@ -39,7 +39,7 @@ class Fleets:
 
     def create(self, request: Request, request_id: str) -> Response:
         """Return the answer; a token that is known gets the answer it got before."""
-        parameters = nested(request.form)
+        parameters = nest(request.form)
         if parameters.get("DryRun") == "true":
             text = "Request would have succeeded, but DryRun flag is set."
             return error("ec2", 412, "DryRunOperation", text, request_id)
@@ -92,7 +92,7 @@ class Fleets:
             shortages += [shortage] if shortage is not None else []
             done = {s.override for s in shortages}
             left = [o for o in left if o not in done]
-        answer = _joined(given)
+        answer = _merge_answers(given)
         if answer.status != 200:
             return answer
         errors = [_error_row(parameters, s, capacity_type) for s in shortages]
@@ -106,7 +106,7 @@ class Fleets:
         stock = self._market.stock(chosen, capacity_type)
         count = wanted if stock is None else min(wanted, stock)
         if chosen.reservation:
-            left = self._reservations.left(chosen.reservation, self._account.living())
+            left = self._reservations.left(chosen.reservation, self._account.running_instances())
             if left < count:
                 message = f"The capacity reservation {chosen.reservation} is used up."
                 return left, Shortage(chosen, _RESERVATION_FULL, message)
@@ -157,7 +157,7 @@ class Fleets:
         target = {**parameters["TargetCapacitySpecification"], "TotalTargetCapacity": count}
         if chosen.reservation:
             target["DefaultTargetCapacityType"] = "on-demand"  # moto gives nothing of other kinds
-        body = encoded(
+        body = encode_query(
             {
                 **parameters,
                 "LaunchTemplateConfigs": only,
@@ -178,7 +178,7 @@ class Fleets:
         return answer
 
 
-def _joined(given: list[Response]) -> Response:
+def _merge_answers(given: list[Response]) -> Response:
     """Return the answer of one fleet: as AWS does, an entry for each pool with all its instances.
 
     moto has an entry for each instance. The first failure is the whole answer.
@@ -192,11 +192,11 @@ def _joined(given: list[Response]) -> Response:
     ET.register_namespace("", whole.tag[1:].partition("}")[0])
     rows = whole.find(_INSTANCES)
     assert rows is not None
-    rows[:] = [_grouped(answer) for answer in given]
+    rows[:] = [_merge_entries(answer) for answer in given]
     return replace(given[0], body=ET.tostring(whole, encoding="utf-8"))
 
 
-def _grouped(answer: Response) -> ET.Element:
+def _merge_entries(answer: Response) -> ET.Element:
     """Return the entry of one pool, with the ids of all entries that moto gave."""
     found = ET.fromstring(answer.body).find(_INSTANCES)  # noqa: S314 - as above
     assert found is not None

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 from xml.etree import ElementTree as ET
 
-from reconciler.adapters.simulated.conditions import Turn, taken
+from reconciler.adapters.simulated.conditions import CallRule, take_turn
 from reconciler.adapters.simulated.moto.account import EmbeddedAccount
 from reconciler.adapters.simulated.moto.wire import Request, Response, error
 
@@ -59,14 +59,14 @@ class Lag:
 
     def __init__(self, account: EmbeddedAccount) -> None:
         self._account = account
-        self._rules: list[Turn[frozenset[str]]] = []
+        self._rules: list[CallRule[frozenset[str]]] = []
 
     def add(self, call: str, *, times: int | None, skip: int = 0) -> None:
         """Let the next calls see only what exists now; ``times`` None means all calls.
 
         The first ``skip`` calls still know everything.
         """
-        self._rules.append(Turn(call, self._account.names(), times, skip))
+        self._rules.append(CallRule(call, self._account.names(), times, skip))
 
     def clear(self) -> None:
         """Let every call see everything."""
@@ -76,11 +76,11 @@ class Lag:
         self, request: Request, request_id: str, carry_out: Callable[[], Response]
     ) -> Response:
         """Carry a call out, with what it knows."""
-        known = taken(self._rules, request.operation)
+        known = take_turn(self._rules, request.operation)
         if known is None:
             return carry_out()
         refused = self._refusal(request, known, request_id)
-        return refused or _without_new(request.operation, carry_out(), known)
+        return refused or _without_new_rows(request.operation, carry_out(), known)
 
     def _refusal(self, request: Request, known: frozenset[str], request_id: str) -> Response | None:
         """Return the error of a call that refers to an object it does not see."""
@@ -109,7 +109,7 @@ class Lag:
         return [value for name, value in request.form if pattern.fullmatch(name)]
 
 
-def _without_new(operation: str, answer: Response, known: frozenset[str]) -> Response:
+def _without_new_rows(operation: str, answer: Response, known: frozenset[str]) -> Response:
     """Return a list without the rows that were not there yet."""
     if operation not in _IDS_OF or answer.status != 200:
         return answer

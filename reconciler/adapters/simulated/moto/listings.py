@@ -19,8 +19,8 @@ from reconciler.adapters.simulated.market import CapacityMarket
 from reconciler.adapters.simulated.moto.wire import (
     Request,
     Response,
-    encoded,
-    nested,
+    encode_query,
+    nest,
     service_model,
     xml,
 )
@@ -46,7 +46,7 @@ def get_products(request: Request, region: str, types: Iterable[str], price: OnD
     """Return the page of products that all filters of the call accept."""
     asked: JsonDict = json.loads(request.body or b"{}")
     wanted = {f["Field"]: f["Value"] for f in asked.get("Filters", [])}
-    rows = [row for row in _products(region, types, price) if _accepts(wanted, row)]
+    rows = [row for row in _products(region, types, price) if _matches_filters(wanted, row)]
     size = min(int(asked.get("MaxResults", _PAGE)), _PAGE)
     start = int(asked.get("NextToken") or 0)
     body: JsonDict = {
@@ -58,7 +58,7 @@ def get_products(request: Request, region: str, types: Iterable[str], price: OnD
     return Response(200, json.dumps(body).encode(), {"Content-Type": "application/x-amz-json-1.1"})
 
 
-def _accepts(wanted: Mapping[str, str], row: JsonObject) -> bool:
+def _matches_filters(wanted: Mapping[str, str], row: JsonObject) -> bool:
     product = row["product"]
     facts = {
         **product["attributes"],
@@ -142,7 +142,7 @@ _WORDS: Final = ("MaxResults", "NextToken", "MaxItems", "Marker")
 Forward = Callable[[Request], Response]
 
 
-def paged(request: Request, forward: Forward, most: int = 0) -> Response:
+def paginate(request: Request, forward: Forward, most: int = 0) -> Response:
     """Return the page that the call asks for, of at most ``most`` rows where that is not 0."""
     rows_of = _ROWS.get(request.operation)
     if rows_of is None:
@@ -150,7 +150,7 @@ def paged(request: Request, forward: Forward, most: int = 0) -> Response:
     form = dict(request.form)
     asked = int(form.get("MaxResults") or form.get("MaxItems") or 0)
     size = min(filter(None, (asked, most)), default=0)
-    answer = forward(_whole(request))
+    answer = forward(_unpaged_request(request))
     if not size or answer.status != 200:
         return answer
     root = ET.fromstring(answer.body)  # noqa: S314 - moto in this process wrote it
@@ -166,7 +166,7 @@ def paged(request: Request, forward: Forward, most: int = 0) -> Response:
     for row in (*every[:start], *every[start + size :]):
         rows.remove(row)
     if start + size < len(every):
-        _say_more(root, namespace, str(start + size))
+        _add_token(root, namespace, str(start + size))
     return Response(answer.status, ET.tostring(root, encoding="utf-8"), answer.headers)
 
 
@@ -178,7 +178,7 @@ _UNPAGED: Final = {
 """The operations of which moto gives 15 or 100 rows where the call names no other number."""
 
 
-def _whole(request: Request) -> Request:
+def _unpaged_request(request: Request) -> Request:
     """Return the call for all rows, which moto otherwise divides in ways of its own."""
     form = [pair for pair in request.form if pair[0] not in _WORDS]
     word = _UNPAGED.get(request.operation)
@@ -187,7 +187,7 @@ def _whole(request: Request) -> Request:
     return replace(request, body=urlencode(form).encode())
 
 
-def _say_more(root: ET.Element, namespace: str, token: str) -> None:
+def _add_token(root: ET.Element, namespace: str, token: str) -> None:
     """Put the token into the answer, as EC2 has it or as IAM has it."""
     result = root.find("./{*}ListInstanceProfilesResult")
     if result is None:
@@ -200,7 +200,7 @@ def _say_more(root: ET.Element, namespace: str, token: str) -> None:
     ET.SubElement(result, f"{{{namespace}}}Marker").text = token
 
 
-def smaller(request: Request, most: int) -> Request:
+def limit_rows(request: Request, most: int) -> Request:
     """Return the call asking for no more than ``most`` rows: AWS may give less than is asked."""
     if not most:
         return request
@@ -208,9 +208,9 @@ def smaller(request: Request, most: int) -> Request:
         asked: JsonDict = json.loads(request.body or b"{}")
         asked["MaxResults"] = min(int(asked.get("MaxResults", most)), most)
         return replace(request, body=json.dumps(asked).encode())
-    form = nested(request.form)
+    form = nest(request.form)
     form["MaxResults"] = min(int(form.get("MaxResults") or most), most)
-    return replace(request, body=encoded(form))
+    return replace(request, body=encode_query(form))
 
 
 _NAMESPACE: Final = "http://ec2.amazonaws.com/doc/2016-11-15/"
@@ -237,24 +237,24 @@ class Listings:
     def offered(self) -> list[tuple[str, str]]:
         """The pairs of type and zone that are sold, sorted."""
         return [
-            pair for pair in _offered(self._region) if self._types is None or pair[0] in self._types
+            pair for pair in _offered_pairs(self._region) if self._types is None or pair[0] in self._types
         ]
 
     def instance_types(self, request: Request) -> Response:
         """Return a page of DescribeInstanceTypes."""
-        form = nested(request.form)
+        form = nest(request.form)
         named = frozenset(form.get("InstanceType", ()))
-        bodies = _bodies()
+        bodies = _instance_type_bodies()
         rows = [
             bodies[name]
             for name in self.names
-            if (not named or name in named) and _is_asked_for(bodies[name], form)
+            if (not named or name in named) and _is_selected(bodies[name], form)
         ]
         return _page(form, "DescribeInstanceTypes", rows)
 
     def offerings(self, request: Request) -> Response:
         """Return a page of DescribeInstanceTypeOfferings by zone."""
-        form = nested(request.form)
+        form = nest(request.form)
         rows = [
             {"InstanceType": name, "LocationType": "availability-zone", "Location": zone}
             for name, zone in self.offered
@@ -263,7 +263,7 @@ class Listings:
 
     def spot_prices(self, request: Request, now: datetime) -> Response:
         """Return a page of DescribeSpotPriceHistory: what holds, and before it what held."""
-        form = nested(request.form)
+        form = nest(request.form)
         products = frozenset(form.get("ProductDescription", ()))
         rows = [row for row in self._spot(now) if not products or row[_PRODUCT] in products]
         return _page(form, "DescribeSpotPriceHistory", rows)
@@ -291,7 +291,7 @@ _FILTERS: Final = {
 }
 
 
-def _is_asked_for(body: Mapping[str, object], form: JsonObject) -> bool:
+def _is_selected(body: Mapping[str, object], form: JsonObject) -> bool:
     """Return whether every filter accepts the type."""
     return all(set(f["Value"]) & set(_FILTERS[f["Name"]](body)) for f in form.get("Filter", ()))
 
@@ -300,9 +300,9 @@ def _page(form: JsonObject, operation: str, rows: Sequence[Mapping[str, object]]
     """Return the page that the call asks for; the token is the number of the next row."""
     size = int(form.get("MaxResults") or 0) or len(rows)
     start = int(form.get("NextToken") or 0)
-    shape = _output(operation)
+    shape = _output_shape(operation)
     content: dict[str, object] = {"requestId": "request-id"}
-    content |= _spelled(shape, {_rows_of(operation): list(rows[start : start + size])})
+    content |= _to_wire_names(shape, {_rows_member(operation): list(rows[start : start + size])})
     if start + size < len(rows):
         content["nextToken"] = str(start + size)
     name = f"{operation}Response"
@@ -310,49 +310,49 @@ def _page(form: JsonObject, operation: str, rows: Sequence[Mapping[str, object]]
     return Response(200, body.encode(), {"Content-Type": "text/xml;charset=UTF-8"})
 
 
-def _rows_of(operation: str) -> str:
-    members: list[str] = list(_output(operation).members)
+def _rows_member(operation: str) -> str:
+    members: list[str] = list(_output_shape(operation).members)
     return next(name for name in members if name != "NextToken")
 
 
-def _spelled(shape: Any, value: Any) -> Any:
+def _to_wire_names(shape: Any, value: Any) -> Any:
     """Return a value under the names that the wire has for its members."""
     if shape.type_name == "structure":
         members = shape.members
         return {
-            members[name].serialization.get("name", name): _spelled(members[name], item)
+            members[name].serialization.get("name", name): _to_wire_names(members[name], item)
             for name, item in value.items()
             if name in members
         }
     if shape.type_name == "list":
-        return [_spelled(shape.member, item) for item in value]
+        return [_to_wire_names(shape.member, item) for item in value]
     return str(value).lower() if isinstance(value, bool) else value
 
 
 @lru_cache(maxsize=8)
-def _output(operation: str) -> Any:
+def _output_shape(operation: str) -> Any:
     """Return botocore's own model of an answer."""
     return service_model("ec2").operation_model(operation).output_shape
 
 
-def _resources() -> Path:
+def _resources_folder() -> Path:
     spec = find_spec("moto")
     assert spec is not None
     assert spec.submodule_search_locations
     return Path(spec.submodule_search_locations[0]) / "ec2" / "resources"
 
 
-def _read(path: Path) -> Any:
+def _read_json(path: Path) -> Any:
     return json.loads(gzip.decompress(path.read_bytes()))
 
 
 @lru_cache(maxsize=1)
-def _bodies() -> JsonDict:
-    bodies: dict[str, object] = _read(_resources() / "instance_types.json.gz")
+def _instance_type_bodies() -> JsonDict:
+    bodies: dict[str, object] = _read_json(_resources_folder() / "instance_types.json.gz")
     return bodies
 
 
 @lru_cache(maxsize=4)
-def _offered(region: str) -> list[tuple[str, str]]:
-    path = _resources() / "instance_type_offerings" / "availability-zone" / f"{region}.json.gz"
-    return sorted((row["InstanceType"], row["Location"]) for row in _read(path))
+def _offered_pairs(region: str) -> list[tuple[str, str]]:
+    path = _resources_folder() / "instance_type_offerings" / "availability-zone" / f"{region}.json.gz"
+    return sorted((row["InstanceType"], row["Location"]) for row in _read_json(path))

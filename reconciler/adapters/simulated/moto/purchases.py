@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Final
 from xml.etree import ElementTree as ET
 
-from reconciler.adapters.simulated.moto.wire import Request, Response, error, nested, xml
+from reconciler.adapters.simulated.moto.wire import Request, Response, error, nest, xml
 from reconciler.model.json import JsonDict
 
 _NAMESPACE: Final = "http://ec2.amazonaws.com/doc/2016-11-15/"
@@ -62,7 +62,7 @@ class Contracts:
 
     def reserved(self, request: Request) -> Response:
         """Return the answer of DescribeReservedInstances, which has no pages."""
-        filters = {f["Name"]: f["Value"] for f in nested(request.form).get("Filter") or []}
+        filters = {f["Name"]: f["Value"] for f in nest(request.form).get("Filter") or []}
         states = filters.get("state")
         rows = [row for row in self._reserved if states is None or row["state"] in states]
         name = "DescribeReservedInstancesResponse"
@@ -72,7 +72,7 @@ class Contracts:
 
 
 @dataclass(frozen=True, slots=True)
-class Reserved:
+class SimulatedReservation:
     """A reservation of a number of instances of one type in a zone."""
 
     id: str
@@ -92,10 +92,10 @@ class EmbeddedReservations:
     """The reservations of an account, and the instances that run in them."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Reserved] = {}
+        self._known: dict[str, SimulatedReservation] = {}
         self._used: dict[str, str] = {}
 
-    def put(self, reserved: Reserved) -> None:
+    def put(self, reserved: SimulatedReservation) -> None:
         """Make a reservation, or change the one of that id."""
         self._known[reserved.id] = reserved
 
@@ -121,7 +121,7 @@ class EmbeddedReservations:
 
     def answer(self, request: Request, living: Collection[str], request_id: str) -> Response:
         """Return the answer of DescribeCapacityReservations."""
-        form = nested(request.form)
+        form = nest(request.form)
         wanted = form.get("CapacityReservationId") or []
         strange = [identity for identity in wanted if identity not in self._known]
         if strange:
@@ -131,14 +131,14 @@ class EmbeddedReservations:
             self._row(r, living)
             for _, r in sorted(self._known.items())
             if not wanted or r.id in wanted
-            if all(_suits(r, f["Name"], f["Value"]) for f in form.get("Filter") or [])
+            if all(_matches_filter(r, f["Name"], f["Value"]) for f in form.get("Filter") or [])
         ]
         name = "DescribeCapacityReservationsResponse"
         content = xml({"requestId": "request-id", "capacityReservationSet": rows})
         body = f'<{name} xmlns="{_NAMESPACE}">{content}</{name}>'
         return Response(200, body.encode(), {"Content-Type": "text/xml;charset=UTF-8"})
 
-    def _row(self, known: Reserved, living: Collection[str]) -> JsonDict:
+    def _row(self, known: SimulatedReservation, living: Collection[str]) -> JsonDict:
         row: dict[str, object] = {
             "capacityReservationId": known.id,
             "ownerId": known.owner,
@@ -176,7 +176,7 @@ class EmbeddedReservations:
         return replace(answer, body=ET.tostring(root, encoding="utf-8"))
 
 
-def _suits(known: Reserved, name: str, values: Collection[str]) -> bool:
+def _matches_filter(known: SimulatedReservation, name: str, values: Collection[str]) -> bool:
     """Return whether a filter of a call accepts a reservation."""
     if name == "tag-key":
         return bool(known.tags.keys() & set(values))

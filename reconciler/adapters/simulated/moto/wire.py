@@ -72,7 +72,7 @@ class Response:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-def nested(form: Sequence[tuple[str, str]]) -> JsonDict:
+def nest(form: Sequence[tuple[str, str]]) -> JsonDict:
     """Return flat parameters as the maps and lists that they spell."""
     tree: JsonDict = {}
     for name, value in form:
@@ -81,19 +81,19 @@ def nested(form: Sequence[tuple[str, str]]) -> JsonDict:
         for step in parents:
             here = here.setdefault(step, {})
         here[last] = value
-    lists: JsonDict = _lists(tree)
+    lists: JsonDict = _to_lists(tree)
     return lists
 
 
-def _lists(value: Any) -> Any:
+def _to_lists(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     if value and all(key.isdigit() for key in value):
-        return [_lists(value[key]) for key in sorted(value, key=int)]
-    return {key: _lists(item) for key, item in value.items()}
+        return [_to_lists(value[key]) for key in sorted(value, key=int)]
+    return {key: _to_lists(item) for key, item in value.items()}
 
 
-def flat(value: object, name: str = "") -> list[tuple[str, str]]:
+def flatten(value: object, name: str = "") -> list[tuple[str, str]]:
     """Return maps and lists as flat parameters."""
     if isinstance(value, dict):
         items = [(f"{name}.{key}" if name else key, item) for key, item in value.items()]
@@ -101,12 +101,12 @@ def flat(value: object, name: str = "") -> list[tuple[str, str]]:
         items = [(f"{name}.{number}", item) for number, item in enumerate(value, 1)]
     else:
         return [(name, str(value))]
-    return [pair for key, item in items for pair in flat(item, key)]
+    return [pair for key, item in items for pair in flatten(item, key)]
 
 
-def encoded(value: Mapping[str, object]) -> bytes:
+def encode_query(value: Mapping[str, object]) -> bytes:
     """Return parameters as the body of a query call."""
-    return urlencode(flat(dict(value))).encode()
+    return urlencode(flatten(dict(value))).encode()
 
 
 def error(service: str, status: int, code: str, message: str, request_id: str) -> Response:
