@@ -59,7 +59,7 @@ class Cluster:
         return replace(self._reader.read(self.text, "snapshot"), node_claims=tuple(claims))
     def register(self, node, claim): pass
     def initialize(self, node): pass
-    def hold(self, node): pass
+    def add_finalizer(self, node): pass
     def problem(self): return ""
 
 class Compute:
@@ -107,7 +107,7 @@ for step in range(4):
     passes.append(time.process_time() - start)
     plans.append(recall.spent)
     start = time.process_time()
-    recorder.after(world, result.seen, desired)
+    recorder.record_pass(world, result.seen, desired)
     records.append(time.process_time() - start)
     clock.advance(1)
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

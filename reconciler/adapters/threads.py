@@ -73,7 +73,7 @@ class ThreadedCalls:
         self._reads: dict[str, Future[object]] = {}
         self._lock = threading.Lock()
 
-    def renew(self) -> None:
+    def begin_pass(self) -> None:
         """Record that a pass begins: it may wait again."""
         self._left_s = self._within_s
 

@@ -71,7 +71,7 @@ def test_calls_without_a_free_worker_are_not_made(calls: ThreadedCalls) -> None:
     hanging = {f"hang {n}": lambda: release.wait(20) for n in range(4)}
     calls.call_all({**hanging, "late": lambda: made.append(1)})
     release.set()
-    calls.renew()
+    calls.begin_pass()
     assert calls.call_all({"other": lambda: 1})["other"].value == 1
     assert made == []
 

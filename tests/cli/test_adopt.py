@@ -179,7 +179,7 @@ class Site:
         return main(["state", "adopt", *self.words(), *given, *words])
 
     def tags(self, instance: str) -> dict[str, str]:
-        return self.cloud.living()[instance]
+        return self.cloud.running_instances()[instance]
 
     def plan(self, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
         capsys.readouterr()
@@ -276,7 +276,9 @@ def test_instances_of_others_are_refused_with_the_reason(
     assert "refused: Karpenter is deleting NodeClaim web-3" in output[going]
     assert "refused: the snapshot has no NodeClaim for it" in output[stray]
     assert sorted("another NodeClaim is named web-5" in output[i] for i in twin) == [False, True]
-    ours = [i for i, t in site.cloud.living().items() if t.get("reconciler/fleet") == "web"]
+    ours = [
+        i for i, t in site.cloud.running_instances().items() if t.get("reconciler/fleet") == "web"
+    ]
     assert ours == [min(twin)]
 
 

@@ -91,7 +91,7 @@ def test_any_other_answer_changes_nothing(
     answer(monkeypatch, text)
     out = shop.run("apply", *QUICK, codes=(1,))
     assert out.endswith("Cancelled. Nothing was changed.\n")
-    assert shop.cloud.living() == {}
+    assert shop.cloud.running_instances() == {}
     assert not has_state(shop)
 
 
@@ -99,11 +99,11 @@ def test_a_declined_apply_keeps_the_existing_state(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop.run("apply", "--auto-approve", *QUICK)
-    before = shop.cloud.living().keys()
+    before = shop.cloud.running_instances().keys()
     shop.commit(3)
     answer(monkeypatch, "no\n")
     assert "+ launch 1 × " in shop.run("apply", *QUICK, codes=(1,))
-    assert shop.cloud.living().keys() == before
+    assert shop.cloud.running_instances().keys() == before
     assert len(listed(shop, "nodes")) == 2
 
 
@@ -114,7 +114,7 @@ def test_changes_made_during_the_prompt_are_not_applied(
     assert main(shop.words("apply", *QUICK)) == 4
     err = capsys.readouterr().err
     assert "the plan that was shown is stale: git changed" in err
-    assert shop.cloud.living() == {}
+    assert shop.cloud.running_instances() == {}
 
 
 def test_there_is_no_prompt_without_actions(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,7 +123,7 @@ def test_it_writes_nothing(site: Site) -> None:
     site.check()
     made = {call.operation for call in site.cloud.calls if call.status == 200}
     assert not made & {*WRITES, "CreateFleet", "RunInstances", "CreateLaunchTemplate"}
-    assert site.cloud.living() == {}
+    assert site.cloud.running_instances() == {}
     assert not (site.folder.parent / "state").exists()
 
 

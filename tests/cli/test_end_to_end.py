@@ -155,7 +155,7 @@ class Shop:
         return [row["LaunchTemplateName"] for row in rows]
 
     def names(self) -> list[str]:
-        return [tags.get("Name", "") for tags in self.cloud.living().values()]
+        return [tags.get("Name", "") for tags in self.cloud.running_instances().values()]
 
     def rests(self, nodes: int) -> bool:
         """Return whether the fleet has that number of instances, all of them tagged."""
@@ -229,7 +229,7 @@ def test_a_fleet_goes_through_its_life_cycle_and_leaves_nothing_behind(shop: Sho
     assert shop.rests(2)
     assert shop.images() == {"ami-first"}
     assert len(shop.templates()) == 1
-    first = set(shop.cloud.living())
+    first = set(shop.cloud.running_instances())
     shop.clock.advance(120)
 
     def publish() -> None:
@@ -239,25 +239,28 @@ def test_a_fleet_goes_through_its_life_cycle_and_leaves_nothing_behind(shop: Sho
 
     def interrupt() -> None:
         assert shop.images() == {"ami-second"}
-        assert not first & set(shop.cloud.living())
-        shop.warn(min(shop.cloud.living()))
-        interrupted.append(min(shop.cloud.living()))
+        assert not first & set(shop.cloud.running_instances())
+        shop.warn(min(shop.cloud.running_instances()))
+        interrupted.append(min(shop.cloud.running_instances()))
 
     def scale_down() -> None:
-        assert interrupted[0] not in shop.cloud.living()
+        assert interrupted[0] not in shop.cloud.running_instances()
         shop.commit(0)
 
     interrupted: list[str] = []
     shop.keep(
         (lambda: shop.rests(2), publish),
         (lambda: shop.images() == {"ami-second"} and shop.rests(2), interrupt),
-        (lambda: interrupted[0] not in shop.cloud.living() and shop.rests(2), scale_down),
+        (
+            lambda: interrupted[0] not in shop.cloud.running_instances() and shop.rests(2),
+            scale_down,
+        ),
         (lambda: shop.rests(0), lambda: None),
         (lambda: shop.templates() == [], lambda: None),
         (lambda: shop.query("status")["commands"] == [], lambda: None),
     )
 
-    assert shop.cloud.living() == {}
+    assert shop.cloud.running_instances() == {}
     history = shop.query("history", "--limit", "1000")["items"]
     reasons = {row["spec"]["reason"].partition(":")[0] for row in history}
     assert {"Unschedulable", "Drifted", "Interrupted", "Empty", "Unused"} <= reasons

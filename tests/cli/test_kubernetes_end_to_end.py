@@ -332,7 +332,7 @@ def test_a_fleet_follows_the_pods_of_a_cluster(
     site.clock.advance(600)
     sandbox.fewest = sandbox.replicas
     site.keep(lambda: any(c.part == "eviction" for c in sandbox.kube.calls))
-    assert len(sandbox.cloud.living()) > 2, "stopped in the middle of a replacement"
+    assert len(sandbox.cloud.running_instances()) > 2, "stopped in the middle of a replacement"
     site.keep(lambda: site.images() == ["ami-second"] * 2 and len(site.nodes()) == 2)
 
     site.keep(sandbox.settled)
@@ -373,7 +373,7 @@ def test_a_daemon_with_the_cluster_role_of_an_earlier_release_lists(site: Site) 
     without = [{**r, "verbs": [v for v in r["verbs"] if v != "watch"]} for r in kept]
     site.sandbox.kube.rules = without
     sandbox = started(site, 1)
-    assert len(sandbox.cloud.living()) == len(site.nodes()) == 1
+    assert len(sandbox.cloud.running_instances()) == len(site.nodes()) == 1
     assert any("watch pods" in message for message in site.recorder.messages("Forbidden"))
     assert site.recorder.messages("Failed") == []
 
@@ -389,7 +389,7 @@ def test_a_node_deleted_by_a_person_is_drained_and_its_instance_terminated(site:
     site.keep(lambda: victim not in sandbox.kube.of("nodes") and sandbox.settled())
     assert sandbox.fewest >= 1, "the budget held"
     assert any(c.part == "eviction" for c in sandbox.kube.calls)
-    assert len(sandbox.cloud.living()) == len(site.nodes()) == 2
+    assert len(sandbox.cloud.running_instances()) == len(site.nodes()) == 2
     assert len(sandbox.joined) == 3, "one node was launched for its pod"
     assert f"Node {victim} was deleted" in site.recorder.messages("NodeDeleted")[0]
     assert site.recorder.messages("Failed") == []
@@ -403,8 +403,8 @@ def test_the_instance_of_a_removed_node_is_terminated_at_once(site: Site) -> Non
     for name, pod in sandbox.kube.of("pods").items():
         if pod["spec"].get("nodeName") == victim:
             sandbox.kube.remove("pods", name)
-    site.keep(lambda: orphan not in sandbox.cloud.living() and sandbox.settled())
-    assert len(sandbox.cloud.living()) == len(site.nodes()) == 2
+    site.keep(lambda: orphan not in sandbox.cloud.running_instances() and sandbox.settled())
+    assert len(sandbox.cloud.running_instances()) == len(site.nodes()) == 2
     assert len(sandbox.joined) == 3
     assert f"Node {victim} is gone" in site.recorder.messages("NodeDeleted")[0]
 
@@ -422,30 +422,30 @@ def test_pods_of_a_removed_node_get_capacity_before_garbage_collection(
     for name in held:
         sandbox.kube.remove("pods", name)
     site.keep(sandbox.settled)
-    assert len(sandbox.cloud.living()) == len(site.nodes()) == 2
+    assert len(sandbox.cloud.running_instances()) == len(site.nodes()) == 2
     assert len(sandbox.joined) == 3, "no second node was launched for the same pod"
 
 
 def test_a_fleet_without_any_of_its_nodes_is_left_alone(site: Site) -> None:
     sandbox = started(site)
-    before = set(sandbox.cloud.living())
+    before = set(sandbox.cloud.running_instances())
     for name in list(sandbox.kube.of("nodes")):
         sandbox.kube.remove("nodes", name)
     sandbox.replicas = 0
     site.keep_for(5)
-    assert set(sandbox.cloud.living()) == before
+    assert set(sandbox.cloud.running_instances()) == before
     assert site.recorder.messages("NodeDeleted") == []
 
 
 @pytest.mark.parametrize("site", ["listed"], indirect=True)
 def test_an_existing_node_missing_from_the_list_keeps_its_instance(site: Site) -> None:
     sandbox = started(site)
-    before = set(sandbox.cloud.living())
+    before = set(sandbox.cloud.running_instances())
     hidden = min(sandbox.kube.of("nodes"))
     sandbox.kube.hidden = frozenset({hidden})
     looks = len(sandbox.kube.calls) + 100
     site.keep(lambda: len(sandbox.kube.calls) > looks)
-    assert set(sandbox.cloud.living()) == before
+    assert set(sandbox.cloud.running_instances()) == before
 
 
 def test_a_removed_finalizer_is_added_again(site: Site) -> None:
@@ -524,5 +524,5 @@ def test_a_cluster_other_than_the_one_nodes_join_is_rejected_first(
         "new nodes would join another cluster: clusterCABundle belongs to another cluster"
         in message
     )
-    assert site.sandbox.cloud.living() == {}
+    assert site.sandbox.cloud.running_instances() == {}
     assert site.sandbox.kube.calls == []

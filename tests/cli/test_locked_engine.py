@@ -81,18 +81,20 @@ def test_a_newer_image_causes_drift_only_after_its_lock_is_committed(
     assert site.run("lock") == 0
     site.commit()
     site.apply()
-    (before,) = site.cloud.living()
+    (before,) = site.cloud.running_instances()
     assert site.images() == [OLD]
 
     site.cloud.publish(NEW, "golden-2", datetime(2026, 2, 1, tzinfo=UTC), "arm64")
     site.apply()
-    assert list(site.cloud.living()) == [before], "what the account publishes is no commit"
+    assert list(site.cloud.running_instances()) == [before], (
+        "what the account publishes is no commit"
+    )
 
     assert site.run("lock", "--update") == 0
     assert NEW in site.read("reconciler.lock")
     git(site.folder, "stash", "-q")
     site.apply()
-    assert list(site.cloud.living()) == [before]
+    assert list(site.cloud.running_instances()) == [before]
 
     git(site.folder, "stash", "pop", "-q")
     site.commit()
@@ -104,7 +106,7 @@ def test_a_newer_image_causes_drift_only_after_its_lock_is_committed(
     assert f"image {NEW} (golden-2)" in planned
     site.apply()
     assert site.images() == [NEW]
-    assert before not in site.cloud.living()
+    assert before not in site.cloud.running_instances()
 
 
 @pytest.mark.exhaustive

@@ -74,10 +74,10 @@ def test_deleting_a_claim_drains_its_node_and_terminates_its_instance(
     sandbox.kube.delete("nodeclaims", name)
     assert name in claims(sandbox), "our finalizer holds it"
     site.keep(lambda: name not in claims(sandbox) and sandbox.settled())
-    assert instance not in sandbox.cloud.living()
+    assert instance not in sandbox.cloud.running_instances()
     assert claim["status"]["nodeName"] not in sandbox.kube.of("nodes")
     assert sandbox.fewest >= 1, "the budget held"
-    assert len(sandbox.cloud.living()) == 2
+    assert len(sandbox.cloud.running_instances()) == 2
     assert f"NodeClaim {name} was deleted" in site.recorder.messages("NodeDeleted")[0]
 
 
@@ -85,7 +85,7 @@ def test_deleting_a_node_removes_its_claim(site: Site, sandbox: Sandbox) -> None
     name, claim = min(claims(sandbox).items())
     sandbox.kube.delete("nodes", claim["status"]["nodeName"])
     site.keep(lambda: name not in claims(sandbox) and sandbox.settled())
-    assert len(claims(sandbox)) == len(sandbox.cloud.living()) == 2
+    assert len(claims(sandbox)) == len(sandbox.cloud.running_instances()) == 2
 
 
 def _edited(claim: dict[str, Any]) -> None:
@@ -98,7 +98,7 @@ def _edited(claim: dict[str, Any]) -> None:
 def test_an_edited_copy_is_restored(site: Site, sandbox: Sandbox) -> None:
     site.keep(lambda: all(conditions(c).get("Ready") == "True" for c in claims(sandbox).values()))
     name, before = min(claims(sandbox).items())
-    living = set(sandbox.cloud.living())
+    living = set(sandbox.cloud.running_instances())
     provider = before["status"]["providerID"]
     sandbox.kube.change("nodeclaims", name, _edited)
     site.keep(lambda: claims(sandbox)[name]["status"]["providerID"] == provider)
@@ -106,17 +106,17 @@ def test_an_edited_copy_is_restored(site: Site, sandbox: Sandbox) -> None:
     assert after["metadata"]["labels"]["karpenter.sh/nodepool"] == "web"
     assert after["metadata"]["finalizers"] == ["x.io/y", "reconciler/termination"]
     assert conditions(after)["Ready"] == "True"
-    assert set(sandbox.cloud.living()) == living
+    assert set(sandbox.cloud.running_instances()) == living
 
 
 def test_a_missing_copy_is_created_again_and_terminates_nothing(
     site: Site, sandbox: Sandbox
 ) -> None:
-    living = set(sandbox.cloud.living())
+    living = set(sandbox.cloud.running_instances())
     name = min(claims(sandbox))
     sandbox.kube.remove("nodeclaims", name)
     site.keep(lambda: name in claims(sandbox))
-    assert set(sandbox.cloud.living()) == living
+    assert set(sandbox.cloud.running_instances()) == living
 
 
 def test_the_claims_of_others_are_left_alone(site: Site, sandbox: Sandbox) -> None:
@@ -147,7 +147,7 @@ def test_a_claim_of_the_same_name_that_is_not_ours_is_reported(
         lambda: any(f"a NodeClaim {name} that is not ours" in m for m in retry_messages(site))
     )
     assert claims(sandbox)[name].get("status") is None
-    assert len(sandbox.cloud.living()) == 2
+    assert len(sandbox.cloud.running_instances()) == 2
 
 
 def retry_messages(site: Site) -> list[str]:
@@ -181,7 +181,7 @@ def test_problems_with_the_copies_do_not_block_launches(site: Site, verb: str) -
     site.sandbox.kube.absent = frozenset({"capacitybuffers"})
     site.sandbox.kube.fault = _forbid(site.sandbox.fault, verb)
     started(site)
-    assert len(site.sandbox.cloud.living()) == 2
+    assert len(site.sandbox.cloud.running_instances()) == 2
     assert len([m for m in retry_messages(site) if "nodeclaims" in m]) <= 2, (
         "it is not said in each pass"
     )
@@ -194,4 +194,4 @@ def test_uninstall_removes_the_copies_and_leaves_nodes_and_instances(
     assert main([*words, "--settle", "0s"]) == 0, capsys.readouterr().err
     assert "Removed 2 NodeClaims" in capsys.readouterr().out
     assert claims(sandbox) == {}
-    assert len(sandbox.kube.of("nodes")) == len(sandbox.cloud.living()) == 2
+    assert len(sandbox.kube.of("nodes")) == len(sandbox.cloud.running_instances()) == 2

@@ -155,7 +155,7 @@ def test_a_plan_of_a_running_fleet(site: Site, capsys: pytest.CaptureFixture[str
     )
     with pytest.raises(StalePlanError, match="Pod default/web-1 has changed"):
         the_pass(site, path)
-    assert len(site.sandbox.cloud.living()) == 2, "nothing was launched"
+    assert len(site.sandbox.cloud.running_instances()) == 2, "nothing was launched"
     site.sandbox.kube.change(
         "pods", "web-1", lambda pod: pod["metadata"].update(labels={"app": "web"})
     )
@@ -164,7 +164,7 @@ def test_a_plan_of_a_running_fleet(site: Site, capsys: pytest.CaptureFixture[str
     for name in site.sandbox.kube.of("nodes"):
         site.sandbox.kube.change("nodes", name, heartbeat)
     assert the_pass(site, path).plan.approved_as == load(str(path)).digest
-    assert len(site.sandbox.cloud.living()) > 2, "the replacement was launched"
+    assert len(site.sandbox.cloud.running_instances()) > 2, "the replacement was launched"
 
     live = planned(site, capsys)
     assert live["commands"] == [], "the command is under way"
@@ -178,7 +178,7 @@ def test_a_plan_of_a_running_fleet(site: Site, capsys: pytest.CaptureFixture[str
     Draft202012Validator(schema).validate(records)
     assert is_same(live, planned(site, capsys, "--snapshot", file))
 
-    launched_already = len(site.sandbox.cloud.living()) - 2
+    launched_already = len(site.sandbox.cloud.running_instances()) - 2
     assert main([*site.words("simulate"), "--snapshot", file, "-o", "json"]) == 0
     output = json.loads(capsys.readouterr().out)
     assert output["converged"]
@@ -198,7 +198,7 @@ def test_a_launch_in_progress_is_not_planned_again(
         None
     )  # no kubelet: the instances start, and no node joins
     the_pass(site)
-    assert len(site.sandbox.cloud.living()) == 2
+    assert len(site.sandbox.cloud.running_instances()) == 2
     live = planned(site, capsys)
     assert live["actions"] == []
     assert is_same(live, planned(site, capsys, "--snapshot", captured(site)))

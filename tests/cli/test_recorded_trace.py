@@ -31,7 +31,7 @@ def _flag(words: list[str], flag: str) -> list[str]:
 def test_the_workload_of_a_cluster_is_replayed(site: Site, tmp_path: Path, capsys: Capture) -> None:
     sandbox = started(site)
     sandbox.replicas = 4
-    site.keep(lambda: len(sandbox.cloud.living()) == 4 and sandbox.settled())
+    site.keep(lambda: len(sandbox.cloud.running_instances()) == 4 and sandbox.settled())
     sandbox.replicas = 1
     site.keep_for(40)
     out = tmp_path / "week.jsonl.gz"

@@ -133,9 +133,9 @@ def test_a_deletion_drains_the_node_and_terminates_the_instance(
     sandbox.fewest = sandbox.replicas
     assert request(site, "delete", how, name) == 0, capsys.readouterr().err
     site.keep(lambda: node not in sandbox.kube.of("nodes") and sandbox.settled())
-    assert instance not in sandbox.cloud.living()
+    assert instance not in sandbox.cloud.running_instances()
     assert sandbox.fewest >= 1, "the budget held"
-    assert len(sandbox.cloud.living()) == 2, "its pod got another node"
+    assert len(sandbox.cloud.running_instances()) == 2, "its pod got another node"
 
 
 def test_a_dry_run_records_nothing(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
@@ -168,7 +168,7 @@ def test_an_instance_without_our_tags_is_not_deleted(
     site.clock.advance(timedelta(minutes=10).total_seconds())
     assert request(site, "delete", "node", node) == 0
     site.keep(lambda: bool(site.recorder.messages("Failed")))
-    assert instance in sandbox.cloud.living()
+    assert instance in sandbox.cloud.running_instances()
     assert any(
         "is not tagged as one of this fleet" in message
         for message in site.recorder.messages("Failed")

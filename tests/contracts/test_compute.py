@@ -48,11 +48,15 @@ class Site:
         assert answer.instance is not None
         return answer.instance
 
-    def living(self, intent: str = "") -> list[str]:
+    def running_instances(self, intent: str = "") -> list[str]:
         """Query EC2 itself, bypassing the adapter and the faults."""
         wanted = {"reconciler/fleet": self.settings.fleet}
         wanted |= {"reconciler/intent": f"{self.settings.fleet}-{intent}"} if intent else {}
-        return [i for i, tags in self.cloud.living().items() if wanted.items() <= tags.items()]
+        return [
+            i
+            for i, tags in self.cloud.running_instances().items()
+            if wanted.items() <= tags.items()
+        ]
 
     def count(self, operation: str) -> int:
         return sum(call.operation == operation for call in self.cloud.calls)
@@ -151,7 +155,7 @@ def test_a_fulfilled_intent_always_returns_its_instance(site: Site) -> None:
     site.compute.terminate([first.id])
     again = site.launched("i1")
     assert (again.id, again.is_going) == (first.id, True)
-    assert site.living("i1") == []
+    assert site.running_instances("i1") == []
 
 
 def test_a_refused_pool_is_reported_together_with_the_launched_instance(site: Site) -> None:
@@ -172,7 +176,7 @@ def test_no_capacity_at_all_is_an_answer_and_not_an_error(site: Site) -> None:
     assert isinstance(answer, LaunchAnswer)
     assert answer.instance is None
     assert len(answer.refused) == 4
-    assert site.living("i1") == []
+    assert site.running_instances("i1") == []
 
 
 def test_errors_other_than_missing_capacity_name_their_call_and_request(
@@ -252,7 +256,7 @@ def test_an_unknown_id_among_many_needs_few_calls(local: Site) -> None:
     ids = [a.instance.id for a in answers if isinstance(a, LaunchAnswer) and a.instance]
     ids.insert(17, "i-0123456789abcdef0")
     local.compute.terminate(ids)
-    assert local.living() == []
+    assert local.running_instances() == []
     assert local.count("TerminateInstances") == 11, "halved five times: one and five pairs"
 
 
@@ -302,7 +306,7 @@ def test_a_deleted_template_is_created_again_once(site: Site) -> None:
     for template in _templates(site):
         site.cloud.connect("ec2", 1).delete_launch_template(LaunchTemplateId=template)
     site.launched("i2")
-    assert len(site.living("i2")) == 1
+    assert len(site.running_instances("i2")) == 1
 
 
 def _templates(site: Site) -> list[str]:
@@ -318,7 +322,7 @@ def test_of_two_instances_for_one_intent_the_oldest_is_kept(local: Site) -> None
     second = local.launched("i2")
     local.compute.tag(second.id, {"reconciler/intent": first.tags["reconciler/intent"]})
     assert local.launched("i1").id == first.id
-    assert local.living("i1") == [first.id]
+    assert local.running_instances("i1") == [first.id]
 
 
 TIMES = {"once-and-three-times": (1, 3), "for-ever": (None,)}
@@ -354,13 +358,13 @@ def test_under_any_faults_one_intent_has_one_instance(
         cluster = replace(local.settings, cluster_name=f"cluster-{count}")
         local.compute = a_compute(local.cloud, local.clock, cluster)
         answer = local.launch(f"i{count}")
-        assert len(local.living(f"i{count}")) <= 1
+        assert len(local.running_instances(f"i{count}")) <= 1
         if isinstance(answer, Exception):
             assert count is None or fault is Fault.DENIED
             assert_addressed(answer, call, fault)
         local.cloud.faults.clear()
         instance = local.launched(f"i{count}")
-        assert local.living(f"i{count}") == [instance.id]
+        assert local.running_instances(f"i{count}") == [instance.id]
 
 
 @disturbed("TerminateInstances")
@@ -377,7 +381,7 @@ def test_under_any_faults_instances_are_terminated(
             assert_addressed(error, call, fault)
         local.cloud.faults.clear()
         local.compute.terminate(ids[:2])
-        assert local.living() == ids[2:]
+        assert local.running_instances() == ids[2:]
         local.compute.terminate(ids[2:])
 
 
@@ -396,7 +400,7 @@ def test_a_broken_connection_launches_no_second_instance(
 ) -> None:
     site.cloud.faults.add(call, fault, times=2)
     instance = site.launched("i1")
-    assert site.living("i1") == [instance.id]
+    assert site.running_instances("i1") == [instance.id]
 
 
 @pytest.mark.parametrize(
@@ -409,7 +413,7 @@ def test_a_server_that_ignores_client_tokens_still_gives_one_instance(
     local.cloud.honours_tokens = False
     local.cloud.faults.add("CreateFleet", fault, times=times)
     instance = local.launched("i1")
-    assert local.living("i1") == [instance.id]
+    assert local.running_instances("i1") == [instance.id]
 
 
 def test_a_launch_in_doubt_is_not_repeated_while_ec2_cannot_be_listed(local: Site) -> None:
@@ -421,7 +425,7 @@ def test_a_launch_in_doubt_is_not_repeated_while_ec2_cannot_be_listed(local: Sit
     assert isinstance(answer, TransientCloudError)
     assert local.count("CreateFleet") == 1
     local.cloud.faults.clear()
-    assert [local.launched("i1").id] == local.living("i1")
+    assert [local.launched("i1").id] == local.running_instances("i1")
 
 
 def test_a_throttled_call_is_retried_with_growing_delays(local: Site) -> None:
@@ -447,4 +451,4 @@ def test_a_launch_of_a_killed_process_is_found(local: Site) -> None:
         local.launch("i1")
     local.cloud.after_call = lambda _: None
     local.compute = local.restarted()
-    assert [local.launched("i1").id] == local.living("i1")
+    assert [local.launched("i1").id] == local.running_instances("i1")

@@ -88,11 +88,15 @@ class Site:
 
     def fleet(self) -> Counter[str]:
         """Return the number of live instances by NodePool, from EC2 itself."""
-        return Counter(tags["karpenter.sh/nodepool"] for tags in self.cloud.living().values())
+        return Counter(
+            tags["karpenter.sh/nodepool"] for tags in self.cloud.running_instances().values()
+        )
 
     def twice(self) -> list[str]:
         """Return the intents that have more than one live instance."""
-        intents = Counter(tags["reconciler/intent"] for tags in self.cloud.living().values())
+        intents = Counter(
+            tags["reconciler/intent"] for tags in self.cloud.running_instances().values()
+        )
         return [intent for intent, count in intents.items() if count > 1]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from reconciler.adapters.simulated.conditions import SimulatedClock
-from reconciler.engine.loop import READ_AGAIN, Pulse, run
+from reconciler.engine.loop import REREAD_INTERVAL, PassIntervals, run
 from reconciler.engine.reconcile import Mandate
 from reconciler.model.duration import Duration
 from reconciler.model.errors import (
@@ -41,14 +41,14 @@ def test_the_daemon_continues_with_the_last_valid_revision() -> None:
             world.git.unreadable = UnreadableError("the checkout is empty")
             world.git.commit()
         if number == 8:
-            world.cloud.vanish(victim)
+            world.cloud.reclaim_instance(victim)
         return number is None
 
     run(
         engine.ports,
         engine.source,
         Mandate(TAGS),
-        pulse=Pulse(busy=5.0),
+        pulse=PassIntervals(busy=5.0),
         stop=stop,
         next_change=lambda _: None,
     )
@@ -66,7 +66,7 @@ def test_pending_pods_wake_the_daemon_and_one_pass_handles_them_all() -> None:
     looks: list[datetime] = []
 
     class Arrivals:
-        def has_news(self) -> bool:
+        def has_events(self) -> bool:
             return bool(news)
 
         def acknowledge(self) -> None:
@@ -77,7 +77,7 @@ def test_pending_pods_wake_the_daemon_and_one_pass_handles_them_all() -> None:
         replace(engine.ports, arrivals=Arrivals()),
         engine.source,
         Mandate(TAGS),
-        pulse=Pulse(busy=5.0, quiet=600.0),
+        pulse=PassIntervals(busy=5.0, quiet=600.0),
         stop=lambda: len(looks) >= 5,
         next_change=lambda _: None,
     )
@@ -105,7 +105,7 @@ def pruned(world: World, keep: str, hours: int, **broken: Any) -> list[tuple[tim
         replace(engine.ports, prune=prune),
         engine.source,
         Mandate(TAGS),
-        pulse=Pulse(busy=5.0, quiet=6 * 3600.0),
+        pulse=PassIntervals(busy=5.0, quiet=6 * 3600.0),
         stop=lambda: world.clock.now() >= end,
         next_change=lambda _: None,
     )
@@ -114,7 +114,7 @@ def pruned(world: World, keep: str, hours: int, **broken: Any) -> list[tuple[tim
 
 def test_a_daemon_prunes_once_a_day_and_keeps_records_of_existing_instances() -> None:
     world = three_nodes()
-    intents = {tags["reconciler/intent"] for tags in world.cloud.living().values()}
+    intents = {tags["reconciler/intent"] for tags in world.cloud.running_instances().values()}
     assert pruned(world, "30d", 60) == [(timedelta(days=30), frozenset(intents))] * 3
     assert (
         world.recorder.messages("Pruned")
@@ -149,7 +149,7 @@ def test_the_daemon_survives_an_unreachable_git_repository() -> None:
         engine.ports,
         Source(),
         Mandate(TAGS),
-        pulse=Pulse(),
+        pulse=PassIntervals(),
         stop=lambda: next(passes, None) is None,
         next_change=lambda _: None,
     )
@@ -175,13 +175,13 @@ def test_a_temporarily_unreadable_revision_is_applied_later() -> None:
         engine.ports,
         engine.source,
         Mandate(TAGS),
-        pulse=Pulse(busy=5.0),
+        pulse=PassIntervals(busy=5.0),
         stop=stop,
         next_change=lambda _: None,
     )
     assert not before & set(world.instances())
     reported = [p.at for p in world.recorder.events if p.kind == "Revision"]
-    assert reported[-1] - started < READ_AGAIN
+    assert reported[-1] - started < REREAD_INTERVAL
 
 
 def test_a_permanently_invalid_revision_is_reported_again_with_its_age() -> None:
@@ -194,7 +194,7 @@ def test_a_permanently_invalid_revision_is_reported_again_with_its_age() -> None
         engine.ports,
         engine.source,
         Mandate(TAGS),
-        pulse=Pulse(quiet=30.0),
+        pulse=PassIntervals(quiet=30.0),
         stop=lambda: world.clock.now() >= until,
         next_change=lambda _: None,
     )
@@ -236,7 +236,7 @@ def test_setting_the_clock_back_postpones_nothing() -> None:
             engine.ports,
             engine.source,
             Mandate(TAGS),
-            pulse=Pulse(quiet=30.0),
+            pulse=PassIntervals(quiet=30.0),
             stop=stop,
             next_change=lambda _: None,
         )
@@ -294,7 +294,7 @@ def test_a_clock_correction_of_seconds_changes_nothing() -> None:
         engine.ports,
         engine.source,
         Mandate(TAGS),
-        pulse=Pulse(quiet=30.0),
+        pulse=PassIntervals(quiet=30.0),
         stop=stop,
         next_change=lambda _: None,
     )
@@ -318,7 +318,7 @@ def test_a_process_that_loses_the_lease_stops_within_the_pass() -> None:
             ports,
             engine.source,
             Mandate(TAGS),
-            pulse=Pulse(),
+            pulse=PassIntervals(),
             stop=lambda: passes.append("begun") is not None,
             next_change=lambda _: None,
         )

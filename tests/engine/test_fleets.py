@@ -81,7 +81,7 @@ def server_view(site: Site) -> str:
 
 def instances(site: Site) -> Counter[str]:
     """Return the number of instances of each fleet, from EC2 itself."""
-    return Counter(tags["reconciler/fleet"] for tags in site.cloud.living().values())
+    return Counter(tags["reconciler/fleet"] for tags in site.cloud.running_instances().values())
 
 
 def has_all_nodes(site: Site, *names: str) -> bool:

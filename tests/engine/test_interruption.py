@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace as with_
 
 from reconciler.adapters.simulated.conditions import Fault
-from reconciler.engine.loop import Pulse, run
+from reconciler.engine.loop import PassIntervals, run
 from reconciler.engine.reconcile import Mandate, Pass, reconcile
 from reconciler.ports.journal import Verb
 from reconciler.ports.state import CommandPhase
@@ -185,7 +185,7 @@ def test_an_instance_terminated_by_others_removes_its_claim(state: str) -> None:
         world.cloud._account.backend.get_instance(instance)._state.name = state
         world.cloud._account.forget_answers()
     else:
-        world.cloud.vanish(instance)
+        world.cloud.reclaim_instance(instance)
     send_event(world, "EC2 Instance State-change Notification", instance_id=instance, state=state)
     listening(world).converge()
     assert claim not in world.claims
@@ -273,7 +273,7 @@ def test_an_event_wakes_the_daemon_at_once() -> None:
         engine.ports,
         engine.source,
         Mandate(TAGS),
-        pulse=Pulse(busy=1.0, quiet=3600.0),
+        pulse=PassIntervals(busy=1.0, quiet=3600.0),
         stop=stop,
         next_change=lambda _: None,
     )
@@ -293,7 +293,7 @@ def test_an_event_is_received_again_if_the_process_dies_before_deleting_it() -> 
         def __getattr__(self, name: str) -> object:
             return getattr(engine.ports.interruptions, name)
 
-        def settle(self, _: object) -> None:
+        def acknowledge(self, _: object) -> None:
             raise CutError
 
     dying = replace(engine.ports, interruptions=Mortal())

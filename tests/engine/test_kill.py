@@ -57,7 +57,7 @@ def test_a_killed_apply_resumes_where_it_stopped(seed: int, kills: int, tmp_path
         assert site.twice() == []
         assert sum(first.values()) >= 3
         site.change("nodes/pool.yaml", "expireAfter: 336h", "expireAfter: 300h")
-        before = set(site.cloud.living())
+        before = set(site.cloud.running_instances())
         for _ in range(kills):
             site.killed_at(chance, 30, "apply", *QUICK)
         site.finish("apply", *QUICK)
@@ -66,7 +66,7 @@ def test_a_killed_apply_resumes_where_it_stopped(seed: int, kills: int, tmp_path
         # held in tests/simulated/test_bug_classes.py, where time is virtual.
         assert site.fleet().keys() == first.keys()
         assert site.twice() == []
-        assert not before & set(site.cloud.living())
+        assert not before & set(site.cloud.running_instances())
         quiet = standing(site)
         site.finish("apply", *QUICK)
         assert standing(site) == quiet
@@ -85,7 +85,9 @@ def test_a_killed_apply_assigns_the_instances_of_batched_launches(
         for _ in range(kills):
             site.killed_at(chance, 10, "apply", *QUICK, *JOINED)
         site.finish("apply", *QUICK, *JOINED)
-        names = [tags.get("karpenter.sh/nodeclaim") for tags in site.cloud.living().values()]
+        names = [
+            tags.get("karpenter.sh/nodeclaim") for tags in site.cloud.running_instances().values()
+        ]
         assert len(names) >= 3
         assert None not in names, "each is somebody's"
         assert len(set(names)) == len(names), "and nobody has two"

@@ -194,7 +194,7 @@ def nodes_taken(fleet: list[Pool], moves: list[tuple[str, int]], latency: float)
             case "fail":
                 living = sorted(world.instances())
                 if living:
-                    world.cloud.vanish(living[number % len(living)])
+                    world.cloud.reclaim_instance(living[number % len(living)])
             case "restart":
                 engine = world.engine()
     return watch.started

@@ -70,7 +70,7 @@ def test_a_command_is_rolled_back_if_its_replacement_disappears() -> None:
     (command,) = world.store.commands()
     new = next(i for i, name in world.instances().items() if name in command.replacements)
     commit_drift(world, budget="0")
-    world.cloud.vanish(new)
+    world.cloud.reclaim_instance(new)
     for _ in range(3):
         engine.run_once()
         world.clock.advance(1)

@@ -51,7 +51,7 @@ def test_a_deleted_launch_template_is_created_again_for_the_next_launch() -> Non
     engine = world.engine()
     later(world)
     engine.run_once()
-    world.cloud.vanish(next(iter(world.instances())))
+    world.cloud.reclaim_instance(next(iter(world.instances())))
     engine.converge()
     assert len(templates(world)) == 1
     assert len(world.instances()) == 3
@@ -107,10 +107,10 @@ def test_a_template_deleted_by_others_is_not_an_error() -> None:
     (old,) = templates(world)
     later(world)
     engine = world.engine()
-    found = engine.ports.leftovers.found(())
+    found = engine.ports.unused_resources.find_unused(())
     world.cloud.connect("ec2", 1).delete_launch_template(LaunchTemplateName=old)
     for leftover in found:
-        engine.ports.leftovers.discard(leftover)
+        engine.ports.unused_resources.delete(leftover)
     assert [leftover.name for leftover in found] == [old]
 
 
@@ -152,8 +152,8 @@ class Site:
         self.clock.advance(span.total_seconds())
 
     def collect(self, *classes: EC2NodeClass) -> None:
-        for leftover in self.compute.leftovers.found(classes):
-            self.compute.leftovers.discard(leftover)
+        for leftover in self.compute.unused_resources.find_unused(classes):
+            self.compute.unused_resources.delete(leftover)
 
 
 def with_role(role: str) -> EC2NodeClass:
@@ -164,8 +164,8 @@ def with_role(role: str) -> EC2NodeClass:
 def test_an_old_profile_of_an_unused_role_is_deleted() -> None:
     site = Site()
     site.launch("others")
-    for instance in site.cloud.living():
-        site.cloud.vanish(instance)
+    for instance in site.cloud.running_instances():
+        site.cloud.reclaim_instance(instance)
     kept = site.launch("nodes")
     site.age(PROFILE_AGE - timedelta(seconds=1))
     site.collect(kept)
@@ -188,11 +188,11 @@ def test_a_profile_of_another_fleet_is_left_alone() -> None:
 def test_a_profile_in_use_by_an_instance_stays() -> None:
     site = Site()
     site.launch("others")
-    (instance,) = site.cloud.living()
+    (instance,) = site.cloud.running_instances()
     site.age(PROFILE_AGE)
     site.collect()
     assert site.profiles() == {"others"}
-    site.cloud.vanish(instance)
+    site.cloud.reclaim_instance(instance)
     site.clock.advance(PROFILES_EVERY.total_seconds())
     site.collect()
     assert site.profiles() == set()

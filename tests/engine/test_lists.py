@@ -168,8 +168,8 @@ def test_instances_on_the_last_page_are_observed() -> None:
     world.page_size = 1
     world.store, world.journal, world.shelf = MemoryStateStore(), MemoryJournal(), MemoryShelf()
     seen = world.engine().run_once(decides=False).seen
-    assert {i.id for i in seen.doubts.unknown} == set(world.instances())
-    assert len(seen.doubts.unknown) == 3
+    assert {i.id for i in seen.unclear_owners.unknown} == set(world.instances())
+    assert len(seen.unclear_owners.unknown) == 3
 
 
 def test_an_unlisted_instance_is_described_before_it_counts_as_gone() -> None:
@@ -217,9 +217,9 @@ def test_instances_of_others_are_ignored_if_the_server_ignores_filters() -> None
     wire(world, without_filters)
     commit_drift(world)
     world.converge()
-    ours = [t for t in world.cloud.living().values() if t["reconciler/fleet"] == "test"]
+    ours = [t for t in world.cloud.running_instances().values() if t["reconciler/fleet"] == "test"]
     assert len(ours) == 3
-    assert len(world.cloud.living()) == 9
+    assert len(world.cloud.running_instances()) == 9
     assert len(world.claims) == 3
 
 
@@ -253,7 +253,7 @@ def test_a_node_left_tainted_by_a_lost_state_is_untainted() -> None:
 def test_an_instance_terminated_by_others_is_replaced(stopping_s: float) -> None:
     world = three_nodes(stopping_s=stopping_s)
     victim, name = next(iter(world.instances().items()))
-    world.cloud.vanish(victim)
+    world.cloud.reclaim_instance(victim)
     started = world.clock.now()
     world.converge()
     assert victim not in world.instances()

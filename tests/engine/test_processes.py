@@ -37,7 +37,7 @@ def test_a_stopped_daemon_finishes_its_pass(site: Site) -> None:
     output, _ = daemon.communicate(timeout=60)
     assert daemon.returncode == 0, output
     launched = [line for line in output.splitlines() if " Launched " in line]
-    assert len(launched) == len(site.cloud.living()) > 0
+    assert len(launched) == len(site.cloud.running_instances()) > 0
 
 
 @pytest.mark.exhaustive
@@ -118,16 +118,22 @@ def test_a_leader_frozen_during_a_launch_writes_and_launches_nothing_afterwards(
     wait_for(lambda: log.has("LeaseAcquired"))
     assert time.monotonic() - froze[0] < 15
     wait_for(lambda: log.has("Initialized"))
-    wait_for(lambda: not site.twice() and len(site.cloud.living()) == len(recorded(site)))
+    wait_for(
+        lambda: not site.twice() and len(site.cloud.running_instances()) == len(recorded(site))
+    )
     wait_for(lambda: is_stopped_idle(site, standby))  # from here on, every call is the first one's
     wait_for(lambda: is_quiet(site))
-    effects, written, living = effects_on(site), everything(site), set(site.cloud.living())
+    effects, written, living = (
+        effects_on(site),
+        everything(site),
+        set(site.cloud.running_instances()),
+    )
     leader.send_signal(signal.SIGCONT)
     wait_for(lambda: log_of_leader.has("LeaseLost"))
     late = effects_on(site)[len(effects) :]
     assert set(late) <= {"CreateFleet"}
     assert len(late) < begun  # the first of them was answered before
-    assert set(site.cloud.living()) == living
+    assert set(site.cloud.running_instances()) == living
     assert everything(site) == written
     assert site.twice() == []
     standby.send_signal(signal.SIGCONT)
@@ -200,7 +206,7 @@ def everything(site: Site) -> list[str]:
 @pytest.mark.exhaustive
 def test_an_empty_checkout_changes_nothing(site: Site) -> None:
     site.finish("apply", "--auto-approve", "--interval", "100ms", "-q")
-    before = set(site.cloud.living())
+    before = set(site.cloud.running_instances())
     calls_before = len(site.cloud.calls)
     daemon = site.start("run", "--interval", "200ms")
     wait_for(lambda: len(site.cloud.calls) > calls_before + 8)
@@ -212,4 +218,4 @@ def test_an_empty_checkout_changes_nothing(site: Site) -> None:
     output, _ = daemon.communicate(timeout=60)
     assert daemon.returncode == 0, output
     assert output.count("stays in effect") == 1
-    assert set(site.cloud.living()) == before
+    assert set(site.cloud.running_instances()) == before

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reconciler.adapters.simulated.conditions import Fault
-from reconciler.engine.steps.upkeep import A_PASS, TAGGED
+from reconciler.engine.steps.upkeep import TAGGED, TAGGED_PER_PASS_MAX
 from reconciler.ports.journal import Outcome, Verb
 from tests.engine.faults import three_nodes
 from tests.engine.world import World, a_deployment, a_node_class, a_pool, a_world
@@ -11,7 +11,7 @@ from tests.engine.world import World, a_deployment, a_node_class, a_pool, a_worl
 
 def names(world: World) -> dict[str, str]:
     """Return the Name tags in EC2 by claim."""
-    rows = world.cloud.living().values()
+    rows = world.cloud.running_instances().values()
     return {tags["karpenter.sh/nodeclaim"]: tags.get("Name", "") for tags in rows}
 
 
@@ -45,10 +45,10 @@ def test_a_name_tag_set_by_the_class_stays() -> None:
 
 
 def test_instances_beyond_the_limit_of_a_pass_are_tagged_later() -> None:
-    world = a_world(a_pool("web"), a_deployment("web", "web", A_PASS + 3))
+    world = a_world(a_pool("web"), a_deployment("web", "web", TAGGED_PER_PASS_MAX + 3))
     world.converge()
     assert all(names(world).values())
-    assert len(names(world)) >= A_PASS // 2
+    assert len(names(world)) >= TAGGED_PER_PASS_MAX // 2
 
 
 def test_a_missing_tagging_permission_does_not_stop_the_fleet_and_costs_one_call_a_pass() -> None:

@@ -28,7 +28,7 @@ from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.desired.objects import node_classes, node_pools
 from reconciler.desired.workloads.pods import Workloads, expand
 from reconciler.engine import world as engine_world
-from reconciler.engine.loop import Pulse, converge
+from reconciler.engine.loop import PassIntervals, converge
 from reconciler.engine.planning import PlannedFleet
 from reconciler.engine.reconcile import Mandate, Pass, reconcile
 from reconciler.model.errors import UnreadableError
@@ -298,7 +298,7 @@ class World:
             self.around(self.store, "store"),
             self.around(self.journal, "journal"),
             self.recorder,
-            leftovers=real.leftovers,
+            unused_resources=real.unused_resources,
         )
         return Engine(ports, source)
 
@@ -313,7 +313,7 @@ class World:
         takeover = Takeover(engine.ports.compute, desired, self.store, self.journal, self.clock)  # type: ignore[arg-type]
         stakes = takeover.survey(None)
         assert takeover.adopt(stakes) == []
-        return [stake.refused for stake in stakes if stake.refused]
+        return [stake.rejection for stake in stakes if stake.rejection]
 
     @property
     def claims(self) -> dict[str, NodeClaim]:
@@ -329,13 +329,14 @@ class World:
     def instances(self) -> dict[str, str]:
         """Return the live instances with the name of their NodeClaim, from EC2 itself."""
         return {
-            i: tags.get("karpenter.sh/nodeclaim", "") for i, tags in self.cloud.living().items()
+            i: tags.get("karpenter.sh/nodeclaim", "")
+            for i, tags in self.cloud.running_instances().items()
         }
 
     def _described(self) -> list[tuple[Any, Mapping[str, str]]]:
         backend = self.cloud._account.backend
         rows = []
-        for identity, tags in self.cloud.living().items():
+        for identity, tags in self.cloud.running_instances().items():
             found = backend.get_instance(identity)
             rows.append((_Row(found.instance_type, found.placement.zone), tags))
         return rows
@@ -367,7 +368,7 @@ class Engine:
             self.source,
             Mandate(self.tags, **mandate),
             deadline=deadline,
-            pulse=Pulse(busy=busy),
+            pulse=PassIntervals(busy=busy),
         )
 
     def run_once(self, **mandate: Any) -> Pass:

@@ -34,13 +34,13 @@ def a_claim(name: str, labels: dict[str, str], reference: dict[str, str]) -> dic
 def test_a_claim_of_karpenter_is_not_treated_as_ours(site: Site, labels: dict[str, str]) -> None:
     site.sandbox.kube.absent = frozenset({"capacitybuffers"})
     sandbox = started(site)
-    living = set(sandbox.cloud.living())
+    living = set(sandbox.cloud.running_instances())
     sandbox.kube.add(a_claim("theirs", labels, KARPENTERS))
     sandbox.kube.delete("nodeclaims", "theirs")
     before = dict(sandbox.kube.of("nodeclaims")["theirs"]["metadata"])
     site.keep_for(3)
     assert sandbox.kube.of("nodeclaims")["theirs"]["metadata"] == before
-    assert set(sandbox.cloud.living()) == living
+    assert set(sandbox.cloud.running_instances()) == living
     assert site.recorder.messages("NodeDeleted") == []
 
 
@@ -58,7 +58,7 @@ def test_a_forged_status_terminates_nothing(site: Site) -> None:
     sandbox.kube.change("nodeclaims", name, lambda claim: claim["status"].update(forged))
     sandbox.kube.delete("nodeclaims", name)
     site.keep(lambda: name not in sandbox.kube.of("nodeclaims"))
-    assert theirs["InstanceId"] in sandbox.cloud.living()
+    assert theirs["InstanceId"] in sandbox.cloud.running_instances()
 
 
 @pytest.mark.parametrize("verb", ["cordon", "uncordon", "drain", "delete node", "delete nodeclaim"])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from reconciler.cli.main import main
-from reconciler.engine.loop import Pulse, run
+from reconciler.engine.loop import PassIntervals, run
 from reconciler.engine.reconcile import Mandate
 from reconciler.model.karpenter.labels import DO_NOT_DISRUPT
 from reconciler.observed.reader import SnapshotReader
@@ -38,7 +38,7 @@ def keep(world: World, passes: int, at: dict[int, Callable[[], None]] | None = N
         engine.ports,
         engine.source,
         Mandate(TAGS),
-        pulse=Pulse(busy=5.0),
+        pulse=PassIntervals(busy=5.0),
         stop=stop,
         next_change=lambda _: None,
     )
@@ -53,7 +53,7 @@ def test_an_internal_error_while_reading_keeps_the_last_valid_revision() -> None
         world.git.unreadable = ArithmeticError("1e400")
         world.git.commit()
 
-    keep(world, 40, {4: broken, 8: lambda: world.cloud.vanish(victim)})
+    keep(world, 40, {4: broken, 8: lambda: world.cloud.reclaim_instance(victim)})
     messages, again = world.recorder.messages("InvalidRevision")
     assert again == f"{messages} (for 5m10s)"
     assert "internal error" in messages

@@ -211,7 +211,7 @@ def test_a_copied_intent_tag_does_not_make_an_instance_ours(when: str) -> None:
     if when == "older":
         victim = an_instance(world, {})
         world.clock.advance(3600)
-        world.cloud.vanish(next(iter(world.instances())))
+        world.cloud.reclaim_instance(next(iter(world.instances())))
         world.converge()
     requested = (e for e in world.journal.entries() if e.intent.verb == "launch")
     entry = max(requested, key=lambda e: e.intent.at)
@@ -226,7 +226,7 @@ def test_a_copied_intent_tag_does_not_make_an_instance_ours(when: str) -> None:
         world.clock.advance(30)
     assert victim in world.instances()
     assert terminations(world) == 0
-    assert [i.id for i in result.seen.doubts.unknown] == [victim]
+    assert [i.id for i in result.seen.unclear_owners.unknown] == [victim]
 
 
 @attack(Threat.OWNERSHIP, "an ownership tag that a tenant removes or changes")
@@ -245,7 +245,7 @@ def test_an_instance_with_conflicting_tags_is_not_touched(
 ) -> None:
     world = three_nodes()
     victim = next(iter(world.instances()))
-    tags = world.cloud.living()[victim]
+    tags = world.cloud.running_instances()[victim]
     world.clock.advance(TAGS_SHOWN_AFTER.total_seconds())
     attacked(world, victim)
     commit_drift(world)
@@ -284,7 +284,7 @@ def test_operations_in_progress_stop_while_ownership_is_unclear() -> None:
 
 @attack(Threat.OWNERSHIP, "a fleet that is suspended without anybody noticing")
 def test_the_daemon_reports_once_why_it_is_suspended_and_resumes_automatically() -> None:
-    from reconciler.engine.loop import Pulse, run
+    from reconciler.engine.loop import PassIntervals, run
     from reconciler.engine.reconcile import Mandate
 
     world = three_nodes()
@@ -304,7 +304,7 @@ def test_the_daemon_reports_once_why_it_is_suspended_and_resumes_automatically()
         engine.ports,
         engine.source,
         Mandate(engine.tags),
-        pulse=Pulse(busy=5.0, quiet=30.0),
+        pulse=PassIntervals(busy=5.0, quiet=30.0),
         stop=stop,
         next_change=lambda plan: None,
     )
@@ -360,7 +360,7 @@ def test_apply_after_a_lost_state_requires_adoption(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert site.run("apply", "--auto-approve", "--interval", "1ms") == 0
-    before = site.cloud.living()
+    before = site.cloud.running_instances()
     requested = site.launches()
     shutil.rmtree(site.folder / ".reconciler")
     capsys.readouterr()
@@ -374,12 +374,12 @@ def test_apply_after_a_lost_state_requires_adoption(
     assert {d["code"] for d in plan["diagnostics"]} >= {"unknown-instance"}
     assert site.run("status") == 0
     assert all(instance in capsys.readouterr().out for instance in list(before)[:1])
-    assert (site.cloud.living(), site.launches()) == (before, requested)
+    assert (site.cloud.running_instances(), site.launches()) == (before, requested)
     assert site.run("state adopt") == 0
     assert "2 of 2 can be adopted" in capsys.readouterr().out
     assert site.run("state adopt", "--yes") == 0
     assert site.run("apply", "--auto-approve", "--interval", "1ms") == 0
-    assert (site.cloud.living().keys(), site.launches()) == (before.keys(), requested)
+    assert (site.cloud.running_instances().keys(), site.launches()) == (before.keys(), requested)
 
 
 @attack(Threat.OWNERSHIP, "a real account and a cluster without a configured name")
@@ -490,7 +490,7 @@ def test_a_forged_identity_does_not_disrupt_a_node(forge: Forge) -> None:
 def test_an_ambiguous_node_is_not_terminated() -> None:
     world = three_nodes()
     before = world.instances()
-    going = [lifecycle.deleted(c, world.clock.now()) for c in world.claims.values()]
+    going = [lifecycle.mark_deleted(c, world.clock.now()) for c in world.claims.values()]
     world.store.put_node_claims(going)
     forging(world, swapped)
     engine = world.engine()
@@ -842,7 +842,7 @@ def test_a_flood_of_messages_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     queue: Any = engine.ports.interruptions
     for _ in range(10):
         queue.queue.poll()
-    assert len(queue.queue.arrived()) == 25
+    assert len(queue.queue.pending_events()) == 25
     engine.run_once()
     assert len(world.instances()) == 3
 
@@ -867,11 +867,11 @@ def test_a_reclaimed_node_is_drained_even_if_ownership_is_unclear() -> None:
 def test_an_instance_of_unclear_ownership_is_described() -> None:
     from datetime import UTC, datetime
 
-    from reconciler.engine.ownership import Doubts
+    from reconciler.engine.ownership import UnclearOwners
 
     at = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
     stranger = Instance("i-1", "m7i.large", "us-east-1a", "spot", "running", at, OURS)
-    (found,) = Doubts(unknown=(stranger,)).findings(lambda _: 0.0403)
+    (found,) = UnclearOwners(unknown=(stranger,)).findings(lambda _: 0.0403)
     assert found.message == (
         "instance i-1 is not recorded for this fleet: m7i.large spot in us-east-1a, launched "
         "2026-03-02 09:00 UTC, $0.0403/hour, tags eks:eks-cluster-name=test, "

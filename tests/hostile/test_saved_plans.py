@@ -64,7 +64,7 @@ def touched(world: World) -> tuple[Any, ...]:
     """Return everything that an apply could have changed."""
     commands = [(c.id, c.phase) for c in world.store.commands()]
     tainted = sorted(n for n, node in _shelf(world).items() if "disrupted" in str(node))
-    return (launches(world), sorted(world.cloud.living()), commands, tainted)
+    return (launches(world), sorted(world.cloud.running_instances()), commands, tainted)
 
 
 def _shelf(world: World) -> dict[str, Any]:
@@ -597,16 +597,16 @@ def test_a_saved_plan_can_be_applied(shop: Shop, tmp_path: Path) -> None:
     bad = write(tmp_path / "bad.json", sealed(data))
     assert main([*shop.words("apply", "--plan", bad, *QUIET)]) == 4
     assert "no longer planned: launch of m7i.xlarge" in shop.capsys.readouterr().err
-    assert shop.cloud.living() == {}
+    assert shop.cloud.running_instances() == {}
 
     shop.commit(3)
     assert main([*shop.words("apply", "--plan", out, *QUIET)]) == 4
     assert "git changed" in shop.capsys.readouterr().err
-    assert shop.cloud.living() == {}
+    assert shop.cloud.running_instances() == {}
 
     shop.commit(2)
     stopped = main(shop.words("apply", "--plan", out, *QUIET, "--timeout", "1ms"))
-    assert (stopped, len(shop.cloud.living())) == (1, 2), "begun, and out of time"
+    assert (stopped, len(shop.cloud.running_instances())) == (1, 2), "begun, and out of time"
     shop.run("apply", "--plan", out, *QUIET)
     assert shop.rests(2)
     planned = {claim["launch"]["instanceType"] for claim in data["nodeClaims"][:2]}

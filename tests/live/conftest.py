@@ -129,7 +129,7 @@ class Live:
         nodes = self.plane.list(NODES)
         return (
             len(self.running_pods()) == replicas
-            and len(nodes) == len(self.cloud.living()) == replicas
+            and len(nodes) == len(self.cloud.running_instances()) == replicas
             and all("karpenter.sh/initialized" in n["metadata"]["labels"] for n in nodes.values())
         )
 

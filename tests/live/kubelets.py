@@ -32,7 +32,7 @@ class Kubelets:
                 self.problems.append(str(error))
 
     def _join(self) -> None:
-        new = sorted(self.cloud.living().keys() - self.joined)
+        new = sorted(self.cloud.running_instances().keys() - self.joined)
         if not new:
             return
         ec2 = self.cloud.connect("ec2", 1)

@@ -17,7 +17,7 @@ MANY = 300
 
 def launched_twice(live: Live) -> list[str]:
     """Return the intents that have more than one instance that lives."""
-    intents = Counter(tags["reconciler/intent"] for tags in live.cloud.living().values())
+    intents = Counter(tags["reconciler/intent"] for tags in live.cloud.running_instances().values())
     return [intent for intent, count in intents.items() if count > 1]
 
 
@@ -28,7 +28,7 @@ def test_a_standby_continues_the_work_of_a_dead_leader(live: Live) -> None:
         _, standby = stack.enter_context(a_daemon(words))
         live.await_("another one waits", lambda: standby.has("Standby"))
         live.scale(6)
-        live.await_("the first launch", lambda: len(live.cloud.living()) > 2)
+        live.await_("the first launch", lambda: len(live.cloud.running_instances()) > 2)
         leader.kill()
         live.await_("six nodes", lambda: live.settled(6), 120)
         live.scale(2)
@@ -40,13 +40,13 @@ def test_a_standby_continues_the_work_of_a_dead_leader(live: Live) -> None:
 def test_a_restart_of_the_api_server_terminates_no_node(live: Live) -> None:
     with live.running():
         live.await_("two nodes", lambda: live.settled(2))
-        before = set(live.cloud.living())
+        before = set(live.cloud.running_instances())
         live.plane.server.kill()
         live.await_("it is reported", lambda: live.recorder.messages("Failed"))
-        assert set(live.cloud.living()) == before
+        assert set(live.cloud.running_instances()) == before
         live.plane.resume()
         live.await_("two nodes", lambda: live.settled(2))
-        assert set(live.cloud.living()) == before
+        assert set(live.cloud.running_instances()) == before
         live.scale(3)
         live.await_("three nodes", lambda: live.settled(3), 120)
         for _ in range(2):

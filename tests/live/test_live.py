@@ -53,7 +53,7 @@ def test_deleting_an_object_drains_it_under_the_budget_and_terminates_the_instan
         assert node in live.plane.list(NODES), "our finalizer holds it"
         live.await_("another node", lambda: node not in live.plane.list(NODES) and live.settled(2))
         live.await_("the claim is gone", lambda: claim not in live.plane.list(CLAIMS))
-    assert instance not in live.cloud.living()
+    assert instance not in live.cloud.running_instances()
 
 
 def test_the_instance_of_a_force_deleted_node_is_terminated(live: Live) -> None:
@@ -63,7 +63,7 @@ def test_the_instance_of_a_force_deleted_node_is_terminated(live: Live) -> None:
         instance = live.instance_of(node)
         live.plane.delete(f"{NODES}/{node}")
         live.plane.patch(f"{NODES}/{node}", {"metadata": {"finalizers": None}})
-        live.await_("its instance is gone", lambda: instance not in live.cloud.living())
+        live.await_("its instance is gone", lambda: instance not in live.cloud.running_instances())
         # The pods of a Node that is gone are deleted by the garbage collector, after a minute.
         live.await_("another node", lambda: live.settled(2), 150)
 
@@ -103,7 +103,7 @@ def test_without_permission_to_taint_no_node_is_replaced_and_it_is_reported(
     live.plane.patch(role, {"rules": [r for r in less if r["verbs"]]})
     try:
         live.pool(generation="2")
-        before = set(live.cloud.living())
+        before = set(live.cloud.running_instances())
         with live.running():
             live.await_("it is reported", lambda: live.recorder.messages("Forbidden"))
             assert any(
@@ -113,7 +113,7 @@ def test_without_permission_to_taint_no_node_is_replaced_and_it_is_reported(
             live.await_(
                 "a command is rolled back", lambda: live.recorder.messages("CommandRolledBack")
             )
-        assert set(live.cloud.living()) == before, "nothing was launched"
+        assert set(live.cloud.running_instances()) == before, "nothing was launched"
     finally:
         live.plane.patch(role, {"rules": kept})
 

@@ -151,7 +151,7 @@ class SmallWorld:
         known = {record.instance for record in self.cluster._record.nodes.values()}
         conditions = replace(self.cluster._conditions, never_joins=1.0)
         self.cluster._conditions = conditions
-        self.cluster._settled = self.cluster._settled | known
+        self.cluster._initial_ids = self.cluster._initial_ids | known
 
     def interrupt(self, machine: SimulatedInstance) -> None:
         """Send the notice that EC2 reclaims an instance."""

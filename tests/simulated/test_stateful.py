@@ -223,7 +223,9 @@ class Histories(RuleBasedStateMachine):
         running = world.store.commands()
         forced = {n for c in running if not c.voluntary for n in c.node_claims}
         named = {n for c in running if c.voluntary for n in c.node_claims}
-        pool_of = {m.facts.tags[CLAIM_TAG]: m.facts.tags[NODEPOOL] for m in world.running_instances()}
+        pool_of = {
+            m.facts.tags[CLAIM_TAG]: m.facts.tags[NODEPOOL] for m in world.running_instances()
+        }
         taken = (named | world.tainted()) - forced - self.interrupted - world.taken_back()
         nodes = world.nodes()
         for pool in POOLS:
@@ -258,7 +260,9 @@ class Histories(RuleBasedStateMachine):
         A node that is given back may stand beside its replacement only where pods run on both.
         """
         world = self.world
-        fresh = {m.facts.tags[NODEPOOL] for m in world.running_instances() if m.facts.id not in self.seen}
+        fresh = {
+            m.facts.tags[NODEPOOL] for m in world.running_instances() if m.facts.id not in self.seen
+        }
         self.seen.update(world.compute.machines)
         if self.honours_tokens:
             cpus = world.cpus()

@@ -78,7 +78,7 @@ class AwsCompute:
         addresses = Addresses()
         self._resolver = Resolver(self._ec2, connect, settings, clock, addresses, trials)
         templates = LaunchTemplates(self._ec2, clock)
-        self.leftovers = AwsLeftovers(self._ec2, connect, settings, clock, templates)
+        self.unused_resources = AwsLeftovers(self._ec2, connect, settings, clock, templates)
         self._launcher = Launcher(
             connect("ec2", 1),
             templates,

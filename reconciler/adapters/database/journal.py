@@ -95,7 +95,7 @@ class DatabaseJournal:
             numbers = [{"ended": row["intent"], "number": row["sequence"]} for row in rows]
             connection.execute(last_outcome, numbers)
 
-    def known(self, intents: Collection[str]) -> Mapping[str, JournalEntry]:
+    def find_entries(self, intents: Collection[str]) -> Mapping[str, JournalEntry]:
         ids, found = sorted(set(intents)), dict[str, JournalEntry]()
         for start in range(0, len(ids), _IDS_OF_A_QUERY):
             batch = ids[start : start + _IDS_OF_A_QUERY]

@@ -67,7 +67,7 @@ class PendingPods:
         self._last: datetime | None = None
         self._problem = ""
 
-    def has_news(self) -> bool:
+    def has_events(self) -> bool:
         """Return whether pods have arrived, and no more are arriving now."""
         with self._lock:
             if self._first is None or self._last is None:

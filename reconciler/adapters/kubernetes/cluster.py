@@ -228,7 +228,7 @@ class KubernetesCluster:
         self._change(node, registration)
         self._with_finalizer.add(node)
 
-    def hold(self, node: str) -> None:
+    def add_finalizer(self, node: str) -> None:
         """Add our finalizer to a Node that has joined; one that is being deleted is not changed."""
         self._change(node, nodes.hold_patch, may_be_gone=True)
         self._with_finalizer.add(node)
@@ -400,7 +400,7 @@ class ReadOnlyCluster:
     def register(self, node: str, claim: NodeClaim) -> None:
         """Do nothing."""
 
-    def hold(self, node: str) -> None:
+    def add_finalizer(self, node: str) -> None:
         """Do nothing."""
 
     def has_node(self, node: str) -> bool:

@@ -177,7 +177,7 @@ class ClusterMirror:
         self._lock = threading.Lock()
         self._foreign_names: frozenset[str] = frozenset()
 
-    def deleted(self) -> frozenset[str]:
+    def deleted_claims(self) -> frozenset[str]:
         """Return the names of the copies that others have deleted."""
         copies = self._our_copies(self._read(NODE_CLAIM))
         return frozenset(n for n, c in copies.items() if c.metadata.deletion_timestamp)
@@ -186,7 +186,7 @@ class ClusterMirror:
         """Return the names of the NodePools in the cluster."""
         return frozenset(_decode_copy(raw).metadata.name for raw in self._read(NODE_POOL).items)
 
-    def show(self, claims: Sequence[NodeClaim], drifted: Mapping[str, str]) -> None:
+    def update(self, claims: Sequence[NodeClaim], drifted: Mapping[str, str]) -> None:
         """Make the copies equal to the claims; ``drifted`` has the reasons of those that are.
 
         Raises: ClusterError: a call was rejected; the other copies were brought up to date.

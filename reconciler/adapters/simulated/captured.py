@@ -20,11 +20,11 @@ class CapturedCompute:
         self._instances = tuple(instances)
 
     def resolve(self, node_class: EC2NodeClass) -> EC2NodeClass:
-        """Return the class as it is: the snapshot has its status."""
+        """Return the class unchanged: the snapshot has its status."""
         return node_class
 
     def instances(self) -> Sequence[Instance]:
-        """Return every instance, those that the engine had to look up among them."""
+        """Return every instance, including those that the engine had to look up."""
         return self._instances
 
     def find(self, intents: Sequence[str]) -> Sequence[Instance]:
@@ -58,7 +58,7 @@ def _refuse() -> NoReturn:
 
 
 class CapturedCluster:
-    """The objects of a snapshot, with whichever NodeClaims are asked about."""
+    """The objects of a snapshot, with the NodeClaims passed to ``observe``."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot

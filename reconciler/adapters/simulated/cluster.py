@@ -40,10 +40,10 @@ _DISRUPTED: Final = Taint(DISRUPTED_TAINT, "NoSchedule")
 class EmbeddedCluster:
     """A cluster whose nodes are instances seen in EC2 and whose pods are those of the workloads.
 
-    ``types`` finds an instance type of the catalog; ``workloads`` says what should run now.
+    ``types`` finds an instance type of the catalog; ``workloads`` returns what should run now.
     A node joins ``joining_s`` seconds after its instance was launched and is ready ``ready_s``
-    later; a pod is ready ``starting_s`` after it got its node, and gone ``leaving_s`` after it
-    was asked to leave.
+    later; a pod is ready ``starting_s`` after it was bound to its node, and gone ``leaving_s``
+    after it was evicted.
     """
 
     def __init__(
@@ -64,8 +64,8 @@ class EmbeddedCluster:
         self._clock = clock
         self._joining = timedelta(seconds=joining_s)
         self._ready = timedelta(seconds=ready_s)
-        self._kept = shelf.read(SHELF_NAME)
-        self._record = decode_record(self._kept)
+        self._stored = shelf.read(SHELF_NAME)
+        self._record = decode_record(self._stored)
         self._last = Pods()
         self._pods = PodBook(
             self._record,
@@ -74,9 +74,9 @@ class EmbeddedCluster:
         )
 
     def observe(self, claims: Sequence[NodeClaim], instances: Sequence[Instance]) -> Snapshot:
-        """Return what runs now, after letting happen what was due: nodes join, pods get nodes."""
+        """Return what runs now, after applying what was due: nodes join, pods are bound."""
         now, workloads = self._clock.now(), self._workloads()
-        self._follow(claims, instances, now)
+        self._follow_instances(claims, instances, now)
         volumes = volumes_of(workloads, self._record.volume_zones)
         self._pods.follow(workloads, now)
         self._pods.bind(workloads, volumes, now)
@@ -86,9 +86,11 @@ class EmbeddedCluster:
         return Snapshot(
             nodes=tuple(self._nodes()),
             node_claims=tuple(sorted(claims, key=lambda c: c.name)),
-            pods=self._indexed(pods),
+            pods=self._index_pods(pods),
             daemon_sets=workloads.daemon_sets,
-            pod_disruption_budgets=self._pods.counted(workloads.pod_disruption_budgets, pods),
+            pod_disruption_budgets=self._pods.with_allowed_evictions(
+                workloads.pod_disruption_budgets, pods
+            ),
             volume_claims=volume_claims,
             volumes=made,
             storage_classes=workloads.storage_classes,
@@ -97,32 +99,32 @@ class EmbeddedCluster:
             priority_classes=workloads.priority_classes,
         )
 
-    def _indexed(self, pods: Iterable[Pod]) -> Pods:
+    def _index_pods(self, pods: Iterable[Pod]) -> Pods:
         ordered = sorted(pods, key=lambda p: (p.metadata.namespace, p.metadata.name))
         self._last = Pods.following(ordered, self._last)
         return self._last
 
     def taint(self, node: str) -> None:
-        """Put the taint ``karpenter.sh/disrupted:NoSchedule`` on a node; twice is once."""
-        record = self._known(node)
+        """Add the taint ``karpenter.sh/disrupted:NoSchedule`` to a node; this is idempotent."""
+        record = self._node_record(node)
         record.node = node_objects.with_taint(record.node, _DISRUPTED)
         self._save()
 
     def untaint(self, node: str) -> None:
-        """Remove that taint; a node that is gone is not an error."""
+        """Remove that taint; a missing node is not an error."""
         record = self._record.nodes.get(node)
         if record is not None:
             record.node = node_objects.without_taints(record.node, _DISRUPTED)
             self._save()
 
     def cordon(self, node: str) -> None:
-        """Let no new pods be scheduled to a node; its controller's taint comes with it."""
-        record = self._known(node)
+        """Cordon a node, with the taint that its controller adds."""
+        record = self._node_record(node)
         record.node = node_objects.with_cordon(record.node, is_cordoned=True)
         self._save()
 
     def uncordon(self, node: str) -> None:
-        """Undo that; a node that is gone is not an error."""
+        """Undo that; a missing node is not an error."""
         record = self._record.nodes.get(node)
         if record is not None:
             record.node = node_objects.with_cordon(record.node, is_cordoned=False)
@@ -130,11 +132,11 @@ class EmbeddedCluster:
 
     def register(self, node: str, claim: NodeClaim) -> None:
         """Apply the labels, annotations and taints of its claim to a node that has joined."""
-        record = self._known(node)
+        record = self._node_record(node)
         record.node = node_objects.with_registration(record.node, claim)
         self._save()
 
-    def hold(self, node: str) -> None:
+    def add_finalizer(self, node: str) -> None:
         """Do nothing: nothing else deletes a Node here."""
 
     def has_node(self, node: str) -> bool:
@@ -144,12 +146,12 @@ class EmbeddedCluster:
 
     def initialize(self, node: str) -> None:
         """Mark a node as initialized."""
-        record = self._known(node)
+        record = self._node_record(node)
         record.node = node_objects.with_label(record.node, INITIALIZED, "true")
         self._save()
 
     def drain(self, node: str, deadline: datetime | None, now: datetime) -> int:
-        """Ask the pods of a node to leave, group after group; return how many it waits for."""
+        """Evict the pods of a node, group by group; return how many it waits for."""
         if node not in self._record.nodes:
             return 0
         workloads = self._workloads()
@@ -158,18 +160,18 @@ class EmbeddedCluster:
         if not going:
             self._save()
             return 0
-        budgets, sharing = self._pods.sharing(workloads, going, now)
-        pods = {pod.key: pod for pod in (*going, *sharing)}
-        asked = True
-        while asked:
-            asked = False
+        budgets, protected = self._pods.protecting_budgets(workloads, going, now)
+        pods = {pod.key: pod for pod in (*going, *protected)}
+        has_evicted = True
+        while has_evicted:
+            has_evicted = False
             groups = drain_groups(_draining_pods(pods.values(), node, now))
             for pod in groups[0] if groups else ():
                 forced = must_go(pod, deadline, now)
-                polite = pod.is_evictable(now) and may_evict(pod, budgets, list(pods.values()))
-                if pod.is_terminating or not (forced or polite):
+                evictable = pod.is_evictable(now) and may_evict(pod, budgets, list(pods.values()))
+                if pod.is_terminating or not (forced or evictable):
                     continue
-                asked = True
+                has_evicted = True
                 del pods[pod.key]
                 after = self._pods.evict(pod, now)
                 if after is not None:
@@ -178,14 +180,14 @@ class EmbeddedCluster:
         return len(_draining_pods(pods.values(), node, now))
 
     def delete_node(self, node: str) -> None:
-        """Remove the Node object; one that is gone is not an error."""
+        """Remove the Node object; a missing one is not an error."""
         record = self._record.nodes.pop(node, None)
         if record is not None:
             self._record.removed.append(record.instance)
-            self._pods.leave(node)
+            self._pods.remove_from_node(node)
             self._save()
 
-    def _known(self, node: str) -> NodeRecord:
+    def _node_record(self, node: str) -> NodeRecord:
         record = self._record.nodes.get(node)
         if record is None:
             raise ClusterError(f'nodes "{node}" not found', where=f"Node {node}")
@@ -196,21 +198,21 @@ class EmbeddedCluster:
 
     def _save(self) -> None:
         content = encode_record(self._record)
-        if content != self._kept:
+        if content != self._stored:
             self._shelf.write(SHELF_NAME, content)
-            self._kept = content
+            self._stored = content
 
-    def _follow(
+    def _follow_instances(
         self, claims: Sequence[NodeClaim], instances: Sequence[Instance], now: datetime
     ) -> None:
-        """Let nodes join, become ready, and vanish with their instances."""
+        """Let nodes join, become ready, and be removed with their instances."""
         record = self._record
         by_provider = {c.status.provider_id: c for c in claims if c.status.provider_id}
         alive = {i.id: i for i in instances if i.state != "terminated"}
         record.removed = [identity for identity in record.removed if identity in alive]
         for name in [n for n, r in record.nodes.items() if r.instance not in alive]:
             del record.nodes[name]
-            self._pods.leave(name)
+            self._pods.remove_from_node(name)
         known = {r.instance: r for r in record.nodes.values()}
         for instance in sorted(alive.values(), key=lambda i: i.id):
             claim = by_provider.get(instance.provider_id)
@@ -218,37 +220,39 @@ class EmbeddedCluster:
             if node is None:
                 node = self._join(instance, claim, now)
             if node is not None:
-                self._age(node, instance, claim, now)
+                self._update_readiness(node, instance, claim, now)
 
-    def _joins_at(self, instance: Instance) -> datetime | None:
+    def _join_time(self, instance: Instance) -> datetime | None:
         """Return when the node of an instance joins, None if it never does."""
         return instance.launched_at + self._joining
 
-    def _ready_at(self, instance: Instance) -> datetime | None:
+    def _ready_time(self, instance: Instance) -> datetime | None:
         """Return when the node of an instance is ready, None if it never is."""
         return instance.launched_at + self._joining + self._ready
 
     def _join(
         self, instance: Instance, claim: NodeClaim | None, now: datetime
     ) -> NodeRecord | None:
-        """Let a running instance join once its time has come."""
+        """Let a running instance join once its join time has passed."""
         if instance.state != "running" or instance.id in self._record.removed:
             return None
-        joins_at = self._joins_at(instance)
+        joins_at = self._join_time(instance)
         if joins_at is None or now < joins_at:
             return None
         name = instance.private_dns_name or instance.id
         if name in self._record.nodes:
             name = instance.id
-        record = NodeRecord(node_objects.create_node(instance, claim, self._types, name), instance.id)
+        record = NodeRecord(
+            node_objects.create_node(instance, claim, self._types, name), instance.id
+        )
         self._record.nodes[name] = record
         return record
 
-    def _age(
+    def _update_readiness(
         self, record: NodeRecord, instance: Instance, claim: NodeClaim | None, now: datetime
     ) -> None:
-        """Bring readiness up to date; startup taints go when the node is ready and registered."""
-        due = self._ready_at(instance)
+        """Update readiness; remove startup taints when the node is ready and registered."""
+        due = self._ready_time(instance)
         ready = instance.state == "running" and due is not None and now >= due
         record.node = node_objects.with_readiness(record.node, ready=ready, now=now)
         is_registered = record.node.metadata.labels.get(REGISTERED) == "true"

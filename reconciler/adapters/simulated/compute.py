@@ -28,11 +28,11 @@ SHOWN_FOR = timedelta(hours=1)
 
 @dataclass(slots=True)
 class SimulatedInstance:
-    """An instance with the moments of its life.
+    """An instance and the times of its state changes.
 
-    ``facts`` is the instance as launched. ``going_at`` is when it began to shut down, from when on
-    it costs nothing; ``notice_at`` when EC2 says that it will take it back. ``prices`` are USD an
-    hour, each from a moment on; without one its price is not known.
+    ``facts`` is the instance as launched. ``going_at`` is when it began to shut down, after
+    which it costs nothing; ``notice_at`` when EC2 announces its interruption. ``prices`` are USD an
+    hour, each from a moment on; without any its price is unknown.
     """
 
     facts: Instance
@@ -47,21 +47,21 @@ class SimulatedInstance:
 
     @property
     def pool(self) -> Pool:
-        """Return the offering that it is of."""
+        """The offering of the instance."""
         return (self.facts.instance_type, self.facts.zone, self.facts.capacity_type)
 
     def state(self, at: datetime) -> str:
-        """Return EC2's word for how it is at a moment after its launch."""
+        """Return EC2's name of its state at a moment after its launch."""
         if self.gone_at is not None and at >= self.gone_at:
             return "terminated"
         if self.going_at is not None and at >= self.going_at:
             return "shutting-down"
         return "running" if at >= self.running_at else "pending"
 
-    def seen(self, at: datetime) -> Instance | None:
-        """Return it as EC2 shows it at a moment, None before its launch and long after its end.
+    def observed(self, at: datetime) -> Instance | None:
+        """Return the instance as EC2 shows it, None before its launch and long after its end.
 
-        It is the same object for as long as nothing changes.
+        It is the same object while nothing changes.
         """
         if at < self.facts.launched_at:
             return None
@@ -82,12 +82,12 @@ class SimulatedInstance:
                 yield moment
 
     def price(self, at: datetime) -> float | None:
-        """Return USD an hour at a moment, None where it is not known."""
+        """Return the price at a moment in USD an hour, None if it is unknown."""
         known = [price for since, price in self.prices if since <= at]
         return known[-1] if known else None
 
     def cost(self, since: datetime, until: datetime) -> float:
-        """Return what it cost from one moment to another, in USD."""
+        """Return the cost from one moment to another, in USD."""
         end = until if self.going_at is None else min(until, self.going_at)
         total = 0.0
         for number, (start, price) in enumerate(self.prices):
@@ -107,7 +107,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class SpotInterruption:
-    """EC2 says that it takes a spot instance back, ``NOTICE`` before it does."""
+    """The notice of a spot interruption, ``NOTICE`` before EC2 reclaims the instance."""
 
     at: datetime
     instance: Instance
@@ -135,7 +135,7 @@ class SimulatedCompute:
         self.faults = faults or Faults()
         self.machines: dict[str, SimulatedInstance] = {}
         self._current: dict[str, SimulatedInstance] = {}
-        self._asked: dict[str, tuple[str, str]] = {}
+        self._by_intent: dict[str, tuple[str, str]] = {}
         self._launches: dict[str, int] = {}
         self._addresses: set[str] = set()
         self._advanced_to: datetime = clock.now()
@@ -143,46 +143,48 @@ class SimulatedCompute:
     # the port
 
     def resolve(self, node_class: EC2NodeClass) -> EC2NodeClass:
-        """Return the class as it is: what it selects in an account is not simulated."""
+        """Return the class unchanged: what it selects in an account is not simulated."""
         return node_class
 
     def launch(self, requests: Sequence[Launch]) -> Sequence[LaunchAnswer | Exception]:
-        """Try to get the instances; the answers stand in the order of the requests.
+        """Launch the instances; the answers have the order of the requests.
 
         Repeating a request whose intent was fulfilled returns the same instance; with other
         parameters it is refused, as EC2 does. A batch is one call.
         """
         batches = (list(batch) for _, batch in groupby(requests, key=lambda request: request.token))
-        return [answer for batch in batches for answer in self._answered(batch)]
+        return [answer for batch in batches for answer in self._answer_batch(batch)]
 
     def instances(self) -> Sequence[Instance]:
         """Return every instance that is not yet terminated, by id."""
-        listed = self._call("DescribeInstances", self._listed)
+        listed = self._call("DescribeInstances", self._list_instances)
         return [i for i in listed if i.state != "terminated"]
 
     def find(self, intents: Sequence[str]) -> Sequence[Instance]:
         """Return the instances with the tag of one of the intents, in any state, by id."""
-        listed = self._call("DescribeInstances", self._listed)
+        listed = self._call("DescribeInstances", self._list_instances)
         return [i for i in listed if i.tags.get(INTENT_TAG) in intents]
 
     def look_up(self, ids: Sequence[str]) -> Sequence[Instance]:
         """Return these instances, whatever their state, by id."""
-        wanted = frozenset(ids)
-        return [i for i in self._call("DescribeInstances", self._listed) if i.id in wanted]
+        requested = frozenset(ids)
+        return [
+            i for i in self._call("DescribeInstances", self._list_instances) if i.id in requested
+        ]
 
     def terminate(self, ids: Sequence[str]) -> None:
-        """Begin to terminate the instances; those that are gone already count as done."""
+        """Begin to terminate the instances; those already gone count as terminated."""
 
         def begin() -> None:
             for identity in ids:
                 machine = self.machines.get(identity)
                 if machine is not None and machine.going_at is None:
-                    self._end(machine, self._clock.now())
+                    self._begin_termination(machine, self._clock.now())
 
         self._call("TerminateInstances", begin)
 
     def tag(self, instance: str, tags: Mapping[str, str]) -> None:
-        """Put further tags on an instance."""
+        """Add tags to an instance."""
 
         def put() -> None:
             machine = self.machines.get(instance)
@@ -192,10 +194,10 @@ class SimulatedCompute:
 
         self._call("CreateTags", put)
 
-    # what a simulation asks
+    # for simulations
 
     def add(self, instance: Instance, price: float | None) -> None:
-        """Add an instance that already runs, at USD an hour where that is known."""
+        """Add an instance that already runs, with its price in USD an hour if known."""
         machine = SimulatedInstance(
             instance, instance.tags.get(INTENT_TAG, ""), instance.launched_at
         )
@@ -206,29 +208,29 @@ class SimulatedCompute:
             machine.prices.append((now, price * factor))
         if instance.is_going:
             machine.going_at = now
-            machine.gone_at = now + timedelta(seconds=self._span("stopping", instance.id))
+            machine.gone_at = now + timedelta(seconds=self._draw_latency("stopping", instance.id))
         elif instance.capacity_type == SPOT:
-            self._foretell(machine, now)
+            self._schedule_interruption(machine, now)
         self.machines[instance.id] = self._current[instance.id] = machine
         self._addresses.add(instance.private_dns_name)
 
     def advance(self) -> list[SpotInterruption]:
-        """Let happen what was due since the last time; return the notices that EC2 gave."""
+        """Apply what was due since the last call; return the notices of spot interruptions."""
         now, since = self._clock.now(), self._advanced_to
         self._advanced_to = now
-        self._forget_gone(now)
+        self._drop_gone(now)
         notices = []
         for machine in self._current.values():
             if machine.gone_at is not None and machine.gone_at <= since:
                 continue
             if machine.reclaimed_at is not None and machine.reclaimed_at <= now:
                 if machine.going_at is None:
-                    self._end(machine, machine.reclaimed_at)
+                    self._begin_termination(machine, machine.reclaimed_at)
                 continue
             notice = machine.notice_at
             if notice is not None and since < notice <= now and machine.going_at is None:
                 notices.append(SpotInterruption(notice, machine.facts))
-        self._reprice(since, now)
+        self._apply_price_changes(since, now)
         return sorted(notices, key=lambda n: (n.at, n.instance.id))
 
     def interrupted(self) -> dict[str, str]:
@@ -249,10 +251,10 @@ class SimulatedCompute:
         """Return the instances that are billed now, in launch order."""
         return [machine for machine in self._current.values() if machine.going_at is None]
 
-    # how it is done
+    # implementation
 
-    def _forget_gone(self, now: datetime) -> None:
-        """Let go of instances that no call shows any more, so that a long run stays fast."""
+    def _drop_gone(self, now: datetime) -> None:
+        """Drop instances that no call shows any more, so that a long run stays fast."""
         before = now - SHOWN_FOR - self.conditions.longest_lag - _MARGIN
         gone = [
             identity
@@ -271,7 +273,7 @@ class SimulatedCompute:
             yield from machine.moments()
 
     def _call(self, operation: str, work: Callable[[], T]) -> T:
-        """Do what a call does, unless a fault says otherwise."""
+        """Execute a call, unless a fault prevents it."""
         fault = self.faults.take(operation)
         if fault is None:
             return work()
@@ -279,41 +281,39 @@ class SimulatedCompute:
             work()
         raise _fault_error(fault, operation)
 
-    def _answered(self, batch: Sequence[Launch]) -> Sequence[LaunchAnswer | Exception]:
+    def _answer_batch(self, batch: Sequence[Launch]) -> Sequence[LaunchAnswer | Exception]:
         try:
-            return self._call(
-                "CreateFleet", lambda: [self._fulfilled(request) for request in batch]
-            )
+            return self._call("CreateFleet", lambda: [self._fulfil(request) for request in batch])
         except (TransientCloudError, CloudError) as error:
             return [error] * len(batch)
 
-    def _fulfilled(self, request: Launch) -> LaunchAnswer:
+    def _fulfil(self, request: Launch) -> LaunchAnswer:
         parameters = _request_digest(request)
-        known = self._asked.get(request.intent) if self.conditions.honours_tokens else None
+        known = self._by_intent.get(request.intent) if self.conditions.honours_tokens else None
         if known is not None:
             before, identity = known
             if before != parameters:
                 text = f"the token {request.intent} was used with other parameters"
                 raise CloudError(f"IdempotentParameterMismatch: {text}", where="ec2:CreateFleet")
-            return LaunchAnswer(self.machines[identity].seen(self._clock.now()))
+            return LaunchAnswer(self.machines[identity].observed(self._clock.now()))
         now = self._clock.now()
         refused: list[Refusal] = []
         for option in request.options:
             pool = (option.instance_type, option.zone, option.capacity_type)
             refusal = self.conditions.refusal(pool, now)
             if refusal is None:
-                machine = self._begin(request, option)
-                self._asked[request.intent] = (parameters, machine.facts.id)
+                machine = self._start_instance(request, option)
+                self._by_intent[request.intent] = (parameters, machine.facts.id)
                 return LaunchAnswer(machine.facts, tuple(refused))
             text = f"no {option.instance_type} in {option.zone} now"
             refused.append(Refusal(*pool, refusal.code, text))
         return LaunchAnswer(None, tuple(refused))
 
-    def _begin(self, request: Launch, option: LaunchOption) -> SimulatedInstance:
+    def _start_instance(self, request: Launch, option: LaunchOption) -> SimulatedInstance:
         """Launch an instance; its id follows from its claim, so that a run can be repeated.
 
-        An intent would not do: it names the commit, and another one with the same content would
-        give every node another fate.
+        It does not follow from the intent, which names the commit: another commit with the same
+        content would change the fate of every node.
         """
         now, claim = self._clock.now(), request.node_claim
         nth = self._launches.get(claim.name, 0)
@@ -338,21 +338,21 @@ class SimulatedCompute:
             image_id=_first_image(request.node_class, kind),
             subnet_id=subnets[0] if subnets else "",
             security_groups=tuple(sorted(g.id for g in status.security_groups)),
-            private_dns_name=self._address(name),
+            private_dns_name=self._free_address(name),
             reservation_id=option.reservation_id,
         )
         machine = SimulatedInstance(
             instance,
             request.intent,
-            now + timedelta(seconds=self._span("launching", instance.id)),
+            now + timedelta(seconds=self._draw_latency("launching", instance.id)),
             prices=[(now, option.price)],
         )
         if option.capacity_type == SPOT:
-            self._foretell(machine, now)
+            self._schedule_interruption(machine, now)
         self.machines[instance.id] = self._current[instance.id] = machine
         return machine
 
-    def _address(self, name: str) -> str:
+    def _free_address(self, name: str) -> str:
         """Return a host name in 10.0.0.0/8 that no other instance has."""
         number = int(name[:6], 16)
         while True:
@@ -363,24 +363,24 @@ class SimulatedCompute:
                 return address
             number += 1
 
-    def _foretell(self, machine: SimulatedInstance, now: datetime) -> None:
-        """Settle when EC2 will take a spot instance back, if ever."""
+    def _schedule_interruption(self, machine: SimulatedInstance, now: datetime) -> None:
+        """Decide when EC2 reclaims a spot instance, if ever."""
         rate = self.conditions.interruptions
-        wait = self._chance.waiting_s(rate, "interruption", machine.facts.id)
+        wait = self._chance.seconds_until_event(rate, "interruption", machine.facts.id)
         if wait is not None:
             machine.notice_at = now + timedelta(seconds=wait)
             machine.reclaimed_at = machine.notice_at + NOTICE
 
-    def _end(self, machine: SimulatedInstance, at: datetime) -> None:
+    def _begin_termination(self, machine: SimulatedInstance, at: datetime) -> None:
         machine.going_at = at
-        machine.gone_at = at + timedelta(seconds=self._span("stopping", machine.facts.id))
+        machine.gone_at = at + timedelta(seconds=self._draw_latency("stopping", machine.facts.id))
 
-    def _span(self, what: str, identity: str) -> float:
-        least, most = getattr(self.conditions.latencies, what)
-        return self._chance.between(least, most, what, identity)
+    def _draw_latency(self, what: str, identity: str) -> float:
+        shortest, longest = getattr(self.conditions.latencies, what)
+        return self._chance.seconds_between(shortest, longest, what, identity)
 
-    def _reprice(self, since: datetime, now: datetime) -> None:
-        """Give the instances that run the prices that changed meanwhile."""
+    def _apply_price_changes(self, since: datetime, now: datetime) -> None:
+        """Apply price changes to the running instances."""
         for at, quoted in self.conditions.market.changes(since, now):
             for machine in self._current.values():
                 price = quoted.get(machine.pool)
@@ -396,20 +396,20 @@ class SimulatedCompute:
                     price = machine.prices[-1][1] / before * change.factor
                     machine.prices.append((change.at, price))
 
-    def _listed(self) -> list[Instance]:
+    def _list_instances(self) -> list[Instance]:
         now = self._clock.now()
         at = now - self.conditions.lag(now)
-        rows = [seen for m in self._current.values() if (seen := m.seen(at)) is not None]
+        rows = [seen for m in self._current.values() if (seen := m.observed(at)) is not None]
         return sorted(rows, key=lambda i: i.id)
 
 
 _MOMENT: Final = timedelta(microseconds=1)
 _MARGIN: Final = timedelta(minutes=5)
-"""How much longer than EC2 a simulation remembers, in case its conditions change."""
+"""How much longer than EC2 a simulation keeps instances, in case its conditions change."""
 
 
 def _request_digest(request: Launch) -> str:
-    """Return what makes a call the same call again."""
+    """Return a hash of the parameters that a repeated call must have in common."""
     facts = [request.node_claim.name, request.node_class.name]
     facts += [f"{o.instance_type} {o.zone} {o.capacity_type} {o.price}" for o in request.options]
     facts += [f"{key}={request.tags[key]}" for key in sorted(request.tags)]

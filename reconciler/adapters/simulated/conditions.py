@@ -23,21 +23,21 @@ class SimulatedClock:
     """A clock that stands still until someone waits."""
 
     def __init__(self, start: datetime = START) -> None:
-        assert start.tzinfo is not None, "a moment without a time zone is no moment"
+        assert start.tzinfo is not None, "a time needs a time zone"
         self._now = start.astimezone(UTC)
 
     def now(self) -> datetime:
-        """Return the present time of the simulation."""
+        """Return the current time of the simulation."""
         return self._now
 
     def wait(self, seconds: float, until: Callable[[], bool]) -> None:
-        """Let ``seconds`` pass at once, unless ``until`` holds already."""
+        """Advance by ``seconds``, unless ``until`` already returns True."""
         if not until():
             self.advance(seconds)
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
-        assert seconds >= 0, "time does not run backwards"
+        """Advance the time."""
+        assert seconds >= 0, "time does not go backwards"
         self._now += timedelta(seconds=seconds)
 
 
@@ -46,34 +46,34 @@ class SimulatedClock:
 
 EVERY_CALL: Final = "*"
 
-What = TypeVar("What")
+Effect = TypeVar("Effect")
 
 
 @dataclass
-class CallRule(Generic[What]):
-    """``what`` happens to the next calls of a name.
+class CallRule(Generic[Effect]):
+    """The ``effect`` on the next calls of a name.
 
-    ``call`` is an operation, or ``*`` for every one; ``times`` None is forever; the first ``skip``
-    calls are spared.
+    ``call`` is an operation, or ``*`` for all; ``times`` None means forever; the first ``skip``
+    calls are not affected.
     """
 
     call: str
-    what: What
+    effect: Effect
     times: int | None
     skip: int = 0
 
 
-def take_turn(turns: Iterable[CallRule[What]], call: str) -> What | None:
-    """Return the fault of a call, from the first rule that it uses up; None without one."""
-    for turn in turns:
-        if turn.call not in (call, EVERY_CALL) or turn.times == 0:
+def take_turn(rules: Iterable[CallRule[Effect]], call: str) -> Effect | None:
+    """Return the effect on a call, from the first rule that applies to it; None without one."""
+    for rule in rules:
+        if rule.call not in (call, EVERY_CALL) or rule.times == 0:
             continue
-        if turn.skip:
-            turn.skip -= 1
+        if rule.skip:
+            rule.skip -= 1
             continue
-        if turn.times is not None:
-            turn.times -= 1
-        return turn.what
+        if rule.times is not None:
+            rule.times -= 1
+        return rule.effect
     return None
 
 
@@ -91,12 +91,12 @@ class Fault(StrEnum):
 
     @property
     def takes_effect(self) -> bool:
-        """Whether the call takes effect nevertheless."""
+        """Whether the call takes effect although it fails."""
         return self in (Fault.SERVER_ERROR_AFTER, Fault.RESET_AFTER, Fault.TIMEOUT_AFTER)
 
     @property
     def answer(self) -> tuple[int, str, str] | None:
-        """The HTTP status, code and message that the caller reads; None where it reads nothing."""
+        """The HTTP status, code and message of the response; None if there is no response."""
         return _ANSWERS.get(self)
 
 
@@ -113,7 +113,7 @@ _ANSWERS = {
 
 
 class Faults:
-    """Rules in the order in which they were added; a call uses up the first that matches it."""
+    """Rules in the order in which they were added; the first one that matches applies to a call."""
 
     def __init__(self) -> None:
         self._rules: list[CallRule[Fault]] = []
@@ -127,17 +127,17 @@ class Faults:
         self._rules.append(CallRule(call, fault, times, skip))
 
     def clear(self) -> None:
-        """Forget all rules."""
+        """Remove all rules."""
         self._rules.clear()
 
     def take(self, call: str) -> Fault | None:
-        """Return what shall happen to a call, and count it."""
+        """Return the fault of a call, None without one, and count the call."""
         return take_turn(self._rules, call)
 
 
-# Chance that can be repeated: a draw follows from the seed and from what it is for.
+# Reproducible randomness: a draw is derived from the seed and its purpose.
 #
-# Nobody's draw depends on who drew before, so one more node moves no other node's fate.
+# No draw depends on earlier draws, so an additional node does not change the fate of others.
 
 
 _RANGE = 2**53
@@ -145,21 +145,21 @@ _RANGE = 2**53
 
 @dataclass(frozen=True, slots=True)
 class Chance:
-    """The draws of one seed."""
+    """The random draws of one seed."""
 
     seed: int = 0
 
     def share(self, *what: str) -> float:
-        """Return a number from 0 up to, but not, 1."""
+        """Return a number from 0 up to, but excluding, 1."""
         text = "\0".join((str(self.seed), *what))
         digest = hashlib.sha256(text.encode()).digest()
         return (int.from_bytes(digest[:8], "big") >> 11) / _RANGE
 
-    def between(self, low: float, high: float, *what: str) -> float:
+    def seconds_between(self, low: float, high: float, *what: str) -> float:
         """Return a number of seconds from ``low`` to ``high``, to the millisecond."""
         return round(low + (high - low) * self.share(*what), 3)
 
-    def waiting_s(self, rate_per_hour: float, *what: str) -> float | None:
+    def seconds_until_event(self, rate_per_hour: float, *what: str) -> float | None:
         """Return the seconds until the first event of a process with a constant rate.
 
         None means never: the rate is zero.
@@ -175,17 +175,17 @@ Pool = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """A stretch of time; without an end it lasts for ever."""
+    """A period of time; without an end it lasts forever."""
 
     start: datetime
     end: datetime | None = None
 
-    def holds(self, moment: datetime) -> bool:
-        """Return whether the moment is within; the end is not."""
+    def contains(self, moment: datetime) -> bool:
+        """Return whether the period contains a moment; its end is excluded."""
         return self.start <= moment and (self.end is None or moment < self.end)
 
     def edges(self) -> tuple[datetime, ...]:
-        """Return the moments at which it opens and closes."""
+        """Return the moments at which it starts and ends."""
         return (self.start,) if self.end is None else (self.start, self.end)
 
 
@@ -208,7 +208,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Offerings that EC2 does not give for a while."""
+    """Offerings that are unavailable for a period."""
 
     offer: Offer
     window: Period
@@ -225,9 +225,9 @@ class PriceChange:
 
 
 class RecordedMarket:
-    """Spot prices and refusals of another time, each from the moment at which it applies here.
+    """Spot prices and refusals of another period, each from the moment at which it applies here.
 
-    ``prices`` are changes in their order, None where a price is no longer known.
+    ``prices`` are changes in their order, None if a price is no longer known.
     """
 
     def __init__(
@@ -238,14 +238,14 @@ class RecordedMarket:
         self._changes = tuple(prices)
         self._moments = [at for at, _ in self._changes]
         self._refused: dict[Pool, list[Refused]] = {}
-        for one in refused:
-            offer = one.offer
+        for row in refused:
+            offer = row.offer
             pool = (offer.instance_type, offer.zone, offer.capacity_type)
-            self._refused.setdefault(pool, []).append(one)
-        edges = {edge for one in refused for edge in one.window.edges()}
+            self._refused.setdefault(pool, []).append(row)
+        edges = {edge for row in refused for edge in row.window.edges()}
         self._edges = sorted(edges.union(self._moments))
         self._known: dict[Pool, float] = {}
-        self._taken = 0
+        self._applied = 0
 
     @property
     def moments(self) -> Sequence[datetime]:
@@ -258,16 +258,16 @@ class RecordedMarket:
 
     def prices(self, moment: datetime) -> Mapping[Pool, float]:
         """Return the prices that are known at a moment; the caller must not keep them."""
-        wanted = self.count(moment)
-        if wanted < self._taken:
-            self._known, self._taken = {}, 0
-        for _, changes in self._changes[self._taken : wanted]:
+        count = self.count(moment)
+        if count < self._applied:
+            self._known, self._applied = {}, 0
+        for _, changes in self._changes[self._applied : count]:
             for pool, price in changes.items():
                 if price is None:
                     self._known.pop(pool, None)
                 else:
                     self._known[pool] = price
-        self._taken = wanted
+        self._applied = count
         return self._known
 
     def changes(
@@ -278,18 +278,18 @@ class RecordedMarket:
             yield at, {pool: price for pool, price in changes.items() if price is not None}
 
     def refusal(self, pool: Pool, now: datetime) -> Refused | None:
-        """Return the refusal of an offering at a moment, None if EC2 gave it."""
-        return next((r for r in self._refused.get(pool, ()) if r.window.holds(now)), None)
+        """Return the refusal of an offering at a moment, None if it was available."""
+        return next((r for r in self._refused.get(pool, ()) if r.window.contains(now)), None)
 
     def next_edge(self, now: datetime) -> datetime | None:
-        """Return when something changes next, None if nothing does."""
+        """Return the time of the next change, None if there is none."""
         at = bisect_right(self._edges, now)
         return self._edges[at] if at < len(self._edges) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """For a while EC2's lists show what was true ``lag`` ago."""
+    """For a period EC2's lists show the state of ``lag`` ago."""
 
     window: Period
     lag: timedelta
@@ -315,9 +315,9 @@ NOTICE: Final = timedelta(minutes=2)
 class Conditions:
     """All conditions of a simulated EC2.
 
-    ``interruptions`` is how often a spot instance is taken back, per instance and hour;
-    ``never_joins`` the share of launches whose node never registers. Where tokens are not
-    honoured, a repeated call launches once more. The ``market`` comes from a trace.
+    ``interruptions`` is the rate of spot interruptions, per instance and hour;
+    ``never_joins`` the share of launches whose node never registers. If tokens are not honoured, a
+    repeated call launches again. The ``market`` comes from a trace.
     """
 
     latencies: Latencies = Latencies()
@@ -330,12 +330,12 @@ class Conditions:
     market: RecordedMarket = field(default_factory=RecordedMarket, compare=False)
 
     def refusal(self, pool: Pool, now: datetime) -> Refused | None:
-        """Return why an offering cannot be had now, None if it can."""
-        stated = (r for r in self.refused if r.window.holds(now) and r.offer.covers(*pool))
-        return next(stated, None) or self.market.refusal(pool, now)
+        """Return why an offering is unavailable now, None if it is available."""
+        matching = (r for r in self.refused if r.window.contains(now) and r.offer.covers(*pool))
+        return next(matching, None) or self.market.refusal(pool, now)
 
     def factor(self, pool: Pool, now: datetime) -> float:
-        """Return by how much the price of an offering differs from the catalog's; last wins."""
+        """Return an offering's price as a factor of the catalog's; the last change wins."""
         factor = 1.0
         for change in self.prices:
             if change.at <= now and change.offer.covers(*pool):
@@ -343,12 +343,12 @@ class Conditions:
         return factor
 
     def lag(self, now: datetime) -> timedelta:
-        """Return how old the answers of EC2's lists are now."""
-        return max((s.lag for s in self.stale if s.window.holds(now)), default=timedelta(0))
+        """Return how stale the answers of EC2's lists are now."""
+        return max((s.lag for s in self.stale if s.window.contains(now)), default=timedelta(0))
 
     @property
     def longest_lag(self) -> timedelta:
-        """The age of the oldest answer that EC2's lists ever give."""
+        """The greatest lag of EC2's lists."""
         return max((s.lag for s in self.stale), default=timedelta(0))
 
     def edges(self) -> tuple[datetime, ...]:

@@ -20,7 +20,7 @@ _PRIORITIZED: Final = ("prioritized", "capacity-optimized-prioritized")
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """One way to fulfil a fleet, and where in the request it stands."""
+    """One way to fulfil a fleet, and its position in the request."""
 
     config: int
     position: int
@@ -34,7 +34,7 @@ class Override:
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """Why EC2 did not give an override."""
+    """The reason why EC2 rejected an override."""
 
     override: Override
     code: str
@@ -74,11 +74,11 @@ class CapacityMarket:
         self._refused[instance_type, zone, capacity_type] = code
 
     def allow(self, instance_type: str = ANY, zone: str = ANY, capacity_type: str = ANY) -> None:
-        """Take back a refusal that was told in the same words."""
+        """Revoke a refusal that was made with the same arguments."""
         self._refused.pop((instance_type, zone, capacity_type), None)
 
     def clear(self) -> None:
-        """Take back all refusals and limits."""
+        """Revoke all refusals and limits."""
         self._refused.clear()
         self._stock.clear()
 
@@ -87,19 +87,19 @@ class CapacityMarket:
     ) -> tuple[Override | None, list[Shortage]]:
         """Return the override to launch, or None, and those that were tried before it."""
         shortages: list[Shortage] = []
-        for override in self._ordered(overrides, capacity_type, strategy):
+        for override in self._sort_by_preference(overrides, capacity_type, strategy):
             shortage = self._shortage(override, capacity_type)
             if shortage is None:
                 return override, shortages
             shortages.append(shortage)
         return None, shortages
 
-    def _ordered(
+    def _sort_by_preference(
         self, overrides: Iterable[Override], capacity_type: str, strategy: str
     ) -> Sequence[Override]:
-        """Return the overrides as the strategy prefers them; of equals, the first in the request.
+        """Return the overrides in the order of the strategy, ties in the order of the request.
 
-        Without prices the priority stands for them, as the engine sends the price there.
+        Without prices the priority replaces them, because the engine sends the price there.
         """
 
         def key(o: Override) -> tuple[float, int, int]:

@@ -45,7 +45,7 @@ class MemoryShelf:
         return self._content.get(name)
 
     def write(self, name: str, content: bytes) -> None:
-        """Keep ``content`` under ``name``."""
+        """Store ``content`` under ``name``."""
         self._content[name] = content
 
 
@@ -64,7 +64,7 @@ class MemoryJournal:
                 self._open[intent.id] = None
 
     def finish(self, ended: Sequence[Ended], at: datetime) -> None:
-        """Write down how intents ended; the last outcome holds."""
+        """Record how intents ended; the last outcome is valid."""
         when = at.astimezone(UTC)
         for intent, outcome, message in ended:
             entry = self._entries.get(intent)
@@ -78,8 +78,8 @@ class MemoryJournal:
         """Return the intents without an outcome, oldest first."""
         return [self._entries[intent] for intent in self._open]
 
-    def known(self, intents: Collection[str]) -> Mapping[str, JournalEntry]:
-        """Return the entries of intents by their ids, without those never written here."""
+    def find_entries(self, intents: Collection[str]) -> Mapping[str, JournalEntry]:
+        """Return the entries of intents by their ids, without those that were never recorded."""
         return {intent: self._entries[intent] for intent in intents if intent in self._entries}
 
     def entries(self, *, limit: int = 100, target: str | None = None) -> Sequence[JournalEntry]:
@@ -93,23 +93,23 @@ class MemoryJournal:
 
 
 class MemoryStateStore:
-    """What we did and believe."""
+    """The recorded state, in memory."""
 
     def __init__(self) -> None:
         self._serial = 0
         self._claims: dict[str, NodeClaim] = {}
         self._commands: dict[str, RunningCommand] = {}
         self._running: set[str] = set()
-        self._begun: list[tuple[datetime, str]] = []
+        self._commands_by_time: list[tuple[datetime, str]] = []
         self._objects: list[RecordedObject] = []
         self._plans: dict[str, RecordedPlan] = {}
-        self._made: list[tuple[datetime, str]] = []
+        self._plans_by_time: list[tuple[datetime, str]] = []
         self._unavailable: dict[tuple[str, str, str], Unavailable] = {}
         self._rollouts: dict[str, Rollout] = {}
         self._obstacles: list[Obstacle] = []
 
     def serial(self) -> int:
-        """Return the present serial; it rises with each write that changes a belief."""
+        """Return the current serial; it rises with each write that changes the state."""
         return self._serial
 
     def node_claims(self) -> Sequence[NodeClaim]:
@@ -118,7 +118,7 @@ class MemoryStateStore:
 
     def put_node_claims(self, claims: Sequence[NodeClaim]) -> None:
         """Record claims as they are now."""
-        self._believe(self._claims, {claim.name: claim for claim in claims})
+        self._record_changes(self._claims, {claim.name: claim for claim in claims})
 
     def forget_node_claims(self, reasons: Mapping[str, str], at: datetime) -> None:  # noqa: ARG002 - the port's; no history is kept here
         """Record that claims are gone."""
@@ -131,39 +131,39 @@ class MemoryStateStore:
         return sorted(running, key=lambda c: (c.started_at, c.id))
 
     def put_command(self, command: RunningCommand) -> None:
-        """Record where a command stands; DONE and ROLLED_BACK take it off the list."""
+        """Record the phase of a command; DONE and ROLLED_BACK remove it from the list."""
         known = self._commands.get(command.id)
         if known is not None and known.started_at != command.started_at:
-            self._begun.remove((known.started_at, known.id))
+            self._commands_by_time.remove((known.started_at, known.id))
             known = None
         if known is None:
-            insort(self._begun, (command.started_at, command.id))
-        self._believe(self._commands, {command.id: command})
+            insort(self._commands_by_time, (command.started_at, command.id))
+        self._record_changes(self._commands, {command.id: command})
         (self._running.discard if command.phase in _OVER else self._running.add)(command.id)
 
     def command(self, name: str) -> RunningCommand | None:
-        """Return the command of that id, ended or not, as it was recorded last."""
+        """Return the command of that id, ended or not, as last recorded."""
         return self._commands.get(name)
 
     def commands_since(self, at: datetime) -> Sequence[RunningCommand]:
         """Return the commands that began at ``at`` or later, ended or not, oldest first."""
-        first = bisect_left(self._begun, (at, ""))
-        return [self._commands[name] for _, name in self._begun[first:]]
+        first = bisect_left(self._commands_by_time, (at, ""))
+        return [self._commands[name] for _, name in self._commands_by_time[first:]]
 
     def rollouts(self) -> Sequence[Rollout]:
         """Return the rollouts, by NodePool."""
         return [self._rollouts[name] for name in sorted(self._rollouts)]
 
     def put_rollout(self, rollout: Rollout) -> None:
-        """Record how far a rollout has come."""
-        self._believe(self._rollouts, {rollout.node_pool: rollout})
+        """Record the progress of a rollout."""
+        self._record_changes(self._rollouts, {rollout.node_pool: rollout})
 
     def obstacles(self) -> Sequence[Obstacle]:
         """Return the obstacles of the last observation, by kind and name."""
         return list(self._obstacles)
 
     def put_obstacles(self, obstacles: Sequence[Obstacle]) -> None:
-        """Record what stands in the way now; no decision rests on it."""
+        """Record the current obstacles; no decision depends on them."""
         self._obstacles = sorted(obstacles, key=lambda o: (o.kind, o.name))
 
     def objects(self) -> Sequence[RecordedObject]:
@@ -183,8 +183,8 @@ class MemoryStateStore:
         carried_out = plan.carried_out_at or (known.carried_out_at if known else None)
         fresh = replace(plan, at=plan.at.astimezone(UTC), carried_out_at=carried_out)
         if known is not None:
-            self._made.remove((known.at, known.digest))
-        insort(self._made, (fresh.at, fresh.digest), key=itemgetter(0))
+            self._plans_by_time.remove((known.at, known.digest))
+        insort(self._plans_by_time, (fresh.at, fresh.digest), key=itemgetter(0))
         self._plans[plan.digest] = fresh
 
     def plan(self, digest: str) -> RecordedPlan | None:
@@ -193,22 +193,22 @@ class MemoryStateStore:
 
     def plans(self, *, limit: int = 20) -> Sequence[RecordedPlan]:
         """Return the newest plans, newest first."""
-        return [self._plans[digest] for _, digest in islice(reversed(self._made), limit)]
+        return [self._plans[digest] for _, digest in islice(reversed(self._plans_by_time), limit)]
 
     def unavailable(self, now: datetime) -> Sequence[Unavailable]:
-        """Return the offerings that must not be asked for now."""
+        """Return the offerings that must not be requested now."""
         rows = self._unavailable
         return [rows[pool] for pool in sorted(rows) if rows[pool].until > now]
 
     def put_unavailable(self, offerings: Sequence[Unavailable]) -> None:
-        """Record refusals; the later ``until`` holds, and always that of a further refusal."""
+        """Record refusals; the later ``until`` is kept, and always that of a further refusal."""
         for fresh in offerings:
             pool = (fresh.instance_type, fresh.zone, fresh.capacity_type)
             known = self._unavailable.get(pool)
             if known is None or fresh.until >= known.until or fresh.refusals > known.refusals:
-                self._believe(self._unavailable, {pool: fresh})
+                self._record_changes(self._unavailable, {pool: fresh})
 
-    def _believe(self, known: dict[K, V], fresh: dict[K, V]) -> None:
+    def _record_changes(self, known: dict[K, V], fresh: dict[K, V]) -> None:
         """Record what is new; without a change the serial stays the same."""
         if any(known.get(key) != value for key, value in fresh.items()):
             known.update(fresh)
@@ -216,13 +216,13 @@ class MemoryStateStore:
 
 
 class MemoryLease:
-    """The right to act, among those who share a ``board``."""
+    """The lease among the engines that share a ``board``."""
 
     def __init__(self, board: dict[str, object] | None = None) -> None:
         self._board: dict[str, object] = {} if board is None else board
 
     def acquire(self, cluster: ClusterId = NO_CLUSTER) -> None:
-        """Take the lease; who has it may take it again.
+        """Take the lease; its holder may take it again.
 
         Raises:
             LeaseHeldError: another one holds it.
@@ -232,15 +232,15 @@ class MemoryLease:
             raise LeaseHeldError(f"{self.holder()} already runs this fleet")
 
     def confirm(self) -> None:
-        """Raise LeaseLostError unless this one holds it."""
+        """Raise LeaseLostError unless this engine holds it."""
         if self._board.get("holder") is not self:
             raise LeaseLostError("this engine does not hold the lease")
 
     def holder(self) -> str | None:
-        """Return who holds the lease, None where nobody does."""
+        """Return the holder of the lease, None if nobody holds it."""
         return f"process {os.getpid()}" if "holder" in self._board else None
 
     def release(self) -> None:
-        """Give it back."""
+        """Release the lease."""
         if self._board.get("holder") is self:
             del self._board["holder"]

@@ -41,7 +41,7 @@ _NOT_READY: Final = (
 
 
 def create_node(instance: Instance, claim: NodeClaim | None, types: Types, name: str) -> Node:
-    """Return the Node of an instance at the moment it joins: not ready, not registered.
+    """Return the Node of an instance at the time it joins: not ready, not registered.
 
     An instance without a claim of ours still joins: its tags identify the owner. A device plugin
     registers capacity that the claim has besides its type (from a NodeOverlay).
@@ -78,7 +78,7 @@ def _labels(
     kind: InstanceType | None,
     name: str,
 ) -> dict[str, str]:
-    """Return what the kubelet, the cloud and the user data put on a fresh node."""
+    """Return the labels that the kubelet, the cloud and the user data set on a new node."""
     fixed = kind.requirements.fixed_labels() if kind is not None else {}
     tagged = {k: v for k, v in instance.tags.items() if k in (NODEPOOL, NODECLASS)}
     labels = {
@@ -96,7 +96,7 @@ def _labels(
 
 
 def with_readiness(node: Node, *, ready: bool, now: datetime) -> Node:
-    """Return the node ready or not, with the taints that the node controller keeps for it."""
+    """Return the node ready or not, with the taints that the node controller sets."""
     if node.is_ready == ready and (ready or all(t in node.spec.taints for t in _NOT_READY)):
         return node
     others = tuple(t for t in node.spec.taints if not any(t.matches(n) for n in _NOT_READY))
@@ -111,7 +111,7 @@ def with_readiness(node: Node, *, ready: bool, now: datetime) -> Node:
 
 
 def with_registration(node: Node, claim: NodeClaim) -> Node:
-    """Return the node with everything of its claim, and no longer unregistered."""
+    """Return the node with the metadata and taints of its claim, without the initial taint."""
     metadata = node.metadata
     taints = tuple(t for t in node.spec.taints if not t.matches(UNREGISTERED))
     return msgspec.structs.replace(
@@ -131,28 +131,32 @@ def with_registration(node: Node, claim: NodeClaim) -> Node:
 
 
 def with_label(node: Node, key: str, value: str) -> Node:
-    """Return the node with one more label."""
+    """Return the node with an additional label."""
     metadata = node.metadata
     labels = {**metadata.labels, key: value}
     return msgspec.structs.replace(node, metadata=msgspec.structs.replace(metadata, labels=labels))
 
 
 def with_taint(node: Node, taint: Taint) -> Node:
-    """Return the node with a taint; twice is once."""
+    """Return the node with a taint; this is idempotent."""
     return _replace_taints(node, merged(node.spec.taints, (taint,)))
 
 
 def without_taints(node: Node, *taints: Taint) -> Node:
-    """Return the node without some taints, whatever their values."""
-    kept = tuple(t for t in node.spec.taints if not any(t.matches(gone) for gone in taints))
-    return _replace_taints(node, kept)
+    """Return the node without these taints, whatever their values."""
+    remaining = tuple(
+        t for t in node.spec.taints if not any(t.matches(removed) for removed in taints)
+    )
+    return _replace_taints(node, remaining)
 
 
 def with_cordon(node: Node, *, is_cordoned: bool) -> Node:
-    """Return the node cordoned or not, with the taint that Kubernetes keeps beside it."""
+    """Return the node cordoned or not, with the corresponding taint of Kubernetes."""
     spec = msgspec.structs.replace(node.spec, unschedulable=is_cordoned)
     fresh = msgspec.structs.replace(node, spec=spec)
-    return with_taint(fresh, _UNSCHEDULABLE) if is_cordoned else without_taints(fresh, _UNSCHEDULABLE)
+    return (
+        with_taint(fresh, _UNSCHEDULABLE) if is_cordoned else without_taints(fresh, _UNSCHEDULABLE)
+    )
 
 
 def _replace_taints(node: Node, taints: tuple[Taint, ...]) -> Node:

@@ -38,7 +38,7 @@ class NodeRecord(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class PodRecord(msgspec.Struct, rename="camel", omit_defaults=True):
-    """Where a pod is: ``make`` tells its spec from another one, ``leaving`` that it was evicted."""
+    """The state of a pod: ``make`` is the hash of its spec, ``leaving`` when it was evicted."""
 
     born: datetime
     make: str
@@ -48,7 +48,7 @@ class PodRecord(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class ClusterRecord(msgspec.Struct, rename="camel", omit_defaults=True):
-    """Everything: nodes by name, pods by ``namespace/name``, the zone of each dynamic volume.
+    """The state of a cluster: nodes and pods by name, the zone of each dynamic volume.
 
     ``removed`` are the instances whose Node was deleted while they still ran.
     """
@@ -60,14 +60,14 @@ class ClusterRecord(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 def decode_record(content: bytes | None) -> ClusterRecord:
-    """Return the record that was kept, or an empty one."""
+    """Return the stored record, or an empty one."""
     if content is None:
         return ClusterRecord()
     return msgspec.json.decode(content, type=ClusterRecord)
 
 
 def encode_record(record: ClusterRecord) -> bytes:
-    """Return the record as bytes; the same record gives the same bytes."""
+    """Return the record as bytes; equal records give equal bytes."""
     return msgspec.json.encode(record, order="sorted")
 
 
@@ -79,10 +79,10 @@ _UNSCHEDULABLE: Final = PodStatus(
 
 @dataclass(slots=True)
 class _View:
-    """The pods of the workloads as they were shown at ``at``, by key in the order of ``rows``.
+    """The pods of the workloads as observed at ``at``, by key in the order of ``rows``.
 
-    ``touched`` are those that something has happened to since, ``starting`` those that will be
-    ready by time alone; ``ready`` is which nodes were.
+    ``changed`` are those with changes since then, ``starting`` those that become
+    ready without a change; ``ready`` is the readiness of the nodes.
     """
 
     rows: list[tuple[str, str, Pod]]
@@ -90,13 +90,13 @@ class _View:
     at: datetime
     ready: dict[str, bool] = field(default_factory=dict)
     starting: set[str] = field(default_factory=set)
-    touched: set[str] = field(default_factory=set)
+    changed: set[str] = field(default_factory=set)
 
 
 class PodBook:
     """Keeps the record's pods in step with the workloads.
 
-    A workload's pod keeps its name when it is evicted: its successor has it, as in a StatefulSet.
+    The successor of an evicted pod has the same name, as in a StatefulSet.
     A pod whose spec changed in the fleet folder is replaced at once.
     """
 
@@ -112,14 +112,14 @@ class PodBook:
         self._shapes: dict[str, tuple[Pod, tuple[object, ...], Pod]] = {}
         self._daemon_shapes: dict[tuple[str, str], tuple[tuple[object, ...], Pod]] = {}
         self._places: dict[str, list[str]] | None = None
-        self._taken: dict[str, tuple[Node, list[Pod], Seat]] = {}
-        self._in_vain: tuple[object, ...] | None = None
+        self._cached_seats: dict[str, tuple[Node, list[Pod], Seat]] = {}
+        self._failed_attempt: tuple[object, ...] | None = None
         self._budgets: tuple[PodDisruptionBudget, ...] = ()
-        self._covering: dict[tuple[int, str], tuple[object, tuple[int, ...]]] = {}
+        self._budget_numbers: dict[tuple[int, str], tuple[object, tuple[int, ...]]] = {}
         self._view: _View | None = None
 
     def follow(self, workloads: Workloads, now: datetime) -> None:
-        """Let pods come and go with the workloads, and those that were evicted end.
+        """Add and remove pods as the workloads change, and end evicted ones.
 
         Nothing is done while the workloads are the same and no evicted pod has left.
         """
@@ -140,7 +140,7 @@ class PodBook:
             self._shapes = {key: shape for key, shape in self._shapes.items() if key in fresh}
 
     def _rows(self, workloads: Workloads) -> list[tuple[str, str, Pod]]:
-        """Return the pods with their keys and what they are made of, worked out once for each."""
+        """Return the pods with their keys and hashes, computed once for each."""
         if workloads.pods is not self._source:
             makes: dict[tuple[int, int, int], str] = {}
             self._listed = [(pod.key, pod_hash(pod, makes), pod) for pod in workloads.pods]
@@ -149,15 +149,15 @@ class PodBook:
         return self._listed
 
     def _is_over(self, record: PodRecord, now: datetime) -> bool:
-        """Return whether a pod has left, or lost its node; its successor then takes its place."""
+        """Return whether a pod has ended, or lost its node; its successor then replaces it."""
         if record.leaving is not None and now - record.leaving >= self.leaving:
             return True
         return bool(record.node) and record.node not in self._record.nodes
 
     def bind(self, workloads: Workloads, volumes: Volumes, now: datetime) -> None:
-        """Give daemons and then pending pods the nodes that are ready for them.
+        """Bind daemons and then pending pods to ready nodes.
 
-        If nothing could be bound, nothing is tried before a pod or a node has changed.
+        If nothing could be bound, the next attempt waits for a change of a pod or a node.
         """
         self._rows(workloads)
         by_key = self._by_key
@@ -175,14 +175,14 @@ class PodBook:
         if not nodes:
             return
         placed = [pod for pod in self.objects(workloads, now) if pod.spec.node_name]
-        asked = (pending, nodes, placed, workloads)
-        if asked == self._in_vain:
+        attempt = (pending, nodes, placed, workloads)
+        if attempt == self._failed_attempt:
             return
-        on: dict[str, list[Pod]] = {}
+        pods_by_node: dict[str, list[Pod]] = {}
         for pod in placed:
-            on.setdefault(pod.spec.node_name, []).append(pod)
+            pods_by_node.setdefault(pod.spec.node_name, []).append(pod)
         seats = Seats(
-            self._seats(nodes, on),
+            self._seats(nodes, pods_by_node),
             {n.metadata.name: n.metadata.labels for n in workloads.namespaces},
             volumes.can_reach,
         )
@@ -191,47 +191,50 @@ class PodBook:
         for key, node in bound.items():
             record = self._record.pods[key]
             record.node, record.bound = node.name, now
-            self._touch(key)
+            self._mark_changed(key)
             volumes.provision(by_key[key], node)
         if bound:
             self._places = None
-        self._in_vain = None if bound or has_started else asked
+        self._failed_attempt = None if bound or has_started else attempt
 
-    def _seats(self, nodes: Sequence[Node], on: Mapping[str, list[Pod]]) -> list[Seat]:
-        """Return the ready nodes with what their pods leave; those that stay are kept."""
+    def _seats(self, nodes: Sequence[Node], pods_by_node: Mapping[str, list[Pod]]) -> list[Seat]:
+        """Return the ready nodes with their free capacity; unchanged ones are cached."""
         seats: list[Seat] = []
-        kept: dict[str, tuple[Node, list[Pod], Seat]] = {}
+        current: dict[str, tuple[Node, list[Pod], Seat]] = {}
         for node in sorted(nodes, key=lambda n: n.name):
-            pods = on.get(node.name, [])
-            known = self._taken.get(node.name)
+            pods = pods_by_node.get(node.name, [])
+            known = self._cached_seats.get(node.name)
             if known is None or known[0] != node or known[1] != pods:
                 made = ready_seats([node], {node.name: pods})
                 if not made:
                     continue
                 known = (node, pods, made[0])
-            kept[node.name] = known
+            current[node.name] = known
             seats.append(known[2].copy())
-        self._taken = kept
+        self._cached_seats = current
         return seats
 
     def objects(self, workloads: Workloads, now: datetime, node: str = "") -> list[Pod]:
-        """Return the pods as the cluster shows them: all, or those of one node."""
+        """Return the observed pods: all, or those of one node."""
         if node:
             self._rows(workloads)
             records = self._record.pods
-            pods = [self._shown(self._by_key[k], records[k], now) for k in self._on(node)]
+            pods = [
+                self._observed_pod(self._by_key[k], records[k], now)
+                for k in self._keys_on_node(node)
+            ]
         else:
-            pods = self._all(workloads, now)
+            pods = self._all_pods(workloads, now)
         for name in (node,) if node else sorted(self._record.nodes):
             record = self._record.nodes[name]
             for daemon in workloads.daemon_sets:
                 started = record.daemons.get(scheduler.daemon_set_key(daemon))
                 if started is not None:
-                    pods.append(self._daemon_on(daemon, record.node, started, now))
+                    pods.append(self._daemon_pod(daemon, record.node, started, now))
         return pods
 
-    def _all(self, workloads: Workloads, now: datetime) -> list[Pod]:
-        """Return all pods of the workloads as the cluster shows them.
+    def _all_pods(self, workloads: Workloads, now: datetime) -> list[Pod]:
+        """Return all observed pods of the workloads.
 
         Only pods with changes since the last call are evaluated.
         """
@@ -239,31 +242,31 @@ class PodBook:
         ready = {name: record.node.is_ready for name, record in nodes.items()}
         known = self._view
         if known is None or known.rows is not rows or now < known.at:
-            shown = {key: self._shown(pod, records[key], now) for key, _, pod in rows}
+            shown = {key: self._observed_pod(pod, records[key], now) for key, _, pod in rows}
             known = self._view = _View(rows, shown, now)
             known.starting = {k for k, r in records.items() if self._is_starting(r, now)}
         else:
             for name, is_ready in ready.items():
                 if known.ready.get(name) != is_ready:
-                    known.touched.update(self._on(name))
+                    known.changed.update(self._keys_on_node(name))
             started = {k for k in known.starting if not self._is_starting(records[k], now)}
             known.starting -= started
-            for key in known.touched | started:
-                known.shown[key] = self._shown(self._by_key[key], records[key], now)
+            for key in known.changed | started:
+                known.shown[key] = self._observed_pod(self._by_key[key], records[key], now)
                 if self._is_starting(records[key], now):
                     known.starting.add(key)
-        known.ready, known.at, known.touched = ready, now, set()
+        known.ready, known.at, known.changed = ready, now, set()
         return list(known.shown.values())
 
     def _is_starting(self, record: PodRecord, now: datetime) -> bool:
         return record.bound is not None and now < record.bound + self.starting
 
-    def _touch(self, key: str) -> None:
-        """Record an event of a pod."""
+    def _mark_changed(self, key: str) -> None:
+        """Record that a pod has changed."""
         if self._view is not None:
-            self._view.touched.add(key)
+            self._view.changed.add(key)
 
-    def _on(self, node: str) -> Sequence[str]:
+    def _keys_on_node(self, node: str) -> Sequence[str]:
         """Return the keys of the pods on a node, in the order of the workloads."""
         if self._places is None:
             self._places = {}
@@ -272,56 +275,58 @@ class PodBook:
                     self._places.setdefault(record.node, []).append(key)
         return self._places.get(node, ())
 
-    def counted(
+    def with_allowed_evictions(
         self, budgets: tuple[PodDisruptionBudget, ...], pods: Iterable[Pod]
     ) -> tuple[PodDisruptionBudget, ...]:
-        """Return the budgets with the evictions that each allows among ``pods``, all there are."""
+        """Return the budgets with their allowed evictions; ``pods`` are all pods of the cluster."""
         covered: list[list[Pod]] = [[] for _ in budgets]
         for pod in pods:
-            for number in self._selecting(budgets, pod):
+            for number in self._selecting_budgets(budgets, pod):
                 covered[number].append(pod)
         return tuple(
             replace(b, status=PodDisruptionBudgetStatus(disruptions_allowed(b, own)))
             for b, own in zip(budgets, covered, strict=True)
         )
 
-    def sharing(
+    def protecting_budgets(
         self, workloads: Workloads, going: Sequence[Pod], now: datetime
     ) -> tuple[list[PodDisruptionBudget], list[Pod]]:
-        """Return the budgets that protect pods which are to go, and all pods that share them."""
+        """Return the budgets that protect pods to evict, and all pods that these budgets select."""
         every = workloads.pod_disruption_budgets
-        numbers = {number for pod in going for number in self._selecting(every, pod)}
+        numbers = {number for pod in going for number in self._selecting_budgets(every, pod)}
         if not numbers:
             return [], []
         shown = self.objects(workloads, now)
-        sharing = [p for p in shown if not numbers.isdisjoint(self._selecting(every, p))]
-        return [every[number] for number in sorted(numbers)], sharing
+        selected = [p for p in shown if not numbers.isdisjoint(self._selecting_budgets(every, p))]
+        return [every[number] for number in sorted(numbers)], selected
 
-    def _selecting(self, budgets: tuple[PodDisruptionBudget, ...], pod: Pod) -> tuple[int, ...]:
+    def _selecting_budgets(
+        self, budgets: tuple[PodDisruptionBudget, ...], pod: Pod
+    ) -> tuple[int, ...]:
         """Return which of the budgets select a pod.
 
-        That follows from its namespace and labels and is found out once.
+        This depends on its namespace and labels, and is computed once.
         """
         if budgets is not self._budgets:
-            self._budgets, self._covering = budgets, {}
+            self._budgets, self._budget_numbers = budgets, {}
         labels = pod.metadata.labels
-        known = self._covering.get((id(labels), pod.namespace))
+        known = self._budget_numbers.get((id(labels), pod.namespace))
         if known is None:  # the labels are kept, so that no others get their id
             selecting = tuple(n for n, budget in enumerate(budgets) if budget.selects(pod))
-            known = self._covering[id(labels), pod.namespace] = (labels, selecting)
+            known = self._budget_numbers[id(labels), pod.namespace] = (labels, selecting)
         return known[1]
 
     def evict(self, pod: Pod, now: datetime) -> Pod | None:
-        """Ask a pod to leave its node, and return it as it then is; a daemon is just gone.
+        """Evict a pod and return its new state; a daemon is removed at once.
 
-        Where leaving takes no time, what is returned is its successor, which is pending.
+        If leaving takes no time, the pending successor is returned.
         """
         if pod.is_daemon:
             record = self._record.nodes[pod.spec.node_name]
             record.daemons.pop(f"{pod.namespace}/{pod.metadata.owner_references[0].name}", None)
             return None
         known = self._record.pods[pod.key]
-        self._touch(pod.key)
+        self._mark_changed(pod.key)
         if self.leaving:
             known.leaving = now
             ends = now + self.leaving
@@ -331,17 +336,17 @@ class PodBook:
             known = PodRecord(born=now, make=known.make)
             self._record.pods[pod.key] = known
             pod = replace(pod, spec=replace(pod.spec, node_name=""))
-        return self._shown(pod, known, now)
+        return self._observed_pod(pod, known, now)
 
-    def leave(self, node: str) -> None:
-        """Remove all pods from a node that is gone; they are pending again."""
+    def remove_from_node(self, node: str) -> None:
+        """Remove all pods from a removed node; they are pending again."""
         self._places = None
         for daemon in [known for known in self._daemon_shapes if known[0] == node]:
             del self._daemon_shapes[daemon]
         for key, record in self._record.pods.items():
             if record.node == node:
                 record.node, record.bound, record.leaving = "", None, None
-                self._touch(key)
+                self._mark_changed(key)
 
     def _start_daemons(self, workloads: Workloads, seats: Seats, now: datetime) -> bool:
         """Start the daemons that have room; return whether there was any."""
@@ -359,10 +364,10 @@ class PodBook:
                     has_started = True
         return has_started
 
-    def _shown(self, pod: Pod, record: PodRecord, now: datetime) -> Pod:
-        """Return the pod as the cluster shows it, the same object for as long as nothing changes.
+    def _observed_pod(self, pod: Pod, record: PodRecord, now: datetime) -> Pod:
+        """Return the observed pod, the same object while nothing changes.
 
-        Of thousands of pods few change from one look to the next.
+        Of thousands of pods few change between two observations.
         """
         due = record.bound is not None and now >= record.bound + self.starting
         host = self._record.nodes[record.node].node.is_ready if record.node else False
@@ -370,25 +375,25 @@ class PodBook:
         known = self._shapes.get(pod.key)
         if known is not None and known[0] is pod and known[1] == facts:
             return known[2]
-        shown = self._made(pod, record, now)
+        shown = self._build_pod(pod, record, now)
         self._shapes[pod.key] = (pod, facts, shown)
         return shown
 
-    def _daemon_on(self, daemon: DaemonSet, node: Node, started: datetime, now: datetime) -> Pod:
-        """Return a daemon's pod on a node, the same object for as long as nothing changes."""
+    def _daemon_pod(self, daemon: DaemonSet, node: Node, started: datetime, now: datetime) -> Pod:
+        """Return a daemon's pod on a node, the same object while nothing changes."""
         key = (node.name, scheduler.daemon_set_key(daemon))
         facts = (daemon, started, now >= started + self.starting, node.is_ready)
         known = self._daemon_shapes.get(key)
         if known is None or known[0] != facts:
             pod = scheduler.daemon_pod(daemon, node)
-            known = (facts, self._running(pod, node.name, started, started, now))
+            known = (facts, self._running_pod(pod, node.name, started, started, now))
             self._daemon_shapes[key] = known
         return known[1]
 
-    def _made(self, pod: Pod, record: PodRecord, now: datetime) -> Pod:
+    def _build_pod(self, pod: Pod, record: PodRecord, now: datetime) -> Pod:
         if record.node:
-            assert record.bound is not None, f"{pod.key} has a node since when?"
-            shown = self._running(pod, record.node, record.born, record.bound, now)
+            assert record.bound is not None, f"{pod.key} has a node without a time"
+            shown = self._running_pod(pod, record.node, record.born, record.bound, now)
             if record.leaving is None:
                 return shown
             gone = record.leaving + self.leaving
@@ -397,7 +402,9 @@ class PodBook:
         status = pod.status if pod.spec.scheduling_gates else _UNSCHEDULABLE
         return replace(pod, metadata=metadata, status=status)
 
-    def _running(self, pod: Pod, node: str, born: datetime, bound: datetime, now: datetime) -> Pod:
+    def _running_pod(
+        self, pod: Pod, node: str, born: datetime, bound: datetime, now: datetime
+    ) -> Pod:
         host = self._record.nodes[node].node
         started = bound + self.starting
         ready = host.is_ready and now >= started
@@ -416,7 +423,7 @@ class PodBook:
 
 
 def pod_hash(pod: Pod, known: dict[tuple[int, int, int], str]) -> str:
-    """Return a hash of everything that defines a pod; pods of one workload share the parts."""
+    """Return a hash of everything that defines a pod; pods of one workload share these parts."""
     parts = (pod.spec, pod.metadata.labels, pod.metadata.annotations)
     key = (id(parts[0]), id(parts[1]), id(parts[2]))
     if key not in known:

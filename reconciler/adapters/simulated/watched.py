@@ -37,7 +37,7 @@ from reconciler.ports.state import Shelf
 T = TypeVar("T")
 
 FOREIGN = "foreign/"
-"""Begins the made-up instance of a node that is none of ours."""
+"""The prefix of the instance id of a node that is not ours."""
 
 _WAITING = PodStatus(
     phase="Pending", conditions=(Condition("PodScheduled", "False", "Unschedulable"),)
@@ -46,10 +46,10 @@ _WAITING = PodStatus(
 
 @dataclass(frozen=True)
 class FirstState:
-    """The world at its first moment.
+    """The initial state of a simulation.
 
-    ``foreign`` stand for the nodes that no NodeClaim owns, ``ill`` are the instances whose node
-    is not ready though it once was, ``rooted`` the pods that end with their node.
+    ``foreign`` are the instances of nodes without a NodeClaim, ``unhealthy`` are the instances
+    whose node is no longer ready, ``node_bound`` the pods that end with their node.
     """
 
     record: ClusterRecord
@@ -57,16 +57,16 @@ class FirstState:
     claims: tuple[NodeClaim, ...] = ()
     instances: tuple[Instance, ...] = ()
     foreign: tuple[Instance, ...] = ()
-    ill: frozenset[str] = frozenset()
-    rooted: frozenset[str] = frozenset()
+    unhealthy: frozenset[str] = frozenset()
+    node_bound: frozenset[str] = frozenset()
 
 
 def first_state(snapshot: Snapshot, now: datetime, leaving: timedelta) -> FirstState:
-    """Return what a snapshot means; pods that are on their way out take ``leaving`` to go."""
+    """Return the initial state of a snapshot; terminating pods take ``leaving`` to end."""
     claims = tuple(map(_with_plain_id, snapshot.node_claims))
     by_provider = {c.status.provider_id: c for c in claims if c.status.provider_id}
     nodes: dict[str, NodeRecord] = {}
-    foreign, ill = [], set()
+    foreign, unhealthy = [], set()
     for node in map(_with_provider_id, snapshot.nodes):
         claim = by_provider.get(node.spec.provider_id)
         identity = _instance_id(node.spec.provider_id) if claim is not None else FOREIGN + node.name
@@ -74,17 +74,17 @@ def first_state(snapshot: Snapshot, now: datetime, leaving: timedelta) -> FirstS
         if claim is None:
             foreign.append(_foreign_instance(node, now))
         if not node.is_ready and _was_ready(claim):
-            ill.add(identity)
+            unhealthy.add(identity)
     record = ClusterRecord(nodes=nodes)
-    pods, rooted = _record_pods(record, snapshot, now, leaving)
+    pods, node_bound = _record_pods(record, snapshot, now, leaving)
     return FirstState(
         record,
         _snapshot_workloads(snapshot, pods),
         claims,
         tuple(_claim_instance(c, now) for c in claims if c.status.provider_id),
         tuple(foreign),
-        frozenset(ill),
-        rooted,
+        frozenset(unhealthy),
+        node_bound,
     )
 
 
@@ -93,7 +93,7 @@ def _instance_id(provider_id: str) -> str:
 
 
 def _plain_provider_id(provider_id: str, zone: str) -> str:
-    """Return the provider id as ``Instance`` spells it, so that the two are found together."""
+    """Return the provider id in the form of ``Instance``, so that the two match."""
     return f"aws:///{zone}/{_instance_id(provider_id)}" if provider_id else ""
 
 
@@ -114,7 +114,7 @@ def _with_provider_id(node: Node) -> Node:
 
 
 def _was_ready(claim: NodeClaim | None) -> bool:
-    """Return whether a node that is not ready is ill, and not merely starting."""
+    """Return whether an unready node is unhealthy, and not merely starting."""
     return claim is None or claim.is_true("Initialized") or claim.is_true("Registered")
 
 
@@ -152,7 +152,7 @@ def _claim_instance(claim: NodeClaim, now: datetime) -> Instance:
 def _record_pods(
     record: ClusterRecord, snapshot: Snapshot, now: datetime, leaving: timedelta
 ) -> tuple[list[Pod], frozenset[str]]:
-    """Enter every pod in the record; return those of the workloads, and which are rooted.
+    """Record every pod; return those of the workloads, and which are bound to their node's life.
 
     Daemons come back from their DaemonSet. One whose DaemonSet is not in the snapshot, and what a
     kubelet runs from a file, stays on its node for as long as that lives.
@@ -161,7 +161,7 @@ def _record_pods(
     shared = _SharedParts()
     makes: dict[tuple[int, int, int], str] = {}
     pods: list[Pod] = []
-    rooted: set[str] = set()
+    node_bound: set[str] = set()
     for pod in snapshot.pods:
         host = record.nodes.get(pod.spec.node_name)
         if pod.is_terminal or (pod.spec.node_name and host is None):
@@ -173,8 +173,8 @@ def _record_pods(
             if host is not None and owner in sets and pod.is_daemon:
                 host.daemons[owner] = bound
                 continue
-            rooted.add(pod.key)
-        free = shared.freed(pod)
+            node_bound.add(pod.key)
+        free = shared.without_node(pod)
         pods.append(free)
         gone = pod.metadata.deletion_timestamp
         record.pods[pod.key] = PodRecord(
@@ -184,7 +184,7 @@ def _record_pods(
             bound=bound if host is not None else None,
             leaving=gone - leaving if gone is not None and host is not None else None,
         )
-    return pods, frozenset(rooted)
+    return pods, frozenset(node_bound)
 
 
 class _SharedParts:
@@ -193,19 +193,19 @@ class _SharedParts:
     def __init__(self) -> None:
         self._known: dict[bytes, object] = {}
 
-    def freed(self, pod: Pod) -> Pod:
-        """Return the pod as if it had no node yet."""
+    def without_node(self, pod: Pod) -> Pod:
+        """Return the pod as if it had not been bound yet."""
         metadata = msgspec.structs.replace(
             pod.metadata,
-            labels=self._one(pod.metadata.labels),
-            annotations=self._one(pod.metadata.annotations),
+            labels=self._share(pod.metadata.labels),
+            annotations=self._share(pod.metadata.annotations),
             deletion_timestamp=None,
         )
-        spec = self._one(msgspec.structs.replace(pod.spec, node_name=""))
+        spec = self._share(msgspec.structs.replace(pod.spec, node_name=""))
         status = pod.status if pod.spec.scheduling_gates else _WAITING
         return Pod(metadata, spec, status)
 
-    def _one(self, value: T) -> T:
+    def _share(self, value: T) -> T:
         key = type(value).__name__.encode() + msgspec.json.encode(value)
         return self._known.setdefault(key, value)  # type: ignore[return-value]
 
@@ -225,9 +225,9 @@ def _snapshot_workloads(snapshot: Snapshot, pods: Iterable[Pod]) -> Workloads:
 
 
 class WatchedCluster(EmbeddedCluster):
-    """A cluster that tells ``ears`` of pods that are bound and evicted, of taints and drains.
+    """A cluster that notifies ``notifier`` of bound and evicted pods, taints and drains.
 
-    ``first`` is where it started from; the rest is as for ``EmbeddedCluster``.
+    ``first`` is its initial state; the rest is as for ``EmbeddedCluster``.
     """
 
     def __init__(
@@ -236,31 +236,36 @@ class WatchedCluster(EmbeddedCluster):
         types: Types,
         workloads: Callable[[], Workloads],
         clock: Clock,
-        ears: Notifier,
+        notifier: Notifier,
         first: FirstState,
         conditions: Conditions,
         chance: Chance,
     ) -> None:
         span = conditions.latencies
         super().__init__(
-            shelf, types, self._present, clock, starting_s=span.starting, leaving_s=span.leaving
+            shelf,
+            types,
+            self._current_workloads,
+            clock,
+            starting_s=span.starting,
+            leaving_s=span.leaving,
         )
-        self._given = workloads
-        self._ears = ears
+        self._all_workloads = workloads
+        self._notifier = notifier
         self._first = first
         self._chance = chance
         self._conditions = conditions
-        self._settled = {i.id for i in (*first.instances, *first.foreign)}
-        self._seen: tuple[Instance, ...] = ()
+        self._initial_ids = {i.id for i in (*first.instances, *first.foreign)}
+        self._instances: tuple[Instance, ...] = ()
         self._claims: dict[str, NodeClaim] = {}
         self._drained: set[str] = set()
-        self._shown: tuple[Workloads, frozenset[str], Workloads] | None = None
+        self._cached_workloads: tuple[Workloads, frozenset[str], Workloads] | None = None
 
     def observe(self, claims: Sequence[NodeClaim], instances: Sequence[Instance]) -> Snapshot:
-        """Return what runs now, and tell which pods got or lost their nodes since."""
-        self._seen = tuple(instances)
+        """Return what runs now, and notify about pods that got or lost their nodes."""
+        self._instances = tuple(instances)
         self._claims = {c.status.provider_id: c for c in claims if c.status.provider_id}
-        before = self._places()
+        before = self._node_by_pod()
         snapshot = super().observe(claims, (*instances, *self._first.foreign))
         for key, record in self._record.pods.items():
             was = before.get(key, "")
@@ -273,7 +278,7 @@ class WatchedCluster(EmbeddedCluster):
         return snapshot
 
     def taint(self, node: str) -> None:
-        """Put the taint ``karpenter.sh/disrupted:NoSchedule`` on a node; twice is once."""
+        """Add the taint ``karpenter.sh/disrupted:NoSchedule`` to a node; this is idempotent."""
         known = self._record.nodes.get(node)
         fresh = known is not None and all(t.key != DISRUPTED_TAINT for t in known.node.spec.taints)
         super().taint(node)
@@ -281,15 +286,17 @@ class WatchedCluster(EmbeddedCluster):
             self._notify(EventKind.TAINTED, f"{node} is cordoned", node)
 
     def untaint(self, node: str) -> None:
-        """Remove that taint; a node that is gone is not an error."""
+        """Remove that taint; a missing node is not an error."""
         self._drained.discard(node)
         super().untaint(node)
 
     def drain(self, node: str, deadline: datetime | None, now: datetime) -> int:
-        """Ask the pods of a node to leave, and tell which are asked and when it is empty."""
-        there = [k for k, r in self._record.pods.items() if r.node == node and r.leaving is None]
+        """Evict the pods of a node, and notify about them and about the end of the drain."""
+        remaining = [
+            k for k, r in self._record.pods.items() if r.node == node and r.leaving is None
+        ]
         waits_for = super().drain(node, deadline, now)
-        for key in there:
+        for key in remaining:
             record = self._record.pods.get(key)
             if record is None or record.node != node or record.leaving is not None:
                 self._notify(
@@ -301,7 +308,7 @@ class WatchedCluster(EmbeddedCluster):
         return waits_for
 
     def delete_node(self, node: str) -> None:
-        """Remove the Node object; one that is gone is not an error."""
+        """Remove the Node object; a missing one is not an error."""
         self._drained.discard(node)
         super().delete_node(node)
 
@@ -311,43 +318,43 @@ class WatchedCluster(EmbeddedCluster):
         return min((m for m in self._moments() if m > now), default=None)
 
     def unbound_pod_count(self) -> int:
-        """Return how many pods have no node."""
+        """Return the number of pods without a node."""
         return sum(not record.node for record in self._record.pods.values())
 
-    def load(self) -> dict[str, int]:
-        """Return how many pods each node has, daemons left out."""
+    def pods_per_node(self) -> dict[str, int]:
+        """Return the number of pods of each node, without daemons."""
         found: dict[str, int] = {}
         for record in self._record.pods.values():
             if record.node:
                 found[record.node] = found.get(record.node, 0) + 1
         return found
 
-    def _present(self) -> Workloads:
+    def _current_workloads(self) -> Workloads:
         """Return the workloads without the pods that ended with their node."""
-        workloads, rooted = self._given(), self._first.rooted
-        if not rooted:
+        workloads, node_bound = self._all_workloads(), self._first.node_bound
+        if not node_bound:
             return workloads
         record = self._record
         ended = frozenset(
             key
-            for key in rooted
-            if (there := record.pods.get(key)) is None or there.node not in record.nodes
+            for key in node_bound
+            if (pod := record.pods.get(key)) is None or pod.node not in record.nodes
         )
         if not ended:
             return workloads
-        known = self._shown
+        known = self._cached_workloads
         if known is None or known[0] is not workloads or known[1] != ended:
             left = tuple(p for p in workloads.pods if p.key not in ended)
-            self._shown = known = (workloads, ended, replace(workloads, pods=left))
+            self._cached_workloads = known = (workloads, ended, replace(workloads, pods=left))
         return known[2]
 
     def _save(self) -> None:
         """Store nothing: a simulated cluster ends with its process."""
 
     def _moments(self) -> Iterator[datetime]:
-        for instance in self._seen:
-            if instance.id not in self._settled and not instance.is_going:
-                for moment in (self._joins_at(instance), self._ready_at(instance)):
+        for instance in self._instances:
+            if instance.id not in self._initial_ids and not instance.is_going:
+                for moment in (self._join_time(instance), self._ready_time(instance)):
                     if moment is not None:
                         yield moment
         for record in self._record.pods.values():
@@ -356,31 +363,31 @@ class WatchedCluster(EmbeddedCluster):
             elif record.bound is not None:
                 yield record.bound + self._pods.starting
 
-    def _joins_at(self, instance: Instance) -> datetime | None:
-        if instance.id in self._settled:
+    def _join_time(self, instance: Instance) -> datetime | None:
+        if instance.id in self._initial_ids:
             return instance.launched_at
         if self._chance.share("joins", instance.id) < self._conditions.never_joins:
             return None
-        least, most = self._conditions.latencies.joining
-        wait = self._chance.between(least, most, "joining", instance.id)
+        shortest, longest = self._conditions.latencies.joining
+        wait = self._chance.seconds_between(shortest, longest, "joining", instance.id)
         return instance.launched_at + timedelta(seconds=wait)
 
-    def _ready_at(self, instance: Instance) -> datetime | None:
-        if instance.id in self._first.ill:
+    def _ready_time(self, instance: Instance) -> datetime | None:
+        if instance.id in self._first.unhealthy:
             return None
-        joins_at = self._joins_at(instance)
-        if joins_at is None or instance.id in self._settled:
+        joins_at = self._join_time(instance)
+        if joins_at is None or instance.id in self._initial_ids:
             return joins_at
         return joins_at + timedelta(seconds=self._conditions.latencies.ready)
 
-    def _places(self) -> dict[str, str]:
+    def _node_by_pod(self) -> dict[str, str]:
         return {key: record.node for key, record in self._record.pods.items()}
 
     def _notify(self, kind: EventKind, message: str, node: str, **facts: str) -> None:
         reason = facts.pop("reason", "")
         record = self._record.nodes.get(node)
         claim = self._claims.get(record.node.spec.provider_id) if record is not None else None
-        self._ears.notify(
+        self._notifier.notify(
             Progress(
                 self._clock.now(),
                 kind,

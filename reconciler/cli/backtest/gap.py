@@ -76,7 +76,7 @@ class BusyRecorder:
             self._busy = frozenset(n.spec.provider_id for n in self._nodes if n.name in names)
         prices = (
             machine.price(at) or 0.0
-            for machine in self._compute.living()
+            for machine in self._compute.running_instances()
             if machine.facts.provider_id in self._busy
         )
         per_hour = fsum(prices)

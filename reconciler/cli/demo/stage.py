@@ -60,9 +60,9 @@ class StageClock(SimulatedClock):
     def wait(self, seconds: float, until: Callable[[], bool]) -> None:
         """Let ``seconds`` pass at once, unless ``until`` holds already."""
         if not until():
-            self._reporter.end_of_pass()
+            self._reporter.end_pass()
             if timedelta(seconds=seconds) > _LEAP:
-                self._reporter.asleep(self.now(), self.now() + timedelta(seconds=seconds))
+                self._reporter.report_sleep(self.now(), self.now() + timedelta(seconds=seconds))
         super().wait(seconds, until)
 
 
@@ -103,7 +103,7 @@ class DemoStage:
             starting_s=5,
             leaving_s=20,
         )
-        ec2.after_call = self._note
+        ec2.after_call = self._record_launches
 
     def git(self, *words: str) -> None:
         """Run git in the fleet's folder, with a neutral identity, at the time of the story.
@@ -158,7 +158,7 @@ class DemoStage:
         from reconciler.cli.wiring.mandate import mandate_of
         from reconciler.engine.loop import PassIntervals, converge
 
-        with self._assembled() as assembly:
+        with self._assemble() as assembly:
             result = converge(
                 assembly.world,
                 assembly.source,
@@ -166,17 +166,17 @@ class DemoStage:
                 deadline=_PATIENCE,
                 pulse=PassIntervals(busy=_PULSE_S),
             )
-            self.reporter.end_of_pass()
+            self.reporter.end_pass()
         return result
 
-    def keep(self, until: Callable[[StateStore], bool]) -> None:
+    def run_daemon(self, until: Callable[[StateStore], bool]) -> None:
         """Do what ``reconciler run`` does, until the recorded fleet is as ``until`` says."""
         from reconciler.cli.fleets.daemon import next_change
         from reconciler.cli.wiring.mandate import mandate_of
         from reconciler.engine.loop import PassIntervals, run
 
         end = self.clock.now() + _DAY
-        with self._assembled() as assembly:
+        with self._assemble() as assembly:
             store = assembly.world.store
             run(
                 assembly.world,
@@ -186,7 +186,7 @@ class DemoStage:
                 stop=lambda: until(store) or self.clock.now() >= end,
                 next_change=next_change,
             )
-            self.reporter.end_of_pass()
+            self.reporter.end_pass()
 
     def crash(self, after: int) -> Crash:
         """Run ``reconciler apply`` as a process, and kill it at its ``after``-th launch.
@@ -200,7 +200,7 @@ class DemoStage:
         begun = threading.Event()
 
         def note_and_kill(operation: str) -> None:
-            self._note(operation)
+            self._record_launches(operation)
             if len(self.ledger) - before >= after:
                 begun.wait(_CHILD_TIMEOUT_S)
                 child.kill()
@@ -211,7 +211,7 @@ class DemoStage:
         try:
             # A door of its own, shut for good when it dies: nothing it sent comes in later.
             with serve(self.ec2) as url:
-                child = self._process(url)
+                child = self._start_process(url)
                 begun.set()
                 try:
                     child.wait(_CHILD_TIMEOUT_S)
@@ -222,16 +222,16 @@ class DemoStage:
             for thread in set(threading.enumerate()) - threads:
                 thread.join(_THREAD_TIMEOUT_S)
             self.ec2.faults.clear()
-            self.ec2.after_call = self._note
+            self.ec2.after_call = self._record_launches
         assert child.returncode == -signal.SIGKILL, (
             f"the process ended by itself: {child.returncode}"
         )
-        with self.recorded() as state:
+        with self.open_recorded() as state:
             in_doubt = len(state.journal.in_doubt())
         return Crash(-child.returncode, in_doubt, len(self.ledger) - before)
 
     @contextmanager
-    def recorded(self) -> Iterator[DatabaseState]:
+    def open_recorded(self) -> Iterator[DatabaseState]:
         """Open the recorded state for reading."""
         from reconciler.adapters.database.state import open_state
 
@@ -239,7 +239,7 @@ class DemoStage:
             yield state
 
     @contextmanager
-    def _assembled(self) -> Iterator[Assembly]:
+    def _assemble(self) -> Iterator[Assembly]:
         with assemble_world(self._request(), self.reporter, self._imitation) as assembly:
             self.reporter.begin(assembly.world.store)
             yield assembly
@@ -250,7 +250,7 @@ class DemoStage:
 
         return FleetRequest(path=str(self.folder), settings=("cluster=embedded",), base=base)
 
-    def _process(self, url: str) -> subprocess.Popen[bytes]:
+    def _start_process(self, url: str) -> subprocess.Popen[bytes]:
         """Start ``reconciler apply`` on this stage against the EC2 at ``url``, quietly."""
         import reconciler
 
@@ -279,13 +279,13 @@ class DemoStage:
             stderr=subprocess.DEVNULL,
         )
 
-    def _note(self, operation: str) -> None:
+    def _record_launches(self, operation: str) -> None:
         """Write every new instance into the ledger."""
         if operation == "CreateFleet":
-            for identity, tags in self.ec2.living().items():
+            for identity, tags in self.ec2.running_instances().items():
                 self.ledger.setdefault(identity, tags.get(INTENT, ""))
 
 
-def launched_twice(ledger: Mapping[str, str]) -> int:
+def duplicate_launches(ledger: Mapping[str, str]) -> int:
     """Return how many intents of a ledger have more than one instance."""
     return sum(number > 1 for number in Counter(ledger.values()).values())

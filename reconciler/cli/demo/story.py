@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from shlex import quote
 from typing import TYPE_CHECKING, Final
 
-from reconciler.cli.demo.stage import FLEET, START, DemoStage, launched_twice
+from reconciler.cli.demo.stage import FLEET, START, DemoStage, duplicate_launches
 from reconciler.model.karpenter.labels import INSTANCE_TYPE
 
 if TYPE_CHECKING:
@@ -24,30 +24,30 @@ _TEXT_WIDTH: Final = 75
 _BRANCH: Final = "graviton"
 
 
-def open_with(narrator: Narrator) -> None:
+def print_introduction(narrator: Narrator) -> None:
     """Print the introduction while large modules are still loading."""
     narrator.title("A day in the life of an EC2 node fleet managed from git")
-    narrator.say(
+    narrator.paragraph(
         "The planner, the engine, git, SQLite and boto3 are real. EC2 and the cluster are "
         "simulated on this machine, and the clock runs fast. Nothing else is touched: no AWS "
         "account, no network, and no file outside one folder."
     )
 
 
-def play(stage: DemoStage, narrator: Narrator, kept: str | None) -> None:
-    """Play all chapters; ``kept`` is the folder as the user named it, None if it is temporary."""
+def play_chapters(stage: DemoStage, narrator: Narrator, folder: str | None) -> None:
+    """Play all chapters; ``folder`` is the folder as the user named it, None if it is temporary."""
     _first_fleet(stage, narrator)
     _pull_request(stage, narrator)
     _roll_out(stage, narrator)
     _no_capacity(stage, narrator)
-    _at_night(stage, narrator)
+    _disruption_window(stage, narrator)
     last = _crash(stage, narrator)
-    _ending(stage, narrator, last, kept)
+    _result(stage, narrator, last, folder)
 
 
 def _first_fleet(stage: DemoStage, narrator: Narrator) -> None:
     narrator.chapter("A folder of YAML becomes a fleet")
-    narrator.say(
+    narrator.paragraph(
         "Two NodePools, an EC2NodeClass and the Deployments that run on them are committed to "
         "git. There are no nodes yet. What would the engine do, and why?"
     )
@@ -56,7 +56,7 @@ def _first_fleet(stage: DemoStage, narrator: Narrator) -> None:
     stage.seed()
     narrator.command("reconciler plan")
     narrator.quote(_excerpt(stage.plan()))
-    narrator.say("The fleet is shown on the right: ○ starting, ● ready, ◌ draining.")
+    narrator.paragraph("The fleet is shown on the right: ○ starting, ● ready, ◌ draining.")
     narrator.command("reconciler apply")
     stage.apply()
 
@@ -64,7 +64,7 @@ def _first_fleet(stage: DemoStage, narrator: Narrator) -> None:
 def _pull_request(stage: DemoStage, narrator: Narrator) -> None:
     narrator.chapter("A pull request shows its effect")
     stage.clock.set(START.replace(hour=10))
-    narrator.say(
+    narrator.paragraph(
         "A branch moves the web pool from Intel to Graviton by changing one value in the YAML. The "
         "reviewer sees which nodes drift, which are replaced now, which are deferred, and "
         "what this costs."
@@ -80,7 +80,7 @@ def _roll_out(stage: DemoStage, narrator: Narrator) -> None:
     from reconciler.plan.render.wording import format_count, format_dollars
 
     narrator.chapter("Merged: one node at a time")
-    narrator.say(
+    narrator.paragraph(
         "The NodePool's budget is `nodes: 1`, so one node is replaced at a time. A node is "
         "drained only after its replacement is ready. So the web pool never has fewer ready "
         "nodes than before."
@@ -91,7 +91,7 @@ def _roll_out(stage: DemoStage, narrator: Narrator) -> None:
     narrator.command("reconciler apply")
     result = stage.apply()
     most, least = stage.reporter.most_disrupted["web"], stage.reporter.least_ready["web"]
-    narrator.say(
+    narrator.paragraph(
         f"At most {format_count(most, 'node')} drained at a time, and at least {least} stayed "
         f"ready. The fleet now costs {format_dollars(result.plan.cost.after)}/hour."
     )
@@ -101,7 +101,7 @@ def _no_capacity(stage: DemoStage, narrator: Narrator) -> None:
     kind, zone = _SCARCE
     narrator.chapter("EC2 has no capacity")
     stage.clock.set(START.replace(hour=14))
-    narrator.say(
+    narrator.paragraph(
         f"A sale begins, the frontend doubles, and EC2 has no {kind} left in {zone}. A launch "
         "request lists every suitable instance type, so EC2 picks the next cheapest at once. "
         "The offering is then marked unavailable, and the next plans avoid it for a while."
@@ -113,10 +113,10 @@ def _no_capacity(stage: DemoStage, narrator: Narrator) -> None:
     stage.apply()
 
 
-def _at_night(stage: DemoStage, narrator: Narrator) -> None:
+def _disruption_window(stage: DemoStage, narrator: Narrator) -> None:
     narrator.chapter("A disruption window")
     stage.clock.set(START.replace(hour=17))
-    narrator.say(
+    narrator.paragraph(
         "The reports are switched off, so their node is empty. But its NodePool is closed "
         "during the day: `nodes: 0` from 06:00 for 16 hours. The plan shows what is deferred, "
         "why, and until when. The daemon sleeps until then."
@@ -126,14 +126,14 @@ def _at_night(stage: DemoStage, narrator: Narrator) -> None:
     narrator.command("reconciler plan")
     narrator.quote(_excerpt(stage.plan()))
     narrator.command("reconciler run")
-    stage.keep(lambda store: not any(c.node_pool == "reports" for c in store.node_claims()))
+    stage.run_daemon(lambda store: not any(c.node_pool == "reports" for c in store.node_claims()))
 
 
 def _crash(stage: DemoStage, narrator: Narrator) -> Pass:
     narrator.chapter("kill -9 in the middle of a launch")
     stage.clock.set(START.replace(hour=23))
     stage.ec2.market.clear()
-    narrator.say(
+    narrator.paragraph(
         "The sale needs even more nodes. `apply` now runs in its own process. It is killed "
         f"when EC2 has launched {_KILLED_AT} nodes, before EC2 can answer."
     )
@@ -142,7 +142,7 @@ def _crash(stage: DemoStage, narrator: Narrator) -> Pass:
     narrator.command("reconciler apply &", "kill -9 %1")
     crash = stage.crash(_KILLED_AT)
     narrator.event(stage.clock.now(), "!", f"killed (signal {crash.signal})")
-    narrator.say(
+    narrator.paragraph(
         f"EC2 has launched {crash.launched} of {crash.in_doubt} nodes, but the engine has read "
         f"no answer. The journal, written before the calls, lists {crash.in_doubt} launches "
         "with unknown outcome. The next run checks EC2 first: existing nodes are recovered "
@@ -153,20 +153,20 @@ def _crash(stage: DemoStage, narrator: Narrator) -> Pass:
     return stage.apply()
 
 
-def _ending(stage: DemoStage, narrator: Narrator, last: Pass, kept: str | None) -> None:
+def _result(stage: DemoStage, narrator: Narrator, last: Pass, folder: str | None) -> None:
     from reconciler.cli.output.listing import verb_of
     from reconciler.plan.render.layout import table
     from reconciler.plan.render.wording import format_count, format_dollars, format_monthly
 
     narrator.chapter("Result")
-    with stage.recorded() as state:
+    with stage.open_recorded() as state:
         claims = state.store.node_claims()
         entries = state.journal.entries(limit=_ENTRIES_MAX)
     cost = last.plan.cost.after
-    types = _counts((c.metadata.labels[INSTANCE_TYPE] for c in claims), " × ")
-    verbs = _counts((verb_of(entry) for entry in entries), " ")
+    types = _format_counts((c.metadata.labels[INSTANCE_TYPE] for c in claims), " × ")
+    verbs = _format_counts((verb_of(entry) for entry in entries), " ")
     doubts = sum(entry.outcome is None for entry in entries)
-    living, twice = len(stage.ec2.living()), launched_twice(stage.ledger)
+    living, twice = len(stage.ec2.running_instances()), duplicate_launches(stage.ledger)
     rows = [
         ("fleet", "converged" if last.is_quiet else "not converged"),
         ("nodes", f"{len(claims)}: {types}"),
@@ -183,16 +183,16 @@ def _ending(stage: DemoStage, narrator: Narrator, last: Pass, kept: str | None) 
         ),
     ]
     narrator.quote("\n".join(table(rows, "<<")))
-    if kept is None:
-        narrator.say(
+    if folder is None:
+        narrator.paragraph(
             "The demo folder is removed now; to keep it, run `reconciler demo --dir shop`. "
             "Then try:"
         )
     else:
-        narrator.say("The repository and the recorded state are kept. Try:")
-    _suggest(narrator, kept or FLEET, "status", "history", "get nodeclaims")
-    narrator.say("The simulated cluster ends with the demo. Plans are then made from the files:")
-    _suggest(narrator, kept or FLEET, "plan", "simulate", "advise")
+        narrator.paragraph("The repository and the recorded state are kept. Try:")
+    _suggest(narrator, folder or FLEET, "status", "history", "get nodeclaims")
+    narrator.paragraph("The simulated cluster ends with the demo. Plans are then made from the files:")
+    _suggest(narrator, folder or FLEET, "plan", "simulate", "advise")
 
 
 def _suggest(narrator: Narrator, folder: str, *commands: str) -> None:
@@ -200,7 +200,7 @@ def _suggest(narrator: Narrator, folder: str, *commands: str) -> None:
     narrator.command(*(f"reconciler {command} {quote(folder)}" for command in commands))
 
 
-def _counts(words: Iterable[str], between: str) -> str:
+def _format_counts(words: Iterable[str], between: str) -> str:
     """Return how often each word occurs: ``2 a, 1 b``."""
     counts = Counter(words)
     return ", ".join(f"{counts[word]}{between}{word}" for word in sorted(counts))

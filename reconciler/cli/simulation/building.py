@@ -20,9 +20,9 @@ from reconciler.adapters.simulated.conditions import (
     SimulatedClock,
 )
 from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf
-from reconciler.adapters.simulated.pods import encoded
+from reconciler.adapters.simulated.pods import encode_record
 from reconciler.adapters.simulated.watched import FirstState, WatchedCluster, first_state
-from reconciler.catalog.adjusted.adjustment import quoted, repriced
+from reconciler.catalog.adjusted.adjustment import with_quoted_prices, with_price_factors
 from reconciler.catalog.catalog import Catalog
 from reconciler.cli.shared import sources, timings
 from reconciler.cli.shared.records import is_live
@@ -114,9 +114,9 @@ class SimulatedFleet(PlannedFleet):
             catalog = self.catalog
             if changes:
                 prices = dict(conditions.market.prices(moment))
-                catalog = quoted(catalog, prices, f"{moment} {changes}")
+                catalog = with_quoted_prices(catalog, prices, f"{moment} {changes}")
             if name:
-                catalog = repriced(catalog, factor, name)
+                catalog = with_price_factors(catalog, factor, name)
             self._repriced.clear()  # time does not go back: what was is asked for no more
             known = self._repriced[key] = replace(self, catalog=catalog)
         return known
@@ -184,7 +184,9 @@ class SimulationSetup:
         """
         if not self.is_captured:
             self.present.base = fleet.workloads
-        return replace(fleet, compute=self.stage.compute, discovery=fleet.discovery.copied())
+        return replace(
+            fleet, compute=self.stage.compute, discovery=fleet.discovery.independent_copy()
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,7 +417,7 @@ def _make_stage(
     clock, chance, chronicle = SimulatedClock(start), Chance(seed), Chronicle()
     compute = SimulatedCompute(clock, catalog.get, conditions, chance, script.faults())
     shelf = MemoryShelf()
-    shelf.write(SHELF_NAME, encoded(first.record))
+    shelf.write(SHELF_NAME, encode_record(first.record))
     cluster = WatchedCluster(
         shelf,
         catalog.get,

@@ -282,7 +282,7 @@ class SimulationStage:
     def per_hour(self) -> float:
         """Return what the instances cost now, in USD an hour; terminating ones cost nothing."""
         now = self.clock.now()
-        return round(sum(m.price(now) or 0.0 for m in self.compute.living()), 9)
+        return round(sum(m.price(now) or 0.0 for m in self.compute.running_instances()), 9)
 
 
 class EndlessError(ReconcilerError):
@@ -432,8 +432,8 @@ def _notify_of_interruptions(stage: SimulationStage) -> None:
 
 def _record_sample(stage: SimulationStage) -> None:
     """Record the fleet if it changed."""
-    nodes = len(stage.compute.living())
-    sample = Sample(stage.clock.now(), stage.per_hour(), nodes, stage.cluster.homeless())
+    nodes = len(stage.compute.running_instances())
+    sample = Sample(stage.clock.now(), stage.per_hour(), nodes, stage.cluster.unbound_pod_count())
     known = stage.samples[-1] if stage.samples else None
     if known is None or (known.per_hour, known.nodes, known.pending) != (
         sample.per_hour,

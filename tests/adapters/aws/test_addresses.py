@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reconciler.adapters.aws.launch.addresses import NONE_FREE, Addresses
-from reconciler.adapters.simulated.conditions import Fault, SimulatedClock, Turn
+from reconciler.adapters.simulated.conditions import CallRule, Fault, SimulatedClock
 from reconciler.model.errors import CloudError, TransientCloudError
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.ports.cloud import LaunchAnswer, LaunchOption
@@ -87,7 +87,7 @@ def test_an_unclear_launch_is_repeated_with_the_same_request(site: Site) -> None
     (answer,) = site.compute.launch([again])
     assert isinstance(answer, LaunchAnswer), answer
     assert answer.instance is not None
-    assert len(site.cloud.living()) == 1
+    assert len(site.cloud.running_instances()) == 1
 
 
 @pytest.mark.parametrize(("times", "found"), [(4, True), (None, False)])
@@ -101,10 +101,10 @@ def test_a_launch_of_a_dead_process_is_found_despite_another_request(
     site.cloud.lag.clear()
     site.subnet("172.31.112.0/20")
     site.compute = a_compute(site.cloud, site.clock)
-    (lost,) = site.cloud.living()
-    site.cloud.lag._rules.append(Turn("DescribeInstances", frozenset(), times))
+    (lost,) = site.cloud.running_instances()
+    site.cloud.lag._rules.append(CallRule("DescribeInstances", frozenset(), times))
     answer = site.request_launch("i1")
-    assert list(site.cloud.living()) == [lost]
+    assert list(site.cloud.running_instances()) == [lost]
     if found:
         assert isinstance(answer, LaunchAnswer)
         assert answer.instance is not None

@@ -27,7 +27,7 @@ from reconciler.adapters.aws.launch.templatestore import PROFILE, TEMPLATE
 from reconciler.adapters.aws.permissions import CALLS
 from reconciler.adapters.simulated.conditions import Fault, SimulatedClock
 from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
-from reconciler.adapters.simulated.moto.purchases import Reserved
+from reconciler.adapters.simulated.moto.purchases import SimulatedReservation
 from reconciler.model.diagnostics import Verdict
 from reconciler.model.errors import CloudError, ReconcilerError, TransientCloudError
 from reconciler.model.karpenter.nodeclass import (
@@ -77,7 +77,9 @@ def site() -> Site:
     cloud.connect("sqs", 1).create_queue(QueueName="words")
     document = json.dumps({"Version": "2012-10-17", "Statement": []})
     cloud.connect("iam", 1).create_role(RoleName="nodes", AssumeRolePolicyDocument=document)
-    cloud.reservations.put(Reserved("cr-1", "m7i.large", "us-east-1a", 1, tags={"team": "web"}))
+    cloud.reservations.put(
+        SimulatedReservation("cr-1", "m7i.large", "us-east-1a", 1, tags={"team": "web"})
+    )
     cloud.placement_groups.put("pg-1", "close", "cluster")
     cloud.contracts.add_plan("sp-1", "Compute", "1.5", "2027-01-01T00:00:00.000Z")
     return Site(cloud, clock, a_compute(cloud, clock).resolve(a_class()))
@@ -132,7 +134,9 @@ def launch(s: Site) -> None:
         assert answer.instance is not None
     finally:
         mine = [
-            t for t in s.cloud.living().values() if t["reconciler/intent"] == launch_request.intent
+            t
+            for t in s.cloud.running_instances().values()
+            if t["reconciler/intent"] == launch_request.intent
         ]
         assert len(mine) <= 1, "one intent, one instance"
 
@@ -141,12 +145,12 @@ def terminate(s: Site) -> None:
     *ids, other = launched(s, 3)
     try:
         s.compute().terminate(ids)
-        living = s.cloud.living()
+        living = s.cloud.running_instances()
         assert not set(ids) & set(living)
         assert other in living
     finally:
-        for identity in s.cloud.living():
-            s.cloud.vanish(identity)
+        for identity in s.cloud.running_instances():
+            s.cloud.reclaim_instance(identity)
 
 
 def launched(s: Site, count: int = 1) -> list[str]:
@@ -160,10 +164,10 @@ def launched(s: Site, count: int = 1) -> list[str]:
 
 
 def tag(s: Site) -> None:
-    identity = next(iter(s.cloud.living()), None) or launched(s)[0]
+    identity = next(iter(s.cloud.running_instances()), None) or launched(s)[0]
     name = f"n{next(NUMBERS)}"
     s.compute().tag(identity, {"Name": name})
-    assert s.cloud.living()[identity]["Name"] == name
+    assert s.cloud.running_instances()[identity]["Name"] == name
 
 
 def validate(s: Site) -> None:
@@ -209,11 +213,11 @@ def roles(s: Site, name: str) -> list[str]:
 
 
 def find_templates(s: Site) -> None:
-    s.compute().leftovers.found(())
+    s.compute().unused_resources.find_unused(())
 
 
 def find_profiles(s: Site) -> None:
-    AwsCompute(s.cloud.connect, REAL, a_type, s.clock).leftovers.found(())
+    AwsCompute(s.cloud.connect, REAL, a_type, s.clock).unused_resources.find_unused(())
 
 
 def drop_template(s: Site) -> None:
@@ -221,7 +225,7 @@ def drop_template(s: Site) -> None:
     made = s.client("ec2").create_launch_template(
         LaunchTemplateName=name, LaunchTemplateData={"ImageId": "ami-0000000000000a64d"}
     )["LaunchTemplate"]
-    s.compute().leftovers.discard(Leftover(TEMPLATE, name, made["LaunchTemplateId"]))
+    s.compute().unused_resources.delete(Leftover(TEMPLATE, name, made["LaunchTemplateId"]))
     assert not s.cloud._account.has_template(name)
 
 
@@ -229,7 +233,7 @@ def drop_profile(s: Site) -> None:
     name, iam = f"idle-{next(NUMBERS)}", s.client("iam")
     iam.create_instance_profile(InstanceProfileName=name)
     iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName="nodes")
-    s.compute().leftovers.discard(Leftover(PROFILE, name, roles=("nodes",)))
+    s.compute().unused_resources.delete(Leftover(PROFILE, name, roles=("nodes",)))
 
 
 def poll_queue(s: Site) -> None:
@@ -251,10 +255,10 @@ def hand_back(s: Site) -> None:
     s.client("sqs").send_message(QueueUrl=url, MessageBody=json.dumps(word))
     queue = InterruptionQueue(s.cloud.connect, "words", s.clock, wait_s=0)
     assert queue.poll()
-    assert queue.has_news()
+    assert queue.has_events()
     s.cloud.faults._rules = faults
     queue.leave()
-    assert not queue.has_news()
+    assert not queue.has_events()
 
 
 def health(s: Site) -> None:

@@ -81,10 +81,10 @@ def test_a_launch_whose_instance_is_not_listed_yet_is_not_repeated(
     cloud.lag.add("DescribeInstances", times=times)
     first = account.launch()
     assert has_instance(first) or isinstance(first, TransientCloudError)
-    assert len(cloud.living()) == 1
+    assert len(cloud.running_instances()) == 1
     cloud.lag.clear()
     assert has_instance(account.launch())
-    assert len(cloud.living()) == 1
+    assert len(cloud.running_instances()) == 1
 
 
 @ONCE_THRICE_FOR_EVER
@@ -99,10 +99,10 @@ def test_a_launch_is_retried_until_ec2_knows_its_template(
         assert isinstance(first, TransientCloudError)
         assert first.where.startswith("ec2:CreateFleet (request ")
         assert "EC2 does not list it yet" in first.remedy
-        assert cloud.living() == {}
+        assert cloud.running_instances() == {}
     cloud.lag.clear()
     assert has_instance(account.launch())
-    assert len(cloud.living()) == 1
+    assert len(cloud.running_instances()) == 1
 
 
 @ONCE_THRICE_FOR_EVER
@@ -120,7 +120,7 @@ def test_a_launch_is_retried_until_ec2_knows_its_profile(
         assert "Invalid IAM Instance Profile name" in first.message
     cloud.lag.clear()
     assert has_instance(account.launch())
-    assert len(cloud.living()) == 1
+    assert len(cloud.running_instances()) == 1
 
 
 def test_a_missing_profile_of_the_user_is_an_author_error(
@@ -167,13 +167,13 @@ def test_an_instance_that_cannot_be_tagged_yet_is_tagged_later(
     account = Account(cloud, clock, SETTINGS)
     cloud.lag.add("CreateTags", times=times)
     assert has_instance(account.launch())
-    (identity,) = cloud.living()
+    (identity,) = cloud.running_instances()
     with pytest.raises(CloudError, match="InvalidInstanceID") as error:
         account.compute.tag(identity, {"Name": "n1"})
     assert error.value.where.startswith("ec2:CreateTags (request ")
     cloud.lag.clear()
     account.compute.tag(identity, {"Name": "n1"})
-    assert cloud.living()[identity]["Name"] == "n1"
+    assert cloud.running_instances()[identity]["Name"] == "n1"
 
 
 @ONCE_THRICE_FOR_EVER
@@ -186,10 +186,10 @@ def test_an_unknown_instance_does_not_block_termination_of_others(
     cloud.lag.add("TerminateInstances", times=times)
     young = instance_of(account.compute, account, "young")
     account.compute.terminate([*old, young])
-    assert set(cloud.living()) <= {young}
+    assert set(cloud.running_instances()) <= {young}
     cloud.lag.clear()
     account.compute.terminate([*old, young])
-    assert cloud.living() == {}
+    assert cloud.running_instances() == {}
 
 
 def instance_of(compute: AwsCompute, account: Account, intent: str) -> str:
@@ -206,12 +206,12 @@ def test_a_template_listed_late_is_garbage_collected_later(
     cloud.lag.add("DescribeLaunchTemplates", times=1)
     assert has_instance(account.launch())
     clock.advance(UNUSED_FOR.total_seconds() * 2)
-    assert account.compute.leftovers.found(()) == []
+    assert account.compute.unused_resources.find_unused(()) == []
     clock.advance(UNUSED_FOR.total_seconds() * 2)
-    idle, other = account.compute.leftovers.found(())
+    idle, other = account.compute.unused_resources.find_unused(())
     assert idle.kind == other.kind == TEMPLATE
-    account.compute.leftovers.discard(idle)
-    account.compute.leftovers.discard(idle)
+    account.compute.unused_resources.delete(idle)
+    account.compute.unused_resources.delete(idle)
     assert not cloud._account.has_template(idle.name)
 
 
@@ -227,9 +227,9 @@ def test_a_partially_visible_profile_is_kept_until_it_is_visible(
     iam = cloud.connect("iam", 1)
     iam.create_instance_profile(InstanceProfileName=name, Path=path, Tags=tags)
     clock.advance(400 * 24 * 3600 * 10)
-    assert compute.leftovers.found(()) == []
+    assert compute.unused_resources.find_unused(()) == []
     clock.advance(3600)
-    (idle,) = compute.leftovers.found(())
+    (idle,) = compute.unused_resources.find_unused(())
     assert (idle.kind, idle.name) == (PROFILE, name)
 
 

@@ -96,7 +96,7 @@ READS: dict[str, tuple[str, Callable[[Site], Any], int]] = {
     ),
     "instances by id": (
         "ec2:DescribeInstances",
-        lambda s: s.compute().look_up(sorted(s.cloud.living())),
+        lambda s: s.compute().look_up(sorted(s.cloud.running_instances())),
         3,
     ),
     "instances of Karpenter": (
@@ -111,12 +111,18 @@ READS: dict[str, tuple[str, Callable[[Site], Any], int]] = {
         4,
     ),
     "images": ("ec2:DescribeImages", lambda s: s.compute().resolve(a_class()).status.amis, 2),
-    "templates": ("ec2:DescribeLaunchTemplates", lambda s: s.compute().leftovers.found(()), 3),
+    "templates": (
+        "ec2:DescribeLaunchTemplates",
+        lambda s: s.compute().unused_resources.find_unused(()),
+        3,
+    ),
     "profiles": (
         "iam:ListInstanceProfiles",
         lambda s: [
             row
-            for row in AwsCompute(s.cloud.connect, REAL, a_type, s.clock).leftovers.found(())
+            for row in AwsCompute(
+                s.cloud.connect, REAL, a_type, s.clock
+            ).unused_resources.find_unused(())
             if row.kind == "instance-profile"
         ],
         3,

@@ -76,7 +76,7 @@ def test_an_incomplete_profile_is_completed(cloud: EmbeddedEC2, compute: AwsComp
     (answer,) = compute.launch([a_launch("i1", found)])
     assert isinstance(answer, CloudError)
     assert answer.where.startswith("iam:AddRoleToInstanceProfile")
-    assert cloud.living() == {}
+    assert cloud.running_instances() == {}
     (answer,) = compute.launch([a_launch("i1", found)])
     assert isinstance(answer, LaunchAnswer), answer
     assert profiles(cloud) == [(found.status.instance_profile, ["nodes"])]
@@ -86,7 +86,7 @@ def test_a_missing_role_is_named(cloud: EmbeddedEC2, compute: AwsCompute) -> Non
     (answer,) = compute.launch([a_launch("i1", compute.resolve(our_class()))])
     assert isinstance(answer, CloudError)
     assert "nodes" in answer.message
-    assert cloud.living() == {}
+    assert cloud.running_instances() == {}
 
 
 def test_a_profile_of_the_user_is_left_alone(cloud: EmbeddedEC2, compute: AwsCompute) -> None:

@@ -46,7 +46,7 @@ class Site:
         return sum(int(found["Attributes"][name]) for name in names)
 
     def interrupted_instances(self) -> list[str]:
-        return [identity for word in self.queue.arrived() for identity in word.instances]
+        return [identity for word in self.queue.pending_events() for identity in word.instances]
 
     def is_silent(self) -> bool:
         """Return whether none of our threads is listening."""
@@ -73,11 +73,11 @@ def test_a_message_stays_in_the_queue_until_it_is_acknowledged(site: Site) -> No
     site.send(spot("i-1"), spot("i-2"))
     assert site.queue.poll()
     assert sorted(site.interrupted_instances()) == ["i-1", "i-2"]
-    assert site.queue.has_news()
+    assert site.queue.has_events()
     assert site.queue.poll()
     assert site.left() == 2
-    site.queue.settle(site.queue.arrived())
-    assert not site.queue.has_news()
+    site.queue.acknowledge(site.queue.pending_events())
+    assert not site.queue.has_events()
     assert site.queue.poll()
     assert (site.left(), site.queue.deleted) == (0, 2)
 
@@ -89,7 +89,7 @@ def test_irrelevant_messages_are_counted_deleted_and_logged_once_per_kind(
     site.send("garbage", "more garbage", an_event("EC2 Fleet Error"), an_event("EC2 Fleet Error"))
     assert site.queue.poll()
     assert site.left() == 0
-    assert site.queue.arrived() == []
+    assert site.queue.pending_events() == []
     assert dict(site.queue.received) == {
         "unreadable": 2,
         "unknown event: aws.ec2 / EC2 Fleet Error": 2,
@@ -112,7 +112,7 @@ def test_a_redelivered_message_is_received_once_until_acknowledged(site: Site) -
     site.show_again()
     assert site.queue.poll()
     assert site.interrupted_instances() == ["i-1"]
-    site.queue.settle(site.queue.arrived())
+    site.queue.acknowledge(site.queue.pending_events())
     site.show_again()
     assert site.queue.poll()
     assert (site.interrupted_instances(), site.left()) == ([], 0)
@@ -122,7 +122,7 @@ def test_messages_are_deleted_in_batches_of_ten(site: Site) -> None:
     site.send(*(spot(f"i-{n}") for n in range(23)))
     for _ in range(3):
         assert site.queue.poll()
-    site.queue.settle(site.queue.arrived())
+    site.queue.acknowledge(site.queue.pending_events())
     site.cloud.calls.clear()
     assert site.queue.poll()
     assert [c.operation for c in site.cloud.calls].count("DeleteMessageBatch") == 3
@@ -132,7 +132,7 @@ def test_messages_are_deleted_in_batches_of_ten(site: Site) -> None:
 def test_a_failed_deletion_is_retried(site: Site) -> None:
     site.send(spot("i-1"))
     site.queue.poll()
-    site.queue.settle(site.queue.arrived())
+    site.queue.acknowledge(site.queue.pending_events())
     site.cloud.faults.add("DeleteMessageBatch", Fault.SERVER_ERROR)
     assert not site.queue.poll()
     assert site.left() == 1
@@ -174,7 +174,7 @@ def test_a_queue_url_needs_no_lookup(site: Site) -> None:
     site.cloud.calls.clear()
     assert queue.poll()
     assert [c.operation for c in site.cloud.calls] == ["ReceiveMessage"]
-    assert queue.has_news()
+    assert queue.has_events()
 
 
 def test_a_listener_receives_at_once_without_blocking_others(site: Site) -> None:
@@ -185,20 +185,20 @@ def test_a_listener_receives_at_once_without_blocking_others(site: Site) -> None
             wait_for(lambda: any(c.operation == "GetQueueUrl" for c in site.cloud.calls))
             assert site.cloud.connect("ec2", 1).describe_instances()["Reservations"] == []
             site.send("garbage", spot("i-1"))
-            wait_for(queue.has_news, at_most_s=10)
-            queue.settle(queue.arrived())
+            wait_for(queue.has_events, at_most_s=10)
+            queue.acknowledge(queue.pending_events())
         assert site.left() == 0
 
 
 def test_a_closed_listener_releases_unacknowledged_messages(site: Site) -> None:
     site.send(spot("i-1"))
     with site.queue.run_in_background():
-        wait_for(site.queue.has_news)
-    assert not site.queue.has_news()
+        wait_for(site.queue.has_events)
+    assert not site.queue.has_events()
     wait_for(site.is_silent)
     following = InterruptionQueue(site.cloud.connect, "web", site.clock, wait_s=0)
     assert following.poll()
-    assert [w.instances for w in following.arrived()] == [("i-1",)]
+    assert [w.instances for w in following.pending_events()] == [("i-1",)]
 
 
 def test_a_poll_that_outlives_its_listener_releases_its_messages(site: Site) -> None:
@@ -210,6 +210,6 @@ def test_a_poll_that_outlives_its_listener_releases_its_messages(site: Site) -> 
         site.send(spot("i-1"))
         wait_for(site.is_silent)
     assert former.received
-    assert not former.has_news()
+    assert not former.has_events()
     assert site.queue.poll()
     assert site.interrupted_instances() == ["i-1"]

@@ -17,7 +17,7 @@ from reconciler.adapters.aws.bootstrap.family import parse_parts
 from reconciler.adapters.aws.launch.requests import launch_requests, planned_requests
 from reconciler.adapters.aws.nodeclass.amis import alias_paths
 from reconciler.adapters.aws.nodeclass.images import types_of
-from reconciler.catalog.catalog import bundled
+from reconciler.catalog.catalog import bundled_catalog
 from reconciler.model.errors import CloudError
 from reconciler.model.karpenter.nodeclaim import NodeClaim, NodeClaimSpec
 from reconciler.model.karpenter.nodeclass import (
@@ -485,7 +485,7 @@ def test_requests_are_built_without_boto3() -> None:
 
 def test_a_class_sets_the_maximum_number_of_pods() -> None:
     """The launch must equal the requests of the plan, with the pod density of the class."""
-    find = types_of(bundled(), CONTROL_PLANE)
+    find = types_of(bundled_catalog(), CONTROL_PLANE)
     for kubelet, count in (({}, 29), ({"maxPods": 17}, 17), ({"podsPerCore": 4}, 8)):
         node_class = a_resolved_class(kubelet=kubelet)
         kind = find(node_class)("m7g.large")

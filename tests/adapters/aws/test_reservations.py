@@ -10,7 +10,7 @@ import pytest
 from reconciler.adapters.aws.compute import AwsCompute
 from reconciler.adapters.simulated.conditions import Fault, SimulatedClock
 from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
-from reconciler.adapters.simulated.moto.purchases import Reserved
+from reconciler.adapters.simulated.moto.purchases import SimulatedReservation
 from reconciler.catalog.classfacts import class_facts
 from reconciler.model.karpenter.nodeclass import CapacityReservation, EC2NodeClass, SelectorTerm
 from reconciler.model.kubernetes.metadata import condition
@@ -28,7 +28,7 @@ OWNER = "123456789012"
 def cloud(clock: SimulatedClock) -> EmbeddedEC2:
     cloud = a_cloud(clock)
     now = clock.now()
-    one = Reserved("cr-1", "m7i.large", "us-east-1a", 2, tags={"team": "web"})
+    one = SimulatedReservation("cr-1", "m7i.large", "us-east-1a", 2, tags={"team": "web"})
     for reserved in (
         one,
         replace(one, id="cr-2", zone="us-east-1b", criteria="open", interruptible=True),
@@ -207,7 +207,7 @@ def test_launches_use_up_a_reservation_at_once(cloud: EmbeddedEC2, clock: Simula
     assert {(i.capacity_type, i.reservation_id) for i in compute.instances()} == {
         ("reserved", "cr-1")
     }
-    compute.terminate([next(iter(cloud.living()))])
+    compute.terminate([next(iter(cloud.running_instances()))])
     clock.advance(60)
     assert left() == 1
 

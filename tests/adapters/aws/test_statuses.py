@@ -39,7 +39,7 @@ class Site:
 
     def reported(self) -> list[tuple[str, str, str]]:
         assert self.statuses.poll()
-        words = self.statuses.arrived()
+        words = self.statuses.pending_events()
         return [(w.kind.name, *w.instances, w.text) for w in words]
 
 
@@ -50,7 +50,7 @@ def site() -> Site:
 
 def test_healthy_instances_have_no_events(site: Site) -> None:
     assert site.reported() == []
-    assert not site.statuses.has_news()
+    assert not site.statuses.has_events()
     asked = [call.operation for call in site.cloud.calls if call.operation == CALL]
     assert len(asked) == 3
     assert family_of(CALL) == READING
@@ -92,7 +92,7 @@ def test_an_ignored_filter_makes_no_instance_unhealthy(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Imitations of EC2 return all instances, whatever the filter."""
-    monkeypatch.setattr(site.cloud.health, "_is_asked_for", lambda *_: True)
+    monkeypatch.setattr(site.cloud.health, "_matches_filter", lambda *_: True)
     site.cloud.health.impair(site.ids[2], site.clock.now() - timedelta(hours=1))
     assert [identity for _, identity, _ in site.reported()] == [site.ids[2]]
 
@@ -102,9 +102,9 @@ def test_an_acknowledged_event_is_reported_again_only_if_it_recurs(site: Site) -
     site.cloud.health.impair(ill, site.clock.now() - timedelta(minutes=5))
     site.cloud.health.announce(ill, "instance-stop", RETIRES)
     assert len(site.reported()) == 2
-    site.statuses.settle(site.statuses.arrived())
+    site.statuses.acknowledge(site.statuses.pending_events())
     assert site.reported() == []
-    assert not site.statuses.has_news()
+    assert not site.statuses.has_events()
     site.cloud.health.recover(ill)
     assert site.reported() == []
     site.cloud.health.impair(ill, site.clock.now() - timedelta(minutes=3))
@@ -128,7 +128,7 @@ def test_an_incomplete_answer_changes_nothing(site: Site, skip: int) -> None:
     site.cloud.health.recover(site.ids[0])
     site.cloud.faults.add(CALL, Fault.SERVER_ERROR, times=None, skip=skip)
     assert not site.statuses.poll()
-    assert len(site.statuses.arrived()) == 3
+    assert len(site.statuses.pending_events()) == 3
     assert "ec2:DescribeInstanceStatus (request " in site.statuses.problem()
     assert "it will be retried" in site.statuses.problem()
     site.cloud.faults.clear()
@@ -151,8 +151,8 @@ def test_a_listener_polls_until_it_is_closed(site: Site) -> None:
     statuses = InstanceStatuses(site.cloud.connect, site.clock, every_s=0.01)
     with statuses.run_in_background():
         site.cloud.health.announce(site.ids[0], "instance-stop", RETIRES)
-        wait_for(statuses.has_news)
-    assert [w.kind for w in statuses.arrived()] == [InterruptionKind.SCHEDULED_CHANGE]
+        wait_for(statuses.has_events)
+    assert [w.kind for w in statuses.pending_events()] == [InterruptionKind.SCHEDULED_CHANGE]
 
 
 def test_both_sources_are_read_and_each_acknowledges_its_events(site: Site) -> None:
@@ -162,14 +162,17 @@ def test_both_sources_are_read_and_each_acknowledges_its_events(site: Site) -> N
     sqs.send_message(QueueUrl=url, MessageBody=json.dumps(word))
     queue = InterruptionQueue(site.cloud.connect, "web", site.clock, wait_s=0)
     both = InterruptionSources(queue, site.statuses)
-    assert not both.has_news()
+    assert not both.has_events()
     site.cloud.health.announce(site.ids[0], "instance-stop", RETIRES)
     assert queue.poll()
     assert site.statuses.poll()
-    assert both.has_news()
-    assert [i for word in both.arrived() for i in word.instances] == [site.ids[1], site.ids[0]]
-    both.settle(both.arrived())
-    assert both.arrived() == []
+    assert both.has_events()
+    assert [i for word in both.pending_events() for i in word.instances] == [
+        site.ids[1],
+        site.ids[0],
+    ]
+    both.acknowledge(both.pending_events())
+    assert both.pending_events() == []
     site.cloud.faults.add("*", Fault.SERVER_ERROR, times=None)
     assert not queue.poll()
     assert not site.statuses.poll()

@@ -46,7 +46,7 @@ def test_a_valid_class_passes_the_dry_run_and_creates_nothing() -> None:
     site = Site()
     assert site.verdict().status == "True"
     assert site.tried() == list(TRIED)
-    assert site.cloud.living() == {}
+    assert site.cloud.running_instances() == {}
     mine = site.cloud.connect("ec2", 1).describe_launch_templates()["LaunchTemplates"]
     assert mine == []
 

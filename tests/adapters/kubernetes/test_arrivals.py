@@ -40,14 +40,14 @@ def test_a_pending_pod_wakes_until_the_next_observation(
     sandbox: Sandbox, pods: PendingPods, clock: SimulatedClock
 ) -> None:
     sandbox.kube.add(waiting("a"))
-    assert not pods.has_news()
+    assert not pods.has_events()
     assert pods.watch_once()
-    assert not pods.has_news()
+    assert not pods.has_events()
     clock.advance(1)
-    assert pods.has_news()
+    assert pods.has_events()
     pods.acknowledge()
     clock.advance(1)
-    assert not pods.has_news()
+    assert not pods.has_events()
 
 
 def test_only_pods_that_need_a_node_wake(
@@ -58,7 +58,7 @@ def test_only_pods_that_need_a_node_wake(
     sandbox.kube.add(waiting("gated", why="SchedulingGated"))
     assert pods.watch_once()
     clock.advance(60)
-    assert not pods.has_news()
+    assert not pods.has_events()
 
 
 def test_a_pod_that_stays_pending_wakes_once(
@@ -72,11 +72,11 @@ def test_a_pod_that_stays_pending_wakes_once(
     sandbox.kube.change("pods", "a", lambda pod: pod["metadata"].update(labels={"still": "here"}))
     pods.watch_once()
     clock.advance(60)
-    assert not pods.has_news()
+    assert not pods.has_events()
     sandbox.kube.add(waiting("b"))
     pods.watch_once()
     clock.advance(60)
-    assert pods.has_news()
+    assert pods.has_events()
 
 
 def test_a_stream_of_new_pods_is_batched_for_a_limited_time(
@@ -87,7 +87,7 @@ def test_a_stream_of_new_pods_is_batched_for_a_limited_time(
         sandbox.kube.add(waiting(f"pod-{number}"))
         pods.watch_once()
         clock.advance(0.5)
-        seen.append(pods.has_news())
+        seen.append(pods.has_events())
     assert seen.index(True) == 19  # ten seconds after the first
 
 
@@ -113,7 +113,7 @@ def test_a_broken_watch_keeps_its_events(
     with caplog.at_level(logging.WARNING):
         assert [pods.watch_once(), pods.watch_once()] == [False, False]
     clock.advance(1)
-    assert pods.has_news()
+    assert pods.has_events()
     (record,) = caplog.records
     assert message in record.getMessage()
     assert "noticed in the next pass" in record.getMessage()
@@ -149,7 +149,7 @@ def test_pods_read_by_an_informer_wake_once(
 ) -> None:
     def is_news() -> bool:
         clock.advance(60)
-        found = pods.has_news()
+        found = pods.has_events()
         pods.acknowledge()
         return found
 
@@ -192,7 +192,7 @@ def test_a_pod_is_noticed_while_the_watch_runs(sandbox: Sandbox) -> None:
 
     with pods.run_in_background():
         assert comes(lambda: any(c.verb == "watch" for c in sandbox.kube.calls))
-        assert not pods.has_news()
+        assert not pods.has_events()
         sandbox.kube.add(waiting("a"))
-        assert comes(pods.has_news)
+        assert comes(pods.has_events)
         sandbox.kube.watches = False

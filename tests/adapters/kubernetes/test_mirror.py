@@ -22,34 +22,34 @@ def sandbox(tmp_path: Path) -> Iterator[Sandbox]:
 
 def test_unchanged_copies_need_no_call(sandbox: Sandbox) -> None:
     mirror = sandbox.cluster.mirror("shop")
-    mirror.show([a_claim()], {})
+    mirror.update([a_claim()], {})
     assert list(sandbox.kube.of("nodeclaims")) == [a_claim().name]
     sandbox.kube.calls.clear()
-    mirror.show([a_claim()], {})  # no watch has reported the copy yet
-    assert mirror.deleted() == mirror.node_pools() == frozenset()
+    mirror.update([a_claim()], {})  # no watch has reported the copy yet
+    assert mirror.deleted_claims() == mirror.node_pools() == frozenset()
     assert sandbox.kube.made() == []
 
 
 def test_a_change_reported_by_a_watch_is_reverted(sandbox: Sandbox) -> None:
     mirror = sandbox.cluster.mirror("shop")
-    mirror.show([a_claim()], {})
+    mirror.update([a_claim()], {})
     sandbox.kube.change("nodeclaims", a_claim().name, lambda c: c["metadata"]["labels"].clear())
     sandbox.observe()
-    mirror.show([a_claim()], {})
+    mirror.update([a_claim()], {})
     labels = sandbox.kube.of("nodeclaims")[a_claim().name]["metadata"]["labels"]
     assert labels["reconciler/fleet"] == "shop"
 
 
 def test_a_copy_is_removed_with_its_claim_despite_a_lagging_watch(sandbox: Sandbox) -> None:
     mirror = sandbox.cluster.mirror("shop")
-    mirror.show([a_claim()], {})
-    mirror.show([], {})
+    mirror.update([a_claim()], {})
+    mirror.update([], {})
     assert sandbox.kube.of("nodeclaims") == {}
-    mirror.show([], {})
+    mirror.update([], {})
     other = msgspec.structs.replace(
         a_claim(), metadata=msgspec.structs.replace(a_claim().metadata, name="web-other")
     )
-    mirror.show([other], {})
+    mirror.update([other], {})
     assert list(sandbox.kube.of("nodeclaims")) == ["web-other"]
 
 

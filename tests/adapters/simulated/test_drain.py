@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciler.adapters.simulated.cluster import SHELF_NAME
-from reconciler.adapters.simulated.pods import decoded
+from reconciler.adapters.simulated.pods import decode_record
 from reconciler.model.kubernetes.eviction import desired_healthy
 from tests.adapters.simulated.builders import Sandbox, a_budget, a_daemon, a_pod, a_sandbox, pods
 from tests.examples import examples
@@ -182,5 +182,5 @@ def test_no_drain_exceeds_the_budget(
 
 def bound(sandbox: Sandbox) -> int:
     """The number of bound pods, by cached state."""
-    record = decoded(sandbox.shelf.read(SHELF_NAME))
+    record = decode_record(sandbox.shelf.read(SHELF_NAME))
     return sum(bool(pod.node) for pod in record.pods.values())

@@ -156,7 +156,7 @@ def test_a_client_token_repeats_its_answer_and_requires_equal_parameters(
     first = fleet(cloud, ("m5.large", "a", 1.0), ClientToken="once")
     again = fleet(cloud, ("m5.large", "a", 1.0), ClientToken="once")
     assert first["FleetId"] == again["FleetId"]
-    assert len(cloud.living()) == 1
+    assert len(cloud.running_instances()) == 1
     with pytest.raises(ClientError, match="IdempotentParameterMismatch"):
         fleet(cloud, ("m5.large", "b", 1.0), ClientToken="once")
 
@@ -179,7 +179,7 @@ def test_every_call_has_a_unique_request_id(cloud: EmbeddedEC2) -> None:
 def test_accounts_are_isolated(cloud: EmbeddedEC2, clock: SimulatedClock) -> None:
     fleet(cloud, ("m5.large", "a", 1.0))
     other = EmbeddedEC2(clock)
-    assert other.living() == {}
+    assert other.running_instances() == {}
     assert other.connect("ec2", 1).describe_instances()["Reservations"] == []
 
 
@@ -187,9 +187,9 @@ def test_terminated_instances_are_listed_for_a_while_only(
     cloud: EmbeddedEC2, clock: SimulatedClock
 ) -> None:
     fleet(cloud, ("m5.large", "a", 1.0))
-    (identity,) = cloud.living()
-    cloud.vanish(identity)
-    assert cloud.living() == {}
+    (identity,) = cloud.running_instances()
+    cloud.reclaim_instance(identity)
+    assert cloud.running_instances() == {}
     describe = cloud.connect("ec2", 1).describe_instances
     (row,) = describe()["Reservations"]
     assert row["Instances"][0]["State"]["Name"] == "terminated"
@@ -288,7 +288,7 @@ def test_tags_are_found_by_id_pattern_and_in_instance_lists(cloud: EmbeddedEC2) 
         tags = [{"Key": "name", "Value": name}, {"Key": "team", "Value": "web"}]
         specification = [{"ResourceType": "instance", "Tags": tags}]
         fleet(cloud, ("m5.large", "a", 1.0), TagSpecifications=specification)
-    first, second = cloud.living()
+    first, second = cloud.running_instances()
 
     def found(*ids: str) -> set[tuple[str, str, str]]:
         filters = [{"Name": "resource-id", "Values": [*ids]}]

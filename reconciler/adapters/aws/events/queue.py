@@ -214,21 +214,21 @@ class InterruptionQueue:
         self.received: Counter[str] = Counter()
         self.deleted = 0
 
-    def arrived(self) -> Sequence[Interruption]:
+    def pending_events(self) -> Sequence[Interruption]:
         """Return what was received and is not settled, in order of arrival."""
         with self._lock:
             return [announcement for announcement, _ in self._inbox.values()]
 
-    def settle(self, heard: Sequence[Interruption]) -> None:
+    def acknowledge(self, received: Sequence[Interruption]) -> None:
         """Mark announcements as handled; their messages are deleted with the next poll."""
         with self._lock:
-            for announcement in heard:
+            for announcement in received:
                 known = self._inbox.pop(announcement.id, None)
                 if known is not None:
                     self._outbox[announcement.id] = known[1]
 
-    def has_news(self) -> bool:
-        """Return whether ``arrived`` would return a result."""
+    def has_events(self) -> bool:
+        """Return whether ``pending_events`` would return a result."""
         return bool(self._inbox)
 
     def problem(self) -> str:

@@ -34,18 +34,20 @@ class InterruptionSources:
     def __init__(self, *sources: Interruptions) -> None:
         self._sources = sources
 
-    def arrived(self) -> Sequence[Interruption]:
+    def pending_events(self) -> Sequence[Interruption]:
         """Return what was received and is not settled, one source after the other."""
-        return [announcement for source in self._sources for announcement in source.arrived()]
+        return [
+            announcement for source in self._sources for announcement in source.pending_events()
+        ]
 
-    def settle(self, heard: Sequence[Interruption]) -> None:
+    def acknowledge(self, received: Sequence[Interruption]) -> None:
         """Mark announcements as handled in all sources."""
         for source in self._sources:
-            source.settle(heard)
+            source.acknowledge(received)
 
-    def has_news(self) -> bool:
-        """Return whether ``arrived`` would return a result."""
-        return any(source.has_news() for source in self._sources)
+    def has_events(self) -> bool:
+        """Return whether ``pending_events`` would return a result."""
+        return any(source.has_events() for source in self._sources)
 
     def problem(self) -> str:
         """Return why some source currently cannot be read, empty if all can."""
@@ -92,20 +94,20 @@ class InstanceStatuses:
         self._problem = self._kind = ""
         self._is_denied = False
 
-    def arrived(self) -> Sequence[Interruption]:
+    def pending_events(self) -> Sequence[Interruption]:
         """Return the current announcements that are not settled, by instance."""
         with self._lock:
             return [w for _, w in sorted(self._announcements.items()) if w.id not in self._settled]
 
-    def settle(self, heard: Sequence[Interruption]) -> None:
+    def acknowledge(self, received: Sequence[Interruption]) -> None:
         """Mark announcements as handled while EC2 continues to show them."""
         with self._lock:
             self._settled |= {
-                announcement.id for announcement in heard
+                announcement.id for announcement in received
             } & self._announcements.keys()
 
-    def has_news(self) -> bool:
-        """Return whether ``arrived`` would return a result."""
+    def has_events(self) -> bool:
+        """Return whether ``pending_events`` would return a result."""
         with self._lock:
             return bool(self._announcements.keys() - self._settled)
 

@@ -74,7 +74,7 @@ class AwsLeftovers:
         self._templates = templates
         self._checked_at: dict[str, datetime] = {}
 
-    def found(self, classes: Iterable[EC2NodeClass]) -> Sequence[Leftover]:
+    def find_unused(self, classes: Iterable[EC2NodeClass]) -> Sequence[Leftover]:
         """Return what can be deleted now, templates first, each by name.
 
         Raises:
@@ -88,7 +88,7 @@ class AwsLeftovers:
             rows += self._idle_profiles(classes, now)
         return rows
 
-    def discard(self, leftover: Leftover) -> None:
+    def delete(self, leftover: Leftover) -> None:
         """Delete it; it is not an error if it no longer exists."""
         if leftover.kind == TEMPLATE:
             self._templates.forget(leftover.name)

@@ -24,7 +24,7 @@ _WILDCARDS: Final = frozenset("*?[\\")
 
 
 def find_tags_by_id(backend: TagBackend) -> None:
-    """Let a backend of moto answer ``describe_tags`` for ids from the tags of these alone."""
+    """Make a backend of moto answer ``describe_tags`` for ids from their own tags only."""
     from moto.ec2.models.tags import TagBackend
 
     search = backend.describe_tags
@@ -37,12 +37,12 @@ def find_tags_by_id(backend: TagBackend) -> None:
         few.tags.update({i: backend.tags[i] for i in ids if i in backend.tags})
         return few.describe_tags({"resource-id": [*ids]})
 
-    backend.describe_tags = describe  # type: ignore[method-assign]  # there is no other way in
+    backend.describe_tags = describe  # type: ignore[method-assign]  # moto has no interface for it
 
 
 _READS: Final = ("Describe", "Get", "List")
 _REMEMBERED: Final = frozenset({"ec2", "iam", "ssm"})
-"""The services whose answers follow from the account alone, and not from the time or a queue."""
+"""The services whose answers depend only on the account, not on the time or a queue."""
 _ANSWERS_MAX: Final = 500
 
 _FORGOTTEN_AFTER: Final = timedelta(hours=1)
@@ -54,14 +54,14 @@ _IMAGE_NAME: Final = "al2023-ami-2023.0.20260101.0-kernel-6.12-{arch}"
 _PUBLISHED: Final = datetime(2026, 1, 1, tzinfo=UTC)
 _IMAGES: Final = {"x86_64": "ami-0000000000000a64d", "arm64": "ami-0000000000000a264"}
 _CLOSED: Final[deque[str]] = deque()
-"""The numbers of accounts that nobody can reach any more and that moto still keeps."""
+"""The numbers of unreachable accounts that moto still keeps."""
 
 
 class EmbeddedAccount:
     """One account in one region; instances pass through all their states on ``clock``.
 
-    Answers to calls that only read are kept until something changes: moto takes a millisecond for
-    each instance of a list. Whoever changes ``backend`` itself calls ``forget_answers``.
+    Answers to reading calls are cached until something changes: moto takes a millisecond for each
+    instance of a list. Code that changes ``backend`` itself must call ``forget_answers``.
     """
 
     def __init__(
@@ -93,24 +93,24 @@ class EmbeddedAccount:
     def forward(self, request: Request) -> Response:
         """Return moto's own answer."""
         if request.service not in _REMEMBERED:
-            return self._answered(request)
+            return self._ask_moto(request)
         operation = request.operation
         if not operation.startswith(_READS):
             self.forget_answers()
-            return self._answered(request)
-        asked = request.service, operation, request.body
-        answer = self._answers.get(asked)
+            return self._ask_moto(request)
+        key = request.service, operation, request.body
+        answer = self._answers.get(key)
         if answer is None:
             if len(self._answers) >= _ANSWERS_MAX:
                 self.forget_answers()
-            answer = self._answers[asked] = self._answered(request)
+            answer = self._answers[key] = self._ask_moto(request)
         return answer
 
     def forget_answers(self) -> None:
-        """Ask moto again: something in the account has changed."""
+        """Clear the cached answers: something in the account has changed."""
         self._answers.clear()
 
-    def _answered(self, request: Request) -> Response:
+    def _ask_moto(self, request: Request) -> Response:
         from botocore.awsrequest import AWSPreparedRequest
         from botocore.compat import HTTPHeaders
 
@@ -128,8 +128,8 @@ class EmbeddedAccount:
         content = body.encode() if isinstance(body, str) else bytes(body)
         return Response(int(status), content, {str(k): str(v) for k, v in answer_headers.items()})
 
-    def begin(self, ids: Sequence[str], groups: Sequence[str], profile: str = "") -> None:
-        """Note that instances were launched now, with what their template gives them."""
+    def record_launch(self, ids: Sequence[str], groups: Sequence[str], profile: str = "") -> None:
+        """Record instances as launched now, with the groups and profile of their template."""
         self.forget_answers()
         now = self._clock.now()
         for identity in ids:
@@ -141,28 +141,28 @@ class EmbeddedAccount:
                 self._set_groups(instance, groups)
             if profile:
                 self._set_profile(instance, profile)
-        self.settle()
+        self.advance_states()
 
     def terminate(self, request: Request) -> Response:
-        """Carry TerminateInstances out; the instances shut down before they are terminated."""
+        """Execute TerminateInstances; the instances shut down before they are terminated."""
         answer = self.forward(request)
         if answer.status != 200:
             return answer
         ids = nest(request.form).get("InstanceId", [])
         for identity in ids:
             if identity not in self._ended and identity not in self._ending:
-                self._begin_end(identity)
-        self.settle()
+                self._begin_termination(identity)
+        self.advance_states()
         return answer
 
     def end(self, identity: str) -> None:
         """End an instance without a call."""
         self.backend.terminate_instances([identity])
-        self._begin_end(identity)
-        self.settle()
+        self._begin_termination(identity)
+        self.advance_states()
 
-    def settle(self) -> None:
-        """Move every instance to the state that it has by now; old terminated ones vanish."""
+    def advance_states(self) -> None:
+        """Advance every instance to its current state; remove old terminated ones."""
         now = self._clock.now()
         for identity, born in list(self._born.items()):
             if now - born >= self._starting:
@@ -176,7 +176,7 @@ class EmbeddedAccount:
         for identity, since in list(self._ended.items()):
             if now - since >= _FORGOTTEN_AFTER:
                 del self._ended[identity]
-                self._forget(identity)
+                self._remove_instance(identity)
 
     def running_instances(self) -> dict[str, dict[str, str]]:
         """Return the tags of the instances that are pending or running, by id, oldest first."""
@@ -203,7 +203,7 @@ class EmbeddedAccount:
         )
 
     def create_template(self, request: Request) -> Response:
-        """Carry CreateLaunchTemplate out; it happens on our clock."""
+        """Execute CreateLaunchTemplate, with the time of our clock."""
         answer = self.forward(request)
         if answer.status == 200:
             name = dict(request.form).get("LaunchTemplateName", "")
@@ -229,7 +229,7 @@ class EmbeddedAccount:
         )
 
     def has_template(self, name: str) -> bool:
-        """Return whether a launch template of that name is there."""
+        """Return whether a launch template of that name exists."""
         return name in self.backend.launch_template_name_to_ids
 
     def has_messages(self, queue: str) -> bool:
@@ -264,9 +264,9 @@ class EmbeddedAccount:
         return reservation
 
     def seed(self, node_class: EC2NodeClass) -> None:
-        """Put into the account what the class selects by tags or names, in every zone.
+        """Create what the class selects by tags or names, in every zone.
 
-        Ids cannot be given to AWS; a class that selects by id gets things with these ids here.
+        AWS does not let callers choose ids; here objects are created with the ids of the class.
         """
         spec = node_class.spec
         self.forget_answers()
@@ -277,7 +277,7 @@ class EmbeddedAccount:
         for term in spec.ami_selector_terms:
             self._seed_image(term)
 
-    def _begin_end(self, identity: str) -> None:
+    def _begin_termination(self, identity: str) -> None:
         self._born.pop(identity, None)
         self._ending[identity] = self._clock.now()
         self._set_state(identity, _SHUTTING_DOWN)
@@ -286,7 +286,7 @@ class EmbeddedAccount:
         self.forget_answers()
         _set_state(self.backend.get_instance(identity), state)
 
-    def _forget(self, identity: str) -> None:
+    def _remove_instance(self, identity: str) -> None:
         self.forget_answers()
         reservations = self.backend.reservations
         for key, reservation in list(reservations.items()):
@@ -303,10 +303,10 @@ class EmbeddedAccount:
         groups = [g for g in map(self.backend.get_security_group_from_id, ids) if g is not None]
         instance.security_groups = groups
         for interface in instance.nics.values():
-            interface._group_set = groups  # noqa: SLF001 - moto has no door for it
+            interface._group_set = groups  # noqa: SLF001 - moto has no interface for it
 
     def _set_profile(self, instance: Any, name: str) -> None:
-        """Give an instance its profile; one that is not there is left out, as moto has it."""
+        """Set the profile of an instance; a missing one is skipped, as in moto."""
         from moto.iam.models import iam_backends
 
         known = iam_backends[self.number]["aws"].instance_profiles
@@ -378,7 +378,7 @@ class EmbeddedAccount:
         owner: str = "",
         created: datetime = _PUBLISHED,
     ) -> None:
-        """Add an image, unless there is one of that id."""
+        """Add an image, unless one with that id exists."""
         from moto.ec2.models.amis import Ami
 
         if identity in self.backend.amis:
@@ -420,7 +420,7 @@ def _drop_closed_accounts() -> None:
 
 
 def _clear_backend(backend: object) -> None:
-    """Let go of what a backend has: caches of moto keep some of its objects, and they keep it."""
+    """Clear a backend: caches of moto reference some of its objects, and these the backend."""
     for by_id in getattr(backend, "subnets", {}).values():
         for subnet in by_id.values():
             subnet.__dict__.clear()

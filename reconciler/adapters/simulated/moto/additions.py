@@ -10,7 +10,14 @@ from datetime import datetime
 from typing import Final
 from xml.etree import ElementTree as ET
 
-from reconciler.adapters.simulated.moto.wire import Request, Response, encode_query, error, nest, xml
+from reconciler.adapters.simulated.moto.wire import (
+    Request,
+    Response,
+    encode_query,
+    error,
+    nest,
+    xml,
+)
 from reconciler.model.json import JsonDict, JsonObject
 
 # The filter of DescribeInstances by instance profile, which moto lacks.
@@ -20,11 +27,11 @@ _FILTER: Final = "iam-instance-profile.arn"
 
 
 def filter_by_profile(request: Request, forward: Callable[[Request], Response]) -> Response:
-    """Return the answer with the instances alone that have a profile which the call names."""
+    """Return the answer with only the instances whose profile matches the filter of the call."""
     parameters = nest(request.form)
     filters = parameters.get("Filter") or []
-    wanted = {value for f in filters if f["Name"] == _FILTER for value in f["Value"]}
-    if not wanted:
+    arns = {value for f in filters if f["Name"] == _FILTER for value in f["Value"]}
+    if not arns:
         return forward(request)
     others = [f for f in filters if f["Name"] != _FILTER]
     body = encode_query({k: v for k, v in parameters.items() if k != "Filter"} | {"Filter": others})
@@ -35,7 +42,7 @@ def filter_by_profile(request: Request, forward: Callable[[Request], Response]) 
     ET.register_namespace("", root.tag[1:].partition("}")[0])
     for rows in root.findall(".//{*}instancesSet"):
         for row in list(rows):
-            if row.findtext("{*}iamInstanceProfile/{*}arn") not in wanted:
+            if row.findtext("{*}iamInstanceProfile/{*}arn") not in arns:
                 rows.remove(row)
     return Response(answer.status, ET.tostring(root, encoding="utf-8"), answer.headers)
 
@@ -55,7 +62,7 @@ class PlacementGroups:
     def put(
         self, identity: str, name: str, strategy: str, partitions: int = 0, state: str = "available"
     ) -> None:
-        """Make a group, or change the one of that id."""
+        """Create a group, or replace the one with that id."""
         row: dict[str, object] = {
             "groupId": identity,
             "groupName": name,
@@ -78,32 +85,32 @@ class PlacementGroups:
         return Response(200, body.encode(), {"Content-Type": "text/xml;charset=UTF-8"})
 
 
-# The health of instances as DescribeInstanceStatus tells it: moto knows no ill ones.
+# The health of instances for DescribeInstanceStatus: in moto all instances are healthy.
 #
-# All running instances are well but for those of which a test or a demo says otherwise.
+# All running instances are healthy, except those that a test or a demo impairs.
 
 
 _NAMESPACE_HEALTH: Final = "http://ec2.amazonaws.com/doc/2016-11-15/"
 
 
 class Health:
-    """What ails the instances of an account."""
+    """The health problems of an account's instances."""
 
     def __init__(self) -> None:
         self._impaired: dict[tuple[str, str], datetime] = {}
         self._events: dict[str, list[dict[str, str]]] = {}
 
     def impair(self, instance: str, since: datetime, *, check: str = "instance") -> None:
-        """Let a check of an instance fail, that of the ``instance`` or of its ``system``."""
+        """Fail a status check of an instance: ``instance`` or ``system``."""
         self._impaired[instance, check] = since
 
     def recover(self, instance: str) -> None:
-        """Let all checks of an instance pass again, and its events be off."""
+        """Make all checks of an instance pass again, and cancel its events."""
         self._impaired = {k: v for k, v in self._impaired.items() if k[0] != instance}
         self._events.pop(instance, None)
 
     def announce(self, instance: str, code: str, not_before: datetime, text: str = "") -> None:
-        """Set an event for an instance, such as ``instance-retirement``."""
+        """Schedule an event for an instance, such as ``instance-retirement``."""
         events = self._events.setdefault(instance, [])
         number = f"instance-event-{len(events):017x}"
         events.append(
@@ -115,21 +122,21 @@ class Health:
             }
         )
 
-    def answer(self, request: Request, living: Collection[str]) -> Response:
+    def answer(self, request: Request, running: Collection[str]) -> Response:
         """Return the answer about the running instances that all filters of a call accept."""
         filters = nest(request.form).get("Filter") or []
         rows = [
             self._row(instance)
-            for instance in sorted(living)
-            if all(self._is_asked_for(instance, f) for f in filters)
+            for instance in sorted(running)
+            if all(self._matches_filter(instance, f) for f in filters)
         ]
         content = xml({"requestId": "request-id", "instanceStatusSet": rows})
         name = "DescribeInstanceStatusResponse"
         body = f'<{name} xmlns="{_NAMESPACE}">{content}</{name}>'
         return Response(200, body.encode(), {"Content-Type": "text/xml;charset=UTF-8"})
 
-    def _is_asked_for(self, instance: str, asked: JsonObject) -> bool:
-        name, values = asked["Name"], asked["Value"]
+    def _matches_filter(self, instance: str, query: JsonObject) -> bool:
+        name, values = query["Name"], query["Value"]
         if name == "event.code":
             return any(event["code"] in values for event in self._events.get(instance, ()))
         return self._status(instance, name.partition("-")[0]) in values
@@ -158,14 +165,14 @@ def _format_time(at: datetime) -> str:
     return f"{at:%Y-%m-%dT%H:%M:%S}.000Z"
 
 
-_GLANCE_S: Final = 0.02
+_POLL_S: Final = 0.02
 
 
 def wait_for_messages(request: Request, has_messages: Callable[[str], bool]) -> Request:
-    """Wait as long as a ReceiveMessage asks to, and return the call as one that does not wait.
+    """Wait as long as a ReceiveMessage requests, and return the call without its wait time.
 
-    ``has_messages`` says of a queue, by its name, whether there is something to be received. The
-    wait is on the machine's clock, as it is for whoever calls.
+    ``has_messages`` returns whether the queue of a name has messages. The wait uses the machine's
+    clock, as the caller does.
     """
     if request.operation != "ReceiveMessage":
         return request
@@ -173,7 +180,7 @@ def wait_for_messages(request: Request, has_messages: Callable[[str], bool]) -> 
     name = str(parameters.get("QueueUrl", "")).rpartition("/")[2]
     deadline = time.monotonic() + int(parameters.get("WaitTimeSeconds") or 0)
     while time.monotonic() < deadline and not has_messages(name):
-        time.sleep(_GLANCE_S)
+        time.sleep(_POLL_S)
     body = json.dumps({**parameters, "WaitTimeSeconds": 0}).encode()
     headers = {k: v for k, v in request.headers.items() if k.lower() != "content-length"}
     return replace(request, body=body, headers=headers)

@@ -24,12 +24,12 @@ from reconciler.adapters.simulated.moto.account import EmbeddedAccount
 from reconciler.adapters.simulated.moto.additions import (
     Health,
     PlacementGroups,
-    wait_for_messages,
     filter_by_profile,
+    wait_for_messages,
 )
 from reconciler.adapters.simulated.moto.fleets import Fleets
 from reconciler.adapters.simulated.moto.lag import Lag
-from reconciler.adapters.simulated.moto.listings import Listings, get_products, paginate, limit_rows
+from reconciler.adapters.simulated.moto.listings import Listings, get_products, limit_rows, paginate
 from reconciler.adapters.simulated.moto.purchases import Contracts, EmbeddedReservations
 from reconciler.adapters.simulated.moto.wire import Request, Response, error, session
 from reconciler.model.karpenter.nodeclass import EC2NodeClass
@@ -54,7 +54,7 @@ class ConnectionLostError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ReceivedCall:
-    """A call that arrived, and what became of it: a status, or None where the answer was lost."""
+    """A received call and its status, None if the answer was lost."""
 
     operation: str
     request_id: str
@@ -112,31 +112,31 @@ class EmbeddedEC2:
         self._fleets.honours_tokens = value
 
     def seed(self, node_class: EC2NodeClass) -> None:
-        """Put into the account whatever the class selects: subnets, security groups, images."""
+        """Create what the class selects: subnets, security groups, images."""
         with self._lock:
             self._account.seed(node_class)
 
     def publish(self, image: str, name: str, created: datetime, arch: str = "x86_64") -> None:
-        """Put an image into the account, as its owner's; the newest of a name is what drifts."""
+        """Add an image to the account, as its owner; the newest image of a name causes drift."""
         with self._lock:
             self._account.add_image(image, name, arch, created=created)
 
-    def vanish(self, instance: str) -> None:
-        """Let an instance end without our doing, as when spot capacity is taken back."""
+    def reclaim_instance(self, instance: str) -> None:
+        """End an instance without a call, as if EC2 reclaimed spot capacity."""
         with self._lock:
             self._account.end(instance)
 
     def running_instances(self) -> dict[str, dict[str, str]]:
         """Return the tags of the instances that are neither terminated nor about to be, by id.
 
-        This is what EC2 knows, past the calls and their faults.
+        This is the state of EC2, independent of calls and their faults.
         """
         with self._lock:
-            self._account.settle()
+            self._account.advance_states()
             return self._account.running_instances()
 
     def connect(self, service: str, attempts: int) -> object:
-        """Return a boto3 client that speaks with this account, within the process.
+        """Return a boto3 client of this account, within the process.
 
         The signature is that of ``Connect`` of the AWS adapter.
         """
@@ -144,11 +144,11 @@ class EmbeddedEC2:
             self._clients[service, attempts] = self._client(service, attempts)
         return self._clients[service, attempts]
 
-    def handle(self, request: Request) -> Response:
+    def respond(self, request: Request) -> Response:
         """Return the answer to a call.
 
         Raises:
-            ConnectionLostError: a fault of the script swallowed the answer.
+            ConnectionLostError: a fault suppressed the answer.
         """
         request = wait_for_messages(request, self._has_messages)
         with self._lock:
@@ -161,7 +161,7 @@ class EmbeddedEC2:
                 answer = self.lag.answer(
                     request,
                     request_id,
-                    partial(self._carry_out, request, operation, request_id),
+                    partial(self._execute, request, operation, request_id),
                 )
                 self.after_call(operation)
             if fault is not None:
@@ -178,7 +178,7 @@ class EmbeddedEC2:
 
     def _on_demand_price(self, instance_type: str) -> float | None:
         """Return the price of a type, which is the same in all zones."""
-        zones = sorted(zone for name, zone in self._listings.offered if name == instance_type)
+        zones = sorted(zone for name, zone in self._listings.offered_pairs if name == instance_type)
         prices = (self.market.price(instance_type, zone, "on-demand") for zone in zones)
         return next((price for price in prices if price is not None), None)
 
@@ -189,20 +189,20 @@ class EmbeddedEC2:
             service,
             region_name=self.region,
             aws_access_key_id="embedded",
-            aws_secret_access_key="embedded",  # noqa: S106 - no secret, and nobody asks for it
+            aws_secret_access_key="embedded",  # noqa: S106 - not a secret, and never checked
             config=Config(retries={"mode": "standard", "total_max_attempts": attempts}),
         )
 
         def send(request: object, **_: object) -> Any:
-            return self._answered(service, request)
+            return self._answer_botocore(service, request)
 
         client.meta.events.register(f"before-send.{service}", send)
         return client
 
-    def _carry_out(self, request: Request, operation: str, request_id: str) -> Response:
+    def _execute(self, request: Request, operation: str, request_id: str) -> Response:
         account = self._account
-        account.settle()
-        answer = self._beside_moto(request, operation, request_id)
+        account.advance_states()
+        answer = self._answer_without_moto(request, operation, request_id)
         if answer is not None:
             return _with_request_id(answer, request_id)
         match operation:
@@ -219,43 +219,49 @@ class EmbeddedEC2:
                 listed = paginate(
                     request, partial(filter_by_profile, forward=account.forward), self.rows_a_page
                 )
-                answer = self.reservations.shown(listed)
+                answer = self.reservations.add_to_instances(listed)
             case _:
                 answer = paginate(request, account.forward, self.rows_a_page)
         return _with_request_id(answer, request_id)
 
-    def _beside_moto(self, request: Request, operation: str, request_id: str) -> Response | None:
-        """Return the answer to what moto lacks or has without pages, None for all else."""
-        less = limit_rows(request, self.rows_a_page) if operation in _LISTED else request
+    def _answer_without_moto(
+        self, request: Request, operation: str, request_id: str
+    ) -> Response | None:
+        """Return the answer to calls that moto lacks or does not paginate, None for others."""
+        limited = limit_rows(request, self.rows_a_page) if operation in _LISTED else request
         match operation:
             case "DescribeInstanceTypes":
-                return self._listings.instance_types(less)
+                return self._listings.instance_types(limited)
             case "DescribeInstanceTypeOfferings":
-                return self._listings.offerings(less)
+                return self._listings.offerings(limited)
             case "DescribeSpotPriceHistory":
-                return self._listings.spot_prices(less, self._clock.now())
+                return self._listings.spot_prices(limited, self._clock.now())
             case "GetProducts":
-                return get_products(less, self.region, self._listings.names, self._on_demand_price)
+                return get_products(
+                    limited, self.region, self._listings.names, self._on_demand_price
+                )
             case "DescribeCapacityReservations":
-                return paginate(request, partial(self._reserved, request_id), self.rows_a_page)
+                return paginate(
+                    request, partial(self._describe_reservations, request_id), self.rows_a_page
+                )
             case "DescribeInstanceStatus":
-                return paginate(request, self._health, self.rows_a_page)
+                return paginate(request, self._describe_statuses, self.rows_a_page)
             case "DescribePlacementGroups":
                 return self.placement_groups.answer(request, request_id)
             case "DescribeSavingsPlans":
-                return self.contracts.plans(request, self.rows_a_page)
+                return self.contracts.savings_plans(request, self.rows_a_page)
             case "DescribeReservedInstances":
-                return self.contracts.reserved(request)
+                return self.contracts.reserved_instances(request)
         return None
 
-    def _reserved(self, request_id: str, request: Request) -> Response:
+    def _describe_reservations(self, request_id: str, request: Request) -> Response:
         return self.reservations.answer(request, self._account.running_instances(), request_id)
 
-    def _health(self, request: Request) -> Response:
+    def _describe_statuses(self, request: Request) -> Response:
         return self.health.answer(request, self._account.running_instances())
 
-    def _answered(self, service: str, request: Any) -> object:
-        """Answer a prepared request of botocore; errors are those of its HTTP layer."""
+    def _answer_botocore(self, service: str, request: Any) -> object:
+        """Answer a prepared request of botocore; errors are raised as those of its HTTP layer."""
         from botocore.awsrequest import AWSResponse
         from botocore.compat import HTTPHeaders
         from botocore.exceptions import ConnectionClosedError, ReadTimeoutError
@@ -270,7 +276,7 @@ class EmbeddedEC2:
             body=body.encode() if isinstance(body, str) else bytes(body),
         )
         try:
-            answer = self.handle(call)
+            answer = self.respond(call)
         except ConnectionLostError as lost:
             kind = ReadTimeoutError if lost.timed_out else ConnectionClosedError
             raise kind(endpoint_url=request.url) from None
@@ -279,7 +285,7 @@ class EmbeddedEC2:
 
 
 def _with_request_id(answer: Response, request_id: str) -> Response:
-    """Return an answer under its request id, wherever that stands."""
+    """Return an answer with its request id in the body and the headers."""
     body = answer.body.replace(b">request-id<", f">{request_id}<".encode())
     return Response(answer.status, body, {**answer.headers, "x-amzn-RequestId": request_id})
 

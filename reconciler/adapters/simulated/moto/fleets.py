@@ -10,7 +10,14 @@ from xml.etree import ElementTree as ET
 from reconciler.adapters.simulated.market import NO_CAPACITY, CapacityMarket, Override, Shortage
 from reconciler.adapters.simulated.moto.account import EmbeddedAccount
 from reconciler.adapters.simulated.moto.purchases import EmbeddedReservations
-from reconciler.adapters.simulated.moto.wire import Request, Response, encode_query, error, nest, xml
+from reconciler.adapters.simulated.moto.wire import (
+    Request,
+    Response,
+    encode_query,
+    error,
+    nest,
+    xml,
+)
 from reconciler.model.json import JsonDict
 
 _IDS: Final = re.compile(rb"<item>(i-[0-9a-f]+)</item>")
@@ -26,7 +33,7 @@ _NO_ADDRESSES: Final = "InsufficientFreeAddressesInSubnet"
 
 
 class Fleets:
-    """Answers CreateFleet, and remembers the answers by their client token."""
+    """Answers CreateFleet, and caches the answers by client token."""
 
     def __init__(
         self, account: EmbeddedAccount, market: CapacityMarket, reservations: EmbeddedReservations
@@ -38,7 +45,7 @@ class Fleets:
         self._by_token: dict[str, tuple[bytes, Response]] = {}
 
     def create(self, request: Request, request_id: str) -> Response:
-        """Return the answer; a token that is known gets the answer it got before."""
+        """Return the answer; a known token gets its earlier answer."""
         parameters = nest(request.form)
         if parameters.get("DryRun") == "true":
             text = "Request would have succeeded, but DryRun flag is set."
@@ -65,48 +72,50 @@ class Fleets:
                     f"The specified launch template, with template name {name}, does not exist.",
                     request_id,
                 )
-        answer = self._launched(request, parameters)
+        answer = self._launch(request, parameters)
         if token and answer.status == 200:
             self._by_token[token] = (request.body, answer)
         return answer
 
-    def _launched(self, request: Request, parameters: JsonDict) -> Response:
-        """Give as many instances as are asked for, out of one pool after the other."""
+    def _launch(self, request: Request, parameters: JsonDict) -> Response:
+        """Launch the requested number of instances, from one pool after the other."""
         target = parameters["TargetCapacitySpecification"]
         capacity_type = target.get("DefaultTargetCapacityType", "on-demand")
         side = "SpotOptions" if capacity_type == "spot" else "OnDemandOptions"
         strategy = parameters.get(side, {}).get("AllocationStrategy", "lowest-price")
-        wanted, left = int(target["TotalTargetCapacity"]), self._overrides(parameters)
-        given: list[Response] = []
+        missing, candidates = int(target["TotalTargetCapacity"]), self._overrides(parameters)
+        answers: list[Response] = []
         shortages: list[Shortage] = []
-        while wanted > 0:
-            chosen, refused = self._market.choose(left, capacity_type, strategy)
+        while missing > 0:
+            chosen, refused = self._market.choose(candidates, capacity_type, strategy)
             shortages += refused
             if chosen is None:
                 break
-            count, shortage = self._room(chosen, wanted, capacity_type)
+            count, shortage = self._free_capacity(chosen, missing, capacity_type)
             if count:
-                given.append(self._forwarded(request, parameters, chosen, count))
+                answers.append(self._launch_override(request, parameters, chosen, count))
                 self._market.take(chosen, capacity_type, count)
-                wanted -= count
+                missing -= count
             shortages += [shortage] if shortage is not None else []
             done = {s.override for s in shortages}
-            left = [o for o in left if o not in done]
-        answer = _merge_answers(given)
+            candidates = [o for o in candidates if o not in done]
+        answer = _merge_answers(answers)
         if answer.status != 200:
             return answer
         errors = [_error_row(parameters, s, capacity_type) for s in shortages]
         tail = f"<errorSet>{xml(errors)}</errorSet></CreateFleetResponse>".encode()
         return replace(answer, body=answer.body.replace(b"</CreateFleetResponse>", tail))
 
-    def _room(
+    def _free_capacity(
         self, chosen: Override, wanted: int, capacity_type: str
     ) -> tuple[int, Shortage | None]:
-        """Return how many instances an override has room for, and what ends it if too few."""
+        """Return how many instances an override has capacity for, and the shortage if too few."""
         stock = self._market.stock(chosen, capacity_type)
         count = wanted if stock is None else min(wanted, stock)
         if chosen.reservation:
-            left = self._reservations.left(chosen.reservation, self._account.running_instances())
+            left = self._reservations.free_count(
+                chosen.reservation, self._account.running_instances()
+            )
             if left < count:
                 message = f"The capacity reservation {chosen.reservation} is used up."
                 return left, Shortage(chosen, _RESERVATION_FULL, message)
@@ -143,10 +152,10 @@ class Fleets:
                 )
         return rows
 
-    def _forwarded(
+    def _launch_override(
         self, request: Request, parameters: JsonDict, chosen: Override, count: int
     ) -> Response:
-        """Let moto launch exactly the chosen override, this number of times."""
+        """Launch exactly the chosen override in moto, this number of times."""
         config = parameters["LaunchTemplateConfigs"][chosen.config]
         row = {
             **config.get("Overrides", [{}])[chosen.position],
@@ -156,7 +165,7 @@ class Fleets:
         only = [{**config, "Overrides": [row]}]
         target = {**parameters["TargetCapacitySpecification"], "TotalTargetCapacity": count}
         if chosen.reservation:
-            target["DefaultTargetCapacityType"] = "on-demand"  # moto gives nothing of other kinds
+            target["DefaultTargetCapacityType"] = "on-demand"  # moto supports no other kind
         body = encode_query(
             {
                 **parameters,
@@ -172,32 +181,34 @@ class Fleets:
             if chosen.reservation:
                 self._reservations.use(chosen.reservation, ids)
             if name:
-                account.begin(ids, account.template_groups(name), account.template_profile(name))
+                account.record_launch(
+                    ids, account.template_groups(name), account.template_profile(name)
+                )
             else:
-                account.begin(ids, [])
+                account.record_launch(ids, [])
         return answer
 
 
-def _merge_answers(given: list[Response]) -> Response:
+def _merge_answers(answers: list[Response]) -> Response:
     """Return the answer of one fleet: as AWS does, an entry for each pool with all its instances.
 
-    moto has an entry for each instance. The first failure is the whole answer.
+    moto has an entry for each instance. The first failure is the complete answer.
     """
-    if not given:
+    if not answers:
         return Response(200, _EMPTY, {"Content-Type": "text/xml"})
-    failed = next((answer for answer in given if answer.status != 200), None)
+    failed = next((answer for answer in answers if answer.status != 200), None)
     if failed is not None:
         return failed
-    whole = ET.fromstring(given[0].body)  # noqa: S314 - moto in this process wrote it
-    ET.register_namespace("", whole.tag[1:].partition("}")[0])
-    rows = whole.find(_INSTANCES)
+    root = ET.fromstring(answers[0].body)  # noqa: S314 - moto in this process wrote it
+    ET.register_namespace("", root.tag[1:].partition("}")[0])
+    rows = root.find(_INSTANCES)
     assert rows is not None
-    rows[:] = [_merge_entries(answer) for answer in given]
-    return replace(given[0], body=ET.tostring(whole, encoding="utf-8"))
+    rows[:] = [_merge_entries(answer) for answer in answers]
+    return replace(answers[0], body=ET.tostring(root, encoding="utf-8"))
 
 
 def _merge_entries(answer: Response) -> ET.Element:
-    """Return the entry of one pool, with the ids of all entries that moto gave."""
+    """Return the entry of one pool, with the ids of all entries of moto."""
     found = ET.fromstring(answer.body).find(_INSTANCES)  # noqa: S314 - as above
     assert found is not None
     first, *others = found

@@ -29,7 +29,7 @@ _IDS_OF: Final = {
         "InstanceProfileName",
     ),
 }
-"""Where the rows of a list are, and what names each."""
+"""The path of a list's rows, and the element with the name of a row."""
 
 _REFUSED: Final = (
     (
@@ -48,46 +48,48 @@ _REFUSED: Final = (
         "Instance Profile {} cannot be found.",
     ),
 )
-"""Parameters that name a thing, and what a call says that does not know it."""
+"""Parameters that name an object, with the error of a call that does not see it."""
 
-_MAKES: Final = frozenset({"CreateInstanceProfile"})
-"""Calls whose parameter is the name of what they make."""
+_CREATES: Final = frozenset({"CreateInstanceProfile"})
+"""Calls whose parameter is the name of the object that they create."""
 
 
 class Lag:
-    """The calls that lag at present, each with what it knows."""
+    """The calls that currently lag, each with the objects that it sees."""
 
     def __init__(self, account: EmbeddedAccount) -> None:
         self._account = account
         self._rules: list[CallRule[frozenset[str]]] = []
 
     def add(self, call: str, *, times: int | None, skip: int = 0) -> None:
-        """Let the next calls see only what exists now; ``times`` None means all calls.
+        """Make the next calls see only what exists now; ``times`` None means all calls.
 
-        The first ``skip`` calls still know everything.
+        The first ``skip`` calls still see everything.
         """
         self._rules.append(CallRule(call, self._account.names(), times, skip))
 
     def clear(self) -> None:
-        """Let every call see everything."""
+        """Make every call see everything."""
         self._rules.clear()
 
     def answer(
-        self, request: Request, request_id: str, carry_out: Callable[[], Response]
+        self, request: Request, request_id: str, execute: Callable[[], Response]
     ) -> Response:
-        """Carry a call out, with what it knows."""
+        """Execute a call, with the objects that it sees."""
         known = take_turn(self._rules, request.operation)
         if known is None:
-            return carry_out()
-        refused = self._refusal(request, known, request_id)
-        return refused or _without_new_rows(request.operation, carry_out(), known)
+            return execute()
+        refused = self._not_found_error(request, known, request_id)
+        return refused or _without_new_rows(request.operation, execute(), known)
 
-    def _refusal(self, request: Request, known: frozenset[str], request_id: str) -> Response | None:
+    def _not_found_error(
+        self, request: Request, known: frozenset[str], request_id: str
+    ) -> Response | None:
         """Return the error of a call that refers to an object it does not see."""
-        if request.operation in _MAKES:
+        if request.operation in _CREATES:
             return None
         new = self._account.names() - known
-        for name in self._templates_of(request):
+        for name in self._template_names(request):
             profile = self._account.template_profile(name) if name not in new else ""
             if profile in new:
                 message = (
@@ -102,7 +104,7 @@ class Lag:
                     return error(request.service, status, code, message.format(value), request_id)
         return None
 
-    def _templates_of(self, request: Request) -> list[str]:
+    def _template_names(self, request: Request) -> list[str]:
         if request.operation != "CreateFleet":
             return []
         pattern = _REFUSED[0][0]
@@ -110,7 +112,7 @@ class Lag:
 
 
 def _without_new_rows(operation: str, answer: Response, known: frozenset[str]) -> Response:
-    """Return a list without the rows that were not there yet."""
+    """Return a list without the rows that the call does not see."""
     if operation not in _IDS_OF or answer.status != 200:
         return answer
     path, name = _IDS_OF[operation]

@@ -36,19 +36,19 @@ _PRICED_ROWS: Final = (
     ("Linux", "SQL Std", "Used", 3.5),
     ("Windows", "NA", "Used", 1.9),
 )
-"""System, software, what the row is about, and how many times the plain price it costs."""
+"""System, software, capacity status, and the factor of the base price."""
 
 OnDemand = Callable[[str], float | None]
-"""USD an hour of an instance type on demand; None where it is not sold."""
+"""USD an hour of an instance type on demand; None if it is not sold."""
 
 
 def get_products(request: Request, region: str, types: Iterable[str], price: OnDemand) -> Response:
     """Return the page of products that all filters of the call accept."""
-    asked: JsonDict = json.loads(request.body or b"{}")
-    wanted = {f["Field"]: f["Value"] for f in asked.get("Filters", [])}
-    rows = [row for row in _products(region, types, price) if _matches_filters(wanted, row)]
-    size = min(int(asked.get("MaxResults", _PAGE)), _PAGE)
-    start = int(asked.get("NextToken") or 0)
+    query: JsonDict = json.loads(request.body or b"{}")
+    filters = {f["Field"]: f["Value"] for f in query.get("Filters", [])}
+    rows = [row for row in _products(region, types, price) if _matches_filters(filters, row)]
+    size = min(int(query.get("MaxResults", _PAGE)), _PAGE)
+    start = int(query.get("NextToken") or 0)
     body: JsonDict = {
         "FormatVersion": "aws_v1",
         "PriceList": [json.dumps(row) for row in rows[start : start + size]],
@@ -58,7 +58,7 @@ def get_products(request: Request, region: str, types: Iterable[str], price: OnD
     return Response(200, json.dumps(body).encode(), {"Content-Type": "application/x-amz-json-1.1"})
 
 
-def _matches_filters(wanted: Mapping[str, str], row: JsonObject) -> bool:
+def _matches_filters(filters: Mapping[str, str], row: JsonObject) -> bool:
     product = row["product"]
     facts = {
         **product["attributes"],
@@ -67,7 +67,7 @@ def _matches_filters(wanted: Mapping[str, str], row: JsonObject) -> bool:
         "marketoption": "OnDemand",
     }
     folded = {key.lower(): value for key, value in facts.items()}
-    return all(folded.get(field.lower()) == value for field, value in wanted.items())
+    return all(folded.get(field.lower()) == value for field, value in filters.items())
 
 
 def _products(region: str, types: Iterable[str], price: OnDemand) -> Iterator[JsonDict]:
@@ -119,9 +119,9 @@ def _product(
     }
 
 
-# Pages: moto gives everything at once, AWS gives as much as it likes and says that there is more.
+# Pages: moto returns everything at once, AWS returns a page and a token for the next one.
 #
-# Each protocol has its own way to say so; the token is the number of the next row in all of them.
+# Each protocol has its own format for it; the token is the number of the next row in all of them.
 
 
 _ROWS: Final = {
@@ -137,19 +137,19 @@ _ROWS: Final = {
 """The operations that answer by pages, with the element that holds the rows."""
 
 _ALL: Final = 1_000_000
-_WORDS: Final = ("MaxResults", "NextToken", "MaxItems", "Marker")
+_PAGE_PARAMETERS: Final = ("MaxResults", "NextToken", "MaxItems", "Marker")
 
 Forward = Callable[[Request], Response]
 
 
-def paginate(request: Request, forward: Forward, most: int = 0) -> Response:
-    """Return the page that the call asks for, of at most ``most`` rows where that is not 0."""
+def paginate(request: Request, forward: Forward, rows_max: int = 0) -> Response:
+    """Return the requested page, of at most ``rows_max`` rows unless that is 0."""
     rows_of = _ROWS.get(request.operation)
     if rows_of is None:
         return forward(request)
     form = dict(request.form)
-    asked = int(form.get("MaxResults") or form.get("MaxItems") or 0)
-    size = min(filter(None, (asked, most)), default=0)
+    requested = int(form.get("MaxResults") or form.get("MaxItems") or 0)
+    size = min(filter(None, (requested, rows_max)), default=0)
     answer = forward(_unpaged_request(request))
     if not size or answer.status != 200:
         return answer
@@ -175,12 +175,12 @@ _UNPAGED: Final = {
     "DescribeLaunchTemplates": "MaxResults",
     "ListInstanceProfiles": "MaxItems",
 }
-"""The operations of which moto gives 15 or 100 rows where the call names no other number."""
+"""The operations of which moto returns 15 or 100 rows if the call requests no other number."""
 
 
 def _unpaged_request(request: Request) -> Request:
-    """Return the call for all rows, which moto otherwise divides in ways of its own."""
-    form = [pair for pair in request.form if pair[0] not in _WORDS]
+    """Return the call for all rows, which moto would otherwise paginate in its own way."""
+    form = [pair for pair in request.form if pair[0] not in _PAGE_PARAMETERS]
     word = _UNPAGED.get(request.operation)
     if word is not None and not any(key.startswith("InstanceId.") for key, _ in form):
         form.append((word, str(_ALL)))
@@ -188,7 +188,7 @@ def _unpaged_request(request: Request) -> Request:
 
 
 def _add_token(root: ET.Element, namespace: str, token: str) -> None:
-    """Put the token into the answer, as EC2 has it or as IAM has it."""
+    """Add the token to the answer, in the format of EC2 or of IAM."""
     result = root.find("./{*}ListInstanceProfilesResult")
     if result is None:
         ET.SubElement(root, f"{{{namespace}}}nextToken").text = token
@@ -200,16 +200,16 @@ def _add_token(root: ET.Element, namespace: str, token: str) -> None:
     ET.SubElement(result, f"{{{namespace}}}Marker").text = token
 
 
-def limit_rows(request: Request, most: int) -> Request:
-    """Return the call asking for no more than ``most`` rows: AWS may give less than is asked."""
-    if not most:
+def limit_rows(request: Request, rows_max: int) -> Request:
+    """Return the call limited to ``rows_max`` rows: AWS may return fewer than requested."""
+    if not rows_max:
         return request
     if request.service == "pricing":
-        asked: JsonDict = json.loads(request.body or b"{}")
-        asked["MaxResults"] = min(int(asked.get("MaxResults", most)), most)
-        return replace(request, body=json.dumps(asked).encode())
+        query: JsonDict = json.loads(request.body or b"{}")
+        query["MaxResults"] = min(int(query.get("MaxResults", rows_max)), rows_max)
+        return replace(request, body=json.dumps(query).encode())
     form = nest(request.form)
-    form["MaxResults"] = min(int(form.get("MaxResults") or most), most)
+    form["MaxResults"] = min(int(form.get("MaxResults") or rows_max), rows_max)
     return replace(request, body=encode_query(form))
 
 
@@ -231,13 +231,15 @@ class Listings:
     @cached_property
     def names(self) -> list[str]:
         """The types that are sold here, sorted."""
-        return sorted({name for name, _ in self.offered})
+        return sorted({name for name, _ in self.offered_pairs})
 
     @cached_property
-    def offered(self) -> list[tuple[str, str]]:
+    def offered_pairs(self) -> list[tuple[str, str]]:
         """The pairs of type and zone that are sold, sorted."""
         return [
-            pair for pair in _offered_pairs(self._region) if self._types is None or pair[0] in self._types
+            pair
+            for pair in _offered_pairs(self._region)
+            if self._types is None or pair[0] in self._types
         ]
 
     def instance_types(self, request: Request) -> Response:
@@ -257,19 +259,19 @@ class Listings:
         form = nest(request.form)
         rows = [
             {"InstanceType": name, "LocationType": "availability-zone", "Location": zone}
-            for name, zone in self.offered
+            for name, zone in self.offered_pairs
         ]
         return _page(form, "DescribeInstanceTypeOfferings", rows)
 
     def spot_prices(self, request: Request, now: datetime) -> Response:
-        """Return a page of DescribeSpotPriceHistory: what holds, and before it what held."""
+        """Return a page of DescribeSpotPriceHistory: current and earlier prices."""
         form = nest(request.form)
         products = frozenset(form.get("ProductDescription", ()))
-        rows = [row for row in self._spot(now) if not products or row[_PRODUCT] in products]
+        rows = [row for row in self._spot_rows(now) if not products or row[_PRODUCT] in products]
         return _page(form, "DescribeSpotPriceHistory", rows)
 
-    def _spot(self, now: datetime) -> Iterator[dict[str, object]]:
-        for name, zone in self.offered:
+    def _spot_rows(self, now: datetime) -> Iterator[dict[str, object]]:
+        for name, zone in self.offered_pairs:
             price = self._market.price(name, zone, "spot")
             if price is None:
                 continue
@@ -297,7 +299,7 @@ def _is_selected(body: Mapping[str, object], form: JsonObject) -> bool:
 
 
 def _page(form: JsonObject, operation: str, rows: Sequence[Mapping[str, object]]) -> Response:
-    """Return the page that the call asks for; the token is the number of the next row."""
+    """Return the requested page; the token is the number of the next row."""
     size = int(form.get("MaxResults") or 0) or len(rows)
     start = int(form.get("NextToken") or 0)
     shape = _output_shape(operation)
@@ -316,7 +318,7 @@ def _rows_member(operation: str) -> str:
 
 
 def _to_wire_names(shape: Any, value: Any) -> Any:
-    """Return a value under the names that the wire has for its members."""
+    """Return a value with the wire names of its members."""
     if shape.type_name == "structure":
         members = shape.members
         return {
@@ -354,5 +356,7 @@ def _instance_type_bodies() -> JsonDict:
 
 @lru_cache(maxsize=4)
 def _offered_pairs(region: str) -> list[tuple[str, str]]:
-    path = _resources_folder() / "instance_type_offerings" / "availability-zone" / f"{region}.json.gz"
+    path = (
+        _resources_folder() / "instance_type_offerings" / "availability-zone" / f"{region}.json.gz"
+    )
     return sorted((row["InstanceType"], row["Location"]) for row in _read_json(path))

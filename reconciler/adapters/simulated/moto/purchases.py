@@ -16,14 +16,14 @@ _NAMESPACE: Final = "http://ec2.amazonaws.com/doc/2016-11-15/"
 
 
 class Contracts:
-    """What an account has bought."""
+    """The commitments of an account."""
 
     def __init__(self) -> None:
         self._plans: list[dict[str, object]] = []
         self._reserved: list[JsonDict] = []
 
-    def add_plan(self, identity: str, kind: str, commitment: str, end: str, **more: str) -> None:
-        """Buy a savings plan; ``more`` are further members, as the API spells them."""
+    def add_plan(self, identity: str, kind: str, commitment: str, end: str, **extra: str) -> None:
+        """Buy a savings plan; ``extra`` are further members, in the names of the API."""
         row = {
             "savingsPlanId": identity,
             "savingsPlanType": kind,
@@ -32,12 +32,12 @@ class Contracts:
             "state": "active",
             "currency": "USD",
         }
-        self._plans.append({**row, **more})
+        self._plans.append({**row, **extra})
 
     def reserve(
-        self, identity: str, instance_type: str, count: int, end: datetime, **more: str
+        self, identity: str, instance_type: str, count: int, end: datetime, **extra: str
     ) -> None:
-        """Buy reserved instances; ``more`` are further members, as the wire spells them."""
+        """Buy reserved instances; ``extra`` are further members, in the names of the API."""
         row = {
             "reservedInstancesId": identity,
             "instanceType": instance_type,
@@ -48,19 +48,19 @@ class Contracts:
             "productDescription": "Linux/UNIX",
             "instanceTenancy": "default",
         }
-        self._reserved.append({**row, **more})
+        self._reserved.append({**row, **extra})
 
-    def plans(self, request: Request, rows_a_page: int) -> Response:
+    def savings_plans(self, request: Request, rows_a_page: int) -> Response:
         """Return a page of DescribeSavingsPlans."""
-        asked = json.loads(request.body or b"{}")
-        rows = [row for row in self._plans if row["state"] in asked.get("states", [row["state"]])]
-        start, size = int(asked.get("nextToken") or 0), rows_a_page or 1000
+        query = json.loads(request.body or b"{}")
+        rows = [row for row in self._plans if row["state"] in query.get("states", [row["state"]])]
+        start, size = int(query.get("nextToken") or 0), rows_a_page or 1000
         body: JsonDict = {"savingsPlans": rows[start : start + size]}
         if start + size < len(rows):
             body["nextToken"] = str(start + size)
         return Response(200, json.dumps(body).encode(), {"Content-Type": "application/json"})
 
-    def reserved(self, request: Request) -> Response:
+    def reserved_instances(self, request: Request) -> Response:
         """Return the answer of DescribeReservedInstances, which has no pages."""
         filters = {f["Name"]: f["Value"] for f in nest(request.form).get("Filter") or []}
         states = filters.get("state")
@@ -96,20 +96,20 @@ class EmbeddedReservations:
         self._used: dict[str, str] = {}
 
     def put(self, reserved: SimulatedReservation) -> None:
-        """Make a reservation, or change the one of that id."""
+        """Create a reservation, or replace the one with that id."""
         self._known[reserved.id] = reserved
 
     def cancel(self, identity: str) -> None:
-        """Take a reservation away; its instances go on."""
+        """Cancel a reservation; its instances continue to run."""
         del self._known[identity]
         self._used = {i: r for i, r in self._used.items() if r != identity}
 
-    def left(self, identity: str, living: Collection[str]) -> int:
-        """Return how many instances still fit."""
+    def free_count(self, identity: str, running: Collection[str]) -> int:
+        """Return the number of free instances of a reservation."""
         known = self._known.get(identity)
         if known is None:
             return 0
-        return known.count - sum(1 for i, r in self._used.items() if r == identity and i in living)
+        return known.count - sum(1 for i, r in self._used.items() if r == identity and i in running)
 
     def use(self, identity: str, instances: Collection[str]) -> None:
         """Record that instances were launched into a reservation."""
@@ -119,18 +119,18 @@ class EmbeddedReservations:
         """Return the ids of the reservations."""
         return self._known.keys()
 
-    def answer(self, request: Request, living: Collection[str], request_id: str) -> Response:
+    def answer(self, request: Request, running: Collection[str], request_id: str) -> Response:
         """Return the answer of DescribeCapacityReservations."""
         form = nest(request.form)
-        wanted = form.get("CapacityReservationId") or []
-        strange = [identity for identity in wanted if identity not in self._known]
-        if strange:
-            text = f"The capacity reservation {strange[0]} does not exist"
+        ids = form.get("CapacityReservationId") or []
+        unknown = [identity for identity in ids if identity not in self._known]
+        if unknown:
+            text = f"The capacity reservation {unknown[0]} does not exist"
             return error("ec2", 400, "InvalidCapacityReservationId.NotFound", text, request_id)
         rows = [
-            self._row(r, living)
+            self._row(r, running)
             for _, r in sorted(self._known.items())
-            if not wanted or r.id in wanted
+            if not ids or r.id in ids
             if all(_matches_filter(r, f["Name"], f["Value"]) for f in form.get("Filter") or [])
         ]
         name = "DescribeCapacityReservationsResponse"
@@ -138,14 +138,14 @@ class EmbeddedReservations:
         body = f'<{name} xmlns="{_NAMESPACE}">{content}</{name}>'
         return Response(200, body.encode(), {"Content-Type": "text/xml;charset=UTF-8"})
 
-    def _row(self, known: SimulatedReservation, living: Collection[str]) -> JsonDict:
+    def _row(self, known: SimulatedReservation, running: Collection[str]) -> JsonDict:
         row: dict[str, object] = {
             "capacityReservationId": known.id,
             "ownerId": known.owner,
             "instanceType": known.instance_type,
             "availabilityZone": known.zone,
             "totalInstanceCount": known.count,
-            "availableInstanceCount": self.left(known.id, living),
+            "availableInstanceCount": self.free_count(known.id, running),
             "state": known.state,
             "instanceMatchCriteria": known.criteria,
             "reservationType": known.kind,
@@ -156,7 +156,7 @@ class EmbeddedReservations:
             row["endDate"] = f"{known.end:%Y-%m-%dT%H:%M:%S}.000Z"
         return row
 
-    def shown(self, answer: Response) -> Response:
+    def add_to_instances(self, answer: Response) -> Response:
         """Return DescribeInstances with the reservation that each instance runs in."""
         if answer.status != 200 or not self._used:
             return answer

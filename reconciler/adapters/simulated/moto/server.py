@@ -24,8 +24,8 @@ _RESET: Final = struct.pack("ii", 1, 0)
 def serve(ec2: EmbeddedEC2, port: int = 0) -> Iterator[str]:
     """Serve on loopback while the block runs, and yield the endpoint's URL.
 
-    Port 0 takes a free one. A call that a fault makes time out is reset here as well: the caller
-    learns as little from it, only sooner.
+    Port 0 selects a free one. A call that times out because of a fault is reset here as well: the
+    caller learns as little, only sooner.
     """
     server = _Server(("127.0.0.1", port), _Handler)
     server.ec2 = ec2
@@ -40,14 +40,14 @@ def serve(ec2: EmbeddedEC2, port: int = 0) -> Iterator[str]:
 
 
 class _Server(ThreadingHTTPServer):
-    """A server that knows what it serves; connections do not outlive it."""
+    """A server of one account; connections do not outlive it."""
 
     daemon_threads = True
     block_on_close = False
     ec2: EmbeddedEC2
 
     def handle_error(self, request: Any, client_address: object) -> None:
-        """Ignore that a client closed the connection, as a killed one does."""
+        """Ignore a connection that the client closed, as a killed client does."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
@@ -58,7 +58,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def do_GET(self) -> None:
-        """Answer a call of the services that speak REST."""
+        """Answer a call of a REST service."""
         self.do_POST()
 
     def do_POST(self) -> None:
@@ -74,7 +74,7 @@ class _Handler(BaseHTTPRequestHandler):
             body=body,
         )
         try:
-            answer = self.server.ec2.handle(request)
+            answer = self.server.ec2.respond(request)
         except ConnectionLostError:
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             self.close_connection = True
@@ -84,7 +84,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._reply(answer)
 
     def _reply(self, answer: Response) -> None:
-        """Send an answer; a caller that was killed meanwhile does not hear it."""
+        """Send an answer; a caller that was killed meanwhile does not receive it."""
         self.send_response(answer.status)
         for name, value in answer.headers.items():
             if name.lower() not in ("content-length", "date", "server", "transfer-encoding"):

@@ -65,7 +65,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What goes back."""
+    """The response to a call."""
 
     status: int
     body: bytes
@@ -73,7 +73,7 @@ class Response:
 
 
 def nest(form: Sequence[tuple[str, str]]) -> JsonDict:
-    """Return flat parameters as the maps and lists that they spell."""
+    """Return flat parameters as maps and lists."""
     tree: JsonDict = {}
     for name, value in form:
         here = tree
@@ -110,19 +110,19 @@ def encode_query(value: Mapping[str, object]) -> bytes:
 
 
 def error(service: str, status: int, code: str, message: str, request_id: str) -> Response:
-    """Return an error in the form of a service: EC2 has its own, some speak JSON."""
+    """Return an error in the format of a service: EC2 has its own, some use JSON."""
     if service in _JSON:
         body = json.dumps({"__type": code, "message": message})
         return Response(status, body.encode(), {"x-amzn-RequestId": request_id})
-    said = f"<Code>{escape(code)}</Code><Message>{escape(message)}</Message>"
+    details = f"<Code>{escape(code)}</Code><Message>{escape(message)}</Message>"
     if service == "ec2":
         body = (
-            f"<Response><Errors><Error>{said}</Error></Errors>"
+            f"<Response><Errors><Error>{details}</Error></Errors>"
             f"<RequestID>{request_id}</RequestID></Response>"
         )
     else:
         body = (
-            f"<ErrorResponse><Error>{said}</Error>"
+            f"<ErrorResponse><Error>{details}</Error>"
             f"<RequestId>{request_id}</RequestId></ErrorResponse>"
         )
     return Response(status, body.encode(), {"Content-Type": "text/xml;charset=UTF-8"})
