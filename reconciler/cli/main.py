@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     from reconciler.cli.output import stream
 
-    with stream.opened():
+    with stream.filter_output():
         return _run_and_report(words, is_process=argv is None)
 
 

@@ -78,9 +78,9 @@ def _render_findings(
         case "json":
             return findings.render_json(diagnostics, fixes)
         case "yaml":
-            from reconciler.cli.output.listing import yaml_of_json
+            from reconciler.cli.output.listing import json_to_yaml
 
-            return yaml_of_json(findings.render_json(diagnostics, fixes))
+            return json_to_yaml(findings.render_json(diagnostics, fixes))
         case "github":
             return findings.render_github(diagnostics, folder_in_repository(request.path))
         case "sarif":
@@ -131,7 +131,7 @@ class _Advice:
         from reconciler.catalog import names
 
         yield from names.unknown_label_values(entries)
-        if not names.named(entries):
+        if not names.has_named_values(entries):
             return
         resolved = resolve(config, {}, self.sets)
         stated = resolved.origins["aws.region"].layer != Layer.DEFAULT

@@ -68,10 +68,10 @@ class Desired(Protocol):
         """Return an instance type as the class of that NodePool resolves it, or None."""
         ...
 
-    def restamped(
+    def migrate_hashes(
         self, claims: Sequence[NodeClaim], recorded: Sequence[RecordedObject]
     ) -> Sequence[NodeClaim]:
-        """Return the claims whose drift hashes have another version, with those of this one."""
+        """Return the claims with hashes of another version, with hashes of this version."""
         ...
 
     @property

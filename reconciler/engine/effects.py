@@ -70,7 +70,7 @@ class Effects:
             parameters=facts,
         )
 
-    def carry_out(self, intents: Sequence[Intent], call: Callable[[], object]) -> bool:
+    def execute(self, intents: Sequence[Intent], call: Callable[[], object]) -> bool:
         """Journal ``intents``, make the one call that fulfils them, journal their outcome.
 
         Returns whether the call succeeded. A refusal is reported and journalled, and the next pass
@@ -79,9 +79,9 @@ class Effects:
         Raises:
             LeaseLostError: another process acts for the fleet; the outcome stays in doubt.
         """
-        return self.carry_out_all([(intents, call)])[0]
+        return self.execute_all([(intents, call)])[0]
 
-    def carry_out_all(self, effects: Sequence[Effect], within_s: float | None = None) -> list[bool]:
+    def execute_all(self, effects: Sequence[Effect], within_s: float | None = None) -> list[bool]:
         """Journal effects, make their calls at the same time, journal their outcomes.
 
         Returns which calls succeeded. One that is not answered in time stays in doubt; ``within_s``
@@ -90,10 +90,12 @@ class Effects:
         Raises:
             LeaseLostError: another process acts for the fleet; the outcomes stay in doubt.
         """
-        return [answer.error is None for answer in self.answers(effects, within_s)]
+        return [answer.error is None for answer in self.execute_for_answers(effects, within_s)]
 
-    def answers(self, effects: Sequence[Effect], within_s: float | None = None) -> list[Answer]:
-        """Do the same as ``carry_out_all``, and return how each call was answered.
+    def execute_for_answers(
+        self, effects: Sequence[Effect], within_s: float | None = None
+    ) -> list[Answer]:
+        """Do the same as ``execute_all``, and return the answer to each call.
 
         Raises:
             LeaseLostError: another process acts for the fleet; the outcomes stay in doubt.
@@ -103,11 +105,13 @@ class Effects:
         self.begin([intent for intents, _ in effects for intent in intents])
         names = [f"{intents[0].verb} {intents[0].target}" for intents, _ in effects]
         calls = (call for _, call in effects)
-        answers = self.world.calls.together(dict(zip(names, calls, strict=True)), within_s)
+        answers = self.world.calls.call_all(dict(zip(names, calls, strict=True)), within_s)
         answered = [
             (intents, answers[name]) for (intents, _), name in zip(effects, names, strict=True)
         ]
-        self.end([ended for intents, answer in answered for ended in _ended(intents, answer)])
+        self.end(
+            [ended for intents, answer in answered for ended in _call_outcomes(intents, answer)]
+        )
         self._report(answered)
         return [answer for _, answer in answered]
 
@@ -145,7 +149,7 @@ class Effects:
             self.world.journal.finish(ended, self.world.clock.now())
 
 
-def _ended(intents: Sequence[Intent], answer: Answer) -> Iterator[Ended]:
+def _call_outcomes(intents: Sequence[Intent], answer: Answer) -> Iterator[Ended]:
     """Yield the outcomes of the intents of a call; nothing while they are unknown."""
     if answer.error is None:
         yield from (Ended(intent.id, Outcome.SUCCEEDED) for intent in intents)

@@ -21,15 +21,15 @@ from reconciler.model.karpenter.labels import (
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.ports.state import RecordedObject
 
-Hashed = tuple[str, str]
+VersionedHash = tuple[str, str]
 """A hash and its version; both are empty where there is none."""
 
 
-def restamped(
+def migrate_hashes(
     claims: Iterable[NodeClaim],
     recorded: Sequence[RecordedObject],
-    desired: Callable[[str, str], Hashed],
-    rehash: Callable[[Mapping[str, object]], Hashed],
+    desired: Callable[[str, str], VersionedHash],
+    rehash: Callable[[Mapping[str, object]], VersionedHash],
 ) -> list[NodeClaim]:
     """Return the claims whose hashes have another version, with hashes of this version.
 
@@ -49,10 +49,10 @@ def restamped(
                 NODECLASS_HASH_VERSION,
             ),
         ):
-            have, version = annotations.get(key, ""), desired(kind, name)[1]
-            if have and version and annotations.get(version_key) != version:
-                annotations[key] = _hash_today(
-                    claim, have, objects.get((kind, name)), desired(kind, name)[0], rehash
+            current, version = annotations.get(key, ""), desired(kind, name)[1]
+            if current and version and annotations.get(version_key) != version:
+                annotations[key] = _origin_hash(
+                    claim, current, objects.get((kind, name)), desired(kind, name)[0], rehash
                 )
                 annotations[version_key] = version
         if annotations != claim.metadata.annotations:
@@ -61,12 +61,12 @@ def restamped(
     return changed
 
 
-def _hash_today(
+def _origin_hash(
     claim: NodeClaim,
-    have: str,
+    current: str,
     known: RecordedObject | None,
-    wanted: str,
-    rehash: Callable[[Mapping[str, object]], Hashed],
+    desired: str,
+    rehash: Callable[[Mapping[str, object]], VersionedHash],
 ) -> str:
     """Return the hash of what the claim was made from; for a drifted claim its old hash.
 
@@ -74,10 +74,10 @@ def _hash_today(
     this version cannot be compared with the claim.
     """
     if claim.is_true("Drifted"):
-        return have
+        return current
     if known is None:
-        return wanted
-    today = rehash(known.data)[0]
-    if known.hash == have:
-        return today
-    return wanted if known.hash == today else have
+        return desired
+    recomputed = rehash(known.data)[0]
+    if known.hash == current:
+        return recomputed
+    return desired if known.hash == recomputed else current

@@ -58,23 +58,23 @@ class InstanceLists:
             TransientCloudError, CloudError: EC2 did not list the instances.
         """
         now = world.clock.now()
-        wanted = [lifecycle.instance_id(c) for c in claims if c.status.provider_id]
-        begin = partial(_listed, world.compute, now, wanted)
-        found = world.calls.read(_NAME, begin, self._patience(now))
+        ids = [lifecycle.instance_id(c) for c in claims if c.status.provider_id]
+        begin = partial(_list_instances, world.compute, now, ids)
+        found = world.calls.read(_NAME, begin, self._wait_limit(now))
         if found is not None and found.at < now:
             self._last = found  # an earlier pass began it; the next one may be complete in time
-            found = world.calls.read(_NAME, begin, self._patience(now))
+            found = world.calls.read(_NAME, begin, self._wait_limit(now))
         self._last = found or self._last
         assert self._last is not None, "without an earlier list, a pass waits for its own"
         return self._last
 
-    def _patience(self, now: datetime) -> float | None:
+    def _wait_limit(self, now: datetime) -> float | None:
         """Return how long to wait for a list in seconds, None for as long as it takes."""
         last = self._last
         return _WAITS_S if last is not None and now - last.at < _USED_FOR else None
 
 
-def _listed(compute: Compute, now: datetime, wanted: Collection[str]) -> ListedInstances:
+def _list_instances(compute: Compute, now: datetime, ids: Collection[str]) -> ListedInstances:
     listed = tuple(compute.instances())
-    missing = sorted({*wanted}.difference(instance.id for instance in listed))
+    missing = sorted({*ids}.difference(instance.id for instance in listed))
     return ListedInstances(now, (*listed, *(compute.look_up(missing) if missing else ())))

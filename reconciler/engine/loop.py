@@ -43,7 +43,7 @@ from reconciler.ports.progress import EventKind
 # launches by then. Launches whose instances EC2 still shows are kept in any case.
 
 
-EVERY: Final = DAY
+PRUNE_INTERVAL: Final = DAY
 
 
 @dataclass
@@ -53,7 +53,7 @@ class Pruning:
     world: World
     _done_at: datetime | None = None
 
-    def after(self, seen: Observation, settings: Settings) -> None:
+    def prune_daily(self, seen: Observation, settings: Settings) -> None:
         """Remove old records, if this process has not done so within the last day.
 
         A failure is retried a day later: nothing waits for it.
@@ -62,36 +62,36 @@ class Pruning:
         if keep is None:
             return
         now = self.world.clock.now()
-        if self._done_at is not None and now - self._done_at < EVERY:
+        if self._done_at is not None and now - self._done_at < PRUNE_INTERVAL:
             return
         self._done_at = now
         needed = frozenset(instance.tags.get(INTENT_TAG, "") for instance in seen.instances)
         try:
-            gone = self.world.prune(now, keep, needed)
+            removed = self.world.prune(now, keep, needed)
         except StateError as error:
             self.world.notify(
                 EventKind.RETRYING, f"cannot prune old records, retrying in a day: {error}"
             )
             return
-        if gone:
-            text = f"removed {gone} settled records older than {format_duration(keep)}"
+        if removed:
+            text = f"removed {removed} settled records older than {format_duration(keep)}"
             self.world.notify(EventKind.PRUNED, f"{text} (history.keep)")
 
 
 PAUSE_MAX: Final = 60.0
 CLOCK_STEP: Final = timedelta(minutes=1)
 """A clock that goes back by no more than this is being adjusted, and no reason to restart."""
-REPORTED_EVERY: Final = timedelta(minutes=5)
+REPORT_INTERVAL: Final = timedelta(minutes=5)
 """How often a revision that stays invalid is reported."""
 _PACKAGE: Final = "reconciler/"
 _TEXT_MAX: Final = 300
 _FINDINGS_MAX: Final = 10
-READ_AGAIN: Final = timedelta(minutes=5)
+REREAD_INTERVAL: Final = timedelta(minutes=5)
 _SECOND: Final = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Pulse:
+class PassIntervals:
     """Seconds between passes: while operations are in progress, and otherwise."""
 
     busy: float = 1.0
@@ -111,7 +111,7 @@ class PassObserver(Protocol):
         """The pass has failed."""
 
 
-class Unobserved:
+class NoObserver:
     """Watches nothing."""
 
     def started(self) -> None:
@@ -134,7 +134,7 @@ def converge(
     mandate: Mandate,
     *,
     deadline: timedelta,
-    pulse: Pulse,
+    pulse: PassIntervals,
     stop: Callable[[], bool] = lambda: False,
 ) -> Pass:
     """Run passes until one finds nothing to do and nothing under way, and return that pass.
@@ -157,12 +157,12 @@ def converge(
             result = reconcile(world, desired, mandate, recall)
         except (TransientCloudError, ClusterError) as error:
             failures += 1
-            _expect_time(world, until, str(error), stop)
+            _check_deadline(world, until, str(error), stop)
             world.notify(EventKind.RETRYING, str(error))
             world.clock.wait(_backoff(failures, pulse), stop)
             continue
-        if result.seen.doubts:
-            raise result.seen.doubts.error()
+        if result.seen.unclear_owners:
+            raise result.seen.unclear_owners.error()
         failures = failures + 1 if result.all_failed else 0
         until = min(until, world.clock.now() + deadline)  # the clock may have been set back
         if mandate.approved is not None:
@@ -171,11 +171,11 @@ def converge(
             return result
         if stop():
             return result
-        _expect_time(world, until, f"{result.under_way} operations are still in progress")
+        _check_deadline(world, until, f"{result.under_way} operations are still in progress")
         world.clock.wait(_backoff(failures, pulse) if failures else pulse.busy, stop)
 
 
-def _expect_time(
+def _check_deadline(
     world: World, until: datetime, why: str, stop: Callable[[], bool] = lambda: False
 ) -> None:
     if stop():
@@ -189,7 +189,7 @@ def _expect_time(
         )
 
 
-def _backoff(failures: int, pulse: Pulse) -> float:
+def _backoff(failures: int, pulse: PassIntervals) -> float:
     return min(pulse.busy * 2.0 ** min(failures - 1, 10), PAUSE_MAX)
 
 
@@ -198,7 +198,7 @@ def run(
     source: DesiredSource,
     mandate: Mandate,
     *,
-    pulse: Pulse,
+    pulse: PassIntervals,
     stop: Callable[[], bool],
     next_change: Callable[[Plan], datetime | None],
     observer: PassObserver | None = None,
@@ -213,25 +213,25 @@ def run(
         LeaseLostError: another process acts for the fleet, or may soon: acting stopped.
         ClockSetBackError: restart the engine: its records in memory are dated in the future.
     """
-    in_force = _InForce(world, source)
+    current = _CurrentRevision(world, source)
     recall, pruning = Recall(), Pruning(world)
     recorder = WorkloadRecorder(world.trace) if world.trace is not None else None
-    observer = observer or Unobserved()
+    observer = observer or NoObserver()
     failures = 0
-    complaint = reported = ""
+    unclear_reported = reported = ""
 
-    def is_elsewhere() -> bool:
-        return stop() or in_force.has_moved()
+    def is_outdated() -> bool:
+        return stop() or current.has_changed()
 
-    def has_reason() -> bool:
-        return is_elsewhere() or world.interruptions.has_news() or world.arrivals.has_news()
+    def has_events() -> bool:
+        return is_outdated() or world.interruptions.has_events() or world.arrivals.has_events()
 
-    clock = _Forward(world.clock)
+    clock = _ClockCheck(world.clock)
     while not stop():
-        clock.expect()
-        desired = in_force.read()
+        clock.check()
+        desired = current.read()
         if desired is None:
-            world.clock.wait(pulse.quiet, is_elsewhere)
+            world.clock.wait(pulse.quiet, is_outdated)
             continue
         try:
             observer.started()
@@ -240,34 +240,34 @@ def run(
             observer.ended(world, desired, result)
             observed(result.seen)
             if recorder is not None:
-                recorder.after(world, result.seen, desired)
-            pruning.after(result.seen, desired.settings)
-            pause = _pause(world, result, pulse, next_change)
+                recorder.record_pass(world, result.seen, desired)
+            pruning.prune_daily(result.seen, desired.settings)
+            pause = _seconds_to_next_pass(world, result, pulse, next_change)
         except (StalePlanError, LeaseLostError):
             raise
         except Exception as error:  # noqa: BLE001 - an internal error must not end the daemon
             failures += 1
             recall = recall if isinstance(error, ReconcilerError) else Recall()
-            problem = problem_of(error)
+            problem = describe_error(error)
             observer.failed(problem)
             world.notify(EventKind.FAILED, problem)
             world.clock.wait(_backoff(failures, pulse), stop)
             continue
         failures = failures + 1 if result.all_failed else 0
-        complaint = _complained(world, result, complaint)
-        reported = _notify_of_findings(world, result, reported)
+        unclear_reported = _report_unclear_owners(world, result, unclear_reported)
+        reported = _report_findings(world, result, reported)
         pause = _backoff(failures, pulse) if failures else pause
-        world.clock.wait(pause, has_reason)
+        world.clock.wait(pause, has_events)
 
 
 @dataclass
-class _Forward:
+class _ClockCheck:
     """Detects a clock that is set back while the daemon runs."""
 
     clock: Clock
     _last: datetime | None = None
 
-    def expect(self) -> None:
+    def check(self) -> None:
         """Raise ClockSetBackError if the clock is well behind its previous reading."""
         now, last = self.clock.now(), self._last
         self._last = now
@@ -275,9 +275,9 @@ class _Forward:
             raise ClockSetBackError((last - now).total_seconds())
 
 
-def _complained(world: World, result: Pass, before: str) -> str:
+def _report_unclear_owners(world: World, result: Pass, before: str) -> str:
     """Report instances whose owner is unclear, once for the same set."""
-    doubts = result.seen.doubts
+    doubts = result.seen.unclear_owners
     if doubts and doubts.summary != before:
         world.notify(
             EventKind.UNKNOWN,
@@ -289,7 +289,7 @@ def _complained(world: World, result: Pass, before: str) -> str:
 
 
 @dataclass
-class _InForce:
+class _CurrentRevision:
     """The last revision that could be read, and its fingerprint.
 
     It is read again when the fingerprint changes, after a failure, and every few minutes, since
@@ -301,7 +301,7 @@ class _InForce:
     _desired: Desired | None = None
     _tried: str = ""
     _fresh_until: datetime | None = None
-    _complaint: str = ""
+    _problem: str = ""
     _invalid_since: datetime | None = None
     _reported_at: datetime | None = None
 
@@ -318,39 +318,39 @@ class _InForce:
         except LeaseLostError:
             raise
         except Exception as error:  # noqa: BLE001 - an unreadable revision must not end the daemon
-            self._complain(problem_of(error))
+            self._report_problem(describe_error(error))
             return before
-        if before is None or desired.revision != before.revision or self._complaint:
+        if before is None or desired.revision != before.revision or self._problem:
             self.world.notify(EventKind.REVISION, f"synced to commit {desired.revision[:12]}")
-        self._desired, self._fresh_until = desired, now + READ_AGAIN
-        self._complaint, self._invalid_since = "", None
+        self._desired, self._fresh_until = desired, now + REREAD_INTERVAL
+        self._problem, self._invalid_since = "", None
         return desired
 
-    def has_moved(self) -> bool:
+    def has_changed(self) -> bool:
         """Return whether git has changed since the last attempt; never raises."""
         try:
             return self.source.fingerprint() != self._tried
         except Exception:  # noqa: BLE001 - the next read reports the problem
             return False
 
-    def _complain(self, problem: str) -> None:
+    def _report_problem(self, problem: str) -> None:
         """Report a problem and what stays in effect, again every few minutes with its age."""
         now = self.world.clock.now()
         since = self._invalid_since = self._invalid_since or now
         if (
-            problem == self._complaint
+            problem == self._problem
             and self._reported_at
-            and now - self._reported_at < REPORTED_EVERY
+            and now - self._reported_at < REPORT_INTERVAL
         ):
             return
         last, age = self._desired, now - since
-        kept = f"; {last.revision[:12]} stays in effect" if last is not None else ""
+        fallback = f"; {last.revision[:12]} stays in effect" if last is not None else ""
         lasting = f" (for {format_duration(age)})" if age >= _SECOND else ""
-        self.world.notify(EventKind.INVALID_REVISION, f"{problem}{kept}{lasting}")
-        self._complaint, self._reported_at = problem, now
+        self.world.notify(EventKind.INVALID_REVISION, f"{problem}{fallback}{lasting}")
+        self._problem, self._reported_at = problem, now
 
 
-def problem_of(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Return a one-line description of a failure.
 
     An unexpected error is a defect of this program. It is reported with its place in the code and
@@ -370,7 +370,7 @@ def problem_of(error: Exception) -> str:
     )
 
 
-def _notify_of_findings(world: World, result: Pass, reported: str) -> str:
+def _report_findings(world: World, result: Pass, reported: str) -> str:
     """Report which objects of the cluster could not be read, unless that was reported last."""
     problems = [f"{d.message} ({d.hint})" for d in result.seen.snapshot.findings]
     text = "\n".join(problems)
@@ -382,8 +382,8 @@ def _notify_of_findings(world: World, result: Pass, reported: str) -> str:
     return text
 
 
-def _pause(
-    world: World, result: Pass, pulse: Pulse, next_change: Callable[[Plan], datetime | None]
+def _seconds_to_next_pass(
+    world: World, result: Pass, pulse: PassIntervals, next_change: Callable[[Plan], datetime | None]
 ) -> float:
     """Return the seconds until something can change without an event."""
     if not result.is_quiet:

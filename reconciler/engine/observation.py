@@ -13,9 +13,9 @@ from functools import cached_property, partial
 from typing import Final
 
 from reconciler.engine.listing import ListedInstances
-from reconciler.engine.ownership import NO_DOUBTS, Doubts, doubts
+from reconciler.engine.ownership import NO_UNCLEAR_OWNERS, UnclearOwners, unclear_owners
 from reconciler.engine.steps import lifecycle
-from reconciler.engine.steps.nomination import moves_pods, seated
+from reconciler.engine.steps.nomination import moves_pods, with_nominated_pods
 from reconciler.engine.world import World
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.history import NO_HISTORY, History
@@ -46,7 +46,7 @@ class LostNodes:
     findings: tuple[Diagnostic, ...] = ()
 
 
-def deleted_node(world: World, claim: NodeClaim, node: Node, now: datetime) -> NodeClaim:
+def mark_node_deleted(world: World, claim: NodeClaim, node: Node, now: datetime) -> NodeClaim:
     """Return the claim of a Node that was deleted by others, as deleted."""
     what = f"Node {node.name} was deleted"
     world.notify(
@@ -55,10 +55,10 @@ def deleted_node(world: World, claim: NodeClaim, node: Node, now: datetime) -> N
         node_claim=claim.name,
         node_pool=claim.node_pool,
     )
-    return lifecycle.removed(claim, now, NODE_DELETED, what)
+    return lifecycle.delete_with_reason(claim, now, NODE_DELETED, what)
 
 
-def lost_nodes(
+def find_lost_nodes(
     world: World, joined: Sequence[NodeClaim], names: AbstractSet[str], now: datetime
 ) -> LostNodes:
     """Return the claims whose Nodes are gone; ``names`` are those of the Nodes that were listed.
@@ -69,9 +69,9 @@ def lost_nodes(
     """
     missing = [c for c in joined if c.status.node_name and c.status.node_name not in names]
     if len(missing) == len(joined) > 1:
-        return LostNodes(findings=(_none_left(missing),))
+        return LostNodes(findings=(_no_nodes_finding(missing),))
     ended = {}
-    exist = _existing(world, missing)
+    exist = _claims_with_nodes(world, missing)
     for claim in missing:
         name = claim.status.node_name
         if claim.name in exist:
@@ -83,13 +83,13 @@ def lost_nodes(
             node_claim=claim.name,
             node_pool=claim.node_pool,
         )
-        ended[claim.name] = lifecycle.removed(claim, now, NODE_GONE, what)
+        ended[claim.name] = lifecycle.delete_with_reason(claim, now, NODE_GONE, what)
     return LostNodes(ended)
 
 
-def _existing(world: World, missing: Sequence[NodeClaim]) -> frozenset[str]:
+def _claims_with_nodes(world: World, missing: Sequence[NodeClaim]) -> frozenset[str]:
     """Return the claims whose Nodes exist; if unknown, they do."""
-    answers = world.calls.together(
+    answers = world.calls.call_all(
         {c.name: partial(world.cluster.has_node, c.status.node_name) for c in missing}
     )
     for claim in missing:
@@ -101,7 +101,7 @@ def _existing(world: World, missing: Sequence[NodeClaim]) -> frozenset[str]:
     return frozenset(name for name, a in answers.items() if a.error is not None or a.value)
 
 
-def _none_left(missing: Sequence[NodeClaim]) -> Diagnostic:
+def _no_nodes_finding(missing: Sequence[NodeClaim]) -> Diagnostic:
     return Diagnostic(
         Severity.WARNING,
         "nodes-missing",
@@ -112,7 +112,7 @@ def _none_left(missing: Sequence[NodeClaim]) -> Diagnostic:
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
+class RecordsBefore:
     """Our records before the observation updated them."""
 
     node_claims: tuple[NodeClaim, ...] = ()
@@ -122,7 +122,7 @@ class Before:
 _REGISTERS_S: Final = 1.0
 """How long a pass waits until Nodes are registered; the others join a pass later."""
 
-NOTHING_BEFORE: Final = Before()
+NO_RECORDS: Final = RecordsBefore()
 
 
 @dataclass(frozen=True)
@@ -130,10 +130,10 @@ class Observation:
     """The facts observed at ``at``; ``snapshot`` holds the claims as the observation updated them.
 
     ``findings`` are about facts that could not be observed and that decisions do not need.
-    ``history`` is the recorded past. ``owner`` is the fleet that observes, and ``doubts`` are the
-    instances that may or may not belong to it. ``disputed`` are the claims that several Nodes
-    match. ``before`` holds our records before the observation. The list of instances was begun at
-    ``listed_at``, None for at the same time.
+    ``history`` is the recorded past. ``owner`` is the fleet that observes, and ``unclear_owners``
+    has the instances that may or may not belong to it. ``disputed`` are the claims that several
+    Nodes match. ``before`` holds our records before the observation. The list of instances was
+    begun at ``listed_at``; None means at the same time.
     """
 
     at: datetime
@@ -143,9 +143,9 @@ class Observation:
     findings: tuple[Diagnostic, ...] = ()
     history: History = NO_HISTORY
     owner: Owner = NO_OWNER
-    doubts: Doubts = NO_DOUBTS
+    unclear_owners: UnclearOwners = NO_UNCLEAR_OWNERS
     disputed: frozenset[str] = frozenset()
-    before: Before = NOTHING_BEFORE
+    before: RecordsBefore = NO_RECORDS
     listed_at: datetime | None = None
 
     @property
@@ -176,7 +176,7 @@ class Observation:
         """
         return self._state
 
-    def expected(self) -> ClusterState:
+    def expected_state(self) -> ClusterState:
         """Return the cluster as decisions need it.
 
         In addition, pods that running commands move are on the nodes launched for them.
@@ -185,13 +185,15 @@ class Observation:
 
     @cached_property
     def _state(self) -> ClusterState:
-        return cluster_state(seated(self.snapshot, self.at), marked_claims(self.commands))
+        return cluster_state(
+            with_nominated_pods(self.snapshot, self.at), marked_claims(self.commands)
+        )
 
     @cached_property
     def _expected(self) -> ClusterState:
         if not any(moves_pods(command) for command in self.commands):
             return self._state
-        ahead = seated(self.snapshot, self.at, self.commands)
+        ahead = with_nominated_pods(self.snapshot, self.at, self.commands)
         return cluster_state(ahead, marked_claims(self.commands))
 
 
@@ -211,24 +213,33 @@ def observe(world: World, pools: Sequence[NodePool], owner: Owner) -> Observatio
     listed = world.lists.read(world, recorded)
     instances = listed.instances
     by_id = {instance.id: instance for instance in instances}
-    claims = [_listed(claim, by_id.get(lifecycle.instance_id(claim)), listed) for claim in recorded]
-    whole = world.cluster.observe(claims, instances)
-    known = identified(whole, {i.id: i.private_dns_name for i in instances if i.private_dns_name})
-    seen = known.snapshot
+    claims = [
+        _update_from_instance(claim, by_id.get(lifecycle.instance_id(claim)), listed)
+        for claim in recorded
+    ]
+    observed = world.cluster.observe(claims, instances)
+    matched = identified(
+        observed, {i.id: i.private_dns_name for i in instances if i.private_dns_name}
+    )
+    seen = matched.snapshot
     now = world.clock.now()
-    unseen = _unseen(claims, by_id)
-    nodes = {n.spec.provider_id: n for n in seen.nodes if n.spec.provider_id not in unseen}
-    lost = lost_nodes(world, _joined(claims, by_id), {n.name for n in whole.nodes}, now)
-    welcomed = _welcome(world, claims, nodes, now)
+    unlisted = _unlisted_provider_ids(claims, by_id)
+    nodes = {n.spec.provider_id: n for n in seen.nodes if n.spec.provider_id not in unlisted}
+    lost = find_lost_nodes(
+        world, _joined_claims(claims, by_id), {n.name for n in observed.nodes}, now
+    )
+    registrations = _register_nodes(world, claims, nodes, now)
     pods = Pods.of(seen.pods).holding
     after = {pool.name: pool.spec.disruption.consolidates_after for pool in pools}
     updated = []
     for claim in claims:
         node = nodes.get(claim.status.provider_id)
-        fresh = lost.claims.get(claim.name) or _looked_at(world, claim, node, now, welcomed)
+        fresh = lost.claims.get(claim.name) or _update_from_node(
+            world, claim, node, now, registrations
+        )
         if node is not None:
             fresh = lifecycle.with_pods(fresh, pods.get(node.name, ()), now)
-        updated.append(lifecycle.consolidatable(fresh, after.get(claim.node_pool), now))
+        updated.append(lifecycle.with_consolidatable(fresh, after.get(claim.node_pool), now))
     changed = [new for new, old in zip(updated, recorded, strict=True) if new != old]
     if changed:
         world.store.put_node_claims(changed)
@@ -237,17 +248,17 @@ def observe(world: World, pools: Sequence[NodePool], owner: Owner) -> Observatio
         instances,
         replace(seen, node_claims=tuple(updated)),
         commands,
-        (*_unheard(world), *seen.findings, *known.findings, *lost.findings),
+        (*_queue_findings(world), *seen.findings, *matched.findings, *lost.findings),
         owner=owner,
-        doubts=doubts(instances, updated, world.journal, owner, now),
-        disputed=known.disputed,
-        before=Before(recorded, commands),
+        unclear_owners=unclear_owners(instances, updated, world.journal, owner, now),
+        disputed=matched.disputed,
+        before=RecordsBefore(recorded, commands),
         listed_at=listed.at,
     )
 
 
-def _unheard(world: World) -> tuple[Diagnostic, ...]:
-    """Return a finding if interruption events cannot be received; that is no reason to stop."""
+def _queue_findings(world: World) -> tuple[Diagnostic, ...]:
+    """Return a finding if interruption events cannot be received; the pass continues."""
     problem = world.interruptions.problem()
     if not problem:
         return ()
@@ -261,14 +272,18 @@ def _unheard(world: World) -> tuple[Diagnostic, ...]:
     )
 
 
-def _listed(claim: NodeClaim, instance: Instance | None, listed: ListedInstances) -> NodeClaim:
+def _update_from_instance(
+    claim: NodeClaim, instance: Instance | None, listed: ListedInstances
+) -> NodeClaim:
     """Return the claim updated from its instance; a list says nothing about later launches."""
     if instance is None and not listed.covers(claim):
         return claim
     return lifecycle.with_instance(claim, instance, listed.at)
 
 
-def _unseen(claims: Iterable[NodeClaim], instances: Mapping[str, Instance]) -> frozenset[str]:
+def _unlisted_provider_ids(
+    claims: Iterable[NodeClaim], instances: Mapping[str, Instance]
+) -> frozenset[str]:
     """Return the provider ids whose Nodes do not join yet, and none.
 
     The name of a Node that joins is compared with its instance, which EC2 has to show for that.
@@ -278,7 +293,9 @@ def _unseen(claims: Iterable[NodeClaim], instances: Mapping[str, Instance]) -> f
     return frozenset({"", *ids})
 
 
-def _joined(claims: Iterable[NodeClaim], instances: Mapping[str, Instance]) -> list[NodeClaim]:
+def _joined_claims(
+    claims: Iterable[NodeClaim], instances: Mapping[str, Instance]
+) -> list[NodeClaim]:
     """Return the claims whose instances run and whose nodes have joined."""
     found = []
     for claim in claims:
@@ -290,16 +307,16 @@ def _joined(claims: Iterable[NodeClaim], instances: Mapping[str, Instance]) -> l
 
 
 @dataclass
-class _Welcome:
+class _Registration:
     """The changes made to a node that has joined; ``notes`` are reported when all are done."""
 
     registered: bool = False
     notes: list[tuple[EventKind, str]] = field(default_factory=list)
 
 
-def _welcome(
+def _register_nodes(
     world: World, claims: Iterable[NodeClaim], nodes: Mapping[str, Node], now: datetime
-) -> Mapping[str, _Welcome]:
+) -> Mapping[str, _Registration]:
     """Add missing labels, taints and our finalizer to each node, at the same time.
 
     Returns what was done by the name of the claim. A failure stops no other node.
@@ -311,17 +328,17 @@ def _welcome(
         if not claim.is_deleting and claim.is_true(lifecycle.LAUNCHED)
         if node.metadata.deletion_timestamp is None
     ]
-    done = {claim.name: _Welcome(_is_labelled(node, REGISTERED)) for claim, node in joined}
+    done = {claim.name: _Registration(_is_labelled(node, REGISTERED)) for claim, node in joined}
     calls = {
-        f"register {node.name}": partial(_equip, world, claim, node, now, done[claim.name])
+        f"register {node.name}": partial(_register_node, world, claim, node, now, done[claim.name])
         for claim, node in joined
-        if _lacks_something(claim, node, now)
+        if _needs_registration(claim, node, now)
     }
-    answers = world.calls.together(calls, _REGISTERS_S)
+    answers = world.calls.call_all(calls, _REGISTERS_S)
     for claim, node in joined:
         answer = answers.get(f"register {node.name}")
         if answer is not None and isinstance(answer.error, UnansweredError):
-            done[claim.name] = _Welcome()  # it may still be writing to the other one
+            done[claim.name] = _Registration()  # it may still be writing to the other one
         elif answer is not None and answer.error is not None:
             done[claim.name].notes.append((EventKind.FAILED, str(answer.error)))
         for kind, text in done[claim.name].notes:
@@ -333,7 +350,7 @@ def _is_labelled(node: Node, label: str) -> bool:
     return node.metadata.labels.get(label) == "true"
 
 
-def _lacks_something(claim: NodeClaim, node: Node, now: datetime) -> bool:
+def _needs_registration(claim: NodeClaim, node: Node, now: datetime) -> bool:
     if not _is_labelled(node, REGISTERED) or NODE_FINALIZER not in node.metadata.finalizers:
         return True
     return not _is_labelled(node, INITIALIZED) and lifecycle.with_node(claim, node, now).is_true(
@@ -341,7 +358,9 @@ def _lacks_something(claim: NodeClaim, node: Node, now: datetime) -> bool:
     )
 
 
-def _equip(world: World, claim: NodeClaim, node: Node, now: datetime, done: _Welcome) -> None:
+def _register_node(
+    world: World, claim: NodeClaim, node: Node, now: datetime, done: _Registration
+) -> None:
     """Add missing labels, taints and our finalizer to one node.
 
     Raises:
@@ -352,23 +371,23 @@ def _equip(world: World, claim: NodeClaim, node: Node, now: datetime, done: _Wel
         done.registered = True
         done.notes.append((EventKind.REGISTERED, f"{node.name} joined"))
     elif NODE_FINALIZER not in node.metadata.finalizers:
-        world.cluster.hold(node.name)
+        world.cluster.add_finalizer(node.name)
     fresh = lifecycle.with_node(claim, node, now)
     if fresh.is_true(lifecycle.INITIALIZED) and not _is_labelled(node, INITIALIZED):
         world.cluster.initialize(node.name)
         done.notes.append((EventKind.INITIALIZED, f"{node.name} is ready"))
 
 
-def _looked_at(
+def _update_from_node(
     world: World,
     claim: NodeClaim,
     node: Node | None,
     now: datetime,
-    welcomed: Mapping[str, _Welcome],
+    registrations: Mapping[str, _Registration],
 ) -> NodeClaim:
     """Return the claim updated from its node; one that could not be registered is unchanged."""
     if node is None or claim.is_deleting or not claim.is_true(lifecycle.LAUNCHED):
         return lifecycle.with_node(claim, node, now)
     if node.metadata.deletion_timestamp is not None:
-        return deleted_node(world, claim, node, now)
-    return lifecycle.with_node(claim, node, now) if welcomed[claim.name].registered else claim
+        return mark_node_deleted(world, claim, node, now)
+    return lifecycle.with_node(claim, node, now) if registrations[claim.name].registered else claim

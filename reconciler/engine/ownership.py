@@ -49,7 +49,7 @@ class UnknownInstancesError(ReconcilerError):
 
 
 @dataclass(frozen=True, slots=True)
-class Doubts:
+class UnclearOwners:
     """The live instances whose owner is unclear, each list sorted by id.
 
     ``unknown`` instances carry the tags of our fleet and cluster and are in no record.
@@ -67,10 +67,10 @@ class Doubts:
         """A sentence for a log or an error, with the first ids."""
         parts = []
         if self.unknown:
-            parts.append(f"{_counted(self.unknown)} have this fleet's tags but are not recorded")
+            parts.append(f"{_format_ids(self.unknown)} have this fleet's tags but are not recorded")
         if self.contested:
             parts.append(
-                f"{_counted(self.contested)} are recorded, but their tags name no owner or "
+                f"{_format_ids(self.contested)} are recorded, but their tags name no owner or "
                 "another one"
             )
         return "; ".join(parts)
@@ -107,7 +107,7 @@ class Doubts:
             Diagnostic(
                 Severity.WARNING,
                 code,
-                f"instance {i.id} {what}: {_described(i, price_of(i))}",
+                f"instance {i.id} {what}: {_describe_instance(i, price_of(i))}",
                 hint=(
                     "no node is launched or disrupted until this is resolved; `reconciler "
                     "state adopt` lists what can be adopted"
@@ -124,33 +124,33 @@ class Doubts:
         return tuple(found)
 
 
-NO_DOUBTS: Final = Doubts()
+NO_UNCLEAR_OWNERS: Final = UnclearOwners()
 
 
-def doubts(
+def unclear_owners(
     instances: Iterable[Instance],
     claims: Sequence[NodeClaim],
     journal: Journal,
     owner: Owner,
     now: datetime,
-) -> Doubts:
+) -> UnclearOwners:
     """Return the live instances whose owner is unclear.
 
     Instances of journalled launches are not among them: ``recovery`` and ``termination`` handle
     those, whatever became of the launch.
     """
     recorded = {lifecycle.instance_id(claim) for claim in claims if claim.status.provider_id}
-    strange, contested = [], []
+    unrecorded, contested = [], []
     for instance in sorted(instances, key=lambda i: i.id):
         if instance.is_going:
             continue
         if instance.id not in recorded:
-            strange.append(instance)
+            unrecorded.append(instance)
         elif not owner.owns(instance.tags) and now - instance.launched_at >= TAGS_SHOWN_AFTER:
             contested.append(instance)
-    launched = launches_of(strange, journal, owner)
-    unknown = [i for i in strange if owner.is_named_by(i.tags) and i.id not in launched]
-    return Doubts(tuple(unknown), tuple(contested))
+    launched = launches_of(unrecorded, journal, owner)
+    unknown = [i for i in unrecorded if owner.is_named_by(i.tags) and i.id not in launched]
+    return UnclearOwners(tuple(unknown), tuple(contested))
 
 
 def launches_of(
@@ -162,22 +162,22 @@ def launches_of(
     type and zone must be among those that the launch requested, and the times must match.
     """
     ours = [(i, i.tags.get(INTENT_TAG, "")) for i in instances if owner.owns(i.tags)]
-    entries = journal.known({intent for _, intent in ours}) if ours else {}
+    entries = journal.find_entries({intent for _, intent in ours}) if ours else {}
     return {
         instance.id: entry
         for instance, intent in ours
-        if (entry := entries.get(intent)) is not None and _made(entry, instance)
+        if (entry := entries.get(intent)) is not None and _matches_launch(entry, instance)
     }
 
 
-def _made(entry: JournalEntry, instance: Instance) -> bool:
+def _matches_launch(entry: JournalEntry, instance: Instance) -> bool:
     until = None if entry.finished_at is None else entry.finished_at + FOUND_WITHIN
-    return could_have_made(entry.intent, instance, until)
+    return could_have_launched(entry.intent, instance, until)
 
 
-def could_have_made(intent: Intent, instance: Instance, until: datetime | None = None) -> bool:
+def could_have_launched(intent: Intent, instance: Instance, until: datetime | None = None) -> bool:
     """Return whether a launch could have made the instance, by type, zone and time."""
-    options = _options_of(intent)
+    options = _launch_options(intent)
     if options is None or instance.launched_at < intent.at - CLOCKS_APART:
         return False
     if until is not None and instance.launched_at > until + CLOCKS_APART:
@@ -189,7 +189,7 @@ def could_have_made(intent: Intent, instance: Instance, until: datetime | None =
     )
 
 
-def _options_of(intent: Intent) -> Sequence[LaunchOption] | None:
+def _launch_options(intent: Intent) -> Sequence[LaunchOption] | None:
     """Return the offerings that an intent requested, None where it is not a launch.
 
     A launch within a batch does not repeat them: its instance carries the tag of the batch.
@@ -207,12 +207,12 @@ def _options_of(intent: Intent) -> Sequence[LaunchOption] | None:
         return ()
 
 
-def _counted(instances: Sequence[Instance]) -> str:
+def _format_ids(instances: Sequence[Instance]) -> str:
     shown = ", ".join(i.id for i in instances[:5]) + (", …" if len(instances) > 5 else "")
     return f"{len(instances)} instance{'' if len(instances) == 1 else 's'} ({shown})"
 
 
-def _described(instance: Instance, price: float | None) -> str:
+def _describe_instance(instance: Instance, price: float | None) -> str:
     """Return what a person needs to recognise an instance: type, zone, age, price and tags."""
     cost = "price unknown" if price is None else f"${price:.4f}/hour"
     at = instance.launched_at.astimezone(UTC)

@@ -17,15 +17,15 @@ from reconciler.catalog.catalog import Catalog
 from reconciler.desired.fleet import Fleet
 from reconciler.desired.hash import object_hash
 from reconciler.desired.objects import file_objects, node_claims, node_overlays
-from reconciler.diff.nodeclass import LiveInstance as Machine
+from reconciler.diff.nodeclass import LiveInstance
 from reconciler.disruption.command import ForcefulReason
 from reconciler.disruption.decide import objection
-from reconciler.engine.hashes import restamped
+from reconciler.engine.hashes import migrate_hashes
 from reconciler.engine.observation import Observation
 from reconciler.engine.records import Discovery
-from reconciler.engine.steps.commands import unsettled
-from reconciler.engine.steps.interruption import ending, interrupted
-from reconciler.engine.steps.nomination import awaited
+from reconciler.engine.steps.commands import unsettled_claims
+from reconciler.engine.steps.interruption import claims_in_ending_blocks, interrupted_claims
+from reconciler.engine.steps.nomination import claims_awaiting_pods
 from reconciler.model.diagnostics import Diagnostic
 from reconciler.model.karpenter.instancetype import InstanceType
 from reconciler.model.karpenter.labels import INSTANCE_TYPE, NODEPOOL_HASH, NODEPOOL_HASH_VERSION
@@ -73,9 +73,9 @@ def evidence(
     found = dict(fingerprints(snapshot) if recall is None else recall.of(snapshot))
     for instance in seen.instances:
         if not instance.is_going:
-            found[f"Instance {instance.id}"] = fingerprint(_instance(instance))
+            found[f"Instance {instance.id}"] = fingerprint(_instance_facts(instance))
     for command in seen.before.commands:
-        found[f"Command {command.id}"] = fingerprint(_command(command))
+        found[f"Command {command.id}"] = fingerprint(_command_facts(command))
     for rollout in seen.history.rollouts:
         found[f"Rollout {rollout.node_pool}"] = fingerprint(
             (rollout.wave, rollout.stopped_at is not None)
@@ -85,7 +85,7 @@ def evidence(
     return found
 
 
-def _instance(instance: Instance) -> object:
+def _instance_facts(instance: Instance) -> object:
     """Return the facts of a live instance that decide about drift, price and ownership."""
     return (
         instance.instance_type,
@@ -100,7 +100,7 @@ def _instance(instance: Instance) -> object:
     )
 
 
-def _command(command: RunningCommand) -> object:
+def _command_facts(command: RunningCommand) -> object:
     return (command.phase, command.node_claims, command.replacements)
 
 
@@ -118,7 +118,7 @@ class PoolBlueprint:
     catalog: LaunchCatalog
     uncovered: LaunchCatalog | None = None
 
-    def of(self, planned: PlannedNodeClaim) -> PoolBlueprint:
+    def for_claim(self, planned: PlannedNodeClaim) -> PoolBlueprint:
         """Return the blueprint of a planned claim: commitments count if the plan relies on them."""
         source = planned.launch.price_source
         is_covered = source is not None and bool(source.note)
@@ -162,13 +162,13 @@ class PlannedFleet:
     discovery: Discovery = field(default_factory=lambda: Discovery({}))
     coverage: ObservedCoverage = field(default_factory=ObservedCoverage)
     phase: Phase = ignore_phase
-    _resolved: dict[object, Mapping[str, PoolBlueprint]] = field(
+    _blueprints_by_memory: dict[object, Mapping[str, PoolBlueprint]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
     _known_types: TypesRecall = field(
         default_factory=TypesRecall, init=False, repr=False, compare=False
     )
-    _marks: FingerprintRecall = field(
+    _fingerprint_recall: FingerprintRecall = field(
         default_factory=FingerprintRecall, init=False, repr=False, compare=False
     )
 
@@ -195,7 +195,7 @@ class PlannedFleet:
     def blueprints(self, unavailable: Sequence[Unavailable]) -> Mapping[str, PoolBlueprint]:
         """Return what launches need, by NodePool, without pools whose class is unknown."""
         types = self._types(unavailable, self.coverage.covers)
-        plain = self._types(unavailable) if self.coverage.covers else None
+        uncovered = self._types(unavailable) if self.coverage.covers else None
         found = {}
         for pool in self.node_pools:
             node_class = self.launch_class_of(pool)
@@ -206,7 +206,7 @@ class PlannedFleet:
                     self._hash("NodePool", pool.name),
                     self._hash("EC2NodeClass", node_class.name),
                     types.by_name[pool.name].types,
-                    plain.by_name[pool.name].types if plain is not None else None,
+                    uncovered.by_name[pool.name].types if uncovered is not None else None,
                 )
         return found
 
@@ -217,8 +217,8 @@ class PlannedFleet:
             node_overlays(self.fleet),
             self.catalog,
             self.settings,
-            refused=_refused(unavailable),
-            memory=self.discovery.of(self.classes),
+            refused=_offering_keys(unavailable),
+            memory=self.discovery.memory_by_class(self.classes),
             covers=covers,
         )
 
@@ -230,11 +230,11 @@ class PlannedFleet:
         """The drift hashes of the objects that have one, computed once for all NodeClaims."""
         return {(r.kind, r.name): self.rehash(r.data) for r in self.fleet.resources}
 
-    def restamped(
+    def migrate_hashes(
         self, claims: Sequence[NodeClaim], recorded: Sequence[RecordedObject]
     ) -> Sequence[NodeClaim]:
         """Return the claims whose drift hashes have another version, with those of this one."""
-        return restamped(claims, recorded, self.hash_of, self.rehash)
+        return migrate_hashes(claims, recorded, self.hash_of, self.rehash)
 
     def hash_of(self, kind: str, name: str) -> tuple[str, str]:
         """Return the drift hash of an object in git and its version, empty strings if none."""
@@ -247,7 +247,7 @@ class PlannedFleet:
     def instance_type(self, node_pool: str, name: str) -> InstanceType | None:
         """Return an instance type as the class of that NodePool resolves it, or None.
 
-        It has the memory that nodes have turned out to have, as in a plan.
+        It has the memory that nodes actually have, as in a plan.
         """
         blueprint = self._blueprints.get(node_pool)
         return (blueprint.catalog if blueprint is not None else self.catalog).get(name)
@@ -260,24 +260,24 @@ class PlannedFleet:
     @property
     def _blueprints(self) -> Mapping[str, PoolBlueprint]:
         """What launches need, computed again when more is known about the nodes' memory."""
-        learned = tuple(sorted(self.discovery.of(self.classes).items()))
-        if learned not in self._resolved:
-            self._resolved.clear()
-            self._resolved[learned] = self.blueprints(())
-        return self._resolved[learned]
+        memory = tuple(sorted(self.discovery.memory_by_class(self.classes).items()))
+        if memory not in self._blueprints_by_memory:
+            self._blueprints_by_memory.clear()
+            self._blueprints_by_memory[memory] = self.blueprints(())
+        return self._blueprints_by_memory[memory]
 
-    def _with_learned(self, cluster: ClusterState) -> ClusterState:
-        """Return the cluster with nodes that have not joined as large as joined ones turned out.
+    def _with_discovered_memory(self, cluster: ClusterState) -> ClusterState:
+        """Return the cluster with the discovered memory on nodes that have not joined.
 
-        Their NodeClaims promise the capacity that was estimated at their launch. If less is known
-        now, a pod placed on the difference would need a second launch.
+        Their NodeClaims have the capacity that was estimated at launch. If nodes of that type have
+        less, a pod placed on the difference would need a second launch.
         """
-        nodes = tuple(map(self._as_learned, cluster.nodes))
+        nodes = tuple(map(self._limit_to_discovered, cluster.nodes))
         if all(new is old for new, old in zip(nodes, cluster.nodes, strict=True)):
             return cluster
         return replace(cluster, nodes=nodes)
 
-    def _as_learned(self, node: StateNode) -> StateNode:
+    def _limit_to_discovered(self, node: StateNode) -> StateNode:
         claim = node.claim
         if claim is None or node.is_initialized:
             return node
@@ -285,8 +285,8 @@ class PlannedFleet:
         if kind is None:
             return node
         status = claim.status
-        capacity = _at_most(status.capacity, kind.capacity)
-        allocatable = _at_most(status.allocatable, kind.allocatable)
+        capacity = _limit_memory(status.capacity, kind.capacity)
+        allocatable = _limit_memory(status.allocatable, kind.allocatable)
         if (capacity, allocatable) == (status.capacity, status.allocatable):
             return node
         fresh = msgspec.structs.replace(status, capacity=capacity, allocatable=allocatable)
@@ -323,9 +323,9 @@ class PlannedFleet:
         serial: int,
     ) -> Inputs:
         """Return the inputs of a plan: this revision, the observation, and the records."""
-        cluster = seen.expected()
+        cluster = seen.expected_state()
         memory = self.discovery.update(cluster.nodes, self.classes, seen.at)
-        cluster = self._with_learned(cluster)
+        cluster = self._with_discovered_memory(cluster)
         self.coverage.update(self.settings, cluster, self.catalog, seen.at)
         return Inputs(
             fleet=self.fleet,
@@ -337,24 +337,24 @@ class PlannedFleet:
             revision=self.head,
             base=[o.data for o in recorded],
             compared_with="records",
-            live=[looked_up(c) for c in self.classes.values()],
+            live=[resolved_object(c) for c in self.classes.values()],
             diagnostics=(
                 *self.diagnostics,
                 *seen.findings,
-                *seen.doubts.findings(self._price_of),
+                *seen.unclear_owners.findings(self._price_of),
             ),
-            withheld=seen.doubts.summary,
+            withheld=seen.unclear_owners.summary,
             interrupted={
-                **ending(seen.claims, self.classes, seen.at),
-                **interrupted(seen.claims),
+                **claims_in_ending_blocks(seen.claims, self.classes, seen.at),
+                **interrupted_claims(seen.claims),
             },
-            instances=_machines(seen),
-            refused=_refused(unavailable),
+            instances=_live_instances(seen),
+            refused=_offering_keys(unavailable),
             allow_removal=self.allow_removal,
             serial=serial,
             history=seen.history,
-            nominated=awaited(seen.snapshot, seen.commands),
-            unsettled=unsettled(seen.commands, seen.at),
+            nominated=claims_awaiting_pods(seen.snapshot, seen.commands),
+            unsettled=unsettled_claims(seen.commands, seen.at),
             digests=msgspec.structs.replace(
                 self.digests, snapshot=input_digest(joined(self.evidence(seen)))
             ),
@@ -362,7 +362,7 @@ class PlannedFleet:
 
     def evidence(self, seen: Observation) -> Fingerprints:
         """Return fingerprints of the facts that a plan of this observation is made from."""
-        return evidence(seen, self.classes, self._marks)
+        return evidence(seen, self.classes, self._fingerprint_recall)
 
     def _price_of(self, instance: Instance) -> float | None:
         """Return the price of an instance an hour, None if the catalog has none."""
@@ -376,16 +376,16 @@ class PlannedFleet:
         """
         claims = {c.name: c for c in seen.claims}
         for name in command.replacements:
-            outdated = self._outdated(claims[name])
-            if outdated:
-                return outdated
+            reason = self._outdated_reason(claims[name])
+            if reason:
+                return reason
         if command.reason in _FORCEFUL:
             return None
         named = set(command.node_claims)
         nodes = [n for n in seen.state().nodes if n.claim is not None and n.claim.name in named]
         return objection(command.reason, nodes, self.settings, seen.at)
 
-    def _outdated(self, claim: NodeClaim) -> str | None:
+    def _outdated_reason(self, claim: NodeClaim) -> str | None:
         if claim.node_pool not in self._pools:
             return f"NodePool {claim.node_pool} is no longer in git"
         annotations = claim.metadata.annotations
@@ -401,8 +401,8 @@ _FORCEFUL: Final = frozenset(reason.value for reason in ForcefulReason)
 """Reasons that ignore do-not-disrupt: rolled back, such a command would restart in every pass."""
 
 
-def _at_most(promised: Amounts, known: Resources) -> Amounts:
-    """Return the promised memory of a NodeClaim, at most what its type is known to have."""
+def _limit_memory(promised: Amounts, known: Resources) -> Amounts:
+    """Return the amounts of a NodeClaim, with at most the memory that its type is known to have."""
     if MEMORY not in promised or MEMORY not in known:
         return promised
     own = parse_resources({MEMORY: promised[MEMORY]})[MEMORY]
@@ -411,10 +411,10 @@ def _at_most(promised: Amounts, known: Resources) -> Amounts:
     return {**promised, **format_resources({MEMORY: known[MEMORY]})}
 
 
-def _machines(seen: Observation) -> dict[str, Machine]:
+def _live_instances(seen: Observation) -> dict[str, LiveInstance]:
     """Return the facts of each live instance that drift detection compares."""
     return {
-        i.provider_id: Machine(
+        i.provider_id: LiveInstance(
             i.image_id,
             i.subnet_id,
             frozenset(i.security_groups),
@@ -426,11 +426,11 @@ def _machines(seen: Observation) -> dict[str, Machine]:
     }
 
 
-def _refused(unavailable: Sequence[Unavailable]) -> list[tuple[str, str, str]]:
+def _offering_keys(unavailable: Sequence[Unavailable]) -> list[tuple[str, str, str]]:
     return [(u.instance_type, u.zone, u.capacity_type) for u in unavailable]
 
 
-def looked_up(node_class: EC2NodeClass) -> dict[str, object]:
+def resolved_object(node_class: EC2NodeClass) -> dict[str, object]:
     """Return a resolved node class as an object of the cluster."""
     data: dict[str, object] = msgspec.to_builtins(node_class)
     return {"apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", **data}

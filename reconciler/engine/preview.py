@@ -36,22 +36,24 @@ def launches_of(plan: Plan, inputs: Inputs) -> list[tuple[Launch, PoolBlueprint]
         for pool in facts.pools
         if pool.name in ready and (node_class := node_class_of(pool, facts.classes)) is not None
     }
-    claims = [*facts.cluster.unlaunched, *_planned(plan, blueprints, inputs.now)]
+    claims = [*facts.cluster.unlaunched, *_planned_claims(plan, blueprints, inputs.now)]
     launches = []
     planned = {entry.name: entry for entry in plan.node_claims}
     for claim in claims:
         blueprint = blueprints.get(claim.node_pool)
         if blueprint is not None and claim.name in planned:
-            blueprint = blueprint.of(planned[claim.name])
-        call = provision.launch_of(claim, blueprint, {}) if blueprint is not None else None
+            blueprint = blueprint.for_claim(planned[claim.name])
+        call = provision.make_launch(claim, blueprint, {}) if blueprint is not None else None
         if blueprint is not None and call is not None:
             launches.append((call, blueprint))
     return launches
 
 
-def _planned(plan: Plan, blueprints: Mapping[str, PoolBlueprint], now: datetime) -> list[NodeClaim]:
+def _planned_claims(
+    plan: Plan, blueprints: Mapping[str, PoolBlueprint], now: datetime
+) -> list[NodeClaim]:
     return [
-        provision.claim_of(planned, blueprints[planned.node_pool], now)
+        provision.make_node_claim(planned, blueprints[planned.node_pool], now)
         for planned in plan.node_claims
         if planned.node_pool in blueprints
     ]

@@ -111,8 +111,8 @@ def reconcile(
         TransientCloudError: EC2 could not be observed; nothing was decided.
         LeaseLostError: another process acts for the fleet; nothing more was written.
     """
-    given = (world, desired, mandate, recall or Recall())
-    facts: dict[str, object] = dict(zip(GIVEN, given, strict=True))
+    initial = (world, desired, mandate, recall or Recall())
+    facts: dict[str, object] = dict(zip(INITIAL_FACTS, initial, strict=True))
     for step in STEPS:
         with world.span(step.name):
             written = step.run(*(facts[name] for name in step.reads))
@@ -128,16 +128,16 @@ def owner_of(settings: Settings) -> Owner:
     return Owner(settings.fleet, settings.cluster_name)
 
 
-def restamp(world: World, desired: Desired) -> None:
+def migrate_hashes(world: World, desired: Desired) -> None:
     """Migrate drift hashes of earlier releases to the version of this one."""
-    old = desired.restamped(world.store.node_claims(), world.store.objects())
+    old = desired.migrate_hashes(world.store.node_claims(), world.store.objects())
     if old:
         world.store.put_node_claims(old)
 
 
 def _confirm(world: World) -> None:
     world.confirm()
-    world.calls.renew()
+    world.calls.begin_pass()
 
 
 def _effects(world: World, desired: Desired) -> Effects:
@@ -158,8 +158,8 @@ def _observe(world: World, desired: Desired, owner: Owner) -> Observation:
 
 
 def _advance_commands(effects: Effects, seen: Observation, desired: Desired) -> None:
-    if not seen.doubts:
-        commands.untaint_strays(effects, seen)
+    if not seen.unclear_owners:
+        commands.untaint_stray_nodes(effects, seen)
         commands.advance(effects, seen, lambda c: desired.objection(c, seen), desired.node_pools)
 
 
@@ -173,9 +173,9 @@ def _reread(world: World, seen: Observation) -> Observation:
     return with_fields(seen, snapshot=snapshot, commands=tuple(world.store.commands()))
 
 
-def _tag(effects: Effects, seen: Observation) -> int:
+def _tag_instances(effects: Effects, seen: Observation) -> int:
     """Tag instances whose nodes have joined; return how many remain for later passes."""
-    return 0 if seen.doubts else upkeep.tag_joined_instances(effects, seen)
+    return 0 if seen.unclear_owners else upkeep.tag_joined_instances(effects, seen)
 
 
 def _count_forgotten(before: Observation, after: Observation) -> int:
@@ -187,34 +187,34 @@ def _advance_rollouts(world: World, seen: Observation, desired: Desired) -> None
     rollouts.advance(world, seen, desired.settings)
 
 
-def _recollect(world: World, seen: Observation, desired: Desired) -> Observation:
+def _add_history(world: World, seen: Observation, desired: Desired) -> Observation:
     """Return the observation with the recorded past."""
     return with_fields(seen, history=history_of(world.store, desired.settings, seen.at))
 
 
 def _plan(world: World, desired: Desired, seen: Observation, recall: Recall) -> Plan:
     store = world.store
-    refused = provision.refused_now(store, seen.at)
+    refused = provision.unavailable_offerings(store, seen.at)
     return desired.plan(seen, refused, store.objects(), store.serial(), recall)
 
 
-def _mandated(
+def _apply_mandate(
     world: World, desired: Desired, plan: Plan, mandate: Mandate, seen: Observation
 ) -> Plan:
     """Return the part of a plan that the pass may apply."""
-    if seen.doubts:
+    if seen.unclear_owners:
         return plan  # it has no actions, and states the reason
     if mandate.approved is not None:
-        return _approved(world, plan, mandate.approved, lambda: desired.evidence(seen))
-    return plan if mandate.decides else _nothing_of(plan)
+        return _apply_approval(world, plan, mandate.approved, lambda: desired.evidence(seen))
+    return plan if mandate.decides else _without_actions(plan)
 
 
-def _nothing_of(plan: Plan) -> Plan:
+def _without_actions(plan: Plan) -> Plan:
     """Return the plan without its decisions: what is in progress is finished."""
     return replace(plan, actions=(), node_claims=(), commands=())
 
 
-def _approved(
+def _apply_approval(
     world: World, plan: Plan, approved: Plan, evidence: Callable[[], Fingerprints]
 ) -> Plan:
     """Return the new plan if it equals the approved one.
@@ -227,18 +227,18 @@ def _approved(
     """
     if not plan_differences(approved, plan):
         return replace(plan, approved_as=approved.digest)
-    if _is_begun(world, approved):
-        return _nothing_of(plan)
+    if _is_started(world, approved):
+        return _without_actions(plan)
     raise StalePlanError(plan_differences(approved, plan, evidence()))
 
 
-def _is_begun(world: World, approved: Plan) -> bool:
+def _is_started(world: World, approved: Plan) -> bool:
     """Return whether a pass has started to apply the approved plan."""
     known = world.store.plan(approved.digest)
     return known is not None and known.carried_out_at is not None
 
 
-def _refuse_moved(world: World, desired: Desired, mandate: Mandate) -> None:
+def _reject_stale_plan(world: World, desired: Desired, mandate: Mandate) -> None:
     """Reject an approved plan of another desired state before the pass has any effect.
 
     Raises:
@@ -247,10 +247,10 @@ def _refuse_moved(world: World, desired: Desired, mandate: Mandate) -> None:
     approved = mandate.approved
     if approved is None:
         return
-    now = replace(desired.digests, snapshot="")
-    moved = changed_inputs(approved.inputs, now, approved.revision, desired.head)
-    if moved and not _is_begun(world, approved):
-        raise StalePlanError(moved)
+    current = replace(desired.digests, snapshot="")
+    changed = changed_inputs(approved.inputs, current, approved.revision, desired.head)
+    if changed and not _is_started(world, approved):
+        raise StalePlanError(changed)
 
 
 def _act(
@@ -262,18 +262,18 @@ def _act(
     ended: provision.LaunchTally,
 ) -> bool:
     """Start what is ready; return whether launches were answered and all of them failed."""
-    failed = starting.start(world, desired, plan, seen, mandate.tags, mandate.batch_from)
+    failed = starting.start_plan(world, desired, plan, seen, mandate.tags, mandate.batch_from)
     return failed or ended.all_failed
 
 
-def _remember(world: World, desired: Desired, plan: Plan) -> None:
+def _record_plan(world: World, desired: Desired, plan: Plan) -> None:
     """Record a plan before it is applied; one without actions only if its content is new.
 
     ``explain`` answers from the last plan, which therefore has to state why a pod is pending even
     if nothing can be done about it.
     """
     last = world.store.plans(limit=1)
-    if plan.is_empty and last and _recorded_essence(last[0].body) == _essence(plan):
+    if plan.is_empty and last and _recorded_content(last[0].body) == _plan_content(plan):
         return
     now = None if plan.is_empty else world.clock.now()
     world.store.put_plan(
@@ -282,18 +282,18 @@ def _remember(world: World, desired: Desired, plan: Plan) -> None:
     world.keep_reasons(plan)
 
 
-def _note_stalling(world: World, seen: Observation, plan: Plan, desired: Desired) -> None:
-    bookkeeping.note(world, seen, plan, desired.settings)
-    bookkeeping.keep_obstacles(world, seen, plan)
+def _note_stalled_nodes(world: World, seen: Observation, plan: Plan, desired: Desired) -> None:
+    bookkeeping.record_drift(world, seen, plan, desired.settings)
+    bookkeeping.record_obstacles(world, seen, plan)
 
 
 @lru_cache(maxsize=4)
-def _recorded_essence(body: bytes) -> Plan:
+def _recorded_content(body: bytes) -> Plan:
     """Return the content of a recorded plan; the same one is read by every quiet pass."""
-    return _essence(from_json(body))
+    return _plan_content(from_json(body))
 
 
-def _essence(plan: Plan) -> Plan:
+def _plan_content(plan: Plan) -> Plan:
     """Return the content of a plan, without its time and serial."""
     return replace(plan, at=datetime.fromtimestamp(0, UTC), serial=0)
 
@@ -306,21 +306,21 @@ def _record_objects(
     A NodePool that was removed from git stays recorded while it owns nodes: its budgets apply
     until the last of them is gone.
     """
-    if seen.doubts or (plan.is_empty and not (plan.changes and mandate.decides)):
+    if seen.unclear_owners or (plan.is_empty and not (plan.changes and mandate.decides)):
         return
-    wanted = desired.objects()
-    names = {o.name for o in wanted if o.kind == "NodePool"}
+    desired_objects = desired.objects()
+    names = {o.name for o in desired_objects if o.kind == "NodePool"}
     owning = {claim.node_pool for claim in seen.claims}
-    outlived = [
+    still_needed = [
         o
         for o in world.store.objects()
         if o.kind == "NodePool" and o.name in owning and o.name not in names
     ]
-    world.store.put_objects([*wanted, *outlived], desired.revision, world.clock.now())
+    world.store.put_objects([*desired_objects, *still_needed], desired.revision, world.clock.now())
 
 
-def _clean_up(effects: Effects, desired: Desired, seen: Observation) -> None:
-    if not seen.doubts:
+def _delete_unused(effects: Effects, desired: Desired, seen: Observation) -> None:
+    if not seen.unclear_owners:
         upkeep.delete_unused(effects, tuple(desired.classes.values()))
 
 
@@ -335,7 +335,7 @@ def _result(
     untagged: int,
 ) -> Pass:
     running = world.store.commands()
-    under_way = _under_way(world, desired, seen, running)
+    under_way = _count_operations(world, desired, seen, running)
     under_way += len(nominations(seen.snapshot, seen.at))
     unapproved = 0 if plan.actions else len(fresh.actions)
     planned = {command.id for command in plan.commands}
@@ -343,49 +343,54 @@ def _result(
     return Pass(plan, seen, under_way + forgotten + untagged, all_failed, unapproved, started)
 
 
-def _under_way(
+def _count_operations(
     world: World, desired: Desired, seen: Observation, running: Sequence[RunningCommand]
 ) -> int:
     """Return the number of operations that later passes have to finish."""
-    waves = rollouts.unsettled(world.store.rollouts(), desired.settings, seen.at)
+    waves = rollouts.count_unsettled(world.store.rollouts(), desired.settings, seen.at)
     claims = world.store.node_claims()
     starting = sum(not c.is_true("Initialized") or c.is_deleting for c in claims)
     return starting + len(running) + waves + len(world.journal.in_doubt())
 
 
-GIVEN: Final = ("world", "desired", "mandate", "recall")
+INITIAL_FACTS: Final = ("world", "desired", "mandate", "recall")
 """The initial facts of a pass, in the order of the parameters of ``reconcile``."""
 
 STEPS: Final = (
     Step("confirm the lease", _confirm, ("world",)),
-    Step("refuse a stale plan", _refuse_moved, ("world", "desired", "mandate")),
+    Step("refuse a stale plan", _reject_stale_plan, ("world", "desired", "mandate")),
     Step("name the owner", _owner, ("desired",), "owner"),
     Step("prepare effects", _effects, ("world", "desired"), "effects"),
     Step("recover", _recover, ("effects", "desired", "owner"), "ended"),
-    Step("migrate hashes", restamp, ("world", "desired")),
+    Step("migrate hashes", migrate_hashes, ("world", "desired")),
     Step("observe", _observe, ("world", "desired", "owner"), "observed"),
     Step("advance commands", _advance_commands, ("effects", "observed", "desired")),
-    Step("collect", termination.collect, ("effects", "observed")),
+    Step("collect", termination.collect_garbage, ("effects", "observed")),
     Step("acknowledge interruptions", _acknowledge_interruptions, ("world", "observed", "mandate")),
-    Step("read the mirror", announcing.read, ("effects", "observed")),
+    Step("read the mirror", announcing.mark_deleted_claims, ("effects", "observed")),
     Step("carry out requests", requests.advance, ("effects", "observed")),
     Step("reread records", _reread, ("world", "observed"), "collected"),
     Step("advance terminations", termination.advance, ("effects", "collected")),
-    Step("tag instances", _tag, ("effects", "collected"), "untagged"),
+    Step("tag instances", _tag_instances, ("effects", "collected"), "untagged"),
     Step("reread records again", _reread, ("world", "collected"), "advanced"),
     Step("count what is gone", _count_forgotten, ("observed", "advanced"), "forgotten"),
     Step("advance rollouts", _advance_rollouts, ("world", "advanced", "desired")),
-    Step("add the recorded past", _recollect, ("world", "advanced", "desired"), "seen"),
+    Step("add the recorded past", _add_history, ("world", "advanced", "desired"), "seen"),
     Step("plan", _plan, ("world", "desired", "seen", "recall"), "fresh"),
-    Step("apply the mandate", _mandated, ("world", "desired", "fresh", "mandate", "seen"), "plan"),
-    Step("record the plan", _remember, ("world", "desired", "plan")),
-    Step("record usage", bookkeeping.record, ("world", "seen", "desired")),
-    Step("note stalled nodes", _note_stalling, ("world", "seen", "plan", "desired")),
+    Step(
+        "apply the mandate",
+        _apply_mandate,
+        ("world", "desired", "fresh", "mandate", "seen"),
+        "plan",
+    ),
+    Step("record the plan", _record_plan, ("world", "desired", "plan")),
+    Step("record usage", bookkeeping.record_usage, ("world", "seen", "desired")),
+    Step("note stalled nodes", _note_stalled_nodes, ("world", "seen", "plan", "desired")),
     Step("record objects", _record_objects, ("world", "desired", "seen", "plan", "mandate")),
     Step("act", _act, ("world", "desired", "plan", "seen", "mandate", "ended"), "all_failed"),
-    Step("show NodeClaims", announcing.show, ("world", "desired", "plan")),
+    Step("show NodeClaims", announcing.update_mirror, ("world", "desired", "plan")),
     Step("announce", announcing.announce, ("world", "seen", "plan")),
-    Step("clean up", _clean_up, ("effects", "desired", "seen")),
+    Step("clean up", _delete_unused, ("effects", "desired", "seen")),
     Step(
         "summarise",
         _result,

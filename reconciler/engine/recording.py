@@ -19,8 +19,8 @@ import msgspec
 
 from reconciler.engine.desired import Desired
 from reconciler.engine.observation import Observation
-from reconciler.engine.steps.provision import refused_now
-from reconciler.engine.world import Complaint, World
+from reconciler.engine.steps.provision import unavailable_offerings
+from reconciler.engine.world import ReportedProblem, World
 from reconciler.model.errors import StateError
 from reconciler.model.history import DAY
 from reconciler.model.karpenter.labels import (
@@ -58,7 +58,7 @@ from reconciler.ports.state import (
 )
 
 _READ_ANNOTATIONS: Final = (DO_NOT_DISRUPT, POD_DELETION_COST)
-_OF_ONE_POD: Final = frozenset(
+_POD_IDENTITY_LABELS: Final = frozenset(
     {
         "apps.kubernetes.io/pod-index",
         "batch.kubernetes.io/job-completion-index",
@@ -68,7 +68,7 @@ _OF_ONE_POD: Final = frozenset(
 """Labels that Kubernetes adds to a single pod: with them, every pod would have its own class."""
 
 
-def class_of(pod: Pod, zones: Collection[str] | None = None) -> PodClass:
+def classify_pod(pod: Pod, zones: Collection[str] | None = None) -> PodClass:
     """Return what decisions read from a pod, without data of its node.
 
     Volumes are omitted: a replay has no claims that they could be bound to. ``zones`` are those
@@ -78,24 +78,28 @@ def class_of(pod: Pod, zones: Collection[str] | None = None) -> PodClass:
     owners = meta.owner_references
     owner = next((o for o in owners if o.controller), owners[0] if owners else None)
     spec = pod.spec
-    if spec.node_name or spec.scheduling_gates or any(map(_is_claim, spec.volumes)):
-        kept = tuple(volume for volume in spec.volumes if not _is_claim(volume))
+    if spec.node_name or spec.scheduling_gates or any(map(_is_volume_claim, spec.volumes)):
+        kept = tuple(volume for volume in spec.volumes if not _is_volume_claim(volume))
         spec = msgspec.structs.replace(spec, node_name="", scheduling_gates=(), volumes=kept)
     if zones is not None:
-        spec = _within(spec, sorted(zones))
+        spec = _require_zones(spec, sorted(zones))
     return PodClass(
         spec,
-        {name: meta.labels[name] for name in sorted(meta.labels) if name not in _OF_ONE_POD},
+        {
+            name: meta.labels[name]
+            for name in sorted(meta.labels)
+            if name not in _POD_IDENTITY_LABELS
+        },
         {name: meta.annotations[name] for name in _READ_ANNOTATIONS if name in meta.annotations},
         None if owner is None else msgspec.structs.replace(owner, uid=""),
     )
 
 
-def _is_claim(volume: Volume) -> bool:
+def _is_volume_claim(volume: Volume) -> bool:
     return volume.persistent_volume_claim is not None or volume.ephemeral is not None
 
 
-def _within(spec: PodSpec, zones: Sequence[str]) -> PodSpec:
+def _require_zones(spec: PodSpec, zones: Sequence[str]) -> PodSpec:
     """Return the spec with one of the zones required, beside what it requires already."""
     here = NodeSelectorExpression(ZONE, "In", tuple(zones))
     affinity = spec.affinity or Affinity()
@@ -138,13 +142,13 @@ class _BoundVolumes:
             self._zones = {}
             for claim in self._snapshot.volume_claims:
                 volume = volumes.get(claim.spec.volume_name)
-                zones = None if volume is None else _zones_of(volume)
+                zones = None if volume is None else _volume_zones(volume)
                 if zones is not None:
                     self._zones[claim.key] = zones
         return self._zones
 
 
-def _zones_of(volume: PersistentVolume) -> frozenset[str] | None:
+def _volume_zones(volume: PersistentVolume) -> frozenset[str] | None:
     """Return the zones of a volume, None if a term of its node affinity names none."""
     affinity = volume.spec.node_affinity
     if affinity is None or affinity.required is None:
@@ -162,13 +166,13 @@ def _zones_of(volume: PersistentVolume) -> frozenset[str] | None:
     return frozenset(found)
 
 
-def _id_of(pod_class: PodClass) -> str:
+def _class_id(pod_class: PodClass) -> str:
     content = msgspec.json.encode(pod_class, order="deterministic")
     return blake2b(content, digest_size=8).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
-class _Present:
+class _RecordedPod:
     """A pod that is recorded as present, as it was when last observed."""
 
     pod: Pod
@@ -186,8 +190,8 @@ class _Fleet:
 
 
 @dataclass(frozen=True, slots=True)
-class _PodMoves:
-    """The pods that came, were bound and have gone by a pass; ``nodes`` are those of the fleet."""
+class _PodChanges:
+    """The pods that were created, bound and removed by a pass; ``nodes`` are those of the fleet."""
 
     at: datetime
     nodes: frozenset[str]
@@ -208,47 +212,47 @@ class WorkloadRecorder:
     log: TraceLog
     _whole_at: datetime | None = field(default=None, init=False)
     _classes: dict[str, PodClass] = field(default_factory=dict, init=False)
-    _pods: dict[str, _Present] = field(default_factory=dict, init=False)
+    _pods: dict[str, _RecordedPod] = field(default_factory=dict, init=False)
     _nodes: dict[str, NodeArrival] = field(default_factory=dict, init=False)
     _daemon_sets: tuple[DaemonSet, ...] | None = field(default=None, init=False)
     _seen: tuple[Pod, ...] = field(default=(), init=False)
     _ours: _Fleet | None = field(default=None, init=False)
     _spot: Mapping[str, Mapping[str, float]] | None = field(default=None, init=False)
     _refused: dict[tuple[str, str, str], datetime] = field(default_factory=dict, init=False)
-    _problem: Complaint = field(default_factory=Complaint, init=False)
+    _problem: ReportedProblem = field(default_factory=ReportedProblem, init=False)
 
-    def after(self, world: World, seen: Observation, desired: Desired) -> None:
+    def record_pass(self, world: World, seen: Observation, desired: Desired) -> None:
         """Record what a pass observed, if ``history.trace`` enables it. A failure is reported."""
         keep, now = desired.settings.history_trace, seen.at
         if keep is None:
             return
         is_whole = self._whole_at is None or not timedelta() <= now - self._whole_at < DAY
         if is_whole:
-            self._forget()
+            self._reset()
         try:
-            batch = self._batch(
+            batch = self._make_batch(
                 seen,
-                lambda claim: _node_of(claim, desired, now),
+                lambda claim: _node_arrival(claim, desired, now),
                 desired.spot_prices,
-                refused_now(world.store, now),
+                unavailable_offerings(world.store, now),
                 is_whole=is_whole,
             )
             if batch is None:
                 return
             self.log.append(batch, now - keep if is_whole else None)
         except StateError as error:
-            self._forget()
+            self._reset()
             self._problem.report(world, f"cannot record the workload for backtests: {error}")
             return
         self._problem.report(world, "")
         if is_whole:
             self._whole_at = now
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._whole_at = self._daemon_sets = self._ours = self._spot = None
         self._classes, self._pods, self._nodes, self._refused, self._seen = {}, {}, {}, {}, ()
 
-    def _batch(
+    def _make_batch(
         self,
         seen: Observation,
         arrived: Callable[[NodeClaim], NodeArrival],
@@ -259,9 +263,9 @@ class WorkloadRecorder:
     ) -> TraceBatch | None:
         """Return what changed since the last batch, and keep it; None if nothing did."""
         known = set(self._classes)
-        before, ours = self._ours, self._fleet(seen)
-        nodes, gone_nodes = self._moved_nodes(seen, arrived) if ours is not before else ((), ())
-        pods, bound, gone = self._moved_pods(seen, before, ours)
+        before, fleet = self._ours, self._fleet(seen)
+        nodes, gone_nodes = self._changed_nodes(seen, arrived) if fleet is not before else ((), ())
+        pods, bound, gone = self._changed_pods(seen, before, fleet)
         daemons = self._changed_daemons(seen.snapshot.daemon_sets)
         prices, refused = self._changed_prices(spot), self._new_refusals(unavailable)
         changed = (nodes, gone_nodes, pods, bound, gone, refused)
@@ -284,7 +288,11 @@ class WorkloadRecorder:
     def _fleet(self, seen: Observation) -> _Fleet:
         """Return what is the fleet's: the same object for as long as nothing of it changes."""
         known, claims, nodes = self._ours, seen.claims, seen.snapshot.nodes
-        if known is not None and _same(known.claims, claims) and _same(known.nodes, nodes):
+        if (
+            known is not None
+            and _have_same_objects(known.claims, claims)
+            and _have_same_objects(known.nodes, nodes)
+        ):
             return known
         launched = frozenset(claim.name for claim in claims if claim.status.provider_id)
         names = frozenset(_node_names(seen))
@@ -293,7 +301,7 @@ class WorkloadRecorder:
         self._ours = _Fleet(claims, nodes, names, launched)
         return self._ours
 
-    def _moved_nodes(
+    def _changed_nodes(
         self, seen: Observation, arrived: Callable[[NodeClaim], NodeArrival]
     ) -> tuple[tuple[NodeArrival, ...], tuple[str, ...]]:
         launched = {claim.name: claim for claim in seen.claims if claim.status.provider_id}
@@ -304,45 +312,45 @@ class WorkloadRecorder:
         self._nodes |= new
         return tuple(new.values()), gone
 
-    def _moved_pods(
-        self, seen: Observation, before: _Fleet | None, ours: _Fleet
+    def _changed_pods(
+        self, seen: Observation, before: _Fleet | None, fleet: _Fleet
     ) -> tuple[tuple[PodArrival, ...], dict[str, datetime], tuple[str, ...]]:
-        """Return the pods that came, were bound, and have gone.
+        """Return the pods that were created, bound, and removed.
 
         Pods that are the same objects as before are not compared again, unless their node has
-        become one of the fleet or is one no more.
+        become one of the fleet or no longer is one.
         """
         pods, old = seen.snapshot.pods, self._seen
-        moved = ours.names ^ before.names if before is not None else ours.names
+        moved = fleet.names ^ before.names if before is not None else fleet.names
         if pods is old and not moved:
             return (), {}, ()
         self._seen = pods
-        came, left = _differing(old, pods)
-        ids = set(map(id, left))
-        present = set(map(id, came))
-        fresh = [pod for pod in came if id(pod) not in ids]
-        lost = {pod.key for pod in left if id(pod) not in present}
+        new_pods, old_pods = _trim_common(old, pods)
+        ids = set(map(id, old_pods))
+        present = set(map(id, new_pods))
+        fresh = [pod for pod in new_pods if id(pod) not in ids]
+        lost = {pod.key for pod in old_pods if id(pod) not in present}
         if moved:
             new = set(map(id, fresh))
             known = [pod for pod in pods if pod.spec.node_name in moved and id(pod) not in new]
             fresh += known
             lost |= {pod.key for pod in known}
-        moves = _PodMoves(seen.at, ours.names, _BoundVolumes(seen.snapshot))
+        moves = _PodChanges(seen.at, fleet.names, _BoundVolumes(seen.snapshot))
         for pod in fresh:
             lost.discard(pod.key)
-            self._meet(pod, moves)
+            self._update_pod(pod, moves)
         for key in sorted(lost & self._pods.keys()):
             moves.gone.append(key)
             del self._pods[key]
         return tuple(moves.arrived), moves.bound, tuple(moves.gone)
 
-    def _meet(self, pod: Pod, moves: _PodMoves) -> None:
+    def _update_pod(self, pod: Pod, moves: _PodChanges) -> None:
         """Compare a pod with what is recorded of it, and record it as it is."""
         key, host = pod.key, pod.spec.node_name
         known = self._pods.get(key)
         if known is not None and known.pod.metadata.uid != pod.metadata.uid:
             known = None  # another pod of that name, in the place of the one before
-        if not _counts(pod, moves.nodes, is_known=known is not None):
+        if not _belongs_to_fleet(pod, moves.nodes, is_known=known is not None):
             if self._pods.pop(key, None) is not None:
                 moves.gone.append(key)
             return
@@ -356,16 +364,16 @@ class WorkloadRecorder:
             arrival = msgspec.structs.replace(known.arrival, bound=at)
         else:
             arrival = known.arrival
-        self._pods[key] = _Present(pod, arrival)
+        self._pods[key] = _RecordedPod(pod, arrival)
 
     def _arrival(self, pod: Pod, now: datetime, volumes: _BoundVolumes) -> PodArrival:
-        name = self._named(class_of(pod, volumes.zones(pod)))
+        name = self._add_class(classify_pod(pod, volumes.zones(pod)))
         created = min(pod.metadata.creation_timestamp or now, now)
         bound = _bound_at(pod, created, now) if pod.spec.node_name else None
         return PodArrival(pod.key, name, created, bound)
 
-    def _named(self, pod_class: PodClass) -> str:
-        name = _id_of(pod_class)
+    def _add_class(self, pod_class: PodClass) -> str:
+        name = _class_id(pod_class)
         self._classes.setdefault(name, pod_class)
         return name
 
@@ -373,7 +381,7 @@ class WorkloadRecorder:
         if self._daemon_sets == daemon_sets:
             return None
         self._daemon_sets = daemon_sets
-        return {daemon.pod().key: class_of(daemon.pod()) for daemon in daemon_sets}
+        return {daemon.pod().key: classify_pod(daemon.pod()) for daemon in daemon_sets}
 
     def _changed_prices(self, spot: Mapping[str, Mapping[str, float]]) -> SpotChanges | None:
         """Return the prices that differ, all of them where none is known, None where none does."""
@@ -390,29 +398,29 @@ class WorkloadRecorder:
             return ()
         known, found = self._refused, []
         self._refused = {}
-        for one in unavailable:
-            offering = (one.instance_type, one.zone, one.capacity_type)
-            self._refused[offering] = one.until
-            if known.get(offering) != one.until:
-                found.append(OfferingRefusal(*offering, one.until, one.code))
+        for entry in unavailable:
+            offering = (entry.instance_type, entry.zone, entry.capacity_type)
+            self._refused[offering] = entry.until
+            if known.get(offering) != entry.until:
+                found.append(OfferingRefusal(*offering, entry.until, entry.code))
         return tuple(found)
 
 
-def _differing(old: Sequence[Pod], new: Sequence[Pod]) -> tuple[Sequence[Pod], Sequence[Pod]]:
-    """Return the new pods and the old ones without what both begin and end with."""
+def _trim_common(old: Sequence[Pod], new: Sequence[Pod]) -> tuple[Sequence[Pod], Sequence[Pod]]:
+    """Return the new and the old pods without those that both begin and end with."""
     shorter = min(len(old), len(new))
-    first = _alike(old, new, shorter)
-    last = _alike(reversed(old), reversed(new), shorter - first)
+    first = _common_length(old, new, shorter)
+    last = _common_length(reversed(old), reversed(new), shorter - first)
     return new[first : len(new) - last], old[first : len(old) - last]
 
 
-def _alike(one: Iterable[Pod], other: Iterable[Pod], most: int) -> int:
+def _common_length(left: Iterable[Pod], right: Iterable[Pod], most: int) -> int:
     """Return how many objects both have in common from the beginning, at most ``most``."""
-    pairs = islice(map(is_, one, other), most)
+    pairs = islice(map(is_, left, right), most)
     return next((number for number, same in enumerate(pairs) if not same), most)
 
 
-def _same(known: Sequence[object], seen: Sequence[object]) -> bool:
+def _have_same_objects(known: Sequence[object], seen: Sequence[object]) -> bool:
     """Return whether both have the same objects; those that only equal each other do not count."""
     return known is seen or (len(known) == len(seen) and all(map(is_, known, seen)))
 
@@ -430,21 +438,21 @@ def _node_names(seen: Observation) -> Iterator[str]:
             yield node.name
 
 
-def _counts(pod: Pod, ours: frozenset[str], *, is_known: bool) -> bool:
+def _belongs_to_fleet(pod: Pod, fleet: frozenset[str], *, is_known: bool) -> bool:
     """Return whether a pod is on a node of the fleet, or waits for one."""
     if pod.is_terminal or pod.is_daemon or pod.is_mirror or pod.is_virtual:
         return False
     if pod.spec.node_name:
-        return pod.spec.node_name in ours
+        return pod.spec.node_name in fleet
     return is_known or pod.is_provisionable
 
 
 def _bound_at(pod: Pod, created: datetime, now: datetime) -> datetime:
-    """Return when a pod was bound, as near as the kubelet and this pass know."""
+    """Return when a pod was bound, as closely as the kubelet and this pass know."""
     return max(created, min(pod.status.start_time or now, now))
 
 
-def _node_of(claim: NodeClaim, desired: Desired, now: datetime) -> NodeArrival:
+def _node_arrival(claim: NodeClaim, desired: Desired, now: datetime) -> NodeArrival:
     labels = claim.metadata.labels
     kind, zone = labels.get(INSTANCE_TYPE, ""), labels.get(ZONE, "")
     capacity_type = labels.get(CAPACITY_TYPE, "")

@@ -14,7 +14,12 @@ from typing import Annotated, Final
 
 import msgspec
 
-from reconciler.catalog.adjusted.discovered import Discoveries, Memory, discovered, memory_of
+from reconciler.catalog.adjusted.discovered import (
+    Discoveries,
+    Memory,
+    discovered_memory,
+    update_discoveries,
+)
 from reconciler.engine.observation import Observation
 from reconciler.engine.ownership import launches_of
 from reconciler.model.diagnostics import Diagnostic
@@ -41,18 +46,20 @@ from reconciler.ports.state import (
 def history_of(store: StateStore, settings: Settings, now: datetime) -> History:
     """Return the recorded past; commands are counted only where a daily maximum is set."""
     taken: tuple[Taken, ...] = ()
-    if counts_days(settings):
-        taken = tuple(row for c in store.commands_since(now - DAY) for row in _taken(c))
+    if has_daily_maximum(settings):
+        taken = tuple(
+            row for c in store.commands_since(now - DAY) for row in _disruptions_by_pool(c)
+        )
     return History(taken, tuple(store.rollouts()), tuple(store.obstacles()), is_kept=True)
 
 
-def counts_days(settings: Settings) -> bool:
+def has_daily_maximum(settings: Settings) -> bool:
     """Return whether a daily maximum is set anywhere."""
     pools = (options.maximum_per_day for options in settings.node_pools.values())
     return bool(settings.fleet_maximum_per_day or settings.maximum_per_day or any(pools))
 
 
-def _taken(command: RunningCommand) -> Iterator[Taken]:
+def _disruptions_by_pool(command: RunningCommand) -> Iterator[Taken]:
     """Yield the number of nodes that a command disrupted in each NodePool.
 
     A command that was rolled back disrupted none.
@@ -63,25 +70,27 @@ def _taken(command: RunningCommand) -> Iterator[Taken]:
         yield Taken(command.started_at, pool, nodes)
 
 
-_KEPT_EVERY: Final = timedelta(days=1)
+_STORE_INTERVAL: Final = timedelta(days=1)
 
 
-def forget(_: Discoveries) -> None:
+def store_nothing(_: Discoveries) -> None:
     """Store nothing: a preview has nowhere to write."""
 
 
 class Discovery:
-    """Discovered capacity; ``keep`` stores it when there is something new.
+    """Discovered capacity; ``store`` saves it when there is something new.
 
     A confirmed amount is stored once a day: that only extends its lifetime.
     """
 
-    def __init__(self, known: Discoveries, keep: Callable[[Discoveries], None] = forget) -> None:
+    def __init__(
+        self, known: Discoveries, store: Callable[[Discoveries], None] = store_nothing
+    ) -> None:
         self._known = known
-        self._keep = keep
-        self._kept_at: datetime | None = None
+        self._store = store
+        self._stored_at: datetime | None = None
 
-    def copied(self) -> Discovery:
+    def independent_copy(self) -> Discovery:
         """Return an independent copy."""
         return Discovery(self._known)
 
@@ -89,18 +98,20 @@ class Discovery:
         self, nodes: Iterable[StateNode], classes: Mapping[str, EC2NodeClass], now: datetime
     ) -> Discoveries:
         """Update the discovered capacity from the observed nodes, and return it."""
-        before, self._known = self._known, discovered(nodes, classes, self._known, now)
-        is_due = self._kept_at is None or now - self._kept_at >= _KEPT_EVERY
+        before, self._known = self._known, update_discoveries(nodes, classes, self._known, now)
+        is_due = self._stored_at is None or now - self._stored_at >= _STORE_INTERVAL
         if _amounts(before) != _amounts(self._known) or (self._known and is_due):
-            self._keep(self._known)
-            self._kept_at = now
+            self._store(self._known)
+            self._stored_at = now
         return self._known
 
-    def of(self, classes: Mapping[str, EC2NodeClass]) -> Mapping[str, MemoryByType]:
+    def memory_by_class(self, classes: Mapping[str, EC2NodeClass]) -> Mapping[str, MemoryByType]:
         """Return what is known about the nodes of each class, by the name of the class."""
         if not self._known:
             return {}
-        return {name: memory_of(node_class, self._known) for name, node_class in classes.items()}
+        return {
+            name: discovered_memory(node_class, self._known) for name, node_class in classes.items()
+        }
 
 
 def _amounts(known: Discoveries) -> dict[str, dict[str, int]]:
@@ -110,7 +121,7 @@ def _amounts(known: Discoveries) -> dict[str, dict[str, int]]:
 API_VERSION: Final = "reconciler/v1"
 
 
-class SeenInstance(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class RecordedInstance(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """An instance as EC2 described it (``ports.cloud.Instance``)."""
 
     id: str
@@ -148,7 +159,7 @@ class FleetRecords(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     fleet: str
     at: Annotated[datetime, msgspec.Meta(tz=True)]
     serial: int = 0
-    instances: tuple[SeenInstance, ...] = ()
+    instances: tuple[RecordedInstance, ...] = ()
     commands: tuple[RunningCommand, ...] = ()
     rollouts: tuple[Rollout, ...] = ()
     obstacles: tuple[Obstacle, ...] = ()
@@ -159,7 +170,7 @@ class FleetRecords(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     findings: tuple[Diagnostic, ...] = ()
 
 
-def records_of(
+def fleet_records(
     store: StateStore,
     journal: Journal,
     seen: Observation,
@@ -174,7 +185,7 @@ def records_of(
         fleet=fleet,
         at=seen.at,
         serial=serial,
-        instances=tuple(SeenInstance(**dataclasses.asdict(i)) for i in seen.instances),
+        instances=tuple(RecordedInstance(**dataclasses.asdict(i)) for i in seen.instances),
         commands=_commands(store, seen.at),
         rollouts=tuple(store.rollouts()),
         obstacles=tuple(store.obstacles()),
@@ -194,8 +205,8 @@ def _commands(store: StateStore, now: datetime) -> tuple[RunningCommand, ...]:
 def _launches(seen: Observation, journal: Journal) -> Iterable[JournalEntry]:
     """Yield the launches of instances without a NodeClaim, so that a plan knows their owner."""
     claimed = {c.status.provider_id.rpartition("/")[2] for c in seen.claims}
-    strange = [instance for instance in seen.instances if instance.id not in claimed]
-    for entry in launches_of(strange, journal, seen.owner).values():
+    unclaimed = [instance for instance in seen.instances if instance.id not in claimed]
+    for entry in launches_of(unclaimed, journal, seen.owner).values():
         plain = msgspec.structs.replace(entry.intent, parameters={})
         yield msgspec.structs.replace(entry, intent=plain, message="")
 
@@ -227,14 +238,14 @@ def restore(
 ) -> None:
     """Write records and NodeClaims into a store and a journal that are empty."""
     store.put_node_claims(claims)
-    recollect(records, store)
+    restore_records(records, store)
     for entry in records.launches:
         journal.begin([entry.intent])
         if entry.outcome is not None and entry.finished_at is not None:
             journal.finish([Ended(entry.intent.id, entry.outcome)], entry.finished_at)
 
 
-def recollect(records: FleetRecords, store: StateStore) -> None:
+def restore_records(records: FleetRecords, store: StateStore) -> None:
     """Write everything except NodeClaims into a store that is empty."""
     for command in records.commands:
         store.put_command(command)

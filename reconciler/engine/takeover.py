@@ -47,7 +47,7 @@ _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?", re.ASCII)
 """The names that a claim may have; a tag can hold any text."""
 
 
-def name_of(instance: Instance) -> str:
+def claim_name(instance: Instance) -> str:
     """Return the name of an instance's claim: from its tag, or made from its NodePool and id.
 
     An instance of a batch gets that tag only after its node has joined.
@@ -57,7 +57,7 @@ def name_of(instance: Instance) -> str:
     return named if _NAME.fullmatch(named) else made
 
 
-def claim_of(
+def make_claim(
     instance: Instance, name: str, pool: NodePool, types: provision.TypeLookup
 ) -> NodeClaim:
     """Return the claim that the current NodePool would have created for an instance."""
@@ -74,31 +74,32 @@ def claim_of(
         ),
     )
     kind = types(pool.name, instance.instance_type)
-    return lifecycle.launched(claim, instance, kind, instance.launched_at)
+    return lifecycle.mark_launched(claim, instance, kind, instance.launched_at)
 
 
 _KARPENTER: Final = ("app.kubernetes.io/name", "karpenter")
 
-Hashed = tuple[str, str]
+VersionedHash = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Stake:
+class AdoptionCandidate:
     """An instance that could be adopted, and the verdict.
 
-    ``claim`` is the claim that would be recorded, None where ``refused`` states why not. ``notes``
-    are hints for the person who decides. ``is_recorded`` is True if only its tags are missing.
+    ``claim`` is the claim that would be recorded, None where ``rejection`` states why not.
+    ``notes`` are hints for the person who decides. ``is_recorded`` is True if only its tags are
+    missing.
     """
 
     instance: Instance
     claim: NodeClaim | None = None
-    refused: str = ""
+    rejection: str = ""
     notes: tuple[str, ...] = ()
     is_recorded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Claims:
+class AdoptionContext:
     """Our side of an adoption: the owner, the files in git, and the records.
 
     ``is_settled`` tells whether a journalled launch made an instance with our tags, so that a pass
@@ -111,90 +112,96 @@ class Claims:
     pools: Mapping[str, NodePool]
     classes: frozenset[str]
     recorded: Sequence[NodeClaim]
-    hash_of: Callable[[str, str], Hashed]
-    rehash: Callable[[Mapping[str, object]], Hashed]
+    hash_of: Callable[[str, str], VersionedHash]
+    rehash: Callable[[Mapping[str, object]], VersionedHash]
     types: TypeLookup
 
 
-def survey(
-    instances: Iterable[Instance], snapshot: Snapshot | None, ours: Claims
-) -> tuple[Stake, ...]:
-    """Return the verdict on each instance that is not ours already, sorted by id.
+def evaluate_instances(
+    instances: Iterable[Instance], snapshot: Snapshot | None, context: AdoptionContext
+) -> tuple[AdoptionCandidate, ...]:
+    """Return the verdict on each instance that does not belong to us yet, sorted by id.
 
     Without a ``snapshot`` of the cluster the claims are created from NodePools in git.
     """
-    known = {lifecycle.instance_id(c): c for c in ours.recorded if c.status.provider_id}
+    known = {lifecycle.instance_id(c): c for c in context.recorded if c.status.provider_id}
     claims = {lifecycle.instance_id(c): c for c in (snapshot.node_claims if snapshot else ())}
     live = {
         (o["kind"], o.get("metadata", {}).get("name", "")): o
         for o in (snapshot.live if snapshot else ())
     }
-    stakes = []
+    candidates = []
     for instance in sorted(instances, key=lambda i: i.id):
         owner = instance.tags.get(FLEET_TAG, "")
-        if ours.owner.owns(instance.tags) and instance.id in known:
+        if context.owner.owns(instance.tags) and instance.id in known:
             continue
-        refusal = _refusal(instance, owner, ours)
+        refusal = _rejection(instance, owner, context)
         if refusal:
-            stakes.append(Stake(instance, refused=refusal))
+            candidates.append(AdoptionCandidate(instance, rejection=refusal))
         elif instance.id in known:
-            stakes.append(Stake(instance, known[instance.id], is_recorded=True))
+            candidates.append(AdoptionCandidate(instance, known[instance.id], is_recorded=True))
         elif snapshot is None or owner:
-            stakes.append(_new_stake(instance, ours))
+            candidates.append(_candidate_from_git(instance, context))
         else:
-            stakes.append(_as_it_was(instance, claims.get(instance.id), live, ours))
-    return _without_namesakes(stakes, ours)
+            candidates.append(
+                _candidate_from_cluster(instance, claims.get(instance.id), live, context)
+            )
+    return _reject_duplicate_names(candidates, context)
 
 
-def _refusal(instance: Instance, owner: str, ours: Claims) -> str:
+def _rejection(instance: Instance, owner: str, context: AdoptionContext) -> str:
     """Return why an instance cannot be adopted, whatever its claim; empty if it can."""
     pool, node_class = instance.tags.get(NODEPOOL, ""), instance.tags.get(NODECLASS, "")
-    if owner and owner != ours.owner.fleet:
+    if owner and owner != context.owner.fleet:
         return f"it belongs to fleet {owner}"
-    if not ours.owner.owns(_tags_of(instance, ours.owner)):
-        return f"its tags do not show that cluster {ours.owner.cluster} owns it"
-    if owner and ours.is_settled(instance):
+    if not context.owner.owns(_tags_after_adoption(instance, context.owner)):
+        return f"its tags do not show that cluster {context.owner.cluster} owns it"
+    if owner and context.is_settled(instance):
         return "this fleet launched it; the next pass records or terminates it"
     if instance.is_going:
         return f"it is {instance.state}"
-    if pool not in ours.pools:
+    if pool not in context.pools:
         return f"git has no NodePool {pool}"
-    if node_class and node_class not in ours.classes:
+    if node_class and node_class not in context.classes:
         return f"git has no EC2NodeClass {node_class}"
     return ""
 
 
-def _new_stake(instance: Instance, ours: Claims) -> Stake:
+def _candidate_from_git(instance: Instance, context: AdoptionContext) -> AdoptionCandidate:
     """Return an instance with a claim as its current NodePool would create it."""
-    pool = ours.pools[instance.tags[NODEPOOL]]
-    claim = claim_of(instance, name_of(instance), pool, ours.types)
+    pool = context.pools[instance.tags[NODEPOOL]]
+    claim = make_claim(instance, claim_name(instance), pool, context.types)
     for kind, name, key, version_key in _hash_keys(claim):
-        digest, version = ours.hash_of(kind, name)
-        claim = _annotated(claim, {key: digest, version_key: version})
-    return Stake(
+        digest, version = context.hash_of(kind, name)
+        claim = _with_annotations(claim, {key: digest, version_key: version})
+    return AdoptionCandidate(
         instance,
         claim,
         notes=("created from git, because its original launch settings are unknown",),
     )
 
 
-def _as_it_was(
+def _candidate_from_cluster(
     instance: Instance,
     claim: NodeClaim | None,
     live: Mapping[tuple[str, str], Mapping[str, object]],
-    ours: Claims,
-) -> Stake:
+    context: AdoptionContext,
+) -> AdoptionCandidate:
     """Return an instance with its claim from the cluster, and hashes of our own version."""
     if claim is None:
-        return Stake(instance, refused="the snapshot has no NodeClaim for it")
+        return AdoptionCandidate(instance, rejection="the snapshot has no NodeClaim for it")
     if claim.is_deleting:
-        return Stake(instance, refused=f"Karpenter is deleting NodeClaim {claim.name}")
+        return AdoptionCandidate(
+            instance, rejection=f"Karpenter is deleting NodeClaim {claim.name}"
+        )
     notes = []
     for kind, name, key, version_key in _hash_keys(claim):
-        digest, version = _hash(claim, key, live.get((kind, name)), ours.hash_of(kind, name), ours)
+        digest, version = _own_hash(
+            claim, key, live.get((kind, name)), context.hash_of(kind, name), context
+        )
         if digest:
-            claim = _annotated(claim, {key: digest, version_key: version})
-        if digest and digest != ours.hash_of(kind, name)[0]:
+            claim = _with_annotations(claim, {key: digest, version_key: version})
+        if digest and digest != context.hash_of(kind, name)[0]:
             notes.append(
                 f"it will drift: {kind} {name} in git differs from the one it was created from"
             )
@@ -204,32 +211,32 @@ def _as_it_was(
     )
     claim = replace(claim, status=status, metadata=metadata)
     if not claim.is_true(lifecycle.LAUNCHED):
-        kind_of = ours.types(claim.node_pool, instance.instance_type)
-        claim = lifecycle.launched(claim, instance, kind_of, instance.launched_at)
-    return Stake(instance, claim, notes=tuple(notes))
+        kind_of = context.types(claim.node_pool, instance.instance_type)
+        claim = lifecycle.mark_launched(claim, instance, kind_of, instance.launched_at)
+    return AdoptionCandidate(instance, claim, notes=tuple(notes))
 
 
-def _hash(
+def _own_hash(
     claim: NodeClaim,
     key: str,
     live: JsonObject | None,
-    in_git: Hashed,
-    ours: Claims,
-) -> Hashed:
+    in_git: VersionedHash,
+    context: AdoptionContext,
+) -> VersionedHash:
     """Return our hash, and its version, of the object that a claim was created from.
 
     If a claim has the hash of the object in the cluster, it was created from that object; Karpenter
     updates both when it is upgraded. If the snapshot lacks the object, a hash that differs from
     git counts as drift only if it has our version.
     """
-    have, version = claim.metadata.annotations.get(key, ""), in_git[1]
-    if not have or not version:
+    current, version = claim.metadata.annotations.get(key, ""), in_git[1]
+    if not current or not version:
         return "", ""
     if live is not None:
-        same = live.get("metadata", {}).get("annotations", {}).get(key) == have
-        return (ours.rehash(live)[0] if same else have), version
+        same = live.get("metadata", {}).get("annotations", {}).get(key) == current
+        return (context.rehash(live)[0] if same else current), version
     is_comparable = claim.metadata.annotations.get(f"{key}-version") == version
-    return (have if is_comparable or claim.is_true("Drifted") else in_git[0]), version
+    return (current if is_comparable or claim.is_true("Drifted") else in_git[0]), version
 
 
 def _hash_keys(claim: NodeClaim) -> tuple[tuple[str, str, str, str], ...]:
@@ -239,21 +246,31 @@ def _hash_keys(claim: NodeClaim) -> tuple[tuple[str, str, str, str], ...]:
     )
 
 
-def _annotated(claim: NodeClaim, more: Mapping[str, str]) -> NodeClaim:
+def _with_annotations(claim: NodeClaim, more: Mapping[str, str]) -> NodeClaim:
     annotations = {**claim.metadata.annotations, **more}
     return replace(claim, metadata=replace(claim.metadata, annotations=annotations))
 
 
-def _without_namesakes(stakes: Sequence[Stake], ours: Claims) -> tuple[Stake, ...]:
+def _reject_duplicate_names(
+    candidates: Sequence[AdoptionCandidate], context: AdoptionContext
+) -> tuple[AdoptionCandidate, ...]:
     """Refuse a claim whose name is taken by a recorded or an earlier claim."""
-    taken = {claim.name for claim in ours.recorded}
+    taken = {claim.name for claim in context.recorded}
     checked = []
-    for stake in stakes:
-        name = stake.claim.name if stake.claim is not None and not stake.is_recorded else ""
+    for candidate in candidates:
+        name = (
+            candidate.claim.name
+            if candidate.claim is not None and not candidate.is_recorded
+            else ""
+        )
         if name in taken:
-            checked.append(Stake(stake.instance, refused=f"another NodeClaim is named {name}"))
+            checked.append(
+                AdoptionCandidate(
+                    candidate.instance, rejection=f"another NodeClaim is named {name}"
+                )
+            )
             continue
-        checked.append(stake)
+        checked.append(candidate)
         if name:
             taken.add(name)
     return tuple(checked)
@@ -270,7 +287,7 @@ def running_karpenters(snapshot: Snapshot) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Hands:
+class AdoptionPorts:
     """The ports that an adoption writes to."""
 
     clock: Clock
@@ -279,7 +296,7 @@ class Hands:
     journal: Journal
 
 
-def _tags_of(instance: Instance, owner: Owner) -> dict[str, str]:
+def _tags_after_adoption(instance: Instance, owner: Owner) -> dict[str, str]:
     """Return the tags of an instance after its adoption.
 
     Karpenter adds the tag with the cluster's name only after the node has joined.
@@ -287,40 +304,46 @@ def _tags_of(instance: Instance, owner: Owner) -> dict[str, str]:
     return {CLUSTER_TAG: owner.cluster, **instance.tags, FLEET_TAG: owner.fleet}
 
 
-def take_over(stakes: Iterable[Stake], hands: Hands, owner: Owner, revision: str) -> list[str]:
+def adopt_instances(
+    candidates: Iterable[AdoptionCandidate], ports: AdoptionPorts, owner: Owner, revision: str
+) -> list[str]:
     """Record the claims, then tag their instances; return the failures.
 
     An interruption in between leaves records without tags, and running the same command again adds
     them. Until then tags and records disagree, so no pass launches or disrupts anything.
     """
-    taken = [(s, s.claim) for s in stakes if s.claim is not None]
-    intents = [_intent(s, c, owner.fleet, revision, hands) for s, c in taken]
-    hands.journal.begin(intents)
-    hands.store.put_node_claims([claim for _, claim in taken])
+    adopted = [(c, c.claim) for c in candidates if c.claim is not None]
+    intents = [
+        _tag_intent(candidate, claim, owner.fleet, revision, ports) for candidate, claim in adopted
+    ]
+    ports.journal.begin(intents)
+    ports.store.put_node_claims([claim for _, claim in adopted])
     problems = []
-    for (stake, claim), intent in zip(taken, intents, strict=True):
-        outcome, message = Outcome.SUCCEEDED, stake.instance.id
+    for (candidate, claim), intent in zip(adopted, intents, strict=True):
+        outcome, message = Outcome.SUCCEEDED, candidate.instance.id
         try:
-            wanted = {**_tags_of(stake.instance, owner), CLAIM_TAG: claim.name}
-            missing = {k: v for k, v in wanted.items() if stake.instance.tags.get(k) != v}
+            tags = {**_tags_after_adoption(candidate.instance, owner), CLAIM_TAG: claim.name}
+            missing = {k: v for k, v in tags.items() if candidate.instance.tags.get(k) != v}
             if missing:
-                hands.compute.tag(stake.instance.id, missing)
+                ports.compute.tag(candidate.instance.id, missing)
         except LeaseLostError:
             raise
         except ReconcilerError as error:
             outcome, message = Outcome.FAILED, str(error)
-            problems.append(f"{stake.instance.id}: {error}")
-        hands.journal.finish([Ended(intent.id, outcome, message)], hands.clock.now())
+            problems.append(f"{candidate.instance.id}: {error}")
+        ports.journal.finish([Ended(intent.id, outcome, message)], ports.clock.now())
     return problems
 
 
-def _intent(stake: Stake, claim: NodeClaim, fleet: str, revision: str, hands: Hands) -> Intent:
-    parameters = {"instance": stake.instance.id, FLEET_TAG: fleet}
+def _tag_intent(
+    candidate: AdoptionCandidate, claim: NodeClaim, fleet: str, revision: str, ports: AdoptionPorts
+) -> Intent:
+    parameters = {"instance": candidate.instance.id, FLEET_TAG: fleet}
     return Intent(
         id=intent_id("", 0, Verb.TAG, claim.name, parameters),
         verb=Verb.TAG,
         target=claim.name,
-        at=hands.clock.now(),
+        at=ports.clock.now(),
         revision=revision,
         reason="TakenOver",
         parameters=parameters,

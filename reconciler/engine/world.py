@@ -20,32 +20,32 @@ from reconciler.ports.progress import EventKind, Notifier, Progress
 from reconciler.ports.state import StateStore, TraceLog
 
 
-def _forget(plan: Plan) -> None:
+def _keep_no_reasons(plan: Plan) -> None:
     """Keep no reasons except those in the recorded plans."""
 
 
-def _keep_all(now: datetime, keep: timedelta, needed: Collection[str]) -> int:
+def _prune_nothing(now: datetime, keep: timedelta, needed: Collection[str]) -> int:
     """Remove nothing: these records end with their process."""
     del now, keep, needed
     return 0
 
 
-def _hold_always() -> None:
+def _confirm_always() -> None:
     """Confirm the lease: no other process can act for a fleet that exists in this one only."""
 
 
 class NoInterruptions:
     """No interruption events: no queue is configured."""
 
-    def arrived(self) -> Sequence[Interruption]:
+    def pending_events(self) -> Sequence[Interruption]:
         """Return nothing."""
         return ()
 
-    def settle(self, heard: Sequence[Interruption]) -> None:
+    def acknowledge(self, received: Sequence[Interruption]) -> None:
         """Do nothing: there are no events."""
-        del heard
+        del received
 
-    def has_news(self) -> bool:
+    def has_events(self) -> bool:
         """Return False."""
         return False
 
@@ -57,7 +57,7 @@ class NoInterruptions:
 class NoArrivals:
     """No events of pending pods: the next pass finds them."""
 
-    def has_news(self) -> bool:
+    def has_events(self) -> bool:
         """Return False."""
         return False
 
@@ -68,14 +68,14 @@ class NoArrivals:
 class NoLeftovers:
     """Nothing is ever left behind in a simulated account."""
 
-    def found(self, classes: Iterable[EC2NodeClass]) -> Sequence[Leftover]:
+    def find_unused(self, classes: Iterable[EC2NodeClass]) -> Sequence[Leftover]:
         """Return nothing."""
         del classes
         return ()
 
-    def discard(self, leftover: Leftover) -> None:
+    def delete(self, resource: Leftover) -> None:
         """Do nothing: there is nothing to delete."""
-        del leftover
+        del resource
 
 
 class NoAnnouncer:
@@ -89,7 +89,7 @@ class NoAnnouncer:
 class NoMirror:
     """No copies: the cluster is simulated, or only observed."""
 
-    def deleted(self) -> Collection[str]:
+    def deleted_claims(self) -> Collection[str]:
         """Return nothing."""
         return ()
 
@@ -97,13 +97,13 @@ class NoMirror:
         """Return nothing."""
         return ()
 
-    def show(self, claims: Sequence[NodeClaim], drifted: Mapping[str, str]) -> None:
+    def update(self, claims: Sequence[NodeClaim], drifted: Mapping[str, str]) -> None:
         """Do nothing."""
         del claims, drifted
 
 
 @dataclass(slots=True)
-class Complaint:
+class ReportedProblem:
     """A problem that is reported once while it stays the same."""
 
     _last: str = ""
@@ -116,11 +116,11 @@ class Complaint:
 
 
 @dataclass(frozen=True, slots=True)
-class AskedLaunches:
-    """Launches that EC2 was asked for together, with the intents of their batches."""
+class RequestedLaunches:
+    """Launches that were requested from EC2 together, with the intents of their batches."""
 
     calls: tuple[tuple[Intent, Launch], ...]
-    heads: tuple[Intent, ...]
+    batches: tuple[Intent, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +130,8 @@ class World:
     ``keep_reasons`` receives each plan with new content, ``keep_usage`` the usage of the nodes
     after each pass. ``prune`` removes settled records that are older than a span, except the given
     intents, and returns the number of removed rows. ``confirm`` raises LeaseLostError unless this
-    process still holds the lease of the fleet. ``calls`` decides how calls are made, ``asked`` are
-    the launches of this process whose answers no pass has read yet, and ``lists`` has what EC2
+    process still holds the lease of the fleet. ``calls`` decides how calls are made, ``requested``
+    are the launches of this process whose answers no pass has read yet, and ``lists`` has what EC2
     listed last. ``span`` is entered around each step of a pass, for traces of the calls. ``trace``
     keeps how the workload changes, None where nothing does.
     """
@@ -142,23 +142,23 @@ class World:
     store: StateStore
     journal: Journal
     notifier: Notifier
-    keep_reasons: Callable[[Plan], None] = _forget
+    keep_reasons: Callable[[Plan], None] = _keep_no_reasons
     keep_usage: Callable[[FleetUsage], None] | None = None
-    prune: Callable[[datetime, timedelta, Collection[str]], int] = _keep_all
-    confirm: Callable[[], None] = _hold_always
+    prune: Callable[[datetime, timedelta, Collection[str]], int] = _prune_nothing
+    confirm: Callable[[], None] = _confirm_always
     interruptions: Interruptions = field(default_factory=NoInterruptions)
     arrivals: Arrivals = field(default_factory=NoArrivals)
-    leftovers: Leftovers = field(default_factory=NoLeftovers)
+    unused_resources: Leftovers = field(default_factory=NoLeftovers)
     span: Callable[[str], AbstractContextManager[object]] = nullcontext
     calls: Calls = field(default_factory=InlineCalls)
-    asked: dict[str, AskedLaunches] = field(default_factory=dict)
+    requested: dict[str, RequestedLaunches] = field(default_factory=dict)
     lists: InstanceLists = field(default_factory=InstanceLists)
     trace: TraceLog | None = None
     announcer: Announcer = field(default_factory=NoAnnouncer)
     mirror: Mirror = field(default_factory=NoMirror)
-    mirror_problems: Complaint = field(default_factory=Complaint)
-    deletion_problems: Complaint = field(default_factory=Complaint)
-    pool_notices: Complaint = field(default_factory=Complaint)
+    mirror_problems: ReportedProblem = field(default_factory=ReportedProblem)
+    deletion_problems: ReportedProblem = field(default_factory=ReportedProblem)
+    pool_notices: ReportedProblem = field(default_factory=ReportedProblem)
 
     def notify(
         self,

@@ -52,7 +52,7 @@ class NoticeObserver:
         self._shelf, self._memory = shelf, _read(shelf)
         self._fleet, self._webhooks = settings.fleet, settings.webhooks
 
-    def happened(self, event: Progress) -> None:
+    def record_event(self, event: Progress) -> None:
         """Keep an event for the end of the pass."""
         self._events.append(event)
 
@@ -126,4 +126,4 @@ class NoticeNotifier:
     def notify(self, progress: Progress) -> None:
         """Report the event if necessary, and pass it on."""
         self._then.notify(progress)
-        self._observer.happened(progress)
+        self._observer.record_event(progress)

@@ -42,10 +42,10 @@ class Answer:
 class Calls(Protocol):
     """Makes calls. Each has a name, and never runs twice at the same time under it."""
 
-    def renew(self) -> None:
+    def begin_pass(self) -> None:
         """Record that a pass begins: it may wait again."""
 
-    def together(
+    def call_all(
         self, calls: Mapping[str, Call], within_s: float | None = None
     ) -> Mapping[str, Answer]:
         """Make short calls; one without an answer in time has an ``UnansweredError``.
@@ -86,10 +86,10 @@ class InlineCalls:
     def __init__(self) -> None:
         self._answers: dict[str, Answer] = {}
 
-    def renew(self) -> None:
+    def begin_pass(self) -> None:
         """Do nothing: no call is waited for."""
 
-    def together(
+    def call_all(
         self, calls: Mapping[str, Call], within_s: float | None = None
     ) -> Mapping[str, Answer]:
         """Make the calls in their order."""

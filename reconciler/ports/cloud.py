@@ -169,17 +169,17 @@ class Interruption:
 class Interruptions(Protocol):
     """The source of interruption events. No method waits for the world, or raises."""
 
-    def arrived(self) -> Sequence[Interruption]:
+    def pending_events(self) -> Sequence[Interruption]:
         """Return the received events that are not acknowledged, in order of arrival.
 
         An event may be delivered again: EC2 delivers at least once.
         """
 
-    def settle(self, heard: Sequence[Interruption]) -> None:
+    def acknowledge(self, received: Sequence[Interruption]) -> None:
         """Acknowledge events whose consequences are recorded."""
 
-    def has_news(self) -> bool:
-        """Return whether ``arrived`` would return any event."""
+    def has_events(self) -> bool:
+        """Return whether ``pending_events`` would return any event."""
 
     def problem(self) -> str:
         """Return why events cannot be received at present, empty if they can."""
@@ -202,11 +202,11 @@ class Leftover:
 class Leftovers(Protocol):
     """Unused objects that launches leave in the account; raises like ``Compute``."""
 
-    def found(self, classes: Iterable[EC2NodeClass]) -> Sequence[Leftover]:
+    def find_unused(self, classes: Iterable[EC2NodeClass]) -> Sequence[Leftover]:
         """Return what may be deleted, given all node classes of the fleet.
 
         It may be called at any time, and queries AWS only now and then.
         """
 
-    def discard(self, leftover: Leftover) -> None:
+    def delete(self, resource: Leftover) -> None:
         """Delete it; one that is gone already is not an error."""

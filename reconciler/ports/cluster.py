@@ -93,7 +93,7 @@ class Cluster(Protocol):
     def register(self, node: str, claim: NodeClaim) -> None:
         """Apply the labels, annotations and taints of its claim to a node that has joined."""
 
-    def hold(self, node: str) -> None:
+    def add_finalizer(self, node: str) -> None:
         """Ensure that a deleted Node exists until its instance is gone."""
 
     def has_node(self, node: str) -> bool:
@@ -116,20 +116,20 @@ class Cluster(Protocol):
 class Mirror(Protocol):
     """Copies of our NodeClaims as objects of the cluster. Methods raise ClusterError."""
 
-    def deleted(self) -> Collection[str]:
+    def deleted_claims(self) -> Collection[str]:
         """Return the names of the copies that others have deleted."""
 
     def node_pools(self) -> Collection[str]:
         """Return the names of the NodePools in the cluster."""
 
-    def show(self, claims: Sequence[NodeClaim], drifted: Mapping[str, str]) -> None:
+    def update(self, claims: Sequence[NodeClaim], drifted: Mapping[str, str]) -> None:
         """Make the copies equal to the claims; ``drifted`` are reasons by claim."""
 
 
 class Arrivals(Protocol):
     """Events of pending pods. They trigger a pass; decisions never rely on them."""
 
-    def has_news(self) -> bool:
+    def has_events(self) -> bool:
         """Return whether a batch of pods has become pending since the last pass."""
 
     def acknowledge(self) -> None:

@@ -84,7 +84,7 @@ class Journal(Protocol):
     def finish(self, ended: Sequence[Ended], at: datetime) -> None:
         """Append the outcomes of intents, all or none."""
 
-    def known(self, intents: Collection[str]) -> Mapping[str, JournalEntry]:
+    def find_entries(self, intents: Collection[str]) -> Mapping[str, JournalEntry]:
         """Return the entries of intents by their ids, without those that there are none of."""
 
     def in_doubt(self) -> Sequence[JournalEntry]:

@@ -124,7 +124,7 @@ class Dashboard:
             self._last, self._view = (desired, result), None
             self._serial += 1
 
-    def happened(self, progress: Progress) -> None:
+    def record_event(self, progress: Progress) -> None:
         """Show an event."""
         with self._lock:
             self._events.appendleft(progress)

@@ -108,8 +108,8 @@ def _pass_gauges(
         "Instances whose tags and records disagree; launches and disruption are suspended.",
         ["state"],
         {
-            ("unknown",): len(seen.doubts.unknown),
-            ("contested",): len(seen.doubts.contested),
+            ("unknown",): len(seen.unclear_owners.unknown),
+            ("contested",): len(seen.unclear_owners.contested),
         },
     )
     yield _gauges(

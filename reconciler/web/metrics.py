@@ -52,7 +52,7 @@ class CallMetrics:
             registry=registry,
         )
 
-    def called(self, service: str, operation: str, outcome: str, seconds: float) -> None:
+    def record_call(self, service: str, operation: str, outcome: str, seconds: float) -> None:
         """Record a call of an API; ``outcome`` is ``ok`` or the code of its error."""
         with self._lock:
             self._calls.labels(service, operation, outcome).inc()
@@ -99,20 +99,20 @@ class FleetMetrics:
         with self._lock:
             self._counters.passes.labels("failed").inc()
 
-    def happened(self, progress: Progress) -> None:
+    def record_event(self, progress: Progress) -> None:
         """Record an event.
 
         A fleet that another process acts for is shown by that one.
         """
         with self._lock:
-            self._counters.happened(progress)
+            self._counters.record_event(progress)
             if progress.kind in (EventKind.STANDBY, EventKind.LEASE_LOST):
                 self._claims = None
                 self._last.clear()
 
-    def called(self, service: str, operation: str, outcome: str, seconds: float) -> None:
+    def record_call(self, service: str, operation: str, outcome: str, seconds: float) -> None:
         """Record a call of an API; ``outcome`` is ``ok`` or the code of its error."""
-        self._calls.called(service, operation, outcome, seconds)
+        self._calls.record_call(service, operation, outcome, seconds)
 
     def _count_claims(self, now: dict[str, NodeClaim]) -> None:
         """Count what was created and terminated since the last pass of this process."""
@@ -239,7 +239,7 @@ class _Counters:
             claim.node_pool, label_of(claim, CAPACITY_TYPE), label_of(claim, ZONE)
         ).inc()
 
-    def happened(self, progress: Progress) -> None:
+    def record_event(self, progress: Progress) -> None:
         self.events.labels(progress.kind.value).inc()
         match progress.kind:
             case EventKind.COMMAND_ROLLED_BACK:

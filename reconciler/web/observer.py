@@ -61,9 +61,9 @@ class WebNotifier:
 
     def notify(self, progress: Progress) -> None:
         """Show the event and pass it on."""
-        self._metrics.happened(progress)
+        self._metrics.record_event(progress)
         if self._dashboard is not None:
-            self._dashboard.happened(progress)
+            self._dashboard.record_event(progress)
         if progress.kind is EventKind.STANDBY:
             self._health.standby()
         self._then.notify(progress)

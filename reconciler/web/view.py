@@ -15,7 +15,7 @@ from typing import Final
 from reconciler.disruption.gates.policy import holds_of, policy_changes
 from reconciler.engine.desired import Desired
 from reconciler.engine.reconcile import Pass
-from reconciler.engine.steps.bookkeeping import usage_of
+from reconciler.engine.steps.bookkeeping import node_usage
 from reconciler.engine.steps.lifecycle import INITIALIZED
 from reconciler.model.billing import HOURS_A_MONTH
 from reconciler.model.karpenter.budget import DisruptionReason, allowance, next_change_of
@@ -315,7 +315,7 @@ def view_of(desired: Desired, result: Pass) -> FleetView:
         planned_per_hour=cost.after,
         unpriced=cost.unpriced,
         pending=len(state.pending),
-        suspended=seen.doubts.summary if seen.doubts else "",
+        suspended=seen.unclear_owners.summary if seen.unclear_owners else "",
         pools=tuple(_pools(names, nodes, cost.by_node_pool, plan.budgets)),
         nodes=nodes,
         actions=plan.actions,
@@ -336,7 +336,7 @@ def _blockers(blockers: Iterable[PlannedBlocker]) -> tuple[PlannedBlocker, ...]:
 
 
 def _node(node: StateNode, desired: Desired, blocked: Mapping[str, str], now: datetime) -> NodeView:
-    claim, usage = node.claim, usage_of(node, desired)
+    claim, usage = node.claim, node_usage(node, desired)
     created = claim.metadata.creation_timestamp if claim is not None else None
     return NodeView(
         name=node.name,

@@ -229,7 +229,7 @@ def test_an_existing_intent_is_not_changed(state: Parts) -> None:
     state.journal.begin([intent, an_intent("one", reason="twice at once")])
     state.journal.finish([Ended("one", Outcome.SUCCEEDED, "i-0abc")], after(1))
     state.journal.begin([an_intent("one", reason="another time")])
-    entry = state.journal.known(["one"]).get("one")
+    entry = state.journal.find_entries(["one"]).get("one")
     assert entry is not None
     assert entry.intent == intent
     assert entry.outcome is Outcome.SUCCEEDED
@@ -239,7 +239,7 @@ def test_the_last_outcome_applies(state: Parts) -> None:
     state.journal.begin([an_intent("one")])
     state.journal.finish([Ended("one", Outcome.FAILED, "throttled")], after(1))
     state.journal.finish([Ended("one", Outcome.SUCCEEDED)], after(2))
-    entry = state.journal.known(["one"]).get("one")
+    entry = state.journal.find_entries(["one"]).get("one")
     assert entry is not None
     assert (entry.outcome, entry.finished_at, entry.message) == (
         Outcome.SUCCEEDED,
@@ -257,7 +257,7 @@ def test_entries_are_listed_newest_first(state: Parts) -> None:
 
 
 def test_an_unwritten_intent_is_unknown(state: Parts) -> None:
-    assert state.journal.known(["", "never"]) == {}
+    assert state.journal.find_entries(["", "never"]) == {}
 
 
 def test_stored_values_are_read_back(state: Parts) -> None:

@@ -24,17 +24,17 @@ class PolledQueue:
     def __init__(self, queue: InterruptionQueue | InstanceStatuses) -> None:
         self.queue = queue
 
-    def arrived(self) -> Sequence[Interruption]:
+    def pending_events(self) -> Sequence[Interruption]:
         self.queue.poll()
-        return self.queue.arrived()
+        return self.queue.pending_events()
 
-    def settle(self, interruptions: Sequence[Interruption]) -> None:
-        self.queue.settle(interruptions)
+    def acknowledge(self, interruptions: Sequence[Interruption]) -> None:
+        self.queue.acknowledge(interruptions)
         self.queue.poll()
 
-    def has_news(self) -> bool:
+    def has_events(self) -> bool:
         self.queue.poll()
-        return self.queue.has_news()
+        return self.queue.has_events()
 
     def problem(self) -> str:
         return self.queue.problem()

@@ -10,7 +10,7 @@ import pytest
 
 from reconciler.adapters.simulated.conditions import START, Fault
 from reconciler.adapters.simulated.memory import MemoryJournal, MemoryStateStore
-from reconciler.engine.steps.batching import dealt
+from reconciler.engine.steps.batching import assign_instances
 from reconciler.ports.cloud import Instance
 from reconciler.ports.journal import Outcome, Verb
 from tests.engine.crashes import CutError, Points
@@ -236,5 +236,5 @@ def an_instance(number: int, state: str = "running") -> Instance:
 
 def test_each_instance_is_assigned_once_and_stays_with_its_claim() -> None:
     instances = [an_instance(n) for n in (3, 1, 2)] + [an_instance(0, "terminated")]
-    found = dealt(["a", "b", "c"], instances, {"b": "i-1", "other": "i-2"})
+    found = assign_instances(["a", "b", "c"], instances, {"b": "i-1", "other": "i-2"})
     assert {name: i.id for name, i in found.items()} == {"b": "i-1", "a": "i-3"}

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from reconciler.adapters.simulated.conditions import Fault
 from reconciler.adapters.simulated.moto.wire import Request, Response
-from reconciler.engine.loop import Pulse, run
+from reconciler.engine.loop import PassIntervals, run
 from reconciler.engine.reconcile import Mandate
 from reconciler.model.karpenter.labels import INSTANCE_TYPE
 from reconciler.model.karpenter.nodeclaim import NodeClaim
@@ -169,7 +169,7 @@ def test_each_refusal_of_an_offering_doubles_its_unavailability() -> None:
         engine.ports,
         engine.source,
         Mandate(TAGS),
-        pulse=Pulse(busy=5.0, quiet=30.0),
+        pulse=PassIntervals(busy=5.0, quiet=30.0),
         stop=lambda: world.clock.now() >= end,
         next_change=lambda _: None,
     )

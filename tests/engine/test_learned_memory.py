@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from msgspec.structs import replace as with_fields
 
-from reconciler.catalog.catalog import bundled
+from reconciler.catalog.catalog import bundled_catalog
 from reconciler.engine.observation import observe
 from reconciler.engine.reconcile import Mandate, owner_of, reconcile
 from reconciler.model.karpenter.nodeclaim import NodeClaim
@@ -47,7 +47,7 @@ class Smaller(ClusterAround):
 def a_fleet(around: Smaller, replicas: int) -> tuple[World, Engine]:
     pool = a_pool("web", template={"requirements": LARGE})
     world = a_world(pool, a_deployment("web", "web", replicas), around=around.around)
-    world.catalog = bundled("us-east-1")  # that of a file states its types as they are
+    world.catalog = bundled_catalog("us-east-1")  # that of a file states its types as they are
     return world, world.engine()
 
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from reconciler.adapters.simulated.conditions import Fault
 from reconciler.desired.hash import object_hash
 from reconciler.engine.loop import PAUSE_MAX
-from reconciler.engine.steps.interruption import ending
+from reconciler.engine.steps.interruption import claims_in_ending_blocks
 from reconciler.engine.steps.lifecycle import with_instance
 from reconciler.model.errors import TransientCloudError
 from reconciler.model.karpenter.nodeclaim import NodeClaim
@@ -224,7 +224,7 @@ def test_nodes_of_a_capacity_block_are_removed_forty_minutes_before_its_end(
 ) -> None:
     claim = a_claim(**{"karpenter.sh/capacity-type": "reserved", RESERVATION: "cr-1"})
     classes = {"default": a_block(timedelta(minutes=minutes), claim, kind)}
-    found = ending([claim], classes, claim.metadata.creation_timestamp)
+    found = claims_in_ending_blocks([claim], classes, claim.metadata.creation_timestamp)
     assert (claim.name in found) is goes
     if goes:
         assert found[claim.name].startswith("end of capacity block cr-1 at ")

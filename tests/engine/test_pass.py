@@ -8,11 +8,11 @@ from typing import get_type_hints
 import pytest
 
 from reconciler.engine.desired import Desired
-from reconciler.engine.reconcile import GIVEN, STEPS, Mandate, Pass, Step
+from reconciler.engine.reconcile import INITIAL_FACTS, STEPS, Mandate, Pass, Step
 from reconciler.engine.world import World
 from reconciler.plan.recall import Recall
 
-TYPES = dict(zip(GIVEN, (World, Desired, Mandate, Recall), strict=True))
+TYPES = dict(zip(INITIAL_FACTS, (World, Desired, Mandate, Recall), strict=True))
 
 
 def named(step: Step) -> str:

@@ -16,15 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reconciler.adapters.database.state import DatabaseState
-from reconciler.catalog.adjusted.adjustment import repriced
+from reconciler.catalog.adjusted.adjustment import with_price_factors
 from reconciler.cli.backtest.recorded import recorded_trace
 from reconciler.cli.backtest.trace import Trace, read_trace
 from reconciler.cli.backtest.writing import encode_trace, summary_of
 from reconciler.engine.desired import Desired
-from reconciler.engine.loop import Pulse, run
+from reconciler.engine.loop import PassIntervals, run
 from reconciler.engine.observation import Observation
 from reconciler.engine.reconcile import Mandate, Pass
-from reconciler.engine.recording import WorkloadRecorder, class_of
+from reconciler.engine.recording import WorkloadRecorder, classify_pod
 from reconciler.engine.steps.provision import mark_unavailable
 from reconciler.engine.world import World as Ports
 from reconciler.model.duration import Duration
@@ -104,7 +104,7 @@ def keep(
         replace(engine.ports, trace=log),
         engine.source,
         Mandate(TAGS),
-        pulse=Pulse(busy=5.0, quiet=quiet.total_seconds()),
+        pulse=PassIntervals(busy=5.0, quiet=quiet.total_seconds()),
         stop=stop,
         next_change=lambda _: None,
         observer=watching,
@@ -267,7 +267,7 @@ def test_any_recording_reproduces_the_pods_of_each_time(
     moves: list[tuple[int, frozenset[int], bool]],
 ) -> None:
     """Any sets of pods, in complete or incremental batches, equal those of the trace."""
-    kind = class_of(_POD)
+    kind = classify_pod(_POD)
     at, present, created = START, frozenset[int](), dict[int, datetime]()
     batches, seen = [], {}
     for n, (seconds, pods, is_whole) in enumerate(moves):
@@ -288,7 +288,7 @@ def test_any_recording_reproduces_the_pods_of_each_time(
 
 
 def test_a_recreated_stateful_pod_gets_a_distinct_name() -> None:
-    kind = class_of(_POD)
+    kind = classify_pod(_POD)
     rows = [PodArrival("shop/db-0", "k", START + n * HOUR, START + n * HOUR) for n in range(3)]
     batches = [
         TraceBatch(START, is_whole=True, classes={"k": kind}, pods=(rows[0],)),
@@ -316,7 +316,7 @@ def test_a_pod_class_contains_nothing_specific_to_one_pod() -> None:
         labels = {"app": "db", "statefulset.kubernetes.io/pod-name": name}
         return Pod(Metadata(name=name, labels=labels, uid=name), PodSpec(**spec))
 
-    assert class_of(pod("db-0")) == class_of(pod("db-1", node_name="n"))
+    assert classify_pod(pod("db-0")) == classify_pod(pod("db-1", node_name="n"))
 
 
 @dataclass
@@ -373,7 +373,7 @@ def test_any_moves_of_pods_and_nodes_are_recorded(scenes: list[_Scene]) -> None:
             )
             shown.append(pods.setdefault((pod, host), made))
         observed = Snapshot(pods=tuple(shown), node_claims=claims)
-        recorder.after(ports, Observation(at, (), observed, ()), desired)
+        recorder.record_pass(ports, Observation(at, (), observed, ()), desired)
         ours = {"", *(f"node-{i}" for i in nodes)}
         seen[at] = {f"shop/{pod}" for pod, host in places.items() if _HOSTS[host] in ours}
     trace = recorded_trace(log.kept, START, START + len(scenes) * timedelta(seconds=10))
@@ -386,14 +386,14 @@ def test_spot_prices_and_refusals_are_recorded_as_differences() -> None:
     ports = world.engine().ports
     desired = world.engine().source.read()
     begin = world.clock.now()
-    raised = repriced(
+    raised = with_price_factors(
         desired.catalog, lambda _kind, zone, _type: 2.0 if zone.endswith("a") else 1.0, "2"
     )
     refusal = Refusal("m7i.large", "us-east-1a", "spot", "InsufficientInstanceCapacity", "")
     log = Kept()
     recorder = WorkloadRecorder(log)
     for n, fleet in enumerate((desired, desired, replace(desired, catalog=raised))):
-        recorder.after(ports, Observation(ports.clock.now(), (), Snapshot(), ()), fleet)
+        recorder.record_pass(ports, Observation(ports.clock.now(), (), Snapshot(), ()), fleet)
         world.clock.advance(20)
         if n == 1:
             mark_unavailable(ports, [refusal])
@@ -496,7 +496,7 @@ def test_a_pod_with_a_bound_volume_keeps_its_zone() -> None:
         volumes=tuple(volume for _, volume in bound),
     )
     log = Kept()
-    WorkloadRecorder(log).after(ports, Observation(START, (), snapshot, ()), desired)
+    WorkloadRecorder(log).record_pass(ports, Observation(START, (), snapshot, ()), desired)
     specs = {
         t.pod.metadata.name: t.pod.spec for t in recorded_trace(log.kept, START, START + HOUR).pods
     }

@@ -12,7 +12,7 @@ import pytest
 from reconciler.adapters.database.state import DatabaseState
 from reconciler.cli.main import main
 from reconciler.cli.shared.records import run_of_recorded
-from reconciler.engine.tracking import run_of_command
+from reconciler.engine.tracking import track_command
 from reconciler.plan.run import TRANSITIONS, ActionState, PlanRun
 from reconciler.plan.value.actions import Action
 from reconciler.ports.journal import Verb
@@ -95,7 +95,7 @@ def disagreements(state: DatabaseState, runs: dict[str, PlanRun]) -> list[str]:
     return [
         f"{name} is {runs[command.plan].states[name]}, and the engine sees {seen}"
         for command in state.store.commands()
-        for name, seen in run_of_command(command, claims).states.items()
+        for name, seen in track_command(command, claims).states.items()
         if seen is not ActionState.FAILED and seen is not runs[command.plan].states[name]
     ]
 

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from reconciler.engine.observation import observe
 from reconciler.engine.reconcile import owner_of
-from reconciler.engine.steps.starting import start
+from reconciler.engine.steps.starting import start_plan
 from reconciler.plan.recall import Recall
 from reconciler.ports.journal import Verb
 from tests.engine.faults import commit_drift, tainted, three_nodes
@@ -27,7 +27,7 @@ def test_starting_a_plan_again_starts_nothing_twice() -> None:
 
     desired = engine.source.read()
     seen = observe(engine.ports, desired.node_pools, owner_of(world.settings))
-    assert start(engine.ports, desired, plan, seen, engine.tags, 0) is False
+    assert start_plan(engine.ports, desired, plan, seen, engine.tags, 0) is False
 
     assert world.recorder.kinds()["CommandStarted"] == reported["CommandStarted"] == 1
     assert world.recorder.kinds()["Launched"] == reported["Launched"]
@@ -61,5 +61,5 @@ def test_a_launch_outside_the_graph_of_the_plan_is_not_started() -> None:
     seen = observe(engine.ports, desired.node_pools, owner_of(world.settings))
     fresh = desired.plan(seen, (), (), 0, Recall())
     cut = replace(fresh, actions=fresh.actions[:1])
-    start(engine.ports, desired, cut, seen, engine.tags, 0)
+    start_plan(engine.ports, desired, cut, seen, engine.tags, 0)
     assert list(world.claims) == [fresh.actions[0].node_claim]

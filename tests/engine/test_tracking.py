@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from reconciler.adapters.simulated.conditions import SimulatedClock
 from reconciler.engine.steps import lifecycle
-from reconciler.engine.tracking import Records, report_illegal, run_of, run_of_command
+from reconciler.engine.tracking import Records, report_illegal, track_command, track_plan
 from reconciler.engine.world import World
 from reconciler.model.karpenter.nodeclaim import NodeClaim, NodeClaimStatus
 from reconciler.model.kubernetes.metadata import Metadata
@@ -114,7 +114,7 @@ def test_every_recorded_history_follows_the_transition_table(
         lambda name: launches[name](name) if name in launches else None,
         is_recovered=is_recovered,
     )
-    assert run_of(the_plan(), records, superseded=superseded).illegal == ()
+    assert track_plan(the_plan(), records, superseded=superseded).illegal == ()
 
 
 def states(run: PlanRun) -> dict[str, str]:
@@ -129,7 +129,7 @@ def of_plan(
     launch: JournalEntry | None = None,
     superseded: bool = False,
 ) -> PlanRun:
-    return run_of(
+    return track_plan(
         the_plan(),
         Records(
             {claim.name: claim for claim in claims},
@@ -207,7 +207,7 @@ def test_actions_not_started_before_a_later_plan_are_superseded() -> None:
 def test_after_recovery_a_missing_replacement_counts_as_never_launched(
     phase: CommandPhase,
 ) -> None:
-    run = run_of_command(a_command(phase), {"old": a_claim("old", "Launched", "Initialized")})
+    run = track_command(a_command(phase), {"old": a_claim("old", "Launched", "Initialized")})
     assert states(run) == {
         "provision/new": "failed",
         "replace/c": "waiting",
@@ -218,7 +218,7 @@ def test_after_recovery_a_missing_replacement_counts_as_never_launched(
 
 def test_the_actions_of_a_command_have_the_ids_of_its_plan() -> None:
     ids = [a.id for a in the_plan().actions if a.id != "provision/alone"]
-    assert list(run_of_command(a_command(CommandPhase.MARKED), {}).states) == ids
+    assert list(track_command(a_command(CommandPhase.MARKED), {}).states) == ids
 
 
 class Listener:

@@ -13,7 +13,7 @@ from tests.engine.world import Engine, World
 def responding(world: World) -> tuple[Engine, FirstResponse]:
     engine = listening(world)
     response = FirstResponse(engine.ports)
-    response.observed(a_pass(engine).seen)
+    response.set_observation(a_pass(engine).seen)
     return engine, response
 
 

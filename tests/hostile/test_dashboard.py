@@ -35,7 +35,7 @@ MARKUP = (
 def test_untrusted_text_is_shown_and_not_interpreted(text: str) -> None:
     site = Site()
     site.dashboard.fleet = text
-    site.dashboard.happened(Progress(AT, EventKind.FAILED, text))
+    site.dashboard.record_event(Progress(AT, EventKind.FAILED, text))
     for path in ("/", "/events"):
         page = site.page(path)
         assert not re.search(r"<(script(?! src=)|img|h1>approved)", page)
@@ -50,7 +50,7 @@ def test_untrusted_text_is_shown_and_not_interpreted(text: str) -> None:
 )
 def test_without_a_token_nothing_is_shown(path: str) -> None:
     site = Site(access=DashboardAccess(token="s3cret"))
-    site.dashboard.happened(Progress(AT, EventKind.LAUNCHED, "shop-1"))
+    site.dashboard.record_event(Progress(AT, EventKind.LAUNCHED, "shop-1"))
     status, text, _ = site.get(path)
     assert status == 401
     assert "shop" not in text

@@ -26,7 +26,7 @@ from markdown_it.token import Token
 from reconciler.cli.main import main
 from reconciler.cli.output.findings import render_github
 from reconciler.cli.output.log import TerminalNotifier
-from reconciler.cli.output.stream import Door
+from reconciler.cli.output.stream import FilteredStream
 from reconciler.model.diagnostics import Diagnostic, Place, Severity
 from reconciler.model.text.visible import Painted, markdown_code, markdown_text
 from reconciler.plan.render.html import render_html
@@ -114,7 +114,7 @@ def hostile(value: Any, text: str, hint: Any = None) -> Any:
 
 def through_the_door(text: str) -> str:
     out = io.StringIO()
-    Door(out).write(text)
+    FilteredStream(out).write(text)
     return out.getvalue()
 
 
@@ -286,7 +286,7 @@ def test_a_comment_with_the_longest_names_fits() -> None:
 )
 def test_the_output_filter_keeps_its_state_between_writes(pieces: tuple[str, ...]) -> None:
     out = io.StringIO()
-    door = Door(out)
+    door = FilteredStream(out)
     for piece in pieces:
         door.write(piece)
     assert_inert_on_a_terminal(out.getvalue())
@@ -314,7 +314,7 @@ def test_json_is_exact_and_inert(text: str) -> None:
 @payloads
 def test_a_log_message_stays_on_one_line(payload: str) -> None:
     out = io.StringIO()
-    notifier = TerminalNotifier(Door(out), colour=False)  # type: ignore[arg-type]
+    notifier = TerminalNotifier(FilteredStream(out), colour=False)  # type: ignore[arg-type]
     notifier.notify(Progress(datetime(2026, 1, 3, tzinfo=UTC), "Failed", f"AWS: {payload}"))
     assert out.getvalue().count("\n") == 1
     assert_inert_on_a_terminal(out.getvalue())

@@ -88,7 +88,7 @@ def test_our_writes_are_visible_at_once(watched: Watched) -> None:
         assert "karpenter.sh/disrupted" in watched.taints()
         watched.cluster.untaint("watched")
         assert "karpenter.sh/disrupted" not in watched.taints()
-    watched.cluster.hold("watched")
+    watched.cluster.add_finalizer("watched")
     watched.cluster.delete_node("watched")
     assert "watched" not in {n.name for n in watched.observe().nodes}
     assert {name for name in watched.calls if name.startswith("GET")} == {"GET nodes"}

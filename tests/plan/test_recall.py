@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import reconciler
-from reconciler.catalog.catalog import bundled
+from reconciler.catalog.catalog import bundled_catalog
 from reconciler.desired.fleet import Fleet, SourceFile, read_fleet
 from reconciler.desired.settings.layers import resolve
 from reconciler.disruption.gates.consolidatable import LEFT_OVER
@@ -375,7 +375,7 @@ def test_the_end_of_a_commitment_causes_a_new_plan() -> None:
     inputs = Inputs(
         fleet=Fleet(),
         cluster=ClusterState(),
-        catalog=bundled("us-east-1"),
+        catalog=bundled_catalog("us-east-1"),
         settings=Settings(savings_plans=(plan,)),
         now=NOW,
     )

@@ -10,7 +10,7 @@ from contextlib import suppress
 from reconciler.cli.advice.advising import AdviceResult
 from reconciler.cli.advice.changes import changed_files
 from reconciler.cli.advice.result import Advice, AdviceReport
-from reconciler.cli.initialization.writing import NewFile, write_new
+from reconciler.cli.initialization.writing import NewFile, write_new_files
 from reconciler.cli.shared.fixing import replace_file
 from reconciler.desired.fleet import SourceFile
 from reconciler.model.errors import ReconcilerError, UsageError
@@ -79,7 +79,7 @@ def write_changes(folder: str, changes: Sequence[Change]) -> None:
     try:
         for old, new in changes:
             if old is None:
-                write_new([NewFile(root, new.path, new.content)])
+                write_new_files([NewFile(root, new.path, new.content)])
             else:
                 replace_file(root, old, new.content)
             done.append((old, new))

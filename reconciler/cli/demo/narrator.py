@@ -45,40 +45,42 @@ class Reporter:
         self._pools = pools
         self._store: StateStore | None = None
         self._pending: list[Progress] = []
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
 
     def begin(self, store: StateStore) -> None:
         """Report on this store from now on, and count from zero."""
         self._store = store
-        self._said.clear()
+        self._reported.clear()
         self.most_disrupted, self.least_ready = {}, {}
 
     def notify(self, progress: Progress) -> None:
         """Keep it until the pass is over."""
         self._pending.append(progress)
 
-    def end_of_pass(self) -> None:
+    def end_pass(self) -> None:
         """Report the events since the last pass; what continues is reported once."""
         assert self._store is not None, "a reporter needs a fleet to report on"
         claims, commands = self._store.node_claims(), self._store.commands()
         self._count(claims, commands)
-        told, self._pending = self._pending, []
-        every = list(_lines(told, claims, commands))
+        events, self._pending = self._pending, []
+        all_lines = list(_lines(events, claims, commands))
         lines = [
-            (at, sign, text) for at, sign, text in every if sign.strip() or text not in self._said
+            (at, sign, text)
+            for at, sign, text in all_lines
+            if sign.strip() or text not in self._reported
         ]
         for number, (at, sign, text) in enumerate(lines, start=1):
-            self._said.add(text)
+            self._reported.add(text)
             is_last = number == len(lines)
-            self._narrator.event(at, sign, text, self._picture(claims) if is_last else "")
+            self._narrator.event(at, sign, text, self._draw_fleet(claims) if is_last else "")
 
-    def asleep(self, now: datetime, until: datetime) -> None:
+    def report_sleep(self, now: datetime, until: datetime) -> None:
         """Report that nothing can change before a time."""
         self._narrator.event(
             now, " ", (f"sleeping until {until:%H:%M} UTC; nothing can change earlier")
         )
 
-    def _picture(self, claims: Sequence[NodeClaim]) -> str:
+    def _draw_fleet(self, claims: Sequence[NodeClaim]) -> str:
         """Return the fleet as symbols, by NodePool."""
         groups = [[_sign(c) for c in claims if c.node_pool == pool] for pool in self._pools]
         order = f"{READY}{STARTING}{LEAVING}"
@@ -123,18 +125,24 @@ def _lines(
             case "Terminated":
                 yield at, "-", f"{_subject(names)} terminated"
             case "Discarded":
-                yield at, "-", f"removed {format_count(len(some), _unused(some))} from AWS"
+                yield at, "-", f"removed {format_count(len(some), _resource_noun(some))} from AWS"
             case "CommandStarted":
-                yield from ((at, *_started(by_id[p.command])) for p in some if p.command in by_id)
+                yield from (
+                    (at, *_describe_command(by_id[p.command])) for p in some if p.command in by_id
+                )
             case "CommandValidated":
                 yield from (
-                    (at, " ", _validated(by_id[p.command])) for p in some if p.command in by_id
+                    (at, " ", _describe_validation(by_id[p.command]))
+                    for p in some
+                    if p.command in by_id
                 )
             case _:
-                yield from ((at, *_message(p, nodes, found)) for p in some if kind != "Recovered")
+                yield from (
+                    (at, *_format_event(p, nodes, found)) for p in some if kind != "Recovered"
+                )
 
 
-def _unused(removed: Sequence[Progress]) -> str:
+def _resource_noun(removed: Sequence[Progress]) -> str:
     """Return what was removed: launch templates, or resources of several kinds."""
     template = "unused launch template"
     return template if all(template in p.message for p in removed) else "unused resource"
@@ -147,21 +155,21 @@ def _subject(claims: Sequence[str]) -> str:
     return f"{', '.join(claims) if len(claims) <= _NAMES_MAX else f'{len(claims)} nodes'} are"
 
 
-def _started(command: RunningCommand) -> tuple[str, str]:
+def _describe_command(command: RunningCommand) -> tuple[str, str]:
     going = format_list(command.node_claims, 3)
     if not command.replacements:
         return "-", f"remove {going} ({command.reason})"
     return "±", f"replace {going} with {format_list(command.replacements, 3)} ({command.reason})"
 
 
-def _validated(command: RunningCommand) -> str:
+def _describe_validation(command: RunningCommand) -> str:
     going = format_list(command.node_claims, 3)
     if not command.replacements:
         return f"revalidated: {going} can be removed"
     return f"revalidated: {going} can be drained"
 
 
-def _message(
+def _format_event(
     progress: Progress, nodes: Mapping[str, str], found: Collection[str]
 ) -> tuple[str, str]:
     """Return the symbol and the engine's message, with nodes named by their claims."""
@@ -219,7 +227,7 @@ class Narrator:
     def chapter(self, title: str) -> None:
         """End a chapter, and begin the next one."""
         if self._chapter:
-            self._stay(self._pace.chapter_s)
+            self._pause(self._pace.chapter_s)
             self._pace.turn()
         self._chapter += 1
         rule = "─" * (WIDTH - len(title) - 5)
@@ -228,7 +236,7 @@ class Narrator:
             f"{self._paint(f'{self._chapter}  {title}', 'bold')} {self._paint(rule, 'dim')}"
         )
 
-    def say(self, text: str) -> None:
+    def paragraph(self, text: str) -> None:
         """Print a paragraph."""
         self._write()
         for line in wrap(text, WIDTH - _INDENT):
@@ -259,9 +267,9 @@ class Narrator:
 
     def _line(self, text: str) -> None:
         self._write(" " * _INDENT + text)
-        self._stay(self._pace.line_s)
+        self._pause(self._pace.line_s)
 
-    def _stay(self, seconds: float) -> None:
+    def _pause(self, seconds: float) -> None:
         if seconds and time.monotonic() < self._hurry_at:
             time.sleep(seconds)
 

@@ -191,7 +191,9 @@ def _result(stage: DemoStage, narrator: Narrator, last: Pass, folder: str | None
     else:
         narrator.paragraph("The repository and the recorded state are kept. Try:")
     _suggest(narrator, folder or FLEET, "status", "history", "get nodeclaims")
-    narrator.paragraph("The simulated cluster ends with the demo. Plans are then made from the files:")
+    narrator.paragraph(
+        "The simulated cluster ends with the demo. Plans are then made from the files:"
+    )
     _suggest(narrator, folder or FLEET, "plan", "simulate", "advise")
 
 

@@ -127,7 +127,7 @@ def _run_passes(
                 stop=ends,
                 next_change=next_change,
                 observer=observer,
-                observed=response.observed,
+                observed=response.set_observation,
             )
 
 

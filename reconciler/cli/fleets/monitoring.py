@@ -116,7 +116,7 @@ def serve_fleets_monitoring(
         deliveries = stack.enter_context(Deliveries(clock))
         traces = stack.enter_context(export_traces("", os.environ))
         web = stack.enter_context(_serve_pages(request)) if request.listen else None
-        meter = meter_of(web.calls.called if web is not None else None, traces)
+        meter = meter_of(web.calls.record_call if web is not None else None, traces)
         if meter is not None:
             connections().meter = meter
         yield FleetsMonitoring(log, clock, form, locked, is_coloured, deliveries, traces, web)

@@ -44,7 +44,7 @@ def serve(request: RunRequest, roster: FleetRoster) -> int:
     from reconciler.cli.fleets.daemon import with_heartbeat
     from reconciler.cli.fleets.monitoring import serve_fleets_monitoring
     from reconciler.cli.fleets.sharing import FleetSharing
-    from reconciler.cli.output.log import libraries_logged
+    from reconciler.cli.output.log import log_libraries
     from reconciler.cli.shared import watching
     from reconciler.cli.shared.exitcode import DONE
     from reconciler.cli.wiring.decoding import prepare_decoders
@@ -61,7 +61,7 @@ def serve(request: RunRequest, roster: FleetRoster) -> int:
     clock = SystemClock()
     with watching.stop_on_signal() as stop, ExitStack() as stack:
         monitoring = stack.enter_context(serve_fleets_monitoring(request, clock, sys.stdout))
-        stack.enter_context(libraries_logged(monitoring.log))
+        stack.enter_context(log_libraries(monitoring.log))
         sharing = stack.enter_context(FleetSharing(SharedStates("reconciler")))
         beat = with_heartbeat(request.heartbeat, lambda: False)
         FleetService(request, roster, monitoring, sharing, clock, stop, beat).run()

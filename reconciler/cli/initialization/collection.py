@@ -68,27 +68,29 @@ class Collection:
         self.left_out.append(Diagnostic(Severity.WARNING, "left-out", message, place, hint=hint))
 
 
-def collected(items: Iterable[SourceObject]) -> Collection:
+def collect(items: Iterable[SourceObject]) -> Collection:
     """Return what a fleet takes over from the objects, in the form of today's API."""
     found = Collection()
-    kept: list[SourceObject] = []
+    taken_over: list[SourceObject] = []
     profile = ""
     for item in items:
         item.change(without_live_fields)
-        settings = _settings(item)
+        settings = _controller_settings(item)
         if settings is not None:
             found.settings.update(settings.values)
             profile = settings.default_profile or profile
-            found.leave_out(item.place, f"{_named(item)} runs Karpenter; its settings are read")
+            found.leave_out(
+                item.place, f"{_describe_object(item)} runs Karpenter; its settings are read"
+            )
             for name, why in settings.left_out.items():
                 found.leave_out(item.place, f"setting {name[:80]} {why}")
-        elif _is_taken(item, found):
-            kept.append(item)
-    _migrate(kept, found, profile)
+        elif _belongs_to_fleet(item, found):
+            taken_over.append(item)
+    _migrate(taken_over, found, profile)
     return found
 
 
-def _settings(item: SourceObject) -> controller.ControllerSettings | None:
+def _controller_settings(item: SourceObject) -> controller.ControllerSettings | None:
     if item.finding is None and controller.is_controller(item.data):
         return controller.settings_of_deployment(item.data)
     if item.kind == "ConfigMap" and item.name == controller.CONFIG_MAP:
@@ -96,15 +98,15 @@ def _settings(item: SourceObject) -> controller.ControllerSettings | None:
     return None
 
 
-def _named(item: SourceObject) -> str:
+def _describe_object(item: SourceObject) -> str:
     return f"{item.kind[:80]} {item.name[:80]}".strip() or "an object without a kind"
 
 
-def _is_taken(item: SourceObject, found: Collection) -> bool:
+def _belongs_to_fleet(item: SourceObject, found: Collection) -> bool:
     """Return whether an object belongs in a fleet; if not, the reason is recorded."""
     kind, finding = item.kind, item.finding
     if kind in _OWNED:
-        found.leave_out(item.place, f"{_named(item)} {_ADOPT}")
+        found.leave_out(item.place, f"{_describe_object(item)} {_ADOPT}")
         return False
     if kind in (*_POOLS, *_CLASSES) and (finding is None or finding.code in _READABLE):
         if item.name:
@@ -117,14 +119,14 @@ def _is_taken(item: SourceObject, found: Collection) -> bool:
         return False
     if kind in _OTHERS or WORKLOADS.get(kind) == item.entry.api_version:
         return True
-    found.leave_out(item.place, f"{_named(item)}: the planner does not read this kind")
+    found.leave_out(item.place, f"{_describe_object(item)}: the planner does not read this kind")
     return False
 
 
-def _migrate(kept: list[SourceObject], found: Collection, profile: str) -> None:
+def _migrate(items: list[SourceObject], found: Collection, profile: str) -> None:
     kubelets: dict[str, JsonDict | None] = {}
     inline: list[tuple[SourceObject, JsonDict]] = []
-    for item in kept:
+    for item in items:
         if item.kind in _POOLS:
             if not _is_first(item, "NodePool", found):
                 continue
@@ -173,8 +175,8 @@ def _move_kubelets(found: Collection, kubelets: dict[str, JsonDict | None]) -> N
     for pool in found.of_kind("NodePool"):
         users.setdefault(_class_of(pool), []).append(pool)
     for name, pools in sorted(users.items()):
-        wanted = [kubelets.get(pool.name) for pool in pools]
-        if not any(wanted):
+        settings = [kubelets.get(pool.name) for pool in pools]
+        if not any(settings):
             continue
         node_class = classes.get(name)
         if node_class is None:
@@ -184,10 +186,10 @@ def _move_kubelets(found: Collection, kubelets: dict[str, JsonDict | None]) -> N
                     hint = "set spec.kubelet of that class by hand"
                     found.note(pool, Note(Severity.ERROR, ("spec",), message, hint))
             continue
-        _share(found, node_class, pools, kubelets)
+        _split_node_class(found, node_class, pools, kubelets)
 
 
-def _share(
+def _split_node_class(
     found: Collection,
     original: SourceObject,
     pools: list[SourceObject],
@@ -201,13 +203,13 @@ def _share(
         kubelet = kubelets.get(pool.name)
         if kubelet == first:
             continue
-        made = copy.deepcopy(template)
+        copied = copy.deepcopy(template)
         name = f"{original.name}-{pool.name}"[:63].rstrip("-.")
-        made.change(partial(_rename, name=name))
+        copied.change(partial(_rename, name=name))
         if kubelet:
-            made.change(partial(_set_kubelet, kubelet=kubelet))
-        pool.change(partial(_refer, name=name))
-        found.items.append(made)
+            copied.change(partial(_set_kubelet, kubelet=kubelet))
+        pool.change(partial(_set_class_reference, name=name))
+        found.items.append(copied)
         message = f"gets EC2NodeClass {name}: it shared {original.name}, but not its kubelet"
         found.note(pool, Note(Severity.INFO, ("spec",), message))
 
@@ -229,25 +231,27 @@ def _rename(data: JsonDict, name: str) -> None:
     data["metadata"]["name"] = name
 
 
-def _refer(data: JsonDict, name: str) -> None:
+def _set_class_reference(data: JsonDict, name: str) -> None:
     data["spec"]["template"]["spec"]["nodeClassRef"]["name"] = name
 
 
-def fill(found: Collection, values: dict[str, str]) -> None:
+def fill_placeholders(found: Collection, values: dict[str, str]) -> None:
     """Fill in the placeholders that have a value, and record those that are left."""
     for item in found.items:
         known = [p for p in placeholders(item.data) if p.text[2:-1] in values]
         for pointer in dict.fromkeys(p.pointer for p in known):
-            item.change(partial(_fill, pointer=pointer, values=values))
+            item.change(partial(_fill_placeholder, pointer=pointer, values=values))
         for text in dict.fromkeys(p.text for p in known):
             message = f"{text} is replaced by {values[text[2:-1]]}"
             found.note(item, Note(Severity.INFO, ("spec",), message))
-        for one in placeholders(item.data):
-            message = f"contains the placeholder {one.text[:60]}"
-            found.note(item, Note(Severity.WARNING, one.pointer, message, "write its value"))
+        for placeholder in placeholders(item.data):
+            message = f"contains the placeholder {placeholder.text[:60]}"
+            found.note(
+                item, Note(Severity.WARNING, placeholder.pointer, message, "write its value")
+            )
 
 
-def _fill(data: JsonDict, pointer: Pointer, values: dict[str, str]) -> None:
+def _fill_placeholder(data: JsonDict, pointer: Pointer, values: dict[str, str]) -> None:
     *above, last = pointer
     place: object = data
     for step in above:
@@ -257,7 +261,7 @@ def _fill(data: JsonDict, pointer: Pointer, values: dict[str, str]) -> None:
         place[last] = type(old)(filled(str(old), values))  # type: ignore[index]
 
 
-def ordered(found: Collection) -> Iterator[SourceObject]:
+def sorted_objects(found: Collection) -> Iterator[SourceObject]:
     """Yield the objects in the order of a report: classes, pools, then the rest by name."""
     rank = {kind: number for number, kind in enumerate(_ORDER)}
     yield from sorted(
@@ -321,31 +325,31 @@ class SourceObject:
                 self.tree = None  # ruamel.yaml reads a key or value otherwise than Kubernetes
         return result
 
-    def written(self) -> str:
+    def to_yaml(self) -> str:
         """Return the object as YAML: as it was where nothing has changed, else with its comments.
 
         Of an object in a List, and where a round trip would alter data, comments are not kept.
         """
         if self.text is not None and not self.is_changed:
             return self.text.rstrip() + "\n"
-        kept = _with_comments(self.tree, self.text) if self.tree is not None and self.text else None
-        if kept is not None and _reads_as(kept, self.data):
-            return kept
+        text = _dump_tree(self.tree, self.text) if self.tree is not None and self.text else None
+        if text is not None and _parses_to(text, self.data):
+            return text
         from reconciler.source.plainyaml import dump
 
         return dump(self.data, sort_keys=False)
 
 
-def items_of(file: SourceFile) -> tuple[list[SourceObject], list[Diagnostic]]:
+def objects_in_file(file: SourceFile) -> tuple[list[SourceObject], list[Diagnostic]]:
     """Return the objects of a file, and why parts of it cannot be read."""
     documents, findings = parse_documents(file.path, file.content)
     if findings:
         return [], findings
-    texts = _texts(documents)
-    return [item for d in documents for item in _items(d, texts.get(d.mark[:2]))], []
+    texts = _document_texts(documents)
+    return [item for d in documents for item in _objects_in_document(d, texts.get(d.mark[:2]))], []
 
 
-def items_of_objects(objects: Sequence[JsonDict], source: str) -> list[SourceObject]:
+def objects_from_cluster(objects: Sequence[JsonDict], source: str) -> list[SourceObject]:
     """Return the objects that a cluster has listed."""
     return [
         SourceObject(entry, finding, copy.deepcopy(entry.plain))
@@ -355,17 +359,17 @@ def items_of_objects(objects: Sequence[JsonDict], source: str) -> list[SourceObj
     ]
 
 
-def _items(document: Document, text: str | None) -> Iterator[SourceObject]:
+def _objects_in_document(document: Document, text: str | None) -> Iterator[SourceObject]:
     for entry, finding in entries(document):
         plain = entry.plain
         data = copy.deepcopy(plain) if isinstance(plain, dict) else {}
         if entry.base or text is None:
             yield SourceObject(entry, finding, data)
         else:
-            yield SourceObject(entry, finding, data, _tree(text), text)
+            yield SourceObject(entry, finding, data, _parse_tree(text), text)
 
 
-def _texts(documents: Sequence[Document]) -> dict[tuple[int, int], str]:
+def _document_texts(documents: Sequence[Document]) -> dict[tuple[int, int], str]:
     """Return the text of each document by its position, where the file can be cut into them.
 
     Comments before the first marker belong to the document after it.
@@ -389,11 +393,11 @@ def _texts(documents: Sequence[Document]) -> dict[tuple[int, int], str]:
     return {
         document.mark[:2]: part
         for document, part in zip(documents, found, strict=True)
-        if _reads_as(part, document.data)
+        if _parses_to(part, document.data)
     }
 
 
-def _reads_as(text: str, data: object) -> bool:
+def _parses_to(text: str, data: object) -> bool:
     documents, findings = parse_documents("", text.encode())
     if findings or len(documents) != 1:
         return False
@@ -411,7 +415,7 @@ def _yaml(text: str) -> YAML:
     return yaml
 
 
-def _tree(text: str) -> JsonDict | None:
+def _parse_tree(text: str) -> JsonDict | None:
     from ruamel.yaml.error import YAMLError
 
     try:
@@ -421,7 +425,7 @@ def _tree(text: str) -> JsonDict | None:
     return tree if isinstance(tree, dict) else None
 
 
-def _with_comments(tree: JsonDict, text: str) -> str | None:
+def _dump_tree(tree: JsonDict, text: str) -> str | None:
     from ruamel.yaml.error import YAMLError
 
     stream = StringIO()

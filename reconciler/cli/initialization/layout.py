@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from reconciler.cli.initialization.collection import Collection, SourceObject, ordered
+from reconciler.cli.initialization.collection import Collection, SourceObject, sorted_objects
 from reconciler.desired.migration.controller import nested
 from reconciler.model.diagnostics import Diagnostic, Severity
 from reconciler.model.text.visible import one_line
@@ -131,23 +131,23 @@ class FleetFile(NamedTuple):
     item: SourceObject | None = None
 
 
-def files_of(found: Collection, settings: Mapping[str, object]) -> list[FleetFile]:
+def fleet_files(found: Collection, settings: Mapping[str, object]) -> list[FleetFile]:
     """Return the files of a fleet that takes over what was found."""
     files = [FleetFile(CONFIG, settings_file(settings))]
-    taken = {CONFIG}
+    used = {CONFIG}
     schemas = {_SETTINGS_SCHEMA}
-    for item in ordered(found):
-        path = _unused(_path_of(item), taken)
-        taken.add(path)
-        text = _without_modeline(item.written())
+    for item in sorted_objects(found):
+        path = _unique_path(_path_of(item), used)
+        used.add(path)
+        text = _without_modeline(item.to_yaml())
         if item.kind in OURS:
             schemas.add(schema_of(item.kind))
             text = f"{_MODELINE}../{SCHEMAS}/{schema_of(item.kind)}.json\n{text}"
         files.append(FleetFile(path, text.encode(), item))
-    return [*files, *_beside(sorted(schemas))]
+    return [*files, *_schema_files(sorted(schemas))]
 
 
-def files_from_nothing(name: str, settings: Mapping[str, object]) -> list[FleetFile]:
+def starter_files(name: str, settings: Mapping[str, object]) -> list[FleetFile]:
     """Return the files of a fleet to start with: a NodePool, its class, an example of pods."""
     schemas = ("ec2nodeclass.v1", "nodepool.v1")
     texts = (("class", schemas[0], _CLASS.format(name=name)), ("pool", schemas[1], _POOL))
@@ -157,7 +157,7 @@ def files_from_nothing(name: str, settings: Mapping[str, object]) -> list[FleetF
     ]
     workload = FleetFile("workloads/example.yaml", _WORKLOAD.encode())
     config = FleetFile(CONFIG, settings_file(settings))
-    return [config, *nodes, workload, *_beside((*schemas, _SETTINGS_SCHEMA))]
+    return [config, *nodes, workload, *_schema_files((*schemas, _SETTINGS_SCHEMA))]
 
 
 def settings_file(settings: Mapping[str, object]) -> bytes:
@@ -178,7 +178,7 @@ def ignore_file() -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-def _beside(schemas: Sequence[str]) -> list[FleetFile]:
+def _schema_files(schemas: Sequence[str]) -> list[FleetFile]:
     from pathlib import Path
 
     from reconciler._resources import resource_path
@@ -205,9 +205,9 @@ def _slug(name: str) -> str:
     return _SLUG.sub("-", name.lower()).strip("-")[:100] or "unnamed"
 
 
-def _unused(path: str, taken: set[str]) -> str:
+def _unique_path(path: str, used: set[str]) -> str:
     number, stem = 2, path.removesuffix(".yaml")
-    while path in taken:
+    while path in used:
         path, number = f"{stem}-{number}.yaml", number + 1
     return path
 
@@ -230,7 +230,7 @@ class InitOutcome(NamedTuple):
     folder: str
     settings: Mapping[str, object]
     files: Sequence[FleetFile]
-    beside: Sequence[str]
+    other_files: Sequence[str]
     found: Collection | None
     findings: Sequence[Diagnostic]
     choices: Sequence[str]
@@ -249,14 +249,14 @@ def render(outcome: InitOutcome) -> str:
     name, region = outcome.settings["fleet"], outcome.settings["aws.region"]
     lines = [one_line(f"Fleet {name} ({region}) in {outcome.folder}")]
     lines += [f"  {one_line(choice)}" for choice in outcome.choices]
-    lines += _taken(outcome)
+    lines += _taken_over_lines(outcome)
     if outcome.found is not None:
         lines += _section("Left out", outcome.found.left_out)
         undone = [d for d in outcome.found.notes if d.severity is not Severity.INFO]
         lines += _section("Complete by hand", undone)
     lines += _section("Findings", outcome.findings)
-    lines += _written(outcome)
-    lines += ["", *_next(outcome)]
+    lines += _written_lines(outcome)
+    lines += ["", *_next_lines(outcome)]
     return "\n".join(lines) + "\n"
 
 
@@ -264,7 +264,7 @@ def _line(indent: int, text: str) -> str:
     return " " * indent + one_line(text)
 
 
-def _taken(outcome: InitOutcome) -> Iterator[str]:
+def _taken_over_lines(outcome: InitOutcome) -> Iterator[str]:
     if outcome.found is None:
         return
     changes: dict[str, list[str]] = {}
@@ -304,18 +304,18 @@ def _section(title: str, findings: Sequence[Diagnostic]) -> Iterator[str]:
         yield f"  … and {len(findings) - _SHOWN_MAX} more"
 
 
-def _written(outcome: InitOutcome) -> Iterator[str]:
+def _written_lines(outcome: InitOutcome) -> Iterator[str]:
     shown = [f.path for f in outcome.files if f.item is None and not f.path.startswith(".schemas")]
     yield ""
     yield "Written"
-    for path in (*shown, *outcome.beside):
+    for path in (*shown, *outcome.other_files):
         yield _line(2, path)
     for line in outcome.advice:
         yield _line(2, f"not changed: {line}")
     yield _line(2, outcome.lock)
 
 
-def _next(outcome: InitOutcome) -> Iterator[str]:
+def _next_lines(outcome: InitOutcome) -> Iterator[str]:
     if not outcome.is_valid:
         yield "Correct the errors above in the new files, then run:"
     label = "Next: "

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from reconciler.cli.initialization.collection import (
     Collection,
     SourceObject,
-    collected,
-    items_of,
-    items_of_objects,
+    collect,
+    objects_from_cluster,
+    objects_in_file,
 )
 from reconciler.desired.fleet import SourceFile
 from reconciler.model.diagnostics import Diagnostic, Severity
@@ -45,21 +45,21 @@ def from_folder(path: str) -> FleetOrigin:
     Raises:
         UnreadableError: it cannot be read.
     """
-    files, refused = _files(path)
+    files, refused = _read_files(path)
     items: list[SourceObject] = []
-    left_out = [_left_out(finding) for finding in refused]
+    left_out = [_as_warning(finding) for finding in refused]
     for file in files:
         if file.path == LOCK_FILE:
             continue
-        objects, findings = items_of(file)
+        objects, findings = objects_in_file(file)
         items += objects
-        left_out += [_left_out(_of_template(file, finding)) for finding in findings]
-    found = collected(items)
+        left_out += [_as_warning(_explain_template(file, finding)) for finding in findings]
+    found = collect(items)
     found.left_out[:0] = left_out
     return FleetOrigin(found, len(files), _region_of(found))
 
 
-def _files(path: str) -> tuple[list[SourceFile], list[Diagnostic]]:
+def _read_files(path: str) -> tuple[list[SourceFile], list[Diagnostic]]:
     if os.path.isfile(path):
         try:
             with open(path, "rb") as file:
@@ -76,14 +76,14 @@ def _files(path: str) -> tuple[list[SourceFile], list[Diagnostic]]:
     return read_folder(path)
 
 
-def _left_out(finding: Diagnostic) -> Diagnostic:
+def _as_warning(finding: Diagnostic) -> Diagnostic:
     """Return the finding on a file that is left out: it does not make the fleet invalid."""
     return Diagnostic(
         Severity.WARNING, finding.code, finding.message, finding.place, finding.path, finding.hint
     )
 
 
-def _of_template(file: SourceFile, finding: Diagnostic) -> Diagnostic:
+def _explain_template(file: SourceFile, finding: Diagnostic) -> Diagnostic:
     if _TEMPLATED not in file.content:
         return finding
     message = f"is a template ({{{{ … }}}}) and not YAML: {finding.message}"
@@ -113,14 +113,14 @@ def from_cluster(context: str | None) -> FleetOrigin:
     from reconciler.model.settings import Settings
 
     api = api_of(Settings(kube_context=context or ""), SystemClock())
-    objects, kinds, unread = _listed(api)
-    found = collected(items_of_objects(objects, "cluster"))
+    objects, kinds, unread = _list_objects(api)
+    found = collect(objects_from_cluster(objects, "cluster"))
     for message in unread:
         found.leave_out(None, message, "settings that it holds have to be written by hand")
     return FleetOrigin(found, kinds, _region_of(found) or _region_of_nodes(api))
 
 
-def _listed(api: Api) -> tuple[list[JsonDict], int, list[str]]:
+def _list_objects(api: Api) -> tuple[list[JsonDict], int, list[str]]:
     """Return the objects, the number of kinds that were read, and what RBAC forbids to read."""
     from reconciler.adapters.kubernetes.api import FORBIDDEN, ApiError
 

@@ -21,7 +21,7 @@ class CI(StrEnum):
     NONE = "none"
 
 
-class Beside(NamedTuple):
+class RepositoryFile(NamedTuple):
     """A file of the repository; ``why_not`` states the manual step if it already exists."""
 
     path: str
@@ -41,7 +41,7 @@ def repository_of(folder: str) -> str | None:
         path = above
 
 
-def detected_ci(repository: str | None) -> CI:
+def detect_ci(repository: str | None) -> CI:
     """Return the CI service that a repository uses by its files and remotes, else GitHub."""
     if repository is None:
         return CI.GITHUB
@@ -55,7 +55,7 @@ def detected_ci(repository: str | None) -> CI:
     return CI.GITLAB if b"gitlab" in config and b"github.com" not in config else CI.GITHUB
 
 
-def ci_files(ci: CI, folder: str, ref: str) -> list[Beside]:
+def ci_files(ci: CI, folder: str, ref: str) -> list[RepositoryFile]:
     """Return the workflows that plan pull requests; ``folder`` is relative to the repository.
 
     ``ref`` names the tag or commit of the action.
@@ -63,13 +63,13 @@ def ci_files(ci: CI, folder: str, ref: str) -> list[Beside]:
     match ci:
         case CI.GITHUB:
             return [
-                Beside(
+                RepositoryFile(
                     ".github/workflows/reconciler-plan.yml",
-                    _PLAN.format(paths=_paths(folder), fleet=_quoted(folder), checkout=_CHECKOUT,
+                    _PLAN.format(paths=_paths(folder), fleet=_quote(folder), checkout=_CHECKOUT,
                                  action=ACTION, ref=ref),
                     "compare it with the one in docs/pull-requests.md",
                 ),
-                Beside(
+                RepositoryFile(
                     ".github/workflows/reconciler-comment.yml",
                     _COMMENT.format(action=ACTION, ref=ref),
                     "compare it with the one in docs/pull-requests.md",
@@ -77,9 +77,9 @@ def ci_files(ci: CI, folder: str, ref: str) -> list[Beside]:
             ]  # fmt: skip
         case CI.GITLAB:
             return [
-                Beside(
+                RepositoryFile(
                     ".gitlab-ci.yml",
-                    _GITLAB.format(action=ACTION, fleet=_quoted(folder), ref=ref),
+                    _GITLAB.format(action=ACTION, fleet=_quote(folder), ref=ref),
                     f"include the component {ACTION}/plan with the input fleets: {folder}",
                 )
             ]
@@ -87,23 +87,23 @@ def ci_files(ci: CI, folder: str, ref: str) -> list[Beside]:
             return []
 
 
-def pre_commit_file(folder: str) -> Beside:
+def pre_commit_file(folder: str) -> RepositoryFile:
     """Return the configuration of pre-commit that validates the fleet before each commit."""
     import re
 
     pattern = r"\.(ya?ml|json|lock)$" if folder == "." else f"^{re.escape(folder)}/"
-    return Beside(
+    return RepositoryFile(
         ".pre-commit-config.yaml",
-        _PRE_COMMIT.format(fleet=_quoted(folder), pattern=pattern.replace("'", "''")),
+        _PRE_COMMIT.format(fleet=_quote(folder), pattern=pattern.replace("'", "''")),
         f"add a local hook that runs `reconciler validate {folder}`",
     )
 
 
 def _paths(folder: str) -> str:
-    return '["**"]' if folder == "." else f"[{_quoted(folder + '/**')}]"
+    return '["**"]' if folder == "." else f"[{_quote(folder + '/**')}]"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """Return a text in YAML's double quotes."""
     import json
 

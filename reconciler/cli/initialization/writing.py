@@ -24,16 +24,16 @@ class NewFile(NamedTuple):
     content: bytes
 
     @property
-    def full(self) -> str:
+    def full_path(self) -> str:
         return os.path.join(self.root, self.path)
 
 
-def existing(files: Sequence[NewFile]) -> list[str]:
+def existing_files(files: Sequence[NewFile]) -> list[str]:
     """Return the files that already exist, of any type."""
-    return [file.full for file in files if os.path.lexists(file.full)]
+    return [file.full_path for file in files if os.path.lexists(file.full_path)]
 
 
-def write_new(files: Sequence[NewFile]) -> None:
+def write_new_files(files: Sequence[NewFile]) -> None:
     """Write the files.
 
     Raises:
@@ -45,8 +45,8 @@ def write_new(files: Sequence[NewFile]) -> None:
     try:
         for file in files:
             _make_folders(file, folders)
-            descriptor = os.open(file.full, _NEW, 0o644)
-            made.append(file.full)
+            descriptor = os.open(file.full_path, _NEW, 0o644)
+            made.append(file.full_path)
             with os.fdopen(descriptor, "wb") as new:
                 new.write(file.content)
     except BaseException as error:

@@ -103,7 +103,7 @@ def _as_document(
                 "nodePool": stake.instance.tags.get(NODEPOOL, ""),
                 "nodeClaim": stake.claim.name if stake.claim is not None else "",
                 "becomes": _outcome_code(stake),
-                "refused": stake.refused,
+                "refused": stake.rejection,
                 "notes": list(stake.notes),
             }
             for stake in stakes
@@ -188,6 +188,6 @@ def _dollars(price: float | None) -> str:
 
 def _describe_outcome(stake: AdoptionCandidate) -> str:
     if stake.claim is None:
-        return f"refused: {stake.refused}"
+        return f"refused: {stake.rejection}"
     what = "tags restored" if stake.is_recorded else "ours"
     return "; ".join((what, *stake.notes))

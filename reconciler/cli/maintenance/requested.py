@@ -136,7 +136,7 @@ def _carry_out(request: NodeRequest, intent: Intent) -> int:
                 pulse=PassIntervals(),
                 stop=stop,
             )
-            entry = journal.known([intent.id]).get(intent.id)
+            entry = journal.find_entries([intent.id]).get(intent.id)
     except LeaseHeldError as error:
         print(f"Recorded; another process has begun to act and executes it ({error.message}).")
         return exitcode.DONE

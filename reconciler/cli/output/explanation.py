@@ -50,7 +50,7 @@ _NO_LAUNCH: Final = frozenset(
 """Codes of reasons why a NodePool can launch no node."""
 
 
-def text_of(
+def render_explanation(
     answer: Explanation, plan: Plan, digest: str, earlier: Sequence[GivenReason], now: datetime
 ) -> str:
     """Return the answer as text: the verdict, the facts, and what prevents a change."""
@@ -66,15 +66,15 @@ def text_of(
         past = [(clock_time(g.at), g.decision.code, g.decision.message) for g in earlier]
         text += "\nEarlier reasons:\n" + columns(past, indent=2)
     if answer.pools or answer.nodes is not None:
-        text += "\nIf it were the only pending pod:\n" + _places(answer)
+        text += "\nIf it were the only pending pod:\n" + _format_places(answer)
     if answer.filters:
-        text += f"\nInstance types left after each filter: {_funnel(answer.filters)}\n"
+        text += f"\nInstance types left after each filter: {_format_filters(answer.filters)}\n"
     if len(answer.offerings) > 1:
-        offers = [_offering(o, plan.at) for o in answer.offerings]
+        offers = [_offering_row(o, plan.at) for o in answer.offerings]
         text += "\nCheapest instance types:\n" + columns(offers, indent=2)
     if answer.constraints:
         text += "\nEffect of removing one constraint:\n"
-        text += columns([(_effect(c), c.constraint) for c in answer.constraints], indent=2)
+        text += columns([(_format_effect(c), c.constraint) for c in answer.constraints], indent=2)
     ago = f", {age(plan.at, now)} ago" if now > plan.at else ""
     return f"{text}\nFrom plan {digest} of {clock_time(plan.at)}{ago}.\n"
 
@@ -88,15 +88,15 @@ def _title_of(reason: Decision) -> str:
     return "Gaps and conflicts in the disruption settings"
 
 
-def _places(answer: Explanation) -> str:
-    lines = [f"  {_nodes(answer.nodes)}"] if answer.nodes is not None else []
+def _format_places(answer: Explanation) -> str:
+    lines = [f"  {_describe_nodes(answer.nodes)}"] if answer.nodes is not None else []
     for pool in answer.pools:
-        lines.append(f"  NodePool {pool.node_pool}: {_pool(pool)}")
-        lines.append(f"    instance types left after each filter: {_funnel(pool.filters)}")
+        lines.append(f"  NodePool {pool.node_pool}: {_describe_pool(pool)}")
+        lines.append(f"    instance types left after each filter: {_format_filters(pool.filters)}")
     return "".join(f"{visible(line)}\n" for line in lines)
 
 
-def _nodes(nodes: NodesAnswer) -> str:
+def _describe_nodes(nodes: NodesAnswer) -> str:
     if not nodes.total:
         return "there are no nodes"
     there = f"{nodes.suited} of {format_count(nodes.total, 'existing node')} match its constraints"
@@ -105,12 +105,12 @@ def _nodes(nodes: NodesAnswer) -> str:
     return f"{there}; it fits on {format_list(nodes.takers)}"
 
 
-def _pool(pool: PoolAnswer) -> str:
+def _describe_pool(pool: PoolAnswer) -> str:
     if pool.launch is not None:
         offering = pool.launch
         return (
             f"launch {offering.instance_type} {offering.capacity_type} in {offering.zone} for "
-            f"{_price(offering)}"
+            f"{_format_price(offering)}"
         )
     message = pool.message.removeprefix(f"NodePool {pool.node_pool}: ")
     nearest = ""
@@ -119,7 +119,7 @@ def _pool(pool: PoolAnswer) -> str:
     return f"{message}{nearest}"
 
 
-def _funnel(filters: Iterable[FilterCount]) -> str:
+def _format_filters(filters: Iterable[FilterCount]) -> str:
     return " · ".join(f"{_filter_name(f.filter)} {f.types:,}" for f in filters)
 
 
@@ -129,19 +129,19 @@ def _filter_name(name: str) -> str:
     return label.replace("-", " ") if domain in _WELL_KNOWN else name
 
 
-def _offering(offering: LaunchOffering, now: datetime) -> tuple[str, ...]:
+def _offering_row(offering: LaunchOffering, now: datetime) -> tuple[str, ...]:
     """Return an offering with its price, and the source and age of that price."""
     source = offering.price_source
     origin = () if source is None else (format_price_source(source, now),)
     what = (offering.instance_type, offering.capacity_type, offering.zone)
-    return (*what, _price(offering), *origin)
+    return (*what, _format_price(offering), *origin)
 
 
-def _price(offering: LaunchOffering) -> str:
+def _format_price(offering: LaunchOffering) -> str:
     return f"{format_dollars(offering.price)}/hour"
 
 
-def _effect(cost: ConstraintCost) -> str:
+def _format_effect(cost: ConstraintCost) -> str:
     parts = []
     if cost.placed:
         parts.append(f"schedules {format_count(cost.placed, 'more pod')}")

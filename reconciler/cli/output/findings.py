@@ -51,7 +51,7 @@ def render_text(
                 text = sources[place.file].decode(errors="replace").removeprefix("\ufeff")
                 texts[place.file] = lines_of(text)
             lines += _excerpt(texts[place.file], place.line, place.column, colour=colour)
-    lines.append(_sum(diagnostics, colour=colour))
+    lines.append(_summary_line(diagnostics, colour=colour))
     return Painted("\n".join(lines) + "\n")
 
 
@@ -82,7 +82,7 @@ def _excerpt(lines: Sequence[str], line: int, column: int, *, colour: bool) -> l
     return [f"{margin}{shown}", f"{'':>5} | {' ' * len(before)}{caret}"]
 
 
-def _sum(diagnostics: Sequence[Diagnostic], *, colour: bool) -> str:
+def _summary_line(diagnostics: Sequence[Diagnostic], *, colour: bool) -> str:
     counts = Counter(d.severity for d in diagnostics)
     parts = [
         f"{counts[severity]} {word}{'' if counts[severity] == 1 else 's'}"
@@ -94,7 +94,7 @@ def _sum(diagnostics: Sequence[Diagnostic], *, colour: bool) -> str:
     return f"{head}: {', '.join(parts)}" if parts else head
 
 
-def as_data(diagnostic: Diagnostic) -> dict[str, Any]:
+def finding_document(diagnostic: Diagnostic) -> dict[str, Any]:
     """Return a finding as the contract's JSON writes it; what is not known is null."""
     place = diagnostic.place
     return {
@@ -109,22 +109,22 @@ def as_data(diagnostic: Diagnostic) -> dict[str, Any]:
     }
 
 
-def render_json(diagnostics: Sequence[Diagnostic], fixed: FixResult | None = None) -> str:
-    """Return ``{"diagnostics": […], "valid": …}``, keys sorted; with ``fixed`` what was rewritten.
+def render_json(diagnostics: Sequence[Diagnostic], fixes: FixResult | None = None) -> str:
+    """Return ``{"diagnostics": […], "valid": …}``, keys sorted; with ``fixes`` what was rewritten.
 
     ``notFixed`` says what has to be edited by hand.
     """
     data: JsonDict = {
         "valid": is_valid(diagnostics),
-        "diagnostics": [as_data(d) for d in diagnostics],
+        "diagnostics": [finding_document(d) for d in diagnostics],
     }
-    if fixed is not None:
-        data["fixed"] = [_fix_as_data(fix) for fix in fixed.fixes]
-        data["notFixed"] = list(fixed.failures)
+    if fixes is not None:
+        data["fixed"] = [_fix_document(fix) for fix in fixes.fixes]
+        data["notFixed"] = list(fixes.failures)
     return json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def _fix_as_data(fix: Fix) -> JsonDict:
+def _fix_document(fix: Fix) -> JsonDict:
     place = fix.place
     return {
         "file": place.file,

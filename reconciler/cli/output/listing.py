@@ -36,7 +36,7 @@ class Listing:
     wide_header: tuple[str, ...] = field(default=())
 
 
-def as_table(listing: Listing, *, wide: bool, verb: str = "") -> str:
+def format_table(listing: Listing, *, wide: bool, verb: str = "") -> str:
     """Return the items as aligned columns below their header.
 
     ``verb`` is the header of the column with the verb of an item, which decides its colour.
@@ -57,7 +57,7 @@ def columns(rows: Sequence[Sequence[str]], indent: int = 0, verbs: Sequence[str]
     if not any(verbs) or not has_colour(sys.stdout):
         return "".join(f"{' ' * indent}{line}\n" for line in lines)
     pairs = zip(lines, verbs, strict=True)
-    return Painted("".join(f"{' ' * indent}{_painted(line, verb)}\n" for line, verb in pairs))
+    return Painted("".join(f"{' ' * indent}{_paint(line, verb)}\n" for line, verb in pairs))
 
 
 _COLOURS: Final = {
@@ -67,12 +67,12 @@ _COLOURS: Final = {
 }
 
 
-def _painted(line: str, verb: str) -> str:
+def _paint(line: str, verb: str) -> str:
     code = _COLOURS.get(verb)
     return f"\x1b[{code}m{line}\x1b[0m" if code else line
 
 
-def as_list(documents: Sequence[Mapping[str, object]]) -> dict[str, object]:
+def kubernetes_list(documents: Sequence[Mapping[str, object]]) -> dict[str, object]:
     """Return objects as a Kubernetes List."""
     return {"apiVersion": "v1", "kind": "List", "metadata": {}, "items": list(documents)}
 
@@ -86,7 +86,7 @@ def format_document(value: object, output: str, *, sort_keys: bool = True) -> st
     return dump(value, sort_keys=sort_keys)
 
 
-def yaml_of_json(text: str) -> str:
+def json_to_yaml(text: str) -> str:
     """Return a JSON document as YAML, its keys in the same order."""
     from reconciler.source.plainyaml import dump
 
@@ -95,10 +95,10 @@ def yaml_of_json(text: str) -> str:
 
 def age(since: datetime | None, now: datetime) -> str:
     """Return how long ago something was, in the form of kubectl (``HumanDuration``)."""
-    return "" if since is None else span(now - since)
+    return "" if since is None else human_duration(now - since)
 
 
-def span(duration: timedelta) -> str:
+def human_duration(duration: timedelta) -> str:
     """Return a duration with at most two units: ``45s``, ``3m12s``, ``5h30m``, ``3d4h``, ``2y30d``.
 
     The larger it is, the less the smaller unit matters: from 10 minutes, 8 hours, 8 days and
@@ -110,23 +110,23 @@ def span(duration: timedelta) -> str:
     if seconds < 120:
         return f"{seconds}s"
     if minutes < 10:
-        return _two(minutes, "m", seconds % 60, "s")
+        return _two_units(minutes, "m", seconds % 60, "s")
     if minutes < 180:
         return f"{minutes}m"
     if hours < 8:
-        return _two(hours, "h", minutes % 60, "m")
+        return _two_units(hours, "h", minutes % 60, "m")
     if hours < 48:
         return f"{hours}h"
     if days < 8:
-        return _two(days, "d", hours % 24, "h")
+        return _two_units(days, "d", hours % 24, "h")
     if years < 2:
         return f"{days}d"
     if years < 8:
-        return _two(years, "y", days % 365, "d")
+        return _two_units(years, "y", days % 365, "d")
     return f"{years}y"
 
 
-def _two(large: int, unit: str, small: int, smaller_unit: str) -> str:
+def _two_units(large: int, unit: str, small: int, smaller_unit: str) -> str:
     return f"{large}{unit}{small}{smaller_unit}" if small else f"{large}{unit}"
 
 
@@ -140,12 +140,12 @@ def clock_time(at: datetime | None) -> str:
     return "" if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
-def shown(stamped: str) -> str:
+def format_stamp(stamped: str) -> str:
     """Return a time that ``stamp`` wrote as a terminal shows it."""
     return clock_time(datetime.fromisoformat(stamped)) if stamped else ""
 
 
-def cut(text: str, width: int) -> str:
+def truncate(text: str, width: int) -> str:
     """Return a text on one line of at most ``width`` characters."""
     line = one_line(text)
     return line if len(line) <= width else line[: width - 1] + "…"

@@ -152,10 +152,10 @@ class LogNotifier:
         if is_other or progress.at >= known.due:
             known.interval = min(known.interval * 2, REPEATED_AT_MOST)
             known.due = progress.at + known.interval
-            lasting = f" (for {format_duration(_whole(progress.at - known.since))})"
+            lasting = f" (for {format_duration(_whole_seconds(progress.at - known.since))})"
             self._write(level_of(progress.kind), progress, f"{progress.message}{lasting}")
 
-    def passed(self, started: datetime) -> None:
+    def log_resolved(self, started: datetime) -> None:
         """Log the end of problems that did not recur in a pass since ``started``."""
         with self._lock:
             self._resolve(started)
@@ -166,7 +166,7 @@ class LogNotifier:
                 continue
             del self._problems[key]
             if problem.times > 1:
-                lasted = format_duration(_whole(problem.seen_at - problem.since))
+                lasted = format_duration(_whole_seconds(problem.seen_at - problem.since))
                 text = f"no longer: {problem.progress.message} (lasted {lasted})"
                 over = Progress(
                     self._clock.now(),
@@ -177,7 +177,7 @@ class LogNotifier:
                 )
                 self._write(Level.INFO, over, text)
 
-    def library(self, level: Level, logger: str, message: str) -> None:
+    def log_library(self, level: Level, logger: str, message: str) -> None:
         """Log what a library logs or warns about."""
         now = self._clock.now()
         with self._lock:
@@ -208,7 +208,9 @@ class LogNotifier:
         if self._colour and level is not Level.INFO:
             shown = f"\x1b[{_COLOURS[level]}m{shown}\x1b[0m"
         fleet = f"{self.context.fleet}: " if self._names_fleet else ""
-        self._out.write(Painted(f"{_moment(at)} {shown} {kind:<17} {fleet}{one_line(message)}\n"))
+        self._out.write(
+            Painted(f"{_format_time(at)} {shown} {kind:<17} {fleet}{one_line(message)}\n")
+        )
         self._out.flush()
 
     def _line(self, facts: Mapping[str, str], at: datetime) -> None:
@@ -218,7 +220,7 @@ class LogNotifier:
             "plan": self.context.plan,
         }
         known = {name: str(value) for name, value in {**facts, **context}.items() if value}
-        self._out.write(json.dumps({"time": _moment(at), **known}, ensure_ascii=True) + "\n")
+        self._out.write(json.dumps({"time": _format_time(at), **known}, ensure_ascii=True) + "\n")
         self._out.flush()
 
 
@@ -232,11 +234,11 @@ class _LibraryLog(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Log a record in one line."""
         level = Level.ERROR if record.levelno >= logging.ERROR else Level.WARNING
-        self._log.library(level, record.name, one_line(record.getMessage()))
+        self._log.log_library(level, record.name, one_line(record.getMessage()))
 
 
 @contextmanager
-def libraries_logged(log: LogNotifier) -> Iterator[None]:
+def log_libraries(log: LogNotifier) -> Iterator[None]:
     """Let libraries log and warn into ``log`` while the block runs."""
     handler, root = _LibraryLog(log), logging.getLogger()
     root.addHandler(handler)
@@ -248,11 +250,11 @@ def libraries_logged(log: LogNotifier) -> Iterator[None]:
         root.removeHandler(handler)
 
 
-def _moment(at: datetime) -> str:
+def _format_time(at: datetime) -> str:
     return f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%S}Z"
 
 
-def _whole(span: timedelta) -> timedelta:
+def _whole_seconds(span: timedelta) -> timedelta:
     """Return a span in whole seconds."""
     return timedelta(seconds=round(span.total_seconds()))
 

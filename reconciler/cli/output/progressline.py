@@ -62,7 +62,7 @@ class ProgressLine:
             self._is_shown = True
 
     @contextmanager
-    def erased(self) -> Iterator[None]:
+    def suspend(self) -> Iterator[None]:
         """Keep the line erased while something else is printed."""
         with self._lock:
             if self._is_shown and self._terminal is not None:
@@ -79,7 +79,7 @@ def terminal_of(stream: object) -> Redrawable | None:
 
 
 @contextmanager
-def progress(what: str, clock: Callable[[], float] = time.monotonic) -> Iterator[ProgressLine]:
+def show_progress(what: str, clock: Callable[[], float] = time.monotonic) -> Iterator[ProgressLine]:
     """Show on standard error what the command is doing, until the block ends."""
     terminal = terminal_of(sys.stderr)
     line = ProgressLine(terminal, what, clock)
@@ -94,7 +94,7 @@ def progress(what: str, clock: Callable[[], float] = time.monotonic) -> Iterator
     finally:
         ended.set()
         thread.join()
-        with line.erased():
+        with line.suspend():
             pass
 
 

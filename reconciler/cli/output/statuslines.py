@@ -59,13 +59,13 @@ def blockers(plan: Plan | None) -> list[JsonDict]:
     ]
 
 
-def text(facts: JsonDict) -> str:
+def render_status_lines(facts: JsonDict) -> str:
     """Return both as text for a terminal, empty if there are none."""
-    return _rollouts(facts["rollouts"]) + _blockers(facts["blockers"])
+    return _rollout_table(facts["rollouts"]) + _blocker_table(facts["blockers"])
 
 
-def _rollouts(rows: list[JsonDict]) -> str:
-    from reconciler.cli.output.listing import columns, shown
+def _rollout_table(rows: list[JsonDict]) -> str:
+    from reconciler.cli.output.listing import columns, format_stamp
 
     if not rows:
         return ""
@@ -73,7 +73,7 @@ def _rollouts(rows: list[JsonDict]) -> str:
     for row in rows:
         state = row["waitsFor"] or "in progress" if row["nodes"] else "between waves"
         if row["stoppedAt"]:
-            state = f"halted at {shown(row['stoppedAt'])}: {row['stoppedWhy']}"
+            state = f"halted at {format_stamp(row['stoppedAt'])}: {row['stoppedWhy']}"
         size = f"{row['nodes']} of {row['size']}" if row["size"] else str(row["nodes"])
         table.append((row["nodePool"], str(row["wave"]), size, str(row["failures"]), state))
     stopped = any(row["stoppedAt"] for row in rows)
@@ -81,8 +81,8 @@ def _rollouts(rows: list[JsonDict]) -> str:
     return "\n" + columns(table) + advice
 
 
-def _blockers(rows: list[JsonDict]) -> str:
-    from reconciler.cli.output.listing import columns, shown
+def _blocker_table(rows: list[JsonDict]) -> str:
+    from reconciler.cli.output.listing import columns, format_stamp
     from reconciler.plan.render.wording import format_forgone_savings
 
     if not rows:
@@ -92,7 +92,7 @@ def _blockers(rows: list[JsonDict]) -> str:
         (
             f"{row['kind']} {row['name']}",
             str(len(row["nodes"])),
-            shown(row["since"] or ""),
+            format_stamp(row["since"] or ""),
             format_forgone_savings(row["forgone"], row["unpriced"]),
         )
         for row in rows[:_SHOWN]
@@ -110,12 +110,12 @@ _TITLES: Final = {
 }
 
 
-def known_at(request: StateRequest) -> dict[str, datetime]:
+def fact_times(request: StateRequest) -> dict[str, datetime]:
     """Return when each fact was read, without the data bundled with the release."""
     from reconciler.adapters.aws.facts.latest import cache_folder, cache_times
 
     resolved = records.settings_of(request)
-    locked = _locked_at(request.path)
+    locked = _lock_time(request.path)
     found = {"lock": locked} if locked is not None else {}
     folder = cache_folder(resolved.settings, records.response_cache_folder(request.path, resolved))
     for name, at in cache_times(folder).items():
@@ -123,7 +123,7 @@ def known_at(request: StateRequest) -> dict[str, datetime]:
     return found
 
 
-def _locked_at(path: str | None) -> datetime | None:
+def _lock_time(path: str | None) -> datetime | None:
     from reconciler.desired.lock import Lock, read_lock
     from reconciler.source.resource import LOCK_FILE
 
@@ -142,7 +142,7 @@ def document(known: dict[str, datetime]) -> dict[str, Any]:
     return {name: stamp(at) for name, at in known.items()}
 
 
-def ages(known: dict[str, datetime], now: datetime) -> str:
+def format_ages(known: dict[str, datetime], now: datetime) -> str:
     """Return the ages in one line, empty where everything is as bundled."""
     from reconciler.plan.render.wording import format_age
 

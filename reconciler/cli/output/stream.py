@@ -31,7 +31,7 @@ _LINE_MAX: Final = 64
 """How much of an unfinished line counts for what comes after: more than a command's name."""
 
 
-class Door:
+class FilteredStream:
     """A stream of text that writes to ``out`` what ``inert`` leaves of it."""
 
     def __init__(self, out: TextIO) -> None:
@@ -50,7 +50,7 @@ class Door:
 
     def redraw(self, text: str) -> None:
         """Replace the current line of a terminal with one that fits; an empty text erases it."""
-        width = max(_columns(self._out) - 1, 1)
+        width = max(_terminal_columns(self._out) - 1, 1)
         self._out.write(f"\r{inert(one_line(text))[:width]}\x1b[K")
         self._out.flush()
 
@@ -64,25 +64,25 @@ class Door:
 
 
 @contextmanager
-def opened() -> Iterator[None]:
+def filter_output() -> Iterator[None]:
     """Filter everything that is written to standard output and standard error."""
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = Door(before[0]), Door(before[1])
+    sys.stdout, sys.stderr = FilteredStream(before[0]), FilteredStream(before[1])
     try:
         yield
     finally:
         sys.stdout, sys.stderr = before
 
 
-def render_for_terminal(plan: Plan, out: TextIO, next_step: str = "") -> str:
+def render_for_terminal(plan: Plan, out: TextIO, next_command: str = "") -> str:
     """Return the plan as text, as wide as the terminal and in colour where there is one."""
     from reconciler.plan.render.text import render_text
 
-    width = _columns(out)
-    return render_text(plan, width=width, colour=has_colour(out), next_command=next_step)
+    width = _terminal_columns(out)
+    return render_text(plan, width=width, colour=has_colour(out), next_command=next_command)
 
 
-def _columns(out: TextIO) -> int:
+def _terminal_columns(out: TextIO) -> int:
     """Return the terminal's columns, 80 where there is none (``COLUMNS`` overrides)."""
     text = os.environ.get("COLUMNS", "")
     if text.isascii() and text.isdigit() and int(text):

@@ -59,10 +59,14 @@ def _usage_cells(usage: NodeUsage | None) -> tuple[str, ...]:
     if usage is None:
         return ("",) * len(_USAGE)
     price = "unknown" if usage.price is None else f"{usage.price:.4f}"
-    return (price, *(_percent(usage.share(name)) for name in ("cpu", "memory")), str(usage.pods))
+    return (
+        price,
+        *(_format_percent(usage.share(name)) for name in ("cpu", "memory")),
+        str(usage.pods),
+    )
 
 
-def _percent(share: float | None) -> str:
+def _format_percent(share: float | None) -> str:
     return "" if share is None else f"{share:.0%}"
 
 
@@ -92,7 +96,7 @@ def node_claims(recorded: RecordedFleet) -> Listing:
                     *_usage_cells(usage.get(claim.name)),
                     age(claim.metadata.creation_timestamp, recorded.now),
                 ),
-                (_instance(claim), claim.status.image_id, claim.spec.node_class_ref.name),
+                (_instance_id(claim), claim.status.image_id, claim.spec.node_class_ref.name),
                 _with_usage(claim_document(claim), usage.get(claim.name)),
             )
             for claim in recorded.state.store.node_claims()
@@ -116,7 +120,7 @@ def nodes(recorded: RecordedFleet) -> Listing:
                     *_usage_cells(usage.get(claim.name)),
                     age(_registered_at(claim), recorded.now),
                 ),
-                (_instance(claim), claim.name),
+                (_instance_id(claim), claim.name),
                 _with_usage(_node_document(claim), usage.get(claim.name)),
             )
             for claim in sorted(
@@ -133,7 +137,7 @@ def node_pools(recorded: RecordedFleet) -> Listing:
     return Listing(
         ("NAME", "NODECLASS", "NODES", "READY", *_USAGE, "WEIGHT", "REVISION"),
         [
-            _node_pool(pool, [c for c in claims if c.node_pool == pool.name], usage)
+            _node_pool_item(pool, [c for c in claims if c.node_pool == pool.name], usage)
             for pool in recorded.state.store.objects()
             if pool.kind == "NodePool"
         ],
@@ -144,7 +148,7 @@ def node_pools(recorded: RecordedFleet) -> Listing:
 def plans(recorded: RecordedFleet) -> Listing:
     return Listing(
         ("DIGEST", "REVISION", "SERIAL", "ACTIONS", "CARRIED-OUT", "AGE"),
-        [_plan(plan, recorded) for plan in recorded.state.store.plans(limit=100)],
+        [_plan_item(plan, recorded) for plan in recorded.state.store.plans(limit=100)],
         ("UNSCHEDULABLE", "BLOCKED", "DEFERRED"),
     )
 
@@ -182,11 +186,11 @@ def actions(recorded: RecordedFleet) -> Listing:
     if found is None:
         return Listing(header, [], wide)
     plan, run = found
-    items = [_action(plan.digest, action, run) for action in run.graph.actions.values()]
+    items = [_action_item(plan.digest, action, run) for action in run.graph.actions.values()]
     return Listing(header, items, wide)
 
 
-def _action(plan: str, action: Action, run: PlanRun) -> Item:
+def _action_item(plan: str, action: Action, run: PlanRun) -> Item:
     state, why = run.states[action.id].value, run.status_message(action.id)
     return Item(
         action.id,
@@ -233,7 +237,7 @@ def kind_of(word: str) -> str:
     return plural
 
 
-def found(listing: Listing, kind: str, name: str, recorded: RecordedFleet) -> Item:
+def find_item(listing: Listing, kind: str, name: str, recorded: RecordedFleet) -> Item:
     """Return the item of that name.
 
     Raises:
@@ -265,11 +269,11 @@ def claim_document(claim: NodeClaim) -> JsonDict:
     document = {"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", **msgspec.to_builtins(claim)}
     conditions = document.setdefault("status", {}).setdefault("conditions", ())
     if claim.condition("Ready") is None:
-        document["status"]["conditions"] = [*conditions, _ready(claim)]
+        document["status"]["conditions"] = [*conditions, _ready_condition(claim)]
     return document
 
 
-def _ready(claim: NodeClaim) -> dict[str, str]:
+def _ready_condition(claim: NodeClaim) -> dict[str, str]:
     initialized = claim.condition("Initialized")
     since = initialized.last_transition_time if initialized else claim.metadata.creation_timestamp
     is_ready = initialized is not None and initialized.status == "True"
@@ -309,7 +313,7 @@ def _registered_at(claim: NodeClaim) -> Any:
     return registered.last_transition_time if registered else claim.metadata.creation_timestamp
 
 
-def _total(usages: Sequence[NodeUsage]) -> NodeUsage | None:
+def _total_usage(usages: Sequence[NodeUsage]) -> NodeUsage | None:
     """Return the usage of several nodes together; None of none."""
     if not usages:
         return None
@@ -322,10 +326,10 @@ def _total(usages: Sequence[NodeUsage]) -> NodeUsage | None:
     )
 
 
-def _node_pool(
+def _node_pool_item(
     pool: RecordedObject, claims: Sequence[NodeClaim], usage: Mapping[str, NodeUsage]
 ) -> Item:
-    total = _total([usage[c.name] for c in claims if c.name in usage])
+    total = _total_usage([usage[c.name] for c in claims if c.name in usage])
     spec: Any = pool.data.get("spec") or {}
     reference = ((spec.get("template") or {}).get("spec") or {}).get("nodeClassRef") or {}
     ready = sum(phase_of(c) == "Ready" for c in claims)
@@ -353,8 +357,8 @@ def _node_pool(
     )
 
 
-def _plan(plan: RecordedPlan, recorded: RecordedFleet) -> Item:
-    actions, *rest = _lengths(plan)
+def _plan_item(plan: RecordedPlan, recorded: RecordedFleet) -> Item:
+    actions, *rest = _count_entries(plan)
     return Item(
         plan.digest,
         (
@@ -387,7 +391,7 @@ def _command_document(command: RunningCommand) -> JsonDict:
     }
 
 
-class _Lengths(msgspec.Struct):
+class _PlanEntries(msgspec.Struct):
     """How many entries the parts of a plan have; the entries themselves are left undecoded."""
 
     actions: list[msgspec.Raw] = []
@@ -396,10 +400,10 @@ class _Lengths(msgspec.Struct):
     deferred: list[msgspec.Raw] = []
 
 
-def _lengths(plan: RecordedPlan) -> tuple[str, str, str, str]:
+def _count_entries(plan: RecordedPlan) -> tuple[str, str, str, str]:
     """Return how many actions, unschedulable pods, blocked and deferred nodes a plan has."""
     try:
-        found = msgspec.json.decode(plan.body, type=_Lengths)
+        found = msgspec.json.decode(plan.body, type=_PlanEntries)
     except msgspec.MsgspecError:
         return ("?", "?", "?", "?")
     return (
@@ -415,5 +419,5 @@ def _offering(claim: NodeClaim) -> tuple[str, str, str]:
     return (labels.get(INSTANCE_TYPE, ""), labels.get(CAPACITY_TYPE, ""), labels.get(ZONE, ""))
 
 
-def _instance(claim: NodeClaim) -> str:
+def _instance_id(claim: NodeClaim) -> str:
     return claim.status.provider_id.rpartition("/")[2]

@@ -40,7 +40,7 @@ def github_event(environment: Mapping[str, str]) -> CiEvent:
     Raises:
         UsageError: the file of the event is not JSON.
     """
-    data = _event(environment.get("GITHUB_EVENT_PATH", ""))
+    data = _read_event(environment.get("GITHUB_EVENT_PATH", ""))
     repository = environment.get("GITHUB_REPOSITORY", "")
     head = data.get(TRUSTED_RUN) if environment.get("GITHUB_EVENT_NAME") == TRUSTED_RUN else None
     server = environment.get("GITHUB_SERVER_URL", "")
@@ -50,7 +50,7 @@ def github_event(environment: Mapping[str, str]) -> CiEvent:
     url = f"{server}/{repository}/actions/runs/{run}" if server and repository and run else ""
     return CiEvent(
         repository,
-        None if head is not None else _number(data, environment.get("GITHUB_REF", "")),
+        None if head is not None else _pull_request_number(data, environment.get("GITHUB_REF", "")),
         environment.get("GITHUB_API_URL", ""),
         url,
         head if isinstance(head, dict) else None,
@@ -68,7 +68,7 @@ def gitlab_event(environment: Mapping[str, str]) -> CiEvent:
     )
 
 
-def _event(path: str) -> JsonDict:
+def _read_event(path: str) -> JsonDict:
     if not path:
         return {}
     import msgspec
@@ -84,7 +84,7 @@ def _event(path: str) -> JsonDict:
         ) from error
 
 
-def _number(data: JsonDict, ref: str) -> int | None:
+def _pull_request_number(data: JsonDict, ref: str) -> int | None:
     for name in ("pull_request", "issue"):
         found = data.get(name)
         number = found.get("number") if isinstance(found, dict) else None
@@ -94,7 +94,7 @@ def _number(data: JsonDict, ref: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def append(variable: str, text: str) -> None:
+def append_to_file(variable: str, text: str) -> None:
     """Append to the file that a variable of GitHub Actions names, if any.
 
     Raises:
@@ -116,9 +116,9 @@ def append(variable: str, text: str) -> None:
 def set_output(name: str, value: str) -> None:
     """Set an output of a step of GitHub Actions; a value of several lines cannot add others."""
     if "\n" not in value and "\r" not in value:
-        append("GITHUB_OUTPUT", f"{name}={value}\n")
+        append_to_file("GITHUB_OUTPUT", f"{name}={value}\n")
         return
     from secrets import token_hex
 
     mark = f"end-{token_hex(16)}"
-    append("GITHUB_OUTPUT", f"{name}<<{mark}\n{value}\n{mark}\n")
+    append_to_file("GITHUB_OUTPUT", f"{name}<<{mark}\n{value}\n{mark}\n")

@@ -33,14 +33,14 @@ def fleets_below(folder: str) -> list[str]:
     Raises:
         UsageError: there are more than ``FLEETS_MAX``.
     """
-    found = sorted(_search(folder))
+    found = sorted(_find_fleets(folder))
     if len(found) > FLEETS_MAX:
         message = f"{len(found)} fleets; at most {FLEETS_MAX} are planned at once"
         raise UsageError(message, where=folder, remedy="name the fleets to plan")
     return found
 
 
-def _search(folder: str) -> Iterator[str]:
+def _find_fleets(folder: str) -> Iterator[str]:
     seen = 0
     top = folder.rstrip(os.sep).count(os.sep)
     for path, folders, files in os.walk(folder):
@@ -52,8 +52,8 @@ def _search(folder: str) -> Iterator[str]:
             folders.clear()
             yield os.path.normpath(path)
             continue
-        kept = sorted(f for f in folders if not f.startswith(".") and f not in _SKIPPED)
-        folders[:] = kept if path.count(os.sep) - top < _DEPTH_MAX else []
+        remaining = sorted(f for f in folders if not f.startswith(".") and f not in _SKIPPED)
+        folders[:] = remaining if path.count(os.sep) - top < _DEPTH_MAX else []
 
 
 def changed_fleets(fleets: Sequence[str], base: str | None) -> list[FleetChange]:
@@ -65,30 +65,30 @@ def changed_fleets(fleets: Sequence[str], base: str | None) -> list[FleetChange]
         UsageError: ``base`` is not a commit of the repository, or a folder never existed.
     """
     missing = next((fleet for fleet in fleets if not os.path.isdir(fleet)), None)
-    if missing is not None and not (base and _was_there(missing, base)):
+    if missing is not None and not (base and _existed_in_base(missing, base)):
         remedy = "pass the folder of a fleet"
         raise UsageError(f'folder "{missing}" does not exist', where="FLEET", remedy=remedy)
-    there = [fleet for fleet in fleets if os.path.isdir(fleet)]
+    existing = [fleet for fleet in fleets if os.path.isdir(fleet)]
     if base is None:
-        return [FleetChange(fleet, None) for fleet in there]
+        return [FleetChange(fleet, None) for fleet in existing]
     from reconciler.adapters.git.repository import find_repository
     from reconciler.adapters.git.revision import changed_files
 
-    if not there:
+    if not existing:
         return []
-    repository = find_repository(there[0])
+    repository = find_repository(existing[0])
     top = os.path.realpath(repository.top) if repository is not None else os.path.realpath(".")
-    below = {fleet: os.path.relpath(os.path.realpath(fleet), top) for fleet in there}
+    below = {fleet: os.path.relpath(os.path.realpath(fleet), top) for fleet in existing}
     folders = tuple(path.replace(os.sep, "/") for path in below.values())
-    changes = changed_files(there[0], base, folders)
+    changes = changed_files(existing[0], base, folders)
     return [
         FleetChange(fleet, changes.base if folder in changes.known else None)
-        for fleet, folder in zip(there, folders, strict=True)
+        for fleet, folder in zip(existing, folders, strict=True)
         if any(folder == "." or path.startswith(f"{folder}/") for path in changes.paths)
     ]
 
 
-def _was_there(fleet: str, base: str) -> bool:
+def _existed_in_base(fleet: str, base: str) -> bool:
     """Return whether the base has a folder that the head has removed."""
     from reconciler.adapters.git.repository import find_repository
     from reconciler.adapters.git.revision import changed_files
@@ -143,21 +143,21 @@ class ReviewOptions:
 
 def review(change: FleetChange, options: ReviewOptions) -> Review:
     """Validate and plan one fleet; a problem of the fleet is in the result, not an exception."""
-    findings, is_valid = _validated(change.folder, options)
+    findings, is_valid = _validate(change.folder, options)
     if not is_valid:
-        text = f"### {_code(change.folder)}\n\nThe fleet is not valid; the annotations show why.\n"
+        text = f"### {_markdown_code(change.folder)}\n\nThe fleet is not valid; the annotations show why.\n"
         return Review(change.folder, exitcode.REFUSED, (findings,), text)
     try:
-        return _planned(change, options, findings)
+        return _plan_fleet(change, options, findings)
     except ReconcilerError as error:
         is_refused = isinstance(error, InvalidFleetError | PolicyError)
         code = exitcode.REFUSED if is_refused else exitcode.FAILED
         words = " ".join(str(error).split())
-        text = f"### {_code(change.folder)}\n\nNo plan: {_code(words)}\n"
+        text = f"### {_markdown_code(change.folder)}\n\nNo plan: {_markdown_code(words)}\n"
         return Review(change.folder, code, (findings,), text, error=words)
 
 
-def _validated(folder: str, options: ReviewOptions) -> tuple[str, bool]:
+def _validate(folder: str, options: ReviewOptions) -> tuple[str, bool]:
     from reconciler.cli.validation import ValidateRequest, validate_fleet
 
     request = ValidateRequest(
@@ -166,7 +166,7 @@ def _validated(folder: str, options: ReviewOptions) -> tuple[str, bool]:
     return validate_fleet(request)
 
 
-def _planned(change: FleetChange, options: ReviewOptions, findings: str) -> Review:
+def _plan_fleet(change: FleetChange, options: ReviewOptions, findings: str) -> Review:
     from reconciler.cli.backtest.change import with_backtest
     from reconciler.cli.output.findings import render_github
     from reconciler.cli.question import read_inputs
@@ -228,13 +228,13 @@ def _write(path: str, text: str) -> None:
         raise UnreadableError(why, where=path, remedy="pass another folder with --out") from error
 
 
-def _code(text: str) -> str:
+def _markdown_code(text: str) -> str:
     from reconciler.model.text.visible import markdown_code
 
     return markdown_code(text[:500])
 
 
-def reviews(changes: Sequence[FleetChange], options: ReviewOptions, jobs: int) -> list[Review]:
+def review_all(changes: Sequence[FleetChange], options: ReviewOptions, jobs: int) -> list[Review]:
     """Review the fleets in this order, several at a time where there are several processors."""
     if len(changes) < 2 or jobs < 2:
         return [review(change, options) for change in changes]

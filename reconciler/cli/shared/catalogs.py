@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from reconciler.catalog.aws.bundle import Bundle, Header
 from reconciler.catalog.aws.live import live_bundle
 from reconciler.catalog.aws.prices import OnDemandQuotes, Pricing, SpotQuotes
-from reconciler.catalog.catalog import DEFAULT_FACTS, BundledCatalog, bundled, bundled_data
+from reconciler.catalog.catalog import DEFAULT_FACTS, BundledCatalog, bundled_catalog, bundled_data
 from reconciler.cli.shared.files import read_bytes
 from reconciler.model.karpenter.instancetype import PriceOrigin
 from reconciler.model.settings import DataSource, Settings
@@ -103,7 +103,7 @@ def unlocked_catalog(
     reader.warnings += warnings
     header, bundle = reader.data()
     pricing = reader.pricing()
-    plain = bundled(settings.region) if not reader.source else None
+    plain = bundled_catalog(settings.region) if not reader.source else None
     if plain is not None and not pricing and not reader.warnings and not reader.notes:
         return plain
     return BundledCatalog(

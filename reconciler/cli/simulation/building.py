@@ -22,7 +22,7 @@ from reconciler.adapters.simulated.conditions import (
 from reconciler.adapters.simulated.memory import MemoryJournal, MemoryShelf
 from reconciler.adapters.simulated.pods import encode_record
 from reconciler.adapters.simulated.watched import FirstState, WatchedCluster, first_state
-from reconciler.catalog.adjusted.adjustment import with_quoted_prices, with_price_factors
+from reconciler.catalog.adjusted.adjustment import with_price_factors, with_quoted_prices
 from reconciler.catalog.catalog import Catalog
 from reconciler.cli.shared import sources, timings
 from reconciler.cli.shared.records import is_live

@@ -168,7 +168,7 @@ def report_of(stage: SimulationStage, outcome: SimulationOutcome, start: datetim
 
 def _fleet(stage: SimulationStage) -> tuple[FleetClaim, ...]:
     now = stage.clock.now()
-    pods = stage.cluster.load()
+    pods = stage.cluster.pods_per_node()
     rows = []
     for claim in stage.world.store.node_claims():
         machine = stage.compute.machines.get(claim.status.provider_id.rpartition("/")[2])

@@ -224,7 +224,7 @@ def _world(
         trace=state.trace if sleeps else None,
         arrivals=adapters.arrivals,
         confirm=state.lease.confirm,
-        leftovers=adapters.compute.leftovers,
+        unused_resources=adapters.compute.unused_resources,
         interruptions=adapters.interruptions,
         calls=adapters.calls,
     )

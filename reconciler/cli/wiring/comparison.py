@@ -32,9 +32,9 @@ def read_types(request: FleetRequest, resolved: Resolved, lock: Lock | None) -> 
     settings = resolved.settings
     wants_live = DataSource.LIVE in (settings.instance_types_from, settings.prices_from)
     if request.catalog is None and lock is None and not wants_live and settings.price_book is None:
-        from reconciler.catalog.catalog import bundled
+        from reconciler.catalog.catalog import bundled_catalog
 
-        return bundled(settings.region)
+        return bundled_catalog(settings.region)
     from reconciler.cli.shared import catalogs
 
     query = None

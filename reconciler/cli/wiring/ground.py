@@ -165,11 +165,11 @@ def recorded_journal(location: str, fleet: str) -> Journal:
     class RecordedJournal(MemoryJournal):
         """Entries of the recorded journal, read when they are needed."""
 
-        def known(self, intents: Collection[str]) -> Mapping[str, JournalEntry]:
+        def find_entries(self, intents: Collection[str]) -> Mapping[str, JournalEntry]:
             if not may_exist(location):
                 return {}
             with open_state(location, fleet, create=False) as state:
-                return state.journal.known(intents)
+                return state.journal.find_entries(intents)
 
     return RecordedJournal()
 

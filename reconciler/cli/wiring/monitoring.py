@@ -79,7 +79,7 @@ class PassTraces:
             get_current_span().set_status(Status(StatusCode.ERROR, problem))
             self.ended({})
 
-    def called(self, service: str, operation: str, outcome: str, seconds: float) -> None:
+    def record_call(self, service: str, operation: str, outcome: str, seconds: float) -> None:
         """Add the span of a call that has ended now (``ports.progress.CallMeter``)."""
         from opentelemetry.trace import SpanKind, Status, StatusCode
 
@@ -180,7 +180,7 @@ class DaemonObserver:
         context = self.log.context
         context.fleet, context.revision = desired.settings.fleet, desired.revision
         if self._started is not None:
-            self.log.passed(self._started)
+            self.log.log_resolved(self._started)
         self.notices.ended(world, desired, result)
         if self.web is not None:
             self.web.ended(world, desired, result)
@@ -243,7 +243,7 @@ def serve_monitoring(
             if request.listen
             else None
         )
-        meter = meter_of(web.metrics.called if web is not None else None, traces)
+        meter = meter_of(web.metrics.record_call if web is not None else None, traces)
         if meter is not None:
             connections().meter = meter
         if web is None:
@@ -259,11 +259,11 @@ def serve_monitoring(
 def meter_of(metrics: CallMeter | None, traces: PassTraces | None) -> CallMeter | None:
     """Return the meter for the calls of the process, None if it is not needed."""
     if metrics is None or traces is None:
-        return metrics or (traces.called if traces is not None else None)
+        return metrics or (traces.record_call if traces is not None else None)
 
     def called(service: str, operation: str, outcome: str, seconds: float) -> None:
         metrics(service, operation, outcome, seconds)
-        traces.called(service, operation, outcome, seconds)
+        traces.record_call(service, operation, outcome, seconds)
 
     return called
 

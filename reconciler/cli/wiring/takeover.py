@@ -74,7 +74,7 @@ class Takeover:
 
     def adopt(self, stakes: Sequence[AdoptionCandidate]) -> Sequence[str]:
         """Record and tag the instances that can be adopted; return the failures."""
-        from reconciler.engine.takeover import AdoptionPorts, take_over
+        from reconciler.engine.takeover import AdoptionPorts, adopt_instances
 
         hands = AdoptionPorts(self.clock, self.compute, self.store, self.journal)
-        return take_over(stakes, hands, self.owner, self.desired.revision)
+        return adopt_instances(stakes, hands, self.owner, self.desired.revision)

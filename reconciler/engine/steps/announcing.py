@@ -32,10 +32,16 @@ _TEXT_MAX: Final = 1000
 
 def announce(world: World, seen: Observation, plan: Plan) -> None:
     """Publish Events about the findings and actions of the pass."""
-    world.announcer.announce([*_of_pods(seen, plan), *_of_nodes(seen, plan), *_of_node_pools(plan)])
+    world.announcer.announce(
+        [
+            *_pod_announcements(seen, plan),
+            *_node_announcements(seen, plan),
+            *_pool_announcements(plan),
+        ]
+    )
 
 
-def _of_pods(seen: Observation, plan: Plan) -> Iterator[Announcement]:
+def _pod_announcements(seen: Observation, plan: Plan) -> Iterator[Announcement]:
     """Yield why pods cannot be scheduled, and where pending ones should be scheduled."""
     pending = seen.snapshot.indexed_pods.provisionable
     for item in plan.unschedulable:
@@ -43,21 +49,21 @@ def _of_pods(seen: Observation, plan: Plan) -> Iterator[Announcement]:
         if pod is not None:
             lines = leading_reasons(item.reasons)[:_REASONS_MAX]
             text = f"Failed to schedule pod: {'; '.join(lines) or 'no NodePool fits'}"
-            yield _of_pod(pod, "FailedScheduling", "Scheduling", text, is_warning=True)
-    places = {p.pod: _place(p.node, p.node_claim) for p in plan.placements}
+            yield _pod_announcement(pod, "FailedScheduling", "Scheduling", text, is_warning=True)
+    places = {p.pod: _format_place(p.node, p.node_claim) for p in plan.placements}
     for key, node in nominations(seen.snapshot, seen.at).items():
-        places.setdefault(key, _place(node, None))
+        places.setdefault(key, _format_place(node, None))
     for key, place in sorted(places.items()):
         if key in pending and place:
             text = f"Pod should schedule on: {place}"
-            yield _of_pod(pending[key], "Nominated", "Scheduling", text)
+            yield _pod_announcement(pending[key], "Nominated", "Scheduling", text)
 
 
-def _place(node: str | None, node_claim: str | None) -> str:
+def _format_place(node: str | None, node_claim: str | None) -> str:
     return f"node/{node}" if node else f"nodeclaim/{node_claim}" if node_claim else ""
 
 
-def _of_nodes(seen: Observation, plan: Plan) -> Iterator[Announcement]:
+def _node_announcements(seen: Observation, plan: Plan) -> Iterator[Announcement]:
     """Yield which nodes are disrupted, which wait for replacements, and which cannot be."""
     nodes = {node.name: node for node in seen.snapshot.nodes}
     for command in plan.commands:
@@ -66,7 +72,7 @@ def _of_nodes(seen: Observation, plan: Plan) -> Iterator[Announcement]:
         more = f" ({command.message})" if command.message else ""
         for name in command.nodes:
             text = f"Disrupting Node: {command.reason}/{command.decision}{saved}{more}"
-            yield from _of_node(nodes, name, reason, "Disrupting", text)
+            yield from _node_announcement(nodes, name, reason, "Disrupting", text)
     hosts = {claim.name: claim.status.node_name for claim in seen.claims}
     for running in seen.commands:
         waits = running.phase in (CommandPhase.MARKED, CommandPhase.WAITING)
@@ -77,13 +83,13 @@ def _of_nodes(seen: Observation, plan: Plan) -> Iterator[Announcement]:
             else f"Disrupting Node: {running.reason}/{running.decision}"
         )
         for claim in running.node_claims:
-            yield from _of_node(nodes, hosts.get(claim, ""), reason, "Disrupting", text)
+            yield from _node_announcement(nodes, hosts.get(claim, ""), reason, "Disrupting", text)
     for blocked in plan.blocked:
         text = f"Cannot disrupt Node: {blocked.message}"
-        yield from _of_node(nodes, blocked.node, "DisruptionBlocked", "Disrupting", text)
+        yield from _node_announcement(nodes, blocked.node, "DisruptionBlocked", "Disrupting", text)
 
 
-def _of_node_pools(plan: Plan) -> Iterator[Announcement]:
+def _pool_announcements(plan: Plan) -> Iterator[Announcement]:
     """Yield the NodePools whose budgets allow no disruption for a reason."""
     for budget in plan.budgets:
         waiting = [d for d in plan.blockers if d.name == f"{budget.node_pool}/{budget.reason}"]
@@ -94,7 +100,7 @@ def _of_node_pools(plan: Plan) -> Iterator[Announcement]:
             )
 
 
-def _of_pod(
+def _pod_announcement(
     pod: Pod, reason: str, action: str, text: str, *, is_warning: bool = False
 ) -> Announcement:
     meta = pod.metadata
@@ -103,7 +109,7 @@ def _of_pod(
     )
 
 
-def _of_node(
+def _node_announcement(
     nodes: Mapping[str, Node], name: str, reason: str, action: str, text: str
 ) -> Iterator[Announcement]:
     node = nodes.get(name)
@@ -115,32 +121,32 @@ CLAIM_DELETED: Final = "NodeClaimDeleted"
 _NAME: Final = "mirror NodeClaims"
 
 
-def read(effects: Effects, seen: Observation) -> None:
+def mark_deleted_claims(effects: Effects, seen: Observation) -> None:
     """Mark the claims as deleted whose copies were deleted by others."""
     world = effects.world
     try:
-        names = world.mirror.deleted()
+        names = world.mirror.deleted_claims()
     except ClusterError as error:
         world.deletion_problems.report(world, str(error))
         return
     world.deletion_problems.report(world, "")
-    gone = []
+    deleted = []
     for claim in seen.claims:
         if claim.name not in names or claim.metadata.deletion_timestamp is not None:
             continue
         what = f"NodeClaim {claim.name} was deleted in the cluster"
-        gone.append(lifecycle.removed(claim, seen.at, CLAIM_DELETED, what))
+        deleted.append(lifecycle.delete_with_reason(claim, seen.at, CLAIM_DELETED, what))
         world.notify(
             EventKind.NODE_DELETED,
             f"{what}: its node is drained, then its instance is terminated",
             node_claim=claim.name,
             node_pool=claim.node_pool,
         )
-    if gone:
-        world.store.put_node_claims(gone)
+    if deleted:
+        world.store.put_node_claims(deleted)
 
 
-def show(world: World, desired: Desired, plan: Plan) -> None:
+def update_mirror(world: World, desired: Desired, plan: Plan) -> None:
     """Start to update the copies, and report the result of the last update."""
     answer = world.calls.answer(_NAME)
     if answer is not None:
@@ -149,14 +155,14 @@ def show(world: World, desired: Desired, plan: Plan) -> None:
             _report_pools(world, answer.value - {pool.name for pool in desired.node_pools})
     claims = tuple(world.store.node_claims())
     drifted = {found.node_claim: found.reason for found in plan.drift}
-    world.calls.start(_NAME, partial(_shown, world.mirror, claims, drifted))
+    world.calls.start(_NAME, partial(_show_claims, world.mirror, claims, drifted))
 
 
-def _shown(
+def _show_claims(
     mirror: Mirror, claims: Sequence[NodeClaim], drifted: Mapping[str, str]
 ) -> frozenset[str]:
     """Show the claims; return the NodePools of the cluster."""
-    mirror.show(claims, drifted)
+    mirror.update(claims, drifted)
     return frozenset(mirror.node_pools())
 
 

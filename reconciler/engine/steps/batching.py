@@ -25,7 +25,7 @@ from reconciler.model.kubernetes.metadata import Metadata
 from reconciler.ports.cloud import Instance, Launch
 from reconciler.ports.journal import Intent, Verb
 
-MOST: Final = 1000
+BATCH_MAX: Final = 1000
 """The maximum number of instances in one call (aws reference 3.2)."""
 
 LaunchCall = tuple[Intent, Launch]
@@ -36,122 +36,126 @@ class BatchedLaunches:
     """The launches that a pass requests: the calls with their intents, and the batches' intents."""
 
     calls: tuple[LaunchCall, ...]
-    heads: tuple[Intent, ...] = ()
+    batches: tuple[Intent, ...] = ()
 
     @property
     def intents(self) -> tuple[Intent, ...]:
         """Everything to journal before the first call, the batches first."""
-        return (*self.heads, *(intent for intent, _ in self.calls))
+        return (*self.batches, *(intent for intent, _ in self.calls))
 
 
-def batch(effects: Effects, calls: Sequence[tuple[Launch, str]], least: int) -> BatchedLaunches:
+def batch_launches(
+    effects: Effects, calls: Sequence[tuple[Launch, str]], batch_from: int
+) -> BatchedLaunches:
     """Return the calls for the launches, each of which comes with its reason.
 
-    If there are at least ``least`` launches, identical ones are batched, at most ``MOST`` into one
-    call. With fewer launches, or where ``least`` is 0, each has a separate call, and its instance
-    has all its tags from the beginning.
+    If there are at least ``batch_from`` launches, identical ones are batched, at most ``BATCH_MAX``
+    into one call. With fewer launches, or where ``batch_from`` is 0, each has a separate call, and
+    its instance has all its tags from the beginning.
     """
-    if least == 0 or len(calls) < least:
-        return BatchedLaunches(tuple(_alone(effects, call, reason) for call, reason in calls))
+    if batch_from == 0 or len(calls) < batch_from:
+        return BatchedLaunches(
+            tuple(_single_launch(effects, call, reason) for call, reason in calls)
+        )
     kinds: dict[bytes, list[tuple[Launch, str]]] = {}
     for call, reason in calls:
-        kinds.setdefault(_kind(call, reason), []).append((call, reason))
-    made: list[LaunchCall] = []
-    heads: list[Intent] = []
-    for alike in kinds.values():
-        for start in range(0, len(alike), MOST):
-            lot = alike[start : start + MOST]
-            if len(lot) == 1:
-                made.append(_alone(effects, *lot[0]))
+        kinds.setdefault(_batch_key(call, reason), []).append((call, reason))
+    launches: list[LaunchCall] = []
+    batches: list[Intent] = []
+    for group in kinds.values():
+        for start in range(0, len(group), BATCH_MAX):
+            members = group[start : start + BATCH_MAX]
+            if len(members) == 1:
+                launches.append(_single_launch(effects, *members[0]))
             else:
-                head = _head(effects, lot)
-                heads.append(head)
-                made += [_member(effects, head, *one) for one in lot]
-    return BatchedLaunches(tuple(made), tuple(heads))
+                batch = _batch_intent(effects, members)
+                batches.append(batch)
+                launches += [_batch_member(effects, batch, *member) for member in members]
+    return BatchedLaunches(tuple(launches), tuple(batches))
 
 
-def call_of(intent: Intent, heads: Mapping[str, Intent]) -> Launch:
+def journalled_call(intent: Intent, batches: Mapping[str, Intent]) -> Launch:
     """Return the journalled call of a launch, so that it can be repeated.
 
-    ``heads`` are the intents of batches by id.
+    ``batches`` are the intents of batches by id.
     """
     batch = intent.parameters.get("batch", "")
-    body = heads[batch].parameters["launch"] if batch else intent.parameters["launch"]
+    body = batches[batch].parameters["launch"] if batch else intent.parameters["launch"]
     call = msgspec.json.decode(body, type=Launch)
     if batch:
         claim = msgspec.json.decode(intent.parameters["claim"], type=NodeClaim)
         call = with_fields(call, node_claim=claim)
-    return _asked(call, intent.id, batch)
+    return _with_intent(call, intent.id, batch)
 
 
-def claims_of(head: Intent) -> tuple[str, ...]:
+def batch_claims(batch: Intent) -> tuple[str, ...]:
     """Return the names of the claims of a batch."""
-    return tuple(head.parameters["claims"].split())
+    return tuple(batch.parameters["claims"].split())
 
 
-def dealt(
-    names: Sequence[str], instances: Sequence[Instance], held: Mapping[str, str]
+def assign_instances(
+    names: Sequence[str], instances: Sequence[Instance], assigned: Mapping[str, str]
 ) -> dict[str, Instance]:
     """Return the instance of each claim of a batch.
 
-    ``held`` are the instances that claims already have, by claim. The others are assigned in the
-    order of their launch to the claims in ``names`` that have none.
+    ``assigned`` are the instances that claims already have, by claim. The others are assigned in
+    the order of their launch to the claims in ``names`` that have none.
     """
-    shown = {instance.id: instance for instance in instances}
-    mine = {name: shown[held[name]] for name in names if held.get(name) in shown}
-    taken = frozenset(held.values())
-    living = (i for i in instances if not i.is_going and i.id not in taken)
-    free = sorted(living, key=lambda i: (i.launched_at, i.id))
-    waiting = [name for name in names if not held.get(name)]
-    return {**mine, **dict(zip(waiting, free, strict=False))}
+    by_id = {instance.id: instance for instance in instances}
+    own = {name: by_id[assigned[name]] for name in names if assigned.get(name) in by_id}
+    taken_ids = frozenset(assigned.values())
+    running = (i for i in instances if not i.is_going and i.id not in taken_ids)
+    free = sorted(running, key=lambda i: (i.launched_at, i.id))
+    waiting = [name for name in names if not assigned.get(name)]
+    return {**own, **dict(zip(waiting, free, strict=False))}
 
 
-def _alone(effects: Effects, call: Launch, reason: str) -> LaunchCall:
+def _single_launch(effects: Effects, call: Launch, reason: str) -> LaunchCall:
     """Return the intent of a call, and the call with its tags.
 
     The parameters of the intent hold the call itself, so it can be repeated unchanged after a
     crash, even if git has changed since.
     """
     target = call.node_claim.name
-    intent = effects.intent(Verb.LAUNCH, target, {"launch": _text(call)}, reason=reason)
-    return intent, _asked(call, intent.id)
+    intent = effects.intent(Verb.LAUNCH, target, {"launch": _encode_launch(call)}, reason=reason)
+    return intent, _with_intent(call, intent.id)
 
 
-def _head(effects: Effects, lot: Sequence[tuple[Launch, str]]) -> Intent:
+def _batch_intent(effects: Effects, members: Sequence[tuple[Launch, str]]) -> Intent:
     """Return the intent of a batch: the request and the claims that it is for."""
-    first, reason = lot[0]
-    claims = [call.node_claim for call, _ in lot]
-    facts = {"launch": _text(first), "claims": " ".join(claim.name for claim in claims)}
+    first, reason = members[0]
+    claims = [call.node_claim for call, _ in members]
+    facts = {"launch": _encode_launch(first), "claims": " ".join(claim.name for claim in claims)}
     return effects.intent(Verb.LAUNCH_BATCH, claims[0].node_pool, facts, reason=reason)
 
 
-def _member(effects: Effects, head: Intent, call: Launch, reason: str) -> LaunchCall:
+def _batch_member(effects: Effects, batch: Intent, call: Launch, reason: str) -> LaunchCall:
     claim = msgspec.json.encode(call.node_claim, order="sorted").decode()
-    facts = {"batch": head.id, "claim": claim}
+    facts = {"batch": batch.id, "claim": claim}
     intent = effects.intent(Verb.LAUNCH, call.node_claim.name, facts, reason=reason)
-    return intent, _asked(call, intent.id, head.id)
+    return intent, _with_intent(call, intent.id, batch.id)
 
 
-def _asked(call: Launch, intent: str, batch: str = "") -> Launch:
+def _with_intent(call: Launch, intent: str, batch: str = "") -> Launch:
     """Return the call with the ids of its intents, one of which becomes a tag of the instance."""
     tags = {**call.tags, INTENT_TAG: batch or intent}
     return with_fields(call, intent=intent, batch=batch, tags=tags)
 
 
-def _kind(call: Launch, reason: str) -> bytes:
+def _batch_key(call: Launch, reason: str) -> bytes:
     """Return the fields that launches must have in common to be batched.
 
-    That is the whole request apart from the claim. Of the resources that a claim requests only the
-    names count: the amounts have decided the options, which are compared themselves.
+    That is the complete request except for the claim. Only the names of the requested resources
+    count: the amounts determine the options, which are compared themselves.
     """
     claim = call.node_claim
     annotations = {k: v for k, v in claim.metadata.annotations.items() if k != NOMINATED}
     spec = msgspec.structs.replace(claim.spec, resources=type(claim.spec.resources)())
-    asked = sorted(claim.spec.resources.requests)
-    facts = (reason, claim.metadata.labels, annotations, spec, asked)
+    resources = sorted(claim.spec.resources.requests)
+    facts = (reason, claim.metadata.labels, annotations, spec, resources)
     blank = with_fields(call, node_claim=NodeClaim(Metadata()))
     return msgspec.json.encode((facts, blank), order="sorted")
 
 
-def _text(call: Launch) -> str:
+def _encode_launch(call: Launch) -> str:
     return msgspec.json.encode(call, order="sorted").decode()

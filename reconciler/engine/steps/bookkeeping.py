@@ -25,7 +25,7 @@ OVERDUE: Final = "ProgressDeadlineExceeded"
 """Condition of a recorded claim that was reported; Kubernetes' name for Deployments."""
 
 
-def note(world: World, seen: Observation, plan: Plan, settings: Settings) -> None:
+def record_drift(world: World, seen: Observation, plan: Plan, settings: Settings) -> None:
     """Record the drift in a plan on the claims themselves, and report what is overdue.
 
     It is reported again when another reason blocks the claim, or after progress in between.
@@ -40,7 +40,7 @@ def note(world: World, seen: Observation, plan: Plan, settings: Settings) -> Non
     }
     changed = []
     for claim in seen.claims:
-        fresh = _noted(claim, drifted.get(claim.name), late.get(claim.name), seen)
+        fresh = _with_drift_conditions(claim, drifted.get(claim.name), late.get(claim.name), seen)
         if fresh == claim:
             continue
         changed.append(fresh)
@@ -57,7 +57,7 @@ def note(world: World, seen: Observation, plan: Plan, settings: Settings) -> Non
         world.store.put_node_claims(changed)
 
 
-def keep_obstacles(world: World, seen: Observation, plan: Plan) -> None:
+def record_obstacles(world: World, seen: Observation, plan: Plan) -> None:
     """Record since when blockers exist, where they have changed."""
     found = tuple(
         Obstacle(b.kind, b.name, b.since or seen.at, b.forgone)
@@ -67,7 +67,7 @@ def keep_obstacles(world: World, seen: Observation, plan: Plan) -> None:
         world.store.put_obstacles(found)
 
 
-def _noted(
+def _with_drift_conditions(
     claim: NodeClaim, reason: str | None, late: OverdueClaim | None, seen: Observation
 ) -> NodeClaim:
     if reason is None or claim.is_deleting:
@@ -81,19 +81,19 @@ def _noted(
 _RESOURCES: Final = (CPU, MEMORY)
 
 
-def record(world: World, seen: Observation, desired: Desired) -> None:
+def record_usage(world: World, seen: Observation, desired: Desired) -> None:
     """Pass the usage of all nodes to its store."""
     if world.keep_usage is None:
         return
     nodes = {
-        node.claim.name: usage_of(node, desired)
+        node.claim.name: node_usage(node, desired)
         for node in seen.state().nodes
         if node.claim is not None
     }
     world.keep_usage(FleetUsage(seen.at, nodes))
 
 
-def usage_of(node: StateNode, desired: Desired) -> NodeUsage:
+def node_usage(node: StateNode, desired: Desired) -> NodeUsage:
     """Return the price and the usage of a node."""
     labels = node.labels
     kind = desired.instance_type(node.node_pool, labels.get(INSTANCE_TYPE, ""))

@@ -45,7 +45,7 @@ SETTLES_WITHIN: Final = timedelta(minutes=5)
 """How long a command keeps consolidation waiting: a drain that is blocked may last for days."""
 
 
-def unsettled(commands: Iterable[RunningCommand], now: datetime) -> frozenset[str]:
+def unsettled_claims(commands: Iterable[RunningCommand], now: datetime) -> frozenset[str]:
     """Return the NodeClaims that running consolidation commands remove.
 
     Commands that started more than ``SETTLES_WITHIN`` ago do not count.
@@ -67,34 +67,36 @@ def unsettled(commands: Iterable[RunningCommand], now: datetime) -> frozenset[st
 # ``consolidateAfter`` is (``disruption/methods/emptiness.py``).
 
 
-def mark(effects: Effects, command: RunningCommand, now: datetime, *, failed: bool) -> None:
+def mark_left_over(
+    effects: Effects, command: RunningCommand, now: datetime, *, failed: bool
+) -> None:
     """Record that the replacements of a command which have no pods are no longer needed.
 
     If the command ``failed``, its candidates are retried after a growing delay
     (``disruption/gates/guards.py``).
     """
     store = effects.world.store
-    left = [
+    unused = [
         lifecycle.with_condition(claim, LEFT_OVER, "True", now, LEFT_OVER, command.id)
         for claim in store.node_claims()
         if claim.name in command.replacements
         and not claim.is_deleting
         and not lifecycle.had_pods(claim)
     ]
-    if left and failed:
+    if unused and failed:
         named = [c for c in store.node_claims() if c.name in command.node_claims]
-        left += [_failed_again(claim, effects.revision, now) for claim in named]
-    if left:
-        store.put_node_claims(left)
+        unused += [_with_failed_attempt(claim, effects.revision, now) for claim in named]
+    if unused:
+        store.put_node_claims(unused)
 
 
-def _failed_again(claim: NodeClaim, revision: str, now: datetime) -> NodeClaim:
+def _with_failed_attempt(claim: NodeClaim, revision: str, now: datetime) -> NodeClaim:
     times = failed_attempts(claim) + 1
     fresh = lifecycle.without_condition(claim, REPLACEMENT_FAILED)
     return lifecycle.with_condition(fresh, REPLACEMENT_FAILED, "True", now, revision, str(times))
 
 
-def forgive(effects: Effects) -> None:
+def reset_failed_attempts(effects: Effects) -> None:
     """Allow an immediate retry of failed replacements if git has changed."""
     store = effects.world.store
     known = ((claim, claim.condition(REPLACEMENT_FAILED)) for claim in store.node_claims())
@@ -107,7 +109,7 @@ def forgive(effects: Effects) -> None:
         store.put_node_claims(fixed)
 
 
-def keep_limits(effects: Effects, pools: Sequence[NodePool], now: datetime) -> None:
+def enforce_limits(effects: Effects, pools: Sequence[NodePool], now: datetime) -> None:
     """Delete unneeded replacements of each pool that exceeds its limits, until it does not.
 
     ``pools`` are those of git. A NodePool that was removed from git keeps its recorded limits.
@@ -117,41 +119,41 @@ def keep_limits(effects: Effects, pools: Sequence[NodePool], now: datetime) -> N
     """
     world = effects.world
     claims = [c for c in world.store.node_claims() if not c.is_deleting]
-    left = [c for c in claims if c.is_true(LEFT_OVER) and c.status.provider_id]
-    if not left:
+    unused = [c for c in claims if c.is_true(LEFT_OVER) and c.status.provider_id]
+    if not unused:
         return
-    going = marked_claims(world.store.commands())
-    staying = [c for c in claims if c.name not in going]
+    removed = marked_claims(world.store.commands())
+    remaining = [c for c in claims if c.name not in removed]
     recorded = [o.data for o in world.store.objects()]
     for pool in (*pools, *deleted_pools(recorded, pools)):
         if pool.spec.limits:
-            spare = sorted((c for c in left if c.node_pool == pool.name), key=_first_to_go)
-            used = _used(c for c in staying if c.node_pool == pool.name)
-            _let_go(effects, pool, spare, used, now)
+            excess = sorted((c for c in unused if c.node_pool == pool.name), key=_deletion_order)
+            used = _used_resources(c for c in remaining if c.node_pool == pool.name)
+            _delete_excess(effects, pool, excess, used, now)
 
 
-def _let_go(
-    effects: Effects, pool: NodePool, spare: Sequence[NodeClaim], used: Counter[str], now: datetime
+def _delete_excess(
+    effects: Effects, pool: NodePool, excess: Sequence[NodeClaim], used: Counter[str], now: datetime
 ) -> None:
     world, limits = effects.world, pool.limits()
-    for claim in spare:
-        beyond = sorted(name for name, most in limits.items() if used[name] > most)
-        if not beyond:
+    for claim in excess:
+        exceeded = sorted(name for name, most in limits.items() if used[name] > most)
+        if not exceeded:
             return
         used.subtract(_capacity(claim))
-        why = f"it would exceed the limit of NodePool {pool.name} for {', '.join(beyond)}"
-        world.store.put_node_claims([lifecycle.removed(claim, now, "RolledBack", why)])
+        why = f"it would exceed the limit of NodePool {pool.name} for {', '.join(exceeded)}"
+        world.store.put_node_claims([lifecycle.delete_with_reason(claim, now, "RolledBack", why)])
         text = f"{claim.name} is terminated again: {why}"
         world.notify(EventKind.FAILED, text, node_claim=claim.name, node_pool=pool.name)
 
 
-def _first_to_go(claim: NodeClaim) -> tuple[bool, float, str]:
+def _deletion_order(claim: NodeClaim) -> tuple[bool, float, str]:
     created = claim.metadata.creation_timestamp
     age = -created.timestamp() if created is not None else 0.0
     return claim.is_true(lifecycle.INITIALIZED), age, claim.name
 
 
-def _used(claims: Iterable[NodeClaim]) -> Counter[str]:
+def _used_resources(claims: Iterable[NodeClaim]) -> Counter[str]:
     used: Counter[str] = Counter()
     for claim in claims:
         used.update(_capacity(claim))
@@ -167,7 +169,7 @@ Objection = Callable[[RunningCommand], str | None]
 """Returns why a command must not continue, or None."""
 
 
-def start(
+def start_commands(
     effects: Effects, plan: Plan, unmarked: Collection[str], seen: Observation
 ) -> Mapping[str, bool]:
     """Taint the nodes of the ``unmarked`` commands of a plan, all at the same time.
@@ -179,33 +181,39 @@ def start(
     """
     starting = [command for command in plan.commands if command.id in unmarked]
     marks = [(command, node) for command in starting for node in command.nodes]
-    answers = effects.answers([_taint(effects, command, node) for command, node in marks])
-    missed = {
+    answers = effects.execute_for_answers(
+        [_taint(effects, command, node) for command, node in marks]
+    )
+    untainted = {
         node: answer
         for (_, node), answer in zip(marks, answers, strict=True)
         if answer.error is not None
     }
-    refused = {node for node, answer in missed.items() if answer.is_refusal}
-    going: dict[str, list[Action]] = {command.id: [] for command in starting}
+    refused = {node for node, answer in untainted.items() if answer.is_refusal}
+    terminations: dict[str, list[Action]] = {command.id: [] for command in starting}
     for action in plan.actions:
-        if action.kind is ActionKind.TERMINATE and action.command in going:
-            going[action.command].append(action)
-    _delay(effects, [a for gone in going.values() for a in gone if a.node in refused], seen.at)
+        if action.kind is ActionKind.TERMINATE and action.command in terminations:
+            terminations[action.command].append(action)
+    _delay_retries(
+        effects, [a for gone in terminations.values() for a in gone if a.node in refused], seen.at
+    )
     pools = {claim.name: claim.node_pool for claim in seen.claims}
     started = {}
     for command in starting:
-        running = _running(effects, command, pools, seen.at)
-        tainted = [action for action in going[command.id] if action.node not in missed]
-        without = [node for node in command.nodes if node in missed]
+        running = _running_command(effects, command, pools, seen.at)
+        tainted = [action for action in terminations[command.id] if action.node not in untainted]
+        without = [node for node in command.nodes if node in untainted]
         started[command.id] = not without or (bool(tainted) and not command.replacements)
         if started[command.id]:
-            _begin(effects, _narrowed(running, tainted) if without else running, tainted)
+            _record_start(
+                effects, _limit_to_tainted(running, tainted) if without else running, tainted
+            )
         elif no := [node for node in without if node in refused]:
             _withdraw(effects, running, tainted, no)
     return started
 
 
-def _begin(effects: Effects, command: RunningCommand, tainted: Sequence[Action]) -> None:
+def _record_start(effects: Effects, command: RunningCommand, tainted: Sequence[Action]) -> None:
     """Record and report a command that starts; ``tainted`` are the terminations of its nodes."""
     effects.world.store.put_command(command)
     nodes = format_list(action.node or action.node_claim or "" for action in tainted)
@@ -218,7 +226,7 @@ def _begin(effects: Effects, command: RunningCommand, tainted: Sequence[Action])
     )
 
 
-def _running(
+def _running_command(
     effects: Effects, command: PlannedCommand, pools: Mapping[str, str], now: datetime
 ) -> RunningCommand:
     return RunningCommand(
@@ -238,29 +246,33 @@ def _running(
     )
 
 
-def _narrowed(command: RunningCommand, tainted: Sequence[Action]) -> RunningCommand:
+def _limit_to_tainted(command: RunningCommand, tainted: Sequence[Action]) -> RunningCommand:
     """Return a command that removes only the nodes with the taint; later passes plan the others."""
-    kept = [action for action in tainted if action.node_claim]
-    prices = [action.cost_delta for action in kept]
+    kept_actions = [action for action in tainted if action.node_claim]
+    prices = [action.cost_delta for action in kept_actions]
     return replace(
         command,
-        node_claims=tuple(action.node_claim or "" for action in kept),
-        node_pools=tuple(action.node_pool or "" for action in kept),
+        node_claims=tuple(action.node_claim or "" for action in kept_actions),
+        node_pools=tuple(action.node_pool or "" for action in kept_actions),
         savings=None if None in prices else -sum(price or 0.0 for price in prices),
     )
 
 
-def _delay(effects: Effects, refused: Sequence[Action], now: datetime) -> None:
+def _delay_retries(effects: Effects, refused: Sequence[Action], now: datetime) -> None:
     """Retry nodes that refused their taint after a growing delay, so that others go first."""
     names = {action.node_claim for action in refused}
     store = effects.world.store
-    stuck = [claim for claim in store.node_claims() if claim.name in names] if names else []
-    if stuck:
-        store.put_node_claims([_failed_again(claim, effects.revision, now) for claim in stuck])
+    refused_claims = (
+        [claim for claim in store.node_claims() if claim.name in names] if names else []
+    )
+    if refused_claims:
+        store.put_node_claims(
+            [_with_failed_attempt(claim, effects.revision, now) for claim in refused_claims]
+        )
 
 
 def _taint(effects: Effects, command: PlannedCommand, node: str) -> Effect:
-    why = because(command.reason, command.message)
+    why = format_cause(command.reason, command.message)
     facts = {"command": command.id}
     taint = effects.intent(Verb.TAINT, node, facts, command=command.id, reason=why)
     return [taint], partial(effects.world.cluster.taint, node)
@@ -281,30 +293,32 @@ def _withdraw(
     A taint that cannot be removed now belongs to no command, and the next pass removes it.
     """
     facts = {"command": command.id}
-    effects.carry_out_all([_untaint(effects, a.node, facts) for a in tainted if a.node])
+    effects.execute_all([_untaint(effects, a.node, facts) for a in tainted if a.node])
     why = f"the taint of {format_list(refused)} was refused"
-    _record(effects, replace(command, failed=True), CommandPhase.ROLLED_BACK, why)
+    _record_phase(effects, replace(command, failed=True), CommandPhase.ROLLED_BACK, why)
     text = f"{command.reason}: {why}"
     effects.world.notify(EventKind.COMMAND_ROLLED_BACK, text, command=command.id)
 
 
-def untaint_strays(effects: Effects, seen: Observation) -> None:
+def untaint_stray_nodes(effects: Effects, seen: Observation) -> None:
     """Untaint the nodes that have our taint although no command or deletion concerns them.
 
     A lost state or a failed call leaves such nodes (Karpenter does this in each pass).
     """
-    taken = marked_claims(seen.commands)
+    disrupted = marked_claims(seen.commands)
     nodes, strays = seen.nodes(), []
-    reclaimed = {i for event in effects.world.interruptions.arrived() for i in event.instances}
+    reclaimed = {
+        i for event in effects.world.interruptions.pending_events() for i in event.instances
+    }
     for claim in seen.claims:
         node = nodes.get(claim.status.provider_id)
-        if node is None or claim.is_deleting or claim.name in taken:
+        if node is None or claim.is_deleting or claim.name in disrupted:
             continue
         if lifecycle.instance_id(claim) in reclaimed:
             continue  # tainted ahead of this pass, which will decide about it
         if any(taint.key == DISRUPTED_TAINT for taint in node.spec.taints):
             strays.append(_untaint(effects, node.name, reason="it is no longer possible"))
-    effects.carry_out_all(strays)
+    effects.execute_all(strays)
 
 
 def advance(
@@ -314,14 +328,14 @@ def advance(
     claims = {c.name: c for c in seen.claims}
     queued = sum(len(c.node_claims) for c in seen.commands)
     for command in seen.commands:
-        run = tracking.run_of_command(command, claims)
+        run = tracking.track_command(command, claims)
         tracking.report_illegal(effects.world, run)
         if command.phase in (CommandPhase.MARKED, CommandPhase.WAITING):
             _advance_waiting(effects, command, run, seen, objection, command_timeout(queued))
         elif run.is_finished:
-            _record(effects, command, CommandPhase.DONE)
-    keep_limits(effects, pools, seen.at)
-    forgive(effects)
+            _record_phase(effects, command, CommandPhase.DONE)
+    enforce_limits(effects, pools, seen.at)
+    reset_failed_attempts(effects)
 
 
 def _advance_waiting(
@@ -343,14 +357,14 @@ def _advance_waiting(
         roll_back(effects, command, seen, late, failed=True)
     elif waiting:
         if command.phase is CommandPhase.MARKED:
-            _record(effects, command, CommandPhase.WAITING)
+            _record_phase(effects, command, CommandPhase.WAITING)
     elif (why := objection(command)) is not None:
         roll_back(effects, command, seen, why)
     else:
-        let_go(effects, command, _released(run, seen), seen)
+        delete_claims(effects, command, _claims_to_terminate(run, seen), seen)
 
 
-def _released(run: PlanRun, seen: Observation) -> list[NodeClaim]:
+def _claims_to_terminate(run: PlanRun, seen: Observation) -> list[NodeClaim]:
     """Return the claims whose termination can start, now that their command is validated."""
     for action in run.ready():
         if action.kind == ActionKind.REPLACE:
@@ -359,15 +373,17 @@ def _released(run: PlanRun, seen: Observation) -> list[NodeClaim]:
     return [claim for claim in seen.claims if claim.name in ready]
 
 
-def let_go(
+def delete_claims(
     effects: Effects, command: RunningCommand, claims: Iterable[NodeClaim], seen: Observation
 ) -> None:
     """Delete the claims of a command, which cannot be undone."""
     world = effects.world
     reason = command.reason
-    gone = [lifecycle.removed(c, seen.at, reason, command.message or reason) for c in claims]
+    gone = [
+        lifecycle.delete_with_reason(c, seen.at, reason, command.message or reason) for c in claims
+    ]
     world.store.put_node_claims(gone)
-    _record(effects, command, CommandPhase.TERMINATING)
+    _record_phase(effects, command, CommandPhase.TERMINATING)
     what = "replacements are ready" if command.replacements else "revalidated, draining can start"
     world.notify(EventKind.COMMAND_VALIDATED, f"{reason}: {what}", command=command.id)
 
@@ -388,20 +404,20 @@ def roll_back(
     }
     facts = {"command": command.id}
     untaints = [_untaint(effects, node.name, facts) for node in by_claim.values() if node]
-    if not all(effects.carry_out_all(untaints)):
+    if not all(effects.execute_all(untaints)):
         return
-    mark(effects, command, seen.at, failed=failed)
-    _record(effects, replace(command, failed=failed), CommandPhase.ROLLED_BACK, why)
+    mark_left_over(effects, command, seen.at, failed=failed)
+    _record_phase(effects, replace(command, failed=failed), CommandPhase.ROLLED_BACK, why)
     world.notify(EventKind.COMMAND_ROLLED_BACK, f"{command.reason}: {why}", command=command.id)
 
 
-def _record(
+def _record_phase(
     effects: Effects, command: RunningCommand, phase: CommandPhase, message: str = ""
 ) -> None:
     text = message or command.message
     effects.world.store.put_command(replace(command, phase=phase, message=text))
 
 
-def because(reason: str, message: str) -> str:
+def format_cause(reason: str, message: str) -> str:
     """Return the reason of an operation for the journal, with its details."""
     return f"{reason}: {message}" if message and message != reason else reason

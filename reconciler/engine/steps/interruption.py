@@ -72,48 +72,48 @@ def acknowledge(world: World, seen: Observation, *, replaces_rebalanced: bool) -
     A rebalance recommendation is reported, and marks a claim only with ``replaces_rebalanced``. An
     event about an instance without a claim, or whose claim is being deleted, has no effect.
     """
-    received = world.interruptions.arrived()
+    received = world.interruptions.pending_events()
     if not received:
         return
     marked: dict[str, NodeClaim] = {}
-    lost: list[Refusal] = []
-    for event, known in _believed(world, received, seen):
+    refusals: list[Refusal] = []
+    for event, known in _credible_events(world, received, seen):
         claim = marked.get(known.name, known)
         if event.kind is InterruptionKind.REBALANCE_RECOMMENDATION and not replaces_rebalanced:
             _notify(world, event, claim)
             continue
-        fresh = _marked(claim, event)
+        fresh = _mark_interrupted(claim, event)
         if fresh is not None:
             marked[claim.name] = fresh
-            lost += _lost(fresh, event)
+            refusals += _lost_offerings(fresh, event)
             _notify(world, event, claim)
-    if lost:
-        mark_unavailable(world, lost)
+    if refusals:
+        mark_unavailable(world, refusals)
     if marked:
-        world.store.put_node_claims(_let_go(marked, seen))
-    world.interruptions.settle(received)
+        world.store.put_node_claims(_delete_if_replacing(marked, seen))
+    world.interruptions.acknowledge(received)
 
 
-def _believed(
+def _credible_events(
     world: World, received: Sequence[Interruption], seen: Observation
 ) -> Iterator[tuple[Interruption, NodeClaim]]:
     """Yield the events that EC2 does not contradict, with the claims that they are about.
 
     An ignored event is reported once for each claim.
     """
-    claims = _by_instance(seen)
-    shown = _shown(world, received, claims, seen)
-    refuted: set[tuple[str, str]] = set()
+    claims = _claims_by_instance(seen)
+    instances = _instances_of_events(world, received, claims, seen)
+    ignored: set[tuple[str, str]] = set()
     for event in received:
         for identity in event.instances:
             claim = claims.get(identity)
             if claim is None or claim.is_deleting:
                 continue
-            objection = _objection(event, claim, shown.get(identity), seen.at)
+            objection = _contradiction(event, claim, instances.get(identity), seen.at)
             if not objection:
                 yield event, claim
-            elif (claim.name, objection) not in refuted:
-                refuted.add((claim.name, objection))
+            elif (claim.name, objection) not in ignored:
+                ignored.add((claim.name, objection))
                 message = f"ignored {event.text} for {identity}: {objection}"
                 world.notify(
                     EventKind.IGNORED, message, node_claim=claim.name, node_pool=claim.node_pool
@@ -126,16 +126,16 @@ def claim_to_vacate(event: Interruption, identity: str, seen: Observation) -> No
     None if no joined node of ours is concerned, if its termination has begun, or if the last
     observation contradicts the event.
     """
-    claim = _by_instance(seen).get(identity)
+    claim = _claims_by_instance(seen).get(identity)
     if claim is None or claim.is_deleting or not claim.status.node_name:
         return None
     instance = seen.instance_of(claim)
     if instance is None or not seen.owner.owns(instance.tags) or claim.name in seen.disputed:
         return None
-    return None if _objection(event, claim, instance, seen.at) else claim
+    return None if _contradiction(event, claim, instance, seen.at) else claim
 
 
-def _shown(
+def _instances_of_events(
     world: World,
     received: Iterable[Interruption],
     claims: Mapping[str, NodeClaim],
@@ -145,7 +145,7 @@ def _shown(
 
     Those whose state matters are described again: the event may be newer than the observation.
     """
-    shown = {instance.id: instance for instance in seen.instances}
+    instances = {instance.id: instance for instance in seen.instances}
     ids = {i for w in received if w.kind in _STATES for i in w.instances if i in claims}
     try:
         again = world.compute.look_up(sorted(ids)) if ids else ()
@@ -153,21 +153,21 @@ def _shown(
         raise
     except ReconcilerError as error:
         world.notify(EventKind.RETRYING, str(error))
-        return shown
-    return shown | {instance.id: instance for instance in again}
+        return instances
+    return instances | {instance.id: instance for instance in again}
 
 
-def _objection(
+def _contradiction(
     event: Interruption, claim: NodeClaim, instance: Instance | None, at: datetime
 ) -> str:
     """Return how EC2 contradicts an event, empty if it does not."""
     limit = _STALE_AFTER.get(event.kind)
     if limit is not None and at - event.at > limit:
-        return f"the event from {_moment(event.at)} is too old"
+        return f"the event from {_format_time(event.at)} is too old"
     if instance is None:
         return ""
     if event.at < instance.launched_at - CLOCKS_APART:
-        return f"the event from {_moment(event.at)} predates the launch of the instance"
+        return f"the event from {_format_time(event.at)} predates the launch of the instance"
     if event.kind is InterruptionKind.SPOT_INTERRUPTION and instance.capacity_type != SPOT:
         return f"the instance is {instance.capacity_type}, not spot"
     is_reserved = claim.metadata.labels.get(CAPACITY_TYPE) == RESERVED or instance.reservation_id
@@ -179,7 +179,7 @@ def _objection(
     return ""
 
 
-def interrupted(claims: Iterable[NodeClaim]) -> dict[str, str]:
+def interrupted_claims(claims: Iterable[NodeClaim]) -> dict[str, str]:
     """Return the claims that EC2 reclaims, each with the event that announces it."""
     found = {}
     for claim in claims:
@@ -189,7 +189,7 @@ def interrupted(claims: Iterable[NodeClaim]) -> dict[str, str]:
     return found
 
 
-def ending(
+def claims_in_ending_blocks(
     claims: Iterable[NodeClaim], classes: Mapping[str, EC2NodeClass], now: datetime
 ) -> dict[str, str]:
     """Return the claims in a capacity block that is about to end, each with a description.
@@ -208,15 +208,15 @@ def ending(
                 continue
             end = block.end_time
             if end is not None and now >= end - BLOCK_NOTICE:
-                found[claim.name] = f"end of capacity block {block.id} at {_moment(end)}"
+                found[claim.name] = f"end of capacity block {block.id} at {_format_time(end)}"
     return found
 
 
-def _moment(at: datetime) -> str:
+def _format_time(at: datetime) -> str:
     return f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def _by_instance(seen: Observation) -> Mapping[str, NodeClaim]:
+def _claims_by_instance(seen: Observation) -> Mapping[str, NodeClaim]:
     """Return the claims by the id of their instance, including claims that have no id yet.
 
     The tag that names the claim counts only until the claim has an instance, because it can be
@@ -232,18 +232,18 @@ def _by_instance(seen: Observation) -> Mapping[str, NodeClaim]:
     return found
 
 
-def _marked(claim: NodeClaim, event: Interruption) -> NodeClaim | None:
+def _mark_interrupted(claim: NodeClaim, event: Interruption) -> NodeClaim | None:
     """Return the claim with its mark, None where it has one that is as urgent."""
     known = claim.condition(INTERRUPTED)
     if known is not None and known.reason in _URGENCY:
         before = _URGENCY.index(InterruptionKind(known.reason))
         if before >= _URGENCY.index(event.kind):
             return None
-    message = f"{event.text} at {_moment(event.at)}"
+    message = f"{event.text} at {_format_time(event.at)}"
     return lifecycle.with_condition(claim, INTERRUPTED, "True", event.at, event.kind, message)
 
 
-def _lost(claim: NodeClaim, event: Interruption) -> list[Refusal]:
+def _lost_offerings(claim: NodeClaim, event: Interruption) -> list[Refusal]:
     """Return the offering that has no capacity according to the event, if any."""
     capacity_type, labels = _LOST_CAPACITY.get(event.kind), claim.metadata.labels
     if capacity_type is None or labels.get(CAPACITY_TYPE) != capacity_type:
@@ -252,29 +252,29 @@ def _lost(claim: NodeClaim, event: Interruption) -> list[Refusal]:
     return [Refusal(kind, zone, capacity_type, event.kind, event.text)] if kind and zone else []
 
 
-def _let_go(marked: Mapping[str, NodeClaim], seen: Observation) -> list[NodeClaim]:
+def _delete_if_replacing(marked: Mapping[str, NodeClaim], seen: Observation) -> list[NodeClaim]:
     """Return the claims as recorded; those that a command is replacing are deleted at once.
 
     The planner skips them, and EC2 does not wait until a replacement is ready. While the owner of
     some instance is unclear nothing is planned, so all of them are deleted at once.
     """
     waiting = (CommandPhase.MARKED, CommandPhase.WAITING)
-    taken = marked_claims(c for c in seen.commands if c.phase in waiting)
-    if seen.doubts:
-        taken |= {c.name for c in marked.values() if not _is_advice(c)}
-    return [_going(c, seen) if c.name in taken else c for c in marked.values()]
+    replacing = marked_claims(c for c in seen.commands if c.phase in waiting)
+    if seen.unclear_owners:
+        replacing |= {c.name for c in marked.values() if not _is_recommendation(c)}
+    return [_delete_interrupted(c, seen) if c.name in replacing else c for c in marked.values()]
 
 
-def _is_advice(claim: NodeClaim) -> bool:
+def _is_recommendation(claim: NodeClaim) -> bool:
     mark = claim.condition(INTERRUPTED)
     return mark is not None and mark.reason == InterruptionKind.REBALANCE_RECOMMENDATION
 
 
-def _going(claim: NodeClaim, seen: Observation) -> NodeClaim:
+def _delete_interrupted(claim: NodeClaim, seen: Observation) -> NodeClaim:
     mark = claim.condition(INTERRUPTED)
     assert mark is not None
     reason = ForcefulReason.INTERRUPTED.value
-    return lifecycle.removed(claim, seen.at, reason, mark.message)
+    return lifecycle.delete_with_reason(claim, seen.at, reason, mark.message)
 
 
 def _notify(world: World, event: Interruption, claim: NodeClaim) -> None:

@@ -80,7 +80,7 @@ def without_condition(claim: NodeClaim, kind: str) -> NodeClaim:
     return replace(claim, status=replace(claim.status, conditions=kept))
 
 
-def launched(
+def mark_launched(
     claim: NodeClaim, instance: Instance, kind: InstanceType | None, now: datetime
 ) -> NodeClaim:
     """Return the claim after EC2 has launched ``instance`` for it.
@@ -98,15 +98,15 @@ def launched(
         claim.status,
         provider_id=instance.provider_id,
         image_id=instance.image_id,
-        capacity=_nonzero(kind.capacity) if kind is not None else {},
-        allocatable=_nonzero(kind.allocatable) if kind is not None else {},
+        capacity=_nonzero_resources(kind.capacity) if kind is not None else {},
+        allocatable=_nonzero_resources(kind.allocatable) if kind is not None else {},
     )
     metadata = replace(claim.metadata, labels={**resolved, **claim.metadata.labels})
     grown = replace(claim, metadata=metadata, status=status)
     return with_condition(grown, LAUNCHED, "True", now)
 
 
-def _nonzero(amounts: Mapping[str, int]) -> dict[str, str | int | float]:
+def _nonzero_resources(amounts: Mapping[str, int]) -> dict[str, str | int | float]:
     return dict(format_resources({name: amount for name, amount in amounts.items() if amount > 0}))
 
 
@@ -128,14 +128,14 @@ def with_node(claim: NodeClaim, node: Node | None, now: datetime) -> NodeClaim:
         claim = replace(claim, status=replace(claim.status, node_name=node.name))
     if claim.is_true(INITIALIZED):
         return claim
-    obstacle = _obstacle(claim, node)
+    obstacle = _initialization_obstacle(claim, node)
     if obstacle is None:
         return with_condition(claim, INITIALIZED, "True", now)
     reason, message = obstacle
     return with_condition(claim, INITIALIZED, "Unknown", now, reason, message)
 
 
-def _obstacle(claim: NodeClaim, node: Node) -> tuple[str, str] | None:
+def _initialization_obstacle(claim: NodeClaim, node: Node) -> tuple[str, str] | None:
     """Return why the node is not initialized yet."""
     if not node.is_ready:
         return "NodeNotReady", "the node is not ready"
@@ -152,7 +152,7 @@ def _obstacle(claim: NodeClaim, node: Node) -> tuple[str, str] | None:
     return None
 
 
-def consolidatable(claim: NodeClaim, after: timedelta | None, now: datetime) -> NodeClaim:
+def with_consolidatable(claim: NodeClaim, after: timedelta | None, now: datetime) -> NodeClaim:
     """Return the claim with the Consolidatable condition according to ``consolidateAfter``."""
     initialized = claim.condition(INITIALIZED)
     if after is None or initialized is None or initialized.status != "True":
@@ -163,16 +163,16 @@ def consolidatable(claim: NodeClaim, after: timedelta | None, now: datetime) -> 
     return with_condition(claim, CONSOLIDATABLE, "True", now)
 
 
-def deleted(claim: NodeClaim, now: datetime) -> NodeClaim:
+def mark_deleted(claim: NodeClaim, now: datetime) -> NodeClaim:
     """Return the claim as deleted; an earlier deletion time is kept."""
     if claim.metadata.deletion_timestamp is not None:
         return claim
     return replace(claim, metadata=replace(claim.metadata, deletion_timestamp=now))
 
 
-def removed(claim: NodeClaim, now: datetime, reason: str, message: str) -> NodeClaim:
+def delete_with_reason(claim: NodeClaim, now: datetime, reason: str, message: str) -> NodeClaim:
     """Return the claim as deleted, with the reason for its termination."""
-    gone = deleted(claim, now)
+    gone = mark_deleted(claim, now)
     return with_condition(gone, DISRUPTION_REASON, "True", now, reason, message)
 
 
@@ -189,7 +189,7 @@ def drain_deadline(claim: NodeClaim) -> datetime | None:
     return None if grace is None or since is None else since + grace
 
 
-def never_registered(claim: NodeClaim, now: datetime) -> bool:
+def is_registration_overdue(claim: NodeClaim, now: datetime) -> bool:
     """Return whether its node has failed to join the cluster in time."""
     if claim.is_true(REGISTERED) or claim.is_deleting:
         return False
@@ -215,14 +215,14 @@ def with_instance(claim: NodeClaim, instance: Instance | None, now: datetime) ->
     if instance is None:
         return with_condition(claim, MISSING, "True", now, MISSING, "EC2 does not list it")
     claim = without_condition(claim, MISSING)
-    labels = _true_labels(claim, instance)
+    labels = _actual_labels(claim, instance)
     if labels == claim.metadata.labels and claim.status.provider_id == instance.provider_id:
         return claim
     status = replace(claim.status, provider_id=instance.provider_id)
     return replace(claim, metadata=replace(claim.metadata, labels=labels), status=status)
 
 
-def _true_labels(claim: NodeClaim, instance: Instance) -> dict[str, str]:
+def _actual_labels(claim: NodeClaim, instance: Instance) -> dict[str, str]:
     """Return the claim's labels corrected from its instance.
 
     An instance whose reservation ended continues as on-demand, and loses the labels of the
@@ -250,12 +250,12 @@ def is_gone(claim: NodeClaim, instance: Instance | None, listed_at: datetime) ->
         return False
     if instance is not None:
         return instance.state == "terminated"
-    if claim.is_true(TERMINATING) and _lasted(claim, LAUNCHED, VANISHED_AFTER, listed_at):
+    if claim.is_true(TERMINATING) and _has_lasted(claim, LAUNCHED, VANISHED_AFTER, listed_at):
         return True
-    return _lasted(claim, MISSING, VANISHED_AFTER, listed_at)
+    return _has_lasted(claim, MISSING, VANISHED_AFTER, listed_at)
 
 
-def _lasted(claim: NodeClaim, kind: str, span: timedelta, now: datetime) -> bool:
+def _has_lasted(claim: NodeClaim, kind: str, span: timedelta, now: datetime) -> bool:
     """Return whether a condition has been True for at least ``span``."""
     since = claim.condition(kind)
     if since is None or since.status != "True":
@@ -263,7 +263,7 @@ def _lasted(claim: NodeClaim, kind: str, span: timedelta, now: datetime) -> bool
     return since.last_transition_time is None or now - since.last_transition_time >= span
 
 
-def asked(claim: NodeClaim, now: datetime) -> NodeClaim:
+def mark_launching(claim: NodeClaim, now: datetime) -> NodeClaim:
     """Return the claim as it is recorded just before its launch is requested."""
     return with_condition(
         without_condition(claim, LAUNCHED),
@@ -275,7 +275,7 @@ def asked(claim: NodeClaim, now: datetime) -> NodeClaim:
     )
 
 
-def asked_at(claim: NodeClaim) -> datetime | None:
+def launch_requested_at(claim: NodeClaim) -> datetime | None:
     """Return when the launch of a claim without an instance was last requested."""
     known = claim.condition(LAUNCHED)
     return known.last_transition_time if known is not None else None

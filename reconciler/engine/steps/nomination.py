@@ -39,15 +39,17 @@ WINDOW: Final = timedelta(seconds=60)
 """How long an unbound pod keeps its place on a node that is ready."""
 
 
-def seated(snapshot: Snapshot, now: datetime, commands: Iterable[RunningCommand] = ()) -> Snapshot:
+def with_nominated_pods(
+    snapshot: Snapshot, now: datetime, commands: Iterable[RunningCommand] = ()
+) -> Snapshot:
     """Return the snapshot with every nominated pod on the node launched for it.
 
     These are pending pods, and those that one of the ``commands`` moves to new nodes.
     """
-    seats = _seats(snapshot, now, commands)
+    seats = _nominated_nodes(snapshot, now, commands)
     if not seats:
         return snapshot
-    pods = (_on(pod, seats[pod.key]) if pod.key in seats else pod for pod in snapshot.pods)
+    pods = (_bind_pod(pod, seats[pod.key]) if pod.key in seats else pod for pod in snapshot.pods)
     return with_fields(snapshot, pods=Pods.following(pods, snapshot.indexed_pods))
 
 
@@ -56,10 +58,12 @@ def nominations(snapshot: Snapshot, now: datetime) -> dict[str, str]:
 
     Not included are pods whose place other pods have taken.
     """
-    return _seats(snapshot, now, ())
+    return _nominated_nodes(snapshot, now, ())
 
 
-def _seats(snapshot: Snapshot, now: datetime, commands: Iterable[RunningCommand]) -> dict[str, str]:
+def _nominated_nodes(
+    snapshot: Snapshot, now: datetime, commands: Iterable[RunningCommand]
+) -> dict[str, str]:
     moving = list(filter(moves_pods, commands))
     replacements = {name for command in moving for name in command.replacements}
     expected = [
@@ -69,7 +73,7 @@ def _seats(snapshot: Snapshot, now: datetime, commands: Iterable[RunningCommand]
         and _is_expected(claim, now, replaces=claim.name in replacements)
     ]
     pods = snapshot.indexed_pods
-    unseated = {**pods.provisionable, **_leaving(snapshot, moving)} if expected else {}
+    unseated = {**pods.provisionable, **_moving_pods(snapshot, moving)} if expected else {}
     if not unseated:
         return {}
     nodes = {n.spec.provider_id: n for n in snapshot.nodes if n.spec.provider_id}
@@ -80,7 +84,7 @@ def _seats(snapshot: Snapshot, now: datetime, commands: Iterable[RunningCommand]
         node = nodes.get(claim.status.provider_id)
         seats.update((pod.key, node.name if node is not None else claim.name) for pod in waiting)
         if node is not None and not set(pods.holding.get(node.name, ())) <= set(nominated):
-            for pod in _displaced(waiting, node, claim, pods.by_node[node.name]):
+            for pod in _displaced_pods(waiting, node, claim, pods.by_node[node.name]):
                 del seats[pod.key]
     return seats
 
@@ -90,7 +94,7 @@ def moves_pods(command: RunningCommand) -> bool:
     return bool(command.replacements) and command.is_under_way
 
 
-def _leaving(snapshot: Snapshot, commands: Iterable[RunningCommand]) -> dict[str, Pod]:
+def _moving_pods(snapshot: Snapshot, commands: Iterable[RunningCommand]) -> dict[str, Pod]:
     """Return the pods that these commands move; successors of evicted pods move by themselves."""
     going = {name for command in commands for name in command.node_claims}
     nodes = [c.status.node_name for c in snapshot.node_claims if c.name in going] if going else []
@@ -99,7 +103,7 @@ def _leaving(snapshot: Snapshot, commands: Iterable[RunningCommand]) -> dict[str
     return {pod.key: pod for pod in pods if pod.is_reschedulable}
 
 
-def awaited(snapshot: Snapshot, commands: Iterable[RunningCommand]) -> frozenset[str]:
+def claims_awaiting_pods(snapshot: Snapshot, commands: Iterable[RunningCommand]) -> frozenset[str]:
     """Return the claims that will receive pods from nodes that are being drained.
 
     They are the replacements of running commands, and claims launched for a pod on a node that is
@@ -120,7 +124,7 @@ def awaited(snapshot: Snapshot, commands: Iterable[RunningCommand]) -> frozenset
     return frozenset(expected)
 
 
-def lapses(snapshot: Snapshot, now: datetime) -> Iterator[datetime]:
+def nomination_expiries(snapshot: Snapshot, now: datetime) -> Iterator[datetime]:
     """Yield the times at which nominations of unbound pods end."""
     held = set(nominations(snapshot, now).values())
     names = {n.spec.provider_id: n.name for n in snapshot.nodes} if held else {}
@@ -132,7 +136,7 @@ def lapses(snapshot: Snapshot, now: datetime) -> Iterator[datetime]:
             yield ready.last_transition_time + WINDOW
 
 
-def _displaced(
+def _displaced_pods(
     waiting: Iterable[Pod], node: Node, claim: NodeClaim, bound: tuple[Pod, ...]
 ) -> Iterator[Pod]:
     """Yield the pods that wait for a node without enough room beside the pods bound to it.
@@ -143,13 +147,13 @@ def _displaced(
     room = StateNode(node, claim, bound).available
     for pod in waiting:
         requests = pod.requests()
-        if _needs_more_than_room(pod) or not fits(requests, room):
+        if _has_placement_rules(pod) or not fits(requests, room):
             yield pod
         else:
             room = subtract(room, requests)
 
 
-def _needs_more_than_room(pod: Pod) -> bool:
+def _has_placement_rules(pod: Pod) -> bool:
     affinity = pod.spec.affinity
     if affinity is not None and (affinity.pod_affinity or affinity.pod_anti_affinity):
         return True
@@ -171,7 +175,7 @@ def _is_expected(claim: NodeClaim, now: datetime, *, replaces: bool) -> bool:
     return now - ready.last_transition_time < WINDOW
 
 
-def _on(pod: Pod, node: str) -> Pod:
+def _bind_pod(pod: Pod, node: str) -> Pod:
     conditions = tuple(c for c in pod.status.conditions if c.type != "PodScheduled")
     return replace(
         pod,

@@ -18,7 +18,7 @@ from reconciler.engine.effects import Effects
 from reconciler.engine.steps import lifecycle
 from reconciler.engine.steps.batching import BatchedLaunches, LaunchCall
 from reconciler.engine.steps.nomination import NOMINATED
-from reconciler.engine.world import AskedLaunches, World
+from reconciler.engine.world import RequestedLaunches, World
 from reconciler.model.errors import (
     CloudError,
     LeaseLostError,
@@ -72,10 +72,10 @@ class Blueprint(Protocol):
     @property
     def price_overlaid(self) -> frozenset[str]: ...
     def instance_type(self, name: str) -> InstanceType | None: ...
-    def of(self, planned: PlannedNodeClaim) -> Blueprint: ...
+    def for_claim(self, planned: PlannedNodeClaim) -> Blueprint: ...
 
 
-def claim_of(planned: PlannedNodeClaim, blueprint: Blueprint, now: datetime) -> NodeClaim:
+def make_node_claim(planned: PlannedNodeClaim, blueprint: Blueprint, now: datetime) -> NodeClaim:
     """Return the NodeClaim of a planned one; its spec never changes afterwards."""
     template = blueprint.node_pool.spec.template
     pool_hash, pool_version = blueprint.node_pool_hash
@@ -106,7 +106,7 @@ def claim_of(planned: PlannedNodeClaim, blueprint: Blueprint, now: datetime) -> 
     )
 
 
-def options_of(claim: NodeClaim, blueprint: Blueprint) -> tuple[LaunchOption, ...]:
+def launch_options(claim: NodeClaim, blueprint: Blueprint) -> tuple[LaunchOption, ...]:
     """Return the offerings that a launch of ``claim`` may use, all of one capacity type."""
     requirements = requirements_of(claim.spec.requirements)
     requests = parse_resources(claim.spec.resources.requests)
@@ -132,9 +132,9 @@ def options_of(claim: NodeClaim, blueprint: Blueprint) -> tuple[LaunchOption, ..
     )
 
 
-def launch_of(claim: NodeClaim, blueprint: Blueprint, tags: Mapping[str, str]) -> Launch | None:
+def make_launch(claim: NodeClaim, blueprint: Blueprint, tags: Mapping[str, str]) -> Launch | None:
     """Return the call that launches ``claim``, without an intent; None without offerings."""
-    options = options_of(claim, blueprint)
+    options = launch_options(claim, blueprint)
     if not options:
         return None
     overlaid = any(o.instance_type in blueprint.price_overlaid for o in options)
@@ -143,13 +143,13 @@ def launch_of(claim: NodeClaim, blueprint: Blueprint, tags: Mapping[str, str]) -
 
 
 def launch(effects: Effects, batched: BatchedLaunches, types: TypeLookup) -> LaunchTally:
-    """Journal the launches, record their claims, call EC2, record the answers that are there.
+    """Journal the launches, record their claims, call EC2, and record the answers received.
 
     Refused offerings are recorded as unavailable, so that the
     next plan uses others.
     """
     effects.begin(batched.intents)
-    return ask(effects, batched.calls, batched.heads, types)
+    return request_launches(effects, batched.calls, batched.batches, types)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,13 +164,13 @@ class LaunchTally:
         return self.answered > 0 and self.instances == 0
 
 
-def ask(
+def request_launches(
     effects: Effects,
     calls: Sequence[LaunchCall],
-    heads: Sequence[Intent],
+    batches: Sequence[Intent],
     types: TypeLookup,
 ) -> LaunchTally:
-    """Record the claims of journalled launches, call EC2, record the answers that are there.
+    """Record the claims of journalled launches, call EC2, and record the answers received.
 
     The call may take longer than the pass; a later pass reads its answers then (``read_answers``).
     """
@@ -178,58 +178,60 @@ def ask(
         return LaunchTally()
     world = effects.world
     now = world.clock.now()
-    world.store.put_node_claims([lifecycle.asked(call.node_claim, now) for _, call in calls])
+    world.store.put_node_claims(
+        [lifecycle.mark_launching(call.node_claim, now) for _, call in calls]
+    )
     name = f"launch {calls[0][0].id}"
-    world.asked[name] = AskedLaunches(tuple(calls), tuple(heads))
+    world.requested[name] = RequestedLaunches(tuple(calls), tuple(batches))
     try:
         world.calls.start(name, partial(world.compute.launch, [call for _, call in calls]))
     except BaseException:
-        del world.asked[name]  # the launches stay in doubt, and recovery checks them
+        del world.requested[name]  # the launches stay in doubt, and recovery checks them
         raise
-    return _read(effects, name, types)
+    return _read_answer(effects, name, types)
 
 
 def read_answers(effects: Effects, types: TypeLookup) -> LaunchTally:
     """Record what EC2 has answered to the launches that earlier passes of this process began."""
-    read = [_read(effects, name, types) for name in list(effects.world.asked)]
+    read = [_read_answer(effects, name, types) for name in list(effects.world.requested)]
     return LaunchTally(sum(r.answered for r in read), sum(r.instances for r in read))
 
 
-def under_way(world: World) -> frozenset[str]:
+def launches_under_way(world: World) -> frozenset[str]:
     """Return the ids of the launches and batches whose calls in this process are still running."""
-    asked = world.asked.values()
-    heads = (head.id for group in asked for head in group.heads)
-    return frozenset((*heads, *(intent.id for group in asked for intent, _ in group.calls)))
+    requested = world.requested.values()
+    batches = (batch.id for group in requested for batch in group.batches)
+    return frozenset((*batches, *(intent.id for group in requested for intent, _ in group.calls)))
 
 
-def _read(effects: Effects, name: str, types: TypeLookup) -> LaunchTally:
-    """Record the answers to one group of launches, if they are there.
+def _read_answer(effects: Effects, name: str, types: TypeLookup) -> LaunchTally:
+    """Record the answers to one group of launches, if EC2 has answered.
 
     A refused offering is recorded once per call, however many launches it concerns. A batch has
     ended when all its launches have.
     """
     world = effects.world
-    asked = world.asked[name]
+    requested = world.requested[name]
     try:
         answer = world.calls.answer(name)
     except BaseException:
-        del world.asked[name]
+        del world.requested[name]
         raise
     if answer is None:
         return LaunchTally()
-    del world.asked[name]
+    del world.requested[name]
     if answer.error is not None:
         raise answer.error  # the launches stay in doubt, and recovery checks them
     answers = answer.value
     assert isinstance(answers, Sequence), "each launch has an answer"
-    answered = list(zip(asked.calls, answers, strict=True))
+    answered = list(zip(requested.calls, answers, strict=True))
     mark_unavailable(
         world,
         [
             refusal
             for (_, call), answer in answered
             if isinstance(answer, LaunchAnswer)
-            for refusal in _named(answer, call)
+            for refusal in _refusals_with_offerings(answer, call)
         ],
     )
     recorded = {claim.name: claim for claim in world.store.node_claims()}
@@ -242,14 +244,14 @@ def _read(effects: Effects, name: str, types: TypeLookup) -> LaunchTally:
         known.append(((intent, with_fields(call, node_claim=claim)), answer))
         if call.batch and isinstance(answer, TransientCloudError):
             open_batches.add(call.batch)
-    got = settle(effects, known, types)
-    close(effects, [head for head in asked.heads if head.id not in open_batches])
-    return LaunchTally(len(answered), got)
+    instances = record_outcomes(effects, known, types)
+    close_batches(effects, [batch for batch in requested.batches if batch.id not in open_batches])
+    return LaunchTally(len(answered), instances)
 
 
-def close(effects: Effects, heads: Sequence[Intent]) -> None:
+def close_batches(effects: Effects, batches: Sequence[Intent]) -> None:
     """Journal that batches have ended: each of their launches has its own outcome."""
-    effects.finish(heads, Outcome.SUCCEEDED, "all launches have an outcome")
+    effects.finish(batches, Outcome.SUCCEEDED, "all launches have an outcome")
 
 
 class TypeLookup(Protocol):
@@ -262,7 +264,7 @@ AnsweredLaunch = tuple[LaunchCall, LaunchAnswer | Exception]
 """A launch, and what EC2 has answered to it."""
 
 
-def settle(effects: Effects, answered: Sequence[AnsweredLaunch], types: TypeLookup) -> int:
+def record_outcomes(effects: Effects, answered: Sequence[AnsweredLaunch], types: TypeLookup) -> int:
     """Record the outcomes of launches; return how many gave an instance.
 
     Claims are written first: a launch without an outcome is in doubt, so a crash in between leaves
@@ -275,39 +277,41 @@ def settle(effects: Effects, answered: Sequence[AnsweredLaunch], types: TypeLook
         if isinstance(answer, TransientCloudError):
             _report(world, EventKind.RETRYING, str(answer), call.node_claim)
             continue
-        found = _instance_of(answer)
+        found = _launched_instance(answer)
         if isinstance(found, str):
             failed[intent.id] = call.node_claim, found
         else:
             launched[intent.id] = call.node_claim, found
     now = world.clock.now()
-    grown = [
-        lifecycle.launched(claim, instance, types(claim.node_pool, instance.instance_type), now)
+    launched_claims = [
+        lifecycle.mark_launched(
+            claim, instance, types(claim.node_pool, instance.instance_type), now
+        )
         for claim, instance in launched.values()
     ]
-    if grown:
-        world.store.put_node_claims(grown)
+    if launched_claims:
+        world.store.put_node_claims(launched_claims)
     if failed:
         world.store.forget_node_claims({c.name: why for c, why in failed.values()}, now)
-    ended = [Ended(i, Outcome.SUCCEEDED, made.id) for i, (_, made) in launched.items()]
+    ended = [Ended(i, Outcome.SUCCEEDED, instance.id) for i, (_, instance) in launched.items()]
     ended += [Ended(i, Outcome.FAILED, why) for i, (_, why) in failed.items()]
     effects.end(ended)
-    for claim, made in launched.values():
-        what = f"{made.instance_type} {made.capacity_type} in {made.zone}"
+    for claim, instance in launched.values():
+        what = f"{instance.instance_type} {instance.capacity_type} in {instance.zone}"
         _report(world, EventKind.LAUNCHED, f"{claim.name}: {what}", claim)
     for claim, why in failed.values():
         _report(world, EventKind.LAUNCH_FAILED, why, claim)
     return len(launched)
 
 
-def _instance_of(answer: LaunchAnswer | Exception) -> Instance | str:
+def _launched_instance(answer: LaunchAnswer | Exception) -> Instance | str:
     """Return the instance of a launch that has ended, or why there is none."""
     if isinstance(answer, ReconcilerError) and not isinstance(answer, LeaseLostError):
         return str(answer)
     if isinstance(answer, Exception):
         raise answer
     if answer.instance is None:
-        return str(_refusal(answer.refused))
+        return str(_refusal_error(answer.refused))
     if answer.instance.is_going:
         return f"{answer.instance.id} was terminated immediately"
     return answer.instance
@@ -317,7 +321,7 @@ def _report(world: World, kind: EventKind, text: str, claim: NodeClaim) -> None:
     world.notify(kind, text, node_claim=claim.name, node_pool=claim.node_pool)
 
 
-def _named(answer: LaunchAnswer, call: Launch) -> list[Refusal]:
+def _refusals_with_offerings(answer: LaunchAnswer, call: Launch) -> list[Refusal]:
     """Return the refusals with the offerings that they concern.
 
     An error of EC2 need not name its offering. Where no instance was launched, such an error
@@ -336,7 +340,7 @@ def _named(answer: LaunchAnswer, call: Launch) -> list[Refusal]:
     return list(dict.fromkeys(named))
 
 
-def _refusal(refused: Sequence[Refusal]) -> ReconcilerError:
+def _refusal_error(refused: Sequence[Refusal]) -> ReconcilerError:
     if not refused:
         return CloudError("EC2 returned neither an instance nor a reason", where="CreateFleet")
     first = refused[0]
@@ -345,7 +349,7 @@ def _refusal(refused: Sequence[Refusal]) -> ReconcilerError:
     return CloudError(f"{first.code} for {pool}{more}", where="CreateFleet")
 
 
-def refused_now(store: StateStore, now: datetime) -> Sequence[Unavailable]:
+def unavailable_offerings(store: StateStore, now: datetime) -> Sequence[Unavailable]:
     """Return the offerings that are unavailable now.
 
     None is unavailable for longer than half an hour: a later time was recorded before the clock

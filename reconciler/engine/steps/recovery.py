@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from reconciler.engine.effects import Effects
-from reconciler.engine.ownership import INTENT_TAG, could_have_made, doubts
+from reconciler.engine.ownership import INTENT_TAG, could_have_launched, unclear_owners
 from reconciler.engine.steps import batching, lifecycle, provision
 from reconciler.model.errors import CloudError, TransientCloudError
 from reconciler.model.karpenter.nodeclaim import NodeClaim
@@ -28,7 +28,7 @@ LAG: Final = timedelta(seconds=5)
 A server that forgets or ignores client tokens would launch a second instance.
 """
 
-ASKED_WITHIN: Final = timedelta(hours=1)
+REPEATED_WITHIN: Final = timedelta(hours=1)
 """How long a launch may be repeated: EC2 shows terminated instances for about as long.
 
 Otherwise a record restored from a backup could launch nodes that were replaced long ago.
@@ -42,12 +42,12 @@ def recover(effects: Effects, types: provision.TypeLookup, owner: Owner) -> prov
     launches that have ended since the last pass.
     """
     ended = provision.read_answers(effects, types)
-    calling = provision.under_way(effects.world)
-    doubtful = effects.world.journal.in_doubt()
-    draining = _draining(effects) if doubtful else frozenset()
-    launches, heads, waiting = list[Intent](), dict[str, Intent](), list[Intent]()
-    over: list[Ended] = []
-    for entry in doubtful:
+    calling = provision.launches_under_way(effects.world)
+    in_doubt = effects.world.journal.in_doubt()
+    draining = _draining_nodes(effects) if in_doubt else frozenset()
+    launches, batches, waiting = list[Intent](), dict[str, Intent](), list[Intent]()
+    ended_intents: list[Ended] = []
+    for entry in in_doubt:
         if entry.intent.verb in REQUESTED:
             continue  # a request that has not been executed yet
         if entry.intent.id in calling:
@@ -55,19 +55,21 @@ def recover(effects: Effects, types: provision.TypeLookup, owner: Owner) -> prov
         elif entry.intent.verb is Verb.LAUNCH:
             launches.append(entry.intent)
         elif entry.intent.verb is Verb.LAUNCH_BATCH:
-            heads[entry.intent.id] = entry.intent
+            batches[entry.intent.id] = entry.intent
         elif entry.intent.verb is not Verb.DRAIN:
-            over.append(Ended(entry.intent.id, Outcome.FAILED, "interrupted; planned again"))
+            ended_intents.append(
+                Ended(entry.intent.id, Outcome.FAILED, "interrupted; planned again")
+            )
         elif entry.intent.target not in draining:
-            over.append(Ended(entry.intent.id, Outcome.SUCCEEDED, "the node is gone"))
-    effects.end(over)
+            ended_intents.append(Ended(entry.intent.id, Outcome.SUCCEEDED, "the node is gone"))
+    effects.end(ended_intents)
     claims = {claim.name: claim for claim in effects.world.store.node_claims()}
-    _settle_launches(effects, launches, heads, claims, types, owner)
-    _forget_unasked(effects, (*launches, *waiting), claims)
+    _settle_launches(effects, launches, batches, claims, types, owner)
+    _forget_unrequested(effects, (*launches, *waiting), claims)
     return ended
 
 
-def _draining(effects: Effects) -> frozenset[str]:
+def _draining_nodes(effects: Effects) -> frozenset[str]:
     """Return the nodes that are being drained: their intents are open until they are empty."""
     claims = effects.world.store.node_claims()
     return frozenset(c.status.node_name for c in claims if c.metadata.deletion_timestamp)
@@ -76,7 +78,7 @@ def _draining(effects: Effects) -> frozenset[str]:
 def _settle_launches(
     effects: Effects,
     intents: Sequence[Intent],
-    heads: Mapping[str, Intent],
+    batches: Mapping[str, Intent],
     claims: Mapping[str, NodeClaim],
     types: provision.TypeLookup,
     owner: Owner,
@@ -87,40 +89,46 @@ def _settle_launches(
     repeated while the owner of some instance is unclear: our records may be older than the fleet.
     """
     world = effects.world
-    calls = [(intent, batching.call_of(intent, heads)) for intent in intents]
+    calls = [(intent, batching.journalled_call(intent, batches)) for intent in intents]
     unrecorded = [
-        lifecycle.asked(call.node_claim, intent.at)
+        lifecycle.mark_launching(call.node_claim, intent.at)
         for intent, call in calls
         if intent.target not in claims
     ]
     if unrecorded:
         world.store.put_node_claims(unrecorded)
-    lots: dict[str, list[tuple[Intent, Launch]]] = {head: [] for head in heads}
+    calls_by_token: dict[str, list[tuple[Intent, Launch]]] = {batch: [] for batch in batches}
     for intent, call in calls:
-        lots.setdefault(call.token, []).append((intent, call))
-    if not lots:
+        calls_by_token.setdefault(call.token, []).append((intent, call))
+    if not calls_by_token:
         return
     try:
-        shown = _by_intent(world.compute.find(list(lots)), [*intents, *heads.values()])
+        shown = _instances_by_intent(
+            world.compute.find(list(calls_by_token)), [*intents, *batches.values()]
+        )
     except TransientCloudError as error:
         world.notify(
             EventKind.RETRYING, str(error), node_claim=intents[0].target if intents else ""
         )
         return
     again: list[tuple[Intent, Launch]] = []
-    for token, lot in lots.items():
-        if token in heads:
-            again += _settle_batch(effects, heads[token], lot, shown.get(token, ()), claims, types)
+    for token, members in calls_by_token.items():
+        if token in batches:
+            again += _settle_batch(
+                effects, batches[token], members, shown.get(token, ()), claims, types
+            )
         else:
-            again += _settle_one(effects, *lot[0], shown.get(token, ()), claims, types)
-    if again and _is_in_doubt(effects, owner):
+            again += _settle_launch(effects, *members[0], shown.get(token, ()), claims, types)
+    if again and _has_unclear_owners(effects, owner):
         return
-    again = _still_wanted(effects, again, heads, claims, types)
-    asked = {call.batch for _, call in again}
-    provision.ask(effects, again, [heads[head] for head in heads if head in asked], types)
+    again = _launches_to_repeat(effects, again, batches, claims, types)
+    repeated = {call.batch for _, call in again}
+    provision.request_launches(
+        effects, again, [batches[batch] for batch in batches if batch in repeated], types
+    )
 
 
-def _by_intent(
+def _instances_by_intent(
     instances: Sequence[Instance], intents: Sequence[Intent]
 ) -> Mapping[str, Sequence[Instance]]:
     """Return the instances by the intent that launched them; a copied tag is not enough."""
@@ -128,12 +136,12 @@ def _by_intent(
     found: dict[str, list[Instance]] = {}
     for instance in instances:
         intent = known.get(instance.tags.get(INTENT_TAG, ""))
-        if intent is not None and could_have_made(intent, instance):
+        if intent is not None and could_have_launched(intent, instance):
             found.setdefault(intent.id, []).append(instance)
     return found
 
 
-def _is_in_doubt(effects: Effects, owner: Owner) -> bool:
+def _has_unclear_owners(effects: Effects, owner: Owner) -> bool:
     """Return whether the owner of some instance is unclear, or EC2 does not answer."""
     world = effects.world
     try:
@@ -142,10 +150,10 @@ def _is_in_doubt(effects: Effects, owner: Owner) -> bool:
         world.notify(EventKind.RETRYING, str(error))
         return True
     claims = world.store.node_claims()
-    return bool(doubts(listed, claims, world.journal, owner, world.clock.now()))
+    return bool(unclear_owners(listed, claims, world.journal, owner, world.clock.now()))
 
 
-def _settle_one(
+def _settle_launch(
     effects: Effects,
     intent: Intent,
     call: Launch,
@@ -154,21 +162,21 @@ def _settle_one(
     types: provision.TypeLookup,
 ) -> list[tuple[Intent, Launch]]:
     """Settle a launch that is not in a batch; return it if it has to be repeated."""
-    answer = _found(shown)
+    answer = _answer_from_instances(shown)
     if answer is not None:
         if isinstance(answer, LaunchAnswer):
             message = f"{intent.target} was launched before"
             effects.world.notify(EventKind.RECOVERED, message, node_claim=intent.target)
-        provision.settle(effects, [((intent, call), answer)], types)
-    elif _may_ask(effects, intent, claims.get(intent.target)):
+        provision.record_outcomes(effects, [((intent, call), answer)], types)
+    elif _may_repeat(effects, intent, claims.get(intent.target)):
         return [(intent, call)]
     return []
 
 
 def _settle_batch(
     effects: Effects,
-    head: Intent,
-    lot: Sequence[tuple[Intent, Launch]],
+    batch: Intent,
+    members: Sequence[tuple[Intent, Launch]],
     shown: Sequence[Instance],
     claims: Mapping[str, NodeClaim],
     types: provision.TypeLookup,
@@ -178,38 +186,50 @@ def _settle_batch(
     Only the complete batch can be repeated: a request for fewer instances would be another call.
     If it launched any instance, the call has ended, and claims without an instance are removed.
     """
-    if not lot:
-        provision.close(effects, [head])
+    if not members:
+        provision.close_batches(effects, [batch])
         return []
-    held = {claim.name: lifecycle.instance_id(claim) for claim in claims.values()}
-    names = [intent.target for intent, _ in lot]
-    mine = batching.dealt(names, shown, {name: i for name, i in held.items() if i})
-    short = [(i, call) for i, call in lot if i.target not in mine and not held.get(i.target)]
-    is_whole = not shown and len(short) == len(batching.claims_of(head))
-    found = [(one, LaunchAnswer(mine[one[0].target])) for one in lot if one[0].target in mine]
+    assigned = {claim.name: lifecycle.instance_id(claim) for claim in claims.values()}
+    names = [intent.target for intent, _ in members]
+    found_instances = batching.assign_instances(
+        names, shown, {name: i for name, i in assigned.items() if i}
+    )
+    missing = [
+        (i, call)
+        for i, call in members
+        if i.target not in found_instances and not assigned.get(i.target)
+    ]
+    is_complete = not shown and len(missing) == len(batching.batch_claims(batch))
+    found = [
+        (launch, LaunchAnswer(found_instances[launch[0].target]))
+        for launch in members
+        if launch[0].target in found_instances
+    ]
     for (intent, _), _ in found:
         message = f"{intent.target} was launched before"
         effects.world.notify(EventKind.RECOVERED, message, node_claim=intent.target)
-    provision.settle(effects, found, types)
+    provision.record_outcomes(effects, found, types)
     effects.end(
         [
-            Ended(intent.id, Outcome.SUCCEEDED, held[intent.target])
-            for intent, _ in lot
-            if intent.target not in mine and held.get(intent.target)
+            Ended(intent.id, Outcome.SUCCEEDED, assigned[intent.target])
+            for intent, _ in members
+            if intent.target not in found_instances and assigned.get(intent.target)
         ]
     )
-    if short and not _may_ask(effects, short[0][0], claims.get(short[0][0].target)):
+    if missing and not _may_repeat(effects, missing[0][0], claims.get(missing[0][0].target)):
         return []
-    if short and is_whole:
-        return short
-    few = f"EC2 returned {len(mine)} more instances of {head.id}, and none for this claim"
-    error = CloudError(few, where="CreateFleet")
-    provision.settle(effects, [(one, error) for one in short], types)
-    provision.close(effects, [head])
+    if missing and is_complete:
+        return missing
+    message = (
+        f"EC2 returned {len(found_instances)} more instances of {batch.id}, and none for this claim"
+    )
+    error = CloudError(message, where="CreateFleet")
+    provision.record_outcomes(effects, [(launch, error) for launch in missing], types)
+    provision.close_batches(effects, [batch])
     return []
 
 
-def _found(instances: Sequence[Instance]) -> LaunchAnswer | Exception | None:
+def _answer_from_instances(instances: Sequence[Instance]) -> LaunchAnswer | Exception | None:
     """Return the answer to a launch according to the instances of its intent; None without any.
 
     If a server ignored the client token, the oldest instance is kept and the others are orphans.
@@ -222,51 +242,52 @@ def _found(instances: Sequence[Instance]) -> LaunchAnswer | Exception | None:
     return None
 
 
-def _may_ask(effects: Effects, intent: Intent, claim: NodeClaim | None) -> bool:
+def _may_repeat(effects: Effects, intent: Intent, claim: NodeClaim | None) -> bool:
     """Return whether the call is old enough for EC2 to list its instance."""
     # A time in the future means that the clock was set back; it counts as long ago.
-    if abs(effects.world.clock.now() - _last_asked(intent, claim)) >= LAG:
+    if abs(effects.world.clock.now() - _last_requested(intent, claim)) >= LAG:
         return True
     message = f"checking whether EC2 has already launched {intent.target}"
     effects.world.notify(EventKind.LOOKING, message, node_claim=intent.target)
     return False
 
 
-def _still_wanted(
+def _launches_to_repeat(
     effects: Effects,
     again: Sequence[tuple[Intent, Launch]],
-    heads: Mapping[str, Intent],
+    batches: Mapping[str, Intent],
     claims: Mapping[str, NodeClaim],
     types: provision.TypeLookup,
 ) -> list[tuple[Intent, Launch]]:
     """Return the launches that are repeated; old ones are given up and planned again."""
     now = effects.world.clock.now()
-    is_wanted = [
-        now - _last_asked(intent, claims.get(intent.target)) <= ASKED_WITHIN for intent, _ in again
+    is_recent = [
+        now - _last_requested(intent, claims.get(intent.target)) <= REPEATED_WITHIN
+        for intent, _ in again
     ]
-    wanted = [one for one, is_one in zip(again, is_wanted, strict=True) if is_one]
-    old = [one for one, is_one in zip(again, is_wanted, strict=True) if not is_one]
+    recent = [launch for launch, keep in zip(again, is_recent, strict=True) if keep]
+    old = [launch for launch, keep in zip(again, is_recent, strict=True) if not keep]
     why = CloudError("it was requested long ago, and EC2 shows no instance", where="EC2")
-    provision.settle(effects, [(one, why) for one in old], types)
-    open_batches = {call.batch for _, call in wanted}
-    over = {call.batch for _, call in again} - open_batches - {""}
-    provision.close(effects, [heads[head] for head in sorted(over)])
-    return wanted
+    provision.record_outcomes(effects, [(launch, why) for launch in old], types)
+    open_batches = {call.batch for _, call in recent}
+    ended_batches = {call.batch for _, call in again} - open_batches - {""}
+    provision.close_batches(effects, [batches[batch] for batch in sorted(ended_batches)])
+    return recent
 
 
-def _last_asked(intent: Intent, claim: NodeClaim | None) -> datetime:
+def _last_requested(intent: Intent, claim: NodeClaim | None) -> datetime:
     """Return when a launch was last requested."""
-    return (lifecycle.asked_at(claim) if claim is not None else None) or intent.at
+    return (lifecycle.launch_requested_at(claim) if claim is not None else None) or intent.at
 
 
-def _forget_unasked(
+def _forget_unrequested(
     effects: Effects, launches: Sequence[Intent], claims: Mapping[str, NodeClaim]
 ) -> None:
     """Remove the claims without an instance for which no launch is in doubt."""
     world = effects.world
-    asked_for = {intent.target for intent in launches}
-    never = [c.name for c in claims.values() if not c.status.provider_id]
-    reasons = {name: "it was never launched" for name in never if name not in asked_for}
+    requested = {intent.target for intent in launches}
+    unlaunched = [c.name for c in claims.values() if not c.status.provider_id]
+    reasons = {name: "it was never launched" for name in unlaunched if name not in requested}
     if reasons:
         world.store.forget_node_claims(reasons, world.clock.now())
     for name in reasons:

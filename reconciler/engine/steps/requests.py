@@ -49,29 +49,29 @@ def advance(effects: Effects, seen: Observation) -> None:
     for intent in intents:
         target = _target(intent, seen)
         if target.problem:
-            _end(effects, intent, Outcome.FAILED, target.problem)
+            _finish(effects, intent, Outcome.FAILED, target.problem)
         elif intent.verb is Verb.DELETE_CLAIM:
-            _delete(effects, intent, target.claim, seen)
+            _delete_claim(effects, intent, target.claim, seen)
         elif target.node is None:
             gone = "the node has not joined the cluster, or is gone"
-            _end(effects, intent, Outcome.FAILED, gone)
+            _finish(effects, intent, Outcome.FAILED, gone)
         elif intent.verb is not Verb.DRAIN_NODE:
-            cordons.append(([intent], _cordon(effects.world.cluster, intent, target.node)))
+            cordons.append(([intent], _cordon_call(effects.world.cluster, intent, target.node)))
         elif intent.target in cancelled:
-            _end(effects, intent, Outcome.FAILED, "cancelled: the node is uncordoned")
+            _finish(effects, intent, Outcome.FAILED, "cancelled: the node is uncordoned")
         else:
             drains.append((intent, target.node))
-    _report(effects, cordons)
-    _drain(effects, drains, seen)
+    _execute_cordons(effects, cordons)
+    _drain_nodes(effects, drains, seen)
 
 
-def _cordon(cluster: Cluster, intent: Intent, node: Node) -> Call:
+def _cordon_call(cluster: Cluster, intent: Intent, node: Node) -> Call:
     change = cluster.cordon if intent.verb is Verb.CORDON else cluster.uncordon
     return partial(change, node.name)
 
 
-def _report(effects: Effects, cordons: Sequence[Effect]) -> None:
-    done = effects.carry_out_all(cordons)
+def _execute_cordons(effects: Effects, cordons: Sequence[Effect]) -> None:
+    done = effects.execute_all(cordons)
     for (intents, _), is_done in zip(cordons, done, strict=True):
         if is_done:
             what = f"{intents[0].target}: {intents[0].verb}ed, as requested"
@@ -80,7 +80,7 @@ def _report(effects: Effects, cordons: Sequence[Effect]) -> None:
 
 def _target(intent: Intent, seen: Observation) -> _Target:
     """Return what a request is about: by the name of a Node, or of a NodeClaim."""
-    claim = find(seen.claims, intent.target)
+    claim = find_claim(seen.claims, intent.target)
     if claim is None:
         return _Target(None, None, f"no node of this fleet is named {intent.target}")
     node = seen.nodes().get(claim.status.provider_id) if claim.status.provider_id else None
@@ -92,21 +92,25 @@ def _target(intent: Intent, seen: Observation) -> _Target:
     return _Target(claim, node)
 
 
-def find(claims: Sequence[NodeClaim], name: str) -> NodeClaim | None:
+def find_claim(claims: Sequence[NodeClaim], name: str) -> NodeClaim | None:
     """Return the NodeClaim of that name, or of the Node of that name."""
     return next((c for c in claims if name in (c.name, c.status.node_name)), None)
 
 
-def _delete(effects: Effects, intent: Intent, claim: NodeClaim | None, seen: Observation) -> None:
+def _delete_claim(
+    effects: Effects, intent: Intent, claim: NodeClaim | None, seen: Observation
+) -> None:
     """Mark a claim as deleted; it is drained, and its instance terminated, by later steps."""
     assert claim is not None, "a target without a problem has a claim"
     effects.world.store.put_node_claims(
-        [lifecycle.removed(claim, seen.at, BY_PERSON, intent.reason or BY_PERSON)]
+        [lifecycle.delete_with_reason(claim, seen.at, BY_PERSON, intent.reason or BY_PERSON)]
     )
-    _end(effects, intent, Outcome.SUCCEEDED, f"{claim.name} is drained and terminated")
+    _finish(effects, intent, Outcome.SUCCEEDED, f"{claim.name} is drained and terminated")
 
 
-def _drain(effects: Effects, drains: Sequence[tuple[Intent, Node]], seen: Observation) -> None:
+def _drain_nodes(
+    effects: Effects, drains: Sequence[tuple[Intent, Node]], seen: Observation
+) -> None:
     """Cordon the nodes that are to be drained, then take the next step of each drain."""
     world = effects.world
     calls = {
@@ -115,7 +119,7 @@ def _drain(effects: Effects, drains: Sequence[tuple[Intent, Node]], seen: Observ
         if not node.spec.unschedulable
     }
     world.confirm()
-    answers = world.calls.together(calls)
+    answers = world.calls.call_all(calls)
     for intent, node in drains:
         cordon = answers.get(f"cordon {node.name}")
         if cordon is not None and cordon.error is not None:
@@ -127,10 +131,10 @@ def _drain(effects: Effects, drains: Sequence[tuple[Intent, Node]], seen: Observ
             world.notify(EventKind.FAILED, str(error))
             continue
         if left == 0 and node.spec.unschedulable:
-            _end(effects, intent, Outcome.SUCCEEDED, "the node is empty and stays cordoned")
+            _finish(effects, intent, Outcome.SUCCEEDED, "the node is empty and stays cordoned")
 
 
-def _end(effects: Effects, intent: Intent, outcome: Outcome, message: str) -> None:
+def _finish(effects: Effects, intent: Intent, outcome: Outcome, message: str) -> None:
     effects.finish([intent], outcome, message)
     kind = EventKind.REQUEST_DONE if outcome is Outcome.SUCCEEDED else EventKind.FAILED
     effects.world.notify(kind, f"{intent.verb} {intent.target}: {message}")

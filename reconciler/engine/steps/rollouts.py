@@ -33,66 +33,68 @@ from reconciler.ports.progress import EventKind
 from reconciler.ports.state import CommandPhase
 
 
-def begin(world: World, plan: Plan, seen: Observation, settings: Settings) -> None:
+def record_moves(world: World, plan: Plan, seen: Observation, settings: Settings) -> None:
     """Record the commands of a plan as moves of their waves, before any of them starts.
 
     A command that never starts, because the process dies, is dropped later.
     """
-    look = _Observed(seen)
+    observation = _WaveObservation(seen)
     known = {rollout.node_pool: rollout for rollout in world.store.rollouts()}
     fresh: dict[str, Rollout] = {}
     for command in plan.commands:
         if command.forceful or command.reason == DisruptionReason.EMPTY:
             continue
-        for pool, nodes in sorted(look.pools_of(command.node_claims).items()):
-            if not is_followed(pool, settings):
+        for pool, nodes in sorted(observation.count_by_pool(command.node_claims).items()):
+            if not is_tracked(pool, settings):
                 continue
             rollout = fresh.get(pool) or known.get(pool) or Rollout(pool)
             if not rollout.moves:
-                size = look.size_of_wave(pool, settings)
+                size = observation.wave_size_of_pool(pool, settings)
                 rollout = replace(rollout, wave=rollout.wave + 1, size=size)
                 text = f"wave {rollout.wave} of {pool} started"
                 world.notify(EventKind.WAVE_STARTED, text, node_pool=pool, command=command.id)
-            move = _move(command, nodes, look, seen.at)
+            move = _move(command, nodes, observation, seen.at)
             fresh[pool] = replace(rollout, moves=(*rollout.moves, move))
     for rollout in fresh.values():
         world.store.put_rollout(rollout)
 
 
-def is_followed(pool: str, settings: Settings) -> bool:
+def is_tracked(pool: str, settings: Settings) -> bool:
     """Return whether a guard of the pool needs the outcome of its replacements."""
     options = settings.pool(pool)
     return bool(options.wave_size) or options.stop_after_failures > 0
 
 
-def _move(command: PlannedCommand, nodes: int, look: _Observed, now: datetime) -> Move:
+def _move(
+    command: PlannedCommand, nodes: int, observation: _WaveObservation, now: datetime
+) -> Move:
     return Move(
         command=command.id,
         started_at=now,
         nodes=nodes,
         replacements=command.replacements,
-        workloads=look.workloads_of(command.node_claims),
+        workloads=observation.available_pods_by_owner(command.node_claims),
     )
 
 
 def advance(world: World, seen: Observation, settings: Settings) -> None:
     """Check the health of each wave and record its progress."""
-    look = _Observed(seen)
+    observation = _WaveObservation(seen)
     for rollout in world.store.rollouts():
         if not rollout.moves:
             continue
-        fresh = _followed(world, rollout, look, settings, seen.at)
-        fresh = _closed(world, fresh, settings, seen.at)
-        world.store.put_rollout(_stopped(world, fresh, settings, seen.at))
+        fresh = _update_moves(world, rollout, observation, settings, seen.at)
+        fresh = _close_wave(world, fresh, settings, seen.at)
+        world.store.put_rollout(_halt_if_failing(world, fresh, settings, seen.at))
 
 
-def resumed(rollout: Rollout) -> Rollout:
+def resume(rollout: Rollout) -> Rollout:
     """Return a rollout that continues, with its failures reset."""
     kept = tuple(move for move in rollout.moves if not move.failure)
     return replace(rollout, moves=kept, failures=0, stopped_at=None, stopped_why="")
 
 
-def unsettled(rollouts: Iterable[Rollout], settings: Settings, now: datetime) -> int:
+def count_unsettled(rollouts: Iterable[Rollout], settings: Settings, now: datetime) -> int:
     """Return the number of moves that have not ended."""
     return sum(
         not move.is_settled(settings.pool(rollout.node_pool).wave_soak, now)
@@ -101,8 +103,8 @@ def unsettled(rollouts: Iterable[Rollout], settings: Settings, now: datetime) ->
     )
 
 
-def _followed(
-    world: World, rollout: Rollout, look: _Observed, settings: Settings, now: datetime
+def _update_moves(
+    world: World, rollout: Rollout, observation: _WaveObservation, settings: Settings, now: datetime
 ) -> Rollout:
     options = settings.pool(rollout.node_pool)
     soak, patience = options.wave_soak, options.wave_deadline
@@ -111,10 +113,10 @@ def _followed(
         if move.is_settled(soak, now):
             moves.append(move)
             continue
-        ended = _ended(world, move, now)
+        ended = _update_from_command(world, move, now)
         if ended is None:
             continue
-        moves.append(_looked_at(ended, look, patience, now))
+        moves.append(_update_health(ended, observation, patience, now))
         if moves[-1].failure:
             text = f"{rollout.node_pool}: {moves[-1].failure}"
             world.notify(
@@ -123,7 +125,7 @@ def _followed(
     return replace(rollout, moves=tuple(moves))
 
 
-def _ended(world: World, move: Move, now: datetime) -> Move | None:
+def _update_from_command(world: World, move: Move, now: datetime) -> Move | None:
     """Return the move updated from its command; None if that never started or was rolled back."""
     if move.ended_at is not None:
         return move
@@ -137,18 +139,20 @@ def _ended(world: World, move: Move, now: datetime) -> Move | None:
     return replace(move, waits_for="its commands must finish")
 
 
-def _looked_at(move: Move, look: _Observed, patience: timedelta, now: datetime) -> Move:
+def _update_health(
+    move: Move, observation: _WaveObservation, patience: timedelta, now: datetime
+) -> Move:
     """Return a move whose command may have ended, updated from the pods that it moved."""
     if move.ended_at is None or move.failure:
         return move
-    waits_for = look.ailing(move)
+    waits_for = observation.unhealthy_reason(move)
     if not waits_for:
         return replace(move, healthy_at=move.healthy_at or now, waits_for="")
     failure = f"{waits_for}, but not within {patience}" if now - move.ended_at >= patience else ""
     return replace(move, healthy_at=None, waits_for=waits_for, failure=failure)
 
 
-def _closed(world: World, rollout: Rollout, settings: Settings, now: datetime) -> Rollout:
+def _close_wave(world: World, rollout: Rollout, settings: Settings, now: datetime) -> Rollout:
     """Return the rollout without a current wave if all moves of this wave have ended."""
     soak = settings.pool(rollout.node_pool).wave_soak
     if not all(move.is_settled(soak, now) for move in rollout.moves):
@@ -164,7 +168,7 @@ def _closed(world: World, rollout: Rollout, settings: Settings, now: datetime) -
     return replace(rollout, moves=(), failures=0, stopped_why="")
 
 
-def _stopped(world: World, rollout: Rollout, settings: Settings, now: datetime) -> Rollout:
+def _halt_if_failing(world: World, rollout: Rollout, settings: Settings, now: datetime) -> Rollout:
     """Return the rollout, halted if it has failed too often."""
     most = settings.pool(rollout.node_pool).stop_after_failures
     if not most or rollout.stopped_at is not None or rollout.failed < most:
@@ -182,7 +186,7 @@ def _stopped(world: World, rollout: Rollout, settings: Settings, now: datetime) 
 
 
 @dataclass(frozen=True)
-class _Observed:
+class _WaveObservation:
     """The observation, indexed for waves."""
 
     seen: Observation
@@ -191,17 +195,17 @@ class _Observed:
     def claims(self) -> Mapping[str, NodeClaim]:
         return {claim.name: claim for claim in self.seen.claims}
 
-    def size_of_wave(self, pool: str, settings: Settings) -> int:
+    def wave_size_of_pool(self, pool: str, settings: Settings) -> int:
         """Return the number of nodes in a wave, 0 where waves are disabled."""
         if not settings.pool(pool).wave_size:
             return 0
         return wave_size(pool, count_remaining_nodes(self.seen.state().nodes)[pool], settings)
 
-    def pools_of(self, claims: Iterable[str]) -> Counter[str]:
+    def count_by_pool(self, claims: Iterable[str]) -> Counter[str]:
         """Return the number of claims by NodePool."""
         return Counter(self.claims[name].node_pool for name in claims if name in self.claims)
 
-    def workloads_of(self, claims: Iterable[str]) -> dict[str, int]:
+    def available_pods_by_owner(self, claims: Iterable[str]) -> dict[str, int]:
         """Return the owners of the pods on the claims' nodes, with their available pods."""
         nodes = {self.claims[n].status.node_name for n in claims if n in self.claims}
         owners = {
@@ -223,15 +227,15 @@ class _Observed:
                     living.append(pod)
         return found
 
-    def ailing(self, move: Move) -> str:
+    def unhealthy_reason(self, move: Move) -> str:
         """Return why the replacements and workloads of a move are not healthy, empty if they are.
 
         Replacements and workloads that are gone do not count, and no more pods are required than
         were available before.
         """
-        return next(self._ailing(move), "")
+        return next(self._unhealthy_reasons(move), "")
 
-    def _ailing(self, move: Move) -> Iterator[str]:
+    def _unhealthy_reasons(self, move: Move) -> Iterator[str]:
         nodes = self.seen.nodes()
         for name in move.replacements:
             claim = self.claims.get(name)

@@ -16,7 +16,7 @@ from reconciler.engine.desired import Desired
 from reconciler.engine.effects import Effects
 from reconciler.engine.observation import Observation
 from reconciler.engine.steps import batching, commands, provision, rollouts
-from reconciler.engine.tracking import Records, report_illegal, run_of
+from reconciler.engine.tracking import Records, report_illegal, track_plan
 from reconciler.engine.world import World
 from reconciler.model.karpenter.budget import DisruptionReason
 from reconciler.model.karpenter.nodeclaim import NodeClaim
@@ -27,7 +27,7 @@ from reconciler.ports.cloud import Launch
 from reconciler.ports.progress import EventKind
 
 
-def start(
+def start_plan(
     world: World,
     desired: Desired,
     plan: Plan,
@@ -47,11 +47,11 @@ def start(
     if plan.is_empty:
         return False
     effects = Effects(world, desired.revision, plan.serial, plan.digest)
-    rollouts.begin(world, plan, seen, desired.settings)
+    rollouts.record_moves(world, plan, seen, desired.settings)
     under_way = {command.id: command for command in seen.commands}
-    run = run_of(plan, Records({claim.name: claim for claim in seen.claims}, under_way.get))
+    run = track_plan(plan, Records({claim.name: claim for claim in seen.claims}, under_way.get))
     report_illegal(world, run)
-    for command_id, is_started in commands.start(
+    for command_id, is_started in commands.start_commands(
         effects, plan, run.commands_not_started(), seen
     ).items():
         if is_started:
@@ -59,10 +59,10 @@ def start(
         else:
             run.withdraw(command_id)
     ready = {action.node_claim for action in run.ready() if action.kind == ActionKind.PROVISION}
-    wanted, calls = _launches(world, desired, plan, seen, tags, ready)
-    batched = batching.batch(effects, calls, batch_from)
+    ready_count, calls = _launches(world, desired, plan, seen, tags, ready)
+    batched = batching.batch_launches(effects, calls, batch_from)
     launched = provision.launch(effects, batched, desired.instance_type)
-    return launched.all_failed or (wanted > 0 and not calls)
+    return launched.all_failed or (ready_count > 0 and not calls)
 
 
 def _launches(
@@ -77,21 +77,21 @@ def _launches(
 
     A claim without an offering, or whose NodePool is gone, is reported and makes no call.
     """
-    blueprints = desired.blueprints(provision.refused_now(world.store, seen.at))
+    blueprints = desired.blueprints(provision.unavailable_offerings(world.store, seen.at))
     planned_claims = {planned.name: planned for planned in plan.node_claims}
-    wanted = [
-        (provision.claim_of(planned, blueprints[planned.node_pool], seen.at), planned.reason)
+    launches = [
+        (provision.make_node_claim(planned, blueprints[planned.node_pool], seen.at), planned.reason)
         for name, planned in planned_claims.items()
         if name in ready
     ]
-    wanted = _marked(wanted, plan, seen, desired.settings)
-    wanted += [(claim, "Declared") for claim in _declared(desired, ready, seen.at)]
+    launches = _annotate_replaced_nodes(launches, plan, seen, desired.settings)
+    launches += [(claim, "Declared") for claim in _declared_claims(desired, ready, seen.at)]
     calls = []
-    for claim, reason in wanted:
+    for claim, reason in launches:
         blueprint = blueprints.get(claim.node_pool)
         if blueprint is not None and claim.name in planned_claims:
-            blueprint = blueprint.of(planned_claims[claim.name])
-        call = provision.launch_of(claim, blueprint, tags) if blueprint is not None else None
+            blueprint = blueprint.for_claim(planned_claims[claim.name])
+        call = provision.make_launch(claim, blueprint, tags) if blueprint is not None else None
         if call is None:
             what = "all offerings are unavailable" if blueprint is not None else "no NodePool"
             world.notify(
@@ -99,31 +99,33 @@ def _launches(
             )
         else:
             calls.append((call, reason))
-    return len(wanted), calls
+    return len(launches), calls
 
 
-def _marked(
-    wanted: Sequence[tuple[NodeClaim, str]], plan: Plan, seen: Observation, settings: Settings
+def _annotate_replaced_nodes(
+    launches: Sequence[tuple[NodeClaim, str]], plan: Plan, seen: Observation, settings: Settings
 ) -> list[tuple[NodeClaim, str]]:
     """Return the claims annotated with the nodes that they replace, for flap damping."""
     known = {claim.name: claim for claim in seen.claims}
-    memories: dict[str, str] = {}
+    replaced_nodes: dict[str, str] = {}
     for command in plan.commands:
         if command.reason == DisruptionReason.UNDERUTILIZED:
             gone = [known[name] for name in command.node_claims if name in known]
             several = len(command.replacements) > 1
             text = gave_up_annotation(gone, settings, seen.at, several=several)
-            memories.update(dict.fromkeys(command.replacements, text))
-    marked = []
-    for claim, reason in wanted:
-        text = memories.get(claim.name, "")
+            replaced_nodes.update(dict.fromkeys(command.replacements, text))
+    annotated = []
+    for claim, reason in launches:
+        text = replaced_nodes.get(claim.name, "")
         annotations = {**claim.metadata.annotations, **({GAVE_UP: text} if text else {})}
         metadata = replace(claim.metadata, annotations=annotations)
-        marked.append((replace(claim, metadata=metadata), reason))
-    return marked
+        annotated.append((replace(claim, metadata=metadata), reason))
+    return annotated
 
 
-def _declared(desired: Desired, ready: Collection[str | None], now: datetime) -> list[NodeClaim]:
+def _declared_claims(
+    desired: Desired, ready: Collection[str | None], now: datetime
+) -> list[NodeClaim]:
     """Return the NodeClaims that git itself declares and that are ready to be launched."""
     return [
         replace(claim, metadata=replace(claim.metadata, creation_timestamp=now))

@@ -16,7 +16,7 @@ from reconciler.engine.effects import Effects
 from reconciler.engine.observation import Observation
 from reconciler.engine.ownership import CLAIM_TAG, launches_of
 from reconciler.engine.steps import lifecycle
-from reconciler.engine.steps.commands import because
+from reconciler.engine.steps.commands import format_cause
 from reconciler.engine.world import World
 from reconciler.model.errors import ClusterError
 from reconciler.model.karpenter.labels import DISRUPTED_TAINT, DO_NOT_DISRUPT
@@ -42,26 +42,33 @@ def advance(effects: Effects, seen: Observation) -> None:
     world, nodes = effects.world, seen.nodes()
     gone: list[tuple[NodeClaim, Node | None]] = []
     leaving: list[tuple[NodeClaim, Instance, Node | None]] = []
-    for claim in _launched(world, seen):
+    for claim in _launched_claims(world, seen):
         instance, node = seen.instance_of(claim), nodes.get(claim.status.provider_id)
         if seen.is_gone(claim):
             gone.append((claim, node))
-        elif instance is not None and not instance.is_going and _may_go(claim, instance, seen):
+        elif instance is not None and not instance.is_going and _may_drain(claim, instance, seen):
             leaving.append((claim, instance, node))
-    _forget(effects, gone)
-    _taint(effects, [(claim, node) for claim, _, node in leaving if node is not None])
-    doomed = _emptied(effects, leaving, seen)
-    if seen.doubts:
+    _forget_claims(effects, gone)
+    _taint_nodes(effects, [(claim, node) for claim, _, node in leaving if node is not None])
+    drained = _drain_nodes(effects, leaving, seen)
+    if seen.unclear_owners:
         return
-    if doomed and terminate(effects, [(c.name, i, _reason(c)) for c, i in doomed]):
+    if drained and terminate_instances(
+        effects, [(c.name, i, _termination_reason(c)) for c, i in drained]
+    ):
         world.store.put_node_claims(
-            [lifecycle.with_condition(c, "InstanceTerminating", "True", seen.at) for c, _ in doomed]
+            [
+                lifecycle.with_condition(c, "InstanceTerminating", "True", seen.at)
+                for c, _ in drained
+            ]
         )
 
 
-def _launched(world: World, seen: Observation) -> list[NodeClaim]:
+def _launched_claims(world: World, seen: Observation) -> list[NodeClaim]:
     """Return the terminating claims that have an instance; those without one are forgotten."""
-    calling = {c.node_claim.name for asked in world.asked.values() for _, c in asked.calls}
+    calling = {
+        c.node_claim.name for launches in world.requested.values() for _, c in launches.calls
+    }
     found, unlaunched = [], dict[str, str]()
     for claim in seen.claims:
         if claim.metadata.deletion_timestamp is None or claim.name in calling:
@@ -75,7 +82,7 @@ def _launched(world: World, seen: Observation) -> list[NodeClaim]:
     return found
 
 
-def collect(effects: Effects, seen: Observation) -> None:
+def collect_garbage(effects: Effects, seen: Observation) -> None:
     """Delete claims without an instance or node, and instances without a claim.
 
     A claim is deleted if its instance was terminated by others, or if its node never joined. An
@@ -94,8 +101,8 @@ def collect(effects: Effects, seen: Observation) -> None:
                 EventKind.VANISHED, f"the instance of {claim.name} is gone", node_claim=claim.name
             )
         elif (
-            lifecycle.never_registered(claim, seen.at)
-            and not seen.doubts
+            lifecycle.is_registration_overdue(claim, seen.at)
+            and not seen.unclear_owners
             and claim.name not in seen.disputed
         ):
             world.notify(
@@ -103,59 +110,59 @@ def collect(effects: Effects, seen: Observation) -> None:
             )
         else:
             continue
-        changed.append(lifecycle.deleted(claim, seen.at))
+        changed.append(lifecycle.mark_deleted(claim, seen.at))
     if changed:
         world.store.put_node_claims(changed)
-    left_over = _spare(world, seen)
-    if left_over and not seen.doubts:
+    left_over = _orphaned_instances(world, seen)
+    if left_over and not seen.unclear_owners:
         reason = ForcefulReason.ORPHANED
-        terminate(effects, [(i.tags.get(CLAIM_TAG, i.id), i, reason) for i in left_over])
+        terminate_instances(effects, [(i.tags.get(CLAIM_TAG, i.id), i, reason) for i in left_over])
 
 
-def strangers(seen: Observation) -> list[Instance]:
+def unclaimed_instances(seen: Observation) -> list[Instance]:
     """Return the live instances of our fleet without a claim."""
     known = {lifecycle.instance_id(claim) for claim in seen.claims}
     living = (i for i in seen.instances if i.id not in known and not i.is_going)
     return sorted(living, key=lambda i: i.id)
 
 
-def _may_go(claim: NodeClaim, instance: Instance, seen: Observation) -> bool:
+def _may_drain(claim: NodeClaim, instance: Instance, seen: Observation) -> bool:
     """Return whether a node may be drained: it is known, and the owner of no instance is unclear.
 
     A node that EC2 reclaims is drained in any case, because it is lost anyway.
     """
     if not seen.owner.owns(instance.tags) or claim.name in seen.disputed:
         return False
-    return not seen.doubts or claim.is_true(lifecycle.INTERRUPTED)
+    return not seen.unclear_owners or claim.is_true(lifecycle.INTERRUPTED)
 
 
-def _spare(world: World, seen: Observation) -> list[Instance]:
+def _orphaned_instances(world: World, seen: Observation) -> list[Instance]:
     """Return the instances that journalled launches made and that nothing needs.
 
     The claim of a launch that has ended is recorded. A launch in doubt has not ended:
     ``recovery.py`` will find its instance.
     """
-    strange = strangers(seen)
-    launches = launches_of(strange, world.journal, seen.owner)
-    return [i for i in strange if i.id in launches and launches[i.id].outcome is not None]
+    unclaimed = unclaimed_instances(seen)
+    launches = launches_of(unclaimed, world.journal, seen.owner)
+    return [i for i in unclaimed if i.id in launches and launches[i.id].outcome is not None]
 
 
-def _taint(effects: Effects, leaving: Sequence[tuple[NodeClaim, Node]]) -> None:
+def _taint_nodes(effects: Effects, leaving: Sequence[tuple[NodeClaim, Node]]) -> None:
     """Taint the nodes that are to be drained and have no taint yet, all at the same time."""
     taints = []
     for claim, node in leaving:
         if not _is_tainted(node):
             facts = {"since": str(claim.metadata.deletion_timestamp)}
-            intent = effects.intent(Verb.TAINT, node.name, facts, reason=_reason(claim))
+            intent = effects.intent(Verb.TAINT, node.name, facts, reason=_termination_reason(claim))
             taints.append(([intent], partial(effects.world.cluster.taint, node.name)))
-    effects.carry_out_all(taints, BRIEFLY_S)
+    effects.execute_all(taints, BRIEFLY_S)
 
 
 def _is_tainted(node: Node) -> bool:
     return any(t.key == DISRUPTED_TAINT for t in node.spec.taints)
 
 
-def _emptied(
+def _drain_nodes(
     effects: Effects, leaving: Sequence[tuple[NodeClaim, Instance, Node | None]], seen: Observation
 ) -> list[tuple[NodeClaim, Instance]]:
     """Take the next step of each drain; return the claims whose nodes may be terminated now."""
@@ -164,26 +171,26 @@ def _emptied(
     for claim, _, node in leaving:
         if node is not None:
             since = {"since": str(claim.metadata.deletion_timestamp)}
-            intent = effects.intent(Verb.DRAIN, node.name, since, reason=_reason(claim))
+            intent = effects.intent(Verb.DRAIN, node.name, since, reason=_termination_reason(claim))
             drains[claim.name] = intent
     if drains:
         effects.begin(list(drains.values()))
     pods = Pods.of(seen.snapshot.pods).by_node if leaving else {}
     empty, ended, noted = [], [], list[NodeClaim]()
     for claim, instance, node in leaving:
-        left = 0 if node is None else _drain(world, claim, node, seen)
+        left = 0 if node is None else _drain_node(world, claim, node, seen)
         if left == 0 and (node is None or _is_tainted(node)):
             empty.append((claim, instance))
             ended += [drains[claim.name]] if node is not None else []
         elif left and node is not None:
-            noted += _note_waiting(world, claim, node, left, seen, pods.get(node.name, ()))
+            noted += _report_drain(world, claim, node, left, seen, pods.get(node.name, ()))
     if noted:
         world.store.put_node_claims(noted)
     effects.finish(ended, Outcome.SUCCEEDED)
     return empty
 
 
-def _drain(world: World, claim: NodeClaim, node: Node, seen: Observation) -> int | None:
+def _drain_node(world: World, claim: NodeClaim, node: Node, seen: Observation) -> int | None:
     """Take the next step of a drain; return what it waits for, None if that is not known yet."""
     try:
         return world.cluster.drain(node.name, lifecycle.drain_deadline(claim), seen.at)
@@ -192,7 +199,7 @@ def _drain(world: World, claim: NodeClaim, node: Node, seen: Observation) -> int
         return None
 
 
-def _note_waiting(
+def _report_drain(
     world: World,
     claim: NodeClaim,
     node: Node,
@@ -208,8 +215,8 @@ def _note_waiting(
     waits_for = f"{remaining} pod{some} to be evicted"
     if not any(not p.is_terminal and p.is_drainable(seen.at) for p in pods):
         waits_for = f"{remaining} volume{some} to be detached"
-    held = _held_up(pods, seen)
-    by = f": {'; '.join(held)}" if held else ""
+    blockers = _eviction_blockers(pods, seen)
+    by = f": {'; '.join(blockers)}" if blockers else ""
     since = claim.metadata.deletion_timestamp or seen.at
     stalled = seen.at - since >= DRAIN_PATIENCE
     kind = EventKind.STALLED if stalled else EventKind.DRAINING
@@ -220,7 +227,7 @@ def _note_waiting(
         yield noted
 
 
-def _held_up(pods: Sequence[Pod], seen: Observation) -> list[str]:
+def _eviction_blockers(pods: Sequence[Pod], seen: Observation) -> list[str]:
     """Return which pods of a node cannot be evicted now, and what blocks each."""
     budgets = seen.snapshot.pod_disruption_budgets
     empty = [b for b in budgets if b.status.disruptions_allowed <= 0]
@@ -238,7 +245,7 @@ def _held_up(pods: Sequence[Pod], seen: Observation) -> list[str]:
     return found
 
 
-def _forget(effects: Effects, gone: Sequence[tuple[NodeClaim, Node | None]]) -> None:
+def _forget_claims(effects: Effects, gone: Sequence[tuple[NodeClaim, Node | None]]) -> None:
     """Delete the Nodes of claims whose instances are gone, then forget the claims.
 
     A claim whose Node could not be deleted stays for the next pass: our finalizer holds the Node,
@@ -248,9 +255,9 @@ def _forget(effects: Effects, gone: Sequence[tuple[NodeClaim, Node | None]]) -> 
     deletions = []
     for claim, node in gone:
         if node is not None:
-            intent = effects.intent(Verb.DELETE_NODE, node.name, reason=_reason(claim))
+            intent = effects.intent(Verb.DELETE_NODE, node.name, reason=_termination_reason(claim))
             deletions.append(([intent], partial(world.cluster.delete_node, node.name)))
-    deleted = iter(effects.carry_out_all(deletions, BRIEFLY_S))
+    deleted = iter(effects.execute_all(deletions, BRIEFLY_S))
     forgotten = [claim.name for claim, node in gone if node is None or next(deleted)]
     reasons = dict.fromkeys(forgotten, "the instance is gone")
     if reasons:
@@ -259,20 +266,20 @@ def _forget(effects: Effects, gone: Sequence[tuple[NodeClaim, Node | None]]) -> 
         world.notify(EventKind.TERMINATED, f"{name} is gone", node_claim=name)
 
 
-def _reason(claim: NodeClaim) -> str:
+def _termination_reason(claim: NodeClaim) -> str:
     """Return why the claim is terminated, as recorded by its command."""
     known = claim.condition(lifecycle.DISRUPTION_REASON)
-    return because(known.reason, known.message) if known is not None else ""
+    return format_cause(known.reason, known.message) if known is not None else ""
 
 
-def terminate(effects: Effects, doomed: Sequence[tuple[str, Instance, str]]) -> bool:
+def terminate_instances(effects: Effects, drained: Sequence[tuple[str, Instance, str]]) -> bool:
     """Request the termination of instances (claim, instance, reason); return whether that worked.
 
     Each has a separate intent in the journal; all are in one call.
     """
     intents = [
         effects.intent(Verb.TERMINATE, claim, {"instance": instance.id}, reason=reason)
-        for claim, instance, reason in doomed
+        for claim, instance, reason in drained
     ]
-    ids = [instance.id for _, instance, _ in doomed]
-    return effects.carry_out(intents, lambda: effects.world.compute.terminate(ids))
+    ids = [instance.id for _, instance, _ in drained]
+    return effects.execute(intents, lambda: effects.world.compute.terminate(ids))

@@ -25,7 +25,7 @@ from reconciler.ports.progress import EventKind
 
 TAGGED: Final = "karpenter.k8s.aws/tagged"
 NAME: Final = "Name"
-A_PASS: Final = 20
+TAGGED_PER_PASS_MAX: Final = 20
 """The maximum number of instances tagged in a pass: EC2 allows ten such calls a second."""
 
 
@@ -35,31 +35,35 @@ def tag_joined_instances(effects: Effects, seen: Observation) -> int:
     An instance that EC2 does not list is tagged later. The first is tagged alone: if that is
     refused, the other calls would probably fail too, and nothing depends on them.
     """
-    due = [
+    untagged = [
         (claim, instance)
         for claim in seen.claims
-        if _is_due(claim) and (instance := seen.instance_of(claim)) is not None
+        if _needs_tags(claim) and (instance := seen.instance_of(claim)) is not None
         if not instance.is_going
     ]
     done, calls = [], []
-    for claim, instance in due[:A_PASS]:
-        tag = _tag(effects, claim, instance)
+    for claim, instance in untagged[:TAGGED_PER_PASS_MAX]:
+        tag = _tag_call(effects, claim, instance)
         if tag is None:
-            done.append(_noted(claim))
+            done.append(_mark_tagged(claim))
         else:
             calls.append((claim, tag))
     first, rest = calls[:1], calls[1:]
-    for lot in (first, rest):
-        tagged = effects.carry_out_all([tag for _, tag in lot], BRIEFLY_S)
-        done += [_noted(claim) for (claim, _), is_done in zip(lot, tagged, strict=True) if is_done]
+    for batch in (first, rest):
+        tagged = effects.execute_all([tag for _, tag in batch], BRIEFLY_S)
+        done += [
+            _mark_tagged(claim)
+            for (claim, _), is_done in zip(batch, tagged, strict=True)
+            if is_done
+        ]
         if not all(tagged):
             break
     if done:
         effects.world.store.put_node_claims(done)
-    return max(len(due) - A_PASS, 0)
+    return max(len(untagged) - TAGGED_PER_PASS_MAX, 0)
 
 
-def _is_due(claim: NodeClaim) -> bool:
+def _needs_tags(claim: NodeClaim) -> bool:
     return (
         claim.is_true(lifecycle.REGISTERED)
         and bool(claim.status.node_name)
@@ -68,17 +72,17 @@ def _is_due(claim: NodeClaim) -> bool:
     )
 
 
-def _tag(effects: Effects, claim: NodeClaim, instance: Instance) -> Effect | None:
+def _tag_call(effects: Effects, claim: NodeClaim, instance: Instance) -> Effect | None:
     """Return the call that adds the missing tags of an instance, None if it has them."""
-    wanted = {NAME: claim.status.node_name, NODECLAIM: claim.name}
-    missing = {key: value for key, value in wanted.items() if key not in instance.tags}
+    tags = {NAME: claim.status.node_name, NODECLAIM: claim.name}
+    missing = {key: value for key, value in tags.items() if key not in instance.tags}
     if not missing:
         return None
     intent = effects.intent(Verb.TAG, claim.name, {"instance": instance.id, **missing})
     return [intent], partial(effects.world.compute.tag, instance.id, missing)
 
 
-def _noted(claim: NodeClaim) -> NodeClaim:
+def _mark_tagged(claim: NodeClaim) -> NodeClaim:
     annotations = {**claim.metadata.annotations, TAGGED: "true"}
     return replace(claim, metadata=replace(claim.metadata, annotations=annotations))
 
@@ -87,17 +91,17 @@ def delete_unused(effects: Effects, classes: Iterable[EC2NodeClass]) -> None:
     """Delete what is unused; a failed call is retried by a later pass."""
     world = effects.world
     try:
-        found = world.leftovers.found(classes)
+        found = world.unused_resources.find_unused(classes)
     except LeaseLostError:
         raise
     except ReconcilerError as error:
         world.notify(EventKind.RETRYING, f"cannot check for unused launch templates: {error}")
         return
-    for leftover in found:
-        facts = {"kind": leftover.kind}
-        intent = effects.intent(Verb.DISCARD, leftover.name, facts, reason="Unused")
-        if effects.carry_out([intent], partial(world.leftovers.discard, leftover)):
+    for resource in found:
+        facts = {"kind": resource.kind}
+        intent = effects.intent(Verb.DISCARD, resource.name, facts, reason="Unused")
+        if effects.execute([intent], partial(world.unused_resources.delete, resource)):
             world.notify(
                 EventKind.DISCARDED,
-                f"removed unused {leftover.kind.replace('-', ' ')} {leftover.name}",
+                f"removed unused {resource.kind.replace('-', ' ')} {resource.name}",
             )

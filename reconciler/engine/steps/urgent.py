@@ -19,7 +19,7 @@ from reconciler.disruption.command import ForcefulReason
 from reconciler.engine.effects import Effects
 from reconciler.engine.observation import Observation
 from reconciler.engine.steps import interruption
-from reconciler.engine.steps.commands import because
+from reconciler.engine.steps.commands import format_cause
 from reconciler.engine.world import World
 from reconciler.model.errors import LeaseLostError, ReconcilerError
 from reconciler.model.karpenter.nodeclaim import NodeClaim
@@ -27,7 +27,7 @@ from reconciler.ports.cloud import Interruption, InterruptionKind
 from reconciler.ports.journal import Intent, Outcome, Verb
 from reconciler.ports.progress import EventKind
 
-EVERY_S: Final = 0.2
+POLL_INTERVAL_S: Final = 0.2
 _ANNOUNCED: Final = (
     InterruptionKind.SPOT_INTERRUPTION,
     InterruptionKind.RESERVATION_INTERRUPTION,
@@ -41,15 +41,15 @@ class FirstResponse:
         self._world = world
         self._seen: Observation | None = None
         self._known: set[tuple[str, str]] = set()
-        self._begun: dict[str, list[Intent]] = {}
+        self._responses: dict[str, list[Intent]] = {}
 
-    def observed(self, seen: Observation) -> None:
+    def set_observation(self, seen: Observation) -> None:
         """Record what the last pass observed: events are checked against it."""
         self._seen = seen
 
     def listen(self, stop: threading.Event) -> None:
         """Respond to events until ``stop`` is set, or another process acts for the fleet."""
-        while not stop.wait(EVERY_S):
+        while not stop.wait(POLL_INTERVAL_S):
             try:
                 self.respond()
             except LeaseLostError:
@@ -64,16 +64,16 @@ class FirstResponse:
             LeaseLostError: another process acts for the fleet; nothing was done.
         """
         effects = Effects(self._world, "", 0)
-        self._settle(effects)
-        for event, claim in self._new():
+        self._record_outcomes(effects)
+        for event, claim in self._new_reclaims():
             node = claim.status.node_name
             facts = {"event": event.id}
-            why = because(ForcefulReason.INTERRUPTED.value, event.text)
+            why = format_cause(ForcefulReason.INTERRUPTED.value, event.text)
             intents = [
                 effects.intent(verb, node, facts, reason=why) for verb in (Verb.TAINT, Verb.DRAIN)
             ]
             effects.begin(intents)
-            self._begun[node] = intents
+            self._responses[node] = intents
             self._world.calls.start(f"reclaimed {node}", partial(self._vacate, node))
 
     def _vacate(self, node: str) -> None:
@@ -81,10 +81,10 @@ class FirstResponse:
         self._world.cluster.taint(node)
         self._world.cluster.drain(node, None, self._world.clock.now())
 
-    def _new(self) -> Iterator[tuple[Interruption, NodeClaim]]:
+    def _new_reclaims(self) -> Iterator[tuple[Interruption, NodeClaim]]:
         """Yield announced reclaims without a response so far, with their claims."""
         seen, known = self._seen, self._known
-        received = self._world.interruptions.arrived() if seen is not None else ()
+        received = self._world.interruptions.pending_events() if seen is not None else ()
         self._known &= {(event.id, i) for event in received for i in event.instances}
         for event in received:
             if seen is None or event.kind not in _ANNOUNCED:
@@ -94,16 +94,16 @@ class FirstResponse:
                 if claim is None or (event.id, identity) in known:
                     continue
                 self._known.add((event.id, identity))
-                if claim.status.node_name not in self._begun:
+                if claim.status.node_name not in self._responses:
                     yield event, claim
 
-    def _settle(self, effects: Effects) -> None:
+    def _record_outcomes(self, effects: Effects) -> None:
         """Journal the outcomes of the responses that have ended."""
-        for node, intents in list(self._begun.items()):
+        for node, intents in list(self._responses.items()):
             answer = self._world.calls.answer(f"reclaimed {node}")
             if answer is None:
                 continue
-            del self._begun[node]
+            del self._responses[node]
             if answer.error is None:
                 effects.finish(intents, Outcome.SUCCEEDED)
             else:

@@ -274,10 +274,10 @@ def _measured_memory(
     """Return the measured memory of nodes of each class, now or earlier."""
     if not inputs.memory and not inputs.cluster.nodes:
         return {}
-    from reconciler.catalog.adjusted.discovered import discovered, memory_of
+    from reconciler.catalog.adjusted.discovered import discovered_memory, update_discoveries
 
-    known = inputs.memory or discovered(inputs.cluster.nodes, classes, {}, inputs.now)
-    return {name: memory_of(node_class, known) for name, node_class in classes.items()}
+    known = inputs.memory or update_discoveries(inputs.cluster.nodes, classes, {}, inputs.now)
+    return {name: discovered_memory(node_class, known) for name, node_class in classes.items()}
 
 
 def _classes(inputs: Inputs) -> dict[str, EC2NodeClass]:

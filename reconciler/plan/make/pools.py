@@ -14,7 +14,7 @@ from reconciler.catalog.adjusted.preference import (
     ANNOTATION,
     Preference,
     adjustment_text,
-    is_admitted,
+    is_valid_adjustment,
     overlay_name,
     overlay_of,
     parse_preferences,
@@ -80,7 +80,7 @@ def _preference_problem(preference: Preference, *, is_taken: bool) -> str:
         return "duplicate number"
     if preference.number > _WEIGHT_MAX:
         return f"the number must be at most {_WEIGHT_MAX}"
-    if not is_admitted(adjustment_text(preference.adjustment)):
+    if not is_valid_adjustment(adjustment_text(preference.adjustment)):
         return "the adjustment must not be 0% or below -100%"
     return ""
 
@@ -232,9 +232,9 @@ def node_class_of(pool: NodePool, classes: Mapping[str, EC2NodeClass]) -> EC2Nod
 def _without_unavailable(catalog: Catalog, refused: Collection[OfferingKey]) -> Catalog:
     if not refused:
         return catalog
-    from reconciler.catalog.adjusted.adjustment import without_refused
+    from reconciler.catalog.adjusted.adjustment import without_unavailable
 
-    return without_refused(catalog, refused)
+    return without_unavailable(catalog, refused)
 
 
 def _resolve_catalogs(
@@ -262,12 +262,12 @@ def _with_commitments(
     resolved: Mapping[str, Catalog], covers: Sequence[Cover]
 ) -> dict[str, Catalog]:
     """Return the catalogs with commitments; pools that shared one still do."""
-    from reconciler.catalog.commitments.coverage import committed
+    from reconciler.catalog.commitments.coverage import with_commitments
 
     made: dict[int, Catalog] = {}
     for catalog in resolved.values():
         if id(catalog) not in made:
-            made[id(catalog)] = committed(catalog, covers)
+            made[id(catalog)] = with_commitments(catalog, covers)
     return {name: made[id(catalog)] for name, catalog in resolved.items()}
 
 
@@ -288,10 +288,10 @@ def _apply_overlays(
         overlays = []
     if not overlays and not preferences:
         return resolved, findings
-    from reconciler.catalog.adjusted.overlay import OverlayPool, OverlayVerdict, evaluate
+    from reconciler.catalog.adjusted.overlay import OverlayPool, OverlayVerdict, evaluate_overlays
 
     asked = [OverlayPool(p.name, p.spec.template.metadata.labels, resolved[p.name]) for p in pools]
-    evaluation = evaluate(asked, [*overlays, *preferences])
+    evaluation = evaluate_overlays(asked, [*overlays, *preferences])
     own = {overlay.name for overlay in preferences}
     findings += (
         PlanFinding(

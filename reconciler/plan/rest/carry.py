@@ -123,7 +123,7 @@ def _close_if_healthy(rollout: Rollout, settings: Settings, now: datetime) -> Ro
 
 
 _GRAIN: Final = timedelta(minutes=5)
-"""Nodes whose ``consolidateAfter`` ends this close group_end are evaluated group_end; for a longer
+"""Nodes whose ``consolidateAfter`` ends this close together are evaluated together; for a longer
 wait, so are those whose wait ends before it has doubled. A thousand nodes then do not need a
 thousand passes."""
 

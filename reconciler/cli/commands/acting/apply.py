@@ -143,7 +143,7 @@ def _apply(request: ApplyRequest) -> int:
     from reconciler.engine.loop import PassIntervals, converge
     from reconciler.model.errors import StalePlanError
 
-    saved = take_saved_plan(request)
+    saved = read_saved_plan(request)
     if saved is None:
         _expect_approval(request)
     is_plain = request.output == "text" and not request.is_quiet
@@ -152,7 +152,7 @@ def _apply(request: ApplyRequest) -> int:
     if not _has_state(request.fleet):
         # Whatever would fail fails before a state is created, and leaves no empty one behind.
         expect_free(request.fleet)
-        approval = _approval(request, saved, out, is_first=True)
+        approval = _ask_approval(request, saved, out, is_first=True)
         if approval is None:
             return FAILED
     notifier: Notifier = TerminalNotifier(out, colour=has_colour(out))
@@ -160,11 +160,11 @@ def _apply(request: ApplyRequest) -> int:
         notifier = watching.NullNotifier()
     with assemble_world(request.fleet, notifier) as assembly, watching.stop_on_signal() as stop:
         if saved is not None:
-            refuse_repetition(assembly, saved)
-        approval = approval or _approval(request, saved, out, is_first=False)
+            refuse_reapplied_plan(assembly, saved)
+        approval = approval or _ask_approval(request, saved, out, is_first=False)
         if approval is None:
             return FAILED
-        begun = assembly.world.clock.now()
+        started_at = assembly.world.clock.now()
         try:
             result = converge(
                 assembly.world,
@@ -178,7 +178,7 @@ def _apply(request: ApplyRequest) -> int:
             if saved is not None:
                 raise
             raise StalePlanError(error.moved, plan="the plan that was shown") from error
-        sys.stdout.write(summary(result, assembly, begun, request.output))
+        sys.stdout.write(render_summary(result, assembly, started_at, request.output))
     return DONE
 
 
@@ -206,7 +206,7 @@ def _expect_approval(request: ApplyRequest) -> None:
     )
 
 
-def _approval(
+def _ask_approval(
     request: ApplyRequest, saved: Plan | None, out: TextIO, *, is_first: bool
 ) -> Approval | None:
     """Return the approval, after showing the plan and asking; None if it was declined.
@@ -216,9 +216,9 @@ def _approval(
     Raises:
         StalePlanError: a saved plan does not fit the fleet.
     """
-    asks = saved is None and not request.is_approved
-    shows = asks or (saved is None and not request.is_quiet)
-    if not (is_first or shows):
+    must_ask = saved is None and not request.is_approved
+    must_show = must_ask or (saved is None and not request.is_quiet)
+    if not (is_first or must_show):
         return Approval(saved, continues=saved is None)
     from reconciler.cli.wiring.assembly import live_inputs
     from reconciler.model.errors import StalePlanError
@@ -231,18 +231,18 @@ def _approval(
         moved = plan_differences(saved, plan, inputs.observed)
         if moved:
             raise StalePlanError(moved)
-    if shows:
+    if must_show:
         from reconciler.cli.output.stream import render_for_terminal
 
         out.write(render_for_terminal(plan, out))
-    if not asks:
+    if not must_ask:
         return Approval(saved, continues=saved is None)
     if plan.is_empty:
         return Approval(plan, continues=False)
-    return Approval(plan, continues=True) if _confirms(out) else None
+    return Approval(plan, continues=True) if _confirm(out) else None
 
 
-def _confirms(out: TextIO) -> bool:
+def _confirm(out: TextIO) -> bool:
     """Ask whether to apply the plan; only ``yes`` confirms."""
     out.write("\nApply this plan? Only `yes` is accepted: ")
     out.flush()
@@ -261,7 +261,7 @@ def _has_state(fleet: FleetRequest) -> bool:
     return may_exist(state_location(fleet.path, sources.settings_of(fleet, desired)))
 
 
-def take_saved_plan(request: ApplyRequest) -> Plan | None:
+def read_saved_plan(request: ApplyRequest) -> Plan | None:
     """Return the saved plan that the request names, if any.
 
     Raises:
@@ -304,7 +304,7 @@ def refuse_other_fleet(request: FleetRequest, approved: Plan, file: str) -> None
         raise UnreadableError(what, where=where, remedy=remedy)
 
 
-def refuse_repetition(assembly: Assembly, approved: Plan) -> None:
+def refuse_reapplied_plan(assembly: Assembly, approved: Plan) -> None:
     """Refuse a plan that was applied before, or that may have been.
 
     A plan that was started but not finished, because the process was killed, is continued.
@@ -328,13 +328,13 @@ def refuse_repetition(assembly: Assembly, approved: Plan) -> None:
         )
 
 
-def summary(result: Pass, assembly: Assembly, begun: datetime, output: str) -> str:
-    """Return the fleet as it is now, and the states of the actions started since ``begun``."""
+def render_summary(result: Pass, assembly: Assembly, started_at: datetime, output: str) -> str:
+    """Return the fleet as it is now, and the states of the actions started since ``started_at``."""
     import msgspec
 
     plan, claims = result.plan, assembly.world.store.node_claims()
     unplaced = [u.pod for u in plan.unschedulable]
-    states = _states(assembly, begun)
+    states = _action_states(assembly, started_at)
     facts = {
         "fleet": assembly.settings.fleet,
         "converged": result.is_quiet,
@@ -349,9 +349,9 @@ def summary(result: Pass, assembly: Assembly, begun: datetime, output: str) -> s
         text = msgspec.json.encode(facts, order="sorted").decode() + "\n"
         if output == "json":
             return text
-        from reconciler.cli.output.listing import yaml_of_json
+        from reconciler.cli.output.listing import json_to_yaml
 
-        return yaml_of_json(text)
+        return json_to_yaml(text)
     state = "converged" if result.is_quiet else "stopped; run `reconciler apply` again to continue"
     lines = [f"{assembly.settings.fleet}: {state}"]
     nodes = f"{len(claims)} node{'' if len(claims) == 1 else 's'}"
@@ -373,7 +373,7 @@ def summary(result: Pass, assembly: Assembly, begun: datetime, output: str) -> s
     return "\n".join(lines) + "\n"
 
 
-def _states(assembly: Assembly, begun: datetime) -> Mapping[ActionState, int]:
+def _action_states(assembly: Assembly, started_at: datetime) -> Mapping[ActionState, int]:
     """Return the number of actions in each state, of the plan that was started last."""
     from reconciler.cli.shared.records import newest_run
 
@@ -381,5 +381,5 @@ def _states(assembly: Assembly, begun: datetime) -> Mapping[ActionState, int]:
     if found is None:
         return {}
     plan, run = found
-    is_ours = plan.carried_out_at is not None and plan.carried_out_at >= begun
+    is_ours = plan.carried_out_at is not None and plan.carried_out_at >= started_at
     return run.counts() if is_ours else {}

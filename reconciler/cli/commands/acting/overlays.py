@@ -110,21 +110,21 @@ def run(request: OverlaysRequest) -> int:
     from reconciler.cli.shared.exitcode import DONE
 
     if request.applies or request.previews:
-        return _in_cluster(request)
+        return _run_in_cluster(request)
     found = desired_overlays(request.fleet, None, disabled=request.disabled)
-    _warn(found)
+    _print_warnings(found)
     if request.out is None:
-        _print(found, request.output)
+        _print_overlays(found, request.output)
         return DONE
     from reconciler.cli.maintenance.overlays import write_files
 
-    done = write_files(found.wanted, request.out)
-    counts = ", ".join(f"{len(names)} {what}" for what, names in done.items())
+    files = write_files(found.wanted, request.out)
+    counts = ", ".join(f"{len(names)} {what}" for what, names in files.items())
     print(f"{request.out}: {counts}")
     return DONE
 
 
-def _in_cluster(request: OverlaysRequest) -> int:
+def _run_in_cluster(request: OverlaysRequest) -> int:
     from reconciler.adapters.clock import SystemClock
     from reconciler.cli.maintenance.overlays import repeat, settings_of
     from reconciler.cli.shared.exitcode import DONE, FAILED
@@ -133,26 +133,28 @@ def _in_cluster(request: OverlaysRequest) -> int:
     clock = SystemClock()
     api = api_of(settings_of(request.fleet), clock)
     if request.interval is None:
-        return FAILED if _round(request, api) else DONE
-    repeat(lambda: _written(request, api), request.interval, clock)
+        return FAILED if _run_once(request, api) else DONE
+    repeat(lambda: _write_changes(request, api), request.interval, clock)
     return DONE
 
 
-def _round(request: OverlaysRequest, api: Api) -> Sequence[OverlayFailure]:
+def _run_once(request: OverlaysRequest, api: Api) -> Sequence[OverlayFailure]:
     """Compare, write and show once; return what could not be written."""
-    found, rows, failures = _outcome(request, api)
-    _warn(found)
-    _show(rows, request.output, "changed" if request.applies else "would change", len(failures))
+    found, rows, failures = _write_overlays(request, api)
+    _print_warnings(found)
+    _print_rows(
+        rows, request.output, "changed" if request.applies else "would change", len(failures)
+    )
     for failure in failures:
         print(f"Error: NodeOverlay {failure.name}: {failure.error}", file=sys.stderr)
     return failures
 
 
-def _written(request: OverlaysRequest, api: Api) -> tuple[list[str], list[str]]:
+def _write_changes(request: OverlaysRequest, api: Api) -> tuple[list[str], list[str]]:
     """Write once; return what was changed and what is wrong, a sentence for each."""
     from reconciler.catalog.commitments.overlays import OverlayAction
 
-    found, rows, failures = _outcome(request, api)
+    found, rows, failures = _write_overlays(request, api)
     failed = {failure.name for failure in failures}
     quiet = (OverlayAction.UNCHANGED, OverlayAction.SKIP)
     changed = [
@@ -160,16 +162,16 @@ def _written(request: OverlaysRequest, api: Api) -> tuple[list[str], list[str]]:
         for row in rows
         if row.action not in quiet and row.overlay.name not in failed
     ]
-    wrong = [f"NodeOverlay {failure.name}: {failure.error}" for failure in failures]
-    wrong += [
+    problems = [f"NodeOverlay {failure.name}: {failure.error}" for failure in failures]
+    problems += [
         f"NodeOverlay {row.overlay.name} is not written: {row.reason}"
         for row in rows
         if row.action is OverlayAction.SKIP
     ]
-    return changed, [*wrong, *(finding.message for finding in found.findings)]
+    return changed, [*problems, *(finding.message for finding in found.findings)]
 
 
-def _outcome(
+def _write_overlays(
     request: OverlaysRequest, api: Api
 ) -> tuple[FleetOverlays, Sequence[OverlayRow], Sequence[OverlayFailure]]:
     from reconciler.adapters.kubernetes.karpenter import read_overlays, write_overlays
@@ -183,14 +185,14 @@ def _outcome(
     return found, rows, failures
 
 
-def _warn(found: FleetOverlays) -> None:
+def _print_warnings(found: FleetOverlays) -> None:
     from reconciler.model.text.visible import one_line
 
     for finding in found.findings:
         print(one_line(f"{finding.severity}: {finding.message}"), file=sys.stderr)
 
 
-def _print(found: FleetOverlays, output: str) -> None:
+def _print_overlays(found: FleetOverlays, output: str) -> None:
     """Print the overlays as objects, ready for ``kubectl apply -f -``."""
     import msgspec
 
@@ -207,18 +209,18 @@ def _print(found: FleetOverlays, output: str) -> None:
     sys.stdout.write("---\n".join(dump(item, sort_keys=False) for item in objects))
 
 
-def _show(rows: Sequence[OverlayRow], output: str, verb: str, failed: int) -> None:
+def _print_rows(rows: Sequence[OverlayRow], output: str, verb: str, failed: int) -> None:
     import msgspec
 
     from reconciler.catalog.commitments.overlays import OverlayAction, document
-    from reconciler.cli.output.listing import columns, yaml_of_json
+    from reconciler.cli.output.listing import columns, json_to_yaml
 
     if output != "text":
         items = [
             {"action": r.action, "reason": r.reason, "object": document(r.overlay)} for r in rows
         ]
         text = msgspec.json.encode({"overlays": items}, order="sorted").decode() + "\n"
-        sys.stdout.write(yaml_of_json(text) if output == "yaml" else text)
+        sys.stdout.write(json_to_yaml(text) if output == "yaml" else text)
         return
     table = [("ACTION", "NAME", "WEIGHT", "PRICE", "REASON")]
     table += [

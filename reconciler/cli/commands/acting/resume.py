@@ -53,7 +53,7 @@ def run(request: ResumeRequest) -> int:
 
     with records.open_recorded(request.fleet, needs_lease=False) as recorded:
         store = recorded.state.store
-        halted = _halted(store.rollouts(), request.node_pools)
+        halted = _halted_rollouts(store.rollouts(), request.node_pools)
         for rollout in halted:
             store.put_rollout(resume(rollout))
     if request.output != "text":
@@ -84,7 +84,7 @@ def _document(rollout: Rollout) -> dict[str, object]:
     }
 
 
-def _halted(rollouts: Sequence[Rollout], names: Sequence[str]) -> list[Rollout]:
+def _halted_rollouts(rollouts: Sequence[Rollout], names: Sequence[str]) -> list[Rollout]:
     """Return the stopped rollouts of these NodePools, of all where none is named.
 
     Raises:

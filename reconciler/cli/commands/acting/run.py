@@ -75,20 +75,20 @@ def run(request: RunRequest) -> int:
     """Run until SIGTERM or SIGINT; the current pass is finished first."""
     from reconciler.adapters.clock import SystemClock
     from reconciler.cli.fleets.daemon import keep_in_sync, with_heartbeat
-    from reconciler.cli.output.log import FORMATS, LogNotifier, libraries_logged
+    from reconciler.cli.output.log import FORMATS, LogNotifier, log_libraries
     from reconciler.cli.output.stream import has_colour
     from reconciler.cli.shared import watching
     from reconciler.cli.shared.exitcode import DONE
     from reconciler.cli.wiring.monitoring import serve_monitoring
 
-    roster = several(request)
+    roster = fleet_roster_of(request)
     if roster is not None:
         from reconciler.cli.fleets.service import serve
 
         return serve(request, roster)
     form = next(known for known in FORMATS if known == request.log_format)
     log = LogNotifier(sys.stdout, SystemClock(), form, colour=has_colour(sys.stdout))
-    with watching.stop_on_signal() as stop, libraries_logged(log), ExitStack() as stack:
+    with watching.stop_on_signal() as stop, log_libraries(log), ExitStack() as stack:
         monitoring = stack.enter_context(
             serve_monitoring(request, log, with_heartbeat(request.heartbeat, stop))
         )
@@ -96,7 +96,7 @@ def run(request: RunRequest) -> int:
     return DONE
 
 
-def several(request: RunRequest) -> FleetRoster | None:
+def fleet_roster_of(request: RunRequest) -> FleetRoster | None:
     """Return the fleets where the request names several or a folder of them; None for one fleet."""
     from reconciler.cli.fleets.roster import FleetRoster, has_fleets_below
 

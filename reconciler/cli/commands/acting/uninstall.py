@@ -60,7 +60,7 @@ def run(request: UninstallRequest) -> int:
 
     clock = SystemClock()
     api = api_of(records.settings_of(request.fleet).settings, clock)
-    if not request.is_approved and not _confirms(api):
+    if not request.is_approved and not _confirm(api):
         return exitcode.FAILED
     from reconciler.adapters.kubernetes.karpenter import release_claims
     from reconciler.adapters.kubernetes.nodes import release_nodes
@@ -77,10 +77,10 @@ def run(request: UninstallRequest) -> int:
             return exitcode.DONE
         released.update(found)
         clock.wait(request.settle.total_seconds(), lambda: False)
-    raise _still_running(found or copied)
+    raise _still_running_error(found or copied)
 
 
-def _confirms(api: Api) -> bool:
+def _confirm(api: Api) -> bool:
     """Ask whether to change the Nodes; only ``yes`` confirms.
 
     Raises:
@@ -102,7 +102,7 @@ def _confirms(api: Api) -> bool:
     return False
 
 
-def _still_running(nodes: list[str]) -> Exception:
+def _still_running_error(nodes: list[str]) -> Exception:
     from reconciler.model.errors import ClusterError
 
     return ClusterError(

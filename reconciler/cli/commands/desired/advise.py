@@ -185,16 +185,16 @@ def run(request: AdviseRequest) -> int:
     """Print the advice, and write or commit the requested proposal."""
     gc.set_threshold(200_000, 20, 20)
     from reconciler.cli.advice.advising import make_advice
-    from reconciler.cli.commands.desired.plan import write
-    from reconciler.cli.output.progressline import progress
+    from reconciler.cli.commands.desired.plan import write_output
+    from reconciler.cli.output.progressline import show_progress
     from reconciler.cli.shared.timings import Timings
 
     if not _may_change(request):
         print("Cancelled. Nothing was changed.", file=sys.stderr)
         return exitcode.DONE
-    with progress("Searching") as line:
+    with show_progress("Searching") as line:
         result = make_advice(request.advice, Timings(line.enter), line.enter)
-    write(render(result.report, request))
+    write_output(render(result.report, request))
     _carry_out(request, result)
     return exitcode.DONE
 
@@ -268,6 +268,6 @@ def render(report: AdviceReport, request: AdviseRequest) -> str:
     text = msgspec.json.encode(report, order="sorted").decode() + "\n"
     if request.output == "json":
         return text
-    from reconciler.cli.output.listing import yaml_of_json
+    from reconciler.cli.output.listing import json_to_yaml
 
-    return yaml_of_json(text)
+    return json_to_yaml(text)

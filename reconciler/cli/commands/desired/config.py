@@ -54,17 +54,17 @@ def run(request: ConfigRequest) -> int:
     name = os.path.basename(os.path.realpath(folder))
     operator = operatorfile.read_operator_file(fleet.config, folder)
     flags = [*state, *fleet.settings]
-    resolved = resolve(_config(folder), os.environ, flags, fleet=name, operator=operator)
+    resolved = resolve(_read_config(folder), os.environ, flags, fleet=name, operator=operator)
     if request.output == "text":
         _print_table(resolved)
     else:
         from reconciler.cli.output.listing import format_document
 
-        sys.stdout.write(format_document(_as_json(resolved), request.output, sort_keys=False))
+        sys.stdout.write(format_document(_as_document(resolved), request.output, sort_keys=False))
     return exitcode.DONE
 
 
-def _config(path: str) -> dict[str, object]:
+def _read_config(path: str) -> dict[str, object]:
     """Return the data of the folder's ``reconciler.yaml``, empty where there is none."""
     from reconciler.desired.fleet import SourceFile, read_fleet
     from reconciler.model.errors import InvalidFleetError, UnreadableError
@@ -91,15 +91,19 @@ def _config(path: str) -> dict[str, object]:
     return {}
 
 
-def _as_json(resolved: Resolved) -> dict[str, object]:
+def _as_document(resolved: Resolved) -> dict[str, object]:
     return {
-        key: {"value": _shown(value), "origin": origin.layer.value, "where": origin.where}
+        key: {
+            "value": _without_password(value),
+            "origin": origin.layer.value,
+            "where": origin.where,
+        }
         for key, value in resolved.values.items()
         if (origin := resolved.origins[key])
     }
 
 
-def _shown(value: object) -> object:
+def _without_password(value: object) -> object:
     from reconciler.model.text.urls import without_secrets
 
     return without_secrets(value, is_value=True) if isinstance(value, str) else value
@@ -108,7 +112,7 @@ def _shown(value: object) -> object:
 def _print_table(resolved: Resolved) -> None:
     rows = [("KEY", "VALUE", "FROM")]
     for key, value in resolved.values.items():
-        text = _text(_shown(value))
+        text = _format_value(_without_password(value))
         short = text if len(text) <= _WIDTH_MAX else text[: _WIDTH_MAX - 1] + "…"
         rows.append((key, short, str(resolved.origins[key])))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -117,7 +121,7 @@ def _print_table(resolved: Resolved) -> None:
         print("  ".join(cells).rstrip())
 
 
-def _text(value: object) -> str:
+def _format_value(value: object) -> str:
     """Return a value as it would be written in the file, empty for an empty text."""
     if isinstance(value, bool):
         return "true" if value else "false"

@@ -58,9 +58,9 @@ def run(request: HashRequest) -> int:
 
     bundle = resolve({}, os.environ, request.settings).settings.cluster_ca_bundle
     rows = sorted(
-        (entry.kind, entry.name, *_hash(entry, bundle))
-        for file in _files(request.file)
-        for entry in _entries(file)
+        (entry.kind, entry.name, *_hash_entry(entry, bundle))
+        for file in _read_files(request.file)
+        for entry in _read_entries(file)
         if entry.kind in _KINDS
     )
     if not rows:
@@ -76,7 +76,7 @@ def run(request: HashRequest) -> int:
     return exitcode.DONE
 
 
-def _files(path: str) -> list[SourceFile]:
+def _read_files(path: str) -> list[SourceFile]:
     from reconciler.desired.fleet import SourceFile
     from reconciler.model.errors import InvalidFleetError, UnreadableError
 
@@ -97,7 +97,7 @@ def _files(path: str) -> list[SourceFile]:
         raise UnreadableError(str(error.strerror), where=path, remedy=remedy) from error
 
 
-def _entries(file: SourceFile) -> list[Entry]:
+def _read_entries(file: SourceFile) -> list[Entry]:
     """Return the objects of one file.
 
     Raises:
@@ -116,11 +116,11 @@ def _entries(file: SourceFile) -> list[Entry]:
     found = [pair for document in documents for pair in entries(document)]
     refused = next(((entry, finding) for entry, finding in found if finding is not None), None)
     if refused is not None:
-        raise _invalid(*refused)
+        raise _invalid_entry_error(*refused)
     return [entry for entry, _ in found]
 
 
-def _hash(entry: Entry, bundle: str) -> tuple[str, str]:
+def _hash_entry(entry: Entry, bundle: str) -> tuple[str, str]:
     """Return hash and version of an object, which need not be complete to have them.
 
     Raises:
@@ -134,17 +134,17 @@ def _hash(entry: Entry, bundle: str) -> tuple[str, str]:
     faults = [f for f in check(schema_of(entry.kind), entry.plain) if f.code != "missing-field"]
     for finding in faults:
         if finding.code == "wrong-type":
-            raise _invalid(entry, finding)
+            raise _invalid_entry_error(entry, finding)
     try:
         found = object_hash(entry.plain, bundle)
     except ValueError as error:
         fault = faults[0] if faults else Finding("bad-value", ("spec",), str(error))
-        raise _invalid(entry, fault) from error
+        raise _invalid_entry_error(entry, fault) from error
     assert found is not None, entry.kind
     return found
 
 
-def _invalid(entry: Entry, finding: Finding) -> InvalidFleetError:
+def _invalid_entry_error(entry: Entry, finding: Finding) -> InvalidFleetError:
     from reconciler.model.diagnostics import Diagnostic
     from reconciler.model.errors import InvalidFleetError
     from reconciler.source.finding import field_path

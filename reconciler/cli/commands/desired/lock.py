@@ -70,7 +70,7 @@ def run(request: LockRequest) -> int:
         InvalidFleetError: the folder, or without ``--update`` its lock, cannot be read.
         CloudError, TransientCloudError: a look-up failed; nothing is written.
     """
-    from reconciler.cli.output.progressline import progress
+    from reconciler.cli.output.progressline import show_progress
     from reconciler.cli.shared import sources
     from reconciler.source.resource import LOCK_FILE
 
@@ -81,17 +81,17 @@ def run(request: LockRequest) -> int:
     others = source._replace(files=[f for f in source.files if f.path != LOCK_FILE])
     fleet, _ = sources.read_desired(others, any_class=False)
     resolved = sources.settings_of(request.fleet, fleet)
-    before = _before(file, resolved.settings, update=request.is_update)
-    with progress("Looking up images, subnets and prices"):
-        kept = None if request.is_update else before
-        after = _looked_up(request.fleet, fleet, resolved, kept)
-    if before is not None and _without_moments(before) == _without_moments(after):
-        return _report(request, f"{LOCK_FILE} is up to date", before, [])
+    before = _existing_lock(file, resolved.settings, update=request.is_update)
+    with show_progress("Looking up images, subnets and prices"):
+        existing = None if request.is_update else before
+        after = _make_lock(request.fleet, fleet, resolved, existing)
+    if before is not None and _without_times(before) == _without_times(after):
+        return _print_result(request, f"{LOCK_FILE} is up to date", before, [])
     _write(os.path.join(request.fleet.path or ".", LOCK_FILE), after)
-    return _report(request, f"{LOCK_FILE} written", after, _changes(before, after))
+    return _print_result(request, f"{LOCK_FILE} written", after, _describe_changes(before, after))
 
 
-def _before(file: SourceFile | None, settings: Settings, *, update: bool) -> Lock | None:
+def _existing_lock(file: SourceFile | None, settings: Settings, *, update: bool) -> Lock | None:
     """Return the existing lock; None if it is of another region, or damaged and to be replaced."""
     from reconciler.desired.lock import read_lock
     from reconciler.model.diagnostics import Diagnostic
@@ -107,8 +107,10 @@ def _before(file: SourceFile | None, settings: Settings, *, update: bool) -> Loc
     return found if found.region == settings.region else None
 
 
-def _looked_up(request: FleetRequest, fleet: Fleet, resolved: Resolved, kept: Lock | None) -> Lock:
-    """Return the lock of what is found now; of ``kept`` what still fits stays."""
+def _make_lock(
+    request: FleetRequest, fleet: Fleet, resolved: Resolved, existing: Lock | None
+) -> Lock:
+    """Return the lock of what is found now; of ``existing`` what still fits stays."""
     from reconciler.catalog.catalog import BundledCatalog, bundled_data
     from reconciler.catalog.locked import allowed_types, locked_catalog, locked_types
     from reconciler.cli.shared.timings import current_time
@@ -117,11 +119,13 @@ def _looked_up(request: FleetRequest, fleet: Fleet, resolved: Resolved, kept: Lo
 
     now = current_time(request.now).replace(microsecond=0)
     release = bundled_data()
-    if kept is not None and kept.catalog.bundle_digest != release[0].digest[:16]:
-        kept = None
+    if existing is not None and existing.catalog.bundle_digest != release[0].digest[:16]:
+        existing = None
     catalog = _public_catalog(request, resolved)
     assert isinstance(catalog, BundledCatalog)
-    fits = fitting(kept, fleet.node_classes, fleet.node_pools)[0] if kept is not None else None
+    fits = (
+        fitting(existing, fleet.node_classes, fleet.node_pools)[0] if existing is not None else None
+    )
     names = allowed_types(node_pools(fleet), catalog)
     known: Mapping[str, LockedType] = fits.types if fits is not None else {}
     fresh = locked_types(catalog, (n for n in names if n not in known), release[1])
@@ -131,7 +135,7 @@ def _looked_up(request: FleetRequest, fleet: Fleet, resolved: Resolved, kept: Lo
         region=resolved.settings.region,
         catalog=fits.catalog if fits is not None else facts,
         node_pools={r.name: choices_digest(r.data) for r in fleet.node_pools},
-        node_classes=_classes(request, fleet, resolved, fits),
+        node_classes=_locked_classes(request, fleet, resolved, fits),
         types={n: known[n] if n in known else fresh[n] for n in names if n in known or n in fresh},
     )
 
@@ -140,10 +144,10 @@ def _types_source(catalog: Catalog, bundled: str) -> FactSource:
     from reconciler.desired.lock import FactSource
 
     is_live = catalog.version != bundled
-    return FactSource(source="live" if is_live else "bundled", at=_moment(catalog.version))
+    return FactSource(source="live" if is_live else "bundled", at=_parse_time(catalog.version))
 
 
-def _moment(version: str) -> datetime | None:
+def _parse_time(version: str) -> datetime | None:
     from datetime import UTC, datetime
 
     try:
@@ -185,34 +189,34 @@ def _public_catalog(request: FleetRequest, resolved: Resolved) -> Catalog:
     return catalog
 
 
-def _classes(
-    request: FleetRequest, fleet: Fleet, resolved: Resolved, kept: Lock | None
+def _locked_classes(
+    request: FleetRequest, fleet: Fleet, resolved: Resolved, existing: Lock | None
 ) -> dict[str, LockedClass]:
     """Return what each class selects: as it was locked where that fits, else as it is now."""
     from reconciler.desired.lock import LockedClass, selectors_digest
     from reconciler.desired.objects import node_classes
 
-    known = kept.node_classes if kept is not None else {}
+    known = existing.node_classes if existing is not None else {}
     classes = {c.name: c for c in node_classes(fleet)}
     missing = [c for name, c in classes.items() if name not in known]
-    found = {c.name: c for c in _resolved(request, resolved, missing)} if missing else {}
-    made = dict(known)
+    found = {c.name: c for c in _resolve_classes(request, resolved, missing)} if missing else {}
+    locked = dict(known)
     for resource in fleet.node_classes:
         node_class = found.get(resource.name)
         if node_class is None:
             continue
         status = node_class.status
-        made[resource.name] = LockedClass(
+        locked[resource.name] = LockedClass(
             selectors=selectors_digest(resource.data),
             amis=status.amis,
             subnets=tuple(sorted(status.subnets, key=lambda s: s.id)),
             security_groups=tuple(sorted(status.security_groups, key=lambda g: g.id)),
             instance_profile=status.instance_profile,
         )
-    return made
+    return locked
 
 
-def _resolved(
+def _resolve_classes(
     request: FleetRequest, resolved: Resolved, classes: list[EC2NodeClass]
 ) -> list[EC2NodeClass]:
     """Return the classes with what they select in the account.
@@ -223,7 +227,7 @@ def _resolved(
     from reconciler.model.errors import CloudError
 
     if request.snapshot is not None:
-        found = _from_snapshot(request, request.snapshot, classes)
+        found = _classes_in_snapshot(request, request.snapshot, classes)
     else:
         from reconciler.cli.wiring.account import node_class_resolver
 
@@ -247,7 +251,7 @@ def _resolved(
     return found
 
 
-def _from_snapshot(
+def _classes_in_snapshot(
     request: FleetRequest, snapshot: str, classes: list[EC2NodeClass]
 ) -> list[EC2NodeClass]:
     from msgspec.structs import replace
@@ -264,7 +268,7 @@ def _from_snapshot(
     return [replace(c, status=decode(live.get(c.name, {}), EC2NodeClassStatus)) for c in classes]
 
 
-def _without_moments(lock: Lock) -> Lock:
+def _without_times(lock: Lock) -> Lock:
     """Return everything in a lock except its time."""
     from datetime import UTC, datetime
 
@@ -280,28 +284,32 @@ def _without_moments(lock: Lock) -> Lock:
     return replace(lock, digest="", locked_at=epoch, catalog=timeless)
 
 
-def _changes(before: Lock | None, after: Lock) -> list[str]:
+def _describe_changes(before: Lock | None, after: Lock) -> list[str]:
     """Return what changes: images and places by class, then types and prices in one line."""
-    from reconciler.catalog.locked import differences
+    from reconciler.catalog.locked import describe_differences
 
     lines = []
     old = before.node_classes if before is not None else {}
     for name in sorted(old.keys() | after.node_classes.keys()):
-        one, other = old.get(name), after.node_classes.get(name)
-        if other is None:
+        previous, current = old.get(name), after.node_classes.get(name)
+        if current is None:
             lines.append(f"- EC2NodeClass {name}")
             continue
-        for what, held in _held(other).items():
-            lost = [x for x in (_held(one)[what] if one is not None else []) if x not in held]
-            new = [x for x in held if one is None or x not in _held(one)[what]]
+        for what, ids in _resource_ids(current).items():
+            lost = [
+                x
+                for x in (_resource_ids(previous)[what] if previous is not None else [])
+                if x not in ids
+            ]
+            new = [x for x in ids if previous is None or x not in _resource_ids(previous)[what]]
             if lost or new:
                 change = " ".join([*(f"-{x}" for x in lost), *(f"+{x}" for x in new)])
                 lines.append(f"~ EC2NodeClass {name} {what}: {change}")
-    types = differences(before.types if before is not None else {}, after.types)
+    types = describe_differences(before.types if before is not None else {}, after.types)
     return [*lines, *([f"~ {types}"] if types else [])]
 
 
-def _held(entry: LockedClass) -> dict[str, list[str]]:
+def _resource_ids(entry: LockedClass) -> dict[str, list[str]]:
     return {
         "images": [ami.id for ami in entry.amis],
         "subnets": [subnet.id for subnet in entry.subnets],
@@ -309,7 +317,7 @@ def _held(entry: LockedClass) -> dict[str, list[str]]:
     }
 
 
-def _sum(lock: Lock) -> str:
+def _summary_line(lock: Lock) -> str:
     from reconciler.cli.output.listing import clock_time
     from reconciler.plan.render.wording import format_count
 
@@ -347,33 +355,35 @@ def _check(request: LockRequest, file: SourceFile | None) -> int:
     from reconciler.source.resource import LOCK_FILE
 
     if file is None:
-        return _refused(f"{LOCK_FILE} does not exist; run `reconciler lock` and commit the file")
+        return _print_refusal(
+            f"{LOCK_FILE} does not exist; run `reconciler lock` and commit the file"
+        )
     lock = read_lock(file.content)
     if isinstance(lock, Diagnostic):
-        return _refused(str(lock))
+        return _print_refusal(str(lock))
     fleet, _ = sources.read_desired(sources.read_source(request.fleet), any_class=False)
     settings = sources.settings_of(request.fleet, fleet).settings
     fits, findings = fitting(lock, fleet.node_classes, fleet.node_pools)
     if findings:
-        return _refused(str(findings[0]))
+        return _print_refusal(str(findings[0]))
     if lock.region != settings.region:
-        return _refused(
+        return _print_refusal(
             f"{LOCK_FILE} is for {lock.region}, but the fleet is in {settings.region}; {REMEDY}"
         )
     from reconciler.cli.shared.catalogs import catalog_from_lock
 
     warnings = catalog_from_lock(settings, lock).warnings
     if warnings:
-        return _refused(warnings[0])
-    return _report(request, f"{LOCK_FILE} matches", fits, [])
+        return _print_refusal(warnings[0])
+    return _print_result(request, f"{LOCK_FILE} matches", fits, [])
 
 
-def _report(request: LockRequest, result: str, lock: Lock, changes: Sequence[str]) -> int:
+def _print_result(request: LockRequest, result: str, lock: Lock, changes: Sequence[str]) -> int:
     """Print the contents of the lock, and what was changed in it."""
     if request.output == "text":
         for line in changes:
             print(line)
-        print(f"{result}: {_sum(lock)}")
+        print(f"{result}: {_summary_line(lock)}")
         return exitcode.DONE
     from reconciler.cli.output.listing import format_document, stamp
 
@@ -388,6 +398,6 @@ def _report(request: LockRequest, result: str, lock: Lock, changes: Sequence[str
     return exitcode.DONE
 
 
-def _refused(why: str) -> int:
+def _print_refusal(why: str) -> int:
     print(f"Error: {why}", file=sys.stderr)
     return exitcode.REFUSED

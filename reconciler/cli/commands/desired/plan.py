@@ -99,13 +99,13 @@ def run(request: PlanRequest) -> int:
     # costs a tenth of the time and finds none.
     gc.set_threshold(200_000, 20, 20)
     from reconciler.cli.backtest.change import expect_base, with_backtest
-    from reconciler.cli.output.progressline import progress
+    from reconciler.cli.output.progressline import show_progress
     from reconciler.cli.question import read_inputs
     from reconciler.cli.shared import policies
     from reconciler.cli.shared.timings import Timings
 
     expect_base(request.trace, request.fleet.base)
-    with progress("Planning") as line:
+    with show_progress("Planning") as line:
         timings = Timings(line.enter)
         with timings("read"):
             operator = policies.operator_policies(request.fleet, request.policies)
@@ -125,16 +125,16 @@ def run(request: PlanRequest) -> int:
                 from reconciler.cli.shared.planfile import save
 
                 save(plan, request.file)
-    write(text)
+    write_output(text)
     if request.timings:
         print(timings.to_json(), file=sys.stderr)
-    if _report(plan, refused, request):
+    if _print_refusal(plan, refused, request):
         return exitcode.REFUSED
     changed = request.detailed_exit_code and not plan.is_empty
     return exitcode.CHANGES if changed else exitcode.DONE
 
 
-def _report(plan: Plan, refused: Sequence[JudgedPolicy], request: PlanRequest) -> bool:
+def _print_refusal(plan: Plan, refused: Sequence[JudgedPolicy], request: PlanRequest) -> bool:
     """Print on stderr why the plan is refused, and return whether it is."""
     from reconciler.cli.shared.policies import UNSCHEDULABLE, place_of
     from reconciler.model.text.visible import one_line
@@ -173,10 +173,10 @@ def render(plan: Plan, request: PlanRequest, inputs: Inputs) -> str:
 
             return encode_saved_plan(plan).decode() + "\n"
         case "yaml":
-            from reconciler.cli.output.listing import yaml_of_json
+            from reconciler.cli.output.listing import json_to_yaml
             from reconciler.plan.approval import encode_saved_plan
 
-            return yaml_of_json(encode_saved_plan(plan).decode())
+            return json_to_yaml(encode_saved_plan(plan).decode())
         case "markdown":
             from reconciler.plan.render.markdown import render_markdown
 
@@ -190,13 +190,13 @@ def render(plan: Plan, request: PlanRequest, inputs: Inputs) -> str:
 
             return render_mermaid(plan)
         case "github" | "sarif":
-            return _annotated(plan, request)
+            return _render_annotations(plan, request)
         case "requests":
             return render_requests(plan, inputs)
     return render_for_terminal(plan, sys.stdout, next_command(plan, request, inputs.observation))
 
 
-def _annotated(plan: Plan, request: PlanRequest) -> str:
+def _render_annotations(plan: Plan, request: PlanRequest) -> str:
     """Return the findings and the failed policies as GitHub and code-scanning services read them.
 
     Their paths start at the top of the repository.
@@ -221,7 +221,7 @@ def next_command(plan: Plan, request: PlanRequest, observation: object) -> str:
     """
     if plan.is_empty:
         return ""
-    words = _inputs_named(request.fleet)
+    words = _input_arguments(request.fleet)
     if request.file:
         return _command_line("reconciler", "apply", request.file, *words)
     if observation == "snapshot":
@@ -233,7 +233,7 @@ def next_command(plan: Plan, request: PlanRequest, observation: object) -> str:
     return _command_line("reconciler", "apply", *words)
 
 
-def _inputs_named(fleet: FleetRequest) -> Iterator[str]:
+def _input_arguments(fleet: FleetRequest) -> Iterator[str]:
     """Yield the arguments of this command that `apply` needs to plan again from the same inputs."""
     from reconciler.model.text.urls import without_secrets
 
@@ -262,7 +262,7 @@ def _command_line(*words: str) -> str:
     return join(words)
 
 
-def write(text: str) -> None:
+def write_output(text: str) -> None:
     """Print on stdout, in ASCII where the terminal cannot show more."""
     encoding = sys.stdout.encoding or "utf-8"
     try:
@@ -294,13 +294,13 @@ def render_requests(plan: Plan, inputs: Inputs) -> str:
         except CloudError as error:
             failures.append(error)
     if failures and not inputs.settings.cluster_endpoint:
-        raise _incomplete(failures)
+        raise _incomplete_launches_error(failures)
     for failure in failures:
         print(f"Error: {failure}", file=sys.stderr)
     return json.dumps(unique_requests(rows), indent=2, sort_keys=True) + "\n"
 
 
-def _incomplete(failures: Sequence[CloudError]) -> CloudError:
+def _incomplete_launches_error(failures: Sequence[CloudError]) -> CloudError:
     """Return one error for all launches that cannot be requested, naming what is missing."""
     from reconciler.model.errors import CloudError
     from reconciler.plan.render.wording import format_count

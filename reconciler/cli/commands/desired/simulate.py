@@ -93,14 +93,14 @@ def request_of(args: argparse.Namespace) -> SimulateRequest:
 def run(request: SimulateRequest) -> int:
     """Run the simulation and print what happened."""
     gc.set_threshold(200_000, 20, 20)
-    from reconciler.cli.commands.desired.plan import write
-    from reconciler.cli.output.progressline import progress
+    from reconciler.cli.commands.desired.plan import write_output
+    from reconciler.cli.output.progressline import show_progress
     from reconciler.cli.shared.timings import Timings
     from reconciler.cli.simulation.building import build_simulation, read_simulation
     from reconciler.cli.simulation.scenes import run_simulation
 
     _expect_trace(request)
-    with progress("Simulating") as line:
+    with show_progress("Simulating") as line:
         timings = Timings(line.enter)
         if request.trace is not None:
             return _run_backtest(request, timings, line)
@@ -114,7 +114,7 @@ def run(request: SimulateRequest) -> int:
             with timings("render"):
                 text = render(report, request.output)
     if request.output != "text":
-        write(text)
+        write_output(text)
     if request.timings:
         print(timings.to_json(), file=sys.stderr)
     return exitcode.DONE
@@ -148,7 +148,7 @@ def _run_backtest(request: SimulateRequest, timings: Timings, line: ProgressLine
     """Replay the trace and print the result."""
     from reconciler.cli.backtest.report import render_html, render_text
     from reconciler.cli.backtest.run import BacktestRequest, run_backtest
-    from reconciler.cli.commands.desired.plan import write
+    from reconciler.cli.commands.desired.plan import write_output
     from reconciler.cli.shared.timings import current_time
 
     assert request.trace is not None, "the caller has seen one"
@@ -168,7 +168,7 @@ def _run_backtest(request: SimulateRequest, timings: Timings, line: ProgressLine
             text = render_html(found.backtest, found.curves)
         else:
             text = render(found.report, request.output)
-    write(text)
+    write_output(text)
     if request.timings:
         print(timings.to_json(), file=sys.stderr)
     return exitcode.DONE
@@ -178,13 +178,13 @@ def _stream_timeline(
     setup: SimulationSetup, until: datetime | timedelta | None, line: ProgressLine
 ) -> None:
     """Play the simulation and print its timeline while it runs."""
-    from reconciler.cli.commands.desired.plan import write
+    from reconciler.cli.commands.desired.plan import write_output
     from reconciler.cli.simulation.scenes import run_simulation
     from reconciler.cli.simulation.timeline import StreamedTimeline
 
     def show(text: str) -> None:
-        with line.erased():
-            write(text)
+        with line.suspend():
+            write_output(text)
             sys.stdout.flush()
 
     timeline = StreamedTimeline(show)
@@ -198,9 +198,9 @@ def render(report: Report, output: str) -> str:
 
         return msgspec.json.encode(report, order="sorted").decode() + "\n"
     if output == "yaml":
-        from reconciler.cli.output.listing import yaml_of_json
+        from reconciler.cli.output.listing import json_to_yaml
 
-        return yaml_of_json(render(report, "json"))
+        return json_to_yaml(render(report, "json"))
     from reconciler.cli.simulation.page import render_html
 
     return render_html(report)

@@ -176,7 +176,7 @@ def run(request: TraceRequest) -> int:
         StateError: there is no record of that time, or the state cannot be read.
         UnreadableError: the trace cannot be read, or the file cannot be written.
     """
-    trace = _read(request)
+    trace = _read_source(request)
     if request.subcommand == "summary":
         from reconciler.cli.backtest.writing import summary_of
 
@@ -192,11 +192,11 @@ def run(request: TraceRequest) -> int:
     if request.out == "-":
         sys.stdout.write(content.decode())
     else:
-        _save(request.out, content)
+        _write_file(request.out, content)
     return exitcode.DONE
 
 
-def _read(request: TraceRequest) -> Trace:
+def _read_source(request: TraceRequest) -> Trace:
     if request.prometheus is not None:
         return _read_series(request, request.prometheus)
     if request.recorded is None:
@@ -209,11 +209,11 @@ def _read(request: TraceRequest) -> Trace:
 
     with records.open_recorded(request.recorded) as found:
         until = found.now if request.until is None else request.until
-        since = _since(request.since, until)
+        since = _parse_since(request.since, until)
         return recorded_trace(found.state.trace.batches(since), since, until)
 
 
-def _read_series(request: TraceRequest, wanted: PrometheusRequest) -> Trace:
+def _read_series(request: TraceRequest, source: PrometheusRequest) -> Trace:
     """Return the trace of the data in Prometheus, and summarize it on stderr."""
     from reconciler.cli.backtest.imported import imported_trace, report_of
     from reconciler.cli.backtest.prometheus import read_matchers, read_period, read_pod_series
@@ -221,8 +221,8 @@ def _read_series(request: TraceRequest, wanted: PrometheusRequest) -> Trace:
     from reconciler.model.errors import UsageError
 
     until = current_time(request.until)
-    period = read_period(_since(request.since, until), until, wanted.step)
-    matchers = read_matchers(wanted.match)
+    period = read_period(_parse_since(request.since, until), until, source.step)
+    matchers = read_matchers(source.match)
     try:
         from reconciler.adapters.prometheus import Prometheus
     except ImportError as error:
@@ -231,7 +231,7 @@ def _read_series(request: TraceRequest, wanted: PrometheusRequest) -> Trace:
             where="--prometheus",
             remedy="run `pip install 'reconciler[aws]'`",
         ) from error
-    server = Prometheus(wanted.url, os.environ.get("PROMETHEUS_TOKEN", "").strip())
+    server = Prometheus(source.url, os.environ.get("PROMETHEUS_TOKEN", "").strip())
     imported = imported_trace(read_pod_series(server, period, matchers), period)
     for warning in server.warnings:
         print(f"Warning: Prometheus: {warning}", file=sys.stderr)
@@ -239,7 +239,7 @@ def _read_series(request: TraceRequest, wanted: PrometheusRequest) -> Trace:
     return imported.trace
 
 
-def _since(text: str, until: datetime) -> datetime:
+def _parse_since(text: str, until: datetime) -> datetime:
     """Return a time, given as a time or as a duration before ``until``.
 
     Raises:
@@ -257,22 +257,22 @@ def _since(text: str, until: datetime) -> datetime:
         raise UsageError(why, where="--since", remedy="pass a shorter duration") from error
 
 
-def _print_summary(output: str, found: object) -> None:
+def _print_summary(output: str, summary: object) -> None:
     import msgspec
 
     from reconciler.cli.backtest.writing import TraceSummary, render_summary
-    from reconciler.cli.commands.desired.plan import write
+    from reconciler.cli.commands.desired.plan import write_output
 
-    assert isinstance(found, TraceSummary), "a summary is shown"
-    text = msgspec.json.encode(found, order="sorted").decode() + "\n"
+    assert isinstance(summary, TraceSummary), "a summary is shown"
+    text = msgspec.json.encode(summary, order="sorted").decode() + "\n"
     if output == "yaml":
-        from reconciler.cli.output.listing import yaml_of_json
+        from reconciler.cli.output.listing import json_to_yaml
 
-        text = yaml_of_json(text)
-    write(render_summary(found) if output == "text" else text)
+        text = json_to_yaml(text)
+    write_output(render_summary(summary) if output == "text" else text)
 
 
-def _save(path: str, content: bytes) -> None:
+def _write_file(path: str, content: bytes) -> None:
     from reconciler.model.errors import UnreadableError
 
     try:

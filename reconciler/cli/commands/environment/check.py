@@ -77,25 +77,27 @@ def run(request: CheckRequest) -> int:
     """Print one line for each check; exit 1 where one failed."""
     from reconciler.adapters.aws.permissions import Need
     from reconciler.cli.output.listing import format_document
-    from reconciler.cli.output.progressline import progress
+    from reconciler.cli.output.progressline import show_progress
     from reconciler.cli.shared.exitcode import DONE, FAILED
     from reconciler.model.diagnostics import Verdict
 
     need, is_text = Need(request.need), request.output == "text"
     if request.prints_policy:
         form = "json" if is_text else request.output
-        sys.stdout.write(format_document(policy(request.fleet, need), form))
+        sys.stdout.write(format_document(iam_policy(request.fleet, need), form))
         return DONE
     if request.prints_commitments:
         sys.stdout.write(format_commitments(request.fleet, request.output))
         return DONE
-    with progress("Checking the account and the cluster"):
-        rows = checks(request.fleet, need)
-    sys.stdout.write(as_table(rows) if is_text else format_document(as_value(rows), request.output))
+    with show_progress("Checking the account and the cluster"):
+        rows = run_checks(request.fleet, need)
+    sys.stdout.write(
+        checks_table(rows) if is_text else format_document(checks_document(rows), request.output)
+    )
     return FAILED if any(row.verdict is Verdict.FAILED for row in rows) else DONE
 
 
-def as_value(rows: Sequence[Check]) -> dict[str, object]:
+def checks_document(rows: Sequence[Check]) -> dict[str, object]:
     """Return the checks as data (``schemas/check.v1.json``)."""
     from reconciler.model.diagnostics import Verdict
 
@@ -114,7 +116,7 @@ def as_value(rows: Sequence[Check]) -> dict[str, object]:
     }
 
 
-def as_table(rows: Sequence[Check]) -> str:
+def checks_table(rows: Sequence[Check]) -> str:
     """Return the checks as a table: a mark, what was checked, and the result."""
     from reconciler.model.diagnostics import Verdict
 
@@ -156,60 +158,62 @@ def format_commitments(request: FleetRequest, output: str) -> str:
     if output != "text":
         from reconciler.cli.output.listing import format_document
 
-        document = {**_document(found), "passedOver": list(found.passed_over)}
+        document = {**_commitments_document(found), "passedOver": list(found.passed_over)}
         return format_document(document, output)
-    return _text(found)
+    return _commitments_text(found)
 
 
-def _text(found: AccountCommitments) -> str:
+def _commitments_text(found: AccountCommitments) -> str:
     from reconciler.source.plainyaml import dump
 
-    document = _document(found)
+    document = _commitments_document(found)
     unsupported = "".join(f"# not supported: {line}\n" for line in found.passed_over)
     if not any(document["commitments"].values()):
         return _NOTHING + unsupported
     return _HEAD + unsupported + dump(document, sort_keys=False)
 
 
-def _document(found: AccountCommitments) -> dict[str, Any]:
+def _commitments_document(found: AccountCommitments) -> dict[str, Any]:
     plans = [
-        _stated(
+        _without_empty(
             type=plan.type,
             commitment=plan.commitment,
             family=plan.family,
             region=plan.region,
-            until=_moment(plan.until),
+            until=_format_time(plan.until),
             note=plan.note,
         )
         for plan in found.savings_plans
     ]
     reserved = [
-        _stated(
+        _without_empty(
             instanceType=terms.instance_type,
             count=terms.count,
             region=terms.region,
             zone=terms.zone,
-            until=_moment(terms.until),
+            until=_format_time(terms.until),
             note=terms.note,
         )
         for terms in found.reserved_instances
     ]
-    return {"commitments": _stated(savingsPlans=plans, reservedInstances=reserved)}
+    return {"commitments": _without_empty(savingsPlans=plans, reservedInstances=reserved)}
 
 
-def _stated(**members: Any) -> dict[str, Any]:
+def _without_empty(**members: Any) -> dict[str, Any]:
     """Return the members that are not empty."""
     return {name: value for name, value in members.items() if value not in ("", [])}
 
 
-def _moment(at: datetime | None) -> str:
+def _format_time(at: datetime | None) -> str:
     return f"{at:%Y-%m-%dT%H:%M:%SZ}" if at is not None else ""
 
 
 _ENDPOINT_TIMEOUT_S = 5.0
 
 
-def checks(request: FleetRequest, need: Need, imitation: Imitation | None = None) -> list[Check]:
+def run_checks(
+    request: FleetRequest, need: Need, imitation: Imitation | None = None
+) -> list[Check]:
     """Return all checks of the fleet that the request names.
 
     Raises:
@@ -218,33 +222,33 @@ def checks(request: FleetRequest, need: Need, imitation: Imitation | None = None
     from reconciler.adapters.aws.checks import node_class_checks
     from reconciler.adapters.aws.permissions import Need
 
-    bench = check_inputs(request, imitation)
-    found = f"found {format_count(len(bench.classes), 'EC2NodeClass', 'EC2NodeClasses')}"
+    check = check_inputs(request, imitation)
+    found = f"found {format_count(len(check.classes), 'EC2NodeClass', 'EC2NodeClasses')}"
     rows = [passed("desired", "", found)]
-    known = bench.checks.identity()
+    known = check.checks.identity()
     rows += known
     if any(row.verdict is Verdict.FAILED for row in known if row.kind == "credentials"):
         text = "skipped: no AWS credentials"
-        rows.append(unknown("region", bench.settings.region, text))
-        return [*rows, *_cluster(bench.settings, writes=need is Need.RUN)]
-    rows.append(bench.checks.region())
-    resolved, problems = _resolved(bench)
+        rows.append(unknown("region", check.settings.region, text))
+        return [*rows, *_cluster_checks(check.settings, writes=need is Need.RUN)]
+    rows.append(check.checks.region())
+    resolved, problems = _resolve_classes(check)
     try:
-        rows += bench.checks.permissions(need, resolved, bench.validation)
+        rows += check.checks.permissions(need, resolved, check.validation)
     except ReconcilerError as error:  # a launch cannot be tried, such as without clusterCIDR
         text = ": ".join(filter(None, (error.where, error.message)))
         rows.append(failed("permission", "", text, error.remedy))
     rows += problems
     for node_class in resolved:
         rows += node_class_checks(node_class)
-    rows += _for_the_plan(request, bench, resolved, imitation)
+    rows += _plan_checks(request, check, resolved, imitation)
     if need is Need.RUN:
-        rows.append(bench.checks.queue())
-    rows += _cluster(bench.settings, writes=need is Need.RUN)
+        rows.append(check.checks.queue())
+    rows += _cluster_checks(check.settings, writes=need is Need.RUN)
     return rows
 
 
-def policy(request: FleetRequest, need: Need) -> dict[str, Any]:
+def iam_policy(request: FleetRequest, need: Need) -> dict[str, Any]:
     """Return the IAM policy for the fleet that the request names."""
     from dataclasses import replace
 
@@ -261,41 +265,43 @@ def policy(request: FleetRequest, need: Need) -> dict[str, Any]:
     return made(need, names)
 
 
-def _resolved(bench: CheckInputs) -> tuple[list[EC2NodeClass], list[Check]]:
+def _resolve_classes(check: CheckInputs) -> tuple[list[EC2NodeClass], list[Check]]:
     found, problems = [], []
-    for node_class in bench.classes:
+    for node_class in check.classes:
         try:
-            found.append(bench.compute.resolve(node_class))
+            found.append(check.compute.resolve(node_class))
         except ReconcilerError as error:
             text = f"{error.where}: {error.message}"
             problems.append(failed("nodeClass", node_class.name, text, error.remedy))
     return found, problems
 
 
-def _for_the_plan(
+def _plan_checks(
     request: FleetRequest,
-    bench: CheckInputs,
+    check: CheckInputs,
     classes: Sequence[EC2NodeClass],
     imitation: Imitation | None,
 ) -> Iterator[Check]:
     """Yield what a plan would need: addresses for its nodes, quotas for their vCPUs."""
     launches: Sequence[PlannedNodeClaim] = ()
     try:
-        launches = _launches(request, imitation)
+        launches = _planned_launches(request, imitation)
         yield passed("plan", "", f"{len(launches)} nodes would be launched now")
     except ReconcilerError as error:
         yield unknown("plan", "", f"cannot make a plan: {error}")
     for node_class in classes:
         zones = Counter(c.launch.zone for c in launches if c.node_class == node_class.name)
-        yield from bench.checks.subnets(node_class, zones)
-    wanted = []
+        yield from check.checks.subnets(node_class, zones)
+    launches_by_type = []
     for claim in launches:
-        cpus = bench.cpus_of(claim.launch.instance_type)
-        wanted.append((claim.launch.instance_type, claim.launch.capacity_type, cpus))
-    yield from bench.checks.quotas(wanted)
+        cpus = check.cpus_of(claim.launch.instance_type)
+        launches_by_type.append((claim.launch.instance_type, claim.launch.capacity_type, cpus))
+    yield from check.checks.quotas(launches_by_type)
 
 
-def _launches(request: FleetRequest, imitation: Imitation | None) -> Sequence[PlannedNodeClaim]:
+def _planned_launches(
+    request: FleetRequest, imitation: Imitation | None
+) -> Sequence[PlannedNodeClaim]:
     from reconciler.plan.planning import plan_of
 
     if request.snapshot is not None:
@@ -306,7 +312,7 @@ def _launches(request: FleetRequest, imitation: Imitation | None) -> Sequence[Pl
     return plan_of(live_inputs(request, imitation)).node_claims
 
 
-def _cluster(settings: Settings, *, writes: bool) -> Iterator[Check]:
+def _cluster_checks(settings: Settings, *, writes: bool) -> Iterator[Check]:
     """Yield what the cluster's API says, and whether the address that new nodes join answers."""
     from reconciler.model.settings import ClusterKind
 
@@ -318,10 +324,10 @@ def _cluster(settings: Settings, *, writes: bool) -> Iterator[Check]:
         )
         return
     yield from cluster_checks(settings, writes=writes)
-    yield _endpoint(settings.cluster_endpoint)
+    yield _endpoint_check(settings.cluster_endpoint)
 
 
-def _endpoint(url: str) -> Check:
+def _endpoint_check(url: str) -> Check:
     """Return whether new nodes would reach the cluster; any HTTP answer counts."""
     import urllib.error
     import urllib.request

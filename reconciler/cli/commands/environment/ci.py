@@ -97,7 +97,7 @@ def run(request: CiRequest) -> int:
         ReviewOptions,
         changed_fleets,
         fleets_below,
-        reviews,
+        review_all,
     )
 
     base = request.base or base_of(os.environ)
@@ -115,13 +115,13 @@ def run(request: CiRequest) -> int:
         trace=request.trace,
         is_github=os.environ.get("GITHUB_ACTIONS") == "true",
     )
-    found = reviews(changes, options, request.jobs or os.cpu_count() or 1)
-    for one in found:
-        for text in one.annotations:
+    reviews = review_all(changes, options, request.jobs or os.cpu_count() or 1)
+    for review in reviews:
+        for text in review.annotations:
             sys.stdout.write(text)
-    code = max((one.code for one in found), key=_rank, default=exitcode.DONE)
-    _report(found, fleets, base)
-    _set_outputs(found, code)
+    code = max((one.code for one in reviews), key=_rank, default=exitcode.DONE)
+    _print_reviews(reviews, fleets, base)
+    _set_outputs(reviews, code)
     return code
 
 
@@ -148,34 +148,36 @@ def _make_folder(path: str) -> None:
         raise UnreadableError(why, where=path, remedy="pass another folder with --out") from error
 
 
-def _report(found: Sequence[Review], fleets: Sequence[str], base: str | None) -> None:
+def _print_reviews(reviews: Sequence[Review], fleets: Sequence[str], base: str | None) -> None:
     """Print one line for each fleet, and write the summary of a job of GitHub Actions."""
-    from reconciler.cli.pullrequest.event import append
+    from reconciler.cli.pullrequest.event import append_to_file
     from reconciler.model.text.visible import one_line
     from reconciler.plan.render.wording import format_count
 
     compared = f" compared with {base}" if base else ""
-    planned = sum(1 for one in found if one.file)
+    planned = sum(1 for one in reviews if one.file)
     print(f"{planned} of {format_count(len(fleets), 'fleet')} planned{compared}")
-    for one in found:
-        cost = "" if one.per_month is None else f"{one.per_month:+,.2f} $/month"
-        pods = format_count(one.unschedulable, "unschedulable pod") if one.unschedulable else ""
-        verdict = "" if one.code == exitcode.DONE else f"exit code {one.code}"
+    for review in reviews:
+        cost = "" if review.per_month is None else f"{review.per_month:+,.2f} $/month"
+        pods = (
+            format_count(review.unschedulable, "unschedulable pod") if review.unschedulable else ""
+        )
+        verdict = "" if review.code == exitcode.DONE else f"exit code {review.code}"
         facts = ", ".join(filter(None, (cost, pods, verdict)))
-        line = " ".join(filter(None, (f"{one.fleet}:", facts, one.file)))
+        line = " ".join(filter(None, (f"{review.fleet}:", facts, review.file)))
         print(f"  {one_line(line)}")
-        if one.error:
-            print(f"Error: {one_line(f'{one.fleet}: {one.error}')}", file=sys.stderr)
-    text = "\n".join(one.markdown for one in found) or "No fleet changed.\n"
-    append("GITHUB_STEP_SUMMARY", text)
+        if review.error:
+            print(f"Error: {one_line(f'{review.fleet}: {review.error}')}", file=sys.stderr)
+    text = "\n".join(one.markdown for one in reviews) or "No fleet changed.\n"
+    append_to_file("GITHUB_STEP_SUMMARY", text)
 
 
-def _set_outputs(found: Sequence[Review], code: int) -> None:
+def _set_outputs(reviews: Sequence[Review], code: int) -> None:
     from reconciler.cli.pullrequest.event import set_output
 
-    months = [one.per_month for one in found if one.per_month is not None]
+    months = [one.per_month for one in reviews if one.per_month is not None]
     set_output("monthly-difference", f"{sum(months):.2f}" if months else "")
-    set_output("unschedulable-pods", str(sum(one.unschedulable for one in found)))
-    set_output("fleets", " ".join(one.fleet for one in found))
-    set_output("plans", " ".join(one.file for one in found if one.file))
+    set_output("unschedulable-pods", str(sum(one.unschedulable for one in reviews)))
+    set_output("fleets", " ".join(one.fleet for one in reviews))
+    set_output("plans", " ".join(one.file for one in reviews if one.file))
     set_output("exit-code", str(code))

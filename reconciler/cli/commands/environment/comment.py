@@ -97,22 +97,22 @@ def run(request: CommentRequest) -> int:
     from reconciler.cli.pullrequest.event import github_event, gitlab_event
 
     event = (github_event if request.forge == "github" else gitlab_event)(os.environ)
-    files = [file for path in request.files for file in _files(path)]
-    _expect_few(len(files))
+    files = [file for path in request.files for file in _plan_files(path)]
+    _expect_within_limit(len(files))
     if not files:
         print("No plans; nothing was posted.")
         return exitcode.DONE
-    drafts = [_draft(path, request, event) for path in files]
+    drafts = [_read_draft(path, request, event) for path in files]
     with closing(_api(request, event)) as api:
         forge = _forge(request, event, api)
         if forge is None:
             print("No open pull request has this head any more; nothing was posted.")
         else:
-            _post(drafts, forge, request, event)
+            _post_comments(drafts, forge, request, event)
     return exitcode.DONE
 
 
-def _files(path: str) -> list[str]:
+def _plan_files(path: str) -> list[str]:
     """Return the plans in a folder, or the path itself; a folder may have none or be missing.
 
     Symbolic links in a folder are left out: an artifact comes from somebody else.
@@ -127,7 +127,7 @@ def _files(path: str) -> list[str]:
         return []
 
 
-def _expect_few(count: int) -> None:
+def _expect_within_limit(count: int) -> None:
     from reconciler.model.errors import UsageError
 
     if count > _FILES_MAX:
@@ -135,10 +135,12 @@ def _expect_few(count: int) -> None:
         raise UsageError(message, where="PLAN", remedy="post the plans of fewer fleets")
 
 
-def _post(drafts: Sequence[Draft], forge: Forge, request: CommentRequest, event: CiEvent) -> None:
+def _post_comments(
+    drafts: Sequence[Draft], forge: Forge, request: CommentRequest, event: CiEvent
+) -> None:
     """Post the comments, and report each to the user and to the job."""
     from reconciler.adapters.forge import post_comment
-    from reconciler.cli.pullrequest.event import append, set_output
+    from reconciler.cli.pullrequest.event import append_to_file, set_output
 
     more = request.artifact_url or event.run_url
     pointer = f"The artifact of the run has all of it: {more}" if more else ""
@@ -148,11 +150,11 @@ def _post(drafts: Sequence[Draft], forge: Forge, request: CommentRequest, event:
         urls.append(posted.url)
         print(f"Comment {posted.outcome}{f': {posted.url}' if posted.url else ''}")
         if request.with_summary:
-            append("GITHUB_STEP_SUMMARY", draft.text + "\n")
+            append_to_file("GITHUB_STEP_SUMMARY", draft.text + "\n")
     set_output("comment-urls", " ".join(urls))
 
 
-def _draft(path: str, request: CommentRequest, event: CiEvent) -> Draft:
+def _read_draft(path: str, request: CommentRequest, event: CiEvent) -> Draft:
     """Return the comment of a file.
 
     Raises:
@@ -287,7 +289,7 @@ class Draft(NamedTuple):
 
     def body(self, characters_max: int, more: str) -> str:
         """Return the comment; where the text is too long, ``more`` says where all of it is."""
-        return f"{self.marker}\n{shortened(self.text, characters_max - len(self.marker), more)}"
+        return f"{self.marker}\n{shorten(self.text, characters_max - len(self.marker), more)}"
 
 
 def marker_of(fleet: str, folder: str = "") -> str:
@@ -308,23 +310,23 @@ def draft_of_plan(plan: Plan) -> Draft:
     return Draft(marker_of(plan.fleet, "" if folder == "." else folder), render_markdown(plan))
 
 
-def shortened(text: str, characters_max: int, more: str) -> str:
+def shorten(text: str, characters_max: int, more: str) -> str:
     """Return at most ``characters_max`` characters, cut after a line, with what is open closed."""
-    if _length(text) <= characters_max:
+    if _utf16_length(text) <= characters_max:
         return text
-    kept: list[str] = []
+    lines: list[str] = []
     room = characters_max - _RESERVE
     for line in text.splitlines():
-        room -= _length(line) + 1
+        room -= _utf16_length(line) + 1
         if room < 0:
             break
-        kept.append(line)
+        lines.append(line)
     notice = "This comment is shortened: the complete plan has too many characters."
     tail = f"\n\n---\n{notice} {more}".rstrip() + "\n"
-    return "\n".join(kept) + _closing(kept) + tail
+    return "\n".join(lines) + _closing_tags(lines) + tail
 
 
-def _closing(lines: list[str]) -> str:
+def _closing_tags(lines: list[str]) -> str:
     """Return what closes the code fence and the folds that lines leave open."""
     fence, folds = "", 0
     for line in lines:
@@ -341,6 +343,6 @@ def _closing(lines: list[str]) -> str:
     return (f"\n{fence}" if fence else "") + "\n\n</details>" * max(folds, 0)
 
 
-def _length(text: str) -> int:
+def _utf16_length(text: str) -> int:
     """Return the number of characters as forges count them: a character beyond 16 bits is two."""
     return len(text) + sum(1 for c in text if ord(c) > 0xFFFF)

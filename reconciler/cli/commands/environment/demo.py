@@ -61,11 +61,11 @@ def run(request: DemoRequest) -> int:
     expect_installed("the demo")
     colour = has_colour(sys.stdout)
     with stop_on_signal() as stop:
-        play(request.folder, Narrator(sys.stdout, _pace(request, stop), stop, colour=colour))
+        play_demo(request.folder, Narrator(sys.stdout, _pace(request, stop), stop, colour=colour))
     return DONE
 
 
-def play(folder: str | None, narrator: Narrator) -> None:
+def play_demo(folder: str | None, narrator: Narrator) -> None:
     """Play the demo in a permanent or a temporary folder.
 
     Raises:
@@ -74,23 +74,23 @@ def play(folder: str | None, narrator: Narrator) -> None:
     """
     from reconciler.cli.wiring.embedded import isolated_environment
 
-    with isolated_environment(), _folder(folder) as stage_folder:
-        _play(stage_folder, narrator, kept=folder)
+    with isolated_environment(), _fleet_folder(folder) as stage_folder:
+        _play_in(stage_folder, narrator, named_folder=folder)
 
 
-def _play(folder: Path, narrator: Narrator, kept: str | None) -> None:
+def _play_in(folder: Path, narrator: Narrator, named_folder: str | None) -> None:
     from reconciler.adapters.simulated.moto.ec2 import EmbeddedEC2
     from reconciler.adapters.simulated.moto.server import serve
     from reconciler.cli.demo import story
     from reconciler.cli.demo.narrator import Reporter
     from reconciler.cli.demo.stage import REGION, START, DemoStage, StageClock
 
-    story.open_with(narrator)
+    story.print_introduction(narrator)
     reporter = Reporter(narrator, story.POOLS)
     clock = StageClock(START, reporter)
     ec2 = EmbeddedEC2(clock, region=REGION, starting_s=10, stopping_s=20)
     with serve(ec2) as url:
-        story.play(DemoStage(folder, clock, ec2, url, reporter), narrator, kept)
+        story.play_chapters(DemoStage(folder, clock, ec2, url, reporter), narrator, named_folder)
 
 
 def _pace(request: DemoRequest, stop: Callable[[], bool]) -> Pace:
@@ -116,16 +116,16 @@ def _wait_for_enter(stop: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def _folder(name: str | None) -> Iterator[Path]:
+def _fleet_folder(name: str | None) -> Iterator[Path]:
     """Yield the folder of the fleet: the named one, or a temporary one."""
     if name is None:
         with tempfile.TemporaryDirectory(prefix="reconciler-demo-") as temporary:
-            yield _furnished(Path(temporary) / "shop")
+            yield _copy_fleet(Path(temporary) / "shop")
         return
-    yield _furnished(Path(name).absolute())
+    yield _copy_fleet(Path(name).absolute())
 
 
-def _furnished(folder: Path) -> Path:
+def _copy_fleet(folder: Path) -> Path:
     """Copy the fleet of the demo into a new or empty folder."""
     from importlib.resources import as_file, files
 

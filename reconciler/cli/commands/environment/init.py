@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from reconciler.cli.initialization.layout import FleetFile
     from reconciler.cli.initialization.origins import FleetOrigin
-    from reconciler.cli.initialization.pipelines import CI, Beside
+    from reconciler.cli.initialization.pipelines import CI, RepositoryFile
     from reconciler.cli.initialization.writing import NewFile
     from reconciler.model.diagnostics import Diagnostic
 
@@ -97,51 +97,51 @@ def run(request: InitRequest) -> int:
         ReconcilerError: nothing can be read, or a file to write exists already.
     """
     from reconciler.cli.initialization import layout, pipelines
-    from reconciler.cli.initialization.collection import fill
-    from reconciler.cli.initialization.writing import write_new
+    from reconciler.cli.initialization.collection import fill_placeholders
+    from reconciler.cli.initialization.writing import write_new_files
 
-    folder = _folder(request)
+    folder = _target_folder(request)
     _expect_new(folder)
-    origin = _origin(request)
+    origin = _read_origin(request)
     if origin is not None and not origin.found.of_kind("NodePool", "EC2NodeClass"):
-        raise _nothing_found(request, origin)
+        raise _nothing_found_error(request, origin)
     choices: list[str] = []
-    settings = _settings(request, folder, origin, choices)
+    settings = _initial_settings(request, folder, origin, choices)
     name = str(settings["clusterName"])
     if origin is None:
-        files = layout.files_from_nothing(name, settings)
+        files = layout.starter_files(name, settings)
     else:
         is_known = request.name is not None or "clusterName" in origin.found.settings
-        fill(origin.found, {"CLUSTER_NAME": name} if is_known else {})
-        files = layout.files_of(origin.found, settings)
+        fill_placeholders(origin.found, {"CLUSTER_NAME": name} if is_known else {})
+        files = layout.fleet_files(origin.found, settings)
     repository = pipelines.repository_of(folder)
     if request.ci:
         ci = pipelines.CI(request.ci)
     else:
-        ci = pipelines.detected_ci(repository)
+        ci = pipelines.detect_ci(repository)
         choices.append(f"CI service {ci}: assumed; set it with --ci")
-    new, beside, advice = _new_files(folder, repository, files, ci)
+    new, other_files, advice = _new_files(folder, repository, files, ci)
     _expect_absent([f for f in new if f.path in {file.path for file in files}])
-    findings = _findings(folder, files)
-    write_new(new)
+    findings = _validate_files(folder, files)
+    write_new_files(new)
     is_valid = not any(d.severity == "error" for d in findings)
     outcome = layout.InitOutcome(
         folder=folder,
         settings=settings,
         files=files,
-        beside=beside,
+        other_files=other_files,
         found=origin.found if origin is not None else None,
         findings=findings,
         choices=choices,
         advice=advice,
-        lock=_lock(request, folder, is_valid=is_valid),
+        lock=_write_lock(request, folder, is_valid=is_valid),
         next_commands=_next_commands(request, folder, is_valid=is_valid),
     )
     sys.stdout.write(layout.render(outcome))
     return exitcode.DONE if is_valid else exitcode.REFUSED
 
 
-def _folder(request: InitRequest) -> str:
+def _target_folder(request: InitRequest) -> str:
     """Return the folder to write."""
     if request.folder is not None:
         folder = request.folder
@@ -185,19 +185,19 @@ def _expect_new(folder: str) -> None:
             raise UsageError(f'"{path}" exists already', where="FOLDER", remedy=remedy)
 
 
-def _origin(request: InitRequest) -> FleetOrigin | None:
+def _read_origin(request: InitRequest) -> FleetOrigin | None:
     from reconciler.cli.initialization import origins
-    from reconciler.cli.output.progressline import progress
+    from reconciler.cli.output.progressline import show_progress
 
     if request.source is not None:
         return origins.from_folder(request.source)
     if request.from_cluster:
-        with progress("Reading Karpenter's objects from the cluster"):
+        with show_progress("Reading Karpenter's objects from the cluster"):
             return origins.from_cluster(request.context)
     return None
 
 
-def _nothing_found(request: InitRequest, origin: FleetOrigin) -> Exception:
+def _nothing_found_error(request: InitRequest, origin: FleetOrigin) -> Exception:
     from reconciler.model.errors import UnreadableError
 
     where = request.source or "the cluster"
@@ -211,7 +211,7 @@ def _nothing_found(request: InitRequest, origin: FleetOrigin) -> Exception:
     )
 
 
-def _settings(
+def _initial_settings(
     request: InitRequest, folder: str, origin: FleetOrigin | None, choices: list[str]
 ) -> dict[str, object]:
     """Return the settings by dotted key: the name, the cluster, the region, and Karpenter's."""
@@ -219,7 +219,7 @@ def _settings(
     asks = origin is None and sys.stdin.isatty() and sys.stdout.isatty()
     name = request.name or str(known.get("clusterName") or "")
     if not name:
-        name = _answer("fleet name", _name_of(folder), "--name", choices, asks=asks)
+        name = _ask_value("fleet name", _default_name(folder), "--name", choices, asks=asks)
     region = request.region or str(known.get("aws.region") or "")
     if not region and origin is not None and origin.region:
         region = origin.region
@@ -227,12 +227,12 @@ def _settings(
     if not region:
         region = _region_of_environment(choices)
     if not region:
-        region = _answer("AWS region", _DEFAULT_REGION, "--region", choices, asks=asks)
+        region = _ask_value("AWS region", _DEFAULT_REGION, "--region", choices, asks=asks)
     first = {"fleet": name, "clusterName": known.pop("clusterName", name), "aws.region": region}
     return first | {key: value for key, value in known.items() if key not in first}
 
 
-def _name_of(folder: str) -> str:
+def _default_name(folder: str) -> str:
     import re
 
     name = os.path.basename(os.path.realpath(folder))
@@ -249,7 +249,7 @@ def _region_of_environment(choices: list[str]) -> str:
     return ""
 
 
-def _answer(what: str, default: str, flag: str, choices: list[str], *, asks: bool) -> str:
+def _ask_value(what: str, default: str, flag: str, choices: list[str], *, asks: bool) -> str:
     """Ask for a value, or take the default without a terminal, and record that."""
     from reconciler.desired.settings.readers import read_name, read_region
 
@@ -281,31 +281,31 @@ def _new_files(
     names: list[str] = []
     advice: list[str] = []
     ignore = NewFile(folder, layout.IGNORE, layout.ignore_file())
-    if os.path.lexists(ignore.full):
+    if os.path.lexists(ignore.full_path):
         advice.append(f"{layout.IGNORE} exists; add {', '.join(layout.IGNORED)}")
     else:
         new.append(ignore)
         names.append(layout.IGNORE)
-    wanted: list[Beside] = [
+    wanted: list[RepositoryFile] = [
         *pipelines.ci_files(ci, within.replace(os.sep, "/"), build.ref()),
         pipelines.pre_commit_file(within.replace(os.sep, "/")),
     ]
-    for one in wanted:
-        file = NewFile(top, one.path, one.content.encode())
-        if os.path.lexists(file.full):
-            advice.append(f"{one.path} exists; {one.why_not}")
+    for file_outside in wanted:
+        file = NewFile(top, file_outside.path, file_outside.content.encode())
+        if os.path.lexists(file.full_path):
+            advice.append(f"{file_outside.path} exists; {file_outside.why_not}")
         else:
             new.append(file)
-            names.append(os.path.relpath(file.full))
+            names.append(os.path.relpath(file.full_path))
     return new, names, advice
 
 
 def _expect_absent(files: Sequence[NewFile]) -> None:
-    from reconciler.cli.initialization.writing import existing
+    from reconciler.cli.initialization.writing import existing_files
     from reconciler.model.errors import UsageError
     from reconciler.plan.render.wording import format_list
 
-    found = existing(files)
+    found = existing_files(files)
     if found:
         raise UsageError(
             f"{format_list(found)} {'exists' if len(found) == 1 else 'exist'} already",
@@ -314,22 +314,22 @@ def _expect_absent(files: Sequence[NewFile]) -> None:
         )
 
 
-def _findings(folder: str, files: Sequence[FleetFile]) -> list[Diagnostic]:
+def _validate_files(folder: str, files: Sequence[FleetFile]) -> list[Diagnostic]:
     """Return what `validate` will find in the new folder, with what is there already."""
     from reconciler.adapters.git.folder import is_fleet_file, read_folder
     from reconciler.desired.fleet import SourceFile, read_fleet
     from reconciler.model.diagnostics import Severity
 
-    there: list[SourceFile] = []
+    existing: list[SourceFile] = []
     refused: list[Diagnostic] = []
     if os.path.isdir(folder):
-        there, refused = read_folder(folder)
+        existing, refused = read_folder(folder)
     new = [SourceFile(f.path, f.content) for f in files if is_fleet_file(f.path)]
-    _, findings = read_fleet([*there, *new], refused=refused)
+    _, findings = read_fleet([*existing, *new], refused=refused)
     return [d for d in findings if d.severity is not Severity.INFO]
 
 
-def _lock(request: InitRequest, folder: str, *, is_valid: bool) -> str:
+def _write_lock(request: InitRequest, folder: str, *, is_valid: bool) -> str:
     """Write the lock file if AWS can be queried; return one line about it."""
     if not request.with_lock:
         return "reconciler.lock was not created (--no-lock)"

@@ -89,27 +89,27 @@ def request_of(args: argparse.Namespace) -> SnapshotRequest:
 
 def run(request: SnapshotRequest) -> int:
     """Write one List of every object that a plan reads; all of them or nothing."""
-    from reconciler.cli.output.progressline import progress
+    from reconciler.cli.output.progressline import show_progress
     from reconciler.cli.shared.exitcode import DONE
     from reconciler.cli.wiring.snapshots import destination_of
 
     destination = destination_of(
         request.out, request.fleet, remote=request.remote, author=request.author
     )
-    with progress("Reading the objects of the cluster"):
-        items: Sequence[object] = captured(request)
+    with show_progress("Reading the objects of the cluster"):
+        items: Sequence[object] = capture_objects(request)
         if request.anonymize:
             from reconciler.cli.wiring.capturing import anonymize_objects
 
-            items = anonymize_objects(items, request.fleet, has_fleet=_is_of_fleet(request))
-    content = _encoded(items, request.output)
+            items = anonymize_objects(items, request.fleet, has_fleet=_captures_fleet(request))
+    content = _encode_list(items, request.output)
     destination.write(content)
     if destination.name != "stdout":
         print(f"{destination.name}: {len(items)} objects", file=sys.stderr)
     return DONE
 
 
-def captured(request: SnapshotRequest) -> Sequence[object]:
+def capture_objects(request: SnapshotRequest) -> Sequence[object]:
     """Return the objects of the fleet or cluster that the request names.
 
     Raises:
@@ -121,12 +121,12 @@ def captured(request: SnapshotRequest) -> Sequence[object]:
         return read_cluster_objects(request.kubectl, request.context)
     from reconciler.cli.wiring import capturing
 
-    if not request.no_records and _is_of_fleet(request):
+    if not request.no_records and _captures_fleet(request):
         return capturing.objects_of_fleet(request.fleet)
     return capturing.objects_of_cluster(request.fleet)
 
 
-def _is_of_fleet(request: SnapshotRequest) -> bool:
+def _captures_fleet(request: SnapshotRequest) -> bool:
     """Return whether a fleet is captured: one is named, or one is recorded for this folder.
 
     Without recorded state the nodes of the cluster belong to something else, such as Karpenter
@@ -139,13 +139,13 @@ def _is_of_fleet(request: SnapshotRequest) -> bool:
     return is_fleet_recorded(request.fleet)
 
 
-def _encoded(items: Iterable[object], output: str) -> bytes:
+def _encode_list(items: Iterable[object], output: str) -> bytes:
     import msgspec
 
     whole = {"apiVersion": "v1", "kind": "List", "items": list(items)}
     content = msgspec.json.encode(whole) + b"\n"
     if output == "json":
         return content
-    from reconciler.cli.output.listing import yaml_of_json
+    from reconciler.cli.output.listing import json_to_yaml
 
-    return yaml_of_json(content.decode()).encode()
+    return json_to_yaml(content.decode()).encode()

@@ -37,7 +37,7 @@ class DescribeRequest:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what is described."""
-    parser.add_argument("kind", type=kind, metavar="KIND", help=f"one of {', '.join(KINDS)}")
+    parser.add_argument("kind", type=parse_kind, metavar="KIND", help=f"one of {', '.join(KINDS)}")
     parser.add_argument(
         "name", metavar="NAME",
         help="name of the resource, digest of the plan, or ID of the command",
@@ -53,7 +53,7 @@ def request_of(args: argparse.Namespace) -> DescribeRequest:
     return DescribeRequest(fleet, args.kind, args.name, args.output)
 
 
-def kind(word: str) -> str:
+def parse_kind(word: str) -> str:
     """Return the kind that ``word`` means, for argparse."""
     singular = word.lower().removesuffix("s")
     if singular not in KINDS:
@@ -81,11 +81,11 @@ def _document(request: DescribeRequest, recorded: RecordedFleet) -> dict[str, An
 
     kind, name = f"{request.kind}s", request.name
     document = get.document_of(recorded, kind, name)
-    entries = _entries(recorded, request)
+    entries = _journal_entries(recorded, request)
     return {**document, "operations": [history.document(entry, None) for entry in entries]}
 
 
-def _entries(recorded: RecordedFleet, request: DescribeRequest) -> Sequence[JournalEntry]:
+def _journal_entries(recorded: RecordedFleet, request: DescribeRequest) -> Sequence[JournalEntry]:
     journal = recorded.state.journal
     if request.kind == "command":
         entries = journal.entries(limit=_COMMAND_ENTRIES_MAX)
@@ -102,19 +102,19 @@ def _entries(recorded: RecordedFleet, request: DescribeRequest) -> Sequence[Jour
     return _operations(recorded, names - {""})
 
 
-def _claim(recorded: RecordedFleet, name: str) -> str:
+def _describe_claim(recorded: RecordedFleet, name: str) -> str:
     from reconciler.cli.output import views
 
-    views.found(views.node_claims(recorded), "nodeclaims", name, recorded)
+    views.find_item(views.node_claims(recorded), "nodeclaims", name, recorded)
     return _claim_text(
         recorded, next(c for c in recorded.state.store.node_claims() if c.name == name)
     )
 
 
-def _node(recorded: RecordedFleet, name: str) -> str:
+def _describe_node(recorded: RecordedFleet, name: str) -> str:
     from reconciler.cli.output import views
 
-    views.found(views.nodes(recorded), "nodes", name, recorded)
+    views.find_item(views.nodes(recorded), "nodes", name, recorded)
     claims = recorded.state.store.node_claims()
     return _claim_text(recorded, next(c for c in claims if c.status.node_name == name))
 
@@ -125,12 +125,12 @@ def _claim_text(recorded: RecordedFleet, claim: NodeClaim) -> str:
 
     return (
         columns(_claim_facts(recorded, claim))
-        + _pairs("Labels", claim.metadata.labels)
-        + _pairs("Annotations", claim.metadata.annotations)
-        + _pairs("Allocatable", claim.status.allocatable)
-        + _conditions(recorded, claim)
+        + _pair_section("Labels", claim.metadata.labels)
+        + _pair_section("Annotations", claim.metadata.annotations)
+        + _pair_section("Allocatable", claim.status.allocatable)
+        + _condition_section(recorded, claim)
         + _plan_section(recorded, claim)
-        + _journal(recorded, {claim.name, claim.status.node_name} - {""})
+        + _history_section(recorded, {claim.name, claim.status.node_name} - {""})
     )
 
 
@@ -166,7 +166,7 @@ def _claim_facts(recorded: RecordedFleet, claim: NodeClaim) -> list[tuple[str, s
     return facts
 
 
-def _pairs(title: str, pairs: Mapping[str, Any]) -> str:
+def _pair_section(title: str, pairs: Mapping[str, Any]) -> str:
     if not pairs:
         return ""
     return f"\n{title}:\n" + "".join(
@@ -174,7 +174,7 @@ def _pairs(title: str, pairs: Mapping[str, Any]) -> str:
     )
 
 
-def _conditions(recorded: RecordedFleet, claim: NodeClaim) -> str:
+def _condition_section(recorded: RecordedFleet, claim: NodeClaim) -> str:
     from reconciler.cli.output.listing import age, columns
 
     if not claim.status.conditions:
@@ -201,7 +201,7 @@ def _plan_section(recorded: RecordedFleet, claim: NodeClaim) -> str:
     return f"\nPlan {newest.digest}:\n" + "".join(f"  {line}\n" for line in lines)
 
 
-def _journal(recorded: RecordedFleet, targets: set[str]) -> str:
+def _history_section(recorded: RecordedFleet, targets: set[str]) -> str:
     from reconciler.cli.commands.recorded.history import rows_of
     from reconciler.cli.output.listing import columns
 
@@ -220,12 +220,12 @@ def _operations(recorded: RecordedFleet, targets: set[str]) -> list[JournalEntry
     return sorted(entries, key=lambda e: -e.sequence)[:_ENTRIES_MAX]
 
 
-def _node_pool(recorded: RecordedFleet, name: str) -> str:
+def _describe_node_pool(recorded: RecordedFleet, name: str) -> str:
     from reconciler.cli.output import views
-    from reconciler.cli.output.listing import Listing, as_table, columns
+    from reconciler.cli.output.listing import Listing, columns, format_table
     from reconciler.source.plainyaml import dump
 
-    item = views.found(views.node_pools(recorded), "nodepools", name, recorded)
+    item = views.find_item(views.node_pools(recorded), "nodepools", name, recorded)
     pool = next(o for o in recorded.state.store.objects() if (o.kind, o.name) == ("NodePool", name))
     text = columns(
         [
@@ -240,29 +240,29 @@ def _node_pool(recorded: RecordedFleet, name: str) -> str:
     claims = views.node_claims(recorded)
     ours = [i for i in claims.items if i.cells[1] == name]
     if ours:
-        text += "\n" + as_table(Listing(claims.header, ours), wide=False)
+        text += "\n" + format_table(Listing(claims.header, ours), wide=False)
     return text
 
 
-def _plan(recorded: RecordedFleet, digest: str) -> str:
+def _describe_plan(recorded: RecordedFleet, digest: str) -> str:
     from reconciler.cli.output import views
     from reconciler.plan.render.text import render_text
     from reconciler.plan.value.plan import from_json
 
     found = recorded.state.store.plan(digest)
     if found is None:
-        views.found(views.plans(recorded), "plans", digest, recorded)
+        views.find_item(views.plans(recorded), "plans", digest, recorded)
     assert found is not None
     return render_text(from_json(found.body, f"plan {digest}"))
 
 
-def _command(recorded: RecordedFleet, name: str) -> str:
+def _describe_command(recorded: RecordedFleet, name: str) -> str:
     from reconciler.cli.commands.recorded.history import rows_of
     from reconciler.cli.output import views
     from reconciler.cli.output.listing import age, clock_time, columns
     from reconciler.plan.render.wording import format_dollars, format_reason
 
-    views.found(views.commands(recorded), "commands", name, recorded)
+    views.find_item(views.commands(recorded), "commands", name, recorded)
     command = next(c for c in recorded.state.history.commands() if c.id == name)
     savings = "" if command.savings is None else f"{format_dollars(command.savings)}/hour"
     ago = age(command.started_at, recorded.now)
@@ -290,9 +290,9 @@ def _command(recorded: RecordedFleet, name: str) -> str:
 
 
 _DESCRIBERS: Final[dict[str, Callable[[RecordedFleet, str], str]]] = {
-    "nodeclaim": _claim,
-    "node": _node,
-    "nodepool": _node_pool,
-    "plan": _plan,
-    "command": _command,
+    "nodeclaim": _describe_claim,
+    "node": _describe_node,
+    "nodepool": _describe_node_pool,
+    "plan": _describe_plan,
+    "command": _describe_command,
 }

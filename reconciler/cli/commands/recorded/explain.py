@@ -87,7 +87,7 @@ class ExplainRequest:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what is to be explained, and from which plan."""
     parser.add_argument(
-        "kind", type=kind, metavar="KIND|CODE",
+        "kind", type=parse_kind, metavar="KIND|CODE",
         help=f"{', '.join(_NAMED)}, or the code of a finding",
     )  # fmt: skip
     parser.add_argument(
@@ -124,7 +124,7 @@ def request_of(args: argparse.Namespace) -> ExplainRequest:
     return ExplainRequest(fleet, args.kind, args.name, args.plan, args.output)
 
 
-def kind(word: str) -> str:
+def parse_kind(word: str) -> str:
     """Return the kind that ``word`` means, or the code, for argparse."""
     found = KINDS.get(word.lower())
     if found is not None:
@@ -147,25 +147,25 @@ def run(request: ExplainRequest) -> int:
         return _explain_code(request)
     if request.plan_file is not None:
         if request.kind == "nodepool":
-            raise _no_plan_for_pools()
-        plan = _saved(request.plan_file)
+            raise _saved_plan_error()
+        plan = _read_saved_plan(request.plan_file)
         source = PlanSource(plan, plan.digest, request.plan_file)
         answer = _answer(source, request, None)
     elif request.needs_plan or not _has_state(request.fleet):
-        source, answer = _on_the_spot(request)
+        source, answer = _explain_from_inputs(request)
     else:
         with records.open_recorded(request.fleet) as recorded:
-            source = _newest(recorded)
-            pair = _pair(recorded, request)
+            source = _newest_plan(recorded)
+            pair = _node_and_claim(recorded, request)
             answer = _answer(source, request, pair)
-            source = source._replace(earlier=_earlier(recorded, answer, source, pair))
+            source = source._replace(earlier=_earlier_reasons(recorded, answer, source, pair))
     from reconciler.cli.output import explanation
 
     parts = (answer, source.plan, source.digest, source.earlier)
     if request.output == "text":
         from reconciler.cli.shared.timings import current_time
 
-        sys.stdout.write(explanation.text_of(*parts, current_time(request.fleet.now)))
+        sys.stdout.write(explanation.render_explanation(*parts, current_time(request.fleet.now)))
     else:
         from reconciler.cli.output.listing import format_document
 
@@ -195,7 +195,7 @@ def _has_state(fleet: StateRequest) -> bool:
     return "://" in place or os.path.lexists(place)
 
 
-def _on_the_spot(request: ExplainRequest) -> tuple[PlanSource, Explanation]:
+def _explain_from_inputs(request: ExplainRequest) -> tuple[PlanSource, Explanation]:
     """Return a plan of the inputs that the arguments name, and the answer from it.
 
     Raises:
@@ -213,9 +213,9 @@ def _on_the_spot(request: ExplainRequest) -> tuple[PlanSource, Explanation]:
     source = PlanSource(plan, plan.digest, f"plan {plan.digest}")
     inquiry = Inquiry(facts, plan)
     if request.kind == "nodepool":
-        return source, inquiry.explain_pool(_of_pool(source, request.name, inputs))
+        return source, inquiry.explain_pool(_explain_pool(source, request.name, inputs))
     if request.kind == "pod":
-        return source, inquiry.explain_pod(_of_pod(source, request.name, inquiry))
+        return source, inquiry.explain_pod(_explain_pod(source, request.name, inquiry))
     if request.kind == "buffer":
         return source, inquiry.explain_buffer(_answer(source, request, None))
     pair = inquiry.node_and_claim(request.name, is_claim=request.kind == "nodeclaim")
@@ -227,19 +227,19 @@ def _on_the_spot(request: ExplainRequest) -> tuple[PlanSource, Explanation]:
     return source, explain_node_in_detail(answer, facts, plan)
 
 
-def _of_pool(source: PlanSource, name: str, inputs: Inputs) -> Explanation:
+def _explain_pool(source: PlanSource, name: str, inputs: Inputs) -> Explanation:
     from reconciler.desired.objects import node_pools
     from reconciler.model.history import NO_HISTORY
     from reconciler.plan.explain.calendar import explain_node_pool
 
     pools = {pool.name: pool for pool in node_pools(inputs.fleet)}
     if name not in pools:
-        raise _unknown("nodepool", name, source.name, list(pools))
+        raise _unknown_name_error("nodepool", name, source.name, list(pools))
     nodes, history = inputs.cluster.nodes, inputs.history or NO_HISTORY
     return explain_node_pool(pools[name], inputs.settings, nodes, inputs.now, history)
 
 
-def _no_plan_for_pools() -> Exception:
+def _saved_plan_error() -> Exception:
     from reconciler.model.errors import UsageError
 
     return UsageError(
@@ -249,14 +249,14 @@ def _no_plan_for_pools() -> Exception:
     )
 
 
-def _saved(path: str) -> Plan:
+def _read_saved_plan(path: str) -> Plan:
     from reconciler.cli.shared.files import read_bytes
     from reconciler.plan.value.plan import from_json
 
     return from_json(read_bytes(path), path)
 
 
-def _newest(recorded: RecordedFleet) -> PlanSource:
+def _newest_plan(recorded: RecordedFleet) -> PlanSource:
     """Return the newest plan that is recorded.
 
     Raises:
@@ -276,7 +276,7 @@ def _newest(recorded: RecordedFleet) -> PlanSource:
     return PlanSource(from_json(plans[0].body, name), plans[0].digest, name)
 
 
-def _pair(recorded: RecordedFleet, request: ExplainRequest) -> tuple[str, str] | None:
+def _node_and_claim(recorded: RecordedFleet, request: ExplainRequest) -> tuple[str, str] | None:
     """Return the names of node and claim that are recorded as one machine."""
     machine = request.kind in ("node", "nodeclaim")
     for claim in recorded.state.store.node_claims() if machine else ():
@@ -297,17 +297,19 @@ def _answer(
 
     plan = source.plan
     if request.kind == "pod":
-        return _of_pod(source, request.name)
+        return _explain_pod(source, request.name)
     if request.kind == "buffer":
         buffer = reasons.explain_buffer(plan, request.name)
         if buffer is None:
-            raise _unknown(
+            raise _unknown_name_error(
                 "buffer", request.name, source.name, [room.buffer for room in plan.headroom]
             )
         return buffer
     if pair is None:
         if request.name not in reasons.node_names(plan):
-            raise _unknown(request.kind, request.name, source.name, reasons.node_names(plan))
+            raise _unknown_name_error(
+                request.kind, request.name, source.name, reasons.node_names(plan)
+            )
         if request.kind == "node":
             pair = request.name, reasons.claim_of_node(plan, request.name)
         else:
@@ -315,27 +317,27 @@ def _answer(
     return reasons.explain_node(plan, *pair, "Node" if request.kind == "node" else "NodeClaim")
 
 
-def _of_pod(source: PlanSource, name: str, inquiry: Inquiry | None = None) -> Explanation:
+def _explain_pod(source: PlanSource, name: str, inquiry: Inquiry | None = None) -> Explanation:
     from reconciler.model.errors import UsageError
     from reconciler.plan.explain import reasons
     from reconciler.plan.render.wording import format_list
 
     plan = source.plan
     names = reasons.matching_pods(plan, name)
-    settled = inquiry.explain_unplanned_pod(name) if inquiry is not None and not names else None
-    if settled is not None:
-        return settled
+    answered = inquiry.explain_unplanned_pod(name) if inquiry is not None and not names else None
+    if answered is not None:
+        return answered
     if len(names) > 1:
         raise UsageError(
             (f"pod name {name} is ambiguous: {format_list(names)}"), remedy="use one of these names"
         )
     answer = reasons.explain_pod(plan, names[0]) if names else None
     if answer is None:
-        raise _unknown("pod", name, source.name, reasons.pod_names(plan))
+        raise _unknown_name_error("pod", name, source.name, reasons.pod_names(plan))
     return answer
 
 
-def _unknown(kind: str, name: str, source: str, names: Sequence[str]) -> Exception:
+def _unknown_name_error(kind: str, name: str, source: str, names: Sequence[str]) -> Exception:
     from reconciler.model.errors import UnreadableError
     from reconciler.model.text.nearest import did_you_mean
 
@@ -346,7 +348,7 @@ def _unknown(kind: str, name: str, source: str, names: Sequence[str]) -> Excepti
     )
 
 
-def _earlier(
+def _earlier_reasons(
     recorded: RecordedFleet, answer: Explanation, source: PlanSource, pair: tuple[str, str] | None
 ) -> list[GivenReason]:
     """Return earlier reasons that no longer apply, newest first."""
@@ -354,10 +356,10 @@ def _earlier(
     about: list[tuple[str, str]] = [(answer.kind, answer.name)]
     if pair is not None:
         about = [("Node", pair[0]), ("NodeClaim", pair[1])]
-    given = [g for who in about for g in recorded.state.history.decisions(*who, limit=10)]
-    given.sort(key=lambda g: g.at, reverse=True)
+    earlier = [g for who in about for g in recorded.state.history.decisions(*who, limit=10)]
+    earlier.sort(key=lambda g: g.at, reverse=True)
     return [
         g
-        for g in given
+        for g in earlier
         if g.at < source.plan.at and (g.decision.code, g.decision.message) not in now
     ]

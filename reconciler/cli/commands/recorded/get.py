@@ -31,7 +31,7 @@ class GetRequest:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what is listed, and in which output format."""
     parser.add_argument(
-        "kind", type=kind, metavar="KIND",
+        "kind", type=parse_kind, metavar="KIND",
         help=f"one of {', '.join(KINDS)} (singular also accepted)",
     )  # fmt: skip
     parser.add_argument(
@@ -48,7 +48,7 @@ def request_of(args: argparse.Namespace) -> GetRequest:
     return GetRequest(inputs.state_request(args, path), args.kind, name, args.output, args.watch)
 
 
-def kind(word: str) -> str:
+def parse_kind(word: str) -> str:
     """Return the plural of a kind, for argparse."""
     from reconciler.cli.output.views import kind_of
 
@@ -73,8 +73,13 @@ def _view(request: GetRequest) -> watching.View:
     Raises:
         StateError: the name is not recorded.
     """
-    from reconciler.cli.output.listing import Listing, as_list, as_table, format_document
-    from reconciler.cli.output.views import VIEWS, found
+    from reconciler.cli.output.listing import (
+        Listing,
+        format_document,
+        format_table,
+        kubernetes_list,
+    )
+    from reconciler.cli.output.views import VIEWS, find_item
 
     kind, name = request.kind, request.name
     is_document = request.output in ("json", "yaml")
@@ -82,19 +87,19 @@ def _view(request: GetRequest) -> watching.View:
         listing = VIEWS[kind](recorded)
         if name is not None:
             listing = Listing(
-                listing.header, [found(listing, kind, name, recorded)], listing.wide_header
+                listing.header, [find_item(listing, kind, name, recorded)], listing.wide_header
             )
             if is_document:
                 document = document_of(recorded, kind, name)
                 return watching.View(format_document(document, request.output), document)
     documents = [item.document for item in listing.items]
     if is_document:
-        return watching.View(format_document(as_list(documents), request.output), documents)
+        return watching.View(format_document(kubernetes_list(documents), request.output), documents)
     if not listing.items:
         note = f"No {kind} are recorded for fleet {recorded.fleet}."
         return watching.View("", documents, note)
     verb = "KIND" if kind == "actions" else ""
-    text = as_table(listing, wide=request.output == "wide", verb=verb)
+    text = format_table(listing, wide=request.output == "wide", verb=verb)
     return watching.View(text, documents)
 
 
@@ -106,8 +111,8 @@ def document_of(recorded: RecordedFleet, kind: str, name: str) -> dict[str, Any]
     """
     import json
 
-    from reconciler.cli.output.views import VIEWS, found
+    from reconciler.cli.output.views import VIEWS, find_item
 
-    item = found(VIEWS[kind](recorded), kind, name, recorded)
+    item = find_item(VIEWS[kind](recorded), kind, name, recorded)
     plan = recorded.state.store.plan(name) if kind == "plans" else None
     return {**item.document, **({} if plan is None else {"plan": json.loads(plan.body)})}

@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare how far to look back, and the output format."""
     inputs.add_path(parser)
     parser.add_argument(
-        "--limit", type=limit, default=50, metavar="N",
+        "--limit", type=parse_limit, default=50, metavar="N",
         help="maximum number of entries (default: 50)",
     )  # fmt: skip
     parser.add_argument(
@@ -56,7 +56,7 @@ def request_of(args: argparse.Namespace) -> HistoryRequest:
     return HistoryRequest(fleet, args.limit, args.target, args.output)
 
 
-def limit(text: str) -> int:
+def parse_limit(text: str) -> int:
     """Return a count of at least 1, for argparse."""
     if not (text.isascii() and text.isdigit() and 0 < int(text) <= 1_000_000):
         raise argparse.ArgumentTypeError(f"{quoted(text, 40)} is not a count from 1 to 1000000")
@@ -65,7 +65,7 @@ def limit(text: str) -> int:
 
 def run(request: HistoryRequest) -> int:
     """Print the newest entries of the journal, newest first."""
-    from reconciler.cli.output.listing import as_list, columns, format_document
+    from reconciler.cli.output.listing import columns, format_document, kubernetes_list
     from reconciler.cli.shared.records import served_actions
 
     is_short = request.output == "text"
@@ -74,13 +74,13 @@ def run(request: HistoryRequest) -> int:
         served = {} if is_short else served_actions(recorded.state, entries)
     if request.output in ("json", "yaml"):
         documents = [document(entry, served.get(entry.sequence)) for entry in entries]
-        sys.stdout.write(format_document(as_list(documents), request.output))
+        sys.stdout.write(format_document(kubernetes_list(documents), request.output))
     elif entries:
         header: tuple[str, ...] = _HEADER
         rows = rows_of(entries, _MESSAGE_WIDTH if is_short else None)
         if not is_short:
             header += ("ACTION", "STATE", "PLAN")
-            more = [_cells(served.get(entry.sequence)) for entry in entries]
+            more = [_action_cells(served.get(entry.sequence)) for entry in entries]
             rows = [(*row, *cells) for row, cells in zip(rows, more, strict=True)]
         sys.stdout.write(columns([header, *rows], verbs=["", *map(verb_of, entries)]))
     else:
@@ -88,13 +88,13 @@ def run(request: HistoryRequest) -> int:
     return exitcode.DONE
 
 
-def _cells(served: ServedAction | None) -> tuple[str, str, str]:
+def _action_cells(served: ServedAction | None) -> tuple[str, str, str]:
     return ("", "", "") if served is None else (served.action, served.state.value, served.plan)
 
 
 def rows_of(entries: Sequence[JournalEntry], width: int | None) -> list[tuple[str, ...]]:
     """Return a row of cells for each entry; messages are cut to ``width``."""
-    from reconciler.cli.output.listing import clock_time, cut
+    from reconciler.cli.output.listing import clock_time, truncate
     from reconciler.plan.render.wording import short_commit
 
     return [
@@ -105,7 +105,7 @@ def rows_of(entries: Sequence[JournalEntry], width: int | None) -> list[tuple[st
             _outcome(e),
             short_commit(e.intent.revision),
             e.intent.reason,
-            cut(e.message, width) if width else e.message,
+            truncate(e.message, width) if width else e.message,
         )
         for e in entries
     ]

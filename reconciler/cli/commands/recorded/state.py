@@ -113,7 +113,7 @@ def run(request: MaintenanceRequest | PruningRequest | AdoptionRequest) -> int:
 
         if isinstance(request, adoption.AdoptionRequest):
             return adoption.run(request)
-        return prune(request)
+        return prune_records(request)
     match request.subcommand:
         case "migrate":
             return _migrate(request)
@@ -124,7 +124,7 @@ def run(request: MaintenanceRequest | PruningRequest | AdoptionRequest) -> int:
     return _import(request)
 
 
-def _report(
+def _print_result(
     request: MaintenanceRequest, text: str, document: dict[str, object], file: TextIO | None = None
 ) -> None:
     """Print the result: a line of text, by default to stdout, or a document to stdout."""
@@ -141,7 +141,7 @@ def _migrate(request: MaintenanceRequest) -> int:
         from reconciler.adapters.database.migration import HEAD
 
         text = f"{recorded.where} is at migration {HEAD}."
-        _report(request, text, {"state": recorded.where, "migration": HEAD})
+        _print_result(request, text, {"state": recorded.where, "migration": HEAD})
     return exitcode.DONE
 
 
@@ -151,17 +151,17 @@ def _check(request: MaintenanceRequest) -> int:
 
     with records.open_recorded(request.fleet) as recorded:
         faults = check(recorded.state.database)
-    wrong = sum(fault.gravity is ProblemSeverity.ERROR for fault in faults)
+    errors = sum(fault.gravity is ProblemSeverity.ERROR for fault in faults)
     if request.output != "text":
         found = [{"severity": f.gravity, "code": f.code, "message": f.message} for f in faults]
-        document = {"sound": not wrong, "findings": found}
+        document = {"sound": not errors, "findings": found}
         sys.stdout.write(format_document(document, request.output))
     else:
         for fault in faults:
             print(f"{fault.gravity}: {fault.message} [{fault.code}]")
-        verdict = f"{wrong} errors" if wrong else "sound"
+        verdict = f"{errors} errors" if errors else "sound"
         print(f"The state of fleet {recorded.fleet} in {recorded.where}: {verdict}.")
-    return exitcode.FAILED if wrong else exitcode.DONE
+    return exitcode.FAILED if errors else exitcode.DONE
 
 
 def _export(request: MaintenanceRequest) -> int:
@@ -188,7 +188,7 @@ def _export(request: MaintenanceRequest) -> int:
             draft.unlink(missing_ok=True)
     text = f"Exported {count - 2} rows of fleet {recorded.fleet} to {request.file}."
     document = {"fleet": recorded.fleet, "file": request.file, "rows": count - 2}
-    _report(request, text, document, file=sys.stderr)
+    _print_result(request, text, document, file=sys.stderr)
     return exitcode.DONE
 
 
@@ -204,7 +204,7 @@ def _import(request: MaintenanceRequest) -> int:
         recorded.state.lease.acquire()
         count = import_lines(recorded.state.database, lines, source)
     text = f"Imported {count} rows of fleet {recorded.fleet} into {recorded.where}."
-    _report(request, text, {"fleet": recorded.fleet, "state": recorded.where, "rows": count})
+    _print_result(request, text, {"fleet": recorded.fleet, "state": recorded.where, "rows": count})
     return exitcode.DONE
 
 
@@ -219,11 +219,11 @@ _KINDS: Final = {
 }
 
 
-def prune(request: PruningRequest) -> int:
+def prune_records(request: PruningRequest) -> int:
     """Remove old records, and print how many were removed and kept."""
     from reconciler.cli.output.listing import clock_time, columns, format_document, stamp
 
-    keep = _keep(request)
+    keep = _retention(request)
     with records.open_recorded(request.fleet) as recorded:
         if not request.is_dry_run:
             recorded.state.lease.acquire()
@@ -233,16 +233,16 @@ def prune(request: PruningRequest) -> int:
         document = _document(tallies, stamp(before), dry_run=request.is_dry_run)
         sys.stdout.write(format_document(document, request.output))
         return exitcode.DONE
-    went = "REMOVABLE" if request.is_dry_run else "REMOVED"
+    heading = "REMOVABLE" if request.is_dry_run else "REMOVED"
     rows = [(_KINDS[t.kind], str(t.gone), str(t.kept)) for t in tallies]
-    sys.stdout.write(columns([("OLD AND SETTLED", went, "KEPT"), *rows]))
+    sys.stdout.write(columns([("OLD AND SETTLED", heading, "KEPT"), *rows]))
     total = sum(tally.gone for tally in tallies)
     what = "would be removed" if request.is_dry_run else "were removed"
     print(f"{total} records of fleet {recorded.fleet} from before {clock_time(before)} {what}.")
     return exitcode.DONE
 
 
-def _keep(request: PruningRequest) -> timedelta:
+def _retention(request: PruningRequest) -> timedelta:
     """Return the span that is kept.
 
     Raises:

@@ -59,10 +59,10 @@ def _view(request: StatusRequest) -> watching.View:
     from reconciler.cli.output import statuslines
 
     with records.open_recorded(request.fleet) as recorded:
-        known = statuslines.known_at(request.fleet)
+        known = statuslines.fact_times(request.fleet)
         facts = {**facts_of(recorded), "known": statuslines.document(known)}
         if request.output == "text":
-            text = _text(recorded, facts, statuslines.ages(known, recorded.now))
+            text = _render_text(recorded, facts, statuslines.format_ages(known, recorded.now))
             return watching.View(text, facts)
     from reconciler.cli.output.listing import format_document
 
@@ -86,7 +86,7 @@ def facts_of(recorded: RecordedFleet) -> JsonDict:
         "serial": store.serial(),
         "revision": {"head": revision[0], "since": stamp(revision[1])} if revision else None,
         "heldBy": recorded.state.lease.holder(),
-        "nodePools": _pools(recorded),
+        "nodePools": _pool_counts(recorded),
         "commands": [
             {
                 "id": c.id,
@@ -126,14 +126,14 @@ def facts_of(recorded: RecordedFleet) -> JsonDict:
             for u in store.unavailable(recorded.now)
         ],
         "rollouts": statuslines.rollouts(store.rollouts()),
-        "blockers": statuslines.blockers(_newest(recorded)),
-        "ownership": _ownership(_newest(recorded)),
-        "plan": _plan(recorded),
-        "progress": _progress(recorded),
+        "blockers": statuslines.blockers(_newest_plan(recorded)),
+        "ownership": _ownership(_newest_plan(recorded)),
+        "plan": _plan_facts(recorded),
+        "progress": _progress_facts(recorded),
     }
 
 
-def _pools(recorded: RecordedFleet) -> dict[str, dict[str, int]]:
+def _pool_counts(recorded: RecordedFleet) -> dict[str, dict[str, int]]:
     """Return the number of claims of each pool in each stage of their life cycle."""
     from reconciler.cli.output.views import phase_of
 
@@ -147,7 +147,7 @@ def _pools(recorded: RecordedFleet) -> dict[str, dict[str, int]]:
     }
 
 
-def _newest(recorded: RecordedFleet) -> Plan | None:
+def _newest_plan(recorded: RecordedFleet) -> Plan | None:
     """Return the newest plan, None before the first."""
     from reconciler.plan.value.plan import from_json
 
@@ -163,7 +163,7 @@ def _ownership(plan: Plan | None) -> list[dict[str, str]]:
     return [{"code": f.code, "message": f.message} for f in found if f.code in (UNKNOWN, CONTESTED)]
 
 
-def _plan(recorded: RecordedFleet) -> JsonDict | None:
+def _plan_facts(recorded: RecordedFleet) -> JsonDict | None:
     """Return the totals of the newest plan."""
     from reconciler.cli.output.listing import stamp
     from reconciler.plan.value.plan import from_json
@@ -184,7 +184,7 @@ def _plan(recorded: RecordedFleet) -> JsonDict | None:
     }
 
 
-def _progress(recorded: RecordedFleet) -> JsonDict | None:
+def _progress_facts(recorded: RecordedFleet) -> JsonDict | None:
     """Return the progress of the last applied plan."""
     from reconciler.cli.shared.records import newest_run
 
@@ -203,13 +203,13 @@ def _progress(recorded: RecordedFleet) -> JsonDict | None:
     }
 
 
-def _text(recorded: RecordedFleet, facts: JsonDict, known: str) -> str:
-    from reconciler.cli.output.listing import columns, shown
+def _render_text(recorded: RecordedFleet, facts: JsonDict, known: str) -> str:
+    from reconciler.cli.output.listing import columns, format_stamp
     from reconciler.plan.render.wording import short_commit
 
     revision = facts["revision"]
     head = (
-        f"synced to commit {short_commit(revision['head'])} since {shown(revision['since'])}"
+        f"synced to commit {short_commit(revision['head'])} since {format_stamp(revision['since'])}"
         if revision
         else "none yet"
     )
@@ -232,12 +232,21 @@ def _text(recorded: RecordedFleet, facts: JsonDict, known: str) -> str:
         text += "\n" + columns([header, *pools])
     from reconciler.cli.output import statuslines
 
-    text += _unfinished(facts["progress"]) + _commands(recorded) + statuslines.text(facts)
-    text += _requests(facts) + _in_doubt(facts) + _doubts(facts) + _unavailable(facts)
+    text += (
+        _unfinished_section(facts["progress"])
+        + _command_section(recorded)
+        + statuslines.render_status_lines(facts)
+    )
+    text += (
+        _request_section(facts)
+        + _ownership_section(facts)
+        + _in_doubt_section(facts)
+        + _unavailable_section(facts)
+    )
     return Painted(text)
 
 
-def _requests(facts: JsonDict) -> str:
+def _request_section(facts: JsonDict) -> str:
     """Return the users' requests that are still open."""
     if not facts["requests"]:
         return ""
@@ -245,7 +254,7 @@ def _requests(facts: JsonDict) -> str:
     return f"\nRequested and not executed yet:\n{''.join(rows)}"
 
 
-def _in_doubt(facts: JsonDict) -> str:
+def _ownership_section(facts: JsonDict) -> str:
     """Return the instances that keep the fleet from changing."""
     if not facts["ownership"]:
         return ""
@@ -257,7 +266,7 @@ def _in_doubt(facts: JsonDict) -> str:
 
 
 def _plan_rows(plan: JsonDict | None) -> list[tuple[str, str]]:
-    from reconciler.cli.output.listing import shown
+    from reconciler.cli.output.listing import format_stamp
     from reconciler.plan.render.wording import format_count, format_dollars
 
     if plan is None:
@@ -274,7 +283,7 @@ def _plan_rows(plan: JsonDict | None) -> list[tuple[str, str]]:
     rows = [
         (
             "Plan:",
-            f"{plan['digest']} of {shown(plan['at'])}, {format_count(plan['actions'], 'action')}",
+            f"{plan['digest']} of {format_stamp(plan['at'])}, {format_count(plan['actions'], 'action')}",
         )
     ]
     if left:
@@ -289,7 +298,7 @@ def _progress_rows(progress: JsonDict | None) -> list[tuple[str, str]]:
     return [("Actions:", f"{states} (plan {progress['plan']})")]
 
 
-def _unfinished(progress: JsonDict | None) -> str:
+def _unfinished_section(progress: JsonDict | None) -> str:
     """Return the first actions that are not finished, each with what it waits for."""
     from reconciler.cli.output.listing import columns
 
@@ -304,7 +313,7 @@ def _unfinished(progress: JsonDict | None) -> str:
     return f"\n{table}{more}"
 
 
-def _commands(recorded: RecordedFleet) -> str:
+def _command_section(recorded: RecordedFleet) -> str:
     from reconciler.cli.output.listing import age, columns
     from reconciler.plan.render.wording import format_list
 
@@ -329,7 +338,7 @@ def _commands(recorded: RecordedFleet) -> str:
     return "\n" + columns([header, *rows])
 
 
-def _doubts(facts: JsonDict) -> str:
+def _in_doubt_section(facts: JsonDict) -> str:
     from reconciler.cli.output.listing import columns
 
     if not facts["inDoubt"]:
@@ -340,15 +349,15 @@ def _doubts(facts: JsonDict) -> str:
     )
 
 
-def _unavailable(facts: JsonDict) -> str:
-    from reconciler.cli.output.listing import columns, shown
+def _unavailable_section(facts: JsonDict) -> str:
+    from reconciler.cli.output.listing import columns, format_stamp
 
     if not facts["unavailable"]:
         return ""
     rows = [
         ("UNAVAILABLE", "ZONE", "CAPACITY", "UNTIL", "CODE"),
         *(
-            (u["instanceType"], u["zone"], u["capacityType"], shown(u["until"]), u["code"])
+            (u["instanceType"], u["zone"], u["capacityType"], format_stamp(u["until"]), u["code"])
             for u in facts["unavailable"]
         ),
     ]

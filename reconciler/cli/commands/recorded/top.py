@@ -44,7 +44,7 @@ class TopRequest:
     node_pools: tuple[str, ...]
     labels: tuple[tuple[str, str], ...]
     sort: str
-    lasts: bool
+    is_live: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class NodeRow:
         return 0 if self.usage is None else self.usage.pods
 
 
-def _created(row: NodeRow) -> datetime:
+def _created_at(row: NodeRow) -> datetime:
     from datetime import UTC
 
     return row.claim.metadata.creation_timestamp or datetime.max.replace(tzinfo=UTC)
@@ -83,7 +83,7 @@ _SORTS: Final[Mapping[str, Callable[[NodeRow], object]]] = {
     "cpu": lambda row: -row.share("cpu"),
     "memory": lambda row: -row.share("memory"),
     "pods": lambda row: -row.pods,
-    "age": _created,
+    "age": _created_at,
 }
 """Name of an order → its key; names come in alphabetical order, all else from the most down."""
 
@@ -96,7 +96,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="show only the nodes of this NodePool (repeatable)",
     )  # fmt: skip
     parser.add_argument(
-        "-l", "--selector", action="append", default=[], metavar="LABEL=VALUE", type=_label,
+        "-l", "--selector", action="append", default=[], metavar="LABEL=VALUE", type=_parse_label,
         help="show only nodes with this label (repeatable; all must match)",
     )  # fmt: skip
     parser.add_argument(
@@ -110,7 +110,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     inputs.add_flags(parser, inputs.RECORDED)
 
 
-def _label(word: str) -> tuple[str, str]:
+def _parse_label(word: str) -> tuple[str, str]:
     key, equals, value = word.partition("=")
     if not equals or not key:
         raise argparse.ArgumentTypeError(f"{quoted(word)} is not LABEL=VALUE")
@@ -131,7 +131,7 @@ def request_of(args: argparse.Namespace) -> TopRequest:
 
 def run(request: TopRequest) -> int:
     """Show the nodes, until it is stopped if the output is a terminal."""
-    if request.lasts:
+    if request.is_live:
         watching.watch_until_stopped(lambda: _view(request), sys.stdout)
     else:
         _view(request).show(sys.stdout)
@@ -147,7 +147,7 @@ def _view(request: TopRequest) -> watching.View:
         rows.sort(key=_SORTS[request.sort])  # type: ignore[arg-type]
         facts = _facts(recorded, rows)
         if request.output == "text":
-            return watching.View(_text(recorded, rows, request), facts)
+            return watching.View(_render_text(recorded, rows, request), facts)
     return watching.View(format_document(facts, request.output), facts)
 
 
@@ -201,7 +201,7 @@ def _node_facts(row: NodeRow) -> JsonDict:
     }
 
 
-def _sums(rows: Sequence[NodeRow], resource: str) -> tuple[int, int]:
+def _resource_sums(rows: Sequence[NodeRow], resource: str) -> tuple[int, int]:
     """Return how much of a resource is requested, and how much there is, in thousandths."""
     known = [row.usage for row in rows if row.usage is not None]
     requested = sum(usage.requested.get(resource, 0) for usage in known)
@@ -209,11 +209,11 @@ def _sums(rows: Sequence[NodeRow], resource: str) -> tuple[int, int]:
 
 
 def _share(rows: Sequence[NodeRow], resource: str) -> float:
-    requested, total = _sums(rows, resource)
+    requested, total = _resource_sums(rows, resource)
     return requested / total if total else 0.0
 
 
-def _text(recorded: RecordedFleet, rows: Sequence[NodeRow], request: TopRequest) -> str:
+def _render_text(recorded: RecordedFleet, rows: Sequence[NodeRow], request: TopRequest) -> str:
     """Return the sums of the fleet, and a table of as many nodes as the terminal has room for."""
     from os import terminal_size
     from shutil import get_terminal_size
@@ -228,8 +228,8 @@ def _text(recorded: RecordedFleet, rows: Sequence[NodeRow], request: TopRequest)
     lines = [one_line(_headline(recorded, rows))]
     lines += [_fleet_bar(rows, name, size.columns, colour=colour) for name in RESOURCES]
     if not rows:
-        return "\n".join(lines) + f"\nNo nodes are recorded{_filters(request)}.\n"
-    room = max(size.lines - _ABOVE - 2, 3) if request.lasts and size.lines else len(rows)
+        return "\n".join(lines) + f"\nNo nodes are recorded{_filter_suffix(request)}.\n"
+    room = max(size.lines - _ABOVE - 2, 3) if request.is_live and size.lines else len(rows)
     length = _BAR if size.columns >= _WIDE else _NARROW_BAR
     header = ("NODE", "NODEPOOL", "TYPE", "CAPACITY", "ZONE", "STATUS", "$/HOUR", "CPU", "MEMORY")
     table: list[tuple[str, ...]] = [(*header, "PODS", "AGE")]
@@ -242,7 +242,7 @@ def _text(recorded: RecordedFleet, rows: Sequence[NodeRow], request: TopRequest)
     return Painted(whole) if colour else whole
 
 
-def _filters(request: TopRequest) -> str:
+def _filter_suffix(request: TopRequest) -> str:
     return " that match" if request.node_pools or request.labels else ""
 
 
@@ -269,23 +269,23 @@ def _headline(recorded: RecordedFleet, rows: Sequence[NodeRow]) -> str:
 
 
 def _fleet_bar(rows: Sequence[NodeRow], resource: str, width: int, *, colour: bool) -> str:
-    requested, total = _sums(rows, resource)
+    requested, total = _resource_sums(rows, resource)
     share = requested / total if total else 0.0
     unit = 1000 if resource == "cpu" else 1000 * 2**30
     amount = f"{requested / unit:.1f} of {total / unit:.1f} {'CPU' if unit == 1000 else 'GiB'}"
     length = max(min(width - len(amount) - 18, 60), _NARROW_BAR)
-    drawn = bar(share, length)
+    drawn = draw_bar(share, length)
     if colour:
-        drawn = f"\x1b[{_colour(share)}m{drawn}\x1b[0m"
+        drawn = f"\x1b[{_share_colour(share)}m{drawn}\x1b[0m"
     return f"{resource:<7} {drawn} {share:>4.0%}  {amount}"
 
 
-def _colour(share: float) -> str:
+def _share_colour(share: float) -> str:
     """Return the colour of a share: a low utilization is wasteful."""
     return "31" if share < 0.4 else "33" if share < 0.7 else "32"
 
 
-def bar(share: float, length: int) -> str:
+def draw_bar(share: float, length: int) -> str:
     """Return a bar of ``length`` characters filled up to the share, from 0 to 1."""
     filled = round(min(max(share, 0.0), 1.0) * length)
     return "█" * filled + "░" * (length - filled)
@@ -315,4 +315,4 @@ def _bar_cell(row: NodeRow, resource: str, length: int) -> str:
     if row.usage is None or row.usage.share(resource) is None:
         return ""
     share = row.share(resource)
-    return f"{bar(share, length)} {share:>4.0%}"
+    return f"{draw_bar(share, length)} {share:>4.0%}"

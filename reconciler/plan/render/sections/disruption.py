@@ -92,7 +92,7 @@ def _deferred_row(group: Sequence[DeferredClaim], now: datetime) -> SectionRow:
 
 
 def _message_for_pools(message: str, pool: str, pools: Sequence[str]) -> str:
-    """Return a message as it is for blocker NodePool, and without its name for several."""
+    """Return a message as it is for one NodePool, and without its name for several."""
     return message if len(pools) == 1 else without_pool(message, pool)
 
 
@@ -199,7 +199,7 @@ def _format_blocking_times(blocker: PlannedBlocker, now: datetime) -> str:
 
 
 def budgets(plan: Plan) -> Section | None:
-    """Return what the disruption budgets allow now; equal ones are blocker row."""
+    """Return what the disruption budgets allow now; equal ones are one row."""
     if not plan.budgets:
         return None
 

@@ -49,7 +49,7 @@ def other_policies(plan: Plan) -> Section | None:
     if not others:
         return None
     return Section(
-        key="policies-others",
+        key="policies-kept",
         title="Other policies:",
         note=f"{len(others)} passed or exempted",
         columns=(Column("policy"), Column("result"), Column("set by")),
