@@ -34,7 +34,7 @@ from reconciler.adapters.simulated.watched import first_state
 from reconciler.adapters.simulated.memory import MemoryJournal, MemoryStateStore
 from reconciler.catalog.file import read_catalog
 from reconciler.cli.simulation.building import SimulatedFleet
-from reconciler.cli.shared.watching import Silence
+from reconciler.cli.shared.watching import NullNotifier
 from reconciler.desired.fleet import SourceFile, read_fleet
 from reconciler.desired.objects import node_pools
 from reconciler.engine.reconcile import Mandate, reconcile
@@ -91,7 +91,7 @@ store.put_node_claims([
     for c in state.claims
 ])
 cluster, clock = Cluster(text), SimulatedClock(now)
-world = World(clock, Compute(state.instances), cluster, store, MemoryJournal(), Silence())
+world = World(clock, Compute(state.instances), cluster, store, MemoryJournal(), NullNotifier())
 desired = SimulatedFleet(
     fleet=fleet, head=Revision(), tree="", node_pools=node_pools(fleet), classes={},
     settings=Settings(), catalog=catalog, any_class=True,

@@ -42,33 +42,33 @@ def locked_data(lock: Lock, bundled: tuple[Header, Bundle]) -> tuple[Header, Bun
     if not changed:
         return bundled
     machines = {machine.name: machine for machine in bundle.machines}
-    machines |= {n: _machine(n, t) for n, t in changed.items() if t.machine is not None}
+    machines |= {n: _decode_machine(n, t) for n, t in changed.items() if t.machine is not None}
     zones = zones_of(bundle, lock.region)
     zones |= {n: frozenset(t.zones) for n, t in changed.items() if t.zones is not None}
-    every = [machine for _, machine in sorted(machines.items())]
+    all_machines = [machine for _, machine in sorted(machines.items())]
     home = bundle.regions.get(lock.region, Region((), b""))
     ids = {zone.name: zone.id for zone in home.zones}
     names = sorted({name for places in zones.values() for name in places} | ids.keys())
     places = tuple(Zone(name, ids.get(name)) for name in names)
     offered = tuple(
         sum(1 << bit for bit, zone in enumerate(places) if zone.name in zones.get(m.name, ()))
-        for m in every
+        for m in all_machines
     )
-    regions = {lock.region: Region(places, offered, _prices(bundle, lock.region, every))}
+    regions = {lock.region: Region(places, offered, _prices(bundle, lock.region, all_machines))}
     if bundle.price_region != lock.region:
-        stand_ins = _prices(bundle, bundle.price_region, every)
-        regions[bundle.price_region] = Region((), bytes(len(every)), stand_ins)
-    made = msgspec.structs.replace(
+        substitutes = _prices(bundle, bundle.price_region, all_machines)
+        regions[bundle.price_region] = Region((), bytes(len(all_machines)), substitutes)
+    result = msgspec.structs.replace(
         bundle,
-        machines=tuple(every),
+        machines=tuple(all_machines),
         withdrawn=tuple(name for name in bundle.withdrawn if name not in changed),
         regions=regions,
     )
     digest = sha256(f"{header.digest} {lock.digest}".encode()).hexdigest()
-    return msgspec.structs.replace(header, digest=digest), made
+    return msgspec.structs.replace(header, digest=digest), result
 
 
-def _machine(name: str, locked: LockedType) -> MachineType:
+def _decode_machine(name: str, locked: LockedType) -> MachineType:
     try:
         return msgspec.convert(locked.machine, MachineType)
     except msgspec.ValidationError as error:
@@ -140,23 +140,23 @@ def locked_types(
     known = {m.name: m for m in bundled.machines}
     pricing = catalog.pricing
     quotes = pricing.on_demand if pricing is not None else None
-    listed = quotes.origin.source if quotes is not None else catalog.published.source
-    made = {}
+    listed = quotes.origin.source if quotes is not None else catalog.price_origin.source
+    entries = {}
     for name in names:
         kind = catalog.get(name)
         if kind is None:
             continue
         zones, machine = here.get(name, frozenset()), machines[name]
-        made[name] = LockedType(
-            on_demand=_on_demand(kind, listed),
-            spot=_spot(kind),
+        entries[name] = LockedType(
+            on_demand=_on_demand_price(kind, listed),
+            spot=_spot_prices(kind),
             zones=tuple(sorted(zones)) if zones != before.get(name, frozenset()) else None,
             machine=msgspec.to_builtins(machine) if machine != known.get(name) else None,
         )
-    return made
+    return entries
 
 
-def _on_demand(kind: InstanceType, listed: str) -> float | None:
+def _on_demand_price(kind: InstanceType, listed: str) -> float | None:
     """Return the price from the locked list; missing prices stay as bundled."""
     prices = (
         o.price
@@ -169,7 +169,7 @@ def _on_demand(kind: InstanceType, listed: str) -> float | None:
     return next(prices, None)
 
 
-def _spot(kind: InstanceType) -> dict[str, float] | None:
+def _spot_prices(kind: InstanceType) -> dict[str, float] | None:
     quoted = {
         o.zone: o.price
         for o in kind.offerings
@@ -181,7 +181,7 @@ def _spot(kind: InstanceType) -> dict[str, float] | None:
 def locked_catalog(catalog: BundledCatalog, types: FactSource, bundled: Header) -> LockedCatalog:
     """Return the lock entry of the catalog as a whole."""
     pricing = catalog.pricing
-    published = catalog.published
+    published = catalog.price_origin
     on_demand = FactSource(source=published.source, at=published.at)
     spot = FactSource(source=_ESTIMATE)
     if pricing is not None and pricing.on_demand is not None:
@@ -201,7 +201,7 @@ def _source(origin: PriceOrigin) -> FactSource:
     return FactSource(source=origin.source, at=origin.at)
 
 
-def differences(before: Mapping[str, LockedType], after: Mapping[str, LockedType]) -> str:
+def describe_differences(before: Mapping[str, LockedType], after: Mapping[str, LockedType]) -> str:
     """Return a phrase that summarizes the changes of the types, empty if there are none."""
     new, gone = after.keys() - before.keys(), before.keys() - after.keys()
     both = before.keys() & after.keys()

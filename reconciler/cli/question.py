@@ -66,9 +66,9 @@ def _with_simulated_change(facts: Inputs, request: FleetRequest, snapshot: Snaps
     from msgspec.structs import replace
 
     from reconciler.cli.simulation.scenes import SimulatedChange
-    from reconciler.observed.identity import identified
+    from reconciler.observed.identity import identify_nodes
 
-    observed = identified(snapshot).snapshot if request.snapshot is not None else None
+    observed = identify_nodes(snapshot).snapshot if request.snapshot is not None else None
     catalogs = (facts.catalog, facts.against.catalog)
     return replace(facts, simulation=SimulatedChange(request, facts.now, observed, *catalogs))
 
@@ -85,12 +85,12 @@ class _PlanQuestion(NamedTuple):
 
     def inputs_from_objects(self, snapshot: Snapshot, now: datetime) -> Inputs:
         """Return the inputs from objects alone, without records of this program."""
-        from reconciler.observed.fingerprint import joined
-        from reconciler.observed.identity import identified
+        from reconciler.observed.fingerprint import join_fingerprints
+        from reconciler.observed.identity import identify_nodes
         from reconciler.observed.state import cluster_state
         from reconciler.plan.make.inputs import Inputs
 
-        request, known = self.request, identified(snapshot)
+        request, known = self.request, identify_nodes(snapshot)
         is_captured = request.snapshot is not None
         marks = _evidence(snapshot) if is_captured else {}
         return Inputs(
@@ -111,7 +111,9 @@ class _PlanQuestion(NamedTuple):
             ),
             any_class=request.catalog is not None,
             allow_removal=request.allow_removal,
-            digests=sources.digests_of(self.fleet, joined(marks), self.catalog, self.resolved),
+            digests=sources.digests_of(
+                self.fleet, join_fingerprints(marks), self.catalog, self.resolved
+            ),
             observation="snapshot" if is_captured else "workloads",
             observed_at=snapshot.captured_at,
             observed=marks,

@@ -35,8 +35,8 @@ from reconciler.plan.value.nodes import (
     UnschedulablePod,
 )
 from reconciler.plan.value.plan import Plan, Revision, to_json
-from reconciler.ports.cluster import SHELF, FleetUsage, NodeUsage
-from reconciler.ports.journal import Ended, Intent, Outcome, Verb
+from reconciler.ports.cluster import USAGE_RECORD, FleetUsage, NodeUsage
+from reconciler.ports.journal import IntentOutcome, Intent, Outcome, Verb
 from reconciler.ports.state import (
     CommandPhase,
     RecordedObject,
@@ -256,12 +256,12 @@ def _write(folder: str, fleet: str) -> None:
         store.put_plan(RecordedPlan("3b0fa1c2d4e5", HEAD, plan.at, 6, body, ago(minutes=3)))
         state.history.put_decisions("3b0fa1c2d4e5", plan.at, decisions_of(plan))
         journal.begin(_intents())
-        journal.finish([Ended("i1", Outcome.SUCCEEDED, "i-web-new1")], ago(minutes=2))
-        journal.finish([Ended("i2", Outcome.SUCCEEDED)], ago(minutes=2))
+        journal.finish([IntentOutcome("i1", Outcome.SUCCEEDED, "i-web-new1")], ago(minutes=2))
+        journal.finish([IntentOutcome("i2", Outcome.SUCCEEDED)], ago(minutes=2))
         journal.finish(
-            [Ended("i3", Outcome.FAILED, "InsufficientInstanceCapacity")], ago(minutes=1)
+            [IntentOutcome("i3", Outcome.FAILED, "InsufficientInstanceCapacity")], ago(minutes=1)
         )
-        state.shelf.write(SHELF, msgspec.json.encode(USAGE))
+        state.shelf.write(USAGE_RECORD, msgspec.json.encode(USAGE))
         store.put_node_claims(
             [
                 a_claim("web-old1", ago(days=3)),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.adapters.forge import ForgeApi, ForgeError, github_remedy
-from reconciler.cli.commands.environment.comment import marker_of, shortened
+from reconciler.cli.commands.environment.comment import marker_of, shorten
 from reconciler.cli.main import main
 from tests.cli.forgeapi import Answer, ForgeImitation, serving
 
@@ -160,7 +160,7 @@ def test_truncation_of_a_long_text_closes_open_elements(
 
 def test_the_limit_counts_utf_16_code_units() -> None:
     text = "😀\n" * 40_000
-    kept = shortened(text, 65_536, "")
+    kept = shorten(text, 65_536, "")
     assert len(kept.encode("utf-16-le")) // 2 <= 65_536
 
 

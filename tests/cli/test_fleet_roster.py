@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from reconciler.cli.commands.acting.run import several
+from reconciler.cli.commands.acting.run import fleet_roster_of
 from reconciler.cli.fleets.service import with_own_config
 from reconciler.cli.main import main
 from reconciler.cli.wiring import decoding
@@ -23,19 +23,19 @@ def a_fleet(folder: Path) -> None:
 
 
 def served(*words: object) -> list[str]:
-    roster = several(request_of(["run", *map(str, words)]))
+    roster = fleet_roster_of(request_of(["run", *map(str, words)]))
     assert roster is not None
     return list(roster.read())
 
 
 def test_a_folder_with_a_configuration_is_one_fleet(tmp_path: Path) -> None:
     a_fleet(tmp_path / "web")
-    assert several(request_of(["run", str(tmp_path / "web")])) is None
+    assert fleet_roster_of(request_of(["run", str(tmp_path / "web")])) is None
 
 
 def test_a_folder_without_any_configuration_is_one_fleet(tmp_path: Path) -> None:
     (tmp_path / "fleet.yaml").write_text("{}")
-    assert several(request_of(["run", str(tmp_path)])) is None
+    assert fleet_roster_of(request_of(["run", str(tmp_path)])) is None
 
 
 def test_a_folder_of_fleets_contains_the_fleets_below_it(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_the_fleets_of_a_remote_follow_its_commits(
     for name in ("clusters/web", "clusters/shop"):
         a_fleet(remote / name)
     commit_all(remote)
-    roster = several(request_of(["run", "--repo", str(remote), "--path", "clusters"]))
+    roster = fleet_roster_of(request_of(["run", "--repo", str(remote), "--path", "clusters"]))
     assert roster is not None
     assert list(roster.read()) == ["clusters/shop", "clusters/web"]
     git(remote, "rm", "-q", "-r", "clusters/shop", "clusters/web")
@@ -87,7 +87,7 @@ def test_the_fleets_of_a_remote_follow_its_commits(
 
 def test_a_missing_folder_is_not_a_folder_without_fleets(tmp_path: Path) -> None:
     a_fleet(tmp_path / "all" / "web")
-    roster = several(request_of(["run", str(tmp_path / "all")]))
+    roster = fleet_roster_of(request_of(["run", str(tmp_path / "all")]))
     assert roster is not None
     roster.read()
     (tmp_path / "all").rename(tmp_path / "elsewhere")

@@ -18,7 +18,7 @@ from reconciler.cli.output.log import (
     LogFormat,
     LogNotifier,
     level_of,
-    libraries_logged,
+    log_libraries,
 )
 from reconciler.ports.progress import EventKind, Progress
 
@@ -112,8 +112,8 @@ def test_the_end_of_a_lasting_problem_is_logged_once() -> None:
     log = Log()
     for _ in range(3):
         log.notify(EventKind.RETRYING, "EC2 is throttling", timedelta(seconds=30))
-    log.notifier.passed(log.now + timedelta(seconds=1))
-    log.notifier.passed(log.now + timedelta(seconds=9))
+    log.notifier.log_resolved(log.now + timedelta(seconds=1))
+    log.notifier.log_resolved(log.now + timedelta(seconds=9))
     assert len(log.lines) == 2
     assert log.lines[1].endswith("Resolved          no longer: EC2 is throttling (lasted 1m)")
 
@@ -123,14 +123,14 @@ def test_a_problem_that_recurs_is_not_reported_as_ended() -> None:
     for _ in range(2):
         started = log.now
         log.notify(EventKind.RETRYING, "EC2 is throttling", timedelta(seconds=30))
-        log.notifier.passed(started)
+        log.notifier.log_resolved(started)
     assert len(log.lines) == 1
 
 
 def test_a_single_event_has_no_end() -> None:
     log = Log()
     log.notify(EventKind.LAUNCH_FAILED, "no capacity")
-    log.notifier.passed(log.now + timedelta(seconds=1))
+    log.notifier.log_resolved(log.now + timedelta(seconds=1))
     assert len(log.lines) == 1
 
 
@@ -143,7 +143,7 @@ def test_events_other_than_problems_are_never_suppressed() -> None:
 
 def test_libraries_log_and_warn_into_the_same_log() -> None:
     log = Log("json", fleet="shop")
-    with libraries_logged(log.notifier):
+    with log_libraries(log.notifier):
         logging.getLogger("botocore").warning("retrying %s\nagain", "x")
         logging.getLogger("botocore").info("nothing to see")
         with warnings.catch_warnings():

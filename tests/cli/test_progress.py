@@ -11,8 +11,8 @@ import pytest
 from reconciler.cli.main import main
 from reconciler.cli.output import progressline
 from reconciler.cli.output.listing import columns
-from reconciler.cli.output.progressline import AFTER_S, ProgressLine, progress, terminal_of
-from reconciler.cli.output.stream import Door, has_colour
+from reconciler.cli.output.progressline import AFTER_S, ProgressLine, show_progress, terminal_of
+from reconciler.cli.output.stream import FilteredStream, has_colour
 from tests.cli.test_plan import CATALOG, DEPLOYMENT, NOW, a_fleet
 
 
@@ -50,7 +50,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 def test_the_line_appears_after_two_seconds_and_names_the_phase(terminal: Terminal) -> None:
     clock = FixedClock()
-    line = ProgressLine(Door(terminal), "Planning", clock)
+    line = ProgressLine(FilteredStream(terminal), "Planning", clock)
     clock.seconds = AFTER_S - 0.1
     line.tick()
     assert terminal.writes == []
@@ -69,18 +69,18 @@ def test_the_line_appears_after_two_seconds_and_names_the_phase(terminal: Termin
 
 def test_the_line_is_erased_before_other_output(terminal: Terminal) -> None:
     clock = FixedClock()
-    line = ProgressLine(Door(terminal), "Simulating", clock)
+    line = ProgressLine(FilteredStream(terminal), "Simulating", clock)
     clock.seconds = 3
     line.tick()
-    with line.erased():
+    with line.suspend():
         terminal.write("+00:00:00 launched\n")
-    with line.erased():
+    with line.suspend():
         pass
     assert terminal.writes[1:] == ["\r\x1b[K", "+00:00:00 launched\n"]
 
 
 def test_the_line_fits_the_terminal_and_contains_no_control_sequences(terminal: Terminal) -> None:
-    line = ProgressLine(Door(terminal), "x\x1b[2J\n::error::" + "y" * 200, lambda: 0.0)
+    line = ProgressLine(FilteredStream(terminal), "x\x1b[2J\n::error::" + "y" * 200, lambda: 0.0)
     line._start = -3.0  # a command that has run for three seconds
     line.tick()
     (text,) = terminal.writes
@@ -96,24 +96,24 @@ def test_the_line_fits_the_terminal_and_contains_no_control_sequences(terminal: 
 def test_a_terminal_that_cannot_be_redrawn_gets_no_line(
     variable: str, value: str, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert terminal_of(Door(terminal)) is not None
+    assert terminal_of(FilteredStream(terminal)) is not None
     monkeypatch.setenv(variable, value)
-    assert terminal_of(Door(terminal)) is None
+    assert terminal_of(FilteredStream(terminal)) is None
 
 
 def test_a_file_gets_no_progress_line(terminal: Terminal) -> None:
-    assert terminal_of(Door(io.StringIO())) is None
+    assert terminal_of(FilteredStream(io.StringIO())) is None
     assert terminal_of(terminal) is None, "only behind the door"
 
 
 def test_the_line_is_gone_when_the_work_ends_or_fails(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "stderr", Door(terminal))
+    monkeypatch.setattr(sys, "stderr", FilteredStream(terminal))
     clock = FixedClock()
 
     def fail() -> None:
-        with progress("Planning", clock) as line:
+        with show_progress("Planning", clock) as line:
             clock.seconds = 5
             line.tick()
             raise ValueError("lost")

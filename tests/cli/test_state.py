@@ -259,7 +259,7 @@ def test_a_plan_older_than_the_records_is_not_applied(fleet_folder: Path) -> Non
     """Whether it was applied before can no longer be determined."""
     from types import SimpleNamespace
 
-    from reconciler.cli.commands.acting.apply import refuse_repetition
+    from reconciler.cli.commands.acting.apply import refuse_reapplied_plan
     from reconciler.model.errors import StalePlanError
     from tests.cli.recorded_fleet import NOW
     from tests.states import open_state
@@ -268,8 +268,8 @@ def test_a_plan_older_than_the_records_is_not_applied(fleet_folder: Path) -> Non
     with open_state(str(fleet_folder / ".reconciler"), "web") as state:
         saved = SimpleNamespace(digest="another", at=NOW)
         assembly = SimpleNamespace(state=state)
-        refuse_repetition(assembly, saved)
+        refuse_reapplied_plan(assembly, saved)
         state.history.prune(NOW + timedelta(days=40), timedelta(days=2))
         with pytest.raises(StalePlanError, match="older than the recorded history"):
-            refuse_repetition(assembly, saved)
-        refuse_repetition(assembly, SimpleNamespace(digest="x", at=NOW + timedelta(days=39)))
+            refuse_reapplied_plan(assembly, saved)
+        refuse_reapplied_plan(assembly, SimpleNamespace(digest="x", at=NOW + timedelta(days=39)))

@@ -72,8 +72,8 @@ def test_a_pass_its_steps_and_its_calls_are_one_trace(collector: Collector) -> N
         assert traces is not None
         traces.started()
         with traces.span("observe"):
-            traces.called("ec2", "DescribeInstances", "ok", 0.25)
-            traces.called("ec2", "CreateFleet", "RequestLimitExceeded", 0.1)
+            traces.record_call("ec2", "DescribeInstances", "ok", 0.25)
+            traces.record_call("ec2", "CreateFleet", "RequestLimitExceeded", 0.1)
         traces.ended({"reconciler.actions": 2})
         traces.started()
         traces.failed("EC2 did not answer")
@@ -133,7 +133,9 @@ def test_a_call_on_another_thread_belongs_to_the_step_that_makes_it(collector: C
         assert traces is not None
         traces.started()
         with traces.span("drain"):
-            calls.call_all({"x": lambda: traces.called("kubernetes", "POST evictions", "ok", 0.1)})
+            calls.call_all(
+                {"x": lambda: traces.record_call("kubernetes", "POST evictions", "ok", 0.1)}
+            )
         traces.ended({})
     call = collector.spans["kubernetes POST evictions"]
     assert call.parent_span_id == collector.spans["drain"].span_id

@@ -16,7 +16,7 @@ from reconciler.cli.wiring.monitoring import DaemonObserver, Monitoring, expect_
 if TYPE_CHECKING:
     from reconciler.cli.shared.request import RunRequest
     from reconciler.cli.wiring.monitoring import PassTraces
-    from reconciler.notifications.delivery import Deliveries
+    from reconciler.notifications.delivery import DeliveryQueue
     from reconciler.ports.clock import Clock
     from reconciler.web.fleets import WatchedFleets
     from reconciler.web.health import DaemonHealth
@@ -52,7 +52,7 @@ class FleetsMonitoring:
     form: LogFormat
     out: LockedStream
     is_coloured: bool
-    deliveries: Deliveries
+    deliveries: DeliveryQueue
     traces: PassTraces | None = None
     web: WatchedFleets | None = None
     _healths: dict[str, DaemonHealth] = field(default_factory=dict, init=False)
@@ -107,13 +107,13 @@ def serve_fleets_monitoring(
     """
     from reconciler.cli.wiring.account import connections
     from reconciler.cli.wiring.monitoring import export_traces
-    from reconciler.notifications.delivery import Deliveries
+    from reconciler.notifications.delivery import DeliveryQueue
 
     form = next(known for known in FORMATS if known == request.log_format)
     locked, is_coloured = LockedStream(out), has_colour(out)
     log = LogNotifier(locked, clock, form, colour=is_coloured)
     with ExitStack() as stack:
-        deliveries = stack.enter_context(Deliveries(clock))
+        deliveries = stack.enter_context(DeliveryQueue(clock))
         traces = stack.enter_context(export_traces("", os.environ))
         web = stack.enter_context(_serve_pages(request)) if request.listen else None
         meter = meter_of(web.calls.record_call if web is not None else None, traces)

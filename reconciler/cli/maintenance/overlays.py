@@ -66,10 +66,10 @@ def desired_overlays(
     Raises:
         ReconcilerError: an input cannot be read, or is wrong.
     """
-    from reconciler.catalog.commitments.overlays import wanted_overlays
+    from reconciler.catalog.commitments.overlays import fleet_overlays
     from reconciler.cli.wiring.comparison import read_types
     from reconciler.desired.objects import node_overlays, node_pools
-    from reconciler.observed.identity import identified
+    from reconciler.observed.identity import identify_nodes
     from reconciler.observed.state import cluster_state
     from reconciler.plan.make.costs import commitment_coverage, commitment_findings
     from reconciler.plan.make.pools import preference_overlays
@@ -77,7 +77,7 @@ def desired_overlays(
     fleet = _fleet(request)
     resolved = sources.settings_of(request, fleet)
     settings = resolved.settings
-    snapshot = identified(_snapshot(request, api)).snapshot
+    snapshot = identify_nodes(_snapshot(request, api)).snapshot
     live_pools = _pools(snapshot)
     pools = node_pools(fleet) or tuple(live_pools)
     preferences, findings = preference_overlays(pools, {o.name for o in node_overlays(fleet)})
@@ -91,7 +91,7 @@ def desired_overlays(
         findings += commitment_findings(coverage)
     owners = {pool.name: pool.metadata.uid for pool in live_pools if pool.metadata.uid}
     covers = coverage.covers if coverage is not None else ()
-    wanted = wanted_overlays(preferences, covers, settings.fleet, owners=owners, disabled=disabled)
+    wanted = fleet_overlays(preferences, covers, settings.fleet, owners=owners, disabled=disabled)
     for item in wanted:
         _expect_valid_name(item.overlay.name, item.reason)
     return FleetOverlays(settings.fleet, wanted, findings)

@@ -15,7 +15,7 @@ from reconciler.model.karpenter.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.text.quoting import quoted
 from reconciler.plan.render.wording import format_list, short_commit
-from reconciler.ports.cluster import SHELF, FleetUsage, NodeUsage
+from reconciler.ports.cluster import USAGE_RECORD, FleetUsage, NodeUsage
 
 if TYPE_CHECKING:
     from reconciler.cli.shared.records import RecordedFleet
@@ -46,7 +46,7 @@ _USAGE: Final = ("$/HOUR", "CPU", "MEMORY", "PODS")
 
 def usage_of(recorded: RecordedFleet) -> Mapping[str, NodeUsage]:
     """Return the usage of each node, by the name of its NodeClaim, as the last pass observed it."""
-    content = recorded.state.shelf.read(SHELF)
+    content = recorded.state.shelf.read(USAGE_RECORD)
     if content is None:
         return {}
     try:

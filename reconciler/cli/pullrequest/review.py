@@ -145,7 +145,8 @@ def review(change: FleetChange, options: ReviewOptions) -> Review:
     """Validate and plan one fleet; a problem of the fleet is in the result, not an exception."""
     findings, is_valid = _validate(change.folder, options)
     if not is_valid:
-        text = f"### {_markdown_code(change.folder)}\n\nThe fleet is not valid; the annotations show why.\n"
+        heading = f"### {_markdown_code(change.folder)}"
+        text = f"{heading}\n\nThe fleet is not valid; the annotations show why.\n"
         return Review(change.folder, exitcode.REFUSED, (findings,), text)
     try:
         return _plan_fleet(change, options, findings)

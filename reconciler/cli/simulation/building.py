@@ -48,7 +48,7 @@ from reconciler.model.karpenter.nodeclass import EC2NodeClass
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.kubernetes.metadata import Metadata
 from reconciler.model.settings import ClusterKind
-from reconciler.observed.identity import identified
+from reconciler.observed.identity import identify_nodes
 from reconciler.observed.snapshot import Snapshot, read_snapshot
 from reconciler.plan.make.decide import Phase
 from reconciler.plan.make.inputs import Inputs
@@ -337,7 +337,7 @@ def _read_snapshot(request: FleetRequest, *, is_replay: bool) -> _CapturedSnapsh
         if running is None:
             return _CapturedSnapshot()
         content, source = running, "the cluster"
-    snapshot = identified(read_snapshot(content, source)).snapshot
+    snapshot = identify_nodes(read_snapshot(content, source)).snapshot
     return _CapturedSnapshot(snapshot, sha256(content).hexdigest())
 
 

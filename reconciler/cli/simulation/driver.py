@@ -35,7 +35,7 @@ from reconciler.model.karpenter.nodeclaim import NodeClaim
 from reconciler.model.karpenter.nodepool import NodePool
 from reconciler.model.kubernetes.pod import Pod
 from reconciler.model.settings import Settings
-from reconciler.observed.state import quiet_since
+from reconciler.observed.state import last_pod_change
 from reconciler.plan.make.findings import drift_deadline
 from reconciler.plan.planning import plan_of
 from reconciler.plan.recall import Recall
@@ -116,7 +116,7 @@ def _consolidation_times(
         if retained is not None and not claim.is_deleting:
             yield retained
         pool = pools.get(claim.node_pool)
-        since = quiet_since(claim)
+        since = last_pod_change(claim)
         if pool is None or since is None or claim.is_deleting:
             continue
         after = pool.spec.disruption.consolidates_after

@@ -263,7 +263,7 @@ def _with_kubernetes_reporting(
 
 def _usage_writer(shelf: Shelf) -> Callable[[FleetUsage], None]:
     """Return a function that stores the usage of the nodes if it has changed."""
-    from reconciler.ports.cluster import SHELF
+    from reconciler.ports.cluster import USAGE_RECORD
 
     last: dict[str, NodeUsage] | None = None
 
@@ -272,7 +272,7 @@ def _usage_writer(shelf: Shelf) -> Callable[[FleetUsage], None]:
         if usage.nodes != last:
             import msgspec
 
-            shelf.write(SHELF, msgspec.json.encode(usage, order="sorted"))
+            shelf.write(USAGE_RECORD, msgspec.json.encode(usage, order="sorted"))
             last = usage.nodes
 
     return keep

@@ -69,7 +69,7 @@ def anonymize_objects(
     """
     import msgspec
 
-    from reconciler.observed.anonymity import Anonymizer, comparing, vocabulary_of
+    from reconciler.observed.anonymity import Anonymizer, numeric_label_keys, vocabulary_of
     from reconciler.observed.snapshot import read_snapshot
 
     key = read_key()
@@ -82,7 +82,7 @@ def anonymize_objects(
     anonymizer = Anonymizer(
         key or os.urandom(32),
         vocabulary_of(configured, _custom_catalog(fleet)),
-        comparing(objects),
+        numeric_label_keys(objects),
         in_order=key is None,
     )
     found = anonymizer.objects(objects)

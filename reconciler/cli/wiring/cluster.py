@@ -121,7 +121,8 @@ def calls_of(settings: Settings, imitation: Imitation, *, sleeps: bool) -> Itera
 class ClusterWatch:
     """The watches of a command on a real cluster between two passes.
 
-    They are active while ``run_in_background`` runs. ``cache`` is None if each pass lists all objects.
+    They are active while ``run_in_background`` runs. ``cache`` is None if each pass lists all
+    objects.
     """
 
     arrivals: Arrivals

@@ -230,12 +230,12 @@ def serve_monitoring(
     from reconciler.adapters.clock import SystemClock
     from reconciler.cli.shared.sources import fleet_name
     from reconciler.cli.wiring.account import connections
-    from reconciler.notifications.delivery import Deliveries
+    from reconciler.notifications.delivery import DeliveryQueue
     from reconciler.notifications.observer import NoticeNotifier, NoticeObserver
 
     log.context.fleet = fleet_name(request.fleet)
     with ExitStack() as stack:
-        notices = NoticeObserver(stack.enter_context(Deliveries(SystemClock())))
+        notices = NoticeObserver(stack.enter_context(DeliveryQueue(SystemClock())))
         traces = stack.enter_context(export_traces(log.context.fleet, os.environ))
         notifier = NoticeNotifier(log, notices)
         web = (

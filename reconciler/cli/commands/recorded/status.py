@@ -280,12 +280,8 @@ def _plan_rows(plan: JsonDict | None) -> list[tuple[str, str]]:
         )
         if plan[part]
     ]
-    rows = [
-        (
-            "Plan:",
-            f"{plan['digest']} of {format_stamp(plan['at'])}, {format_count(plan['actions'], 'action')}",
-        )
-    ]
+    count = format_count(plan["actions"], "action")
+    rows = [("Plan:", f"{plan['digest']} of {format_stamp(plan['at'])}, {count}")]
     if left:
         rows.append(("Remaining:", ", ".join(left)))
     return [*rows, ("Projected cost:", f"{format_dollars(plan['cost']['after'])}/hour")]
